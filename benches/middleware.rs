@@ -11,7 +11,7 @@ use http::{Method, Request, Response};
 use http_body_util::Full;
 use tokio::runtime::Runtime;
 use tower::{Service, ServiceExt as _};
-use tower_redlock::middleware::ReleaseMode;
+use tower_redlock::layer::ReleaseMode;
 use tower_redlock::{LockManager, RedlockLayer, key};
 
 const ROUNDS: usize = 15;

@@ -30,14 +30,12 @@
 //! # }
 //! ```
 
-mod body;
 mod page;
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
 use http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY,
     X_CONTENT_TYPE_OPTIONS,
@@ -47,8 +45,6 @@ use tower_service::Service;
 
 use self::page::page;
 use crate::manager::LockManager;
-
-pub use self::body::InspectBody;
 
 /// Responds with the snapshot of a manager. See the [module](self) for how to protect it.
 #[derive(Clone, Debug)]
@@ -63,7 +59,7 @@ impl InspectService {
         Self { locks }
     }
 
-    fn respond(&self, method: &Method, uri: &Uri) -> Response<InspectBody> {
+    fn respond(&self, method: &Method, uri: &Uri) -> Response<String> {
         // The page's own links are queries, which work with a slash at the end of its address and without.
         let whole = match (uri.path(), uri.query().unwrap_or_default()) {
             ("/snapshot.json", _) | ("" | "/", "json") => {
@@ -91,7 +87,7 @@ impl InspectService {
 }
 
 impl<B> Service<Request<B>> for InspectService {
-    type Response = Response<InspectBody>;
+    type Response = Response<String>;
     type Error = Infallible;
     type Future = Ready<Result<Self::Response, Infallible>>;
 
@@ -104,8 +100,8 @@ impl<B> Service<Request<B>> for InspectService {
     }
 }
 
-fn response(status: StatusCode, kind: &'static str, text: String) -> Response<InspectBody> {
-    let mut response = Response::new(InspectBody::new(Bytes::from(text)));
+fn response(status: StatusCode, kind: &'static str, text: String) -> Response<String> {
+    let mut response = Response::new(text);
     *response.status_mut() = status;
     let headers = response.headers_mut();
     for (name, value) in [

@@ -9,97 +9,86 @@
 
 use std::time::Duration;
 
-/// Every counter: its name, its label, and the words of that.
 #[cfg(feature = "metrics")]
-const COUNTERS: &[(&str, &str, &[&str])] = &[
-    (
-        "redlock_acquire_total",
-        "outcome",
-        &[
-            "acquired",
-            "replayed",
-            "contended",
-            "wait-timeout",
-            "queue-full",
-            "no-quorum",
-            "too-slow",
-            "shutting-down",
-            "lost",
-            "invalid-key",
-            "no-entropy",
-            "cancelled",
-        ],
-    ),
-    (
-        "redlock_rounds_total",
-        "verdict",
-        &[
-            "granted",
-            "contended",
-            "split",
-            "no-quorum",
-            "recorded",
-            "undecided",
-        ],
-    ),
-    (
-        "redlock_lost_total",
-        "reason",
-        &["expired", "taken", "max-hold", "shutdown"],
-    ),
-    (
-        "redlock_release_total",
-        "outcome",
-        &["released", "unconfirmed", "handed-on", "lost", "returned"],
-    ),
-    (
-        "redlock_rejected_total",
-        "kind",
-        &[
-            "invalid-key",
-            "misconfigured",
-            "contended",
-            "wait-timeout",
-            "queue-full",
-            "no-quorum",
-            "lock-lost",
-            "shutting-down",
-        ],
-    ),
+use metrics::Unit::{self, Count, Seconds};
+
+#[cfg(feature = "metrics")]
+enum Kind {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+#[cfg(feature = "metrics")]
+use Kind::{Counter, Gauge, Histogram};
+
+/// A metric as exporters describe it; of a counter also its label, and the words of that.
+#[cfg(feature = "metrics")]
+type Metric = (
+    Kind,
+    &'static str,
+    Option<Unit>,
+    &'static str,
+    &'static str,
+    &'static str,
+);
+
+/// Every metric. The docs of the module `metrics` say more of each.
+#[cfg(feature = "metrics")]
+#[rustfmt::skip]
+const METRICS: &[Metric] = &[
+    (Counter, "redlock_acquire_total", Some(Count), "Calls for a lock that came to an end.", "outcome",
+        "acquired replayed contended wait-timeout queue-full no-quorum too-slow shutting-down lost invalid-key \
+         no-entropy cancelled"),
+    (Histogram, "redlock_acquire_wait_seconds", Some(Seconds), "From the call for a lock to its end.", "", ""),
+    (Counter, "redlock_rounds_total", Some(Count), "Rounds over the nodes.", "verdict",
+        "granted contended split no-quorum recorded undecided"),
+    (Histogram, "redlock_hold_seconds", Some(Seconds), "How long locks were held.", "", ""),
+    (Gauge, "redlock_held", Some(Count), "Locks that guards hold.", "", ""),
+    (Gauge, "redlock_waiting", Some(Count), "Callers in line behind others of their process.", "", ""),
+    (Counter, "redlock_lost_total", Some(Count), "Locks that ended before their guards.", "reason",
+        "expired taken max-hold shutdown"),
+    (Counter, "redlock_release_total", Some(Count), "Ends of holders.", "outcome",
+        "released unconfirmed handed-on lost returned"),
+    (Gauge, "redlock_node_up", None, "Whether the node takes commands.", "", ""),
+    (Gauge, "redlock_node_voting", None, "Whether the node's votes count towards the quorum.", "", ""),
+    (Gauge, "redlock_without_quorum", Some(Count),
+        "Managers that can grant no lock, because too few nodes vote.", "", ""),
+    (Gauge, "redlock_node_clock_skew_seconds", Some(Seconds),
+        "By how much the clock of the node is ahead of this process's.", "", ""),
+    (Gauge, "redlock_node_credentials_stale", None,
+        "Whether the credentials of the node could not be renewed.", "", ""),
+    (Counter, "redlock_rejected_total", Some(Count), "Requests that a layer refused or ended.", "kind",
+        "invalid-key misconfigured contended wait-timeout queue-full no-quorum lock-lost shutting-down"),
     #[cfg(feature = "idempotency")]
-    (
-        "redlock_idempotency_total",
-        "outcome",
-        &[
-            "run",
-            "replayed",
-            "unrecorded",
-            "missing-idempotency-key",
-            "invalid-idempotency-key",
-            "body-unreadable",
-            "caller-unknown",
-            "request-in-progress",
-            "wait-timeout",
-            "not-replayable",
-            "body-too-large",
-            "idempotency-key-reused",
-            "misconfigured",
-            "queue-full",
-            "no-quorum",
-            "lock-lost",
-            "outcome-unknown",
-            "record-unreadable",
-            "shutting-down",
-        ],
-    ),
+    (Counter, "redlock_idempotency_total", Some(Count), "Requests with an idempotency key.", "outcome",
+        "run replayed unrecorded missing-idempotency-key invalid-idempotency-key body-unreadable caller-unknown \
+         request-in-progress wait-timeout not-replayable body-too-large idempotency-key-reused misconfigured \
+         queue-full no-quorum lock-lost outcome-unknown record-unreadable shutting-down"),
 ];
+
+/// Tells the recorder what each metric is.
+#[cfg(feature = "metrics")]
+pub(crate) fn describe() {
+    use metrics::{describe_counter, describe_gauge, describe_histogram};
+    for (kind, name, unit, about, ..) in METRICS {
+        match (kind, unit) {
+            (Counter, Some(unit)) => describe_counter!(*name, *unit, *about),
+            (Gauge, Some(unit)) => describe_gauge!(*name, *unit, *about),
+            (Histogram, Some(unit)) => describe_histogram!(*name, *unit, *about),
+            (Counter, None) => describe_counter!(*name, *about),
+            (Gauge, None) => describe_gauge!(*name, *about),
+            (Histogram, None) => describe_histogram!(*name, *about),
+        }
+    }
+}
 
 /// A manager starts: from now on every counter exists, for an alarm that asks by how much it grew, and every gauge.
 pub(crate) fn at_zero() {
     #[cfg(feature = "metrics")]
-    for (name, label, words) in COUNTERS {
-        for word in *words {
-            metrics::counter!(*name, *label => *word).increment(0);
+    for (_, name, _, _, label, words) in METRICS {
+        for word in words.split_whitespace() {
+            metrics::counter!(*name, *label => word).increment(0);
         }
     }
     // A chart of one that nobody has changed is empty otherwise. Those of other managers stay as they are.

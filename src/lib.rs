@@ -46,7 +46,7 @@
 //! | [`FencingToken`] | a number that grows with every holder of a key, for storage that refuses older ones |
 //! | [`AcquireError`] | why a lock was not acquired; the other errors are in [`error`] |
 //!
-//! The settings of the layers are in [`middleware`] and `idempotency`, those of the manager in [`config`]; what a
+//! The settings of the layers are in [`layer`] and `idempotency`, those of the manager in [`config`]; what a
 //! manager reports is in [`snapshot`]. [`node`] has the kinds of nodes (`redis`, `memory`), and the port for authors of
 //! another one.
 //!
@@ -101,7 +101,6 @@
 mod builder;
 pub mod clock;
 pub mod config;
-mod detach;
 // Text only, and only for rustdoc. It speaks of all features, so its links hold with all of them alone.
 #[cfg(all(
     any(doc, doctest),
@@ -118,40 +117,33 @@ pub mod extract;
 #[cfg(test)]
 #[path = "../tests/fuzz/replay.rs"]
 mod fuzzed;
+mod http;
 #[cfg(feature = "idempotency")]
 pub mod idempotency;
 #[cfg(feature = "inspect")]
 pub mod inspect;
 mod instruments;
 mod key_error;
+pub mod layer;
 mod lease;
 mod lock_key;
 mod lock_keys;
 mod manager;
 #[cfg(feature = "metrics")]
 pub mod metrics;
-pub mod middleware;
 mod moment;
 mod mutant;
 mod namespace;
 pub mod node;
-mod policy;
-mod problem;
 mod protocol;
 mod random;
 mod record;
-mod route;
 #[cfg(tower_redlock_simulation)]
 #[doc(hidden)]
 pub mod simulation;
 mod task;
 mod token;
 mod trace;
-#[cfg_attr(
-    not(feature = "idempotency"),
-    expect(dead_code, reason = "no other layer runs requests")
-)]
-mod unprocessed;
 
 pub use builder::LockManagerBuilder;
 pub use config::LockConfig;
@@ -159,9 +151,9 @@ pub use config::LockConfig;
 pub use extract::Locked;
 #[cfg(feature = "idempotency")]
 pub use idempotency::IdempotencyLayer;
+pub use layer::{Held, RedlockLayer};
 pub use lock_key::LockKey;
 pub use manager::{AcquireError, LockGuard, LockHandle, LockManager, LockScope};
-pub use middleware::{Held, RedlockLayer};
 pub use token::FencingToken;
 
 /// The errors of managers and keys, except [`AcquireError`], and why a lock was lost. `docs::operations` has all
@@ -216,15 +208,10 @@ pub mod snapshot {
 /// then it runs without a lock.
 pub mod key {
     #[cfg(feature = "axum")]
-    pub use crate::extract::key::{
-        PathParam, RoutePath, from_extractor, matched_path, path, routed,
-    };
+    pub use crate::layer::key::route::{from_extractor, matched_path, path, routed};
+    pub use crate::layer::key::{Also, IntoKeyPart, Key, Value, from_fn, header, method, query};
     pub use crate::lock_key::KeyParts;
     pub use crate::lock_keys::LockKeys;
-    pub use crate::middleware::key::{
-        Also, And, Collected, FromFn, Header, IntoKeyPart, Key, KeySource, KeyValue, Method,
-        Optional, Parsed, Prefix, Query, When, from_fn, header, method, query,
-    };
 }
 
 #[cfg(all(doctest, feature = "axum", feature = "redis"))]

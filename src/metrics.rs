@@ -19,8 +19,8 @@
 //! | `redlock_without_quorum` | gauge | | managers that can grant no lock now: too few nodes vote; looked at every second |
 //! | `redlock_node_clock_skew_seconds` | gauge | `node` | by how much a Redis node's clock is ahead of this process's (behind it: less than 0); looked at every second while the node is up |
 //! | `redlock_node_credentials_stale` | gauge | `node` | 1 while the [credentials](crate::LockManagerBuilder::credentials) of a Redis node cannot be renewed, so that its connections go on with those before; else 0, also without a callback |
-//! | `redlock_rejected_total` | counter | `kind`: as in [`RejectionKind`](crate::middleware::RejectionKind) | requests that a layer or an extractor refused or ended, and each [`Rejection`](crate::middleware::Rejection) that a handler makes of an error, as of that of [`run`](crate::LockManager::run) |
-//! | `redlock_idempotency_total` | counter | `outcome`: `run`, `replayed`, `unrecorded`, and the kinds of `IdempotencyRejection` | requests with an idempotency key; one that `run` may end otherwise, and counts for that too |
+//! | `redlock_rejected_total` | counter | `kind`: `invalid-key`, `misconfigured`, `contended`, `wait-timeout`, `queue-full`, `no-quorum`, `lock-lost`, `shutting-down` | requests that a layer or an extractor refused or ended, and each [`Rejection`](crate::layer::Rejection) that a handler makes of an error, as of that of [`run`](crate::LockManager::run) |
+//! | `redlock_idempotency_total` | counter | `outcome`: `run`, `replayed`, `unrecorded`, `missing-idempotency-key`, `invalid-idempotency-key`, `body-unreadable`, `caller-unknown`, `request-in-progress`, `wait-timeout`, `not-replayable`, `body-too-large`, `idempotency-key-reused`, `misconfigured`, `queue-full`, `no-quorum`, `lock-lost`, `outcome-unknown`, `record-unreadable`, `shutting-down` | requests with an idempotency key; one that `run` may end otherwise, and counts for that too |
 //!
 //! The first manager sets every counter to zero, under each of its words: `increase()` of a counter that appears as 1
 //! is 0, so the first lost lock would raise no alarm.
@@ -31,61 +31,5 @@
 /// Describes the instruments to the recorder, for exporters that show descriptions. To be called once the recorder is
 /// installed.
 pub fn describe() {
-    use metrics::{
-        Unit::{Count, Seconds},
-        describe_counter, describe_gauge, describe_histogram,
-    };
-    describe_counter!(
-        "redlock_acquire_total",
-        Count,
-        "Calls for a lock that came to an end."
-    );
-    describe_histogram!(
-        "redlock_acquire_wait_seconds",
-        Seconds,
-        "From the call for a lock to its end."
-    );
-    describe_counter!("redlock_rounds_total", Count, "Rounds over the nodes.");
-    describe_histogram!("redlock_hold_seconds", Seconds, "How long locks were held.");
-    describe_gauge!("redlock_held", Count, "Locks that guards hold.");
-    describe_gauge!(
-        "redlock_waiting",
-        Count,
-        "Callers in line behind others of their process."
-    );
-    describe_counter!(
-        "redlock_lost_total",
-        Count,
-        "Locks that ended before their guards."
-    );
-    describe_counter!("redlock_release_total", Count, "Ends of holders.");
-    describe_gauge!("redlock_node_up", "Whether the node takes commands.");
-    describe_gauge!(
-        "redlock_node_voting",
-        "Whether the node's votes count towards the quorum."
-    );
-    describe_gauge!(
-        "redlock_without_quorum",
-        Count,
-        "Managers that can grant no lock, because too few nodes vote."
-    );
-    describe_gauge!(
-        "redlock_node_clock_skew_seconds",
-        Seconds,
-        "By how much the clock of the node is ahead of this process's."
-    );
-    describe_gauge!(
-        "redlock_node_credentials_stale",
-        "Whether the credentials of the node could not be renewed."
-    );
-    describe_counter!(
-        "redlock_rejected_total",
-        Count,
-        "Requests that a layer refused or ended."
-    );
-    describe_counter!(
-        "redlock_idempotency_total",
-        Count,
-        "Requests with an idempotency key."
-    );
+    crate::instruments::describe();
 }

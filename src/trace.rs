@@ -11,7 +11,7 @@
 //! until the guard is dropped; releases belong to the span in which the guard was dropped. The crate's only own span is
 //! that of a call for a lock.
 //!
-//! The targets are modules that users know, for their filters: `node`, `lock`, `middleware` and `idempotency`.
+//! The targets are modules that users know, for their filters: `node`, `lock`, `layer` and `idempotency`.
 
 #![cfg_attr(
     not(feature = "tracing"),
@@ -263,7 +263,7 @@ pub(crate) fn identity_asked(node: &str) {
 /// Never more than `debug`: while locks cannot be had there are as many of these as requests.
 pub(crate) fn rejected(kind: &str, reason: &dyn Display) {
     #[cfg(feature = "tracing")]
-    tracing::debug!(target: "tower_redlock::middleware", kind, reason = &*reason.to_string(), "request rejected");
+    tracing::debug!(target: "tower_redlock::layer", kind, reason = &*reason.to_string(), "request rejected");
 }
 
 /// The same of the idempotency layer.
@@ -277,7 +277,7 @@ pub(crate) fn idempotency_rejected(kind: &str, reason: &dyn Display) {
 pub(crate) fn misconfigured(route: &str, reason: &str) {
     #[cfg(feature = "tracing")]
     tracing::error!(
-        target: "tower_redlock::middleware",
+        target: "tower_redlock::layer",
         route,
         reason,
         "requests are answered 500 because of a mistake in the program"

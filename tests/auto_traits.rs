@@ -83,10 +83,10 @@ mod table {
     };
     use tower_redlock::clock::{Clock, Moment, SystemClock};
     use tower_redlock::error::{FencingTokenError, NamespaceError};
-    use tower_redlock::middleware::{
-        BodyLockLost, BoxKeyExtractor, BusyStatus, HeldRejection, HoldUntil, InvalidBusyStatus, OnDisconnect,
-        OnLost, OnNoQuorum, RedlockService, Rejection, RejectionKind, ReleaseMode, ResponseBody,
-        ResponseFuture, RunToEndFuture, RunToEndService, UnlockedReason,
+    use tower_redlock::layer::{
+        BodyLockLost, BusyStatus, HeldRejection, HoldUntil, LayerBody, OnDisconnect,
+        OnLost, OnNoQuorum, RedlockService, Rejection, RejectionKind, ReleaseMode,
+        ResponseFuture, RunToEndService, UnlockedReason,
     };
     use tower_redlock::Held;
     use tower_redlock::node::{
@@ -199,30 +199,23 @@ mod table {
     type Inner = tower::util::BoxCloneSyncService<
         http::Request<Bytes>, http::Response<Full<Bytes>>, std::convert::Infallible,
     >;
-    type Extractor = fn(&http::request::Parts) -> LockKey;
     type Local = std::rc::Rc<()>;
     type LocalBody = std::pin::Pin<Box<dyn http_body::Body<Data = Bytes, Error = Local>>>;
 
     auto_traits! {
         //                                Send Sync Unpin UnwindSafe RefUnwindSafe
-        RedlockLayer<Extractor>:          yes  yes  yes   no         no;
-        // The extractor is shared by all requests.
-        RedlockLayer<Local>:              no   no   yes   no         no;
-        RedlockService<Inner, Extractor>: yes  yes  yes   no         no;
-        RedlockService<Local, Extractor>: no   no   yes   no         no;
+        RedlockLayer:                     yes  yes  yes   no         no;
+        RedlockLayer<OnDisconnect>:       yes  yes  yes   no         no;
+        RedlockService<Inner>:            yes  yes  yes   no         no;
+        RedlockService<Local>:            no   no   yes   no         no;
         ResponseFuture<Inner, Bytes>:     yes  no   no    no         no;
-        RedlockLayer<Extractor, OnDisconnect>: yes yes yes no        no;
-        RedlockLayer<Local, OnDisconnect>: no  no   yes   no         no;
-        RedlockLayer<BoxKeyExtractor>:    yes  yes  yes   no         no;
-        BoxKeyExtractor:                  yes  yes  yes   no         no;
         OnDisconnect:                     yes  yes  yes   yes        yes;
         RunToEndService<Inner>:           yes  yes  yes   no         no;
         RunToEndService<Local>:           no   no   yes   yes        yes;
-        RunToEndFuture<Bytes, (), ()>:    yes  no   yes   no         no;
         Held:                             yes  yes  yes   no         no;
         HeldRejection:                    yes  yes  yes   yes        yes;
-        ResponseBody<Bytes>:              yes  yes  yes   no         no;
-        ResponseBody<Local>:              no   no   yes   no         no;
+        LayerBody<Bytes>:              yes  yes  yes   no         no;
+        LayerBody<Local>:              no   no   yes   no         no;
         BusyStatus:                       yes  yes  yes   yes        yes;
         HoldUntil:                        yes  yes  yes   yes        yes;
         OnLost:                           yes  yes  yes   yes        yes;
@@ -232,27 +225,17 @@ mod table {
         RejectionKind:                    yes  yes  yes   yes        yes;
         BodyLockLost:                     yes  yes  yes   yes        yes;
         UnlockedReason:                   yes  yes  yes   yes        yes;
-        InvalidBusyStatus:                yes  yes  yes   yes        yes;
         key::KeyParts:                    yes  yes  yes   yes        yes;
-        key::Collected:                   yes  yes  yes   yes        yes;
-        key::Key<key::Header>:            yes  yes  yes   yes        yes;
-        key::Key<key::Query>:             yes  yes  yes   yes        yes;
-        key::Key<key::Method>:            yes  yes  yes   yes        yes;
-        // What a value is read as is only a name.
-        key::Key<key::Parsed<key::Header, Local>>: yes yes yes yes yes;
-        key::Key<key::FromFn<Local>>:     no   no   yes   yes        yes;
-        key::Key<key::Prefix<Local>>:     no   no   yes   yes        yes;
-        key::Key<key::Optional<Local>>:   no   no   yes   yes        yes;
-        key::Key<key::And<Local, u8>>:    no   no   yes   yes        yes;
-        key::Key<key::When<u8, Local>>:   no   no   yes   yes        yes;
-        key::Key<key::Also<Local, u8>>:   no   no   yes   yes        yes;
+        // The closures in it say nothing of unwinding.
+        key::Key:                         yes  yes  yes   no         no;
+        key::Key<key::Value>:             yes  yes  yes   no         no;
+        key::Also<Local, u8>:             no   no   yes   yes        yes;
     }
 
     #[cfg(feature = "inspect")]
     auto_traits! {
         //                                      Send Sync Unpin UnwindSafe RefUnwindSafe
         tower_redlock::inspect::InspectService: yes  yes  yes   no         no;
-        tower_redlock::inspect::InspectBody:    yes  yes  yes   yes        yes;
     }
 
     #[cfg(feature = "idempotency")]
@@ -261,13 +244,11 @@ mod table {
     #[cfg(feature = "idempotency")]
     auto_traits! {
         //                                      Send Sync Unpin UnwindSafe RefUnwindSafe
-        idempotency::IdempotencyLayer<idempotency::caller::Header>: yes yes yes no no;
-        idempotency::IdempotencyLayer<Local>:   no   no   yes   no         no;
-        idempotency::WithLock<idempotency::caller::Header, ()>: yes yes yes no no;
-        idempotency::WithLock<Local, Local>:    no   no   yes   no         no;
-        idempotency::IdempotencyService<Inner, idempotency::caller::Header>: yes yes yes no no;
-        idempotency::ResponseFuture<Bytes, LocalBody, Local>: no no yes no no;
-        idempotency::ResponseFuture<Bytes, Full<Bytes>, ()>: yes no yes no no;
+        idempotency::IdempotencyLayer:          yes  yes  yes   no         no;
+        idempotency::WithLock<()>:              yes  yes  yes   no         no;
+        idempotency::WithLock<Local>:           no   no   yes   no         no;
+        idempotency::IdempotencyService<Inner>: yes  yes  yes   no         no;
+        idempotency::ResponseFuture<Bytes, LocalBody, Local>: yes no yes no no;
         idempotency::Idempotent:                yes  yes  yes   no         no;
         idempotency::OnUnrecorded:              yes  yes  yes   yes        yes;
         idempotency::IdempotencyKey:            yes  yes  yes   yes        yes;
@@ -275,26 +256,14 @@ mod table {
         idempotency::FingerprintHeaders:        yes  yes  yes   yes        yes;
         idempotency::RecordedHeaders:           yes  yes  yes   yes        yes;
         idempotency::DefaultRecordPolicy:       yes  yes  yes   yes        yes;
-        idempotency::RequestBody<LocalBody>:    no   no   yes   no         no;
-        idempotency::RequestBody<Full<Bytes>>:  yes  yes  yes   yes        yes;
-        idempotency::ResponseBody<LocalBody>:   no   no   yes   no         no;
-        idempotency::ResponseBody<Full<Bytes>>: yes  yes  yes   yes        yes;
-        idempotency::IdempotencyRejection:      yes  yes  yes   yes        yes;
-        idempotency::IdempotencyRejectionKind:  yes  yes  yes   yes        yes;
         idempotency::caller::Caller:            yes  yes  yes   yes        yes;
         idempotency::caller::CallerError:       yes  yes  yes   yes        yes;
-        idempotency::caller::Header:            yes  yes  yes   yes        yes;
-        idempotency::caller::Nobody:            yes  yes  yes   yes        yes;
-        idempotency::caller::BoxCallerSource:   yes  yes  yes   no         no;
-        idempotency::caller::FromFn<Local>:     no   no   yes   yes        yes;
-        // The type of the extension is only a name, and the closure says nothing of unwinding.
-        idempotency::caller::Extension<Local>:  yes  yes  yes   no         no;
+        // The closure says nothing of unwinding.
+        idempotency::caller::FromHead:          yes  yes  yes   no         no;
     }
 
     #[cfg(feature = "axum")]
     auto_traits! {
-        key::Key<key::PathParam>:              yes yes yes yes yes;
-        key::Key<key::RoutePath>:              yes yes yes yes yes;
         tower_redlock::Locked<u8>:    yes yes yes no  no;
         tower_redlock::Locked<Local>: no  no  yes no  no;
         tower_redlock::extract::LockedRejection<u8>:    yes yes yes yes yes;

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::Response;
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
-use tower_redlock::middleware::{Rejection, RejectionKind};
+use tower_redlock::layer::{Rejection, RejectionKind};
 
 /// The response of the layer to a refused call.
 pub(crate) fn to_response(rejection: &Rejection) -> Response<Bytes> {

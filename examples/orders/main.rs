@@ -32,7 +32,7 @@ use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::{get, post};
 use tokio::net::TcpListener;
-use tower_redlock::middleware::prefer_wait;
+use tower_redlock::layer::prefer_wait;
 use tower_redlock::{LockManager, RedlockLayer, key};
 
 use crate::nodes::Nodes;

@@ -8,7 +8,7 @@ use axum::response::Sse;
 use axum::response::sse::Event;
 use futures_util::stream::{Stream, unfold};
 use tokio::time::{Instant, interval, sleep_until};
-use tower_redlock::middleware::Rejection;
+use tower_redlock::layer::Rejection;
 use tower_redlock::{Held, LockGuard};
 
 use crate::shop::Shop;

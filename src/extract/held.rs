@@ -1,12 +1,14 @@
-//! [`Held`] as an extractor.
+//! [`Held`] as an extractor, and a [`Rejection`] as a response.
 
+use axum::body::Body;
 use axum::extract::{FromRequestParts, OptionalFromRequestParts};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::request::Parts;
 
+use crate::http::route;
 use crate::instruments;
-use crate::middleware::{Held, HeldRejection, RejectionKind, mistake};
+use crate::layer::{Held, HeldRejection, Rejection, RejectionKind};
 
 impl<S: Send + Sync> FromRequestParts<S> for Held {
     type Rejection = HeldRejection;
@@ -38,12 +40,19 @@ impl<S: Send + Sync> OptionalFromRequestParts<S> for Held {
 fn note(parts: &Parts, rejection: &HeldRejection) {
     if rejection.status() == StatusCode::INTERNAL_SERVER_ERROR {
         instruments::rejected(RejectionKind::Misconfigured.as_str());
-        mistake::tell(parts, rejection);
+        route::misconfigured(parts, rejection);
     }
 }
 
 impl IntoResponse for HeldRejection {
     fn into_response(self) -> Response {
         (self.status(), self.to_string()).into_response()
+    }
+}
+
+/// The [default response](Rejection::to_response).
+impl IntoResponse for Rejection {
+    fn into_response(self) -> Response {
+        self.to_response().map(Body::from)
     }
 }

@@ -8,8 +8,8 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::request::Parts;
 
+use crate::http::route;
 use crate::idempotency::Idempotent;
-use crate::middleware::mistake;
 
 impl<S: Send + Sync> FromRequestParts<S> for Idempotent {
     type Rejection = IdempotentRejection;
@@ -17,7 +17,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Idempotent {
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Self::Rejection> {
         Self::of(&parts.extensions).ok_or_else(|| {
             let rejection = IdempotentRejection(());
-            mistake::tell(parts, &rejection);
+            route::misconfigured(parts, &rejection);
             rejection
         })
     }

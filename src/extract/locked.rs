@@ -11,9 +11,9 @@ use axum::response::{IntoResponse, Response};
 use http::request::Parts;
 
 use crate::key_error::KeyError;
+use crate::layer::{Rejection, lock_scope};
 use crate::lock_keys::LockKeys;
 use crate::manager::{LockGuard, LockManager, LockScope};
-use crate::middleware::{Rejection, lock_scope};
 
 /// The lock keys of a value from the request.
 ///

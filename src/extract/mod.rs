@@ -6,11 +6,9 @@
 mod held;
 #[cfg(feature = "idempotency")]
 mod idempotent;
-pub(crate) mod key;
 mod locked;
-mod rejection;
 
-pub use crate::middleware::{Held, HeldRejection};
+pub use crate::layer::{Held, HeldRejection};
 #[cfg(feature = "idempotency")]
 pub use idempotent::IdempotentRejection;
 pub use locked::{AsLockKeys, Locked, LockedRejection};

@@ -11,14 +11,13 @@
 //! | [`from_fn`] | anything else in the request's head |
 //! | [`nobody`] | services without callers, where all clients may see each other's responses |
 
-use std::any::{Any, type_name};
+use std::any::Any;
 use std::error::Error;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::HeaderValue;
 use http::request::Parts;
 
 /// The sender of a request: 1 to [`MAX_LEN`](Self::MAX_LEN) bytes, or none in particular.
@@ -148,12 +147,10 @@ pub trait CallerSource: Send + Sync + 'static {
 /// });
 /// # let _ = source;
 /// ```
-pub const fn from_fn<F, C>(identify: F) -> FromFn<F>
-where
-    F: Fn(&Parts) -> Option<C> + Send + Sync + 'static,
-    C: AsRef<[u8]>,
-{
-    FromFn { identify }
+pub fn from_fn<C: AsRef<[u8]>>(
+    identify: impl Fn(&Parts) -> Option<C> + Send + Sync + 'static,
+) -> FromHead {
+    FromHead::new(move |parts| Caller::new(identify(parts).ok_or(CallerError::unknown())?))
 }
 
 /// The caller is the value of the request header `name`.
@@ -162,8 +159,16 @@ where
 /// set it would get the responses of any caller.
 ///
 /// A header that is missing, empty or repeated is refused with 403 `caller-unknown`.
-pub const fn header(name: &'static str) -> Header {
-    Header { name }
+pub fn header(name: &'static str) -> FromHead {
+    FromHead::new(move |parts| {
+        let mut values = parts.headers.get_all(name).iter();
+        let value = values.next().ok_or(CallerError::unknown())?;
+        // A proxy that adds its line behind the client's own would let the client choose.
+        if values.next().is_some() {
+            return Err(CallerError(Fault::Repeated));
+        }
+        Caller::new(value.as_bytes())
+    })
 }
 
 /// The caller is found in the extension `T` of the request, which an authentication layer around this one has put
@@ -180,151 +185,65 @@ pub const fn header(name: &'static str) -> Header {
 /// let source = caller::extension(|account: &Account| account.id.to_string());
 /// # let _ = source;
 /// ```
-pub fn extension<T>(identify: impl Fn(&T) -> String + Send + Sync + 'static) -> Extension<T>
+pub fn extension<T>(identify: impl Fn(&T) -> String + Send + Sync + 'static) -> FromHead
 where
     T: Any + Send + Sync,
 {
-    Extension {
-        identify: Arc::new(identify),
-    }
+    from_fn(move |parts| parts.extensions.get::<T>().map(&identify))
 }
 
 /// There is no caller: all clients of a host share one scope.
 ///
 /// A client that sends a request with the key and the payload of another client gets that client's response. That is
 /// right where all clients are one party, or where every client may read all responses.
-pub const fn nobody() -> Nobody {
-    Nobody { _priv: () }
+pub fn nobody() -> FromHead {
+    FromHead::new(|_| Ok(Caller::nobody()))
 }
 
-/// Source of [`from_fn`].
+/// A source that looks at the head of the request. Made by the functions of this module.
 #[derive(Clone)]
 #[must_use = "a caller source does nothing until it is given to a layer"]
-pub struct FromFn<F> {
-    identify: F,
+pub struct FromHead {
+    find: Arc<dyn Fn(&Parts) -> Result<Caller, CallerError> + Send + Sync>,
 }
 
-impl<F> fmt::Debug for FromFn<F> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FromFn").finish_non_exhaustive()
-    }
-}
-
-impl<F, C> CallerSource for FromFn<F>
-where
-    F: Fn(&Parts) -> Option<C> + Send + Sync + 'static,
-    C: AsRef<[u8]>,
-{
-    async fn caller(&self, parts: &mut Parts) -> Result<Caller, CallerError> {
-        let identity = (self.identify)(parts).ok_or(CallerError::unknown());
-        identity.and_then(Caller::new)
-    }
-}
-
-/// Source of [`header`].
-#[derive(Clone, Copy, Debug)]
-#[must_use = "a caller source does nothing until it is given to a layer"]
-pub struct Header {
-    name: &'static str,
-}
-
-impl CallerSource for Header {
-    async fn caller(&self, parts: &mut Parts) -> Result<Caller, CallerError> {
-        let mut values = parts.headers.get_all(self.name).iter();
-        let value = values.next().ok_or(CallerError::unknown())?;
-        // A proxy that adds its line behind the client's own would let the client choose.
-        if values.next().is_some() {
-            return Err(CallerError(Fault::Repeated));
-        }
-        Caller::new(HeaderValue::as_bytes(value))
-    }
-}
-
-/// Source of [`extension`].
-#[must_use = "a caller source does nothing until it is given to a layer"]
-pub struct Extension<T> {
-    identify: Arc<dyn Fn(&T) -> String + Send + Sync>,
-}
-
-// By hand: `T` need not be `Clone`.
-impl<T> Clone for Extension<T> {
-    fn clone(&self) -> Self {
+impl FromHead {
+    fn new(find: impl Fn(&Parts) -> Result<Caller, CallerError> + Send + Sync + 'static) -> Self {
         Self {
-            identify: Arc::clone(&self.identify),
+            find: Arc::new(find),
         }
     }
 }
 
-impl<T> fmt::Debug for Extension<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Extension")
-            .field("of", &format_args!("{}", type_name::<T>()))
-            .finish_non_exhaustive()
-    }
-}
-
-impl<T: Any + Send + Sync> CallerSource for Extension<T> {
+impl CallerSource for FromHead {
     async fn caller(&self, parts: &mut Parts) -> Result<Caller, CallerError> {
-        let found = parts.extensions.get::<T>().ok_or(CallerError::unknown());
-        Caller::new((self.identify)(found?))
+        (self.find)(parts)
     }
 }
 
-/// A [`CallerSource`] of any type. Made by [`IdempotencyLayer::boxed`](crate::IdempotencyLayer::boxed).
-#[derive(Clone)]
-#[must_use = "a caller source does nothing until it is given to a layer"]
-pub struct BoxCallerSource {
-    source: Arc<dyn Erased>,
-}
-
-type Found<'a> = Pin<Box<dyn Future<Output = Result<Caller, CallerError>> + Send + 'a>>;
-
-/// [`CallerSource`] with a boxed future, so that it can be a trait object.
-trait Erased: Send + Sync {
-    fn caller<'a>(&'a self, parts: &'a mut Parts) -> Found<'a>;
-}
-
-impl<C: CallerSource> Erased for C {
-    fn caller<'a>(&'a self, parts: &'a mut Parts) -> Found<'a> {
-        Box::pin(CallerSource::caller(self, parts))
-    }
-}
-
-impl BoxCallerSource {
-    pub(super) fn new(source: Arc<impl CallerSource>) -> Self {
-        Self { source }
-    }
-}
-
-impl CallerSource for BoxCallerSource {
-    async fn caller(&self, parts: &mut Parts) -> Result<Caller, CallerError> {
-        Erased::caller(&*self.source, parts).await
-    }
-}
-
-impl fmt::Debug for BoxCallerSource {
+impl fmt::Debug for FromHead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BoxCallerSource").finish_non_exhaustive()
+        f.debug_struct("FromHead").finish_non_exhaustive()
     }
 }
 
-/// Source of [`nobody`].
-#[derive(Clone, Copy, Debug)]
-#[must_use = "a caller source does nothing until it is given to a layer"]
-pub struct Nobody {
-    _priv: (),
+/// A [`CallerSource`] of any type, whose future is boxed.
+pub(super) trait AnyCallerSource: Send + Sync {
+    fn find<'a>(&'a self, parts: &'a mut Parts) -> Finding<'a>;
 }
 
-impl CallerSource for Nobody {
-    async fn caller(&self, _: &mut Parts) -> Result<Caller, CallerError> {
-        Ok(Caller::nobody())
+type Finding<'a> = Pin<Box<dyn Future<Output = Result<Caller, CallerError>> + Send + 'a>>;
+
+impl<C: CallerSource> AnyCallerSource for C {
+    fn find<'a>(&'a self, parts: &'a mut Parts) -> Finding<'a> {
+        Box::pin(self.caller(parts))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::Request;
+    use http::{HeaderValue, Request};
 
     fn parts(headers: &[(&'static str, &'static str)]) -> Parts {
         let mut request = Request::new(());

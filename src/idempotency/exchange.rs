@@ -10,39 +10,36 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body;
 use tower_service::Service;
 
-use super::body::{Collected, RequestBody, ResponseBody, collect_up_to};
-use super::caller::CallerSource;
+use super::collect::{Collected, collect_up_to};
 use super::fingerprint::Fingerprint;
-use super::headers::{IDEMPOTENT_REPLAYED, IDEMPOTENT_UNRECORDED};
 use super::key::IdempotencyKey;
-use super::options::{OnUnrecorded, Options};
-use super::rejection::Cause;
+use super::recorded::{IDEMPOTENT_REPLAYED, IDEMPOTENT_UNRECORDED};
 use super::scope::Scope;
+use super::settings::{OnUnrecorded, Options};
 use super::stored_response::{Outcome, Replay, StoredResponse};
-use crate::detach::Detached;
+use crate::http::body::{BoxError, LayerBody};
+use crate::http::rejection::{Cause, RejectionKind};
+use crate::http::route::route_of;
+use crate::http::run_to_end::{Detached, unless_lost};
+use crate::http::settings::OnDisconnect;
+use crate::http::state::{Refusal, RequestState, Run, RunId};
 use crate::instruments;
 use crate::manager::{IdempotentRun, RunGuard};
-use crate::middleware::{RequestState, Run, unless_lost};
 use crate::mutant::{self, Mutant};
-use crate::policy::OnDisconnect;
-use crate::problem::Refusal;
-use crate::route::route_of;
 use crate::trace;
-use crate::unprocessed::RunId;
 
-type ResponseResult<B, E> = Result<Response<ResponseBody<B>>, E>;
+type ResponseResult<B, E> = Result<Response<LayerBody<B>>, E>;
 
 /// One request with an idempotency key.
-pub(super) struct Exchange<S, C> {
+pub(super) struct Exchange<S> {
     /// The inner service, which is ready.
     pub(super) service: S,
     pub(super) options: Arc<Options>,
-    pub(super) callers: Arc<C>,
     /// How long requests wait at most in the lock layer that the inner service is, if its type is that.
     pub(super) lock_inside: Option<Duration>,
 }
 
-impl<S, C> Exchange<S, C> {
+impl<S> Exchange<S> {
     /// Reads the request, and runs it or responds with the stored response.
     pub(super) async fn respond<ReqBody, ResBody>(
         self,
@@ -50,32 +47,37 @@ impl<S, C> Exchange<S, C> {
         key: IdempotencyKey,
     ) -> ResponseResult<ResBody, S::Error>
     where
-        S: Service<Request<RequestBody<ReqBody>>, Response = Response<ResBody>> + Send + 'static,
+        S: Service<Request<LayerBody<ReqBody>>, Response = Response<ResBody>> + Send + 'static,
         S::Future: Send + 'static,
         S::Error: Send + 'static,
-        C: CallerSource,
         ReqBody: Body + Send + 'static,
         ReqBody::Data: Send,
-        ReqBody::Error: Send,
+        ReqBody::Error: Into<BoxError> + Send,
         ResBody: Body + Send + 'static,
         ResBody::Data: Send,
-        ResBody::Error: Send,
+        ResBody::Error: Into<BoxError> + Send,
     {
         let Self {
             service,
             options,
-            callers,
             lock_inside,
         } = self;
         let (mut parts, body) = request.into_parts();
-        let caller = match callers.caller(&mut parts).await {
+        let caller = match options.callers.find(&mut parts).await {
             Ok(caller) => caller,
-            Err(error) => return Ok(options.refuse(Cause::CallerUnknown(error))),
+            Err(error) => {
+                let cause = Cause::because(RejectionKind::CallerUnknown, error);
+                return Ok(options.common.refuse(cause));
+            }
         };
         let (bytes, trailers) = match collect_up_to(body, options.max_request_body).await {
             Collected::All { bytes, trailers } => (bytes, trailers),
-            Collected::TooLarge { .. } => return Ok(options.refuse(Cause::BodyTooLarge)),
-            Collected::Failed { .. } => return Ok(options.refuse(Cause::BodyUnreadable)),
+            Collected::TooLarge { .. } => {
+                return Ok(options.common.refuse(RejectionKind::BodyTooLarge));
+            }
+            Collected::Failed { .. } => {
+                return Ok(options.common.refuse(RejectionKind::BodyUnreadable));
+            }
         };
         let fingerprint = Fingerprint::new(&parts, &options.fingerprint, &bytes);
         let scope = Scope {
@@ -86,28 +88,30 @@ impl<S, C> Exchange<S, C> {
         };
         let name = match scope.lock_key(&key) {
             Ok(name) => name,
-            Err(error) => return Ok(options.refuse(Cause::Unnameable(error))),
+            Err(error) => return Ok(options.common.refuse(error)),
         };
         let outer = RequestState::get(&parts.extensions).and_then(|state| state.run.as_ref());
-        if outer.is_some_and(|outer| options.locks.is_run_of(&outer.handle, &name)) {
+        if outer.is_some_and(|outer| options.common.locks.is_run_of(&outer.handle, &name)) {
             // The same layer further out holds this key for this request, which would wait for itself.
             let mut service = service;
-            let request = Request::from_parts(parts, RequestBody::whole(bytes, trailers));
+            let request = Request::from_parts(parts, LayerBody::whole(bytes, trailers));
             let response = service.call(request).await?;
-            return Ok(response.map(ResponseBody::untouched));
+            return Ok(response.map(LayerBody::passed));
         }
         let max_wait = max_wait(&options, &parts);
         let idle = lock_inside.unwrap_or_default();
-        let begun = options
-            .locks
-            .begin_idempotent_within(name, options.retention, max_wait, idle);
+        let begun =
+            options
+                .common
+                .locks
+                .begin_idempotent_within(name, options.retention, max_wait, idle);
         let guard = match begun.await {
             Ok(IdempotentRun::Execute(guard)) => {
                 instruments::idempotency("run");
                 guard
             }
             Ok(IdempotentRun::Replay(stored)) => return Ok(replay(&options, stored, fingerprint)),
-            Err(error) => return Ok(options.refuse(Cause::NotAcquired(error))),
+            Err(error) => return Ok(options.common.refuse(error)),
         };
         let id = RunId::new();
         let state = RequestState::of(&mut parts.extensions);
@@ -118,7 +122,7 @@ impl<S, C> Exchange<S, C> {
             handle: guard.handle(),
             id: id.clone(),
         });
-        let request = Request::from_parts(parts, RequestBody::whole(bytes, trailers));
+        let request = Request::from_parts(parts, LayerBody::whole(bytes, trailers));
         let execution = Execution {
             id,
             fingerprint,
@@ -137,29 +141,28 @@ impl<S, C> Exchange<S, C> {
 fn max_wait(options: &Options, parts: &Parts) -> Duration {
     match RequestState::get(&parts.extensions) {
         Some(state) if state.holds_lock() => Duration::ZERO,
-        _ => options.max_wait,
+        _ => options.common.max_wait,
     }
 }
 
 /// The response to a request whose key was used before.
-fn replay<B: Body>(
-    options: &Options,
-    stored: Bytes,
-    fingerprint: Fingerprint,
-) -> Response<ResponseBody<B>> {
+fn replay<B>(options: &Options, stored: Bytes, fingerprint: Fingerprint) -> Response<LayerBody<B>> {
     let stored = match StoredResponse::decode(stored) {
         Ok(stored) => stored,
-        Err(error) => return options.refuse(Cause::RecordUnreadable(error)),
+        Err(error) => {
+            let cause = Cause::because(RejectionKind::RecordUnreadable, error);
+            return options.common.refuse(cause);
+        }
     };
     if stored.fingerprint != fingerprint {
-        return options.refuse(Cause::KeyReused);
+        return options.common.refuse(RejectionKind::IdempotencyKeyReused);
     }
     match stored.outcome {
-        Outcome::NotReplayable { .. } => options.refuse(Cause::NotReplayable),
+        Outcome::NotReplayable { .. } => options.common.refuse(RejectionKind::NotReplayable),
         Outcome::Replayable(replay) => {
             instruments::idempotency("replayed");
             let announced = replay.trailers.as_ref().and_then(names_of);
-            let mut response = Response::new(ResponseBody::whole(replay.body, replay.trailers));
+            let mut response = Response::new(LayerBody::whole(replay.body, replay.trailers));
             *response.status_mut() = replay.status;
             *response.headers_mut() = replay.headers;
             let yes = HeaderValue::from_static("true");
@@ -192,18 +195,18 @@ impl Execution {
     async fn run<S, ReqBody, ResBody>(
         self,
         mut service: S,
-        request: Request<RequestBody<ReqBody>>,
+        request: Request<LayerBody<ReqBody>>,
     ) -> ResponseResult<ResBody, S::Error>
     where
-        S: Service<Request<RequestBody<ReqBody>>, Response = Response<ResBody>>,
-        ReqBody: Body,
+        S: Service<Request<LayerBody<ReqBody>>, Response = Response<ResBody>>,
         ResBody: Body,
+        ResBody::Error: Into<BoxError>,
     {
         let connects = request.method() == Method::CONNECT;
-        let (on_lost, lock) = (self.options.on_lost, self.guard.handle());
+        let (on_lost, lock) = (self.options.common.on_lost, self.guard.handle());
         let result = match unless_lost(service.call(request), on_lost, &lock).await {
             Ok(result) => result,
-            Err(reason) => return Ok(self.options.refuse(Cause::Lost(reason))),
+            Err(reason) => return Ok(self.options.common.refuse(reason)),
         };
         let response = match result {
             Ok(response) => response,
@@ -220,7 +223,7 @@ impl Execution {
         };
         if is_unprocessed || !self.options.policy.records(&head) {
             let _ = self.guard.abandon().await;
-            return Ok(Response::from_parts(head, ResponseBody::untouched(body)));
+            return Ok(Response::from_parts(head, LayerBody::passed(body)));
         }
         if let Some(Refusal(kind)) = head.extensions.get() {
             trace::refusal_kept(kind);
@@ -228,12 +231,15 @@ impl Execution {
         let limit = self.options.max_response_body;
         let status = head.status;
         let (replay, body) = if opens_a_tunnel(status, connects) || streams(&head.headers) {
-            (None, ResponseBody::untouched(body))
+            (None, LayerBody::passed(body))
         } else {
             // The body may take as long as the head did.
             match unless_lost(collect_up_to(body, limit), on_lost, &lock).await {
-                Ok(collected) => replay_of(&self.options, &head, collected),
-                Err(reason) => return Ok(self.options.refuse(Cause::Lost(reason))),
+                Ok(collected) => (
+                    replay_of(&self.options, &head, &collected),
+                    collected.again(),
+                ),
+                Err(reason) => return Ok(self.options.common.refuse(reason)),
             }
         };
         let outcome = replay.map_or(Outcome::NotReplayable { status }, Outcome::Replayable);
@@ -241,7 +247,9 @@ impl Execution {
         let mut response = Response::from_parts(head, body);
         if self.guard.complete(stored).await.is_err() {
             match self.options.on_unrecorded {
-                OnUnrecorded::Refuse => return Ok(self.options.refuse(Cause::OutcomeUnknown)),
+                OnUnrecorded::Refuse => {
+                    return Ok(self.options.common.refuse(RejectionKind::OutcomeUnknown));
+                }
                 OnUnrecorded::Respond => {
                     instruments::idempotency("unrecorded");
                     let yes = HeaderValue::from_static("true");
@@ -267,25 +275,21 @@ fn streams(headers: &HeaderMap) -> bool {
     })
 }
 
-/// What is stored of a response, if all of it is there, and the body that its client gets.
-fn replay_of<B: Body>(
+/// What is stored of a response, if all of it is there.
+fn replay_of<B>(
     options: &Options,
     head: &http::response::Parts,
-    body: Collected<B>,
-) -> (Option<Replay>, ResponseBody<B>) {
+    body: &Collected<B>,
+) -> Option<Replay> {
     match body {
-        Collected::All { bytes, trailers } => {
-            let replay = Replay {
-                status: head.status,
-                headers: options.headers.keep(&head.headers),
-                body: bytes.clone(),
-                trailers: trailers.as_ref().map(|all| options.headers.keep(all)),
-            };
-            (Some(replay), ResponseBody::whole(bytes, trailers))
-        }
-        Collected::TooLarge { read, rest } => (None, ResponseBody::resumed(read, rest)),
-        // The request is done, and its response is incomplete.
-        Collected::Failed { read, error } => (None, ResponseBody::broken(read, error)),
+        Collected::All { bytes, trailers } => Some(Replay {
+            status: head.status,
+            headers: options.headers.keep(&head.headers),
+            body: bytes.clone(),
+            trailers: trailers.as_ref().map(|all| options.headers.keep(all)),
+        }),
+        // The request is done, and its response is too long or incomplete.
+        Collected::TooLarge { .. } | Collected::Failed { .. } => None,
     }
 }
 

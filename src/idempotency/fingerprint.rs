@@ -1,4 +1,5 @@
-//! [`Fingerprint`]: tells whether a repeat is the same request.
+//! [`Fingerprint`]: tells whether a repeat is the same request; and the unambiguous encoding of lists of values for a
+//! hash.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,8 +9,7 @@ use http::header::{CONTENT_TYPE, HeaderName};
 use http::request::Parts;
 use sha2::{Digest as _, Sha256};
 
-use super::hashing::{feed, feed_len, feed_optional, hex};
-use crate::route::original_uri;
+use crate::http::route::original_uri;
 
 /// The SHA-256 of method, path and query, chosen headers, and the body of a request.
 ///
@@ -60,6 +60,30 @@ impl Fingerprint {
 fn feed_uri(hash: &mut Sha256, uri: &Uri) {
     feed(hash, uri.path().as_bytes());
     feed_optional(hash, uri.query().map(str::as_bytes));
+}
+
+/// Feeds the length of `bytes`, then the bytes.
+pub(super) fn feed(hash: &mut Sha256, bytes: &[u8]) {
+    feed_len(hash, bytes.len());
+    hash.update(bytes);
+}
+
+/// Feeds whether there are bytes, and these.
+pub(super) fn feed_optional(hash: &mut Sha256, bytes: Option<&[u8]>) {
+    hash.update([u8::from(bytes.is_some())]);
+    if let Some(bytes) = bytes {
+        feed(hash, bytes);
+    }
+}
+
+/// Feeds a length in the same number of bytes on every machine.
+pub(super) fn feed_len(hash: &mut Sha256, len: usize) {
+    hash.update(u64::try_from(len).unwrap_or(u64::MAX).to_be_bytes());
+}
+
+/// Lower-case hexadecimal.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    crate::token::hex(bytes).map(char::from).collect()
 }
 
 /// Which request headers distinguish one request from another. Default: `content-type` alone.

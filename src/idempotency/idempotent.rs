@@ -6,8 +6,8 @@ use std::sync::Arc;
 use http::{Extensions, Response};
 
 use super::key::IdempotencyKey;
+use crate::http::state::{RequestState, Run};
 use crate::manager::LockHandle;
-use crate::middleware::{RequestState, Run};
 use crate::token::FencingToken;
 
 /// The run of a request under its idempotency key. With the feature `axum` it is an extractor; other services get it by
@@ -65,7 +65,7 @@ impl Idempotent {
     /// use axum::response::Response;
     /// use tower_redlock::LockManager;
     /// use tower_redlock::idempotency::Idempotent;
-    /// use tower_redlock::middleware::Rejection;
+    /// use tower_redlock::layer::Rejection;
     ///
     /// async fn order(
     ///     run: Idempotent,

@@ -55,8 +55,8 @@
 //! * *Directly outside a [`RedlockLayer`](crate::RedlockLayer)*: [`with_lock`](IdempotencyLayer::with_lock). Then a
 //!   repeat needs no lock, a handler that continues after its client has disconnected keeps the lock, and a response
 //!   409 because another request holds the lock is [not stored](#what-was-not-processed). In the other order, the lock
-//!   is outside the task of [`OnDisconnect::RunToEnd`], and is released while the handler runs: set
-//!   [`OnDisconnect::Cancel`] there. Neither order can deadlock, not even if replicas differ in it, because a request
+//!   is outside the task of [`OnDisconnect::RunToEnd`](crate::layer::OnDisconnect::RunToEnd), and is released while the handler runs: set
+//!   [`OnDisconnect::Cancel`](crate::layer::OnDisconnect::Cancel) there. Neither order can deadlock, not even if replicas differ in it, because a request
 //!   that holds a lock does not wait for another with its key.
 //! * *A time-out outside* responds to the client, and the handler runs to its end; a repeat gets its response. *A
 //!   time-out inside* ends the handler, and its response 408 or 504 is not stored; a repeat runs. Statements that the
@@ -67,8 +67,6 @@
 //! * A limit of body sizes *outside* shows here as a body that cannot be read, 400; the layer's own
 //!   [limit](IdempotencyLayer::max_request_body) has 413. `CONNECT`, and with it WebSockets over HTTP/2, is not a safe
 //!   method: set the [methods](IdempotencyLayer::methods) where a router has such routes.
-//!
-//! To keep a layer in a struct, or to choose between two by `if`, see [`boxed`](IdempotencyLayer::boxed).
 //!
 //! # What a key belongs to
 //!
@@ -109,18 +107,18 @@
 //! | returns a response that the [policy](RecordPolicy) does not store: 5xx, 408, 425, 429 | the response | runs |
 //! | returns a response marked as [not processed](#what-was-not-processed) | the response | runs |
 //! | returns a response, and too few nodes store it | as set by [`OnUnrecorded`] | gets it if a node that replies has it, or else runs |
-//! | loses its lock | 503 `lock-lost`, and the handler is dropped; or [it continues](OnLost) | runs |
-//! | loses its client | nothing; as set by [`OnDisconnect`] | gets the response, or runs |
+//! | loses its lock | 503 `lock-lost`, and the handler is dropped; or [it continues](crate::layer::OnLost) | runs |
+//! | loses its client | nothing; as set by [`OnDisconnect`](crate::layer::OnDisconnect) | gets the response, or runs |
 //! | fails with an error or panics | the error | runs |
 //!
-//! [`IdempotencyRejection`] lists all refusals, and what a client should do for each. Two of them leave the outcome
+//! [`Rejection`](crate::layer::Rejection) lists all refusals, and what a client should do for each. Two of them leave the outcome
 //! open: `outcome-unknown` and `lock-lost`.
 //!
 //! * [`OnUnrecorded::Refuse`], the default, gives the client no response that might not last: the response to its
 //!   repeat is the only one that any client gets. [`OnUnrecorded::Respond`] gives it the response with a warning
 //!   header; a repeat may run, and get another one.
-//! * [`OnDisconnect::RunToEnd`], the default, is for clients that lose patience: the run continues in a task of its
-//!   own. [`OnDisconnect::Cancel`] is for handlers that may be dropped anywhere.
+//! * [`OnDisconnect::RunToEnd`](crate::layer::OnDisconnect::RunToEnd), the default, is for clients that lose patience: the run continues in a task of its
+//!   own. [`OnDisconnect::Cancel`](crate::layer::OnDisconnect::Cancel) is for handlers that may be dropped anywhere.
 //!
 //! # What was not processed
 //!
@@ -142,7 +140,7 @@
 //! | of a `RedlockLayer` further in, or in a `route_layer` of its own | behind a layer that has charged the customer |
 //! | of a service with a lock that the handler calls | from a handler that has charged the customer |
 //! | of the extractor `Locked` | half-way through a handler, where `parts.extract()` is the same call as for an argument |
-//! | made by [`Rejection::to_response`](crate::middleware::Rejection::to_response) | from anywhere |
+//! | made by [`Rejection::to_response`](crate::layer::Rejection::to_response) | from anywhere |
 //! | of an idempotency layer further in, with other callers | behind a layer that has charged the customer |
 //!
 //! They are stored if the policy stores their status, which it does with the 409 of a held lock, and the log has a
@@ -252,38 +250,26 @@
 //!
 //! [draft]: https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/
 
-mod authority;
-mod body;
 pub mod caller;
+mod collect;
 mod exchange;
 mod fingerprint;
-mod hashing;
-mod headers;
 mod idempotent;
 mod key;
-mod layer;
-mod options;
-mod record_policy;
-mod rejection;
-mod rejection_kind;
+mod recorded;
 mod scope;
 mod service;
+mod settings;
 mod stored_response;
-mod with_lock;
 
-pub use crate::policy::{OnDisconnect, OnLost};
-pub use body::{RequestBody, ResponseBody};
 pub use fingerprint::FingerprintHeaders;
-pub use headers::{IDEMPOTENT_REPLAYED, IDEMPOTENT_UNRECORDED, RecordedHeaders};
 pub use idempotent::Idempotent;
 pub use key::{IDEMPOTENCY_KEY, IdempotencyKey, IdempotencyKeyError};
-pub use layer::IdempotencyLayer;
-pub use options::OnUnrecorded;
-pub use record_policy::{DefaultRecordPolicy, RecordPolicy};
-pub use rejection::IdempotencyRejection;
-pub use rejection_kind::IdempotencyRejectionKind;
-pub use service::{IdempotencyService, ResponseFuture};
-pub use with_lock::WithLock;
+pub use recorded::{
+    DefaultRecordPolicy, IDEMPOTENT_REPLAYED, IDEMPOTENT_UNRECORDED, RecordPolicy, RecordedHeaders,
+};
+pub use service::{IdempotencyService, ResponseFuture, WithLock};
+pub use settings::{IdempotencyLayer, OnUnrecorded};
 
 #[cfg(test)]
 mod tests;

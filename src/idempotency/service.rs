@@ -1,4 +1,4 @@
-//! [`IdempotencyService`] and its future.
+//! [`IdempotencyService`], its future, and [`WithLock`].
 
 use std::fmt;
 use std::mem;
@@ -10,79 +10,39 @@ use std::time::Duration;
 use http::{Request, Response};
 use http_body::Body;
 use pin_project_lite::pin_project;
+use tower_layer::Layer;
 use tower_service::Service;
 
-use super::body::{RequestBody, ResponseBody};
-use super::caller::CallerSource;
 use super::exchange::Exchange;
 use super::key::IdempotencyKey;
-use super::options::Options;
-use super::rejection::Cause;
-use crate::middleware::RedlockService;
+use super::settings::{IdempotencyLayer, Options};
+use crate::http::body::{BoxError, LayerBody};
+use crate::http::rejection::{Cause, RejectionKind};
+use crate::layer::RedlockService;
 
 /// A service that responds to a repeated request with the first response. Made by
 /// [`IdempotencyLayer`](super::IdempotencyLayer).
 ///
 /// Its error type is the inner service's: the layer refuses a request by a response.
-pub struct IdempotencyService<S, C> {
+#[derive(Clone)]
+pub struct IdempotencyService<S> {
     inner: S,
     options: Arc<Options>,
-    callers: Arc<C>,
     // How long requests wait at most in the lock layer that the inner service is, if its type is that.
     lock_inside: Option<Duration>,
 }
 
-impl<S, C> IdempotencyService<S, C> {
-    pub(super) const fn new(inner: S, options: Arc<Options>, callers: Arc<C>) -> Self {
+impl<S> IdempotencyService<S> {
+    pub(super) const fn new(inner: S, options: Arc<Options>) -> Self {
         Self {
             inner,
             options,
-            callers,
             lock_inside: None,
         }
     }
-
-    /// The inner service.
-    #[must_use]
-    pub const fn get_ref(&self) -> &S {
-        &self.inner
-    }
-
-    /// The inner service, mutable.
-    pub const fn get_mut(&mut self) -> &mut S {
-        &mut self.inner
-    }
-
-    /// Unwraps the inner service.
-    #[must_use]
-    pub fn into_inner(self) -> S {
-        self.inner
-    }
 }
 
-impl<S, K, C> IdempotencyService<RedlockService<S, K>, C> {
-    /// Trusts the inner service's mark on the responses to requests that it refused.
-    pub(super) fn with_lock_inside(self) -> Self {
-        Self {
-            lock_inside: Some(self.inner.longest_wait()),
-            ..self
-        }
-    }
-}
-
-impl<S: Clone, C> Clone for IdempotencyService<S, C> {
-    // By hand: the source of callers is shared and need not be `Clone`.
-    fn clone(&self) -> Self {
-        Self {
-            inner: self.inner.clone(),
-            options: Arc::clone(&self.options),
-            callers: Arc::clone(&self.callers),
-            lock_inside: self.lock_inside,
-        }
-    }
-}
-
-impl<S: fmt::Debug, C> fmt::Debug for IdempotencyService<S, C> {
+impl<S: fmt::Debug> fmt::Debug for IdempotencyService<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("IdempotencyService")
             .field("inner", &self.inner)
@@ -91,23 +51,19 @@ impl<S: fmt::Debug, C> fmt::Debug for IdempotencyService<S, C> {
     }
 }
 
-impl<S, C, ReqBody, ResBody> Service<Request<ReqBody>> for IdempotencyService<S, C>
+impl<S, ReqBody, ResBody> Service<Request<ReqBody>> for IdempotencyService<S>
 where
-    S: Service<Request<RequestBody<ReqBody>>, Response = Response<ResBody>>
-        + Clone
-        + Send
-        + 'static,
+    S: Service<Request<LayerBody<ReqBody>>, Response = Response<ResBody>> + Clone + Send + 'static,
     S::Future: Send + 'static,
     S::Error: Send + 'static,
-    C: CallerSource,
     ReqBody: Body + Send + 'static,
     ReqBody::Data: Send,
-    ReqBody::Error: Send,
+    ReqBody::Error: Into<BoxError> + Send,
     ResBody: Body + Send + 'static,
     ResBody::Data: Send,
-    ResBody::Error: Send,
+    ResBody::Error: Into<BoxError> + Send,
 {
-    type Response = Response<ResponseBody<ResBody>>;
+    type Response = Response<LayerBody<ResBody>>;
     type Error = S::Error;
     type Future = ResponseFuture<S::Future, ResBody, S::Error>;
 
@@ -117,15 +73,22 @@ where
 
     fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
         let options = &self.options;
-        let refused = |cause| ResponseFuture::refused(options.refuse(cause));
         let key = || IdempotencyKey::from_headers(request.headers());
-        let key = match options.methods.cover(request.method()).then(key) {
+        let key = match options.common.methods.cover(request.method()).then(key) {
             Some(Ok(Some(key))) => key,
-            Some(Ok(None)) if options.required => return refused(Cause::MissingKey),
-            Some(Err(error)) => return refused(Cause::InvalidKey(error)),
+            Some(Ok(None)) if options.required => {
+                let response = options.common.refuse(RejectionKind::MissingIdempotencyKey);
+                return ResponseFuture::boxed(async { Ok(response) });
+            }
+            Some(Err(error)) => {
+                let cause = Cause::because(RejectionKind::InvalidIdempotencyKey, error);
+                let response = options.common.refuse(cause);
+                return ResponseFuture::boxed(async { Ok(response) });
+            }
             Some(Ok(None)) | None => {
-                let request = request.map(RequestBody::untouched);
-                return ResponseFuture::passed(self.inner.call(request));
+                let inner = self.inner.call(request.map(LayerBody::passed));
+                let state = State::Passed { inner };
+                return ResponseFuture { state };
             }
         };
         // The service whose `poll_ready` was called is the one that is called.
@@ -133,14 +96,11 @@ where
         let exchange = Exchange {
             service: mem::replace(&mut self.inner, clone),
             options: Arc::clone(options),
-            callers: Arc::clone(&self.callers),
             lock_inside: self.lock_inside,
         };
-        ResponseFuture::boxed(Box::pin(exchange.respond(request, key)))
+        ResponseFuture::boxed(exchange.respond(request, key))
     }
 }
-
-type Boxed<B, E> = Pin<Box<dyn Future<Output = Result<Response<ResponseBody<B>>, E>> + Send>>;
 
 pin_project! {
     /// The response of an [`IdempotencyService`].
@@ -152,12 +112,9 @@ pin_project! {
     /// # Cancel safety
     ///
     /// May be dropped at any point. Before the request runs, nothing is left behind. Once it runs,
-    /// [`OnDisconnect`](super::OnDisconnect) decides whether it continues.
+    /// [`OnDisconnect`](crate::layer::OnDisconnect) decides whether it continues.
     #[must_use = "futures do nothing unless polled"]
-    pub struct ResponseFuture<F, B, E>
-    where
-        B: Body,
-    {
+    pub struct ResponseFuture<F, B, E> {
         #[pin]
         state: State<F, B, E>,
     }
@@ -165,10 +122,7 @@ pin_project! {
 
 pin_project! {
     #[project = StateProj]
-    enum State<F, B, E>
-    where
-        B: Body,
-    {
+    enum State<F, B, E> {
         Passed {
             #[pin]
             inner: F,
@@ -176,26 +130,17 @@ pin_project! {
         Boxed {
             response: Boxed<B, E>,
         },
-        Refused {
-            response: Option<Response<ResponseBody<B>>>,
-        },
     }
 }
 
-impl<F, B: Body, E> ResponseFuture<F, B, E> {
-    const fn passed(inner: F) -> Self {
-        let state = State::Passed { inner };
-        Self { state }
-    }
+type Boxed<B, E> = Pin<Box<dyn Future<Output = Result<Response<LayerBody<B>>, E>> + Send>>;
 
-    fn boxed(response: Boxed<B, E>) -> Self {
+impl<F, B, E> ResponseFuture<F, B, E> {
+    fn boxed(
+        response: impl Future<Output = Result<Response<LayerBody<B>>, E>> + Send + 'static,
+    ) -> Self {
+        let response = Box::pin(response);
         let state = State::Boxed { response };
-        Self { state }
-    }
-
-    const fn refused(response: Response<ResponseBody<B>>) -> Self {
-        let response = Some(response);
-        let state = State::Refused { response };
         Self { state }
     }
 }
@@ -203,34 +148,90 @@ impl<F, B: Body, E> ResponseFuture<F, B, E> {
 impl<F, B, E> Future for ResponseFuture<F, B, E>
 where
     F: Future<Output = Result<Response<B>, E>>,
-    B: Body,
 {
-    type Output = Result<Response<ResponseBody<B>>, E>;
+    type Output = Result<Response<LayerBody<B>>, E>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project().state.project() {
             StateProj::Passed { inner } => {
                 let result = ready!(inner.poll(cx));
-                Poll::Ready(result.map(|response| response.map(ResponseBody::untouched)))
+                Poll::Ready(result.map(|response| response.map(LayerBody::passed)))
             }
             StateProj::Boxed { response } => response.as_mut().poll(cx),
-            StateProj::Refused { response } => match response.take() {
-                Some(response) => Poll::Ready(Ok(response)),
-                None => panic!("`ResponseFuture` polled after it was ready"),
-            },
         }
     }
 }
 
-impl<F, B: Body, E> fmt::Debug for ResponseFuture<F, B, E> {
+impl<F, B, E> fmt::Debug for ResponseFuture<F, B, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match self.state {
             State::Passed { .. } => "passed",
             State::Boxed { .. } => "running",
-            State::Refused { .. } => "refused",
         };
         f.debug_struct("ResponseFuture")
             .field("state", &format_args!("{state}"))
             .finish_non_exhaustive()
+    }
+}
+
+/// An [`IdempotencyLayer`] and a [`RedlockLayer`](crate::RedlockLayer) inside it, with nothing in between. Made by
+/// [`IdempotencyLayer::with_lock`].
+#[derive(Clone, Debug)]
+#[must_use = "a layer does nothing until it is put around a service"]
+pub struct WithLock<L> {
+    keys: IdempotencyLayer,
+    lock: L,
+}
+
+impl IdempotencyLayer {
+    /// Puts a [`RedlockLayer`](crate::RedlockLayer) directly inside, with nothing in between: its refusal, because
+    /// another request holds the lock, is [not stored](super#what-was-not-processed), and a repeat runs. An idempotency
+    /// layer further out, also this one put there once more, does store that refusal.
+    ///
+    /// For how long a request waits for that lock does not count towards the `max_hold` of the handle that was given to
+    /// [`new`](Self::new): the handler has all of it. The lock inside has the `max_hold` of its own handle.
+    ///
+    /// Call it last: it returns both layers as one. `lock` may be any layer whose service is a
+    /// [`RedlockService`]; no other compiles.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[cfg(feature = "axum")] mod example {
+    /// use axum::{Router, routing::post};
+    /// use tower_redlock::idempotency::caller;
+    /// use tower_redlock::{IdempotencyLayer, LockManager, RedlockLayer, key};
+    ///
+    /// # async fn pay() {}
+    /// fn app(locks: &LockManager) -> Router {
+    ///     let account = key::path("account").prefix("account");
+    ///     let one_at_a_time = RedlockLayer::new(locks.clone(), account);
+    ///     let once = IdempotencyLayer::new(locks.clone(), caller::header("x-account"));
+    ///     let pay = post(pay).route_layer(once.with_lock(one_at_a_time));
+    ///     Router::new().route("/accounts/{account}/payments", pay)
+    /// }
+    /// # }
+    /// ```
+    pub fn with_lock<L>(self, lock: L) -> WithLock<L> {
+        WithLock { keys: self, lock }
+    }
+}
+
+// The type guarantees that the service directly inside is a lock layer's, and nothing that acts before the lock is
+// acquired.
+impl<S, L, I> Layer<S> for WithLock<L>
+where
+    L: Layer<S, Service = RedlockService<I>>,
+{
+    type Service = IdempotencyService<RedlockService<I>>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        let lock = self.lock.layer(inner);
+        // The mark of this service on the responses to requests that it refused is trusted.
+        let lock_inside = Some(lock.longest_wait());
+        IdempotencyService {
+            lock_inside,
+            ..self.keys.layer(lock)
+        }
     }
 }

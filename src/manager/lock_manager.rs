@@ -233,7 +233,7 @@ impl LockManager {
     /// releases it.
     ///
     /// When the lock is lost, `work` is dropped where it stands, as by [`run`](Self::run). A
-    /// [`Rejection`](crate::middleware::Rejection) makes a response of the error.
+    /// [`Rejection`](crate::layer::Rejection) makes a response of the error.
     ///
     /// # Errors
     ///

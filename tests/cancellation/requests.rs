@@ -13,8 +13,7 @@ use http_body_util::{BodyExt as _, Empty, Full, StreamBody};
 use tokio::time::sleep;
 use tower::{ServiceBuilder, ServiceExt as _, service_fn};
 use tower_redlock::idempotency::caller::{self, Caller, CallerError, CallerSource};
-use tower_redlock::idempotency::{OnDisconnect, OnLost};
-use tower_redlock::middleware::{HoldUntil, ReleaseMode};
+use tower_redlock::layer::{HoldUntil, OnDisconnect, OnLost, ReleaseMode};
 use tower_redlock::{IdempotencyLayer, LockKey, LockManager, RedlockLayer};
 
 use super::scene::{KEY, MS, SECOND, Scene, key};
@@ -44,11 +43,9 @@ async fn stream<B>(_: Request<B>) -> Result<Response<Drip>, Infallible> {
     Ok(Response::new(drip()))
 }
 
-type FixedKey = fn(&Parts) -> LockKey;
-
 /// A layer that locks [`KEY`].
-fn layer(locks: &LockManager) -> RedlockLayer<FixedKey> {
-    RedlockLayer::new(locks.clone(), fixed as FixedKey)
+fn layer(locks: &LockManager) -> RedlockLayer {
+    RedlockLayer::new(locks.clone(), fixed)
 }
 
 pub(crate) fn fixed(_: &Parts) -> LockKey {
@@ -60,8 +57,8 @@ fn post() -> Request<Empty<Bytes>> {
 }
 
 const CALL: &[&str] = &[
-    "middleware Service for RedlockService",
-    "middleware Future for ResponseFuture",
+    "layer Service for RedlockService",
+    "layer Future for ResponseFuture",
 ];
 
 /// Requests under a lock.
@@ -91,24 +88,20 @@ fn outliving() -> Vec<Operation> {
     vec![
         Operation::new(
             "a response whose body has the lock",
-            &["middleware Body for ResponseBody"],
+            &["http Body for LayerBody"],
             by!(a_response_whose_body_has_the_lock),
         ),
         Operation::new(
             "a request that runs to its end",
             &[
-                "middleware Service for RunToEndService",
-                "middleware Future for RunToEndFuture",
-                "detach Future for Detached",
+                "http Service for RunToEndService",
+                "http Future for Detached",
             ],
             by!(a_request_that_runs_to_its_end),
         ),
         Operation::new(
             "a request that runs to its end whatever becomes of its lock",
-            &[
-                "middleware Service for RunToEndService",
-                "middleware Future for RunToEndFuture",
-            ],
+            &["http Service for RunToEndService"],
             by!(a_request_that_runs_to_its_end_whatever_becomes_of_its_lock),
         ),
     ]
@@ -133,8 +126,7 @@ impl CallerSource for Late {
 const ONCE: &[&str] = &[
     "idempotency Service for IdempotencyService",
     "idempotency Future for ResponseFuture",
-    "idempotency Body for $body",
-    "detach Future for Detached",
+    "http Future for Detached",
 ];
 
 /// Requests with an idempotency key.
@@ -147,7 +139,7 @@ pub(crate) fn once() -> Vec<Operation> {
         ),
         Operation::new(
             "a request with an idempotency key that is cut",
-            &["idempotency CallerSource for BoxCallerSource"],
+            &["idempotency Service for IdempotencyService"],
             by!(a_request_with_an_idempotency_key_that_is_cut),
         ),
         Operation::new(
@@ -225,7 +217,7 @@ async fn a_request_with_an_idempotency_key(scene: Rc<Scene>) -> Work {
 }
 
 async fn a_request_with_an_idempotency_key_that_is_cut(scene: Rc<Scene>) -> Work {
-    let layer = IdempotencyLayer::new(scene.met().await, Late).boxed();
+    let layer = IdempotencyLayer::new(scene.met().await, Late);
     let layer = layer.on_disconnect(OnDisconnect::Cancel);
     let service = ServiceBuilder::new().layer(layer).service_fn(stream);
     work(async move {

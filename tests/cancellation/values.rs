@@ -19,7 +19,7 @@ use tower_redlock::idempotency::Idempotent;
 use tower_redlock::idempotency::caller::{self, CallerSource as _};
 use tower_redlock::inspect::InspectService;
 use tower_redlock::key::{self, LockKeys};
-use tower_redlock::middleware::KeyExtractor as _;
+use tower_redlock::layer::KeyExtractor as _;
 use tower_redlock::{Held, IdempotencyLayer, LockKey, LockScope, Locked, RedlockLayer};
 
 use super::requests::fixed;
@@ -114,10 +114,7 @@ fn handlers() -> Vec<Operation> {
         ),
         Operation::new(
             "the page for operators",
-            &[
-                "inspect Service for InspectService",
-                "inspect Body for InspectBody",
-            ],
+            &["inspect Service for InspectService"],
             by!(the_page_for_operators),
         ),
     ]
@@ -128,10 +125,6 @@ const HANDLER: &[&str] = &[
     "extract OptionalFromRequestParts for Held",
     "extract FromRequestParts for LockScope",
     "extract FromRequestParts for Locked",
-    "extract KeySource for Extracted",
-    "extract KeySource for RoutePath",
-    "extract KeyValue for PathParam",
-    "middleware KeyExtractor for BoxKeyExtractor",
 ];
 
 fn readers() -> Vec<Operation> {
@@ -146,27 +139,12 @@ fn readers() -> Vec<Operation> {
 }
 
 const KEYS: &[&str] = &[
-    "middleware KeyExtractor for Also",
-    "middleware KeyExtractor for F",
-    "middleware KeyExtractor for Key",
-    "middleware KeySource for And",
-    "middleware KeySource for FromFn",
-    "middleware KeySource for Method",
-    "middleware KeySource for Optional",
-    "middleware KeySource for Parsed",
-    "middleware KeySource for Prefix",
-    "middleware KeySource for S",
-    "middleware KeySource for When",
-    "middleware KeyValue for Header",
-    "middleware KeyValue for Query",
+    "layer KeyExtractor for Also",
+    "layer KeyExtractor for F",
+    "layer KeyExtractor for Key",
 ];
 
-const CALLERS: &[&str] = &[
-    "idempotency CallerSource for Extension",
-    "idempotency CallerSource for FromFn",
-    "idempotency CallerSource for Header",
-    "idempotency CallerSource for Nobody",
-];
+const CALLERS: &[&str] = &["idempotency CallerSource for FromHead"];
 
 async fn a_handler_that_extracts_locks(scene: Rc<Scene>) -> Work {
     let locks = scene.met().await;
@@ -174,7 +152,7 @@ async fn a_handler_that_extracts_locks(scene: Rc<Scene>) -> Work {
         .and(key::matched_path())
         .and(key::path("id").parse::<u64>())
         .prefix("order");
-    let layer = RedlockLayer::new(locks.clone(), key).boxed();
+    let layer = RedlockLayer::new(locks.clone(), key);
     let handler = |_: Held, _: Option<Held>, _: LockScope, order: Locked<Order>| async move {
         sleep(2 * MS).await;
         drop(order);

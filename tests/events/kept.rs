@@ -7,7 +7,8 @@ use http::request::Parts;
 use http::{Request, Response};
 use http_body_util::Full;
 use tower::{Layer as _, ServiceExt as _, service_fn};
-use tower_redlock::idempotency::{RequestBody, caller};
+use tower_redlock::idempotency::caller;
+use tower_redlock::layer::LayerBody;
 use tower_redlock::{IdempotencyLayer, LockKey, RedlockLayer};
 
 use super::{five, listen};
@@ -21,7 +22,7 @@ async fn a_refusal_that_is_kept_is_told() {
     let _held = locks.try_acquire("order:1").await.unwrap();
     let lock = RedlockLayer::new(locks.clone(), |_: &Parts| LockKey::new("order:1").unwrap());
     let once = IdempotencyLayer::new(locks, caller::nobody());
-    let inner = service_fn(async |_: Request<RequestBody<Full<Bytes>>>| {
+    let inner = service_fn(async |_: Request<LayerBody<Full<Bytes>>>| {
         Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()))
     });
     let request = || {

@@ -125,7 +125,7 @@ async fn what_is_no_mistake_is_not_told_as_one() {
     let (book, _listening) = listen();
     let (nodes, builder) = five();
     let locks = builder.connect().await.unwrap();
-    let anyway = tower_redlock::middleware::OnNoQuorum::RunUnlocked;
+    let anyway = tower_redlock::layer::OnNoQuorum::RunUnlocked;
     let layer = RedlockLayer::new(locks, key::header("x-id").optional()).on_no_quorum(anyway);
     let app: Router = Router::new()
         .route("/prepared", post(async |_: Option<Held>| "paid"))

@@ -98,7 +98,7 @@ async fn events_name_their_request_where_its_span_is_as_the_guide_says() {
         "{text}"
     );
     assert!(
-        text.contains("tower_redlock::middleware: request rejected"),
+        text.contains("tower_redlock::layer: request rejected"),
         "{text}"
     );
     // Why the guide has to say so: by default that span is at debug level.

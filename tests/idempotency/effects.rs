@@ -18,9 +18,9 @@ use tower::{Layer as _, ServiceExt as _, service_fn};
 use tower_redlock::Locked;
 use tower_redlock::error::KeyError;
 use tower_redlock::extract::{AsLockKeys, LockedRejection};
-use tower_redlock::idempotency::{Idempotent, RequestBody};
+use tower_redlock::idempotency::Idempotent;
 use tower_redlock::key::LockKeys;
-use tower_redlock::middleware::{KeyExtractor, OnDisconnect, Rejection, ResponseBody};
+use tower_redlock::layer::{LayerBody, OnDisconnect, Rejection};
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::{LockKey, LockManager, RedlockLayer};
 
@@ -40,7 +40,7 @@ impl Charges {
     }
 }
 
-fn lock(nodes: &[MemoryNode]) -> RedlockLayer<impl KeyExtractor + use<>> {
+fn lock(nodes: &[MemoryNode]) -> RedlockLayer {
     RedlockLayer::new(manager(nodes), |_: &Parts| LockKey::new("account:7"))
 }
 
@@ -105,7 +105,7 @@ fn inner(nodes: &[MemoryNode]) -> Inner {
 }
 
 /// What a lock layer answers, as a router has it.
-fn answer_of(response: http::Response<ResponseBody<Body>>) -> Response {
+fn answer_of(response: http::Response<LayerBody<Body>>) -> Response {
     response.map(Body::new)
 }
 
@@ -170,7 +170,7 @@ async fn so_is_one_behind_a_service_that_charges_as_it_is_called() {
     let (charges, nodes) = (Charges::default(), nodes());
     let charging = tower::util::MapRequestLayer::new({
         let charges = charges.clone();
-        move |request: http::Request<RequestBody<Body>>| {
+        move |request: http::Request<LayerBody<Body>>| {
             charges.charge();
             request
         }
@@ -269,8 +269,8 @@ async fn not_even_a_clone_of_the_same_one() {
             None => LockKey::new("door"),
         };
         let by_header = RedlockLayer::new(manager(&nodes), by_header);
+        let clone = by_header.layer(handler.clone());
         let service = layer(&nodes).with_lock(by_header).layer(handler);
-        let clone = service.get_ref().clone();
         let clone = tower::ServiceExt::<Request>::map_response(clone, answer_of);
         assert!(itself.set(BoxCloneSyncService::new(clone)).is_ok());
         assert_charged_once(&at(post_service(service)), &nodes, &charges).await;

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tower_redlock::idempotency::{OnDisconnect, OnLost};
+use tower_redlock::layer::{OnDisconnect, OnLost};
 use tower_redlock::node::memory::MemoryNode;
 
 use super::{Shop, TTL, layer, nodes, request, send};

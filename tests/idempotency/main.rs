@@ -29,7 +29,7 @@ use http_body_util::BodyExt as _;
 use tokio::sync::Semaphore;
 use tower::ServiceExt as _;
 use tower_redlock::clock::TokioClock;
-use tower_redlock::idempotency::caller::{self, CallerSource, Nobody};
+use tower_redlock::idempotency::caller;
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::{IdempotencyLayer, LockManager};
 
@@ -44,7 +44,7 @@ fn manager(nodes: &[MemoryNode]) -> LockManager {
     builder.clock(TokioClock::new()).ttl(TTL).lazy().unwrap()
 }
 
-fn layer(nodes: &[MemoryNode]) -> IdempotencyLayer<Nobody> {
+fn layer(nodes: &[MemoryNode]) -> IdempotencyLayer {
     IdempotencyLayer::new(manager(nodes), caller::nobody())
 }
 
@@ -89,7 +89,7 @@ impl Shop {
     }
 
     /// The shop behind a layer, with one route.
-    fn open<C: CallerSource>(&self, layer: IdempotencyLayer<C>) -> Router {
+    fn open(&self, layer: IdempotencyLayer) -> Router {
         let shop = self.clone();
         let order = post(move |body: Bytes| async move { shop.order(body).await });
         Router::new().route("/orders/{shop}", order).layer(layer)

@@ -13,7 +13,8 @@ use hyper_util::rt::TokioExecutor;
 use tokio::net::TcpListener;
 use tower::{Layer as _, service_fn};
 use tower_redlock::IdempotencyLayer;
-use tower_redlock::idempotency::{RequestBody, caller};
+use tower_redlock::idempotency::caller;
+use tower_redlock::layer::LayerBody;
 
 use super::{Shop, layer, manager, nodes, send};
 
@@ -81,7 +82,7 @@ async fn nested_services_have_keys_of_their_own() {
     let (shop, nodes) = (Shop::new(), nodes());
     let order = service_fn({
         let shop = shop.clone();
-        move |request: Request<RequestBody<Body>>| {
+        move |request: Request<LayerBody<Body>>| {
             let shop = shop.clone();
             async move {
                 let body: Bytes = request.into_body().collect().await.unwrap().to_bytes();

@@ -28,8 +28,8 @@ impl<S: Send + Sync> FromRequestParts<S> for OrderId {
 
 pub(crate) struct Nothing;
 
-pub(crate) type Order = RedlockLayer<key::Key<key::Header>>;
-pub(crate) type Once = IdempotencyLayer<caller::Nobody>;
+pub(crate) type Order = RedlockLayer;
+pub(crate) type Once = IdempotencyLayer;
 
 pub(crate) fn is_extractor<S, T: FromRequestParts<S>>() {}
 pub(crate) fn is_service<S: Service<http::Request<String>>>(_: S) {}

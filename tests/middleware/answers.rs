@@ -8,17 +8,15 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::Empty;
 use tower::{ServiceBuilder, ServiceExt as _, service_fn};
-use tower_redlock::middleware::{
-    BusyStatus, KeyExtractor, OnNoQuorum, Rejection, RejectionKind, UnlockedReason,
-};
+use tower_redlock::layer::{BusyStatus, OnNoQuorum, Rejection, RejectionKind, UnlockedReason};
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::{Held, RedlockLayer, key};
 
 use super::{KEY, MS, Nodes, layer, ok, post, request};
 
 /// What the layer makes of `request`; the handler says how it ran.
-async fn answer<K: KeyExtractor>(
-    layer: RedlockLayer<K>,
+async fn answer(
+    layer: RedlockLayer,
     request: Request<Empty<Bytes>>,
 ) -> (StatusCode, HeaderMap, String) {
     let inner = service_fn(async |request: Request<Empty<Bytes>>| {
@@ -88,9 +86,9 @@ async fn contended() {
         &contended_body(),
     );
     for (status, code) in [
-        (BusyStatus::LOCKED, "423"),
-        (BusyStatus::TOO_MANY_REQUESTS, "429"),
-        (BusyStatus::try_from(StatusCode::TOO_EARLY).unwrap(), "425"),
+        (BusyStatus::Locked, "423"),
+        (BusyStatus::TooManyRequests, "429"),
+        (BusyStatus::ServiceUnavailable, "503"),
     ] {
         let layer = layer(&locks)
             .busy_status(status)
@@ -133,8 +131,7 @@ async fn wait_timeout() {
             "wait-timeout",
             "Timed out waiting for the lock",
             409,
-            "Other requests held the lock on this resource for as long as this request may wait. \
- This request was not processed.",
+            "Other requests held the lock for as long as this request may wait. This request was not processed.",
             Some(remaining),
         ),
     );
@@ -161,8 +158,7 @@ fn no_quorum_body() -> String {
         "no-quorum",
         "Locks unavailable",
         503,
-        "Too few lock nodes vote and replied in time, so the resource could not be locked. \
- This request was not processed.",
+        "Too few lock nodes vote and replied in time. This request was not processed.",
         None,
     )
 }
@@ -271,8 +267,8 @@ async fn lock_lost() {
             "lock-lost",
             "Lock lost",
             503,
-            "The lock on this resource was lost while the request was processed. \
- Whether the request took effect is unknown.",
+            "The lock was lost while this request was processed. Whether it took effect is unknown: look before \
+ you send it again, it may be processed again.",
             None,
         ),
     );
@@ -371,14 +367,5 @@ async fn of_two_layers_the_inner_one_decides() {
     assert_eq!(
         super::text(service.oneshot(post()).await.unwrap()).await,
         "ran"
-    );
-}
-
-#[test]
-fn only_refusals_are_busy_statuses() {
-    let error = BusyStatus::try_from(StatusCode::OK).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "the status 200 is not a client or server error, so it cannot refuse a request"
     );
 }

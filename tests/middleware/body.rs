@@ -10,7 +10,7 @@ use http::{HeaderMap, Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt as _, Empty};
 use tower::{ServiceBuilder, ServiceExt as _, service_fn};
-use tower_redlock::middleware::{BoxError, HoldUntil, ResponseBody};
+use tower_redlock::layer::{BoxError, HoldUntil, LayerBody};
 
 use super::{KEY, Nodes, Seen, Spy, layer, post};
 
@@ -76,7 +76,7 @@ impl Case {
     }
 
     /// The response of a handler with this body, under a lock that lasts to the body's end.
-    async fn respond<B>(&self, body: B) -> ResponseBody<B>
+    async fn respond<B>(&self, body: B) -> LayerBody<B>
     where
         B: Body + Send + 'static,
     {
@@ -192,7 +192,7 @@ async fn a_loss_after_the_head_fails_the_body() {
         error.to_string(),
         "the lock was lost before the response's body ended: its validity ended without a successful extension"
     );
-    assert!(error.is::<tower_redlock::middleware::BodyLockLost>());
+    assert!(error.is::<tower_redlock::layer::BodyLockLost>());
     case.seen.assert_dropped_under_the_lock();
     assert!(body.frame().await.is_none());
     case.nodes.each(|n| n.thaw());

@@ -7,21 +7,21 @@ use bytes::Bytes;
 use http::{Request, StatusCode};
 use http_body_util::Empty;
 use tokio::time::timeout;
-use tower::{Layer as _, Service as _, ServiceExt as _, service_fn};
-use tower_redlock::middleware::{BoxKeyExtractor, BusyStatus, OnDisconnect, OnLost};
+use tower::{Layer as _, ServiceExt as _, service_fn};
+use tower_redlock::layer::{BusyStatus, OnDisconnect, OnLost};
 use tower_redlock::{Held, LockManager, RedlockLayer, key};
 
 use super::{KEY, MS, Nodes, TTL, layer, ok, post, text};
 
 struct App {
-    one_at_a_time: RedlockLayer<BoxKeyExtractor>,
+    one_at_a_time: RedlockLayer,
 }
 
 fn app(locks: &LockManager, by_header: bool) -> App {
     let one_at_a_time = if by_header {
-        RedlockLayer::new(locks.clone(), key::header("x-order").prefix("order")).boxed()
+        RedlockLayer::new(locks.clone(), key::header("x-order").prefix("order"))
     } else {
-        layer(locks).boxed()
+        layer(locks)
     };
     App { one_at_a_time }
 }
@@ -40,7 +40,7 @@ async fn a_service_has_the_layer_that_an_if_has_chosen() {
     for (by_header, expected) in [(true, "order:7"), (false, KEY)] {
         let layer = app(&locks, by_header)
             .one_at_a_time
-            .busy_status(BusyStatus::LOCKED);
+            .busy_status(BusyStatus::Locked);
         let service = layer.layer(service_fn(async |request: Request<Empty<Bytes>>| {
             let lock = Held::of(request.extensions()).unwrap();
             Ok::<_, Infallible>(ok(lock.key().to_string().leak()))
@@ -83,9 +83,8 @@ async fn settings_come_in_any_order() {
             .on_disconnect(OnDisconnect::Cancel)
             .max_wait(Duration::ZERO)
             .on_lost(OnLost::Continue)
-            .boxed()
             .on_disconnect(on_disconnect)
-            .busy_status(BusyStatus::LOCKED);
+            .busy_status(BusyStatus::Locked);
         let service = layer
             .clone()
             .layer(service_fn(async |_: Request<Empty<Bytes>>| {
@@ -103,30 +102,4 @@ async fn settings_come_in_any_order() {
         tokio::time::sleep(2 * TTL).await;
         nodes.settle_free().await;
     }
-}
-
-#[test]
-fn a_boxed_layer_allocates_once_more_per_request() {
-    const REQUESTS: u64 = 200;
-    let mut builder = tokio::runtime::Builder::new_current_thread();
-    let runtime = builder.enable_all().start_paused(true).build().unwrap();
-    let _inside = runtime.enter();
-    let locks = Nodes::five().manager();
-    let inner = || service_fn(async |_: Request<Empty<Bytes>>| Ok::<_, Infallible>(ok("ran")));
-    let count = |send: &mut dyn FnMut()| {
-        for _ in 0..REQUESTS {
-            send();
-        }
-        let counted = allocation_counter::measure(|| (0..REQUESTS).for_each(|_| send()));
-        counted.count_total
-    };
-    let mut plain = layer(&locks).layer(inner());
-    let mut boxed = layer(&locks).boxed().layer(inner());
-    let plain = count(&mut || drop(runtime.block_on(plain.call(post()))));
-    let boxed = count(&mut || drop(runtime.block_on(boxed.call(post()))));
-    // What the manager does in the background now and then is the tenth part.
-    assert!(
-        boxed <= plain + REQUESTS + REQUESTS / 10,
-        "{boxed} and {plain} allocations in {REQUESTS} requests"
-    );
 }

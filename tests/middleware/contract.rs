@@ -7,15 +7,15 @@ use bytes::Bytes;
 use http::{Method, Request, Response};
 use http_body_util::{Empty, Full};
 use tower::{Service as _, ServiceBuilder, ServiceExt as _, service_fn};
-use tower_redlock::middleware::{BoxError, RedlockService};
+use tower_redlock::layer::{BoxError, RedlockService};
 use tower_test::mock::{self, Mock};
 
-use super::{FixedKey, KEY, MS, Nodes, Seen, layer, ok, post, request};
+use super::{KEY, MS, Nodes, Seen, layer, ok, post, request};
 
 type Inner = Mock<Request<Empty<Bytes>>, Response<Full<Bytes>>>;
 type Handle = mock::Handle<Request<Empty<Bytes>>, Response<Full<Bytes>>>;
 
-fn mocked(nodes: &Nodes) -> (mock::Spawn<RedlockService<Inner, FixedKey>>, Handle) {
+fn mocked(nodes: &Nodes) -> (mock::Spawn<RedlockService<Inner>>, Handle) {
     mock::spawn_layer(layer(&nodes.manager()))
 }
 
@@ -153,17 +153,14 @@ async fn debug_says_what_a_thing_is_and_no_more() {
         "ResponseFuture { state: acquiring, .. }"
     );
     let body = future.await.unwrap().into_body();
-    assert_eq!(format!("{body:?}"), "ResponseBody { state: plain, .. }");
+    assert_eq!(format!("{body:?}"), "LayerBody { state: passed, .. }");
     let layer = layer(&nodes.manager());
     assert_eq!(
         format!("{layer:?}"),
-        "RedlockLayer { options: Options { max_wait: 0ns, max_wait_with: false, busy_status: BusyStatus(409), \
-         retry_after: 1s, methods: Unsafe, hold_until: ResponseHead, release: Awaited, on_lost: Abort, \
-         on_no_quorum: Reject, .. }, .. }"
+        "RedlockLayer { options: Options { common: Common { methods: Unsafe, max_wait: 0ns, on_lost: Abort, \
+         busy_status: Conflict, retry_after: 1s, .. }, max_wait_with: false, hold_until: ResponseHead, \
+         release: Awaited, on_no_quorum: Reject, .. }, .. }"
     );
     let key = tower_redlock::key::header("a").prefix("b");
-    assert!(
-        format!("{key:?}").starts_with("Key { source: tower_redlock::"),
-        "{key:?}"
-    );
+    assert_eq!(format!("{key:?}"), "Key [\"b\", the header `a`]");
 }

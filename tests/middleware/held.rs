@@ -6,7 +6,7 @@ use axum::routing::{any, post};
 use http::{Method, Request};
 use http_body_util::BodyExt as _;
 use tower::ServiceExt as _;
-use tower_redlock::middleware::OnNoQuorum;
+use tower_redlock::layer::OnNoQuorum;
 use tower_redlock::{Held, key};
 
 use super::{Nodes, TTL, keyed, layer};

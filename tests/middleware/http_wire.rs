@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Notify, Semaphore};
 use tower::{ServiceBuilder, ServiceExt as _, service_fn};
 use tower_http::timeout::TimeoutLayer;
-use tower_redlock::middleware::HoldUntil;
+use tower_redlock::layer::HoldUntil;
 use tower_redlock::{Held, key};
 
 use super::{KEY, Nodes, Seen, keyed, layer, ok};

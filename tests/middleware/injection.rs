@@ -16,7 +16,6 @@ use http::{HeaderValue, Request};
 use http_body_util::BodyExt as _;
 use proptest::prelude::*;
 use tower::ServiceExt as _;
-use tower_redlock::middleware::KeyExtractor;
 use tower_redlock::{Held, key};
 
 use super::{Nodes, keyed};
@@ -75,12 +74,7 @@ fn app(nodes: &Nodes, program: &Program) -> Router {
 }
 
 /// A route whose handler answers with all that the nodes hold while it runs.
-fn locked<K: KeyExtractor>(
-    app: Router,
-    nodes: &Nodes,
-    shape: &str,
-    layer: tower_redlock::RedlockLayer<K>,
-) -> Router {
+fn locked(app: Router, nodes: &Nodes, shape: &str, layer: tower_redlock::RedlockLayer) -> Router {
     let nodes = nodes.clone();
     let held = async move |_: Held| {
         let names: BTreeSet<_> = nodes.0.iter().map(super::MemoryNode::keys).collect();

@@ -5,7 +5,7 @@ use http::request::Parts;
 use http::{HeaderValue, Method, Request};
 use tower_redlock::error::KeyError;
 use tower_redlock::key::LockKeys;
-use tower_redlock::middleware::KeyExtractor;
+use tower_redlock::layer::KeyExtractor;
 use tower_redlock::{LockKey, key};
 
 /// The keys that `extractor` makes of `request`; nothing here ever pends.

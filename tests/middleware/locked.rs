@@ -16,7 +16,7 @@ use tower_redlock::Locked;
 use tower_redlock::error::{KeyError, LossReason, RunError};
 use tower_redlock::extract::AsLockKeys;
 use tower_redlock::key::LockKeys;
-use tower_redlock::middleware::{Rejection, RejectionKind};
+use tower_redlock::layer::{Rejection, RejectionKind};
 use tower_redlock::{LockKey, LockManager, RedlockLayer, key};
 
 use super::Nodes;

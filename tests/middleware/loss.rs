@@ -16,7 +16,7 @@ use tower::{ServiceBuilder, ServiceExt as _, service_fn};
 use tower_redlock::Held;
 use tower_redlock::LockManager;
 use tower_redlock::clock::{Clock, Moment};
-use tower_redlock::middleware::{BodyLockLost, HoldUntil, OnLost};
+use tower_redlock::layer::{BodyLockLost, HoldUntil, OnLost};
 
 use super::{KEY, MS, Nodes, Seen, TTL, drive, layer, ok, post};
 

@@ -43,7 +43,7 @@ use http::request::Parts;
 use http::{Extensions, Method, Request, Response};
 use http_body_util::{BodyExt as _, Empty, Full};
 use tower_redlock::clock::TokioClock;
-use tower_redlock::middleware::{BoxError, KeyExtractor, ResponseBody};
+use tower_redlock::layer::{BoxError, KeyExtractor, LayerBody};
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::{Held, LockHandle, LockKey, LockManager, LockManagerBuilder, RedlockLayer};
 
@@ -107,10 +107,8 @@ impl Nodes {
     }
 }
 
-type FixedKey = fn(&Parts) -> LockKey;
-
 /// A layer that locks [`KEY`] whatever the request.
-fn layer(locks: &LockManager) -> RedlockLayer<FixedKey> {
+fn layer(locks: &LockManager) -> RedlockLayer {
     RedlockLayer::new(locks.clone(), fixed_key)
 }
 
@@ -118,7 +116,7 @@ fn fixed_key(_: &Parts) -> LockKey {
     LockKey::new(KEY).unwrap()
 }
 
-fn keyed<K: KeyExtractor>(locks: &LockManager, extractor: K) -> RedlockLayer<K> {
+fn keyed(locks: &LockManager, extractor: impl KeyExtractor) -> RedlockLayer {
     RedlockLayer::new(locks.clone(), extractor)
 }
 
@@ -136,7 +134,7 @@ fn ok(text: &'static str) -> Response<Full<Bytes>> {
     Response::new(Full::from(text))
 }
 
-async fn text<B>(response: Response<ResponseBody<B>>) -> String
+async fn text<B>(response: Response<LayerBody<B>>) -> String
 where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<BoxError>,

@@ -10,7 +10,7 @@ use http_body_util::Empty;
 use tower::{ServiceBuilder, ServiceExt as _, service_fn};
 use tower_redlock::error::KeyError;
 use tower_redlock::key::LockKeys;
-use tower_redlock::middleware::{HoldUntil, KeyExtractor, lock_scope};
+use tower_redlock::layer::{HoldUntil, KeyExtractor, lock_scope};
 use tower_redlock::{Held, LockKey, key};
 
 use super::{KEY, MS, Nodes, keyed, layer, ok, post, text};

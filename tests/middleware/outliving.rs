@@ -12,7 +12,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
 use tower::ServiceExt as _;
 use tower_redlock::error::LossReason;
-use tower_redlock::middleware::{OnDisconnect, OnLost};
+use tower_redlock::layer::{OnDisconnect, OnLost};
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::{Held, LockGuard};
 

@@ -14,16 +14,14 @@ use tower::util::BoxCloneSyncService;
 use tower::{ServiceBuilder, ServiceExt as _, service_fn};
 use tower_redlock::config::HandOff;
 use tower_redlock::error::LossReason;
-use tower_redlock::middleware::{
-    BusyStatus, HoldUntil, KeyExtractor, OnNoQuorum, ReleaseMode, ResponseBody,
-};
+use tower_redlock::layer::{BusyStatus, HoldUntil, LayerBody, OnNoQuorum, ReleaseMode};
 use tower_redlock::{Held, LockHandle, LockManager, RedlockLayer, key};
 
 use super::{KEY, MS, Nodes, keyed, layer, ok, post};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-type Answer = Response<ResponseBody<Full<Bytes>>>;
+type Answer = Response<LayerBody<Full<Bytes>>>;
 type Service = BoxCloneSyncService<Request<Empty<Bytes>>, Answer, Infallible>;
 
 /// A service behind a layer, whose handlers write down what they saw of their locks.
@@ -44,7 +42,7 @@ struct Visit {
 
 impl Desk {
     /// Handlers that take `work` each.
-    fn new<K: KeyExtractor>(locks: &LockManager, layer: RedlockLayer<K>, work: Duration) -> Self {
+    fn new(locks: &LockManager, layer: RedlockLayer, work: Duration) -> Self {
         let visits = Visits::default();
         let inner = service_fn({
             let visits = Arc::clone(&visits);
@@ -204,7 +202,7 @@ async fn a_request_too_many_for_its_key_is_told_so_at_once() {
     // It is no missing quorum, and nothing of the resource.
     let otherwise = layer
         .on_no_quorum(OnNoQuorum::RunUnlocked)
-        .busy_status(BusyStatus::LOCKED)
+        .busy_status(BusyStatus::Locked)
         .retry_after(Duration::from_millis(2_500));
     let other = Desk::new(&locks, otherwise.clone(), 100 * MS);
     assert_full(other.send("fourth").await.await.unwrap(), "3").await;

@@ -14,21 +14,16 @@ use tokio::time::Instant;
 use tower::util::BoxCloneService;
 use tower::{Service as _, ServiceBuilder, ServiceExt as _, service_fn};
 use tower_redlock::RedlockLayer;
-use tower_redlock::middleware::{ReleaseMode, ResponseBody};
+use tower_redlock::layer::{LayerBody, ReleaseMode};
 
-use super::{FixedKey, KEY, MS, Nodes, Seen, Spy, drive, layer, ok, post};
+use super::{KEY, MS, Nodes, Seen, Spy, drive, layer, ok, post};
 
-type Answer = Result<Response<ResponseBody<Full<Bytes>>>, Infallible>;
+type Answer = Result<Response<LayerBody<Full<Bytes>>>, Infallible>;
 
-type Waiting =
-    BoxCloneService<Request<Empty<Bytes>>, Response<ResponseBody<Full<Bytes>>>, Infallible>;
+type Waiting = BoxCloneService<Request<Empty<Bytes>>, Response<LayerBody<Full<Bytes>>>, Infallible>;
 
 /// A service whose handler never ends, or ends when `finish` is sent to.
-fn waiting(
-    layer: RedlockLayer<FixedKey>,
-    nodes: &Nodes,
-    seen: &Seen,
-) -> (Waiting, oneshot::Sender<()>) {
+fn waiting(layer: RedlockLayer, nodes: &Nodes, seen: &Seen) -> (Waiting, oneshot::Sender<()>) {
     let (finish, finished) = oneshot::channel();
     let finished = std::sync::Arc::new(std::sync::Mutex::new(Some(finished)));
     let (nodes, seen) = (nodes.clone(), seen.clone());

@@ -10,7 +10,6 @@ use axum::routing::{MethodRouter, any, get, post};
 use http::{Method, Request, Response};
 use http_body_util::BodyExt as _;
 use tower::{Layer as _, Service, ServiceExt as _, service_fn};
-use tower_redlock::middleware::KeyExtractor;
 use tower_redlock::{Held, RedlockLayer, key};
 
 use super::{Nodes, keyed};
@@ -20,7 +19,7 @@ async fn pay(lock: Held) -> String {
     lock.key().to_string()
 }
 
-fn by_id(nodes: &Nodes) -> RedlockLayer<impl KeyExtractor + use<>> {
+fn by_id(nodes: &Nodes) -> RedlockLayer {
     keyed(&nodes.manager(), key::path("id").prefix("order"))
 }
 
@@ -198,7 +197,7 @@ async fn around_the_router_as_a_service_is_refused() {
     assert_eq!(
         text,
         concat!(
-            "{\"type\":\"urn:tower-redlock:problem:misconfigured\",\"title\":\"Lock layer misconfigured\",",
+            "{\"type\":\"urn:tower-redlock:problem:misconfigured\",\"title\":\"Layer misconfigured\",",
             "\"status\":500,\"detail\":\"the lock key cannot be made: the path parameter `id` is not known here, ",
             "because no router ran before the lock layer; put the layer inside the router\"}",
         )

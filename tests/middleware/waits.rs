@@ -11,18 +11,15 @@ use http_body_util::Empty;
 use proptest::prelude::*;
 use tokio::time::Instant;
 use tower::{ServiceBuilder, ServiceExt as _, service_fn};
-use tower_redlock::middleware::{KeyExtractor, prefer_wait};
+use tower_redlock::layer::prefer_wait;
 use tower_redlock::{RedlockLayer, key};
 
-use super::{FixedKey, KEY, MS, Nodes, keyed, layer, ok, post, request};
+use super::{KEY, MS, Nodes, keyed, layer, ok, post, request};
 
 const SECOND: Duration = Duration::from_secs(1);
 
 /// What becomes of `request`, and after how long.
-async fn sent<K: KeyExtractor>(
-    layer: RedlockLayer<K>,
-    request: Request<Empty<Bytes>>,
-) -> (String, Duration) {
+async fn sent(layer: RedlockLayer, request: Request<Empty<Bytes>>) -> (String, Duration) {
     let inner = service_fn(async |_: Request<Empty<Bytes>>| Ok::<_, Infallible>(ok("ran")));
     let service = ServiceBuilder::new().layer(layer).service(inner);
     let began = Instant::now();
@@ -98,8 +95,7 @@ async fn a_layer_waits_as_long_as_it_was_told_and_what_clients_ask_for_is_bounde
         (none, "contended", 0),
     ] {
         let fixed = || layer(&locks).max_wait(30 * SECOND);
-        let by_request =
-            |layer: RedlockLayer<FixedKey>| layer.max_wait_with(|_| Some(Duration::MAX));
+        let by_request = |layer: RedlockLayer| layer.max_wait_with(|_| Some(Duration::MAX));
         let shorter = layer(&locks).max_wait(SECOND);
         for (layer, kind, waited) in [
             (fixed(), "wait-timeout", 30),

@@ -32,7 +32,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use tokio::net::TcpListener;
 use tower_redlock::RedlockLayer;
-use tower_redlock::middleware::HoldUntil;
+use tower_redlock::layer::HoldUntil;
 use tower_redlock::{Held, LockManager, LockManagerBuilder, key};
 
 use support::eventually;

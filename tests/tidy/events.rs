@@ -27,7 +27,7 @@ const LEVELS: [&str; 7] = [
 const TARGETS: [&str; 4] = [
     "tower_redlock::idempotency",
     "tower_redlock::lock",
-    "tower_redlock::middleware",
+    "tower_redlock::layer",
     "tower_redlock::node",
 ];
 

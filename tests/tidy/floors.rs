@@ -41,33 +41,19 @@ const PORTS: &[&str] = &[
     "src/node/registry.rs",
     "src/node/request.rs",
 ];
-const POLICY: &[&str] = &["src/policy.rs", "src/problem.rs", "src/unprocessed.rs"];
-const ROUTE: &[&str] = &["src/route.rs"];
 const SEAM: &[&str] = &["src/random.rs", "src/simulation.rs", "src/task.rs"];
 const TRACE: &[&str] = &["src/instruments.rs", "src/metrics.rs", "src/trace.rs"];
 const MEMORY: &[&str] = &["src/node/memory/"];
 const REDIS: &[&str] = &["src/node/redis/"];
 const MANAGER: &[&str] = &["src/manager/"];
-const DETACH: &[&str] = &["src/detach.rs"];
-const MIDDLEWARE: &[&str] = &["src/middleware/"];
+const HTTP: &[&str] = &["src/http/"];
+const LAYER: &[&str] = &["src/layer/"];
 const IDEMPOTENCY: &[&str] = &["src/idempotency/"];
 const INSPECT: &[&str] = &["src/inspect.rs", "src/inspect/"];
 const EXTRACT: &[&str] = &["src/extract/"];
 const ASSEMBLY: &[&str] = &["src/builder.rs", "src/config.rs", "src/config/"];
+/// What services, bodies and problems are made of, and axum's routes.
 const WEB: &[&str] = &[
-    "bytes",
-    "http",
-    "http_body",
-    "percent_encoding",
-    "pin_project_lite",
-    "serde",
-    "serde_json",
-    "tokio",
-    "tower_layer",
-    "tower_service",
-];
-/// [`WEB`], what tells requests apart, the route that matched, and tasks for requests whose client has left.
-const REPLAY: &[&str] = &[
     "axum",
     "bytes",
     "http",
@@ -95,8 +81,6 @@ const HOUSE: &[Room] = &[
     // What a simulation takes the place of.
     Room { floor: 2, name: "seam", files: SEAM, may_use: &[], crates: &["getrandom", "tokio"] },
     Room { floor: 2, name: "trace", files: TRACE, may_use: &[], crates: &["metrics", "tracing"] },
-    Room { floor: 2, name: "route", files: ROUTE, may_use: &[], crates: &["axum", "http"] },
-    Room { floor: 2, name: "policy", files: POLICY, may_use: &[], crates: &["bytes", "http", "serde", "serde_json"] },
     Room {
         floor: 3, name: "memory node", files: MEMORY, crates: &["tokio"],
         may_use: &[VALUES, REPLY, BACKOFF, PORTS, TRACE],
@@ -105,33 +89,30 @@ const HOUSE: &[Room] = &[
         floor: 3, name: "redis node", files: REDIS, crates: &["bytes", "redis", "rustls", "tokio"],
         may_use: &[VALUES, REPLY, BACKOFF, PORTS, SEAM, TRACE],
     },
-    Room { floor: 3, name: "detached work", files: DETACH, crates: &["tokio"], may_use: &[SEAM, TRACE] },
     Room {
         floor: 4, name: "manager", files: MANAGER,
         crates: &["bytes", "pin_project_lite", "serde", "tokio"],
         may_use: &[VALUES, PROTOCOL, PORTS, SEAM, TRACE],
     },
+    Room { floor: 5, name: "http", files: HTTP, crates: WEB, may_use: &[VALUES, SEAM, TRACE, MANAGER] },
+    Room { floor: 6, name: "layer", files: LAYER, crates: WEB, may_use: &[VALUES, MANAGER, HTTP, TRACE] },
     Room {
-        floor: 5, name: "middleware", files: MIDDLEWARE, crates: WEB,
-        may_use: &[VALUES, MANAGER, POLICY, ROUTE, DETACH, TRACE],
-    },
-    Room {
-        floor: 6, name: "idempotency", files: IDEMPOTENCY, crates: REPLAY,
-        may_use: &[VALUES, MANAGER, MIDDLEWARE, POLICY, ROUTE, DETACH, TRACE],
+        floor: 7, name: "idempotency", files: IDEMPOTENCY, crates: WEB,
+        may_use: &[VALUES, MANAGER, HTTP, LAYER, TRACE],
     },
     Room {
         floor: 5, name: "inspect", files: INSPECT, may_use: &[VALUES, PORTS, MANAGER],
-        crates: &["bytes", "http", "http_body", "serde_json", "tower_service"],
+        crates: &["http", "serde_json", "tower_service"],
     },
     Room {
-        floor: 7, name: "axum", files: EXTRACT, crates: &["axum", "http", "tower_service"],
-        may_use: &[VALUES, MANAGER, MIDDLEWARE, IDEMPOTENCY, TRACE],
+        floor: 8, name: "axum", files: EXTRACT, crates: &["axum", "http"],
+        may_use: &[VALUES, MANAGER, HTTP, LAYER, IDEMPOTENCY, TRACE],
     },
     Room {
-        floor: 8, name: "assembly", files: ASSEMBLY, crates: &["*"],
-        may_use: &[VALUES, PROTOCOL, PORTS, TRACE, MEMORY, REDIS, MANAGER, MIDDLEWARE, IDEMPOTENCY, EXTRACT],
+        floor: 9, name: "assembly", files: ASSEMBLY, crates: &["*"],
+        may_use: &[VALUES, PROTOCOL, PORTS, TRACE, MEMORY, REDIS, MANAGER],
     },
-    Room { floor: 9, name: "roof", files: &["src/lib.rs", "src/docs/"], may_use: &[&["src/"]], crates: &["*"] },
+    Room { floor: 10, name: "roof", files: &["src/lib.rs", "src/docs/"], may_use: &[&["src/"]], crates: &["*"] },
 ];
 
 /// The floors inside of the manager, from the top. A room uses rooms of the floors below it, and none beside it. Of two
@@ -398,7 +379,7 @@ mod tests {
             "(src/protocol/)",
         );
         assert_refused(
-            "src/middleware/a.rs",
+            "src/layer/a.rs",
             "use crate::node::Node;",
             "(src/node/mod.rs)",
         );
@@ -409,8 +390,8 @@ mod tests {
         );
         assert_refused(
             "src/manager/a.rs",
-            "m!(crate::middleware::layer::L);",
-            "(src/middleware/)",
+            "m!(crate::layer::settings::L);",
+            "(src/layer/)",
         );
     }
 
@@ -427,9 +408,9 @@ mod tests {
             "crate `unlisted`",
         );
         assert_refused(
-            "src/middleware/a.rs",
-            "fn f() { axum::serve() }",
-            "crate `axum`",
+            "src/layer/a.rs",
+            "fn f() { redis::serve() }",
+            "crate `redis`",
         );
         assert_refused(
             "src/manager/mod.rs",

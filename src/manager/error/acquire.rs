@@ -9,7 +9,7 @@ use crate::node::NodeError;
 
 /// Why a lock was not acquired. Nothing is held: the keys that the attempt set are being released.
 ///
-/// It is no response. A handler returns a [`Rejection`](crate::middleware::Rejection), which `?` makes of it: the
+/// It is no response. A handler returns a [`Rejection`](crate::layer::Rejection), which `?` makes of it: the
 /// response that a layer would give.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

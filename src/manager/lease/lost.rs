@@ -39,23 +39,29 @@ impl Lost {
         self.tenancy.lease.is_overdue()
     }
 
-    /// The result of `work`; or why the lock was lost before. A result that exists wins, but work is not polled that
-    /// goes on after the time of the lock is over: it would go on until it next waits.
+    /// The result of `work`; or why the lock was lost before.
     pub(crate) async fn or_done<T>(self, work: impl Future<Output = T>) -> Result<T, LossReason> {
         let mut lost = pin!(self);
         let mut work = pin!(work);
-        poll_fn(|cx| {
-            if lost.is_overdue()
-                && let Poll::Ready(reason) = lost.as_mut().poll(cx)
-            {
-                return Poll::Ready(Err(reason));
-            }
-            match work.as_mut().poll(cx) {
-                Poll::Ready(done) => Poll::Ready(Ok(done)),
-                Poll::Pending => lost.as_mut().poll(cx).map(Err),
-            }
-        })
-        .await
+        poll_fn(|cx| lost.as_mut().poll_beside(cx, |cx| work.as_mut().poll(cx))).await
+    }
+
+    /// Polls work that ends with the lock. A result that exists wins, but work is not polled that goes on after the time
+    /// of the lock is over: it would go on until it next waits.
+    pub(crate) fn poll_beside<T>(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        work: impl FnOnce(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<Result<T, LossReason>> {
+        if self.is_overdue()
+            && let Poll::Ready(reason) = self.as_mut().poll(cx)
+        {
+            return Poll::Ready(Err(reason));
+        }
+        match work(cx) {
+            Poll::Ready(done) => Poll::Ready(Ok(done)),
+            Poll::Pending => self.poll(cx).map(Err),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::{HeaderValue, Request};
-use tower_redlock::middleware::prefer_wait;
+use tower_redlock::layer::prefer_wait;
 
 pub fn run(bytes: &[u8]) -> bool {
     let lines = bytes.split(|byte| *byte == b'\n');

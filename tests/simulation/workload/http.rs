@@ -13,11 +13,8 @@ use tokio::time::sleep;
 use tower::util::{BoxCloneSyncService, MapRequest};
 use tower::{Layer as _, ServiceExt as _, service_fn};
 use tower_redlock::error::KeyError;
-use tower_redlock::idempotency::caller::{self, Header};
-use tower_redlock::idempotency::{
-    IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, Idempotent, OnDisconnect, RequestBody,
-};
-use tower_redlock::middleware::KeyExtractor;
+use tower_redlock::idempotency::{IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, Idempotent, caller};
+use tower_redlock::layer::{LayerBody, OnDisconnect};
 use tower_redlock::{Held, IdempotencyLayer, LockKey, LockManager, RedlockLayer};
 
 use super::calls::{Here, name};
@@ -125,13 +122,13 @@ fn service(
     }
 }
 
-fn lock(locks: &LockManager) -> RedlockLayer<impl KeyExtractor + use<>> {
+fn lock(locks: &LockManager) -> RedlockLayer {
     let key =
         |parts: &Parts| -> Result<LockKey, KeyError> { LockKey::new(text(&parts.headers, LOCK)) };
     RedlockLayer::new(locks.clone(), key).max_wait(Duration::from_millis(PATIENCE))
 }
 
-fn once(locks: &LockManager, settings: &Settings) -> IdempotencyLayer<Header> {
+fn once(locks: &LockManager, settings: &Settings) -> IdempotencyLayer {
     IdempotencyLayer::new(locks.clone(), caller::header(CALLER))
         .retention(Duration::from_millis(settings.retention))
         .max_wait(Duration::from_millis(PATIENCE))
@@ -144,12 +141,12 @@ fn locked(locks: &LockManager, inner: Service) -> Service {
 }
 
 /// A service behind the idempotency layer.
-fn keyed(once: &IdempotencyLayer<Header>, inner: Service) -> Service {
+fn keyed(once: &IdempotencyLayer, inner: Service) -> Service {
     let service = once.layer(widened(inner));
     BoxCloneSyncService::new(service.map_response(|response| response.map(Body::new)))
 }
 
-type Widen = fn(Request<RequestBody<Body>>) -> Request<Body>;
+type Widen = fn(Request<LayerBody<Body>>) -> Request<Body>;
 
 /// A service that takes what the idempotency layer hands it.
 fn widened(inner: Service) -> MapRequest<Service, Widen> {

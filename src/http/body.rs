@@ -1,0 +1,295 @@
+//! [`LayerBody`]: the body of every request and response that a layer makes or wraps.
+
+use std::error::Error;
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use http::HeaderMap;
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+
+use crate::manager::{LockGuard, LossReason, Lost};
+
+/// Any error, as bodies know it.
+pub type BoxError = Box<dyn Error + Send + Sync>;
+
+pin_project! {
+    /// The body of a request or a response behind a layer: the inner one, or the layer's own.
+    ///
+    /// All bytes and trailers are those of the inner body; where a layer has read it, the chunks may differ. The size
+    /// hint and the end of the inner body are passed on unchanged.
+    ///
+    /// Under [`HoldUntil::BodyEnd`](crate::layer::HoldUntil::BodyEnd) it holds the lock, and releases it as soon as the
+    /// inner body has ended, failed, or was dropped; the inner body is dropped first. The release is detached. If the
+    /// lock is lost before the end, and the layer is set to [abort](crate::layer::OnLost::Abort), the body ends with
+    /// the error [`BodyLockLost`].
+    ///
+    /// Where the idempotency layer has begun to read a body in order to store it, the bytes that it has read come
+    /// first, and then the rest or the error that the inner body ended with.
+    #[must_use = "a body does nothing unless polled"]
+    pub struct LayerBody<B> {
+        #[pin]
+        inner: Inner<B>,
+    }
+}
+
+pin_project! {
+    #[project = InnerProj]
+    enum Inner<B> {
+        Passed {
+            #[pin]
+            body: B,
+        },
+        Held {
+            // Fields drop in order: the body ends before the lock is released.
+            #[pin]
+            body: B,
+            // Boxed, so that this body is `Unpin` where the inner one is, and no larger where nothing is held.
+            lost: Option<Pin<Box<Lost>>>,
+            guard: Option<LockGuard>,
+        },
+        Read {
+            read: [Bytes; 2],
+            rest: Rest<B>,
+        },
+    }
+}
+
+/// The rest of a body, behind the bytes that were read of it.
+pub(crate) enum Rest<B> {
+    Nothing,
+    Trailers(HeaderMap),
+    #[cfg_attr(
+        not(feature = "idempotency"),
+        expect(dead_code, reason = "no layer reads bodies")
+    )]
+    Body(Pin<Box<B>>),
+    #[cfg_attr(
+        not(feature = "idempotency"),
+        expect(dead_code, reason = "no layer reads bodies")
+    )]
+    Error(BoxError),
+}
+
+impl<B> LayerBody<B> {
+    /// `body`, of which nothing was read.
+    pub(crate) const fn passed(body: B) -> Self {
+        let inner = Inner::Passed { body };
+        Self { inner }
+    }
+
+    /// `body` under a lock, until one of the two ends.
+    pub(crate) fn held(body: B, lost: Option<Lost>, guard: LockGuard) -> Self {
+        let (lost, guard) = (lost.map(Box::pin), Some(guard));
+        let inner = Inner::Held { body, lost, guard };
+        Self { inner }
+    }
+
+    /// A body that was read to its end, or made whole.
+    pub(crate) fn whole(bytes: Bytes, trailers: Option<HeaderMap>) -> Self {
+        Self::read(
+            [bytes, Bytes::new()],
+            trailers.map_or(Rest::Nothing, Rest::Trailers),
+        )
+    }
+
+    /// The bytes that were read of a body, and the rest of it.
+    pub(crate) const fn read(read: [Bytes; 2], rest: Rest<B>) -> Self {
+        let inner = Inner::Read { read, rest };
+        Self { inner }
+    }
+}
+
+/// A body that has ended. Layers around this one, such as tower-http's time-out, use it for their responses.
+impl<B> Default for LayerBody<B> {
+    fn default() -> Self {
+        Self::whole(Bytes::new(), None)
+    }
+}
+
+type Polled = Poll<Option<Result<Frame<Bytes>, BoxError>>>;
+
+impl<B> Body for LayerBody<B>
+where
+    B: Body,
+    B::Error: Into<BoxError>,
+{
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Polled {
+        let mut inner = self.project().inner;
+        let (last, guard) = match inner.as_mut().project() {
+            InnerProj::Passed { body } => return poll_inner(body, cx),
+            InnerProj::Read { read, rest } => return poll_read(read, rest, cx),
+            InnerProj::Held { body, lost, guard } => {
+                match ready!(poll_held(body, lost.as_mut().map(Pin::as_mut), cx)) {
+                    Held::Next(frame) => return Poll::Ready(Some(Ok(frame))),
+                    Held::Last(last) => (last, guard.take()),
+                }
+            }
+        };
+        // The body goes first, then the lock.
+        inner.set(Self::default().inner);
+        drop(guard);
+        Poll::Ready(last)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.inner {
+            Inner::Passed { body } | Inner::Held { body, .. } => body.is_end_stream(),
+            Inner::Read { read, .. } if !read.iter().all(Bytes::is_empty) => false,
+            Inner::Read { rest, .. } => match rest {
+                Rest::Nothing => true,
+                Rest::Body(rest) => rest.is_end_stream(),
+                Rest::Trailers(_) | Rest::Error(_) => false,
+            },
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let (read, rest) = match &self.inner {
+            Inner::Passed { body } | Inner::Held { body, .. } => return body.size_hint(),
+            Inner::Read { read, rest } => {
+                (read.iter().map(|chunk| as_u64(chunk.len())).sum(), rest)
+            }
+        };
+        let rest = match rest {
+            Rest::Nothing => SizeHint::with_exact(0),
+            Rest::Body(rest) => rest.size_hint(),
+            // With an exact length HTTP/1.1 would not send the trailers, and a broken body must not look complete.
+            Rest::Trailers(_) | Rest::Error(_) => SizeHint::new(),
+        };
+        let mut hint = SizeHint::new();
+        hint.set_lower(rest.lower().saturating_add(read));
+        if let Some(upper) = rest.upper().and_then(|upper| upper.checked_add(read)) {
+            hint.set_upper(upper);
+        }
+        hint
+    }
+}
+
+fn poll_inner<B>(body: Pin<&mut B>, cx: &mut Context<'_>) -> Polled
+where
+    B: Body,
+    B::Error: Into<BoxError>,
+{
+    let frame = ready!(body.poll_frame(cx));
+    Poll::Ready(frame.map(|frame| match frame {
+        Ok(frame) => Ok(frame.map_data(into_bytes)),
+        Err(error) => Err(error.into()),
+    }))
+}
+
+fn poll_read<B>(read: &mut [Bytes; 2], rest: &mut Rest<B>, cx: &mut Context<'_>) -> Polled
+where
+    B: Body,
+    B::Error: Into<BoxError>,
+{
+    // Some consumers take an empty chunk for the end.
+    if let Some(chunk) = read.iter_mut().find(|chunk| !chunk.is_empty()) {
+        let chunk = std::mem::take(chunk);
+        return Poll::Ready(Some(Ok(Frame::data(chunk))));
+    }
+    if let Rest::Body(body) = rest {
+        return poll_inner(body.as_mut(), cx);
+    }
+    Poll::Ready(match std::mem::replace(rest, Rest::Nothing) {
+        Rest::Trailers(trailers) => Some(Ok(Frame::trailers(trailers))),
+        Rest::Error(error) => Some(Err(error)),
+        Rest::Nothing | Rest::Body(_) => None,
+    })
+}
+
+/// What a poll of a body under its lock has come to.
+enum Held {
+    /// A frame, with more to come.
+    Next(Frame<Bytes>),
+    /// The end of body and lock, with a last frame or error where there is one.
+    Last(Option<Result<Frame<Bytes>, BoxError>>),
+}
+
+/// Polls a body while its lock lasts. A body that is always ready never waits, so the loss is looked at after each
+/// frame, too.
+fn poll_held<B>(
+    mut body: Pin<&mut B>,
+    mut lost: Option<Pin<&mut Lost>>,
+    cx: &mut Context<'_>,
+) -> Poll<Held>
+where
+    B: Body,
+    B::Error: Into<BoxError>,
+{
+    let polled = match lost.as_mut() {
+        Some(lost) => ready!(
+            lost.as_mut()
+                .poll_beside(cx, |cx| poll_inner(body.as_mut(), cx))
+        ),
+        None => Ok(ready!(poll_inner(body.as_mut(), cx))),
+    };
+    Poll::Ready(match polled {
+        // A consumer that knows the length may not poll again, so the end is checked here too.
+        Ok(Some(Ok(frame))) if !body.is_end_stream() => match lost.map(|lost| lost.poll(cx)) {
+            Some(Poll::Ready(reason)) => Held::lost(reason),
+            Some(Poll::Pending) | None => Held::Next(frame),
+        },
+        Ok(last) => Held::Last(last),
+        Err(reason) => Held::lost(reason),
+    })
+}
+
+impl Held {
+    fn lost(reason: LossReason) -> Self {
+        Self::Last(Some(Err(Box::new(BodyLockLost { reason }))))
+    }
+}
+
+/// No copy if the data are `Bytes` already.
+pub(crate) fn into_bytes(mut data: impl Buf) -> Bytes {
+    data.copy_to_bytes(data.remaining())
+}
+
+pub(crate) fn as_u64(len: usize) -> u64 {
+    u64::try_from(len).unwrap_or(u64::MAX)
+}
+
+impl<B> fmt::Debug for LayerBody<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match &self.inner {
+            Inner::Passed { .. } => "passed",
+            Inner::Held { .. } => "held",
+            Inner::Read { .. } => "read",
+        };
+        f.debug_struct("LayerBody")
+            .field("state", &format_args!("{state}"))
+            .finish_non_exhaustive()
+    }
+}
+
+/// The lock was lost while the response's body was on its way, so the body was cut off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BodyLockLost {
+    reason: LossReason,
+}
+
+impl BodyLockLost {
+    /// Why the lock was lost.
+    #[must_use]
+    pub const fn reason(&self) -> LossReason {
+        self.reason
+    }
+}
+
+impl fmt::Display for BodyLockLost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let reason = self.reason;
+        write!(
+            f,
+            "the lock was lost before the response's body ended: {reason}"
+        )
+    }
+}
+
+impl Error for BodyLockLost {}

@@ -1,0 +1,656 @@
+//! [`Rejection`]: why a layer refused or ended a request, and the response to it.
+//!
+//! [`RejectionKind`] has the table: one row for each kind, from which responses, logs and metrics are written, and
+//! with which the guide's list is compared.
+
+use std::borrow::Cow;
+use std::error::Error;
+use std::fmt;
+#[cfg(feature = "idempotency")]
+use std::panic::{RefUnwindSafe, UnwindSafe};
+#[cfg(feature = "idempotency")]
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderValue, Response, StatusCode};
+use serde::Serialize;
+
+use super::settings::BusyStatus;
+use super::state::Refusal;
+use crate::instruments;
+use crate::key_error::KeyError;
+use crate::manager::{AcquireError, LossReason, RunError};
+use crate::trace;
+
+/// The kinds of [`Rejection`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RejectionKind {
+    /// The request has no lock key, or none that can be used.
+    InvalidKey,
+    /// The request has no idempotency key, and needs one.
+    MissingIdempotencyKey,
+    /// The request has an idempotency key that cannot be used, or several.
+    InvalidIdempotencyKey,
+    /// The request's body ended with an error before it was read.
+    BodyUnreadable,
+    /// The caller of the request is unknown. That is not 401, which belongs to the layer that does authentication and
+    /// knows a way to log in.
+    CallerUnknown,
+    /// Another request holds the lock, and this one does not wait. The status is as
+    /// [set](crate::RedlockLayer::busy_status).
+    Contended,
+    /// Others held the lock for as long as this request waits. The status is as
+    /// [set](crate::RedlockLayer::busy_status).
+    WaitTimeout,
+    /// The first request with this idempotency key still runs, and this one does not wait.
+    RequestInProgress,
+    /// The first request with this idempotency key is done, and its response could not be stored.
+    NotReplayable,
+    /// The request's body is longer than the idempotency layer reads.
+    BodyTooLarge,
+    /// The idempotency key was used before, for another request.
+    IdempotencyKeyReused,
+    /// The key cannot exist at this place; a mistake in the program.
+    Misconfigured,
+    /// Too many requests wait already, for this lock or in all.
+    QueueFull,
+    /// Too few nodes replied in time.
+    NoQuorum,
+    /// The lock was lost while the request ran. Whether it took effect is unknown.
+    LockLost,
+    /// The request ran, and too few nodes stored its response. The response to a repeat is unknown.
+    OutcomeUnknown,
+    /// The record under the idempotency key was written by another version of this crate.
+    RecordUnreadable,
+    /// The lock manager is shutting down.
+    ShuttingDown,
+}
+
+/// All that is written of a kind. None of it comes from the client.
+struct Row {
+    /// A name to compare: `urn:tower-redlock:problem:` and the word.
+    urn: &'static str,
+    word: &'static str,
+    status: StatusCode,
+    /// Whether the same request is likely to succeed after a while, and cannot run twice.
+    retry: bool,
+    title: &'static str,
+    detail: &'static str,
+}
+
+macro_rules! row {
+    ($word:literal, $status:ident, $retry:literal, $title:literal, $detail:literal) => {
+        Row {
+            urn: concat!("urn:tower-redlock:problem:", $word),
+            word: $word,
+            status: StatusCode::$status,
+            retry: $retry,
+            title: $title,
+            detail: $detail,
+        }
+    };
+}
+
+impl RejectionKind {
+    /// The kind as a word, the last part of the `type` of the response.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        self.row().word
+    }
+
+    #[rustfmt::skip]
+    const fn row(self) -> Row {
+        match self {
+            Self::InvalidKey => row!("invalid-key", BAD_REQUEST, false, "Invalid lock key",
+                "The lock key of this request cannot be used."),
+            Self::MissingIdempotencyKey => row!("missing-idempotency-key", BAD_REQUEST, false, "Idempotency key missing",
+                "This request needs the header `Idempotency-Key`. Send a new key, such as a UUID, with each operation, \
+                 and the same key with each repeat of it. This request was not processed."),
+            Self::InvalidIdempotencyKey => row!("invalid-idempotency-key", BAD_REQUEST, false, "Invalid idempotency key",
+                "The idempotency key of this request cannot be used."),
+            Self::BodyUnreadable => row!("body-unreadable", BAD_REQUEST, false, "Request body unreadable",
+                "The body of this request ended before all of it was there. This request was not processed."),
+            Self::CallerUnknown => row!("caller-unknown", FORBIDDEN, false, "Caller unknown",
+                "It cannot be told who sends this request, and idempotency keys belong to their senders. \
+                 This request was not processed."),
+            Self::Contended => row!("contended", CONFLICT, true, "Locked by another request",
+                "Another request holds the lock on this resource. This request was not processed."),
+            Self::WaitTimeout => row!("wait-timeout", CONFLICT, true, "Timed out waiting for the lock",
+                "Other requests held the lock for as long as this request may wait. This request was not processed."),
+            Self::RequestInProgress => row!("request-in-progress", CONFLICT, true, "Request in progress",
+                "A request with this idempotency key is being processed. Send this one again later to get its response."),
+            Self::NotReplayable => row!("not-replayable", CONFLICT, false, "Response not stored",
+                "The request with this idempotency key was processed, and its response could not be stored. \
+                 It is not processed again."),
+            Self::BodyTooLarge => row!("body-too-large", PAYLOAD_TOO_LARGE, false, "Request body too large",
+                "The body of this request is longer than may be sent with an idempotency key. \
+                 This request was not processed."),
+            Self::IdempotencyKeyReused => row!("idempotency-key-reused", UNPROCESSABLE_ENTITY, false,
+                "Idempotency key used for another request",
+                "This idempotency key was used for a request that differs from this one. Choose a new key for a new \
+                 operation, and repeat requests unchanged. This request was not processed."),
+            Self::Misconfigured => row!("misconfigured", INTERNAL_SERVER_ERROR, false, "Layer misconfigured",
+                "A layer of this server is in the wrong place."),
+            Self::QueueFull => row!("queue-full", SERVICE_UNAVAILABLE, true, "Too many requests wait",
+                "As many requests as may wait for a lock on this server do so already. This request was not processed."),
+            Self::NoQuorum => row!("no-quorum", SERVICE_UNAVAILABLE, true, "Locks unavailable",
+                "Too few lock nodes vote and replied in time. This request was not processed."),
+            // The client is to look first: a second run cannot be excluded.
+            Self::LockLost => row!("lock-lost", SERVICE_UNAVAILABLE, false, "Lock lost",
+                "The lock was lost while this request was processed. Whether it took effect is unknown: look before you send \
+                 it again, it may be processed again."),
+            Self::OutcomeUnknown => row!("outcome-unknown", SERVICE_UNAVAILABLE, false, "Outcome unknown",
+                "This request was processed, and it is not known whether its response was stored. Send it again with \
+                 the same idempotency key to find out: you get that response, or the request is processed again."),
+            Self::RecordUnreadable => row!("record-unreadable", SERVICE_UNAVAILABLE, true, "Stored response unreadable",
+                "The response for this idempotency key was stored by another version of this service, and this server \
+                 cannot read it. This request was not processed again."),
+            Self::ShuttingDown => row!("shutting-down", SERVICE_UNAVAILABLE, true, "Shutting down",
+                "This server is shutting down and takes no new locks. This request was not processed."),
+        }
+    }
+}
+
+impl fmt::Display for RejectionKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Why a layer refused or ended a request, and the default response to it.
+///
+/// A handler that locks by itself makes one of an [`AcquireError`], a [`KeyError`], a [`LossReason`] or a [`RunError`],
+/// by `?` for instance, and so has the response of a [`RedlockLayer`](crate::RedlockLayer): with the feature `axum` it
+/// is a response.
+///
+/// The response never holds the client's text, a lock key, the name of a node or a token. The
+/// [`source`](Error::source) may name nodes and is for logs.
+///
+/// # What a client should do
+///
+/// | kind | status | `Retry-After` | the client |
+/// |---|---|---|---|
+/// | `invalid-key`, `missing-idempotency-key`, `invalid-idempotency-key` | 400 | no | sends a key |
+/// | `body-unreadable` | 400 | no | sends the whole body |
+/// | `caller-unknown` | 403 | no | identifies itself |
+/// | `contended`, `wait-timeout` | 409 or as set | yes | repeats the request |
+/// | `request-in-progress` | 409 | yes | repeats the request unchanged and gets the first response |
+/// | `not-replayable` | 409 | no | looks up the result of the first request, which is done |
+/// | `body-too-large` | 413 | no | sends less |
+/// | `idempotency-key-reused` | 422 | no | chooses a new key |
+/// | `misconfigured` | 500 | no | cannot help it |
+/// | `queue-full`, `no-quorum`, `shutting-down`, `record-unreadable` | 503 | yes | repeats the request unchanged; it was not processed |
+/// | `outcome-unknown` | 503 | no | repeats the request with its key if a second run does no harm, or checks the outcome first |
+/// | `lock-lost` | 503 | no | checks the outcome before it repeats the request |
+///
+/// `outcome-unknown` and `lock-lost` have no `Retry-After`, because clients that obey it do not check the outcome
+/// first, and a second run cannot be excluded. Where the handler's effect is guarded, by the fencing token or by a
+/// unique key in the database, a repeat is safe after either.
+#[derive(Clone, Debug)]
+pub struct Rejection {
+    by: By,
+    cause: Cause,
+    busy_status: BusyStatus,
+    retry_after: Duration,
+}
+
+/// The layer that rejects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    Lock,
+    #[cfg(feature = "idempotency")]
+    Idempotency,
+}
+
+/// The cause of a rejection.
+#[derive(Clone, Debug)]
+pub(crate) enum Cause {
+    /// The key of a lock cannot be made.
+    Key(KeyError),
+    NotAcquired(AcquireError),
+    Lost(LossReason),
+    /// The idempotency layer cannot go on with a request.
+    #[cfg(feature = "idempotency")]
+    Request(RejectionKind, Option<Source>),
+}
+
+/// An error that only the idempotency layer knows.
+#[cfg(feature = "idempotency")]
+type Source = Arc<dyn Error + Send + Sync + UnwindSafe + RefUnwindSafe>;
+
+#[cfg(feature = "idempotency")]
+impl Cause {
+    /// The request is refused because of `error`.
+    pub(crate) fn because(
+        kind: RejectionKind,
+        error: impl Error + Send + Sync + UnwindSafe + RefUnwindSafe + 'static,
+    ) -> Self {
+        Self::Request(kind, Some(Arc::new(error)))
+    }
+}
+
+impl Rejection {
+    /// Logs and counts the rejection, too.
+    pub(crate) fn new(
+        by: By,
+        cause: impl Into<Cause>,
+        busy_status: BusyStatus,
+        retry_after: Duration,
+    ) -> Self {
+        let rejection = Self {
+            by,
+            cause: cause.into(),
+            busy_status,
+            retry_after,
+        };
+        let kind = rejection.kind();
+        let reason: &dyn fmt::Display = match &rejection.cause {
+            Cause::Key(error) => error,
+            Cause::NotAcquired(error) => error,
+            Cause::Lost(reason) => reason,
+            #[cfg(feature = "idempotency")]
+            Cause::Request(_, Some(error)) => error,
+            #[cfg(feature = "idempotency")]
+            Cause::Request(kind, None) => &kind.row().title,
+        };
+        match by {
+            By::Lock => {
+                trace::rejected(kind.as_str(), reason);
+                instruments::rejected(kind.as_str());
+            }
+            #[cfg(feature = "idempotency")]
+            By::Idempotency => {
+                trace::idempotency_rejected(kind.as_str(), reason);
+                instruments::idempotency(kind.as_str());
+            }
+        }
+        rejection
+    }
+
+    /// Of the lock layer, with its default settings.
+    fn of_lock(cause: impl Into<Cause>) -> Self {
+        Self::new(By::Lock, cause, BusyStatus::default(), SECOND)
+    }
+
+    /// The kind of the rejection.
+    #[must_use]
+    pub const fn kind(&self) -> RejectionKind {
+        match &self.cause {
+            Cause::Key(error) if error.is_misplaced() => RejectionKind::Misconfigured,
+            Cause::Key(_) => match self.by {
+                By::Lock => RejectionKind::InvalidKey,
+                // Its keys are hashes, so only the program's namespace can make one invalid.
+                #[cfg(feature = "idempotency")]
+                By::Idempotency => RejectionKind::Misconfigured,
+            },
+            Cause::NotAcquired(AcquireError::Contended(_)) => match self.by {
+                By::Lock => RejectionKind::Contended,
+                #[cfg(feature = "idempotency")]
+                By::Idempotency => RejectionKind::RequestInProgress,
+            },
+            Cause::NotAcquired(AcquireError::WaitTimeout(_)) => RejectionKind::WaitTimeout,
+            Cause::NotAcquired(AcquireError::QueueFull(_)) => RejectionKind::QueueFull,
+            Cause::NotAcquired(AcquireError::ShuttingDown(_)) => RejectionKind::ShuttingDown,
+            // For every other error the client can only come back later.
+            Cause::NotAcquired(_) => RejectionKind::NoQuorum,
+            Cause::Lost(_) => RejectionKind::LockLost,
+            #[cfg(feature = "idempotency")]
+            Cause::Request(kind, _) => *kind,
+        }
+    }
+
+    /// The status of the default response.
+    #[must_use]
+    pub const fn status(&self) -> StatusCode {
+        match self.kind() {
+            RejectionKind::Contended | RejectionKind::WaitTimeout => self.busy_status.as_status(),
+            kind => kind.row().status,
+        }
+    }
+
+    /// When the client may repeat the request, unchanged: the `retry_after` of the layer, or the rest of a quarantine
+    /// if that is the cause and takes longer; `None` where a repeat does not help, or is not safe before the client has
+    /// checked the outcome.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        let quarantine = match &self.cause {
+            Cause::NotAcquired(AcquireError::NoQuorum(error)) => error.retry_after(),
+            _ => None,
+        };
+        let wait = self.retry_after.max(quarantine.unwrap_or_default());
+        self.kind().row().retry.then_some(wait)
+    }
+
+    /// The remaining time of the holder's lease, if the nodes reported it. The holder may renew the lease, or release
+    /// it earlier.
+    #[must_use]
+    pub const fn remaining(&self) -> Option<Duration> {
+        match &self.cause {
+            Cause::NotAcquired(AcquireError::Contended(error)) => error.remaining(),
+            Cause::NotAcquired(AcquireError::WaitTimeout(error)) => error.remaining(),
+            _ => None,
+        }
+    }
+
+    /// Why the lock was lost, if it was.
+    #[must_use]
+    pub const fn loss_reason(&self) -> Option<LossReason> {
+        match self.cause {
+            Cause::Lost(reason) => Some(reason),
+            _ => None,
+        }
+    }
+
+    /// The `detail` of the default response: a few sentences for the client.
+    #[must_use]
+    pub fn detail(&self) -> Cow<'static, str> {
+        // These errors never repeat what the client sent.
+        match &self.cause {
+            Cause::Key(error) if self.by == By::Lock => Cow::Owned(error.to_string()),
+            #[cfg(feature = "idempotency")]
+            Cause::Request(RejectionKind::InvalidIdempotencyKey, Some(error)) => {
+                Cow::Owned(format!("{error}. This request was not processed."))
+            }
+            _ => Cow::Borrowed(self.kind().row().detail),
+        }
+    }
+
+    /// The default response: `application/problem+json` (RFC 9457), `Cache-Control: no-store`, and `Retry-After` in
+    /// whole seconds, at least one, if [`retry_after`](Self::retry_after) is set.
+    ///
+    /// Its text says that the request was not processed; a handler that returns it must make sure of that. For an
+    /// `IdempotencyLayer` the text alone proves nothing: it stores the response like any other, unless the handler
+    /// passes it through `Idempotent::not_processed`.
+    #[must_use]
+    pub fn to_response(&self) -> Response<Bytes> {
+        let row = self.kind().row();
+        let problem = Problem {
+            r#type: row.urn,
+            title: row.title,
+            status: self.status().as_u16(),
+            detail: &self.detail(),
+            remaining_ms: self.remaining().map(|remaining| ceil(remaining, MILLI)),
+        };
+        // Texts and numbers always serialise; an empty body would still carry the right status.
+        let body = serde_json::to_vec(&problem).unwrap_or_default();
+        let mut response = Response::new(Bytes::from(body));
+        *response.status_mut() = self.status();
+        let headers = response.headers_mut();
+        let kind = HeaderValue::from_static("application/problem+json");
+        headers.insert(CONTENT_TYPE, kind);
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if let Some(retry_after) = self.retry_after() {
+            // Zero would make a client retry in a loop.
+            let seconds = ceil(retry_after, SECOND).max(1);
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        self.mark(response)
+    }
+
+    /// `response`, marked for the log of an idempotency layer as the temporary refusal of a request, where it is one.
+    pub(super) fn mark<B>(&self, mut response: Response<B>) -> Response<B> {
+        if self.kind().row().retry {
+            let refusal = Refusal(self.kind().as_str());
+            response.extensions_mut().insert(refusal);
+        }
+        response
+    }
+}
+
+/// The members of RFC 9457, and the remaining time of the holder's lease.
+#[derive(Serialize)]
+struct Problem<'a> {
+    r#type: &'a str,
+    title: &'a str,
+    status: u16,
+    detail: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remaining_ms: Option<u64>,
+}
+
+/// How many whole `unit`s cover `span`.
+fn ceil(span: Duration, unit: Duration) -> u64 {
+    u64::try_from(span.as_nanos().div_ceil(unit.as_nanos())).unwrap_or(u64::MAX)
+}
+
+const MILLI: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+
+impl From<KeyError> for Cause {
+    fn from(error: KeyError) -> Self {
+        Self::Key(error)
+    }
+}
+
+impl From<AcquireError> for Cause {
+    fn from(error: AcquireError) -> Self {
+        match error {
+            AcquireError::InvalidKey(error) => Self::Key(error),
+            // By a layer further out, which has run this request up to here.
+            AcquireError::Lost(reason) => Self::Lost(reason),
+            error => Self::NotAcquired(error),
+        }
+    }
+}
+
+impl From<LossReason> for Cause {
+    fn from(reason: LossReason) -> Self {
+        Self::Lost(reason)
+    }
+}
+
+#[cfg(feature = "idempotency")]
+impl From<RejectionKind> for Cause {
+    fn from(kind: RejectionKind) -> Self {
+        Self::Request(kind, None)
+    }
+}
+
+/// With the default settings of a lock layer.
+impl From<AcquireError> for Rejection {
+    fn from(error: AcquireError) -> Self {
+        Self::of_lock(error)
+    }
+}
+
+/// With the default settings of a lock layer.
+impl From<KeyError> for Rejection {
+    fn from(error: KeyError) -> Self {
+        Self::of_lock(error)
+    }
+}
+
+/// 503 `lock-lost`, as where a lock layer ends a handler: of `Held::into_guard`, for example.
+impl From<LossReason> for Rejection {
+    fn from(reason: LossReason) -> Self {
+        Self::of_lock(reason)
+    }
+}
+
+/// With the default settings of a lock layer.
+impl From<RunError> for Rejection {
+    fn from(error: RunError) -> Self {
+        match error {
+            RunError::Acquire(error) => error.into(),
+            RunError::Lost(reason) => reason.into(),
+        }
+    }
+}
+
+impl fmt::Display for Rejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let layer = match self.by {
+            By::Lock => "lock",
+            #[cfg(feature = "idempotency")]
+            By::Idempotency => "idempotency",
+        };
+        write!(f, "the {layer} layer rejected the request: {}", self.kind())?;
+        match self.cause {
+            Cause::Lost(reason) => write!(f, " ({reason})"),
+            // A source has the details.
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Error for Rejection {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match &self.cause {
+            Cause::Key(error) => Some(error),
+            Cause::NotAcquired(error) => Some(error),
+            Cause::Lost(_) => None,
+            #[cfg(feature = "idempotency")]
+            Cause::Request(_, error) => error
+                .as_ref()
+                .map(|error| &**error as &(dyn Error + 'static)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::manager::LockManager;
+
+    const ALL: [RejectionKind; 18] = [
+        RejectionKind::InvalidKey,
+        RejectionKind::MissingIdempotencyKey,
+        RejectionKind::InvalidIdempotencyKey,
+        RejectionKind::BodyUnreadable,
+        RejectionKind::CallerUnknown,
+        RejectionKind::Contended,
+        RejectionKind::WaitTimeout,
+        RejectionKind::RequestInProgress,
+        RejectionKind::NotReplayable,
+        RejectionKind::BodyTooLarge,
+        RejectionKind::IdempotencyKeyReused,
+        RejectionKind::Misconfigured,
+        RejectionKind::QueueFull,
+        RejectionKind::NoQuorum,
+        RejectionKind::LockLost,
+        RejectionKind::OutcomeUnknown,
+        RejectionKind::RecordUnreadable,
+        RejectionKind::ShuttingDown,
+    ];
+
+    /// The guide repeats the table, with what an operator does about each row.
+    #[test]
+    fn the_guide_has_the_row_of_each_kind() {
+        let guide = include_str!("../docs/operations.md");
+        for (number, kind) in ALL.into_iter().enumerate() {
+            assert_eq!(kind as usize, number, "the list lacks a kind");
+            let row = kind.row();
+            let retry = if row.retry { "yes" } else { "no" };
+            let (word, status, title, detail) = (row.word, row.status, row.title, row.detail);
+            let status = status.as_u16();
+            let start = format!(
+                "| `{word}` (`RejectionKind::{kind:?}`) | {status} ``{title}`` | {retry} | "
+            );
+            let line = guide.lines().find(|line| line.starts_with(&start));
+            let line = line.unwrap_or_else(|| panic!("no line begins `{start}`"));
+            assert!(line.contains(&format!("``{detail}``")), "{line}: {detail}");
+            assert!(detail.len() > 40 && !row.urn.is_empty());
+        }
+    }
+
+    /// An error that only a manager makes.
+    async fn contended() -> AcquireError {
+        let locks = LockManager::builder().memory(3).connect().await.unwrap();
+        let _held = locks.acquire("key").await.unwrap();
+        locks.try_acquire("key").await.unwrap_err()
+    }
+
+    fn by(by: By, cause: impl Into<Cause>) -> Rejection {
+        Rejection::new(by, cause, BusyStatus::Locked, Duration::from_millis(1_500))
+    }
+
+    fn body(rejection: &Rejection) -> serde_json::Value {
+        serde_json::from_slice(rejection.to_response().body()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn the_response_is_written_from_the_row() {
+        let rejection = by(By::Lock, contended().await);
+        assert_eq!(rejection.kind(), RejectionKind::Contended);
+        let response = rejection.to_response();
+        assert_eq!(response.status(), 423, "as set");
+        let header = |name| response.headers().get(name).unwrap().to_str().unwrap();
+        assert_eq!(header(RETRY_AFTER), "2", "whole seconds, rounded up");
+        assert_eq!(header(CONTENT_TYPE), "application/problem+json");
+        assert_eq!(header(CACHE_CONTROL), "no-store");
+        let body = body(&rejection);
+        assert_eq!(body["type"], "urn:tower-redlock:problem:contended");
+        assert_eq!(
+            (&body["status"], &body["title"]),
+            (&423.into(), &"Locked by another request".into())
+        );
+        assert_eq!(body["detail"], &*rejection.detail());
+        assert!(rejection.remaining().is_some() && body["remaining_ms"].is_u64());
+        let lost = by(By::Lock, LossReason::Released);
+        assert_eq!(lost.to_response().headers().get(RETRY_AFTER), None);
+        assert!(lost.remaining().is_none() && lost.source().is_none());
+        assert!(lost.to_string().contains(&LossReason::Released.to_string()));
+        let zero = Rejection::new(
+            By::Lock,
+            contended().await,
+            BusyStatus::Conflict,
+            Duration::ZERO,
+        );
+        assert_eq!(zero.to_response().headers()[RETRY_AFTER], "1");
+    }
+
+    #[cfg(feature = "idempotency")]
+    mod of_idempotency {
+        use super::*;
+        use crate::idempotency::IdempotencyKey;
+
+        #[tokio::test]
+        async fn the_same_error_means_something_else_for_an_idempotency_key() {
+            let layer = By::Idempotency;
+            for (rejection, kind, status) in [
+                (by(layer, contended().await), "request-in-progress", 409),
+                (by(layer, KeyError::reserved()), "misconfigured", 500),
+                (
+                    by(layer, AcquireError::InvalidKey(KeyError::reserved())),
+                    "misconfigured",
+                    500,
+                ),
+                (
+                    by(layer, AcquireError::Lost(LossReason::Released)),
+                    "lock-lost",
+                    503,
+                ),
+                (
+                    by(layer, RejectionKind::OutcomeUnknown),
+                    "outcome-unknown",
+                    503,
+                ),
+            ] {
+                assert_eq!(rejection.kind().to_string(), kind);
+                assert_eq!(rejection.to_response().status(), status, "{kind}");
+                assert!(
+                    rejection
+                        .to_string()
+                        .starts_with("the idempotency layer rejected")
+                );
+            }
+        }
+
+        #[test]
+        fn the_client_is_not_repeated_and_no_text_comes_twice() {
+            let error = IdempotencyKey::from_value(b"SECRET;v=1").unwrap_err();
+            let cause = Cause::because(RejectionKind::InvalidIdempotencyKey, error);
+            let rejection = by(By::Idempotency, cause);
+            assert!(
+                !format!("{rejection} {rejection:?} {}", rejection.detail()).contains("SECRET")
+            );
+            assert!(rejection.detail().contains("parameters"));
+            let source = rejection.source().unwrap();
+            assert!(!rejection.to_string().contains(&source.to_string()));
+            assert!(source.source().is_none());
+        }
+    }
+}

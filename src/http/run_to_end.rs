@@ -1,0 +1,239 @@
+//! Work that goes on without its client, and ends with its lock: [`Detached`], [`unless_lost`] and, for the lock layer,
+//! [`RunToEndService`].
+
+use std::future::pending;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use http::Request;
+use tokio::runtime::Handle;
+use tower_service::Service;
+
+use super::settings::{OnDisconnect, OnLost};
+use super::state::RequestState;
+use crate::manager::{LockHandle, LossReason};
+use crate::task;
+use crate::trace::Caller;
+
+/// A service inside a [`RedlockLayer`](crate::RedlockLayer) that runs requests with a lock to their end, whether or not
+/// the client waits for them. Made by a layer that was told [`on_disconnect`](crate::RedlockLayer::on_disconnect).
+///
+/// # Cancel safety
+///
+/// If its future is dropped after its first poll, work that holds a lock continues in a task of the tokio runtime in
+/// which the service was called, until it has ended or the lock is lost. With [`OnDisconnect::Cancel`], and without a
+/// lock, the inner future is dropped.
+#[derive(Clone, Debug)]
+pub struct RunToEndService<S> {
+    inner: S,
+    on_lost: OnLost,
+    on_disconnect: OnDisconnect,
+}
+
+impl<S> RunToEndService<S> {
+    pub(crate) const fn new(inner: S, on_lost: OnLost, on_disconnect: OnDisconnect) -> Self {
+        Self {
+            inner,
+            on_lost,
+            on_disconnect,
+        }
+    }
+}
+
+impl<S, B> Service<Request<B>> for RunToEndService<S>
+where
+    S: Service<Request<B>>,
+    S::Future: Send + 'static,
+    S::Response: Send + 'static,
+    S::Error: Send + 'static,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = Work<Result<S::Response, S::Error>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        // One more guard: the lock is held until the task has ended, too. A request without a lock has nothing that
+        // could protect the rest of its work.
+        let guard = match self.on_disconnect {
+            OnDisconnect::RunToEnd => RequestState::share_lock(request.extensions()),
+            OnDisconnect::Cancel => None,
+        };
+        let inner = self.inner.call(request);
+        let Some(guard) = guard else {
+            return Box::pin(inner);
+        };
+        let on_lost = self.on_lost;
+        let work = async move { unless_lost(inner, on_lost, &guard.handle()).await.ok() };
+        let work = Detached::new(work);
+        Box::pin(async move {
+            match work.await {
+                Some(result) => result,
+                // The layer around this observes the loss itself, and responds.
+                None => pending().await,
+            }
+        })
+    }
+}
+
+/// The result of `work`; or why `lock` was lost before, if `on_lost` ends work then.
+pub(crate) async fn unless_lost<T>(
+    work: impl Future<Output = T>,
+    on_lost: OnLost,
+    lock: &LockHandle,
+) -> Result<T, LossReason> {
+    match on_lost {
+        OnLost::Continue => Ok(work.await),
+        OnLost::Abort => lock.lost().or_done(work).await,
+    }
+}
+
+/// Work that runs in its caller's task, and continues in a task of its own once the caller has dropped it.
+///
+/// It is not a task from the start, so that it has the task-locals and the span of its caller, and costs nothing until
+/// it is dropped. A panic passes through, and ends it.
+///
+/// # Cancel safety
+///
+/// Dropped after its first poll it continues, in the tokio runtime in which it was made, unless that has ended. Dropped
+/// before, it never runs.
+#[must_use = "nothing of it runs unless it is polled"]
+pub(crate) struct Detached<T: 'static> {
+    // `None` while it is polled, so that work which has panicked is not polled again.
+    work: Option<Work<T>>,
+    begun: bool,
+    runtime: Handle,
+    caller: Caller,
+}
+
+/// Boxed work.
+type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+impl<T: 'static> Detached<T> {
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    pub(crate) fn new(work: impl Future<Output = T> + Send + 'static) -> Self {
+        Self {
+            work: Some(Box::pin(work)),
+            begun: false,
+            runtime: Handle::current(),
+            caller: Caller::current(),
+        }
+    }
+}
+
+impl<T: 'static> Future for Detached<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        self.begun = true;
+        // It is ready only once.
+        let Some(mut work) = self.work.take() else {
+            return Poll::Pending;
+        };
+        let polled = work.as_mut().poll(cx);
+        if polled.is_pending() {
+            self.work = Some(work);
+        }
+        polled
+    }
+}
+
+impl<T: 'static> Drop for Detached<T> {
+    fn drop(&mut self) {
+        if let (Some(work), true) = (self.work.take(), self.begun) {
+            let rest = async move { drop(work.await) };
+            task::spawn_on(&self.runtime, self.caller.around(rest));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::time::Duration;
+
+    use tokio::sync::oneshot;
+    use tokio::time::timeout;
+
+    tokio::task_local! { static WHO: u8; }
+
+    fn work() -> (oneshot::Sender<u8>, oneshot::Receiver<u8>, Detached<u8>) {
+        let (go, gone) = oneshot::channel();
+        let (tell, told) = oneshot::channel();
+        let work = Detached::new(async move {
+            let value = gone.await.unwrap();
+            let _ = tell.send(value);
+            value
+        });
+        (go, told, work)
+    }
+
+    #[tokio::test]
+    async fn it_runs_where_it_is_waited_for() {
+        let work = Detached::new(async { WHO.get() });
+        assert_eq!(WHO.scope(7, work).await, 7);
+    }
+
+    #[tokio::test]
+    async fn it_goes_on_when_nobody_waits_any_more() {
+        let (go, told, mut work) = work();
+        assert!(timeout(Duration::ZERO, &mut work).await.is_err());
+        drop(work);
+        go.send(3).unwrap();
+        assert_eq!(told.await, Ok(3));
+    }
+
+    #[tokio::test]
+    async fn what_has_not_begun_never_does() {
+        let (go, mut told, work) = work();
+        drop(work);
+        // At once: a task that went on with it would wait for `go`.
+        assert!(go.is_closed());
+        assert_eq!(told.try_recv(), Err(oneshot::error::TryRecvError::Closed));
+    }
+
+    #[tokio::test]
+    async fn it_is_done_once() {
+        let (go, told, work) = work();
+        go.send(4).unwrap();
+        assert_eq!(work.await, 4);
+        assert_eq!(told.await, Ok(4));
+    }
+
+    #[tokio::test]
+    async fn what_panics_is_not_run_again() {
+        let (tell, told) = oneshot::channel::<()>();
+        let mut work = Detached::new(async move {
+            let _tell = tell;
+            panic!("out of tea");
+        });
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        let mut poll = || Pin::new(&mut work).poll(&mut cx);
+        let panic =
+            catch_unwind(AssertUnwindSafe(|| matches!(poll(), Poll::Ready(())))).unwrap_err();
+        assert_eq!(panic.downcast_ref::<&str>(), Some(&"out of tea"));
+        drop(work);
+        assert!(told.await.is_err());
+    }
+
+    #[test]
+    fn with_the_end_of_its_runtime_it_ends() {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let (go, mut told, mut work) = {
+            let _inside = runtime.enter();
+            work()
+        };
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        assert!(Pin::new(&mut work).poll(&mut cx).is_pending());
+        drop(runtime);
+        drop(work);
+        assert!(go.is_closed());
+        assert!(told.try_recv().is_err());
+    }
+}

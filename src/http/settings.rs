@@ -1,0 +1,134 @@
+//! The settings that both layers have.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Response, StatusCode};
+
+use super::body::LayerBody;
+use super::rejection::{By, Cause, Rejection};
+use crate::manager::LockManager;
+
+/// What happens to a request whose lock is lost while it runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum OnLost {
+    /// The inner future is dropped and the response is `503 lock-lost`; a body that is held under the lock ends
+    /// with an error.
+    #[default]
+    Abort,
+    /// The request continues. The handler watches its [`LockHandle`](crate::LockHandle) and decides.
+    Continue,
+}
+
+/// What happens to a request whose client disconnects while it runs. Each layer has its own default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum OnDisconnect {
+    /// The request runs to its end under its lock. Once its client is gone it runs in a task of its own, in the tokio
+    /// runtime that served it; task-locals of the request's task are not visible there.
+    ///
+    /// For an `IdempotencyLayer` this is the default: the response is stored, and a client that gives up and repeats
+    /// the request gets it.
+    RunToEnd,
+    /// The inner future is dropped where it stands, and the lock is released; a repeat runs from the start.
+    ///
+    /// For a `RedlockLayer` this is the default.
+    Cancel,
+}
+
+/// The status of the response when another request holds the lock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum BusyStatus {
+    /// `409 Conflict`.
+    #[default]
+    Conflict,
+    /// `423 Locked`.
+    Locked,
+    /// `429 Too Many Requests`.
+    TooManyRequests,
+    /// `503 Service Unavailable`.
+    ServiceUnavailable,
+}
+
+impl BusyStatus {
+    pub(super) const fn as_status(self) -> StatusCode {
+        match self {
+            Self::Conflict => StatusCode::CONFLICT,
+            Self::Locked => StatusCode::LOCKED,
+            Self::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
+            Self::ServiceUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+}
+
+/// The methods that a layer applies to.
+#[derive(Clone, Debug)]
+pub(crate) enum Methods {
+    /// All except the safe ones (RFC 9110, section 9.2.1).
+    Unsafe,
+    All,
+    Only(Arc<[Method]>),
+}
+
+impl Methods {
+    pub(crate) fn cover(&self, method: &Method) -> bool {
+        match self {
+            Self::Unsafe => !method.is_safe(),
+            Self::All => true,
+            Self::Only(methods) => methods.contains(method),
+        }
+    }
+}
+
+/// The settings that both layers have.
+#[derive(Clone)]
+pub(crate) struct Common {
+    pub(crate) locks: LockManager,
+    by: By,
+    pub(crate) methods: Methods,
+    pub(crate) max_wait: Duration,
+    pub(crate) on_lost: OnLost,
+    pub(crate) busy_status: BusyStatus,
+    pub(crate) retry_after: Duration,
+    pub(crate) rejection_response: Arc<RejectionResponse>,
+}
+
+type RejectionResponse = dyn Fn(&Rejection) -> Response<Bytes> + Send + Sync;
+
+impl Common {
+    pub(crate) fn new(by: By, locks: LockManager) -> Self {
+        Self {
+            locks,
+            by,
+            methods: Methods::Unsafe,
+            max_wait: Duration::ZERO,
+            on_lost: OnLost::default(),
+            busy_status: BusyStatus::default(),
+            retry_after: Duration::from_secs(1),
+            rejection_response: Arc::new(Rejection::to_response),
+        }
+    }
+
+    /// The response to a request that is refused or ended because of `cause`.
+    pub(crate) fn refuse<B>(&self, cause: impl Into<Cause>) -> Response<LayerBody<B>> {
+        let rejection = Rejection::new(self.by, cause, self.busy_status, self.retry_after);
+        let response = rejection.mark((self.rejection_response)(&rejection));
+        response.map(|body| LayerBody::whole(body, None))
+    }
+}
+
+impl fmt::Debug for Common {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Common")
+            .field("methods", &self.methods)
+            .field("max_wait", &self.max_wait)
+            .field("on_lost", &self.on_lost)
+            .field("busy_status", &self.busy_status)
+            .field("retry_after", &self.retry_after)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,288 @@
+//! [`RequestState`]: all that the layers of this crate keep in the extensions of a request; and the marks that they set in
+//! the extensions of a response.
+
+use std::fmt;
+use std::sync::Arc;
+
+use http::{Extensions, Response};
+
+use crate::manager::{LockGuard, LockHandle, LockManager, LockScope};
+#[cfg(feature = "idempotency")]
+use crate::mutant::{self, Mutant};
+#[cfg(feature = "idempotency")]
+use crate::token::FencingToken;
+
+/// The one extension that the layers put into a request. Copies of the extensions share its locks.
+#[derive(Clone, Default)]
+pub(crate) struct RequestState {
+    /// The decision of the innermost lock layer.
+    pub(crate) lock: LockState,
+    /// The locks that the request holds, so that layers and extractors share them. Made when the first one asks.
+    scope: Option<LockScope>,
+    /// The run under an idempotency key, as the innermost idempotency layer began it.
+    #[cfg(feature = "idempotency")]
+    pub(crate) run: Option<Run>,
+    /// Set for a service that is called directly by the layer of this run. The service takes it out, so that no
+    /// service further in finds it.
+    pub(crate) called_by: Option<RunId>,
+}
+
+/// Whether a request runs under a lock.
+#[derive(Clone, Default)]
+pub(crate) enum LockState {
+    /// No lock layer has seen the request.
+    #[default]
+    NoLayer,
+    Unlocked(UnlockedReason),
+    Locked {
+        handle: LockHandle,
+        /// The manager that made the lock, for further guards of it.
+        locks: LockManager,
+    },
+}
+
+/// A run under an idempotency key.
+#[cfg(feature = "idempotency")]
+#[derive(Clone)]
+pub(crate) struct Run {
+    pub(crate) key: Arc<str>,
+    pub(crate) fence: FencingToken,
+    pub(crate) handle: LockHandle,
+    pub(crate) id: RunId,
+}
+
+/// The extensions of a request that no layer keeps more of than that it runs without a lock: they have no size, so they
+/// need no allocation of their own. None of them is there beside a [`RequestState`], and no two are.
+#[derive(Clone, Copy)]
+struct SkippedByMethod;
+#[derive(Clone, Copy)]
+struct SkippedWithoutKey;
+
+impl RequestState {
+    /// The state of a request, if layers keep more of it than [why it runs without a lock](Self::unlocked).
+    pub(crate) fn get(extensions: &Extensions) -> Option<&Self> {
+        extensions.get()
+    }
+
+    /// The state of a request, which is added if it is not there.
+    pub(crate) fn of(extensions: &mut Extensions) -> &mut Self {
+        let skipped = skipped(extensions);
+        if let Some(reason) = skipped {
+            forget_skipped(extensions);
+            let lock = LockState::Unlocked(reason);
+            let state = Self {
+                lock,
+                ..Self::default()
+            };
+            extensions.insert(state);
+        }
+        extensions.get_or_insert_default()
+    }
+
+    /// Notes in a request that it runs without a lock.
+    ///
+    /// This replaces the lock of an outer layer: of several layers the innermost decides, and a handler must not take
+    /// the outer lock for the one that the inner layer did not acquire. The [caller](Self::take_caller) is forgotten,
+    /// too.
+    pub(crate) fn mark_unlocked(extensions: &mut Extensions, reason: UnlockedReason) {
+        if let Some(state) = extensions.get_mut::<Self>() {
+            state.lock = LockState::Unlocked(reason);
+            state.called_by = None;
+            return;
+        }
+        // Each of these looks into a map, and is most of what a request costs that needs no lock.
+        match reason {
+            UnlockedReason::Method => {
+                extensions.remove::<SkippedWithoutKey>();
+                extensions.insert(SkippedByMethod);
+            }
+            UnlockedReason::NoKey => {
+                extensions.remove::<SkippedByMethod>();
+                extensions.insert(SkippedWithoutKey);
+            }
+            UnlockedReason::NoQuorum => {
+                Self::of(extensions).lock = LockState::Unlocked(reason);
+            }
+        }
+    }
+
+    /// Why a request runs without a lock, where the innermost of its layers decided so.
+    pub(crate) fn unlocked(extensions: &Extensions) -> Option<UnlockedReason> {
+        match Self::get(extensions).map(|state| &state.lock) {
+            Some(LockState::Unlocked(reason)) => Some(*reason),
+            Some(LockState::Locked { .. } | LockState::NoLayer) => None,
+            None => skipped(extensions),
+        }
+    }
+
+    /// One more guard of the lock that the innermost layer acquired, if it is not lost.
+    pub(super) fn share_lock(extensions: &Extensions) -> Option<LockGuard> {
+        match &Self::get(extensions)?.lock {
+            LockState::Locked { handle, locks } => locks.reenter(handle).ok(),
+            LockState::NoLayer | LockState::Unlocked(_) => None,
+        }
+    }
+
+    /// Whether the request holds a lock, of whichever of its layers.
+    #[cfg(feature = "idempotency")]
+    pub(crate) fn holds_lock(&self) -> bool {
+        let of_layer = match &self.lock {
+            LockState::Locked { handle, .. } => !handle.is_lost(),
+            LockState::NoLayer | LockState::Unlocked(_) => false,
+        };
+        let scope = self.scope.as_ref();
+        let scope = scope.filter(|_| !mutant::is(Mutant::OuterLockUnseen));
+        of_layer || scope.is_some_and(LockScope::holds)
+    }
+
+    /// The run whose layer called the service that has this request, taken out.
+    pub(crate) fn take_caller(extensions: &mut Extensions) -> Option<RunId> {
+        extensions.get_mut::<Self>()?.called_by.take()
+    }
+}
+
+fn skipped(extensions: &Extensions) -> Option<UnlockedReason> {
+    if extensions.get::<SkippedByMethod>().is_some() {
+        Some(UnlockedReason::Method)
+    } else {
+        let without_key = extensions.get::<SkippedWithoutKey>();
+        without_key.map(|SkippedWithoutKey| UnlockedReason::NoKey)
+    }
+}
+
+fn forget_skipped(extensions: &mut Extensions) {
+    extensions.remove::<SkippedByMethod>();
+    extensions.remove::<SkippedWithoutKey>();
+}
+
+/// The [`LockScope`] of a request: the locks that its layers and extractors share. With the feature `axum` the type is
+/// an extractor.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use http::{Request, Response};
+/// use tower_redlock::layer::lock_scope;
+/// use tower_redlock::{AcquireError, LockKey, LockManager};
+///
+/// async fn audit<B>(locks: LockManager, mut request: Request<B>) -> Result<Response<String>, AcquireError> {
+///     let scope = lock_scope(request.extensions_mut());
+///     let report = LockKey::new("report")?.into();
+///     let guard = locks.acquire_in(&scope, report, Duration::ZERO).await?;
+///     Ok(Response::new(guard.key().to_string()))
+/// }
+/// ```
+#[must_use]
+pub fn lock_scope(extensions: &mut Extensions) -> LockScope {
+    let scope = &mut RequestState::of(extensions).scope;
+    scope.get_or_insert_default().clone()
+}
+
+/// Identifies one run of one request.
+#[derive(Clone, Debug)]
+pub(crate) struct RunId(Arc<()>);
+
+/// In the extensions of a response: nothing was done in this run.
+#[derive(Clone, Debug)]
+struct Unprocessed(
+    #[cfg_attr(
+        not(feature = "idempotency"),
+        expect(dead_code, reason = "no other layer stores responses")
+    )]
+    RunId,
+);
+
+impl RunId {
+    /// A new run.
+    #[cfg(feature = "idempotency")]
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(()))
+    }
+
+    /// Marks `response`: nothing was done in this run.
+    pub(crate) fn mark<B>(self, mut response: Response<B>) -> Response<B> {
+        response.extensions_mut().insert(Unprocessed(self));
+        response
+    }
+
+    /// Whether a response is marked for this run. A mark for another run, whose response may have been kept and passed
+    /// on, does not count.
+    #[cfg(feature = "idempotency")]
+    pub(crate) fn is_unprocessed(&self, response: &Extensions) -> bool {
+        let mark = response.get::<Unprocessed>();
+        mark.is_some_and(|Unprocessed(run)| Arc::ptr_eq(&self.0, &run.0))
+    }
+}
+
+/// In the extensions of a response: it refuses a request for a temporary reason of this kind. It says nothing about
+/// effects that happened before.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Refusal(
+    #[cfg_attr(
+        not(feature = "idempotency"),
+        expect(dead_code, reason = "no other layer stores responses")
+    )]
+    pub(crate) &'static str,
+);
+
+/// Why a request runs without a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum UnlockedReason {
+    /// The layer does not lock requests of this method. By default it locks all except GET, HEAD, OPTIONS and TRACE.
+    Method,
+    /// The key extractor found that the request needs no lock: no route matched, or an optional part of the key
+    /// is missing.
+    NoKey,
+    /// Too few nodes replied, and the layer is set to [run unlocked](crate::layer::OnNoQuorum::RunUnlocked) then.
+    NoQuorum,
+}
+
+impl fmt::Display for UnlockedReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Method => "the layer does not lock requests of this method",
+            Self::NoKey => "the layer found no lock key in the request",
+            Self::NoQuorum => "too few lock nodes replied",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_innermost_layer_that_skips_a_request_decides_whatever_else_is_kept_of_it() {
+        use UnlockedReason::{Method, NoKey, NoQuorum};
+
+        let mut extensions = Extensions::new();
+        assert_eq!(RequestState::unlocked(&extensions), None);
+        for reason in [Method, NoKey, Method, NoQuorum, NoKey, Method] {
+            RequestState::mark_unlocked(&mut extensions, reason);
+            assert_eq!(RequestState::unlocked(&extensions), Some(reason));
+        }
+        for reason in [Method, NoKey] {
+            let mut extensions = Extensions::new();
+            RequestState::mark_unlocked(&mut extensions, Method);
+            RequestState::mark_unlocked(&mut extensions, NoKey);
+            RequestState::mark_unlocked(&mut extensions, reason);
+            assert_eq!(extensions.len(), 1, "one decision is kept");
+            assert!(RequestState::get(&extensions).is_none(), "it takes no room");
+            let _ = lock_scope(&mut extensions);
+            assert_eq!(RequestState::unlocked(&extensions), Some(reason));
+            RequestState::mark_unlocked(&mut extensions, NoQuorum);
+            assert_eq!(RequestState::unlocked(&extensions), Some(NoQuorum));
+        }
+    }
+
+    #[cfg(feature = "idempotency")]
+    #[test]
+    fn nothing_further_in_than_a_layer_that_skips_a_request_speaks_for_its_service() {
+        let mut extensions = Extensions::new();
+        RequestState::of(&mut extensions).called_by = Some(RunId::new());
+        RequestState::mark_unlocked(&mut extensions, UnlockedReason::Method);
+        assert!(RequestState::take_caller(&mut extensions).is_none());
+    }
+}

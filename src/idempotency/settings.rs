@@ -1,0 +1,245 @@
+//! [`IdempotencyLayer`] and its settings.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Response};
+use tower_layer::Layer;
+
+use super::caller::{AnyCallerSource, CallerSource};
+use super::fingerprint::FingerprintHeaders;
+use super::recorded::{DefaultRecordPolicy, RecordPolicy, RecordedHeaders};
+use super::service::IdempotencyService;
+use crate::http::rejection::{By, Rejection};
+use crate::http::settings::{Common, Methods, OnDisconnect, OnLost};
+use crate::manager::LockManager;
+
+/// Responds to a repeated request with the first response, instead of running it again.
+///
+/// See the [module](super) for what it does, and for what it cannot do. A clone is cheap and shares everything.
+#[derive(Clone)]
+#[must_use = "a layer does nothing until it is put around a service"]
+pub struct IdempotencyLayer {
+    options: Arc<Options>,
+}
+
+impl IdempotencyLayer {
+    /// A layer that stores responses on the nodes of `locks`, separately for each caller.
+    ///
+    /// A request may run for the [`max_hold`](crate::LockManagerBuilder::max_hold) of this handle, from when it got the
+    /// lock of its key: then that is lost. The wait for the lock of [`with_lock`](Self::with_lock) does not count; a
+    /// wait for a lock inside the handler does.
+    ///
+    /// `callers` is a [source](super::caller) such as [`caller::extension`](super::caller::extension); where there is
+    /// only one client, or clients may see each other's responses, [`caller::nobody`](super::caller::nobody).
+    pub fn new(locks: LockManager, callers: impl CallerSource) -> Self {
+        let options = Options {
+            common: Common::new(By::Idempotency, locks),
+            callers: Arc::new(callers),
+            required: true,
+            any_host: false,
+            retention: Duration::from_secs(24 * 60 * 60),
+            max_request_body: MIB,
+            max_response_body: MIB,
+            fingerprint: FingerprintHeaders::default(),
+            headers: RecordedHeaders::default(),
+            policy: Arc::new(DefaultRecordPolicy),
+            on_unrecorded: OnUnrecorded::default(),
+            on_disconnect: OnDisconnect::RunToEnd,
+        };
+        Self {
+            options: Arc::new(options),
+        }
+    }
+
+    /// Lets requests without a key through, to run as if there were no layer. By default they are refused with
+    /// `400 missing-idempotency-key`.
+    pub fn optional(self) -> Self {
+        self.with(|options| options.required = false)
+    }
+
+    /// Applies to requests of these methods and no others. Default: all except GET, HEAD, OPTIONS and TRACE, which are
+    /// safe to repeat.
+    pub fn methods(self, methods: impl IntoIterator<Item = Method>) -> Self {
+        let methods = Methods::Only(methods.into_iter().collect());
+        self.with(|options| options.common.methods = methods)
+    }
+
+    /// Ignores the host: a request that is repeated under another name of the same service gets the first response. By
+    /// default each host has keys of its own, and such a repeat runs; see
+    /// [what a key belongs to](super#what-a-key-belongs-to).
+    ///
+    /// Use it for services that are one under all their names, not for those that serve a tenant under each.
+    pub fn any_host(self) -> Self {
+        self.with(|options| options.any_host = true)
+    }
+
+    /// How long a repeat waits for the response of the first request. Default: zero, which responds
+    /// `409 request-in-progress` at once.
+    ///
+    /// This is how long, also where it is more than the manager's own
+    /// [`max_wait`](crate::LockManagerBuilder::max_wait). A request that holds the
+    /// lock of an outer [`RedlockLayer`](crate::RedlockLayer) does not wait, because others wait for that lock.
+    pub fn max_wait(self, max_wait: Duration) -> Self {
+        self.with(|options| options.common.max_wait = max_wait)
+    }
+
+    /// The value of `Retry-After` in responses to requests that may be retried, in whole seconds, rounded up, and at
+    /// least one. Default: one second.
+    pub fn retry_after(self, retry_after: Duration) -> Self {
+        self.with(|options| options.common.retry_after = retry_after)
+    }
+
+    /// How long responses are stored, at least a second. Default: 24 hours. Tell your clients: a later repeat runs
+    /// again. The precision is the [difference](crate::LockManager::begin_idempotent) of the clocks of nodes and
+    /// processes.
+    ///
+    /// A change does not affect the responses that are already stored.
+    pub fn retention(self, retention: Duration) -> Self {
+        self.with(|options| options.retention = retention)
+    }
+
+    /// The longest request body, in bytes; a longer one is refused with `413 body-too-large`. Default: 1 MiB.
+    ///
+    /// The whole body is read before the request runs, for its [fingerprint](FingerprintHeaders), and passed on
+    /// unchanged.
+    pub fn max_request_body(self, bytes: usize) -> Self {
+        self.with(|options| options.max_request_body = bytes)
+    }
+
+    /// The longest response body that is stored, in bytes. Default: 1 MiB.
+    ///
+    /// Up to this length the whole body is read, and stored on the nodes, before the client gets the response. A longer
+    /// one, and `text/event-stream` of any length, is passed on as it comes; so is a response that hands the connection
+    /// over, such as 101. The record then says only that the request is done, and a repeat gets `409 not-replayable`.
+    pub fn max_response_body(self, bytes: usize) -> Self {
+        self.with(|options| options.max_response_body = bytes)
+    }
+
+    /// The headers that distinguish requests, besides method, path, query and body. Default: `content-type`.
+    pub fn fingerprint_headers(self, headers: FingerprintHeaders) -> Self {
+        self.with(|options| options.fingerprint = headers)
+    }
+
+    /// The response headers that are stored.
+    pub fn recorded_headers(self, headers: RecordedHeaders) -> Self {
+        self.with(|options| options.headers = headers)
+    }
+
+    /// Which responses are stored. Default: those below 500 except 408, 425 and 429. After any other response the key
+    /// is free, and a repeat runs.
+    pub fn record_if(self, policy: impl RecordPolicy) -> Self {
+        self.with(|options| options.policy = Arc::new(policy))
+    }
+
+    /// What happens to a request whose lock is lost while it runs. Default: [`OnLost::Abort`].
+    ///
+    /// With [`OnLost::Continue`] its response is still stored if no repeat has started in the meantime.
+    pub fn on_lost(self, on_lost: OnLost) -> Self {
+        self.with(|options| options.common.on_lost = on_lost)
+    }
+
+    /// What happens to a response that too few nodes have stored. Default: [`OnUnrecorded::Refuse`].
+    pub fn on_unrecorded(self, on_unrecorded: OnUnrecorded) -> Self {
+        self.with(|options| options.on_unrecorded = on_unrecorded)
+    }
+
+    /// What happens to a request whose client disconnects while it runs. Default: [`OnDisconnect::RunToEnd`].
+    pub fn on_disconnect(self, on_disconnect: OnDisconnect) -> Self {
+        self.with(|options| options.on_disconnect = on_disconnect)
+    }
+
+    /// Makes the responses to refused requests. Default: [`Rejection::to_response`],
+    /// `application/problem+json`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use bytes::Bytes;
+    /// use http::Response;
+    /// use tower_redlock::IdempotencyLayer;
+    ///
+    /// fn plain_text(layer: IdempotencyLayer) -> IdempotencyLayer {
+    ///     layer.rejection_response(|rejection| {
+    ///         let mut response = Response::new(Bytes::from(rejection.detail().into_owned()));
+    ///         *response.status_mut() = rejection.status();
+    ///         response
+    ///     })
+    /// }
+    /// ```
+    pub fn rejection_response<F>(self, make: F) -> Self
+    where
+        F: Fn(&Rejection) -> Response<Bytes> + Send + Sync + 'static,
+    {
+        self.with(|options| options.common.rejection_response = Arc::new(make))
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Options)) -> Self {
+        change(Arc::make_mut(&mut self.options));
+        self
+    }
+}
+
+impl fmt::Debug for IdempotencyLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IdempotencyLayer")
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<S> Layer<S> for IdempotencyLayer {
+    type Service = IdempotencyService<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        IdempotencyService::new(inner, Arc::clone(&self.options))
+    }
+}
+
+/// What happens to a response that too few nodes have stored, so that a repeat may or may not get it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum OnUnrecorded {
+    /// The client gets `503 outcome-unknown`. The response to its repeat is then the only one that any client gets.
+    #[default]
+    Refuse,
+    /// The client gets the response, with the header [`IDEMPOTENT_UNRECORDED`](super::IDEMPOTENT_UNRECORDED). A repeat
+    /// may run again and get another one.
+    Respond,
+}
+
+/// All settings of a layer.
+#[derive(Clone)]
+pub(super) struct Options {
+    pub(super) common: Common,
+    pub(super) callers: Arc<dyn AnyCallerSource>,
+    pub(super) required: bool,
+    pub(super) any_host: bool,
+    pub(super) retention: Duration,
+    pub(super) max_request_body: usize,
+    pub(super) max_response_body: usize,
+    pub(super) fingerprint: FingerprintHeaders,
+    pub(super) headers: RecordedHeaders,
+    pub(super) policy: Arc<dyn RecordPolicy>,
+    pub(super) on_unrecorded: OnUnrecorded,
+    pub(super) on_disconnect: OnDisconnect,
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("common", &self.common)
+            .field("required", &self.required)
+            .field("any_host", &self.any_host)
+            .field("retention", &self.retention)
+            .field("max_request_body", &self.max_request_body)
+            .field("max_response_body", &self.max_response_body)
+            .field("on_unrecorded", &self.on_unrecorded)
+            .field("on_disconnect", &self.on_disconnect)
+            .finish_non_exhaustive()
+    }
+}
+
+const MIB: usize = 1 << 20;

@@ -1,0 +1,150 @@
+//! [`Held`]: the lock under which a request runs.
+
+use std::error::Error;
+use std::fmt;
+use std::ops::Deref;
+
+use http::{Extensions, StatusCode};
+
+use crate::manager::{LockGuard, LockHandle, LockManager, LossReason};
+
+use crate::http::state::{LockState, RequestState, UnlockedReason};
+
+/// The lock under which a request runs: the [`LockHandle`] of the innermost [`RedlockLayer`](super::RedlockLayer).
+/// Dropping it does not release the lock.
+///
+/// It has all methods of the handle: [`key`](LockHandle::key), [`is_lost`](LockHandle::is_lost),
+/// [`remaining`](LockHandle::remaining), [`waited`](LockHandle::waited) and the rest.
+///
+/// With the feature `axum` it is an extractor; other services get it by [`Held::of`]. Without a layer, or when the
+/// layer let the request through without a lock, a handler with this argument does not run: [`HeldRejection`].
+/// `Option<Held>` is for handlers that run either way; it is `None` where the layer decided against a lock, and still
+/// an error where there is no layer.
+#[derive(Clone, Debug)]
+pub struct Held {
+    handle: LockHandle,
+    locks: LockManager,
+}
+
+impl Held {
+    /// The lock of the request with these extensions.
+    ///
+    /// # Errors
+    ///
+    /// [`HeldRejection`] if there is no layer around this service, or if the innermost one let the request through
+    /// without a lock: [`unlocked_reason`](HeldRejection::unlocked_reason) tells the two apart.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use http::{Request, Response};
+    /// use tower_redlock::Held;
+    ///
+    /// async fn pay(request: Request<String>) -> Response<String> {
+    ///     match Held::of(request.extensions()) {
+    ///         Ok(lock) => Response::new(format!("{} is paid", lock.key())),
+    ///         Err(unlocked) => Response::new(unlocked.to_string()),
+    ///     }
+    /// }
+    /// ```
+    pub fn of(extensions: &Extensions) -> Result<Self, HeldRejection> {
+        match RequestState::get(extensions).map(|state| &state.lock) {
+            Some(LockState::Locked { handle, locks }) => Ok(Self {
+                handle: handle.clone(),
+                locks: locks.clone(),
+            }),
+            _ => Err(HeldRejection(RequestState::unlocked(extensions))),
+        }
+    }
+
+    /// The handle, to be kept.
+    #[must_use]
+    pub fn into_handle(self) -> LockHandle {
+        self.handle
+    }
+
+    /// A guard of the lock, for a job, a WebSocket or a stream that continues after the response: the lock is released
+    /// when the last of its guards is dropped, so the response no longer releases it.
+    ///
+    /// The owner of the guard watches [`lost`](LockGuard::lost); the layer watches only while the request runs. The
+    /// watchdog extends the lock for the manager's [`max_hold`](crate::LockManagerBuilder::max_hold) at most.
+    ///
+    /// WebSockets (over HTTP/1.1) and server-sent events are requested by GET, which runs without a lock unless the
+    /// layer is set to [`all_methods`](super::RedlockLayer::all_methods).
+    ///
+    /// # Errors
+    ///
+    /// The reason why the lock has ended, or is about to, if so. `?` makes a [`Rejection`](super::Rejection) of it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use http::StatusCode;
+    /// use tower_redlock::Held;
+    /// use tower_redlock::layer::Rejection;
+    ///
+    /// async fn start(held: Held) -> Result<StatusCode, Rejection> {
+    ///     let guard = held.into_guard()?;
+    ///     tokio::spawn(async move {
+    ///         tokio::select! {
+    ///             () = long_work() => {}
+    ///             _ = guard.lost() => {}
+    ///         }
+    ///         let _ = guard.release().await;
+    ///     });
+    ///     Ok(StatusCode::ACCEPTED)
+    /// }
+    ///
+    /// async fn long_work() {}
+    /// ```
+    pub fn into_guard(self) -> Result<LockGuard, LossReason> {
+        self.locks.reenter(&self.handle)
+    }
+}
+
+impl Deref for Held {
+    type Target = LockHandle;
+
+    fn deref(&self) -> &LockHandle {
+        &self.handle
+    }
+}
+
+/// Why there is no [`Held`]. The extractor responds with plain text: 503 where too few nodes replied, and 500
+/// otherwise, because the handler and the layers around it do not fit together; then the log has an error with the
+/// route, once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeldRejection(Option<UnlockedReason>);
+
+impl HeldRejection {
+    /// The status of the response.
+    #[must_use]
+    pub const fn status(&self) -> StatusCode {
+        match self.0 {
+            Some(UnlockedReason::NoQuorum) => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    /// Why the request runs without a lock; `None` if there is no layer at all.
+    #[must_use]
+    pub const fn unlocked_reason(&self) -> Option<UnlockedReason> {
+        self.0
+    }
+}
+
+impl fmt::Display for HeldRejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            None => f.write_str(
+                "the handler needs a lock and there is no `RedlockLayer` around it; add one to its route",
+            ),
+            Some(reason) => write!(
+                f,
+                "the handler needs a lock and its request runs without one: {reason}"
+            ),
+        }
+    }
+}
+
+impl Error for HeldRejection {}
