@@ -1,7 +1,7 @@
 //! How fast locks are, beside the least that any such lock can cost and beside another library, on real servers
 //! that this program starts itself. Run with `cargo bench --all-features`, or `cargo bench --all-features -- acquire`
 //! for a part: acquire, middleware, idempotency, frozen, queue, contention, start, herd, deadline, fencing, peers,
-//! mixed, held, keys; and `-- table` runs the last four and writes what they measured into `BENCHMARKS.md`.
+//! mixed, held, keys; and `-- table` runs the last four and writes their measurements into `benches/peers/RESULTS.md`.
 //! `REDLOCK_BENCH_SECONDS` shortens or lengthens those that run for a time.
 //!
 //! Nothing here fails for being slow: numbers of one machine say little about another, only the ratios within one

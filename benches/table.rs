@@ -1,4 +1,4 @@
-//! What was measured of all libraries, as a part of `BENCHMARKS.md`, with a picture of the latencies beside it.
+//! The measurements of all libraries as a file, with a picture of the latencies beside it.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -18,25 +18,18 @@ pub(crate) struct Measured {
     pub(crate) keys: Vec<Keys>,
 }
 
-const BEGIN: &str = "<!-- `cargo bench --all-features -- table` writes from here -->";
-const END: &str = "<!-- to here -->";
-/// Beside `BENCHMARKS.md`.
-const PICTURE: &str = "benches/peers/latencies.svg";
+const FILE: &str = "benches/peers/RESULTS.md";
+/// Beside it.
+const PICTURE: &str = "latencies.svg";
 
-/// Writes the table into `BENCHMARKS.md`, and the picture.
+/// Writes the table, and the picture.
 pub(crate) fn write(measured: &Measured) {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let file = root.join("BENCHMARKS.md");
-    let text = fs::read_to_string(&file).unwrap();
-    let (before, rest) = text.split_once(BEGIN).unwrap();
-    let (_, after) = rest.split_once(END).unwrap();
-    fs::write(
-        &file,
-        format!("{before}{BEGIN}\n\n{}\n{END}{after}", section(measured)),
-    )
-    .unwrap();
-    fs::write(root.join(PICTURE), picture(&measured.scenes)).unwrap();
-    println!("\nwritten: BENCHMARKS.md, {PICTURE}");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(FILE);
+    let head =
+        "# Beside other libraries\n\n`cargo bench --all-features -- table` writes this file.";
+    fs::write(&file, format!("{head}\n\n{}", section(measured))).unwrap();
+    fs::write(file.with_file_name(PICTURE), picture(&measured.scenes)).unwrap();
+    println!("\nwritten: {FILE}, {PICTURE}");
 }
 
 fn section(measured: &Measured) -> String {

@@ -1,26 +1,30 @@
-//! The guide: how to choose, what is promised, and what to do when something goes wrong.
+//! The guide, by task. Each fact stands on one page.
 //!
-//! | page | answers |
+//! | you | read |
 //! |---|---|
-//! | [`getting_started`] | From an empty folder to a route that is locked. |
-//! | [`choosing`] | Which ttl, how many nodes, which kind of node? |
-//! | [`settings`] | What can be set, and what is the default? |
-//! | [`promises`] | What can I rely on, what not, and which test shows it? |
-//! | [`layers`] | Where does the lock stand among time-outs, tracing and authentication? Which requests, which keys? |
-//! | [`body_keys`] | How is a key locked that is in the request's body? |
-//! | [`waiting`] | How long does a request wait, and who is next? |
-//! | [`backpressure`] | What happens when more requests come than can be served? |
-//! | [`fencing`] | How does the database refuse a holder that is too late? |
-//! | [`idempotency`] | What does a client get that sends a request again? |
-//! | [`operations`] | What does this error mean, and what do I do? |
-//! | [`break_glass`] | Who holds this key, how do I free it, and what now that too few nodes vote? |
-//! | [`observing`] | What do events, metrics, snapshots and the page for operators tell me? |
-//! | [`migrating`] | How do I come from rslock, redsync, node-redlock or Redisson, replica by replica? |
-//! | [`managed_redis`] | Which servers can be nodes, and which rights do they need to grant? |
-//! | [`rolling_out`] | How do I change the ttl or the list of nodes, and restart servers? |
-//! | [`testing`] | How do I test my own service without a server, and with servers that fail? |
-//!
-//! These modules hold text and nothing else. They exist only for rustdoc.
+//! | start | [From an empty folder to a route that is locked](getting_started) |
+//! | have one Redis | [One Redis](nodes#one-redis), also a managed one |
+//! | have three or five | [Three or five](nodes#three-or-five) |
+//! | have Sentinels, replicas or a managed service | [A server with replicas](nodes#a-server-with-replicas) |
+//! | need a password, an ACL user or TLS | [The rights](nodes#the-rights), [credentials that change](nodes#credentials-that-change), [TLS](nodes#tls) |
+//! | choose a ttl, or several | [The ttl](nodes#the-ttl), [all settings](settings) |
+//! | stop and start a service without lost requests | [The end](getting_started#3-the-end), [the beginning](getting_started#the-beginning) |
+//! | run a job on one replica only | [Without a layer](getting_started#without-a-layer) |
+//! | place the layer among others | [The order of layers](requests#the-order-of-layers), [path parameters](requests#path-parameters) |
+//! | lock a key from the path, a header, the body | [The key](requests#the-key), [a key in the body](requests#a-key-in-the-body) |
+//! | lock several keys at once | [Several keys](requests#several-keys) |
+//! | let requests wait, or refuse them | [Waiting](requests#waiting), [limits under load](requests#limits-under-load) |
+//! | hold a lock for a stream, a WebSocket, a job | [Work that outlives its response](requests#work-that-outlives-its-response) |
+//! | call another service under a lock | [Services that call services](requests#services-that-call-services) |
+//! | use tonic | [gRPC](requests#grpc) |
+//! | must not lose an update to a late holder | [Fencing](fencing) |
+//! | answer a repeated request as the first | [Idempotency](idempotency) |
+//! | want to know on what you can rely | [Promises](promises), each with its test |
+//! | meet an error, a refusal, or a lost lock | [Operations](operations): what to do about each |
+//! | want logs, metrics, alarms, a page, a readiness check | [Observing](observing) |
+//! | restart servers, change nodes or settings, free a key by hand, have no quorum | [The runbook](runbook) |
+//! | come from rslock, redsync, node-redlock or Redisson | [Migrating](migrating) |
+//! | test your service | [Testing](testing) |
 //!
 //! # The way of a request
 //!
@@ -30,32 +34,12 @@ pub mod getting_started {
     #![doc = include_str!("getting_started.md")]
 }
 
-pub mod choosing {
-    #![doc = include_str!("choosing.md")]
+pub mod nodes {
+    #![doc = include_str!("nodes.md")]
 }
 
-pub mod settings {
-    #![doc = include_str!("settings.md")]
-}
-
-pub mod promises {
-    #![doc = include_str!("promises.md")]
-}
-
-pub mod layers {
-    #![doc = include_str!("layers.md")]
-}
-
-pub mod body_keys {
-    #![doc = include_str!("body_keys.md")]
-}
-
-pub mod waiting {
-    #![doc = include_str!("waiting.md")]
-}
-
-pub mod backpressure {
-    #![doc = include_str!("backpressure.md")]
+pub mod requests {
+    #![doc = include_str!("requests.md")]
 }
 
 pub mod fencing {
@@ -66,28 +50,28 @@ pub mod idempotency {
     #![doc = include_str!("idempotency.md")]
 }
 
-pub mod operations {
-    #![doc = include_str!("operations.md")]
+pub mod settings {
+    #![doc = include_str!("settings.md")]
 }
 
-pub mod break_glass {
-    #![doc = include_str!("break_glass.md")]
+pub mod promises {
+    #![doc = include_str!("promises.md")]
+}
+
+pub mod operations {
+    #![doc = include_str!("operations.md")]
 }
 
 pub mod observing {
     #![doc = include_str!("observing.md")]
 }
 
+pub mod runbook {
+    #![doc = include_str!("runbook.md")]
+}
+
 pub mod migrating {
     #![doc = include_str!("migrating.md")]
-}
-
-pub mod managed_redis {
-    #![doc = include_str!("managed_redis.md")]
-}
-
-pub mod rolling_out {
-    #![doc = include_str!("rolling_out.md")]
 }
 
 pub mod testing {

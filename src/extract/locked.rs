@@ -89,7 +89,7 @@ impl<T: AsLockKeys> AsLockKeys for Json<T> {
 /// # A key from the body
 ///
 /// Where `K` consumes the body, as [`Json`] does, this is the last argument of the handler, as `K` would be. The body
-/// is read before the lock is acquired, so that a slow client holds no lock. `docs::body_keys` has the other ways, and
+/// is read before the lock is acquired, so that a slow client holds no lock. `docs::requests` has the other ways, and
 /// what each costs.
 ///
 /// # If it does not compile

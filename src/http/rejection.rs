@@ -544,15 +544,10 @@ mod tests {
             assert_eq!(kind as usize, number, "the list lacks a kind");
             let row = kind.row();
             let retry = if row.retry { "yes" } else { "no" };
-            let (word, status, title, detail) = (row.word, row.status, row.title, row.detail);
-            let status = status.as_u16();
-            let start = format!(
-                "| `{word}` (`RejectionKind::{kind:?}`) | {status} ``{title}`` | {retry} | "
-            );
-            let line = guide.lines().find(|line| line.starts_with(&start));
-            let line = line.unwrap_or_else(|| panic!("no line begins `{start}`"));
-            assert!(line.contains(&format!("``{detail}``")), "{line}: {detail}");
-            assert!(detail.len() > 40 && !row.urn.is_empty());
+            let (word, status) = (row.word, row.status.as_u16());
+            let start = format!("| `{word}` (`RejectionKind::{kind:?}`) | {status} | {retry} | ");
+            assert!(guide.lines().any(|line| line.starts_with(&start)), "{start}");
+            assert!(row.detail.len() > 40 && !row.urn.is_empty());
         }
     }
 

@@ -49,7 +49,7 @@ impl Idempotent {
     }
 
     /// Marks the response to this request as one of a run that did nothing: it is not stored, whatever the
-    /// [policy](super::RecordPolicy) is, and a repeat runs. See [the rule](super#what-was-not-processed).
+    /// [policy](super::RecordPolicy) is, and a repeat runs. See `docs::idempotency`, "Refusals".
     ///
     /// The layer trusts the mark. Use it only where this run has begun nothing that must not happen twice, neither in
     /// the handler nor in a layer around it. The mark is an extension of the response and counts for this run alone: in

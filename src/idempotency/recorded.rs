@@ -139,8 +139,8 @@ const UNLESS_CHOSEN: [&str; 11] = [
 /// A stored response is final until its retention ends: a client that repeats a request which failed for a temporary
 /// reason gets the failure again, and must choose a new key. Do not store a response only if the request had no effect.
 ///
-/// A response that is marked as one of a run that did nothing is never stored, whatever the policy is: see
-/// [the rule](super#what-was-not-processed).
+/// A response that is marked as one of a run that did nothing is never stored, whatever the policy is
+/// (`docs::idempotency`, "Refusals").
 ///
 /// # Examples
 ///

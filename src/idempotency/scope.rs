@@ -12,7 +12,6 @@ use crate::key_error::KeyError;
 use crate::lock_key::LockKey;
 
 /// The scope of an idempotency key: method, host, route and caller. The same key in another scope is another request.
-/// See [what a key belongs to](super#what-a-key-belongs-to).
 #[derive(Clone, Copy)]
 pub(super) struct Scope<'a> {
     pub(super) parts: &'a Parts,

@@ -185,8 +185,8 @@ pub struct WithLock<L> {
 
 impl IdempotencyLayer {
     /// Puts a [`RedlockLayer`](crate::RedlockLayer) directly inside, with nothing in between: its refusal, because
-    /// another request holds the lock, is [not stored](super#what-was-not-processed), and a repeat runs. An idempotency
-    /// layer further out, also this one put there once more, does store that refusal.
+    /// another request holds the lock, is not stored, and a repeat runs. An idempotency layer
+    /// further out, also this one put there once more, does store that refusal.
     ///
     /// For how long a request waits for that lock does not count towards the `max_hold` of the handle that was given to
     /// [`new`](Self::new): the handler has all of it. The lock inside has the `max_hold` of its own handle.

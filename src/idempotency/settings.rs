@@ -68,8 +68,7 @@ impl IdempotencyLayer {
     }
 
     /// Ignores the host: a request that is repeated under another name of the same service gets the first response. By
-    /// default each host has keys of its own, and such a repeat runs; see
-    /// [what a key belongs to](super#what-a-key-belongs-to).
+    /// default each host has keys of its own, and such a repeat runs.
     ///
     /// Use it for services that are one under all their names, not for those that serve a tenant under each.
     pub fn any_host(self) -> Self {

@@ -29,7 +29,7 @@ impl LockManager {
     /// Each node must say so after the call: what was known before does not count. A node that is down, refused or
     /// quarantined is waited for without an end, so put a time-out around it; [`nodes`](Self::nodes) tells which nodes
     /// those are. Between the restarts of two servers it says when to go on:
-    /// the page `rolling_out` of the guide.
+    /// the page `runbook` of the guide.
     ///
     /// # Errors
     ///

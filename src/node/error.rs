@@ -135,7 +135,7 @@ pub(crate) fn foreign_config(theirs: &str, ours: &str) -> String {
         .take(LONGEST_CONFIG)
         .collect();
     format!(
-        "it serves processes that agreed on [{theirs}], and this one has [{ours}]; nothing is granted before they agree: give all processes the same nodes and settings, or change the list by `adopt_nodes` (`docs::rolling_out`)"
+        "it serves processes that agreed on [{theirs}], and this one has [{ours}]; nothing is granted before they agree: give all processes the same nodes and settings, or change the list by `adopt_nodes` (`docs::runbook`)"
     )
 }
 

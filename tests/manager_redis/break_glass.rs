@@ -11,7 +11,7 @@ use tower_redlock::{AcquireError, LockManager};
 use crate::support::server::Server;
 use crate::{Cluster, LONG, all_up, connected, eventually, is_contended};
 
-const PAGE: &str = include_str!("../../src/docs/break_glass.md");
+const PAGE: &str = include_str!("../../src/docs/runbook.md");
 const KEY: &str = "order:42";
 const SECOND: Duration = Duration::from_secs(1);
 

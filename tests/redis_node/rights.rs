@@ -21,7 +21,7 @@ use crate::support::server::{Kind, Server};
 
 /// The rule that the docs recommend.
 fn documented_rule() -> &'static str {
-    include_str!("../../src/docs/managed_redis.md")
+    include_str!("../../src/docs/nodes.md")
         .lines()
         .find_map(|line| line.strip_prefix("ACL SETUSER "))
         .expect("the docs show a rule")

@@ -1,5 +1,5 @@
 //! The guide's list of errors against the code: every kind of error stands in it with what to do about it, every error
-//! type is named, and nothing is listed that the code does not have. The texts are the code's own business.
+//! type is named, each quoted text is in the code, and nothing is listed that the code does not have.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,6 +22,8 @@ struct Code {
     structs: BTreeSet<String>,
     /// Public enums with their variants, and the type that a variant carries if it is one.
     enums: BTreeMap<String, Vec<(String, Option<String>)>>,
+    /// The files, with strings of several lines in one.
+    text: String,
 }
 
 /// Where the page `list` and the files disagree.
@@ -35,11 +37,20 @@ pub(crate) fn check<'a>(
             panic!("{path} is not Rust: {error}");
         });
         code.visit_file(&file);
+        code.text += &joined(text);
     }
     let mut complaints = code.without_remedy(list);
     complaints.extend(code.unnamed(list));
     complaints.extend(code.stale(list));
+    complaints.extend(code.misquoted(list));
     complaints
+}
+
+/// `text` without the breaks that a `\` makes within a string.
+fn joined(text: &str) -> String {
+    let mut lines = text.split("\\\n");
+    let first = lines.next().unwrap_or_default().to_owned();
+    lines.fold(first, |joined, line| joined + line.trim_start())
 }
 
 impl Code {
@@ -100,6 +111,15 @@ impl Code {
         let complain =
             |(name, variant)| format!("{LIST}: there is no `{name}::{variant}` (any more)");
         gone.map(complain).collect()
+    }
+
+    /// Quoted texts, with `…` for what varies, that the code does not have.
+    fn misquoted(&self, list: &str) -> Vec<String> {
+        let quotes = list.split("``").skip(1).step_by(2);
+        let parts = quotes.flat_map(|quote| quote.split(['…', '[', ']']).map(str::trim));
+        let gone = parts.filter(|part| !self.text.contains(part));
+        gone.map(|part| format!("{LIST}: no text of the code says ``{part}``"))
+            .collect()
     }
 }
 
@@ -176,12 +196,14 @@ mod tests {
         impl Error for RunError {}
         pub enum Colour { Red }
         enum PrivateKind { Secret }
+        const TEXT: &str = "a sum of {x}, \
+            as promised";
         pub(super) struct PrivateError;
         impl Error for PrivateError {}
         #[cfg(test)] mod tests { pub enum TestKind { One } impl Error for TestError {} }
     "#;
     const GOOD: &str = "It may be a [`LostError`](x), and `RunError::Order` is of the kinds below.\n\n| kind | text | what to do |\n|---|---|---|\n\
-        | `in-transit` (`OrderRejectionKind::InTransit`) | a text | Wait. |\n\
+        | `in-transit` (`OrderRejectionKind::InTransit`) | ``a sum of …, as promised`` | Wait. |\n\
         | `OrderError::Gone`, `OrderError::Late` | | Look for it. |\n\
         | `RunError::Other` | | Look elsewhere. |\n\
         | [`GoneReason`](y): `GoneReason::Sold` | `Colour::Red` | Buy another. |\n";
@@ -210,6 +232,7 @@ mod tests {
             ("`LostError`", "that"),
             // What has gone from the code.
             ("`Colour::Red`", "`Colour::Blue`"),
+            ("as promised", "as was promised"),
         ] {
             let list = GOOD.replace(from, to);
             assert_ne!(list, GOOD);

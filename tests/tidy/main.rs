@@ -16,6 +16,7 @@ mod facts;
 mod filters;
 mod floors;
 mod imports;
+mod links;
 mod sizes;
 mod tree;
 
@@ -106,6 +107,11 @@ fn the_guide_lists_every_event_with_its_fields() {
         complaints.extend(events::elsewhere(path, text));
     }
     assert_clean(&complaints);
+}
+
+#[test]
+fn markdown_names_files_and_headings_that_there_are() {
+    assert_clean(&links::check(&Tree::read().files));
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::mutant::{self, Mutant};
 /// nodes are told of it only once in an eighth of that time.
 /// A key whose counter has gone goes on from the highest token that any key of the node had. So to keep counters for a
 /// short time is as safe as for a long one; it costs a second round trip where the nodes differ in that highest token
-/// and a clock is behind it. The guide has the figures (`docs::operations`, "Room on the nodes").
+/// and a clock is behind it. The guide has the figures (`docs::fencing`).
 ///
 /// # Examples
 ///

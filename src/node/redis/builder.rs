@@ -99,7 +99,7 @@ impl RedisNodeBuilder {
     /// within 10 s. A panic in it counts as an error.
     ///
     /// Sentinels are asked with the credentials in their own URLs. The guide says why it is not a pool of connections
-    /// that is taken: `docs::managed_redis`, "Credentials that change".
+    /// that is taken: `docs::nodes`, "Credentials that change".
     ///
     /// # Examples
     ///
@@ -236,7 +236,7 @@ impl RedisNodeBuilder {
         self
     }
 
-    /// Has each script read the server's identity from the beginning (`docs::managed_redis` of the guide, "The identity
+    /// Has each script read the server's identity from the beginning (`docs::nodes` of the guide, "The identity
     /// of a server"), so that a server that was demoted and promoted again does not vote even for a moment. That costs
     /// the server 6 to 10 µs for each command. Unless set, a node begins with that when a check sees that the server has
     /// a replica or was ever promoted; nodes whose replicas are [required](Self::require) or that are found through

@@ -58,7 +58,7 @@ pub(super) fn failure(secrets: &[String], error: &RedisError, act: &str) -> Conn
                 misconfigured(NO_RESP3.to_owned())
             } else if is_missing_right(&text) {
                 misconfigured(format!(
-                    "its ACL does not allow to {act}; see the rule in `docs::managed_redis`: {cause}"
+                    "its ACL does not allow to {act}; see the rule in `docs::nodes`: {cause}"
                 ))
             } else {
                 misconfigured(format!("it refused to let us {act}: {cause}"))

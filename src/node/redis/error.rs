@@ -89,9 +89,7 @@ pub(super) fn rejected(text: &str) -> NodeError {
         return NodeError::new(NodeErrorKind::WrongType, WRONG_TYPE);
     }
     let detail = if is_missing_right(text) {
-        format!(
-            "its ACL does not allow what locks need (see the rule in `docs::managed_redis`): {cause}"
-        )
+        format!("its ACL does not allow what locks need (see the rule in `docs::nodes`): {cause}")
     } else if text.contains("OOM ") {
         format!("it is out of memory; raise `maxmemory` or make room: {cause}")
     } else if is_read_only(text) {

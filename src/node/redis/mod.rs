@@ -3,7 +3,7 @@
 //! It must be Redis 6.2 or later, or any Valkey: a master of its own, not in cluster mode, with `maxmemory-policy
 //! noeviction`. Any other server is *refused*: it gets no commands, the [state](super::Node::state) of the node says
 //! what to change, and the server is checked again from time to time. The rights that the user needs, and what does not
-//! work without each: `docs::managed_redis` of the guide, "The rights".
+//! work without each: `docs::nodes` of the guide, "The rights".
 //!
 //! # Data on the server
 //!
@@ -32,7 +32,7 @@
 //! data: a server is identified by its process and its last promotion, which are checked every second, and by each
 //! script once a check has seen a replica. Where replicas are [expected](RedisNodeBuilder::expect_replicas) or
 //! [required](RedisNodeBuilder::require), or the server is found through Sentinel, each script checks from the beginning
-//! (`docs::managed_redis` of the guide, "The identity of a server").
+//! (`docs::nodes` of the guide, "The identity of a server").
 //!
 //! A master that dies takes with it what its replicas do not have yet, and its successor grants the same lock again.
 //! With [`RedisNode::replicated`] acquires, renewals and records count only if replicas acknowledge them in time
