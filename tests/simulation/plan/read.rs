@@ -377,7 +377,7 @@ mod tests {
     #[test]
     fn the_plan_of_the_readme_is_one() {
         let readme = include_str!("../../README.md");
-        let (_, from) = readme.split_once("```text\n# What it is").unwrap();
+        let (_, from) = readme.split_once("```text\n# Its subject").unwrap();
         let (plan, _) = from.split_once("```").unwrap();
         let plan: Plan = format!("# {plan}").parse().unwrap();
         assert_eq!((plan.calls.len(), plan.faults().count()), (1, 1));
