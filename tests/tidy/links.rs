@@ -15,7 +15,9 @@ pub(crate) fn check(files: &BTreeMap<String, String>) -> Vec<String> {
     let mut complaints = Vec::new();
     for (path, text) in files {
         if path.ends_with(".md") {
-            let gone = named(text).filter(|name| !exists(name, files));
+            let beside = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+            let gone = named(text)
+                .filter(|name| !exists(name, files) && !exists(&format!("{beside}/{name}"), files));
             complaints.extend(gone.map(|name| format!("{path}: there is no `{name}`")));
         }
         if path.starts_with(GUIDE) {
@@ -109,6 +111,8 @@ mod tests {
             ),
             ("tests/chaos/main.rs", ""),
             ("README.md", "`tests/chaos`"),
+            ("tests/chaos/README.md", "`src/server`"),
+            ("tests/chaos/src/server.rs", ""),
         ];
         let files = files.map(|(path, text)| (path.to_owned(), text.to_owned()));
         check(&files.into()).len()
