@@ -546,7 +546,10 @@ mod tests {
             let retry = if row.retry { "yes" } else { "no" };
             let (word, status) = (row.word, row.status.as_u16());
             let start = format!("| `{word}` (`RejectionKind::{kind:?}`) | {status} | {retry} | ");
-            assert!(guide.lines().any(|line| line.starts_with(&start)), "{start}");
+            assert!(
+                guide.lines().any(|line| line.starts_with(&start)),
+                "{start}"
+            );
             assert!(row.detail.len() > 40 && !row.urn.is_empty());
         }
     }
