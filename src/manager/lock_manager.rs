@@ -145,8 +145,8 @@ impl LockManager {
     ///   them are free in this manager. While the nodes reply that one of them is held elsewhere, it has the turn of
     ///   that key alone (of none, if the nodes do not tell [which](crate::node::Holder::key)), and other callers get
     ///   the rest.
-    /// * **Bound**: callers that want fewer keys overtake it, and only `max_wait` bounds how often: where one of its keys
-    ///   or another is always in use, it waits in vain.
+    /// * **Bound**: callers that want fewer keys overtake it, and only `max_wait` bounds how often: where one of its
+    ///   keys or another is always in use, it waits in vain.
     /// * **Several such callers**: of those that want the same keys, the older comes before the younger.
     /// * **Callers that do not wait** are not refused because of it, but may have to wait for the replies of its nodes.
     /// * **Between managers** no order is promised, as for one key.

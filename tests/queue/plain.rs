@@ -312,8 +312,8 @@ impl Both {
         self.assert_nobody_is_kept_waiting();
     }
 
-    /// Each key that is in use is so because somebody has its turn or has been called with it; and who waits does so for
-    /// a key that is in use.
+    /// Each key that is in use is so because somebody has its turn or has been called with it; and who waits does so
+    /// for a key that is in use.
     fn assert_nobody_is_kept_waiting(&self) {
         let seats = &self.reference.seats;
         let called = seats

@@ -238,8 +238,8 @@ impl RedisNodeBuilder {
 
     /// Has each script read the server's identity from the beginning (`docs::nodes` of the guide, "The identity
     /// of a server"), so that a server that was demoted and promoted again does not vote even for a moment. That costs
-    /// the server 6 to 10 µs for each command. Unless set, a node begins with that when a check sees that the server has
-    /// a replica or was ever promoted; nodes whose replicas are [required](Self::require) or that are found through
+    /// the server 6 to 10 µs for each command. Unless set, a node begins with that when a check sees that the server
+    /// has a replica or was ever promoted; nodes whose replicas are [required](Self::require) or that are found through
     /// [Sentinel](RedisNode::sentinel) do it from the beginning.
     ///
     /// Replicas are not waited for: what the master had not replicated when it died is lost, and the [restart
