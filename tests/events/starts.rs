@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use tower_redlock::clock::TokioClock;
 use tower_redlock::config::RestartGuard;
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::redis::RedisNode;

@@ -71,7 +71,7 @@ const NUMBERS: [&str; 13] = [
     "1806151184000000000",
     "1806151999999999999",
 ];
-const FIELDS: [&str; 10] = [
+const FIELDS: [&str; 11] = [
     "identity",
     "digest",
     "length",
