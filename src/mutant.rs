@@ -42,8 +42,8 @@ mutants! {
     EvictionsOfAnyProcess,
     /// A node that forgot votes at once.
     NoQuarantine,
-    /// A node in quarantine counts where a lock is extended.
-    QuarantinedExtensionCounts,
+    /// A node in quarantine counts where a lock is extended, though the vote before that has ended or was another's.
+    QuarantinedVoteRevives,
     /// A promotion ends whatever quarantine the node is in.
     PromotionNotCompared,
     /// A quarantine lasts half as long as the longest lease.

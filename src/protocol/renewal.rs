@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::quorum::Quorum;
 use super::validity::{Drift, deadline};
 use crate::moment::Moment;
+use crate::mutant::{self, Mutant};
 
 /// The terms under which a lock is held and renewed.
 #[derive(Clone, Copy, Debug)]
@@ -136,6 +137,26 @@ impl LeaseNodes {
                 NodeLease::Held(before) => NodeLease::Held(before.max(sent)),
                 _ => NodeLease::Held(sent),
             };
+        }
+    }
+
+    /// `node` is in quarantine and holds our token by a command sent at `sent`, says a reply that came at `now`.
+    ///
+    /// That counts while our last vote of that node does: so long no other owner can have a live vote there, whatever
+    /// the node has forgotten. Later it does not, until the node votes again: others may have been granted the lock by
+    /// that node before it forgot.
+    pub(crate) fn keep(&mut self, node: usize, sent: Moment, now: Moment) {
+        let Terms { ttl, drift, .. } = self.terms;
+        let counts = match self.lease(node) {
+            Some(NodeLease::Held(before)) => {
+                deadline([before], 1, ttl, drift).is_some_and(|end| now < end)
+            }
+            _ => false,
+        };
+        if counts || mutant::is(Mutant::QuarantinedVoteRevives) {
+            self.confirm(node, sent);
+        } else {
+            self.unknown(node);
         }
     }
 

@@ -93,7 +93,7 @@ pub enum ExtendReply {
     Extended,
     /// A key was absent and, as asked for, now holds our token for a full ttl.
     Refilled,
-    /// Either of these on a node in quarantine: the lock is there and does not count.
+    /// Either of these on a node in quarantine: the lock is there, and counts at most while its last vote there does.
     Quarantined,
     /// A key was absent and was left so.
     Absent,

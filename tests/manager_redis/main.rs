@@ -22,6 +22,7 @@ mod freeze;
 mod handles;
 mod hold;
 mod interop;
+mod kept;
 mod killed;
 mod limits;
 mod members;

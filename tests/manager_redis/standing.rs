@@ -12,7 +12,7 @@ use crate::{Cluster, MS, connected};
 
 /// A server that restarts waits for about a second.
 fn brisk(cluster: &Cluster) -> LockManagerBuilder {
-    let builder = cluster.short(1_000 * MS).max_ttl(10_000 * MS);
+    let builder = cluster.short(1_000 * MS);
     builder.restart_guard(RestartGuard::max_clock_skew(10 * MS))
 }
 

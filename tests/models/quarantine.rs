@@ -34,7 +34,7 @@ enum Mutant {
     QuarantineTooShort,
     IdentityIsTheProcess,
     /// An extension counts in a quarantine whether or not the vote before it still does.
-    QuarantinedExtensionCounts,
+    QuarantinedVoteRevives,
 }
 
 #[derive(Clone, Debug)]
@@ -169,7 +169,7 @@ impl Guarded {
 
     fn extend(&self, state: &mut State, process: usize, node: usize) {
         let it = &mut state.nodes[node];
-        let goes_on = it.views[process].vote > 0 || self.is(Mutant::QuarantinedExtensionCounts);
+        let goes_on = it.views[process].vote > 0 || self.is(Mutant::QuarantinedVoteRevives);
         (it.data.owner, it.data.left) = (process as u8 + 1, self.ttl[process]);
         if self.votes(it) || goes_on {
             state.carried |= !it.data.marked;
@@ -410,7 +410,7 @@ fn an_extension_must_not_count_in_a_quarantine_when_the_vote_before_it_does_not(
         losses: 1,
         ..FORGETFUL
     };
-    assert_needed(Mutant::QuarantinedExtensionCounts, &model);
+    assert_needed(Mutant::QuarantinedVoteRevives, &model);
 }
 
 #[test]

@@ -9,6 +9,8 @@ use crate::protocol::renewal::LeaseNodes;
 pub(crate) enum NodeEffect {
     /// The node has our token, for a full ttl from then on.
     Confirmed { sent: Moment },
+    /// The node has our token, for a full ttl from then on, and is in quarantine, says a reply that came at `now`.
+    Kept { sent: Moment, now: Moment },
     /// The node has another's token.
     Foreign { sent: Moment },
     /// The node has no token.
@@ -23,6 +25,7 @@ impl NodeEffect {
     pub(crate) fn apply(self, node: usize, lease: &mut LeaseNodes) {
         match self {
             Self::Confirmed { sent } => lease.confirm(node, sent),
+            Self::Kept { sent, now } => lease.keep(node, sent, now),
             Self::Foreign { sent } => lease.foreign(node, sent),
             Self::Absent { sent } => lease.absent(node, sent),
             Self::Unknown => lease.unknown(node),

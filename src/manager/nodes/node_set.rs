@@ -319,13 +319,17 @@ impl NodeSet {
                 self.tell_run(node, "extend");
                 self.after_set(sent)
             }
-            Ok(ExtendReply::Quarantined) if mutant::is(Mutant::QuarantinedExtensionCounts) => {
-                self.after_set(sent)
-            }
             Ok(ExtendReply::Quarantined) => {
-                // Our token is there, to be carried when the node votes again.
                 self.voting.recheck(node);
-                NodeEffect::Unknown
+                // Others may still count a server that this one has replaced: then each of the two could have a vote.
+                let settle = self.nodes.get(node).map(|node| node.settle_time());
+                if settle.is_some_and(|settle| settle.is_zero()) {
+                    let now = self.clock.now();
+                    NodeEffect::Kept { sent, now }
+                } else {
+                    // Our token is there, to count when the node votes again.
+                    NodeEffect::Unknown
+                }
             }
             Ok(ExtendReply::Absent) => NodeEffect::Absent { sent },
             Ok(ExtendReply::Held(_)) => NodeEffect::Foreign { sent },

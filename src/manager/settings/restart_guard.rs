@@ -11,7 +11,9 @@ use std::time::Duration;
 /// ended and it has learnt from the other nodes how high the fencing tokens have come. It takes no operator and no
 /// clock of the servers; any process that uses the nodes does it.
 ///
-/// The locks that are held meanwhile are not touched: they live on with the quorum that remembers them.
+/// The locks that are held meanwhile live on. A holder writes its lock to a node in quarantine, too, and that counts as
+/// long as the vote of the node before it does. So a lock outlives the restart of all of its nodes, also of a single
+/// one, if they are back within its validity (behind Sentinels: of fewer than a quorum).
 ///
 /// # How long it takes
 ///

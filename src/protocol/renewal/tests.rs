@@ -53,6 +53,34 @@ fn locks_that_are_due_together_share_a_moment() {
 }
 
 #[test]
+fn a_node_in_quarantine_counts_while_the_vote_before_does() {
+    let valid = 10_000 - 102;
+    for (node, now, counts) in [
+        (2, 3_500, true),
+        (2, valid - 1, true),
+        // By then another owner may have been granted the lock by it.
+        (2, valid, false),
+        // It never granted ours.
+        (3, 3_500, false),
+    ] {
+        let mut lease = granted_on(0..3);
+        for other in 0..2 {
+            lease.confirm(other, at(3_400));
+        }
+        lease.keep(node, at(3_400), at(now));
+        let sent = if counts { 3_400 } else { 0 };
+        assert_eq!(lease.deadline(), at(sent + valid), "{node} {now}");
+        // What does not count is to be released all the same.
+        assert!(lease.owes(node));
+    }
+    // Nor does a node whose last word was that it has another's.
+    let mut lease = granted_on(0..3);
+    lease.foreign(2, at(1_000));
+    lease.keep(2, at(3_400), at(3_500));
+    assert!(!lease.holds(2));
+}
+
+#[test]
 fn a_renewal_without_a_quorum_is_repeated_and_moves_nothing() {
     let mut lease = granted_on(0..5);
     assert_eq!(lease.step(at(3_400)), Step::Renew);
