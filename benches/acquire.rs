@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 use tower_redlock::LockManager;
-use tower_redlock::config::{Fencing, RestartGuard};
+use tower_redlock::settings::{Fencing, RestartGuard};
 
 use crate::cost::{cpu, servers_cpu};
 use crate::fanout::Fanout;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use tower_redlock::config::{Fencing, HandOff, RestartGuard};
+use tower_redlock::settings::{Fencing, HandOff, RestartGuard};
 
 use crate::children::{MARK, orders};
 use crate::contest::{self, Client, Locks, Order, Outcome, Turn, nanos, now};

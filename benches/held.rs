@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tower_redlock::config::{Fencing, RestartGuard};
-use tower_redlock::{LockGuard, LockManager, LockManagerBuilder};
+use tower_redlock::settings::{Fencing, RestartGuard};
+use tower_redlock::{LockGuard, LockManager, Settings};
 
 use crate::cost::{Calls, cpu, servers_cpu};
 use crate::fleet::{bytes, field};
@@ -49,7 +49,7 @@ async fn acquire(locks: &LockManager, count: usize) -> Vec<LockGuard> {
     tasks.join_all().await.into_iter().flatten().collect()
 }
 
-fn builder(servers: &[Server]) -> LockManagerBuilder {
+fn builder(servers: &[Server]) -> Settings {
     let builder = LockManager::builder().redis(servers.iter().map(Server::url));
     // None of them ends while others are acquired.
     builder.bootstrap(true).max_hold(Duration::from_secs(3_600))

@@ -1,7 +1,7 @@
 //! [`InspectService`]: a read-only page of a manager's nodes, held locks and queues (feature `inspect`).
 //!
 //! **Protect it.** It has no password of its own, and shows every reader the lock keys (unless they are
-//! [redacted](crate::LockManagerBuilder::redact_keys)), the names of the nodes and the load of the service. Serve it on
+//! [redacted](crate::Settings::redact_keys)), the names of the nodes and the load of the service. Serve it on
 //! a port that only operators reach, or behind a layer that authenticates them. It shows no owner token and no
 //! password, changes nothing, and loads nothing from elsewhere.
 //!

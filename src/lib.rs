@@ -34,7 +34,7 @@
 //! | item | what it is for |
 //! |---|---|
 //! | [`LockManager`] | one per process: connects to the nodes, and acquires locks for jobs and for handlers that learn their key late |
-//! | [`LockManagerBuilder`], [`LockConfig`] | its settings, in code or from a file and the environment |
+//! | [`Settings`] | its nodes and settings, in code or from a file and the environment |
 //! | [`RedlockLayer`] | runs each request under the lock of its key; keys come from [`key`] |
 //! | `IdempotencyLayer` | a request that is sent again gets the first response |
 //! | [`Held`] | in a handler: the lock that the layer holds |
@@ -98,9 +98,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![doc(test(no_crate_inject, attr(deny(warnings), allow(dead_code))))]
 
-mod builder;
 pub mod clock;
-pub mod config;
 // Text only, and only for rustdoc. It speaks of all features, so its links hold with all of them alone.
 #[cfg(all(
     any(doc, doctest),
@@ -138,6 +136,7 @@ pub mod node;
 mod protocol;
 mod random;
 mod record;
+pub mod settings;
 #[cfg(tower_redlock_simulation)]
 #[doc(hidden)]
 pub mod simulation;
@@ -145,8 +144,6 @@ mod task;
 mod token;
 mod trace;
 
-pub use builder::LockManagerBuilder;
-pub use config::LockConfig;
 #[cfg(feature = "axum")]
 pub use extract::Locked;
 #[cfg(feature = "idempotency")]
@@ -154,6 +151,7 @@ pub use idempotency::IdempotencyLayer;
 pub use layer::{Held, RedlockLayer};
 pub use lock_key::LockKey;
 pub use manager::{AcquireError, LockGuard, LockHandle, LockManager, LockScope};
+pub use settings::Settings;
 pub use token::FencingToken;
 
 /// The errors of managers and keys, except [`AcquireError`], and why a lock was lost. `docs::operations` has all
@@ -161,11 +159,12 @@ pub use token::FencingToken;
 pub mod error {
     pub use crate::key_error::KeyError;
     pub use crate::manager::{
-        CompleteError, ConfigError, ConnectError, Contended, LossReason, Misconfigured, NoEntropy,
-        NoQuorum, NodeFailure, QueueFull, ReleaseError, ReleaseUnconfirmed, RunError, ShuttingDown,
-        TooSlow, WaitTimeout,
+        CompleteError, ConnectError, Contended, LossReason, Misconfigured, NoEntropy, NoQuorum,
+        NodeFailure, QueueFull, ReleaseError, ReleaseUnconfirmed, RunError, ShuttingDown, TooSlow,
+        WaitTimeout,
     };
     pub use crate::namespace::NamespaceError;
+    pub use crate::settings::error::ConfigError;
     pub use crate::token::FencingTokenError;
 }
 

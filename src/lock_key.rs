@@ -87,7 +87,7 @@ impl LockKey {
         &self.0
     }
 
-    /// The key as shown where keys are [redacted](crate::LockManagerBuilder::redact_keys): `#` and 16 digits of its
+    /// The key as shown where keys are [redacted](crate::Settings::redact_keys): `#` and 16 digits of its
     /// SHA-1, the same in all processes.
     ///
     /// It prevents reading a key, but not guessing it: anyone with a list of customers can hash that list, too.

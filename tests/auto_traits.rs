@@ -66,7 +66,7 @@ mod table {
     use bytes::Bytes;
     use http_body_util::Full;
     use std::time::Duration;
-    use tower_redlock::config::{Fencing, HandOff, NodeConfig, RestartGuard, Secret, TlsConfig};
+    use tower_redlock::settings::{Fencing, HandOff, RestartGuard};
     use tower_redlock::error::{
         CompleteError, ConfigError, ConnectError, Contended, KeyError, LossReason,
         Misconfigured, NoEntropy, NoQuorum, NodeFailure, QueueFull, ReleaseError, ReleaseUnconfirmed,
@@ -78,8 +78,8 @@ mod table {
         HeldLock, NodeStatus, QueueStatus, ShutdownReport, Snapshot, VotingStatus,
     };
     use tower_redlock::{
-        key, AcquireError, FencingToken, LockConfig, LockGuard, LockHandle, LockKey, LockManager,
-        LockManagerBuilder, LockScope, RedlockLayer,
+        key, AcquireError, FencingToken, LockGuard, LockHandle, LockKey, LockManager,
+        Settings, LockScope, RedlockLayer,
     };
     use tower_redlock::clock::{Clock, Moment, SystemClock};
     use tower_redlock::error::{FencingTokenError, NamespaceError};
@@ -156,10 +156,6 @@ mod table {
         ReleaseError:       yes  yes  yes   yes        yes;
         ConfigError:        yes  yes  yes   yes        yes;
         ConnectError:       yes  yes  yes   yes        yes;
-        LockConfig:         yes  yes  yes   yes        yes;
-        NodeConfig:         yes  yes  yes   yes        yes;
-        Secret:             yes  yes  yes   yes        yes;
-        TlsConfig:          yes  yes  yes   yes        yes;
         NodeFailure:        yes  yes  yes   yes        yes;
         Contended:          yes  yes  yes   yes        yes;
         WaitTimeout:        yes  yes  yes   yes        yes;
@@ -184,7 +180,7 @@ mod table {
         // They hold the user's clock and nodes, of which see above.
         MemoryNode:         yes  yes  yes   no         no;
         MemorySnapshot:     yes  yes  yes   yes        yes;
-        LockManagerBuilder: yes  yes  yes   no         no;
+        Settings: yes  yes  yes   no         no;
         LockManager:        yes  yes  yes   no         no;
         LockGuard:          yes  yes  yes   no         no;
         RunGuard:           yes  yes  yes   no         no;
@@ -280,7 +276,6 @@ mod table {
         tower_redlock::node::redis::RedisNode:        yes yes yes no  no;
         tower_redlock::node::redis::RedisNodeBuilder: yes yes yes yes yes;
         tower_redlock::node::redis::Credentials: yes yes yes yes yes;
-        tower_redlock::node::redis::NodeUrlError: yes yes yes yes yes;
     }
 
     #[cfg(feature = "test-util")]
@@ -297,8 +292,7 @@ mod table {
         assert_future_is_send(|locks: &'static LockManager| locks.acquire_within("key", Duration::ZERO));
         assert_future_is_send(|locks: &'static LockManager| locks.run("key", |_lock| async {}));
         assert_future_is_send(|locks: &'static LockManager| locks.shutdown(Duration::ZERO));
-        assert_future_is_send(LockManagerBuilder::connect);
-        assert_future_is_send(|config: &'static LockConfig| LockManager::from_config(config));
+        assert_future_is_send(Settings::connect);
         assert_future_is_send(LockGuard::release);
     }
 }

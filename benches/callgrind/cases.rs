@@ -9,7 +9,7 @@ use http::{Method, Request, Response};
 use http_body_util::Full;
 use tokio::runtime::Runtime;
 use tower::{Layer as _, Service, ServiceExt as _};
-use tower_redlock::config::{Fencing, RestartGuard};
+use tower_redlock::settings::{Fencing, RestartGuard};
 use tower_redlock::{LockManager, RedlockLayer, key};
 
 use crate::fanout::Fanout;

@@ -28,7 +28,7 @@ pub struct IdempotencyLayer {
 impl IdempotencyLayer {
     /// A layer that stores responses on the nodes of `locks`, separately for each caller.
     ///
-    /// A request may run for the [`max_hold`](crate::LockManagerBuilder::max_hold) of this handle, from when it got the
+    /// A request may run for the [`max_hold`](crate::Settings::max_hold) of this handle, from when it got the
     /// lock of its key: then that is lost. The wait for the lock of [`with_lock`](Self::with_lock) does not count; a
     /// wait for a lock inside the handler does.
     ///
@@ -79,7 +79,7 @@ impl IdempotencyLayer {
     /// `409 request-in-progress` at once.
     ///
     /// This is how long, also where it is more than the manager's own
-    /// [`max_wait`](crate::LockManagerBuilder::max_wait). A request that holds the
+    /// [`max_wait`](crate::Settings::max_wait). A request that holds the
     /// lock of an outer [`RedlockLayer`](crate::RedlockLayer) does not wait, because others wait for that lock.
     pub fn max_wait(self, max_wait: Duration) -> Self {
         self.with(|options| options.common.max_wait = max_wait)

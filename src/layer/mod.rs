@@ -44,20 +44,20 @@
 //! A request whose lock is held is refused at once, unless [`max_wait`](RedlockLayer::max_wait) lets it wait, or
 //! [`max_wait_with`](RedlockLayer::max_wait_with) does for this request: [`prefer_wait`] reads a client's
 //! `Prefer: wait=2`. What is said of one request is bounded by the manager's
-//! [`max_wait`](crate::LockManagerBuilder::max_wait), 5 s unless set, or by the layer's where that is more.
+//! [`max_wait`](crate::Settings::max_wait), 5 s unless set, or by the layer's where that is more.
 //!
 //! Within a process, requests for one key get it in the order of their arrival, and a request that does not wait never
 //! gets it before them. Between processes no order is promised; see [`LockManager`](crate::LockManager#fairness). A
 //! request whose client disconnects leaves the queue at once.
 //!
-//! Of one manager, [64](crate::LockManagerBuilder::max_waiters_per_key) requests may wait for one key and
-//! [10,000](crate::LockManagerBuilder::max_waiters) in all, besides those that hold their locks. The next one is
+//! Of one manager, [64](crate::Settings::max_waiters_per_key) requests may wait for one key and
+//! [10,000](crate::Settings::max_waiters) in all, besides those that hold their locks. The next one is
 //! refused with `queue-full`. That is 503 and not the [busy status](RedlockLayer::busy_status), because the cause is
 //! load and not the resource; and no lock is missing because nodes fail, so [`RunUnlocked`](OnNoQuorum::RunUnlocked)
 //! does not apply.
 //!
 //! When a request is done and others of its process wait, the lock passes to the first of them without a command to the
-//! nodes: see [`HandOff`](crate::config::HandOff) for the bounds, and for what that excludes. The next handler starts
+//! nodes: see [`HandOff`](crate::settings::HandOff) for the bounds, and for what that excludes. The next handler starts
 //! when the previous one is dropped, so work that a handler leaves behind in a task of its own overlaps with it, as
 //! after every release.
 //!

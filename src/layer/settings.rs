@@ -52,7 +52,7 @@ impl<D> RedlockLayer<D> {
     /// once.
     ///
     /// This is how long, also where it is more than the manager's own
-    /// [`max_wait`](crate::LockManagerBuilder::max_wait). See [Waiting](super#waiting). For another ttl or `max_hold`
+    /// [`max_wait`](crate::Settings::max_wait). See [Waiting](super#waiting). For another ttl or `max_hold`
     /// than the manager's, give the layer a handle of its own ([`LockManager::with_ttl`]).
     ///
     /// # A note on back-pressure

@@ -165,8 +165,8 @@ impl LockGuard {
 
     /// Releases the lock and waits until a quorum of nodes is free of it, so that a contender that asks afterwards can
     /// acquire it at once. Waits for the node time-out at most. If another caller of this manager waits for the key,
-    /// the lock may pass to it instead ([`HandOff`](crate::config::HandOff)), which takes no time. It takes none either
-    /// while the lock is shared: then it is released when the last of its guards has gone.
+    /// the lock may pass to it instead ([`HandOff`](crate::settings::HandOff)), which takes no time. It takes none
+    /// either while the lock is shared: then it is released when the last of its guards has gone.
     ///
     /// # Errors
     ///
@@ -286,7 +286,7 @@ impl LockHandle {
     }
 
     /// The fencing token of this holder, for the resource: see [`FencingToken`]. `None` if the manager gives none
-    /// ([`Fencing::OFF`](crate::config::Fencing::OFF)).
+    /// ([`Fencing::OFF`](crate::settings::Fencing::OFF)).
     ///
     /// It is greater than that of every holder before, also of a holder in another process, or one that still believes
     /// that it holds the lock.

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use crate::manager::LockManager;
-use crate::manager::error::config::ConfigError;
+use crate::settings::error::ConfigError;
 
 /// Handles with other times. They share everything else: nodes, connections, queues, tasks, snapshots and the shutdown.
 impl LockManager {
     /// Another handle of this manager, whose locks have this `ttl`. Give it to a [layer](crate::RedlockLayer), or
     /// acquire with it.
     ///
-    /// From 10 ms, or the node time-out if that is longer, to the [`max_ttl`](crate::LockManagerBuilder::max_ttl) that
+    /// From 10 ms, or the node time-out if that is longer, to the [`max_ttl`](crate::Settings::max_ttl) that
     /// all processes agree on, in whole milliseconds. The handle's `max_hold` is raised to it if it is shorter, and so
     /// is the time for which counters are kept under its locks.
     ///

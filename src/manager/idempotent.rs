@@ -126,7 +126,7 @@ impl LockManager {
     ///
     /// # What is promised
     ///
-    /// While at most as many nodes as the quorum [masks](crate::LockManagerBuilder::mask_losses) lose what they have,
+    /// While at most as many nodes as the quorum [masks](crate::Settings::mask_losses) lose what they have,
     /// and until the result ends: all callers that get a result for `key` get the same, whatever is slow, crashes, or
     /// is cut off; no clock matters. But **the work may be done twice**: the caller that did it may have crashed, or
     /// lost the lock, before it could store the result.
@@ -142,7 +142,7 @@ impl LockManager {
     /// So if no two clocks of the nodes and processes differ by more than *d*, no caller gets the result later than
     /// `keep` and *d* after it was stored (and the time that the nodes took to grant the run, a node time-out at most),
     /// and no caller is to compute it again before `keep` less *d* is over. Let clocks agree to within a second, as
-    /// [`max_clock_skew`](crate::config::RestartGuard::max_clock_skew) has it. Of three nodes or more, a single one
+    /// [`max_clock_skew`](crate::settings::RestartGuard::max_clock_skew) has it. Of three nodes or more, a single one
     /// whose clock is wrong by any time changes nothing of that once all have the record; before, it counts as one that
     /// lost it. While the record ends on one node after the other, and others are away, too few may be left to decide:
     /// then it is [`AcquireError::NoQuorum`], for *d* at most.

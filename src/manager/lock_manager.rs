@@ -12,8 +12,8 @@ use crate::manager::error::acquire::AcquireError;
 use crate::manager::error::loss::LossReason;
 use crate::manager::error::release::RunError;
 use crate::manager::guard::{LockGuard, LockHandle};
-use crate::manager::settings::times::Times;
 use crate::manager::shared::Shared;
+use crate::settings::times::Times;
 
 /// Acquires and releases locks over a set of nodes.
 ///
@@ -39,11 +39,11 @@ use crate::manager::shared::Shared;
 ///
 /// No order between managers, which usually means between processes. For fairness each manager has one contender per
 /// key, however many callers wait behind it; it passes a lock among its own callers only so often
-/// ([`HandOff`](crate::config::HandOff)); and after a contended release the key has a cooldown of a few round trips in
-/// this manager, while the others contend at random moments. So each has about the same chance at each release, and no
-/// caller waits for ever; but there is no bound on how often one may be unlucky. Contenders of other libraries know
-/// nothing of this; beside them set [`HandOff::OFF`](crate::config::HandOff::OFF), or they hardly ever get a lock that
-/// is wanted all the time. Callers that do not wait take a lock that they find free.
+/// ([`HandOff`](crate::settings::HandOff)); and after a contended release the key has a cooldown of a few round trips
+/// in this manager, while the others contend at random moments. So each has about the same chance at each release, and
+/// no caller waits for ever; but there is no bound on how often one may be unlucky. Contenders of other libraries know
+/// nothing of this; beside them set [`HandOff::OFF`](crate::settings::HandOff::OFF), or they hardly ever get a lock
+/// that is wanted all the time. Callers that do not wait take a lock that they find free.
 ///
 /// # Waiting
 ///

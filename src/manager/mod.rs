@@ -29,7 +29,6 @@ mod readiness;
 mod release;
 mod renewal;
 mod scope;
-mod settings;
 mod shared;
 mod shutdown;
 mod snapshot;
@@ -42,7 +41,6 @@ pub use self::error::acquire::{
     AcquireError, Contended, NoEntropy, NoQuorum, NodeFailure, QueueFull, ShuttingDown, TooSlow,
     WaitTimeout,
 };
-pub use self::error::config::ConfigError;
 pub use self::error::connect::{ConnectError, Misconfigured};
 pub use self::error::loss::LossReason;
 pub use self::error::release::{CompleteError, ReleaseError, ReleaseUnconfirmed, RunError};
@@ -52,9 +50,5 @@ pub use self::lease::lost::Lost;
 pub use self::lock_manager::LockManager;
 pub use self::nodes::voting::status::VotingStatus;
 pub use self::scope::LockScope;
-pub use self::settings::fencing::Fencing;
-pub use self::settings::hand_off::HandOff;
-pub(crate) use self::settings::options::{Options, Settings};
-pub use self::settings::restart_guard::RestartGuard;
 pub use self::shutdown::ShutdownReport;
 pub use self::snapshot::{HeldLock, NodeStatus, QueueStatus, Snapshot};

@@ -18,14 +18,14 @@ use crate::manager::nodes::fences::FenceCounts;
 use crate::manager::nodes::node_set::{CommonTerms, NodeSet};
 use crate::manager::nodes::repeats::Repeats;
 use crate::manager::nodes::voting::statuses::VotingStatuses;
-
+use crate::manager::queue::fifo::Bounds;
 use crate::manager::queue::waiting::{Cooldown, Waiters};
-use crate::manager::settings::fencing::usual;
-use crate::manager::settings::hand_off::HandOff;
-use crate::manager::settings::options::Options;
 use crate::manager::tasks::TaskTracker;
 use crate::namespace::{Namespace, NodeKeys};
 use crate::node::Node;
+use crate::settings::checked::Checked;
+use crate::settings::fencing::usual;
+use crate::settings::hand_off::HandOff;
 
 /// What the handles, guards and tasks of one manager share; it dereferences to the [`NodeSet`]. The watchdog does not
 /// keep it alive.
@@ -61,11 +61,15 @@ impl Shared {
     pub(crate) fn new(
         nodes: Vec<Arc<dyn Node>>,
         clock: Arc<dyn Clock>,
-        options: Options,
+        options: Checked,
         tasks: TaskTracker,
     ) -> Self {
         let config = options.config(&nodes);
         let terms = options.terms;
+        let bounds = Bounds {
+            per_key: options.max_waiters_per_key,
+            total: options.max_waiters,
+        };
         let voting = VotingStatuses::new(
             nodes.len(),
             terms.quorum.needed(),
@@ -85,20 +89,20 @@ impl Shared {
                     drift: terms.drift,
                 },
                 max_ttl: options.max_ttl,
-                max_clock_skew: options.guard.max_clock_skew.unwrap_or_default(),
+                max_clock_skew: options.max_clock_skew.unwrap_or_default(),
                 node_timeout: options.node_timeout,
                 connect_timeout: options.connect_timeout,
                 started: Instant::now(),
                 voting: Arc::new(voting),
-                counters_kept: options.fencing.keep.unwrap_or_else(|| usual(terms.ttl)),
+                counters_kept: options.fencing.unwrap_or_else(|| usual(terms.ttl)),
                 fences: FenceCounts::default(),
                 repeats: Repeats::default(),
             }),
-            fencing: options.fencing.keep,
+            fencing: options.fencing,
             longest_run: AtomicU64::new(0),
             room_for_records: Arc::new(Semaphore::new(ROOM_FOR_RECORDS)),
             hand_off: options.hand_off,
-            queue: Arc::new(Queue::new(options.bounds)),
+            queue: Arc::new(Queue::new(bounds)),
             cooldown: Cooldown::default(),
             waiters: Waiters::default(),
             redact: options.redact,

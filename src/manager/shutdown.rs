@@ -91,7 +91,7 @@ impl LockManager {
     ///
     /// Locks that are held after the grace are *lost* with [`LossReason::Shutdown`]: the middleware drops the
     /// request's future, and the lock is released after it. For that, and for all that is not released yet, there is
-    /// further time: two [node time-outs](crate::LockManagerBuilder::node_timeout), at least 250 ms.
+    /// further time: two [node time-outs](crate::Settings::node_timeout), at least 250 ms.
     ///
     /// Once nothing is left to be released, the connections are closed, for which there is another half second.
     /// Otherwise they stay open, and the releases go on in the background.

@@ -80,7 +80,7 @@ impl LockManager {
 /// The locks, queues and nodes of a manager at one moment.
 ///
 /// Serialised, times are seconds with fractions and fencing tokens are strings. It holds no owner token and no
-/// password; it does hold lock keys, unless they are [redacted](crate::LockManagerBuilder::redact_keys), and the
+/// password; it does hold lock keys, unless they are [redacted](crate::Settings::redact_keys), and the
 /// names of nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]

@@ -9,17 +9,17 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::clock::Clock;
 use crate::manager::LockManager;
 use crate::manager::error::acquire::{NoQuorum, NodeFailure};
-use crate::manager::error::config::ConfigError;
 use crate::manager::error::connect::{ConnectError, Misconfigured};
 use crate::manager::nodes::node_set::no_answer;
 use crate::manager::nodes::voting::monitor::monitor;
 use crate::manager::renewal::watchdog::watch;
-use crate::manager::settings::options::Options;
-use crate::manager::settings::times::Times;
 use crate::manager::shared::Shared;
 use crate::manager::tasks::TaskTracker;
 use crate::mutant::{self, Mutant};
 use crate::node::{Node, NodeContext, NodeError, NodeState, ServerRegistry};
+use crate::settings::checked::Checked;
+use crate::settings::error::ConfigError;
+use crate::settings::times::Times;
 use crate::task;
 
 impl LockManager {
@@ -27,7 +27,7 @@ impl LockManager {
     pub(crate) fn start(
         nodes: Vec<Arc<dyn Node>>,
         clock: Arc<dyn Clock>,
-        options: Options,
+        options: Checked,
     ) -> Result<Self, ConfigError> {
         let runtime = Handle::try_current().map_err(|_| {
             ConfigError::new(
@@ -183,7 +183,7 @@ const STRAGGLERS: Duration = Duration::from_millis(100);
 impl LockManager {
     /// Declares that no lock is held on any node, and waits until those that answer vote.
     ///
-    /// It ends the quarantines that are under way. See [`RestartGuard`](crate::config::RestartGuard) for when that is
+    /// It ends the quarantines that are under way. See [`RestartGuard`](crate::settings::RestartGuard) for when that is
     /// right: if a lock is held after all, a second holder can appear.
     ///
     /// # Errors
@@ -201,9 +201,9 @@ impl LockManager {
 
     /// Takes the nodes over from processes that had other nodes or settings, and waits until a quorum of them votes.
     ///
-    /// Stop all processes first, see [`RestartGuard`](crate::config::RestartGuard): those that still run lose their
+    /// Stop all processes first, see [`RestartGuard`](crate::settings::RestartGuard): those that still run lose their
     /// locks and are granted nothing any more. All nodes are quarantined for it, for the longer of the old and the new
-    /// [`max_ttl`](crate::LockManagerBuilder::max_ttl), and fencing tokens go on from the clock of this process; the
+    /// [`max_ttl`](crate::Settings::max_ttl), and fencing tokens go on from the clock of this process; the
     /// log says so, as an error.
     ///
     /// The nodes of the former list tell how long quarantines lasted under it. Where none of them is in the new list,

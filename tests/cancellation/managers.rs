@@ -3,8 +3,8 @@
 use std::rc::Rc;
 
 use tokio::time::{sleep, timeout};
+use tower_redlock::Settings;
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{LockConfig, LockManager};
 
 use super::scene::{KEY, MS, Scene};
 use super::sweep::{Operation, Work, by, end, work};
@@ -19,18 +19,18 @@ fn begins() -> Vec<Operation> {
     vec![
         Operation::new(
             "connect",
-            &["builder LockManagerBuilder::connect"],
+            &["builder Settings::connect"],
             by!(connect_alone),
         ),
         Operation::new(
             "connect, which trusts new nodes meanwhile",
-            &["builder LockManagerBuilder::connect"],
+            &["builder Settings::connect"],
             by!(connect_which_trusts_new_nodes_meanwhile),
         ),
         Operation::new(
-            "from_config",
-            &["config LockManager::from_config"],
-            by!(from_config_alone),
+            "settings",
+            &["settings Settings::connect"],
+            by!(connect_of_variables),
         ),
         Operation::new(
             "bootstrap",
@@ -93,10 +93,10 @@ async fn connect_which_trusts_new_nodes_meanwhile(scene: Rc<Scene>) -> Work {
     work(async move { end(builder.connect().await) })
 }
 
-async fn from_config_alone(_: Rc<Scene>) -> Work {
-    let mut config = LockConfig::default();
-    config.memory = Some(3);
-    work(async move { end(LockManager::from_config(&config).await) })
+async fn connect_of_variables(_: Rc<Scene>) -> Work {
+    let variables = [("REDLOCK_MEMORY", "3")];
+    let settings = Settings::default().with_vars("REDLOCK", variables);
+    work(async move { end(settings.unwrap().connect().await) })
 }
 
 async fn bootstrap_alone(scene: Rc<Scene>) -> Work {

@@ -12,7 +12,7 @@ use tower_redlock::clock::TokioClock;
 use tower_redlock::key::LockKeys;
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::snapshot::VotingStatus;
-use tower_redlock::{LockKey, LockManager, LockManagerBuilder};
+use tower_redlock::{LockKey, LockManager, Settings};
 
 use super::gates::Gates;
 use super::wrapper::Wrapped;
@@ -61,7 +61,7 @@ impl Scene {
     }
 
     /// A builder of one more manager behind the gates.
-    pub(crate) fn builder(&self) -> LockManagerBuilder {
+    pub(crate) fn builder(&self) -> Settings {
         behind(&self.nodes, &self.gates)
     }
 
@@ -158,13 +158,13 @@ pub(crate) fn alive() -> usize {
     Handle::current().metrics().num_alive_tasks()
 }
 
-fn behind(nodes: &[MemoryNode], gates: &Gates) -> LockManagerBuilder {
+fn behind(nodes: &[MemoryNode], gates: &Gates) -> Settings {
     let nodes = nodes.iter().enumerate();
     let nodes = nodes.map(|(index, node)| Wrapped(gates.before(node, index)));
     settings(LockManager::builder().nodes(nodes))
 }
 
-fn settings(builder: LockManagerBuilder) -> LockManagerBuilder {
+fn settings(builder: Settings) -> Settings {
     builder
         .clock(TokioClock::new())
         .ttl(TTL)

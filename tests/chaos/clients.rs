@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use tower_redlock::clock::{Clock, Moment, SystemClock};
 use tower_redlock::error::LossReason;
 use tower_redlock::node::NodeState;
-use tower_redlock::{LockGuard, LockManager, LockManagerBuilder};
+use tower_redlock::{LockGuard, LockManager, Settings};
 
 use crate::checker::Interval;
 use crate::cluster::Cluster;
@@ -73,7 +73,7 @@ impl Clock for Ahead {
 }
 
 /// What one contender is like in this scene.
-fn contender(cluster: &Cluster, client: usize) -> LockManagerBuilder {
+fn contender(cluster: &Cluster, client: usize) -> Settings {
     let scene = cluster.scene();
     let mixed = scene == Scene::CutsAndForgetting;
     let (ttl, longest) = if mixed {
@@ -86,7 +86,7 @@ fn contender(cluster: &Cluster, client: usize) -> LockManagerBuilder {
         _ => 0,
     };
     LockManager::builder()
-        .redis_nodes(cluster.nodes_of(client))
+        .nodes(cluster.nodes_of(client))
         .clock(Ahead {
             clock: SystemClock::new(),
             by: Duration::from_secs(seconds),
@@ -99,10 +99,7 @@ fn contender(cluster: &Cluster, client: usize) -> LockManagerBuilder {
 
 impl Clients {
     /// Connects all of them and then lets them go.
-    pub(crate) async fn start(
-        cluster: &Cluster,
-        mode: impl Fn(LockManagerBuilder) -> LockManagerBuilder,
-    ) -> Self {
+    pub(crate) async fn start(cluster: &Cluster, mode: impl Fn(Settings) -> Settings) -> Self {
         let work = Arc::new(Work::default());
         let mut tasks = JoinSet::new();
         if cluster.scene() == Scene::OverlappingLists {

@@ -31,21 +31,21 @@ mod scene;
 
 use std::time::Duration;
 
-use tower_redlock::LockManagerBuilder;
-use tower_redlock::config::RestartGuard;
+use tower_redlock::Settings;
+use tower_redlock::settings::RestartGuard;
 
 use run::{assert_no_overlap, assert_overlaps_are_found};
 use scene::Scene;
 
 /// A contender that minds which nodes have forgotten. All contenders connect before the first lock is taken.
-fn guarded(builder: LockManagerBuilder) -> LockManagerBuilder {
+fn guarded(builder: Settings) -> Settings {
     // All clocks are one here.
     let guard = RestartGuard::max_clock_skew(Duration::from_millis(10));
     builder.bootstrap(true).restart_guard(guard)
 }
 
 /// A contender that trusts every node.
-fn unguarded(builder: LockManagerBuilder) -> LockManagerBuilder {
+fn unguarded(builder: Settings) -> Settings {
     builder.restart_guard(RestartGuard::OFF)
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
-use tower_redlock::LockManagerBuilder;
+use tower_redlock::Settings;
 
 use crate::checker::{Interval, Overlap, disorder, overlaps};
 use crate::clients::{COUNT, Clients, Work};
@@ -21,7 +21,7 @@ const RUNS: u32 = 25;
 pub(crate) const BOUND: Duration = Duration::from_secs(40);
 
 /// What a contender is made with.
-type Mode = fn(LockManagerBuilder) -> LockManagerBuilder;
+type Mode = fn(Settings) -> Settings;
 
 /// What was seen.
 struct Outcome {

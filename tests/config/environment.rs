@@ -3,14 +3,18 @@
 use std::process::Command;
 
 use proptest::prelude::*;
-use tower_redlock::LockConfig;
-use tower_redlock::config::NodeConfig;
+use tower_redlock::Settings;
 
-use super::refused_variables;
+use super::{of_variables, refused_variables};
 
+#[cfg(feature = "redis")]
 #[test]
 fn nodes_are_a_list_or_numbered() {
-    let listed = LockConfig::from_vars("A", [("A_NODES", "redis://a, redis://b")]).unwrap();
+    use tower_redlock::node::redis::RedisNode;
+
+    // All of the settings but passwords are shown.
+    let told = |settings: &Settings| format!("{settings:?}");
+    let listed = of_variables("A", [("A_NODES", "redis://a, redis://b")]).unwrap();
     let numbered = [
         ("A_NODES_1_URL", "redis://b"),
         ("A_NODES_0", "redis://a"),
@@ -18,35 +22,39 @@ fn nodes_are_a_list_or_numbered() {
         ("ATTL", "nonsense"),
         ("A", "nonsense"),
     ];
-    assert_eq!(LockConfig::from_vars("A", numbered).unwrap(), listed);
-    assert_eq!(
-        listed.nodes,
-        [NodeConfig::new("redis://a"), NodeConfig::new("redis://b")]
-    );
+    let numbered = of_variables("A", numbered).unwrap();
+    assert_eq!(told(&numbered), told(&listed));
+    let built = Settings::default().redis(["redis://a", "redis://b"]);
+    assert_eq!(told(&listed), told(&built));
     // Ten come after nine.
-    let many = (0..11).map(|index| (format!("A_NODES_{index}"), format!("redis://h{index}")));
-    let many = LockConfig::from_vars("A", many).unwrap();
-    assert_eq!(many.nodes[10], NodeConfig::new("redis://h10"));
+    let urls: Vec<_> = (0..11).map(|index| format!("redis://h{index}")).collect();
+    let many = urls.iter().enumerate();
+    let many = many.map(|(index, url)| (format!("A_NODES_{index}"), url));
+    let many = of_variables("A", many).unwrap();
+    assert_eq!(told(&many), told(&Settings::default().redis(&urls)));
 
-    let mut watched = NodeConfig::sentinel(["redis://s", "redis://t"], "m");
-    watched.require = Some(1);
+    let watched = RedisNode::sentinel(["redis://s", "redis://t"], "m").require(1);
+    #[cfg(feature = "tls")]
+    let watched = watched.root_certificate("ca.pem");
     let variables = [
         ("A_NODES_0_SENTINELS", "redis://s,redis://t"),
         ("A_NODES_0_MASTER", "m"),
         ("A_NODES_0_REQUIRE", "1"),
+        #[cfg(feature = "tls")]
         ("A_NODES_0_TLS_ROOT_CERTIFICATE", "ca.pem"),
-        ("A_TLS_CLIENT_KEY", "key.pem"),
     ];
-    watched.tls.root_certificate = Some("ca.pem".to_owned());
-    let config = LockConfig::from_vars("A", variables).unwrap();
-    assert_eq!(config.nodes, [watched]);
-    assert_eq!(config.tls.client_key, Some("key.pem".into()));
+    let settings = of_variables("A", variables).unwrap();
+    let built = Settings::default().redis_nodes([watched]);
+    assert_eq!(told(&settings), told(&built));
+    let settings = of_variables("A", [("A_TLS_CLIENT_CERTIFICATE", "c.pem")]).unwrap();
+    assert!(told(&settings).contains("client_certificate: Some(c.pem)"));
 }
 
 #[test]
 fn an_empty_namespace_means_something_and_other_empty_variables_do_not() {
-    let config = LockConfig::from_vars("A", [("A_NAMESPACE", "")]).unwrap();
-    assert_eq!(config.namespace, "");
+    let settings = of_variables("A", [("A_NAMESPACE", "")]).unwrap();
+    let built = Settings::default().namespace("");
+    assert_eq!(format!("{settings:?}"), format!("{built:?}"));
     assert_eq!(
         refused_variables(&[("TTL", "")]).to_string(),
         "ttl: is empty; unset the variable for the default (environment variable APP_TTL)"
@@ -78,7 +86,7 @@ const REFUSED: &[(Variables, &str, &str)] = &[
     (&[("NODES", "x"), ("NODES_0_URL", "y")], "nodes", "given twice"),
     (&[("HAND_OFF", "off"), ("HAND_OFF_MAX_TIME", "1s")], "hand_off", "given twice"),
     (&[("HAND_OFF_MAX_TIME", "1s"), ("HAND_OFF", "off")], "hand_off", "given twice"),
-    (&[("EXPECT_REPLICAS", "true")], "expect_replicas", "say APP_NODES_0_EXPECT_REPLICAS beside APP_NODES_0_URL"),
+    (&[("EXPECT_REPLICAS", "true")], "expect_replicas", "into its variables behind `NODES_0_`"),
     (&[("PASSWORD_FILE", "")], "password_file", "is empty"),
     (&[("PASSWORDS", "x")], "passwords", "there is no such setting; there are: nodes, memory, user, password,"),
     (&[("NODES_X_URL", "x")], "nodes_x_url", "no such setting"),
@@ -117,9 +125,9 @@ fn a_name_that_is_none_is_repeated_nowhere() {
 
 #[test]
 fn a_prefix_is_needed() {
-    let error = LockConfig::from_vars("", [("_TTL", "1s")]).unwrap_err();
+    let error = of_variables("", [("_TTL", "1s")]).unwrap_err();
     assert!(error.to_string().contains("as in `REDLOCK`"), "{error}");
-    let error = LockConfig::from_vars("APP_", [("APP_TTL", "1s")]).unwrap_err();
+    let error = of_variables("APP_", [("APP_TTL", "1s")]).unwrap_err();
     assert!(error.to_string().contains("leave it out"), "{error}");
 }
 
@@ -130,13 +138,19 @@ const CHILD: &str = "CONFIG_TEST_CHILD";
 #[test]
 fn the_variables_of_the_process_are_read() {
     if std::env::var_os(CHILD).is_some() {
-        let config = LockConfig::from_env("CONFIG_OWN").unwrap();
-        assert_eq!(config.memory, Some(3));
-        let error = LockConfig::from_env("CONFIG_BAD").unwrap_err();
+        let config = Settings::default().with_env("CONFIG_OWN").unwrap();
+        assert_eq!(
+            format!("{config:?}"),
+            format!("{:?}", Settings::default().memory(3))
+        );
+        let error = Settings::default().with_env("CONFIG_BAD").unwrap_err();
         assert_eq!(error.field(), Some("memori"));
         #[cfg(unix)]
         {
-            let error = LockConfig::from_env("CONFIG_ODD").unwrap_err().to_string();
+            let error = Settings::default()
+                .with_env("CONFIG_ODD")
+                .unwrap_err()
+                .to_string();
             assert_eq!(
                 error,
                 "the environment variable CONFIG_ODD_TTL is not UTF-8"
@@ -174,17 +188,18 @@ proptest! {
             ("A_(NODES_?|HAND_OFF_?|TLS_?|FENCING_?)?[0-9A-Z_]{0,6}(_URL|_TLS_X|_SENTINELS)?", "\\PC{0,9}"), 0..6,
         )
     ) {
-        let _ = LockConfig::from_vars("A", variables);
+        let _ = of_variables("A", variables);
     }
 
     #[test]
     fn a_duration_is_read_or_refused_by_name(text in "[0-9dhms. ]{1,9}") {
-        match LockConfig::from_vars("A", [("A_MAX_WAIT", &text)]) {
+        match of_variables("A", [("A_MAX_WAIT", &text)]) {
             // A number without a unit is no duration, except `0`, which is the same in all.
-            Ok(config) => prop_assert!(
-                text == "0" && config.max_wait.is_zero()
-                    || text.trim_end().ends_with(['d', 'h', 'm', 's'])
-            ),
+            Ok(settings) => {
+                let none = Settings::default().max_wait(std::time::Duration::ZERO);
+                let is_zero = text == "0" && format!("{settings:?}") == format!("{none:?}");
+                prop_assert!(is_zero || text.trim_end().ends_with(['d', 'h', 'm', 's']));
+            }
             Err(error) => prop_assert_eq!(error.field(), Some("max_wait")),
         }
     }

@@ -1,4 +1,4 @@
-//! `LockConfig`: settings from TOML, JSON and the environment, and what is said of those that make no sense.
+//! `Settings`: settings from TOML, JSON and the environment, and what is said of those that make no sense.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -17,22 +17,30 @@ mod refused_nodes;
 mod secrets;
 mod sources;
 
-use tower_redlock::LockConfig;
+use tower_redlock::Settings;
 use tower_redlock::error::ConfigError;
 
-/// Reads a configuration and makes a builder of it, and says what is wrong with it.
+/// Reads settings and checks them, and says what is wrong with it.
 fn refusal(toml: &str) -> String {
-    match toml::from_str::<LockConfig>(toml) {
-        Ok(config) => config.builder().expect_err(toml).to_string(),
+    match toml::from_str::<Settings>(toml) {
+        Ok(settings) => settings.check().expect_err(toml).to_string(),
         Err(error) => error.message().to_owned(),
     }
+}
+
+/// Settings of nothing but variables.
+fn of_variables<K: Into<String>, V: Into<String>>(
+    prefix: &str,
+    variables: impl IntoIterator<Item = (K, V)>,
+) -> Result<Settings, ConfigError> {
+    Settings::default().with_vars(prefix, variables)
 }
 
 /// The same for variables with the prefix `APP`, of which only the rest of the name is given.
 fn refused_variables(variables: &[(&str, &str)]) -> ConfigError {
     let named = variables.iter();
     let named = named.map(|(name, value)| (format!("APP_{name}"), (*value).to_owned()));
-    LockConfig::from_vars("APP", named)
-        .and_then(|config| config.builder())
+    of_variables("APP", named)
+        .and_then(|settings| settings.check())
         .expect_err("nonsense was taken")
 }

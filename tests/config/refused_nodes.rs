@@ -173,8 +173,8 @@ mod tls {
         let path = path.display();
         let text =
             format!("nodes = [\"rediss://localhost\"]\ntls = {{ root_certificate = \"{path}\" }}");
-        let config: tower_redlock::LockConfig = toml::from_str(&text).unwrap();
-        let _ = config.builder().unwrap();
+        let settings: tower_redlock::Settings = toml::from_str(&text).unwrap();
+        settings.check().unwrap();
         std::fs::remove_dir_all(dir).unwrap();
     }
 }

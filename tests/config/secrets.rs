@@ -1,7 +1,6 @@
 //! Passwords and keys are in no text that is made of a configuration.
 
-use tower_redlock::config::Secret;
-use tower_redlock::{LockConfig, LockManager};
+use tower_redlock::Settings;
 
 use super::refused_variables;
 
@@ -35,7 +34,7 @@ fn debug_shows_the_settings_and_no_secret() {
         [[nodes]]
         url = "s3cret"
     "#;
-    let config: LockConfig = toml::from_str(toml).unwrap();
+    let config: Settings = toml::from_str(toml).unwrap();
     for text in [format!("{config:?}"), format!("{config:#?}")] {
         assert_hidden(&text);
         for shown in [
@@ -79,7 +78,7 @@ fn errors_show_no_secret_wherever_it_was_put() {
         #[derive(Debug, serde::Deserialize)]
         struct Larger {
             #[expect(dead_code, reason = "only its errors are looked at")]
-            locks: LockConfig,
+            locks: Settings,
         }
         let part = format!("[locks]\n{text}");
         if let Err(error) = toml::from_str::<Larger>(&part) {
@@ -91,13 +90,13 @@ fn errors_show_no_secret_wherever_it_was_put() {
             assert_hidden(error.message());
         }
         if let Err(error) = serde_json::to_string(&toml::from_str::<toml::Value>(text).unwrap())
-            .and_then(|json| serde_json::from_str::<LockConfig>(&json))
+            .and_then(|json| serde_json::from_str::<Settings>(&json))
         {
             assert_hidden(&format!("{error} {error:?}"));
         }
-        match toml::from_str::<LockConfig>(text) {
+        match toml::from_str::<Settings>(text) {
             Ok(config) => {
-                let error = config.builder().expect_err(text);
+                let error = config.check().expect_err(text);
                 assert_hidden(&format!("{error} {error:?}"));
             }
             Err(error) => assert_hidden(&format!("{error} {}", error.message())),
@@ -110,7 +109,7 @@ fn a_configuration_that_is_no_table_is_not_quoted() {
     #[derive(Debug, serde::Deserialize)]
     struct Larger {
         #[expect(dead_code, reason = "only its errors are looked at")]
-        locks: LockConfig,
+        locks: Settings,
     }
     // Somebody gives the URL of a server where its settings belong.
     let refused = |value: &str| {
@@ -137,14 +136,14 @@ fn a_number_for_a_password_is_not_repeated() {
         "password = 7305",
         "nodes = [{ url = \"redis://h\", password = 7305 }]",
     ] {
-        let error = toml::from_str::<LockConfig>(text).unwrap_err();
+        let error = toml::from_str::<Settings>(text).unwrap_err();
         let error = error.message();
         assert!(
             !error.contains("7305") && error.contains("must be a text, in quotes"),
             "{error}"
         );
     }
-    let error = serde_json::from_str::<Secret>("7305")
+    let error = serde_json::from_str::<Settings>("{\"password\": 7305}")
         .unwrap_err()
         .to_string();
     assert!(!error.contains("7305"), "{error}");
@@ -178,9 +177,9 @@ async fn a_server_that_is_not_there_does_not_give_the_password_away() {
     let port = crate::support::server::free_port();
     let text =
         format!("connect_timeout = \"50ms\"\nnodes = [\"redis://:s3cret@127.0.0.1:{port}\"]");
-    let config: LockConfig = toml::from_str(&text).unwrap();
-    let error = LockManager::from_config(&config).await.unwrap_err();
+    let config: Settings = toml::from_str(&text).unwrap();
+    let error = config.clone().connect().await.unwrap_err();
     assert!(error.to_string().contains("no quorum"), "{error}");
     assert_hidden(&format!("{error} {error:?}"));
-    assert_hidden(&format!("{:?}", config.builder().unwrap()));
+    assert_hidden(&format!("{config:?}"));
 }

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use tower_redlock::config::{Fencing, HandOff, RestartGuard};
-use tower_redlock::{LockConfig, LockManager};
+use tower_redlock::settings::{Fencing, HandOff, RestartGuard};
+use tower_redlock::{LockManager, Settings};
+
+use super::of_variables;
 
 /// Everything that can be said beside the nodes, all of it unlike what is usual.
 const TOML: &str = r#"
@@ -59,20 +61,20 @@ const VARIABLES: [(&str, &str); 20] = [
     ("REDLOCKS_OF_ANOTHER", "kind"),
 ];
 
-fn of_toml(text: &str) -> LockConfig {
+fn of_toml(text: &str) -> Settings {
     toml::from_str(text).unwrap()
 }
 
-/// What a builder was told. Nodes and settings are all there is in it.
-fn told(config: &LockConfig) -> String {
-    format!("{:?}", config.builder().unwrap())
+/// All that was said, but passwords.
+fn told(settings: &Settings) -> String {
+    format!("{settings:?}")
 }
 
 #[test]
 fn all_sources_say_the_same() {
-    let config = of_toml(TOML);
-    assert_eq!(serde_json::from_str::<LockConfig>(JSON).unwrap(), config);
-    assert_eq!(LockConfig::from_vars("REDLOCK", VARIABLES).unwrap(), config);
+    let settings = told(&of_toml(TOML));
+    assert_eq!(told(&serde_json::from_str(JSON).unwrap()), settings);
+    assert_eq!(told(&of_variables("REDLOCK", VARIABLES).unwrap()), settings);
 }
 
 #[test]
@@ -100,102 +102,72 @@ fn a_configuration_tells_a_builder_what_its_setters_do() {
 }
 
 #[test]
-fn what_is_left_out_is_as_the_builder_has_it() {
-    let config = of_toml("memory = 5");
-    let builder = LockManager::builder().memory(5);
-    assert_eq!(told(&config), format!("{builder:?}"));
-    let mut default = LockConfig::default();
-    default.memory = Some(5);
-    assert_eq!(default, config);
-
-    // Empty tables say nothing; half of one says half.
-    let empty = of_toml("memory = 5\nhand_off = {}\nfencing = {}\nrestart_guard = {}\ntls = {}");
-    assert_eq!(empty, config);
+fn half_of_a_table_says_half() {
     let half = of_toml("hand_off = { max_passes = 3 }");
-    assert_eq!(half.hand_off, HandOff::new(3, Duration::from_millis(250)));
-    let short = of_toml("memory = 5\nhand_off = { max_time = \"200ms\" }");
-    assert_eq!(short.hand_off, HandOff::new(32, Duration::from_millis(200)));
-    let variables = [("A_MEMORY", "5"), ("A_HAND_OFF_MAX_TIME", "200ms")];
-    assert_eq!(LockConfig::from_vars("A", variables).unwrap(), short);
+    let built = Settings::default().hand_off(HandOff::new(3, Duration::from_millis(250)));
+    assert_eq!(told(&half), told(&built));
+    let short = of_toml("hand_off = { max_time = \"200ms\" }");
+    let built = Settings::default().hand_off(HandOff::new(32, Duration::from_millis(200)));
+    assert_eq!(told(&short), told(&built));
+    let variables = [("A_HAND_OFF_MAX_TIME", "200ms")];
+    assert_eq!(told(&of_variables("A", variables).unwrap()), told(&short));
 }
 
-#[test]
-fn what_can_be_off_is_off_from_every_source() {
+#[tokio::test]
+async fn what_can_be_off_is_off_from_every_source() {
     let off = of_toml("hand_off = \"off\"\nfencing = \"off\"\nrestart_guard = \"off\"");
-    assert_eq!(off.hand_off, HandOff::OFF);
-    assert_eq!(off.fencing, Fencing::OFF);
-    assert_eq!(off.restart_guard, RestartGuard::OFF);
     let variables = [
         ("A_HAND_OFF", "off"),
         ("A_FENCING", "off"),
         ("A_RESTART_GUARD", "off"),
     ];
-    assert_eq!(LockConfig::from_vars("A", variables).unwrap(), off);
-    // As a field, which is what the text means, and which has the last word.
-    let field = of_toml(
-        "hand_off = { off = true, max_passes = 3 }\nfencing = { keep = \"5m\", off = true }\nrestart_guard = { off = true }",
-    );
-    assert_eq!(field, off);
-}
-
-#[test]
-fn credentials_are_said_once_for_all_nodes() {
-    let toml = of_toml("user = \"u\"\npassword = \"0123\"");
-    assert_eq!(toml.user.as_deref(), Some("u"));
-    assert_eq!(toml.password, Some("0123".into()));
-    let json =
-        serde_json::from_str::<LockConfig>("{\"user\": \"u\", \"password\": \"0123\"}").unwrap();
-    assert_eq!(json, toml);
-    // A password of digits is no number.
-    let variables = [("A_USER", "u"), ("A_PASSWORD", "0123")];
-    assert_eq!(LockConfig::from_vars("A", variables).unwrap(), toml);
+    assert_eq!(told(&of_variables("A", variables).unwrap()), told(&off));
+    for settings in [off, Settings::default().fencing(Fencing::OFF)] {
+        let locks = settings.memory(1).bootstrap(true).connect().await.unwrap();
+        let guard = locks.try_acquire("order:1").await.unwrap();
+        assert_eq!(guard.fence(), None);
+    }
 }
 
 #[test]
 fn variables_replace_what_a_file_says_and_nothing_else() {
-    let file = of_toml(
-        "nodes = [\"redis://a\", \"redis://b\"]\nttl = \"20s\"\npassword = \"old\"\nhand_off = { max_passes = 3 }",
-    );
+    let file = of_toml("ttl = \"20s\"\npassword_file = \"old\"\nhand_off = { max_passes = 3 }");
     let with = |variables: &[(&str, &str)]| {
         let variables = variables.iter().copied();
-        file.clone().with_vars("A", variables).unwrap()
+        told(&file.clone().with_vars("A", variables).unwrap())
     };
-    assert_eq!(with(&[]), file);
-    let mut wanted = file.clone();
-    wanted.password = Some("new".into());
-    wanted.ttl = Duration::from_secs(30);
-    assert_eq!(with(&[("A_PASSWORD", "new"), ("A_TTL", "30s")]), wanted);
+    assert_eq!(with(&[]), told(&file));
+    let wanted = file
+        .clone()
+        .password_file("new")
+        .ttl(Duration::from_secs(30));
+    assert_eq!(
+        with(&[("A_PASSWORD_FILE", "new"), ("A_TTL", "30s")]),
+        told(&wanted)
+    );
     // Two ways to say one thing.
-    let by_file = with(&[("A_PASSWORD_FILE", "/run/secrets/redis")]);
-    assert_eq!(by_file.password, None);
-    assert_eq!(by_file.password_file, Some("/run/secrets/redis".into()));
-    let in_memory = with(&[("A_MEMORY", "5")]);
-    assert_eq!((in_memory.nodes.len(), in_memory.memory), (0, Some(5)));
+    let password = with(&[("A_PASSWORD", "new")]);
+    assert!(password.contains("password_file: None"), "{password}");
+    let by_file = of_toml("password = \"old\"").with_vars("A", [("A_PASSWORD_FILE", "f")]);
+    let of_file = of_toml("password_file = \"f\"");
+    assert_eq!(told(&by_file.unwrap()), told(&of_file));
     // A table as a whole.
     let half = with(&[("A_HAND_OFF_MAX_TIME", "9ms")]);
-    assert_eq!(half.hand_off, HandOff::new(32, Duration::from_millis(9)));
+    let built = HandOff::new(32, Duration::from_millis(9));
+    assert_eq!(half, told(&file.clone().hand_off(built)));
 }
 
+#[cfg(feature = "redis")]
 #[test]
-fn the_usual_values_of_the_docs_are_the_usual_values() {
-    let said = of_toml(
-        r#"
-        memory = 5
-        namespace = "lk"
-        ttl = "10s"
-        connect_timeout = "5s"
-        drift_factor = 0.01
-        mask_losses = 0
-        max_wait = "5s"
-        max_waiters_per_key = 64
-        max_waiters = 10000
-        bootstrap = false
-        hand_off = { max_passes = 32, max_time = "250ms" }
-        fencing = { keep = "5m" }
-        restart_guard = { max_clock_skew = "1s" }
-        "#,
-    );
-    assert_eq!(said, of_toml("memory = 5"));
+fn nodes_in_memory_replace_listed_ones_and_the_reverse() {
+    let file = of_toml("nodes = [\"redis://a\", \"redis://b\"]");
+    let in_memory = file.with_vars("A", [("A_MEMORY", "5")]).unwrap();
+    assert_eq!(told(&in_memory), told(&Settings::default().memory(5)));
+    let listed = in_memory
+        .with_vars("A", [("A_NODES", "redis://c")])
+        .unwrap();
+    let built = Settings::default().redis(["redis://c"]);
+    assert_eq!(told(&listed), told(&built));
 }
 
 #[test]
@@ -203,20 +175,22 @@ fn a_configuration_can_be_part_of_a_larger_one() {
     #[derive(serde::Deserialize)]
     struct Nested {
         port: u16,
-        locks: LockConfig,
+        locks: Settings,
     }
     let nested: Nested = toml::from_str("port = 80\n[locks]\nmemory = 5").unwrap();
-    assert_eq!((nested.port, nested.locks.memory), (80, Some(5)));
+    assert_eq!(nested.port, 80);
+    assert_eq!(told(&nested.locks), told(&Settings::default().memory(5)));
 
     #[derive(serde::Deserialize)]
     struct Flat {
         port: u16,
         #[serde(flatten)]
-        locks: LockConfig,
+        locks: Settings,
     }
     let flat: Flat = toml::from_str("port = 80\nmemory = 5\nttl = \"20s\"").unwrap();
-    assert_eq!((flat.port, flat.locks.memory), (80, Some(5)));
-    assert_eq!(flat.locks.ttl, Duration::from_secs(20));
+    assert_eq!(flat.port, 80);
+    let built = Settings::default().memory(5).ttl(Duration::from_secs(20));
+    assert_eq!(told(&flat.locks), told(&built));
     let error = toml::from_str::<Flat>("port = 80\nttll = \"20s\"")
         .err()
         .unwrap();
@@ -225,13 +199,13 @@ fn a_configuration_can_be_part_of_a_larger_one() {
 
 #[tokio::test]
 async fn a_manager_is_made_of_every_source() {
-    let of_variables = LockConfig::from_vars("REDLOCK", VARIABLES).unwrap();
+    let of_variables = of_variables("REDLOCK", VARIABLES).unwrap();
     for config in [
         of_toml(TOML),
         serde_json::from_str(JSON).unwrap(),
         of_variables,
     ] {
-        let locks = LockManager::from_config(&config).await.unwrap();
+        let locks = config.clone().connect().await.unwrap();
         // Four nodes that mask a loss.
         assert_eq!((locks.nodes().len(), locks.quorum()), (4, 3));
         let guard = locks.try_acquire("order:1").await.unwrap();
@@ -246,7 +220,7 @@ mod servers {
     use crate::support::server::{Kind, Server};
 
     /// The same three nodes from every source, and two of them as a list.
-    fn configurations(a: u16, b: u16, c: u16) -> [LockConfig; 4] {
+    fn configurations(a: u16, b: u16, c: u16) -> [Settings; 4] {
         let toml = format!(
             r#"
             bootstrap = true
@@ -293,10 +267,10 @@ mod servers {
             ("R_NODES_2_NAME", "third".to_owned()),
         ];
         let config = of_toml(&toml);
-        let of_json: LockConfig = serde_json::from_str(&json).unwrap();
-        assert_eq!(of_json, config);
-        let of_variables = LockConfig::from_vars("R", variables).unwrap();
-        assert_eq!(of_variables, config);
+        let of_json: Settings = serde_json::from_str(&json).unwrap();
+        assert_eq!(told(&of_json), told(&config));
+        let by_variables = of_variables("R", variables).unwrap();
+        assert_eq!(told(&by_variables), told(&config));
         let urls = [a, c].map(|port| format!("redis://:p%2Cw%3A1@127.0.0.1:{port}"));
         let list = [
             ("R_NODES", urls.join(", ")),
@@ -304,8 +278,8 @@ mod servers {
             ("R_NAMESPACE", "listed".to_owned()),
             ("R_BOOTSTRAP", "true".to_owned()),
         ];
-        let of_list = LockConfig::from_vars("R", list).unwrap();
-        [config, of_json, of_variables, of_list]
+        let of_list = of_variables("R", list).unwrap();
+        [config, of_json, by_variables, of_list]
     }
 
     #[tokio::test]
@@ -350,7 +324,7 @@ mod servers {
                 "bootstrap = true\nnode_timeout = \"2s\"\nuser = \"locks\"\nnodes = [{node}]"
             ));
             let config = file.with_vars("R", [("R_PASSWORD", "for-all")]).unwrap();
-            let locks = LockManager::from_config(&config).await.unwrap();
+            let locks = config.clone().connect().await.unwrap();
             let guard = locks.acquire("order:1").await.unwrap();
             guard.release().await.unwrap();
             locks.shutdown(Duration::from_secs(5)).await;
@@ -370,10 +344,10 @@ mod servers {
         });
         let [a, b, c] = servers.each_ref().map(Server::port);
         for config in configurations(a, b, c) {
-            let locks = LockManager::from_config(&config).await.unwrap();
+            let locks = config.clone().connect().await.unwrap();
             let names: Vec<String> = locks.nodes().into_iter().map(|node| node.name).collect();
             let first = format!("127.0.0.1:{a}");
-            if config.nodes.len() == 3 {
+            if names.len() == 3 {
                 assert_eq!(
                     names,
                     [first, format!("127.0.0.1:{b}/2"), "third".to_owned()]

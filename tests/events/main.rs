@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use tower_redlock::clock::TokioClock;
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{LockKey, LockManager, LockManagerBuilder};
+use tower_redlock::{LockKey, LockManager, Settings};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
@@ -121,7 +121,7 @@ fn listen() -> (Book, DefaultGuard) {
     (book, listening)
 }
 
-fn five() -> (Vec<MemoryNode>, LockManagerBuilder) {
+fn five() -> (Vec<MemoryNode>, Settings) {
     let nodes: Vec<_> = (0..5).map(|n| MemoryNode::new(format!("n{n}"))).collect();
     let builder = LockManager::builder()
         .nodes(nodes.iter().cloned())

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use tower_redlock::config::RestartGuard;
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::redis::RedisNode;
-use tower_redlock::{LockManager, LockManagerBuilder};
+use tower_redlock::settings::RestartGuard;
+use tower_redlock::{LockManager, Settings};
 
 use super::support::server::{Kind, Server};
 use super::{Book, five, listen};
@@ -13,7 +13,7 @@ use super::{Book, five, listen};
 const MS: Duration = Duration::from_millis(1);
 
 /// New servers wait for about half a second.
-fn brisk(servers: &[Server]) -> LockManagerBuilder {
+fn brisk(servers: &[Server]) -> Settings {
     let builder = LockManager::builder().redis(servers.iter().map(Server::url));
     let builder = builder
         .ttl(400 * MS)

@@ -25,10 +25,10 @@ use support::eventually;
 use support::server::{Kind, Server};
 use tokio::time::sleep;
 use tower_redlock::clock::{Clock, Moment, SystemClock};
-use tower_redlock::config::RestartGuard;
 use tower_redlock::node::NodeState;
+use tower_redlock::settings::RestartGuard;
 use tower_redlock::snapshot::VotingStatus;
-use tower_redlock::{LockManager, LockManagerBuilder};
+use tower_redlock::{LockManager, Settings};
 
 use checker::{Acquisition, violations};
 use contender::{Contender, Counts, Work, contend};
@@ -41,11 +41,11 @@ const PROCESSES: usize = 8;
 /// How often locks are taken unless the environment says otherwise.
 const ACQUISITIONS: usize = 10_000;
 
-fn builder<'a>(servers: impl Iterator<Item = &'a str>) -> LockManagerBuilder {
+fn builder<'a>(servers: impl Iterator<Item = &'a str>) -> Settings {
     settings(LockManager::builder().redis(servers))
 }
 
-fn settings(builder: LockManagerBuilder) -> LockManagerBuilder {
+fn settings(builder: Settings) -> Settings {
     builder
         .ttl(TTL)
         .max_ttl(TTL)
@@ -55,7 +55,7 @@ fn settings(builder: LockManagerBuilder) -> LockManagerBuilder {
 }
 
 /// A manager that is connected to all of its nodes, all of which vote.
-async fn connected(builder: LockManagerBuilder) -> LockManager {
+async fn connected(builder: Settings) -> LockManager {
     let locks = builder.connect().await.unwrap();
     all_vote(&locks).await;
     locks

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tower_redlock::lock::IdempotentRun;
 use tower_redlock::node::redis::RedisNode;
 use tower_redlock::snapshot::VotingStatus;
-use tower_redlock::{FencingToken, LockManager, LockManagerBuilder};
+use tower_redlock::{FencingToken, LockManager, Settings};
 
 use crate::contender::AheadClock;
 use crate::support::eventually;
@@ -73,7 +73,7 @@ fn log_of(server: &Server) -> PathBuf {
 }
 
 /// A process that cannot reach the server `away`.
-fn cut_off(servers: &[Server], away: Option<usize>) -> LockManagerBuilder {
+fn cut_off(servers: &[Server], away: Option<usize>) -> Settings {
     let nodes = servers.iter().enumerate().map(|(n, server)| {
         let url = match away {
             Some(away) if away == n => format!("redis://127.0.0.1:{}", free_port()),
@@ -93,7 +93,7 @@ fn ahead() -> AheadClock {
 }
 
 /// Waits until all servers that `locks` reaches vote for it.
-async fn settled(builder: LockManagerBuilder) -> LockManager {
+async fn settled(builder: Settings) -> LockManager {
     let locks = builder.connect().await.unwrap();
     eventually("two nodes vote", || {
         let nodes = locks.nodes();

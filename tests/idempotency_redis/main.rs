@@ -30,10 +30,10 @@ use std::time::Duration;
 
 use support::eventually_or_tell;
 use support::server::Server;
-use tower_redlock::config::RestartGuard;
 use tower_redlock::node::NodeState;
+use tower_redlock::settings::RestartGuard;
 use tower_redlock::snapshot::{NodeStatus, VotingStatus};
-use tower_redlock::{LockManager, LockManagerBuilder};
+use tower_redlock::{LockManager, Settings};
 
 /// Longer than a busy machine takes to answer, and short enough to wait for its end.
 const NODE_TIMEOUT: Duration = Duration::from_millis(150);
@@ -41,7 +41,7 @@ const NODE_TIMEOUT: Duration = Duration::from_millis(150);
 const MAX_WAIT: Duration = Duration::from_secs(10);
 
 /// What all managers have in common but their nodes.
-fn builder(ttl: Duration) -> LockManagerBuilder {
+fn builder(ttl: Duration) -> Settings {
     LockManager::builder()
         .ttl(ttl)
         .max_ttl(ttl)
@@ -52,7 +52,7 @@ fn builder(ttl: Duration) -> LockManagerBuilder {
 }
 
 /// A manager that is connected to all of its nodes, all of which vote.
-async fn connected(builder: LockManagerBuilder) -> LockManager {
+async fn connected(builder: Settings) -> LockManager {
     let locks = builder.connect().await.unwrap();
     all_vote(&locks).await;
     locks

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tower_redlock::lock::IdempotentRun;
-use tower_redlock::{LockManager, LockManagerBuilder};
+use tower_redlock::{LockManager, Settings};
 
 use crate::support::eventually;
 use crate::support::server::{Kind, Server};
@@ -16,7 +16,7 @@ const RESULT: &[u8] = b"paid";
 /// What `examples/ops` gives its servers.
 const LOG: &[&str] = &["--appendonly", "yes"];
 
-fn of(servers: &[Server]) -> LockManagerBuilder {
+fn of(servers: &[Server]) -> Settings {
     builder(TTL).redis(servers.iter().map(Server::url))
 }
 

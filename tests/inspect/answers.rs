@@ -12,11 +12,11 @@ use tower::ServiceExt as _;
 use tower_redlock::clock::TokioClock;
 use tower_redlock::inspect::InspectService;
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{LockManager, LockManagerBuilder};
+use tower_redlock::{LockManager, Settings};
 
 const HOSTILE: &str = "<script>alert('1')</script>&\"\u{202e}";
 
-fn builder() -> LockManagerBuilder {
+fn builder() -> Settings {
     let nodes = (0..3).map(|n| MemoryNode::new(format!("n{n}<b>")));
     LockManager::builder().nodes(nodes).clock(TokioClock::new())
 }

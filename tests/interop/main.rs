@@ -25,7 +25,7 @@ use std::time::Duration;
 use contest::{Client, Locks, Order, Outcome, nanos, now};
 use support::server::{Kind, Server};
 use tokio::runtime::Builder;
-use tower_redlock::config::HandOff;
+use tower_redlock::settings::HandOff;
 
 /// Longer than any pause of a machine, and short enough for what the others leave on servers.
 const TTL: Duration = Duration::from_secs(5);

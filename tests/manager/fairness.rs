@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tower_redlock::LockManager;
 use tower_redlock::clock::TokioClock;
-use tower_redlock::config::HandOff;
+use tower_redlock::settings::HandOff;
 
 use super::slow::Slow;
 use super::{MS, Nodes, TTL, assert_idle, wait_for};

@@ -7,10 +7,10 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 use tower_redlock::clock::TokioClock;
-use tower_redlock::config::RestartGuard;
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::{NodeError, NodeErrorKind, Notifier};
-use tower_redlock::{LockManager, LockManagerBuilder};
+use tower_redlock::settings::RestartGuard;
+use tower_redlock::{LockManager, Settings};
 
 use super::wrapper::{Between, Call, Reply, Wrapped};
 use super::{Nodes, TTL};
@@ -130,7 +130,7 @@ impl Far {
         }
     }
 
-    pub(super) fn builder(&self) -> LockManagerBuilder {
+    pub(super) fn builder(&self) -> Settings {
         let builder = LockManager::builder().nodes(self.remotes.iter().cloned().map(Wrapped));
         let builder = builder.ttl(TTL).restart_guard(RestartGuard::OFF);
         if self.gate.is_some() {

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tower_redlock::clock::{Clock, Moment, TokioClock};
-use tower_redlock::config::{Fencing, RestartGuard};
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::{
     AcquireRequest, Fence, Namespace, Node, NodeError, NodeErrorKind, OwnerToken, ReleaseRequest,
 };
+use tower_redlock::settings::{Fencing, RestartGuard};
 use tower_redlock::{AcquireError, FencingToken, LockKey, LockManager};
 
 use super::wrapper::{Between, Call, Reply, Wrapped};

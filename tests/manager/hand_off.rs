@@ -5,9 +5,9 @@ use std::time::Duration;
 use tokio::runtime::Builder;
 use tokio::time::Instant;
 use tower_redlock::LockManager;
-use tower_redlock::config::{HandOff, RestartGuard};
 use tower_redlock::error::LossReason;
 use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::settings::{HandOff, RestartGuard};
 
 use super::{MS, Nodes, TTL, assert_idle, poll_once, wait_for};
 

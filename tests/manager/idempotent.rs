@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use tower_redlock::config::RestartGuard;
 use tower_redlock::lock::{IdempotentRun, RunGuard};
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::{
     AcquireReply, AcquireRequest, CompleteReply, CompleteRequest, Fence, Namespace, Node, NodeKey,
     NodeKeys, OwnerToken, RecallRequest, Record, ReleaseRequest,
 };
+use tower_redlock::settings::RestartGuard;
 use tower_redlock::{AcquireError, FencingToken, LockKey, LockManager};
 
 use super::far::Far;

@@ -9,10 +9,10 @@ use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep};
 use tower_redlock::LockManager;
 use tower_redlock::clock::{Clock, Moment, TokioClock};
-use tower_redlock::config::RestartGuard;
 use tower_redlock::lock::IdempotentRun;
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::{Node as _, NodeContext, ServerRegistry};
+use tower_redlock::settings::RestartGuard;
 
 use super::Nodes;
 use super::idempotent::{DAY, with_record};

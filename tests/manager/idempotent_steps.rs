@@ -10,7 +10,7 @@ use tower_redlock::clock::{Clock, Moment, TokioClock};
 use tower_redlock::lock::IdempotentRun;
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::{Node as _, NodeContext, NodeError, NodeErrorKind, ServerRegistry};
-use tower_redlock::{LockManager, LockManagerBuilder};
+use tower_redlock::{LockManager, Settings};
 
 use super::MS;
 use super::wrapper::{Between, Call, Reply, Wrapped};
@@ -103,7 +103,7 @@ impl Cluster {
     }
 
     /// What a process sets up, and its links.
-    fn process(&self) -> (LockManagerBuilder, Vec<watch::Sender<Link>>) {
+    fn process(&self) -> (Settings, Vec<watch::Sender<Link>>) {
         let nodes = self.nodes.iter().cloned();
         let linked: Vec<_> = nodes
             .map(|node| Linked {

@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use tower_redlock::clock::TokioClock;
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::{Node, NodeError, NodeErrorKind, NodeState, Notifier};
-use tower_redlock::{LockManager, LockManagerBuilder};
+use tower_redlock::{LockManager, Settings};
 
 use super::wrapper::{Between, Call, Reply, Wrapped};
 
@@ -167,7 +167,7 @@ impl Process {
     }
 
     /// A builder of its manager.
-    pub(super) fn builder(&self) -> LockManagerBuilder {
+    pub(super) fn builder(&self) -> Settings {
         LockManager::builder()
             .nodes(self.0.iter().cloned().map(Wrapped))
             .clock(TokioClock::new())

@@ -47,10 +47,10 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 
 use tower_redlock::clock::TokioClock;
-use tower_redlock::config::RestartGuard;
 use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::settings::RestartGuard;
 use tower_redlock::snapshot::{NodeStatus, VotingStatus};
-use tower_redlock::{AcquireError, LockGuard, LockManager, LockManagerBuilder};
+use tower_redlock::{AcquireError, LockGuard, LockManager, Settings};
 
 const TTL: Duration = Duration::from_secs(10);
 const MS: Duration = Duration::from_millis(1);
@@ -63,7 +63,7 @@ impl Nodes {
         Self((0..5).map(|n| MemoryNode::new(format!("n{n}"))).collect())
     }
 
-    fn builder(&self) -> LockManagerBuilder {
+    fn builder(&self) -> Settings {
         LockManager::builder()
             .nodes(self.0.iter().cloned())
             .clock(TokioClock::new())
@@ -71,7 +71,7 @@ impl Nodes {
     }
 
     /// A builder of managers that do not mind what nodes may have forgotten.
-    fn unguarded(&self) -> LockManagerBuilder {
+    fn unguarded(&self) -> Settings {
         self.builder().restart_guard(RestartGuard::OFF)
     }
 

@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tower_redlock::error::{ConnectError, LossReason};
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::snapshot::{NodeStatus, VotingStatus};
-use tower_redlock::{AcquireError, LockManager, LockManagerBuilder};
+use tower_redlock::{AcquireError, LockManager, Settings};
 
 use super::{MS, Nodes, TTL, poll_once};
 
@@ -15,7 +15,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const LONG_WAIT: Duration = Duration::from_millis(12_202);
 
 /// A builder on some of the nodes.
-fn some(nodes: &Nodes, which: &[usize]) -> LockManagerBuilder {
+fn some(nodes: &Nodes, which: &[usize]) -> Settings {
     let nodes = which.iter().map(|n| nodes.0[*n].clone());
     LockManager::builder()
         .nodes(nodes)
@@ -44,7 +44,7 @@ fn foreign(locks: &LockManager) -> usize {
     nodes.filter(is_foreign).count()
 }
 
-async fn assert_refused(builder: LockManagerBuilder, ours: &str) {
+async fn assert_refused(builder: Settings, ours: &str) {
     match builder.connect().await {
         Err(ConnectError::Misconfigured(error)) => {
             let text = error.to_string();

@@ -10,7 +10,7 @@ use tower_redlock::clock::TokioClock;
 use tower_redlock::error::ConnectError;
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::{NodeError, NodeErrorKind};
-use tower_redlock::{LockManager, LockManagerBuilder};
+use tower_redlock::{LockManager, Settings};
 
 use super::wrapper::{Between, Call, Reply, Wrapped};
 use super::{MS, TTL};
@@ -66,16 +66,12 @@ impl Between for Stuck {
     }
 }
 
-fn manager(nodes: &[MemoryNode], promotion: Promotion) -> LockManagerBuilder {
+fn manager(nodes: &[MemoryNode], promotion: Promotion) -> Settings {
     counted(nodes, promotion, &Arc::default())
 }
 
 /// The same, and how often its nodes are asked about their votes.
-fn counted(
-    nodes: &[MemoryNode],
-    promotion: Promotion,
-    asked: &Arc<AtomicUsize>,
-) -> LockManagerBuilder {
+fn counted(nodes: &[MemoryNode], promotion: Promotion, asked: &Arc<AtomicUsize>) -> Settings {
     let stuck = nodes.iter().map(|node| {
         Wrapped(Stuck {
             node: node.clone(),
@@ -95,7 +91,7 @@ fn three() -> Vec<MemoryNode> {
 }
 
 /// Asserts that `connect` ends within `limit`, and says why.
-async fn assert_refused(builder: LockManagerBuilder, limit: Duration, reason: &str) {
+async fn assert_refused(builder: Settings, limit: Duration, reason: &str) {
     let began = Instant::now();
     let error = tokio::time::timeout(BOUND, builder.connect()).await;
     let error = error.expect("it waits without end").unwrap_err();

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tower_redlock::config::HandOff;
 use tower_redlock::error::LossReason;
 use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::settings::HandOff;
 use tower_redlock::{AcquireError, LockManager};
 
 use super::{MS, Nodes, TTL, assert_idle, poll_once, wait_for};

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 use tower_redlock::clock::TokioClock;
-use tower_redlock::config::{Fencing, RestartGuard};
 use tower_redlock::error::NoQuorum;
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::{NodeError, NodeErrorKind};
+use tower_redlock::settings::{Fencing, RestartGuard};
 use tower_redlock::snapshot::{NodeStatus, VotingStatus};
 use tower_redlock::{AcquireError, LockManager};
 

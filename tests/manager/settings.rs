@@ -11,11 +11,10 @@ use super::Nodes;
 
 #[tokio::test]
 async fn mistakes_are_reported_before_anything_is_connected() {
-    let error =
-        |builder: tower_redlock::LockManagerBuilder| builder.lazy().unwrap_err().to_string();
+    let error = |builder: tower_redlock::Settings| builder.lazy().unwrap_err().to_string();
     assert_eq!(
         error(LockManager::builder()),
-        "there is no node: give the builder .redis(urls), .memory(count) or .nodes(list)"
+        "nodes: there is no node: give the URLs of servers, or `memory` with a number for nodes inside this process"
     );
     assert_eq!(
         error(LockManager::builder().memory(3).ttl(Duration::ZERO)),
@@ -23,7 +22,7 @@ async fn mistakes_are_reported_before_anything_is_connected() {
     );
     assert_eq!(
         error(LockManager::builder().nodes([MemoryNode::new("a"), MemoryNode::new("a")])),
-        "two nodes are called a; give each a name of its own"
+        "nodes[1].name: two nodes are called a; give each a name of its own"
     );
     assert!(error(LockManager::builder().memory(usize::MAX)).contains("at most 32"));
 }

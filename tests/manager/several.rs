@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-use tower_redlock::config::HandOff;
 use tower_redlock::key::LockKeys;
 use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::settings::HandOff;
 use tower_redlock::{AcquireError, LockKey, LockManager};
 
 use super::{MS, Nodes, Outcome, TTL, assert_idle, poll_once};

@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep};
 use tower_redlock::LockManager;
-use tower_redlock::config::HandOff;
 use tower_redlock::key::LockKeys;
+use tower_redlock::settings::HandOff;
 
 use super::several_crowds::far;
 use super::{MS, Nodes, Outcome, assert_idle, poll_once, wait_for};

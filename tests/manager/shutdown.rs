@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use tokio::runtime::{Handle, Runtime};
 use tokio::time::{Instant, sleep, timeout};
-use tower_redlock::config::HandOff;
 use tower_redlock::error::LossReason;
 use tower_redlock::lock::{IdempotentRun, RunGuard};
 use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::settings::HandOff;
 use tower_redlock::snapshot::ShutdownReport;
-use tower_redlock::{AcquireError, LockGuard, LockManager, LockManagerBuilder};
+use tower_redlock::{AcquireError, LockGuard, LockManager, Settings};
 
 use super::far::{Far, Gate};
 use super::{MS, Nodes, TTL, poll_once};
@@ -175,7 +175,7 @@ fn assert_clean(report: ShutdownReport) {
 /// Shuts a manager down in the very moment in which something is `given_back`: the thread that does is held up after
 /// the lock has ended and before anything is sent.
 async fn shut_down_as_it_is<T, W>(
-    builder: impl FnOnce(LockManagerBuilder) -> LockManagerBuilder,
+    builder: impl FnOnce(Settings) -> Settings,
     take: impl AsyncFnOnce(LockManager) -> T,
     given_back: W,
 ) where
@@ -230,7 +230,7 @@ async fn what_is_released_as_the_shutdown_begins_is_released_before_it_ends() {
 
 #[tokio::test]
 async fn what_was_lost_is_released_before_the_shutdown_ends() {
-    let short = |builder: LockManagerBuilder| {
+    let short = |builder: Settings| {
         let builder = builder.ttl(200 * MS).max_hold(200 * MS);
         builder.hand_off(HandOff::OFF)
     };

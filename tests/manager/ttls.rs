@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use tower_redlock::config::Fencing;
 use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::settings::Fencing;
 use tower_redlock::snapshot::VotingStatus;
-use tower_redlock::{LockManager, LockManagerBuilder};
+use tower_redlock::{LockManager, Settings};
 
 use super::MS;
 use super::links::{Process, nodes};
@@ -29,7 +29,7 @@ async fn taken(locks: &LockManager, time: Duration) -> Option<Duration> {
 }
 
 /// A process that may use any of the two ttls.
-fn of(process: &Process) -> LockManagerBuilder {
+fn of(process: &Process) -> Settings {
     process.builder().max_ttl(LONG)
 }
 

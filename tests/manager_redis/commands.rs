@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tower_redlock::config::{Fencing, RestartGuard};
-use tower_redlock::{LockManager, LockManagerBuilder};
+use tower_redlock::settings::{Fencing, RestartGuard};
+use tower_redlock::{LockManager, Settings};
 
 use crate::support::server::{Server, cannot};
 use crate::{Cluster, connected, eventually};
@@ -45,7 +45,7 @@ pub(crate) fn scripts_run(server: &Server) -> u64 {
 }
 
 /// With the restart guard every process asks its nodes now and then whether they vote, which is counted too.
-fn unguarded(cluster: &Cluster) -> LockManagerBuilder {
+fn unguarded(cluster: &Cluster) -> Settings {
     cluster.builder().restart_guard(RestartGuard::OFF)
 }
 

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
-use tower_redlock::config::RestartGuard;
 use tower_redlock::node::NodeState;
+use tower_redlock::settings::RestartGuard;
 use tower_redlock::{AcquireError, LockManager};
 
 use crate::support::eventually;

@@ -40,7 +40,7 @@ async fn a_manager_takes_locks_while_passwords_change_and_those_before_end() {
         .ttl(LONG)
         .max_ttl(LONG);
     let builder = builder.redis([servers[0].url(), servers[1].url()]);
-    let builder = builder.redis_nodes([own.build().unwrap()]);
+    let builder = builder.redis_nodes([own]);
     let locks = builder.credentials(credentials).connect().await.unwrap();
     all_up(&locks).await;
     let guard = locks.acquire("order:1").await.unwrap();

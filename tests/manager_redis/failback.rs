@@ -6,7 +6,7 @@ use std::time::Duration;
 use tower_redlock::node::NodeState;
 use tower_redlock::node::redis::{RedisNode, RedisNodeBuilder};
 use tower_redlock::snapshot::VotingStatus;
-use tower_redlock::{AcquireError, LockManager, LockManagerBuilder};
+use tower_redlock::{AcquireError, LockManager, Settings};
 
 use crate::support::eventually;
 use crate::support::server::{Kind, Server, free_port};
@@ -23,14 +23,14 @@ const EXPECTING: Like = |node| node.expect_replicas(true);
 const REQUIRING: Like = |node| node.require(1).within(500 * MS);
 
 /// A process on these servers, one of which it may be cut off from.
-fn process(servers: &[Server], like: Like, cut_off: Option<usize>) -> LockManagerBuilder {
+fn process(servers: &[Server], like: Like, cut_off: Option<usize>) -> Settings {
     let nodes = servers.iter().enumerate().map(|(index, server)| {
         let url = match cut_off {
             Some(cut) if cut == index => format!("redis://127.0.0.1:{}", free_port()),
             _ => server.url(),
         };
         let node = RedisNode::builder(&url).name(format!("n{index}"));
-        like(node).build().unwrap()
+        like(node)
     });
     let builder = LockManager::builder().redis_nodes(nodes);
     builder.ttl(TTL).max_ttl(TTL).node_timeout(1_000 * MS)

@@ -4,8 +4,8 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
-use tower_redlock::config::Fencing;
 use tower_redlock::lock::IdempotentRun;
+use tower_redlock::settings::Fencing;
 use tower_redlock::snapshot::VotingStatus;
 use tower_redlock::{AcquireError, LockGuard, LockManager};
 

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use tower_redlock::config::Fencing;
 use tower_redlock::node::redis::RedisNode;
 use tower_redlock::node::{NodeError, NodeErrorKind};
-use tower_redlock::{LockManager, LockManagerBuilder};
+use tower_redlock::settings::Fencing;
+use tower_redlock::{LockManager, Settings};
 
 use crate::support::eventually;
 use crate::support::server::{Kind, Server};
@@ -17,7 +17,7 @@ use crate::{MS, all_up, connected, is_contended};
 
 const TTL: Duration = Duration::from_secs(3);
 
-fn short(builder: LockManagerBuilder) -> LockManagerBuilder {
+fn short(builder: Settings) -> Settings {
     builder.ttl(TTL).max_ttl(TTL).node_timeout(300 * MS)
 }
 

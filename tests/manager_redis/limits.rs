@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use tower_redlock::node::redis::RedisNode;
-use tower_redlock::{AcquireError, LockManager, LockManagerBuilder};
+use tower_redlock::{AcquireError, LockManager, Settings};
 
 use crate::support::server::{Kind, Server};
 use crate::{LONG, MS, connected, eventually, is_contended};
 
-fn builder() -> LockManagerBuilder {
+fn builder() -> Settings {
     let builder = LockManager::builder()
         .bootstrap(true)
         .ttl(LONG)
@@ -72,7 +72,7 @@ async fn an_evicted_lock_can_be_granted_again() {
     let server = Server::start(Kind::Redis, &limits);
     let node = || {
         let node = RedisNode::builder(&server.url()).accept_eviction(true);
-        builder().redis_nodes([node.build().unwrap()])
+        builder().redis_nodes([node])
     };
     let (first, second) = (connected(node()).await, connected(node()).await);
     let guard = first.try_acquire("order:1").await.unwrap();

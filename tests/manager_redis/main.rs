@@ -42,7 +42,7 @@ use support::eventually;
 use support::server::{Kind, Server};
 use tower_redlock::node::NodeState;
 use tower_redlock::snapshot::{NodeStatus, VotingStatus};
-use tower_redlock::{AcquireError, LockManager, LockManagerBuilder};
+use tower_redlock::{AcquireError, LockManager, Settings};
 
 const MS: Duration = Duration::from_millis(1);
 /// A ttl that no test outlives: a key that goes away was released.
@@ -75,13 +75,13 @@ impl Cluster {
 
     /// A builder on these servers with a ttl that no test outlives, and a node time-out that a busy machine does not
     /// reach.
-    fn builder(&self) -> LockManagerBuilder {
+    fn builder(&self) -> Settings {
         let builder = LockManager::builder().bootstrap(true).redis(self.urls());
         builder.ttl(LONG).max_ttl(LONG).node_timeout(1_000 * MS)
     }
 
     /// A builder with a ttl that ends within the test.
-    fn short(&self, ttl: Duration) -> LockManagerBuilder {
+    fn short(&self, ttl: Duration) -> Settings {
         self.builder()
             .ttl(ttl)
             .max_ttl(ttl)
@@ -135,7 +135,7 @@ impl Cluster {
 }
 
 /// A manager that is connected to all of its nodes.
-async fn connected(builder: LockManagerBuilder) -> LockManager {
+async fn connected(builder: Settings) -> LockManager {
     let locks = builder.connect().await.unwrap();
     all_up(&locks).await;
     locks

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until};
-use tower_redlock::config::RestartGuard;
 use tower_redlock::node::NodeState;
 use tower_redlock::node::redis::{RedisNode, RedisNodeBuilder};
+use tower_redlock::settings::RestartGuard;
 use tower_redlock::snapshot::VotingStatus;
 use tower_redlock::{AcquireError, LockGuard, LockManager};
 
@@ -97,7 +97,7 @@ impl Scene {
         for server in [&self.second, &self.third] {
             nodes.push(RedisNode::new(&server.url_as(user, "x")).unwrap());
         }
-        let builder = LockManager::builder().redis_nodes(nodes).bootstrap(true);
+        let builder = LockManager::builder().nodes(nodes).bootstrap(true);
         let builder = builder.restart_guard(RestartGuard::max_clock_skew(10 * MS));
         connected(builder.ttl(TTL).max_ttl(TTL).node_timeout(600 * MS)).await
     }
@@ -207,7 +207,7 @@ async fn the_quarantine_begins_when_most_sentinels_know_the_new_master() {
     // One Sentinel has made it the master; the others are cut off from it.
     scene.tell(1, [Some(new), None, None]);
     let nodes = [scene.node("p2").build().unwrap()];
-    let builder = LockManager::builder().redis_nodes(nodes);
+    let builder = LockManager::builder().nodes(nodes);
     let alone = builder.lazy().unwrap();
     eventually("looked for", || {
         matches!(alone.nodes()[0].state, NodeState::Down(_))
@@ -260,7 +260,7 @@ async fn processes_with_other_sentinels_are_refused() {
         for server in [&scene.second, &scene.third] {
             nodes.push(RedisNode::new(&server.url_as("p2", "x")).unwrap());
         }
-        let builder = LockManager::builder().redis_nodes(nodes);
+        let builder = LockManager::builder().nodes(nodes);
         let error = builder.ttl(TTL).max_ttl(TTL).connect().await.unwrap_err();
         let text = error.to_string();
         let both = text.matches("master `mymaster` as most of").count();

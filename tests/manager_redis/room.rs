@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tower_redlock::config::Fencing;
 use tower_redlock::lock::{IdempotentRun, RunGuard};
+use tower_redlock::settings::Fencing;
 use tower_redlock::{AcquireError, LockManager};
 
 use crate::support::server::Server;

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use tokio::sync::Barrier;
 use tokio::time::sleep;
-use tower_redlock::config::RestartGuard;
 use tower_redlock::lock::{IdempotentRun, RunGuard};
 use tower_redlock::node::NodeState;
 use tower_redlock::node::redis::RedisNode;
+use tower_redlock::settings::RestartGuard;
 use tower_redlock::snapshot::NodeStatus;
 use tower_redlock::{AcquireError, LockGuard, LockManager};
 

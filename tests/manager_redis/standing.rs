@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use tokio::time::timeout;
-use tower_redlock::LockManagerBuilder;
-use tower_redlock::config::RestartGuard;
+use tower_redlock::Settings;
+use tower_redlock::settings::RestartGuard;
 use tower_redlock::snapshot::VotingStatus;
 
 use crate::support::eventually;
 use crate::{Cluster, MS, connected};
 
 /// A server that restarts waits for about a second.
-fn brisk(cluster: &Cluster) -> LockManagerBuilder {
+fn brisk(cluster: &Cluster) -> Settings {
     let builder = cluster.short(1_000 * MS);
     builder.restart_guard(RestartGuard::max_clock_skew(10 * MS))
 }

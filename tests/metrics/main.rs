@@ -23,10 +23,10 @@ use metrics_util::MetricKind;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use tokio::time::sleep;
 use tower_redlock::clock::TokioClock;
-use tower_redlock::config::RestartGuard;
 use tower_redlock::lock::{IdempotentRun, RunGuard};
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{LockGuard, LockManager, LockManagerBuilder};
+use tower_redlock::settings::RestartGuard;
+use tower_redlock::{LockGuard, LockManager, Settings};
 
 const MS: Duration = Duration::from_millis(1);
 /// What takes an operating system without random bytes, and therefore a process and a test of its own.
@@ -92,7 +92,7 @@ impl Seen {
     }
 }
 
-fn builder(nodes: &[MemoryNode]) -> LockManagerBuilder {
+fn builder(nodes: &[MemoryNode]) -> Settings {
     LockManager::builder()
         .nodes(nodes.iter().cloned())
         .clock(TokioClock::new())

@@ -45,7 +45,7 @@ use http_body_util::{BodyExt as _, Empty, Full};
 use tower_redlock::clock::TokioClock;
 use tower_redlock::layer::{BoxError, KeyExtractor, LayerBody};
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{Held, LockHandle, LockKey, LockManager, LockManagerBuilder, RedlockLayer};
+use tower_redlock::{Held, LockHandle, LockKey, LockManager, RedlockLayer, Settings};
 
 const TTL: Duration = Duration::from_secs(10);
 const MS: Duration = Duration::from_millis(1);
@@ -61,7 +61,7 @@ impl Nodes {
         Self((0..5).map(|n| MemoryNode::new(format!("n{n}"))).collect())
     }
 
-    fn builder(&self) -> LockManagerBuilder {
+    fn builder(&self) -> Settings {
         LockManager::builder()
             .nodes(self.0.iter().cloned())
             .clock(TokioClock::new())

@@ -12,9 +12,9 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tower::util::BoxCloneSyncService;
 use tower::{ServiceBuilder, ServiceExt as _, service_fn};
-use tower_redlock::config::HandOff;
 use tower_redlock::error::LossReason;
 use tower_redlock::layer::{BusyStatus, HoldUntil, LayerBody, OnNoQuorum, ReleaseMode};
+use tower_redlock::settings::HandOff;
 use tower_redlock::{Held, LockHandle, LockManager, RedlockLayer, key};
 
 use super::{KEY, MS, Nodes, keyed, layer, ok, post};

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use metrics_exporter_prometheus::PrometheusHandle;
-use tower_redlock::config::RestartGuard;
 use tower_redlock::error::LossReason;
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::redis::Credentials;
-use tower_redlock::{AcquireError, LockManager, LockManagerBuilder};
+use tower_redlock::settings::RestartGuard;
+use tower_redlock::{AcquireError, LockManager, Settings};
 
 use super::scrape::{Scrapes, recorder};
 use super::support::eventually;
@@ -30,10 +30,7 @@ impl Site {
         Self::of(Server::start_many(Kind::Redis, 5), |builder| builder).await
     }
 
-    pub(crate) async fn of(
-        servers: Vec<Server>,
-        set: impl FnOnce(LockManagerBuilder) -> LockManagerBuilder,
-    ) -> Self {
+    pub(crate) async fn of(servers: Vec<Server>, set: impl FnOnce(Settings) -> Settings) -> Self {
         let (recorder, process) = recorder();
         // One for each test, for as long as the program runs: only tests that run after it on this thread would wait.
         let recording = metrics::set_default_local_recorder(Box::leak(Box::new(recorder)));

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use tower_redlock::LockManager;
-use tower_redlock::config::RestartGuard;
 use tower_redlock::node::NodeState;
+use tower_redlock::settings::RestartGuard;
 
 use super::support::eventually;
 use super::support::stalls::{Stopwatch, undisturbed};

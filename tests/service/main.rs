@@ -33,7 +33,7 @@ use hyper_util::rt::TokioExecutor;
 use tokio::net::TcpListener;
 use tower_redlock::RedlockLayer;
 use tower_redlock::layer::HoldUntil;
-use tower_redlock::{Held, LockManager, LockManagerBuilder, key};
+use tower_redlock::{Held, LockManager, Settings, key};
 
 use support::eventually;
 use support::server::{Kind, Server};
@@ -96,7 +96,7 @@ impl Site {
         .await
     }
 
-    async fn with(builder: LockManagerBuilder) -> Self {
+    async fn with(builder: Settings) -> Self {
         let servers = Server::start_many(Kind::Redis, 5);
         let builder = builder
             .bootstrap(true)

@@ -57,7 +57,7 @@ where
     (trace, panics)
 }
 
-fn builder(world: &World, process: ProcessId) -> tower_redlock::LockManagerBuilder {
+fn builder(world: &World, process: ProcessId) -> tower_redlock::Settings {
     let topology = world.topology();
     let urls: Vec<String> = (0..topology.groups.len())
         .map(|group| topology.url(group))

@@ -12,7 +12,7 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tower_redlock::error::ReleaseError;
-use tower_redlock::{LockManager, LockManagerBuilder};
+use tower_redlock::{LockManager, Settings};
 
 /// Nanoseconds of the system's monotonic clock, which is the same in every process.
 pub fn now() -> u64 {
@@ -241,10 +241,7 @@ pub enum Locks {
 
 impl Locks {
     /// Those of `order`; `settings` are for ours.
-    pub async fn connect(
-        order: &Order,
-        settings: impl FnOnce(LockManagerBuilder) -> LockManagerBuilder,
-    ) -> Self {
+    pub async fn connect(order: &Order, settings: impl FnOnce(Settings) -> Settings) -> Self {
         let urls = order.urls.clone();
         match order.library.as_str() {
             "rslock" => Self::Rslock(rslock::LockManager::new(urls)),

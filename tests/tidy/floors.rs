@@ -51,7 +51,6 @@ const LAYER: &[&str] = &["src/layer/"];
 const IDEMPOTENCY: &[&str] = &["src/idempotency/"];
 const INSPECT: &[&str] = &["src/inspect.rs", "src/inspect/"];
 const EXTRACT: &[&str] = &["src/extract/"];
-const ASSEMBLY: &[&str] = &["src/builder.rs", "src/config.rs", "src/config/"];
 /// What services, bodies and problems are made of, and axum's routes.
 const WEB: &[&str] = &[
     "axum",
@@ -68,6 +67,9 @@ const WEB: &[&str] = &[
     "tower_service",
 ];
 
+const ASSEMBLY: &[&str] = &["src/settings/connect.rs"];
+const SETTINGS: &[&str] = &["src/settings/"];
+
 /// The house. The first room that names a file is its room.
 #[rustfmt::skip]
 const HOUSE: &[Room] = &[
@@ -78,41 +80,46 @@ const HOUSE: &[Room] = &[
         floor: 2, name: "ports", files: PORTS, crates: &["nix", "serde", "sha1_smol", "tokio"],
         may_use: &[VALUES, REPLY],
     },
+    // Where the nodes and the manager are brought together; the other files of the folder are a room below both.
+    Room {
+        floor: 10, name: "assembly", files: ASSEMBLY, crates: &["*"],
+        may_use: &[VALUES, PORTS, SETTINGS, MEMORY, REDIS, MANAGER],
+    },
+    Room {
+        floor: 3, name: "settings", files: SETTINGS, may_use: &[VALUES, PROTOCOL, PORTS],
+        crates: &["humantime_serde", "serde", "serde_path_to_error"],
+    },
     // What a simulation takes the place of.
     Room { floor: 2, name: "seam", files: SEAM, may_use: &[], crates: &["getrandom", "tokio"] },
     Room { floor: 2, name: "trace", files: TRACE, may_use: &[], crates: &["metrics", "tracing"] },
     Room {
-        floor: 3, name: "memory node", files: MEMORY, crates: &["tokio"],
+        floor: 4, name: "memory node", files: MEMORY, crates: &["tokio"],
         may_use: &[VALUES, REPLY, BACKOFF, PORTS, TRACE],
     },
     Room {
-        floor: 3, name: "redis node", files: REDIS, crates: &["bytes", "redis", "rustls", "tokio"],
-        may_use: &[VALUES, REPLY, BACKOFF, PORTS, SEAM, TRACE],
+        floor: 4, name: "redis node", files: REDIS, crates: &["bytes", "redis", "rustls", "tokio"],
+        may_use: &[VALUES, REPLY, BACKOFF, PORTS, SEAM, SETTINGS, TRACE],
     },
     Room {
-        floor: 4, name: "manager", files: MANAGER,
+        floor: 5, name: "manager", files: MANAGER,
         crates: &["bytes", "pin_project_lite", "serde", "tokio"],
-        may_use: &[VALUES, PROTOCOL, PORTS, SEAM, TRACE],
+        may_use: &[VALUES, PROTOCOL, PORTS, SEAM, SETTINGS, TRACE],
     },
-    Room { floor: 5, name: "http", files: HTTP, crates: WEB, may_use: &[VALUES, SEAM, TRACE, MANAGER] },
-    Room { floor: 6, name: "layer", files: LAYER, crates: WEB, may_use: &[VALUES, MANAGER, HTTP, TRACE] },
+    Room { floor: 6, name: "http", files: HTTP, crates: WEB, may_use: &[VALUES, SEAM, TRACE, MANAGER] },
+    Room { floor: 7, name: "layer", files: LAYER, crates: WEB, may_use: &[VALUES, MANAGER, HTTP, TRACE] },
     Room {
-        floor: 7, name: "idempotency", files: IDEMPOTENCY, crates: WEB,
+        floor: 8, name: "idempotency", files: IDEMPOTENCY, crates: WEB,
         may_use: &[VALUES, MANAGER, HTTP, LAYER, TRACE],
     },
     Room {
-        floor: 5, name: "inspect", files: INSPECT, may_use: &[VALUES, PORTS, MANAGER],
+        floor: 6, name: "inspect", files: INSPECT, may_use: &[VALUES, PORTS, MANAGER],
         crates: &["http", "serde_json", "tower_service"],
     },
     Room {
-        floor: 8, name: "axum", files: EXTRACT, crates: &["axum", "http"],
+        floor: 9, name: "axum", files: EXTRACT, crates: &["axum", "http"],
         may_use: &[VALUES, MANAGER, HTTP, LAYER, IDEMPOTENCY, TRACE],
     },
-    Room {
-        floor: 9, name: "assembly", files: ASSEMBLY, crates: &["*"],
-        may_use: &[VALUES, PROTOCOL, PORTS, TRACE, MEMORY, REDIS, MANAGER],
-    },
-    Room { floor: 10, name: "roof", files: &["src/lib.rs", "src/docs/"], may_use: &[&["src/"]], crates: &["*"] },
+    Room { floor: 11, name: "roof", files: &["src/lib.rs", "src/docs/"], may_use: &[&["src/"]], crates: &["*"] },
 ];
 
 /// The floors inside of the manager, from the top. A room uses rooms of the floors below it, and none beside it. Of two
@@ -132,7 +139,6 @@ const INSIDE: &[&[Inner]] = &[
     &[&["release/"], &["renewal/"]],
     &[&["shared.rs"]],
     &[&["lease/"]],
-    &[&["settings/"]],
     &[&["queue/"], &["nodes/"]],
     &[&["tasks.rs"], &["drain.rs"], &["ledger.rs"], &["target.rs"], &["error/"]],
     &[&["notified.rs"]],
@@ -344,7 +350,10 @@ mod tests {
             "src/node/redis/link.rs",
             "use crate::protocol::reply::Holder;",
         );
-        assert_accepted("src/builder.rs", "use crate::node::redis::RedisNode;");
+        assert_accepted(
+            "src/settings/connect.rs",
+            "use crate::node::redis::RedisNode;",
+        );
         assert_accepted("src/lib.rs", "mod manager; pub use manager::LockManager;");
     }
 
@@ -441,7 +450,7 @@ mod tests {
             ("manager/guard.rs", "manager/error/release.rs"),
             // The outer floors are another table's.
             ("manager/guard.rs", "clock.rs"),
-            ("builder.rs", "manager/settings/mod.rs"),
+            ("settings/connect.rs", "manager/start.rs"),
         ] {
             assert_eq!(inside_manager(&[edge(from, to)]), [""; 0], "{from} -> {to}");
         }

@@ -186,8 +186,8 @@ impl fmt::Display for QueueFull {
 impl std::error::Error for QueueFull {}
 
 /// Too many nodes cannot vote, or a node serves processes with another list (see
-/// [`RestartGuard`](crate::config::RestartGuard)), and then nothing is granted. The text names each of them: it is for
-/// logs, not for clients.
+/// [`RestartGuard`](crate::settings::RestartGuard)), and then nothing is granted. The text names each of them: it is
+/// for logs, not for clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NoQuorum {
@@ -213,7 +213,7 @@ impl NoQuorum {
     }
 
     /// After how long a quorum of nodes should vote again, if quarantines keep them from it (see
-    /// [`RestartGuard`](crate::config::RestartGuard)); `None` if that is unknown.
+    /// [`RestartGuard`](crate::settings::RestartGuard)); `None` if that is unknown.
     #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
         self.retry_after

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::manager::error::acquire::{NoQuorum, NodeFailure, list};
-use crate::manager::error::config::ConfigError;
+use crate::settings::error::ConfigError;
 
 /// Why a manager could not be made.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,7 +1,6 @@
 //! The errors of a manager.
 
 pub(crate) mod acquire;
-pub(crate) mod config;
 pub(crate) mod connect;
 pub(crate) mod loss;
 pub(crate) mod release;

@@ -19,10 +19,10 @@ use crate::manager::nodes::effect::NodeEffect;
 use crate::manager::notified::notified_until;
 use crate::manager::queue::fifo as queue;
 use crate::manager::queue::waiting::{Deadline, Holder};
-use crate::manager::settings::hand_off::HandOff;
 use crate::moment::Moment;
 use crate::namespace::NodeKeys;
 use crate::protocol::renewal::LeaseNodes;
+use crate::settings::hand_off::HandOff;
 use crate::token::FencingToken;
 use crate::trace::Caller;
 

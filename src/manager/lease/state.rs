@@ -18,10 +18,10 @@ use std::time::Duration;
 
 use crate::manager::error::loss::LossReason;
 use crate::manager::nodes::effect::NodeEffect;
-use crate::manager::settings::hand_off::HandOff;
 use crate::moment::Moment;
 use crate::mutant::{self, Mutant};
 use crate::protocol::renewal::{LeaseNodes, Step};
+use crate::settings::hand_off::HandOff;
 
 /// What changes about a lock while it is held.
 #[derive(Debug)]

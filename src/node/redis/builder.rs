@@ -1,10 +1,12 @@
 //! [`RedisNodeBuilder`]: the settings of a Redis node.
 
 use std::error::Error;
-use std::fmt;
+use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
-use crate::node::redis::credentials::{Credentials, Source};
+use redis::IntoConnectionInfo as _;
+
 use crate::node::redis::error::NodeUrlError;
 use crate::node::redis::node::RedisNode;
 use crate::node::redis::replicas::Replicas;
@@ -12,6 +14,14 @@ use crate::node::redis::shared::Shared;
 use crate::node::redis::target::Target;
 use crate::node::redis::url::{Access, Certificates};
 use crate::node::redis::{sentinel, target};
+use crate::settings::credentials::{Credentials, CredentialsSource};
+#[cfg(not(feature = "tls"))]
+use crate::settings::error::ensure;
+use crate::settings::error::{ConfigError, within};
+use crate::settings::node::{ForAll, NodeSettings, TlsSettings};
+#[cfg(feature = "tls")]
+use crate::settings::secret::{Pem, is_pem};
+use crate::settings::secret::{Secret, Url};
 
 /// How long one attempt to connect may take, unless set.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -20,71 +30,40 @@ const CONNECTIONS: usize = 4;
 /// The most connections that carry commands.
 const MOST_CONNECTIONS: usize = 32;
 
-/// Builds a [`RedisNode`] with settings of its own. Made by [`RedisNode::builder`].
-#[must_use = "a builder does nothing until `build`"]
-#[derive(Clone)]
-pub struct RedisNodeBuilder {
-    place: Place,
-    access: Access,
-    credentials: Option<Source>,
-    name: Option<String>,
-    connect_timeout: Duration,
-    certificates: Certificates,
-    require: Option<u32>,
-    within: Option<Duration>,
-    connections: Option<usize>,
-    expects_replicas: bool,
-    may_evict: bool,
-    confirm_within: Option<Duration>,
-}
+/// The settings of a [`RedisNode`]. Made by [`RedisNode::builder`].
+#[must_use = "settings of a node do nothing unless a manager is given them"]
+#[derive(Clone, Debug)]
+pub struct RedisNodeBuilder(NodeSettings);
 
-/// Where the server is.
-#[derive(Clone)]
-enum Place {
-    Url(String),
-    Sentinels { urls: Vec<String>, master: String },
+impl From<RedisNodeBuilder> for NodeSettings {
+    fn from(builder: RedisNodeBuilder) -> Self {
+        builder.0
+    }
 }
 
 impl RedisNodeBuilder {
-    fn at(place: Place) -> Self {
-        Self {
-            place,
-            access: Access::default(),
-            credentials: None,
-            name: None,
-            connect_timeout: CONNECT_TIMEOUT,
-            certificates: Certificates::default(),
-            require: None,
-            within: None,
-            connections: None,
-            expects_replicas: false,
-            may_evict: false,
-            confirm_within: None,
-        }
-    }
-
     /// The node's name in logs and errors. Unless set: `host:port`, with `/database` unless that is 0, or
     /// the path of the socket, or `sentinel:` and the name of the master.
     pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.name = Some(name.into());
+        self.0.name = Some(name.into());
         self
     }
 
     /// How long one attempt to connect may take, handshakes and checks included. At least 1 ms; unless set: 1 s.
     pub const fn connect_timeout(mut self, limit: Duration) -> Self {
-        self.connect_timeout = limit;
+        self.0.connect_timeout = Some(limit);
         self
     }
 
     /// The user on the server, in place of the one in the URL.
     pub fn user(mut self, user: impl Into<String>) -> Self {
-        self.access.user = Some(user.into());
+        self.0.user = Some(user.into());
         self
     }
 
     /// The password on the server, in place of the one in the URL. It is taken as it is, without percent-encoding.
     pub fn password(mut self, password: impl Into<String>) -> Self {
-        self.access.password = Some(password.into());
+        self.0.password = Some(Secret(password.into()));
         self
     }
 
@@ -119,7 +98,7 @@ impl RedisNodeBuilder {
     /// };
     /// let node = RedisNode::builder("redis://10.0.0.1").credentials(credentials).build()?;
     /// # let _ = node;
-    /// # Ok::<(), tower_redlock::node::redis::NodeUrlError>(())
+    /// # Ok::<(), tower_redlock::error::ConfigError>(())
     /// ```
     pub fn credentials<F, Fut, E>(mut self, source: F) -> Self
     where
@@ -127,13 +106,13 @@ impl RedisNodeBuilder {
         Fut: Future<Output = Result<Credentials, E>> + Send + 'static,
         E: Into<Box<dyn Error + Send + Sync>>,
     {
-        self.credentials = Some(Source::new(source));
+        self.0.credentials = Some(CredentialsSource::new(source));
         self
     }
 
     /// The database on the server, in place of the one in the URL.
     pub const fn database(mut self, database: u32) -> Self {
-        self.access.database = Some(database);
+        self.0.database = Some(database);
         self
     }
 
@@ -149,7 +128,7 @@ impl RedisNodeBuilder {
     /// That so many replicas had received the lock, in memory. It is no consensus: a failover may choose another
     /// replica, unless all that can be chosen are required. So either require *all* replicas, and lose the node with
     /// the first of them; or require fewer, and accept that a failover may lose locks. A manager of several such nodes,
-    /// or one that [masks losses](crate::LockManagerBuilder::mask_losses), does not depend on any single one.
+    /// or one that [masks losses](crate::Settings::mask_losses), does not depend on any single one.
     ///
     /// Without it, one master with one replica does this (`tests/manager_redis/failover.rs` plays it on real servers):
     ///
@@ -172,22 +151,22 @@ impl RedisNodeBuilder {
     /// let mut nodes = Vec::new();
     /// for url in ["redis://10.0.0.1", "redis://10.0.1.1", "redis://10.0.2.1"] {
     ///     let node = RedisNode::replicated(url).require(1).within(Duration::from_millis(20));
-    ///     nodes.push(node.build()?);
+    ///     nodes.push(node);
     /// }
     /// let locks = LockManager::builder().redis_nodes(nodes).connect().await?;
     /// # drop(locks);
     /// # Ok(()) }
     /// ```
     pub const fn require(mut self, replicas: u32) -> Self {
-        self.require = Some(replicas);
+        self.0.require = Some(replicas);
         self
     }
 
     /// How long the [required](Self::require) replicas may take to acknowledge, at least 1 ms; parts of a millisecond
     /// are dropped. It must be less than the manager's
-    /// [`node_timeout`](crate::LockManagerBuilder::node_timeout), or the node is refused. Unless set: a third of that.
+    /// [`node_timeout`](crate::Settings::node_timeout), or the node is refused. Unless set: a third of that.
     pub const fn within(mut self, limit: Duration) -> Self {
-        self.within = Some(limit);
+        self.0.within = Some(limit);
         self
     }
 
@@ -197,7 +176,7 @@ impl RedisNodeBuilder {
     /// With replicas each carries one acquire at a time, so this and the round trips bound how many locks this
     /// process can take in a second: 4 connections and 1 ms to the server and on to its replica make 4,000.
     pub const fn connections(mut self, count: usize) -> Self {
-        self.connections = Some(count);
+        self.0.connections = Some(count);
         self
     }
 
@@ -232,7 +211,7 @@ impl RedisNodeBuilder {
     /// made the master again is quarantined again, even if it never learnt that it was not the master. `SENTINEL RESET`
     /// does not change it; Sentinels that all begin anew do, and the node is quarantined once.
     pub const fn confirm_within(mut self, limit: Duration) -> Self {
-        self.confirm_within = Some(limit);
+        self.0.confirm_within = Some(limit);
         self
     }
 
@@ -243,10 +222,10 @@ impl RedisNodeBuilder {
     /// [Sentinel](RedisNode::sentinel) do it from the beginning.
     ///
     /// Replicas are not waited for: what the master had not replicated when it died is lost, and the [restart
-    /// guard](crate::config::RestartGuard) quarantines the node for that. Set it for every instance with a stand-by,
+    /// guard](crate::settings::RestartGuard) quarantines the node for that. Set it for every instance with a stand-by,
     /// also where the stand-by cannot be seen.
     pub const fn expect_replicas(mut self, expect: bool) -> Self {
-        self.expects_replicas = expect;
+        self.0.expect_replicas = expect;
         self
     }
 
@@ -254,31 +233,33 @@ impl RedisNodeBuilder {
     /// is refused.
     ///
     /// Every evicted lock can be granted a second time, and neither the lock's holder nor the [restart
-    /// guard](crate::config::RestartGuard) notices: evictions of such a node are not checked. For managed servers whose
-    /// policy cannot be set and which are never full; a quorum that [masks
-    /// losses](crate::LockManagerBuilder::mask_losses) tolerates some evictions.
+    /// guard](crate::settings::RestartGuard) notices: evictions of such a node are not checked. For managed servers
+    /// whose policy cannot be set and which are never full; a quorum that [masks losses](crate::Settings::mask_losses)
+    /// tolerates some evictions.
     pub const fn accept_eviction(mut self, accept: bool) -> Self {
-        self.may_evict = accept;
+        self.0.accept_eviction = accept;
         self
     }
 
-    /// The certificate (PEM) of the authority that vouches for the server, in place of the public ones.
+    /// The certificate of the authority that vouches for the server, in place of the public ones: the path of a PEM
+    /// file, or the PEM text itself (`-----BEGIN CERTIFICATE-----` ..).
     #[cfg(feature = "tls")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
-    pub fn root_certificate(mut self, pem: impl Into<Vec<u8>>) -> Self {
-        self.certificates.root = Some(pem.into());
+    pub fn root_certificate(mut self, certificate: impl Into<String>) -> Self {
+        self.0.tls.root_certificate = Some(Pem(certificate.into()));
         self
     }
 
-    /// The certificate and private key (PEM) that we show to a server that asks for them.
+    /// The certificate and private key that we show to a server that asks for them: paths of PEM files, or PEM texts.
     #[cfg(feature = "tls")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
     pub fn client_certificate(
         mut self,
-        certificate: impl Into<Vec<u8>>,
-        key: impl Into<Vec<u8>>,
+        certificate: impl Into<String>,
+        key: impl Into<String>,
     ) -> Self {
-        self.certificates.client = Some((certificate.into(), key.into()));
+        self.0.tls.client_certificate = Some(Pem(certificate.into()));
+        self.0.tls.client_key = Some(Secret(key.into()));
         self
     }
 
@@ -286,68 +267,167 @@ impl RedisNodeBuilder {
     ///
     /// # Errors
     ///
-    /// [`NodeUrlError`] if the URLs, the certificates or the numbers cannot be used.
-    pub fn build(self) -> Result<RedisNode, NodeUrlError> {
-        let replicas = match (self.require, self.within) {
-            (Some(0), _) => return Err(NodeUrlError::of("require", NO_REPLICAS)),
-            (_, Some(within)) if within < Duration::from_millis(1) => {
-                return Err(NodeUrlError::of("within", NO_TIME));
-            }
-            (None, Some(_)) => return Err(NodeUrlError::of("within", WITHIN_ALONE)),
+    /// [`ConfigError`] if the URLs, the certificates or the numbers cannot be used.
+    pub fn build(self) -> Result<RedisNode, ConfigError> {
+        let alone = ForAll {
+            user: None,
+            password: None,
+            password_file: None,
+            tls: None,
+            credentials: None,
+        };
+        RedisNode::build(&self.0, "", alone)
+    }
+}
+
+impl RedisNode {
+    /// Makes the node that stands at `place` in the settings of a manager.
+    pub(crate) fn build(
+        node: &NodeSettings,
+        place: &str,
+        for_all: ForAll<'_>,
+    ) -> Result<Self, ConfigError> {
+        let at = |field: &str, text: &str| ConfigError::of(within(place, field), text);
+        let refused = |error: NodeUrlError| error.at(place, node.tls.is_empty());
+        let replicas = match (node.require, node.within) {
+            (Some(0), _) => return Err(at("require", NO_REPLICAS)),
+            (_, Some(within)) if within < MILLISECOND => return Err(at("within", NO_TIME)),
+            (None, Some(_)) => return Err(at("within", WITHIN_ALONE)),
             (require, within) => require.map(|require| Replicas::new(require, within)),
         };
         let usual = if replicas.is_some() { CONNECTIONS } else { 1 };
-        let connections = self.connections.unwrap_or(usual);
+        let connections = node.connections.unwrap_or(usual);
         if !(1..=MOST_CONNECTIONS).contains(&connections) {
-            return Err(NodeUrlError::of("connections", BAD_CONNECTIONS));
+            return Err(at("connections", BAD_CONNECTIONS));
         }
-        if self.connect_timeout < Duration::from_millis(1) {
-            return Err(NodeUrlError::of("connect_timeout", NO_TIME_TO_CONNECT));
+        let connect_timeout = node.connect_timeout.unwrap_or(CONNECT_TIMEOUT);
+        if connect_timeout < MILLISECOND {
+            return Err(at("connect_timeout", NO_TIME_TO_CONNECT));
         }
-        let (access, certificates) = (&self.access, &self.certificates);
-        let target = match &self.place {
-            Place::Url(_) if self.confirm_within.is_some() => {
-                return Err(NodeUrlError::of("confirm_within", NO_SENTINELS));
-            }
-            Place::Url(url) => Target::parse(url, access, certificates)?,
-            Place::Sentinels { urls, master } => {
-                let within = self.confirm_within.unwrap_or(sentinel::CONFIRM_WITHIN);
-                target::target(urls, master, within, access, certificates)?
-            }
+        if node.name.as_ref().is_some_and(String::is_empty) {
+            return Err(at("name", NO_NAME));
+        }
+        let access = access(node, place, for_all)?;
+        let certificates = match for_all.tls {
+            Some(tls) if node.tls.is_empty() => certificates(tls, "tls")?,
+            _ => certificates(&node.tls, &within(place, "tls"))?,
         };
-        if let Some(source) = self.credentials {
-            target.rotation.begin(source);
+        let target = match (&node.url, &node.master) {
+            (Some(_), Some(_)) => return Err(at("master", URL_TOO)),
+            (Some(_), None) if !node.sentinels.is_empty() => return Err(at("sentinels", URL_TOO)),
+            (Some(_), None) if node.confirm_within.is_some() => {
+                return Err(at("confirm_within", NO_SENTINELS));
+            }
+            (Some(url), None) => Target::parse(&url.0, &access, &certificates),
+            (None, Some(master)) => {
+                let confirmed = node.confirm_within.unwrap_or(sentinel::CONFIRM_WITHIN);
+                target::target(&node.sentinels, master, confirmed, &access, &certificates)
+            }
+            (None, None) if node.sentinels.is_empty() => return Err(at("url", NOWHERE)),
+            (None, None) => return Err(at("master", NO_MASTER)),
+        };
+        let target = target.map_err(refused)?;
+        if let Some(source) = node.credentials.as_ref().or(for_all.credentials) {
+            target.rotation.begin(source.clone());
         }
         // Replicas that must acknowledge are expected, and without replicas Sentinels have no server to promote.
-        let watched = matches!(self.place, Place::Sentinels { .. });
-        let expects_replicas = self.expects_replicas || replicas.is_some() || watched;
-        let name = self.name.unwrap_or_else(|| target.name.clone());
+        let expects_replicas = node.expect_replicas || replicas.is_some() || node.master.is_some();
+        let name = node.name.clone().unwrap_or_else(|| target.name.clone());
         let shared = Shared::new(
             name,
             target,
-            self.connect_timeout,
+            connect_timeout,
             replicas,
             connections,
-            (self.may_evict, expects_replicas),
+            (node.accept_eviction, expects_replicas),
         );
-        Ok(RedisNode::of(shared))
+        Ok(Self::of(shared))
     }
 }
 
-impl fmt::Debug for RedisNodeBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Not the URLs, nor the credentials and certificates: they are secret.
-        f.debug_struct("RedisNodeBuilder")
-            .field("name", &self.name)
-            .field("connect_timeout", &self.connect_timeout)
-            .field("require", &self.require)
-            .field("within", &self.within)
-            .field("connections", &self.connections)
-            .field("confirm_within", &self.confirm_within)
-            .finish_non_exhaustive()
+/// The node's own user and password come first, then those in its URL, then those of all nodes.
+fn access(node: &NodeSettings, place: &str, all: ForAll<'_>) -> Result<Access, ConfigError> {
+    // A malformed URL is refused later.
+    let url = node.url.as_ref();
+    let url = url.and_then(|url| url.0.as_str().into_connection_info().ok());
+    let url = url.as_ref().map(|info| info.redis_settings());
+    let has_user = url.is_some_and(|url| url.username().is_some());
+    let has_password = url.is_some_and(|url| url.password().is_some());
+    let own = password(node.password.as_ref(), node.password_file.as_deref(), place)?;
+    Ok(Access {
+        user: match &node.user {
+            None if !has_user => all.user.map(str::to_owned),
+            own => own.clone(),
+        },
+        password: match own {
+            None if !has_password => password(all.password, all.password_file, "")?,
+            own => own,
+        },
+        database: node.database,
+    })
+}
+
+/// The password at `place`, given itself or by its file.
+fn password(
+    password: Option<&Secret>,
+    file: Option<&Path>,
+    place: &str,
+) -> Result<Option<String>, ConfigError> {
+    let refuse = |field, text: &str| Err(ConfigError::of(within(place, field), text));
+    let Some(file) = file else {
+        return match password {
+            Some(password) if password.0.is_empty() => refuse("password", EMPTY_PASSWORD),
+            password => Ok(password.map(|password| password.0.clone())),
+        };
+    };
+    if password.is_some() {
+        return refuse("password_file", PASSWORD_TOO);
+    }
+    let text = fs::read_to_string(file).map_err(|error| {
+        let text = format!("the file cannot be read: {error}; give the path of a text file");
+        ConfigError::of(within(place, "password_file"), text)
+    })?;
+    match text.trim_end_matches(['\r', '\n']) {
+        "" => refuse("password_file", NO_PASSWORD),
+        text => Ok(Some(text.to_owned())),
     }
 }
 
+#[cfg(feature = "tls")]
+fn certificates(tls: &TlsSettings, place: &str) -> Result<Certificates, ConfigError> {
+    let read = |field: &str, text: &str| {
+        if is_pem(text) {
+            return Ok(text.as_bytes().to_vec());
+        }
+        fs::read(text).map_err(|error| {
+            let text = format!("the file cannot be read: {error}; give its path, or the PEM text");
+            ConfigError::of(within(place, field), text)
+        })
+    };
+    let root = tls.root_certificate.as_ref();
+    let root = root
+        .map(|root| read("root_certificate", &root.0))
+        .transpose()?;
+    let refuse = |field, text: &str| Err(ConfigError::of(within(place, field), text));
+    let client = match (&tls.client_certificate, &tls.client_key) {
+        (Some(certificate), Some(key)) => Some((
+            read("client_certificate", &certificate.0)?,
+            read("client_key", &key.0)?,
+        )),
+        (None, None) => None,
+        (Some(_), None) => return refuse("client_key", NO_KEY),
+        (None, Some(_)) => return refuse("client_certificate", NO_CERTIFICATE),
+    };
+    Ok(Certificates { root, client })
+}
+
+#[cfg(not(feature = "tls"))]
+fn certificates(tls: &TlsSettings, place: &str) -> Result<Certificates, ConfigError> {
+    ensure(tls.is_empty(), place, || TLS_IS_OFF)?;
+    Ok(Certificates::default())
+}
+
+const MILLISECOND: Duration = Duration::from_millis(1);
 const NO_REPLICAS: &str = "`require` was given 0 replicas; it must be at least 1, or use `RedisNode::builder`, which asks for none";
 const NO_TIME: &str = "`within` must be at least 1 ms: replicas need time to acknowledge";
 const NO_TIME_TO_CONNECT: &str =
@@ -356,6 +436,21 @@ const WITHIN_ALONE: &str = "`within` was given but no number of replicas; set it
 const NO_SENTINELS: &str =
     "`confirm_within` is for nodes that are found through Sentinels; leave it out";
 const BAD_CONNECTIONS: &str = "`connections` must be from 1 to 32";
+const NO_NAME: &str = "is empty; leave it out for host and port";
+const URL_TOO: &str =
+    "is for nodes that Sentinels know, and this one has a `url`; leave out one of them";
+const NOWHERE: &str = "is missing; give a URL, or `sentinels` and `master`; environment variables for nodes replace the whole list of a file";
+const PASSWORD_TOO: &str = "is given beside `password`; leave out one of them";
+const EMPTY_PASSWORD: &str = "is empty; leave it out if the server asks for none";
+const NO_PASSWORD: &str = "the file is empty; it must hold the password and nothing else";
+const NO_MASTER: &str = "is missing: by which name do the Sentinels know the server?";
+#[cfg(feature = "tls")]
+const NO_KEY: &str = "is missing: the certificate of a client needs its private key";
+#[cfg(feature = "tls")]
+const NO_CERTIFICATE: &str = "is missing: a private key needs the certificate that it belongs to";
+#[cfg(not(feature = "tls"))]
+const TLS_IS_OFF: &str =
+    "certificates need the feature `tls` of `tower-redlock`; enable it in Cargo.toml";
 
 impl RedisNode {
     /// The node at `url`: `redis://[[user]:password@]host[:port][/database]`, `rediss://..` for TLS (feature
@@ -363,14 +458,17 @@ impl RedisNode {
     ///
     /// # Errors
     ///
-    /// [`NodeUrlError`] if the URL cannot be used. Whether there is a server is not looked at.
-    pub fn new(url: &str) -> Result<Self, NodeUrlError> {
+    /// [`ConfigError`] if the URL cannot be used. Whether there is a server is not looked at.
+    pub fn new(url: &str) -> Result<Self, ConfigError> {
         Self::builder(url).build()
     }
 
     /// A node at `url` with settings of its own.
     pub fn builder(url: &str) -> RedisNodeBuilder {
-        RedisNodeBuilder::at(Place::Url(url.to_owned()))
+        RedisNodeBuilder(NodeSettings {
+            url: Some(Url(url.to_owned())),
+            ..NodeSettings::default()
+        })
     }
 
     /// A node at `url` with replicas, which must acknowledge what is granted here: by default one of them, in a third
@@ -401,16 +499,17 @@ impl RedisNode {
     ///     .within(Duration::from_millis(20))
     ///     .build()?;
     /// assert_eq!(node.name(), "sentinel:mymaster");
-    /// # Ok::<(), tower_redlock::node::redis::NodeUrlError>(())
+    /// # Ok::<(), tower_redlock::error::ConfigError>(())
     /// ```
     pub fn sentinel<U: AsRef<str>>(
         urls: impl IntoIterator<Item = U>,
         master: &str,
     ) -> RedisNodeBuilder {
-        let urls = urls.into_iter().map(|url| url.as_ref().to_owned());
-        RedisNodeBuilder::at(Place::Sentinels {
-            urls: urls.collect(),
-            master: master.to_owned(),
+        let urls = urls.into_iter().map(|url| Url(url.as_ref().to_owned()));
+        RedisNodeBuilder(NodeSettings {
+            sentinels: urls.collect(),
+            master: Some(master.to_owned()),
+            ..NodeSettings::default()
         })
     }
 }

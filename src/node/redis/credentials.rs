@@ -1,95 +1,21 @@
-//! [`Credentials`] that change, and the callback that gives them.
+//! The [`Credentials`] of a node whose user and password change.
 
-use std::error::Error;
-use std::fmt;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
 use redis::Client;
 use tokio::time::{Instant, timeout};
 
-use crate::node::NodeFuture;
-
-/// A user and a password, and for how long they are valid. `Debug` shows no password.
-///
-/// See [`RedisNodeBuilder::credentials`](super::RedisNodeBuilder::credentials).
-#[derive(Clone, PartialEq, Eq)]
-#[must_use = "credentials do nothing unless a callback returns them"]
-pub struct Credentials {
-    pub(super) user: Option<String>,
-    pub(super) password: String,
-    valid_for: Option<Duration>,
-}
-
-impl Credentials {
-    /// This password, for the user of the node's URL; without one, for the default user.
-    pub fn password(password: impl Into<String>) -> Self {
-        Self {
-            user: None,
-            password: password.into(),
-            valid_for: None,
-        }
-    }
-
-    /// The user that the password is for.
-    pub fn user(mut self, user: impl Into<String>) -> Self {
-        self.user = Some(user.into());
-        self
-    }
-
-    /// For how long they are valid from now on. Unless set: until the connection ends.
-    ///
-    /// After three quarters of it, and not before 100 ms are over, the callback is called again.
-    pub const fn valid_for(mut self, time: Duration) -> Self {
-        self.valid_for = Some(time);
-        self
-    }
-}
-
-impl fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Credentials")
-            .field("user", &self.user)
-            .field("valid_for", &self.valid_for)
-            .finish_non_exhaustive()
-    }
-}
-
-/// A callback that gives credentials.
-type Callback = dyn Fn() -> NodeFuture<Result<Credentials, String>> + Send + Sync;
-
-/// Where credentials come from.
-#[derive(Clone)]
-pub(crate) struct Source(
-    // It is called once at a time by each connection, and a panic in it ends that connection's task.
-    Arc<AssertUnwindSafe<Box<Callback>>>,
-);
-
-impl Source {
-    pub(crate) fn new<F, Fut, E>(source: F) -> Self
-    where
-        F: Fn() -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<Credentials, E>> + Send + 'static,
-        E: Into<Box<dyn Error + Send + Sync>>,
-    {
-        Self(Arc::new(AssertUnwindSafe(Box::new(move || {
-            let credentials = source();
-            Box::pin(async move {
-                let credentials = credentials.await;
-                credentials.map_err(|error| error.into().to_string())
-            })
-        }))))
-    }
-}
+use crate::settings::credentials::{Credentials, CredentialsSource};
 
 /// The credentials of one node, if they change.
 #[derive(Default)]
 pub(super) struct Rotation {
-    source: OnceLock<Source>,
+    source: OnceLock<CredentialsSource>,
     // The last ones and those before, which must not be seen in any text either.
     known: Mutex<Vec<Credentials>>,
     // A connection could not renew them, and none has authenticated since.
@@ -98,7 +24,7 @@ pub(super) struct Rotation {
 
 impl Rotation {
     /// Sets where they come from, unless that is set.
-    pub(super) fn begin(&self, source: Source) {
+    pub(super) fn begin(&self, source: CredentialsSource) {
         self.source.get_or_init(|| source);
     }
 
@@ -113,7 +39,7 @@ impl Rotation {
 
     /// Asks for credentials. Returns them and when to ask again; `None` if they do not change.
     pub(super) async fn ask(&self) -> Result<Option<(Credentials, Option<Instant>)>, String> {
-        let Some(Source(source)) = self.source.get() else {
+        let Some(CredentialsSource(source)) = self.source.get() else {
             return Ok(None);
         };
         let asked = Instant::now();

@@ -1,22 +1,20 @@
 //! Errors of the client and the server as [`NodeError`]s, without secrets.
 
 use std::borrow::Cow;
-use std::fmt;
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use crate::node::{NodeError, NodeErrorKind, unmarked};
+use crate::settings::error::{ConfigError, within};
 
 /// The longest server text that is passed on, in characters.
 const LONGEST_TEXT: usize = 200;
 
-/// A URL (or certificate) that cannot make a [`RedisNode`](super::RedisNode).
-///
-/// The text says what to change. It never repeats the URL, which may hold a password.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NodeUrlError {
+/// A URL or certificate that cannot be used. The text never repeats a URL, which may hold a password.
+#[derive(Clone, Debug)]
+pub(super) struct NodeUrlError {
     text: &'static str,
-    // The setting, as it is called in a configuration; empty for several together.
+    // The setting of the node.
     about: &'static str,
     // Which one of several.
     index: Option<usize>,
@@ -49,19 +47,16 @@ impl NodeUrlError {
         }
     }
 
-    /// The setting, and which one of several.
-    pub(crate) const fn about(&self) -> (&'static str, Option<usize>) {
-        (self.about, self.index)
+    /// The error for the node at `place`, whose certificates are its own or those of all nodes.
+    pub(super) fn at(&self, place: &str, tls_of_all: bool) -> ConfigError {
+        let about = match self.index {
+            Some(index) => format!("{}[{index}]", self.about),
+            None => self.about.to_owned(),
+        };
+        let of_all = tls_of_all && about.starts_with("tls");
+        ConfigError::of(within(if of_all { "" } else { place }, &about), self.text)
     }
 }
-
-impl fmt::Display for NodeUrlError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.text)
-    }
-}
-
-impl std::error::Error for NodeUrlError {}
 
 /// How an error of our scripts begins if a node's marker has no usable fencing token.
 const UNMARKED: &str = "NOMARK ";

@@ -104,7 +104,5 @@ mod transport;
 mod url;
 
 pub use self::builder::RedisNodeBuilder;
-pub use self::credentials::Credentials;
-pub(crate) use self::credentials::Source as CredentialsSource;
-pub use self::error::NodeUrlError;
 pub use self::node::RedisNode;
+pub use crate::settings::credentials::Credentials;

@@ -9,7 +9,6 @@ use redis::{Cmd, Value};
 use crate::mutant::{self, Mutant};
 use crate::namespace::NodeKey;
 use crate::node::redis::connection::Connection;
-use crate::node::redis::credentials::Source as CredentialsSource;
 use crate::node::redis::script::Script;
 use crate::node::redis::sentinel::Sentinels;
 use crate::node::redis::shared::Shared;
@@ -43,7 +42,7 @@ use crate::task;
 ///     .connect_timeout(Duration::from_millis(200))
 ///     .build()?;
 /// assert_eq!(node.name(), "local");
-/// # Ok::<(), tower_redlock::node::redis::NodeUrlError>(())
+/// # Ok::<(), tower_redlock::error::ConfigError>(())
 /// ```
 #[must_use = "a node does nothing unless a manager is given it"]
 #[derive(Clone)]
@@ -192,11 +191,6 @@ impl RedisNode {
             let (script, cmd) = cmd(&connection);
             read(&commands::run(&mut connection, script, &cmd).await?)
         })
-    }
-
-    /// Sets where its credentials come from, unless it has a callback of its own. Before it is started.
-    pub(crate) fn credentials_from(&self, source: CredentialsSource) {
-        self.handle.shared.target.rotation.begin(source);
     }
 
     /// Where the node is, the same for two URLs of one address; without credentials.

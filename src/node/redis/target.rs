@@ -12,6 +12,7 @@ use crate::node::redis::credentials::Rotation;
 use crate::node::redis::error::NodeUrlError;
 use crate::node::redis::sentinel::Sentinels;
 use crate::node::redis::url::{Access, Certificates, address_of, client, read};
+use crate::settings::secret::Url;
 
 /// Where a node is and how to get there.
 pub(super) struct Target {
@@ -84,7 +85,7 @@ impl Target {
 
 /// The node that is whatever server the Sentinels at `urls` call `master`.
 pub(super) fn target(
-    urls: &[String],
+    urls: &[Url],
     master: &str,
     within: Duration,
     access: &Access,
@@ -101,7 +102,7 @@ pub(super) fn target(
     let mut kinds = Vec::new();
     for (index, url) in urls.iter().enumerate() {
         let here = |error: NodeUrlError| error.of_sentinel(index);
-        let (info, tls) = read(url, certificates).map_err(here)?;
+        let (info, tls) = read(&url.0, certificates).map_err(here)?;
         if !matches!(
             info.addr(),
             ConnectionAddr::Tcp(..) | ConnectionAddr::TcpTls { .. }
@@ -245,7 +246,7 @@ mod tests {
             ),
         ] {
             let error = parse(url).err().unwrap();
-            let text = format!("{error} {error:?}");
+            let text = format!("{} {error:?}", error.at("", true));
             assert!(text.contains(word), "{url}: {text}");
             assert!(
                 !text.contains("s3cret") && !text.contains("cret@"),
@@ -275,11 +276,14 @@ mod tests {
         let error = Target::parse("redis://h", &Access::default(), &certificates)
             .err()
             .unwrap();
-        assert!(error.to_string().contains("rediss://"), "{error}");
+        assert!(
+            error.at("", true).to_string().contains("rediss://"),
+            "{error:?}"
+        );
     }
 
     fn named(urls: &[&str], master: &str) -> Result<Target, NodeUrlError> {
-        let urls: Vec<String> = urls.iter().map(|url| (*url).to_owned()).collect();
+        let urls: Vec<Url> = urls.iter().map(|url| Url((*url).to_owned())).collect();
         let (access, certificates) = (Access::default(), Certificates::default());
         target(&urls, master, CONFIRM_WITHIN, &access, &certificates)
     }
@@ -302,11 +306,20 @@ mod tests {
             (&["s:26379"], "m", "starts with"),
         ] {
             let error = named(urls, master).err().unwrap();
-            assert!(error.to_string().contains(word), "{urls:?}: {error}");
+            assert!(
+                error.at("", true).to_string().contains(word),
+                "{urls:?}: {error:?}"
+            );
         }
         if cfg!(feature = "tls") {
             let error = named(&["redis://s", "rediss://t"], "m").err().unwrap();
-            assert!(error.to_string().contains("for all or for none"), "{error}");
+            assert!(
+                error
+                    .at("", true)
+                    .to_string()
+                    .contains("for all or for none"),
+                "{error:?}"
+            );
         }
     }
 }

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use rustix::time::ClockId;
 use serde::{Deserialize, Serialize};
+use tower_redlock::LockManager;
 use tower_redlock::clock::{Clock, Moment};
-use tower_redlock::config::RestartGuard;
 use tower_redlock::node::NodeState;
 use tower_redlock::node::redis::RedisNode;
+use tower_redlock::settings::RestartGuard;
 use tower_redlock::snapshot::VotingStatus;
-use tower_redlock::{LockManager, LockManagerBuilder};
 
 use crate::support::clocks::shown;
 use crate::support::eventually;
@@ -65,7 +65,7 @@ pub(crate) enum Measure {
 
 impl Settings {
     /// A manager of the nodes to which these ways lead, not built yet.
-    pub(crate) fn builder(self, ways: &[String]) -> LockManagerBuilder {
+    pub(crate) fn builder(self, ways: &[String]) -> tower_redlock::Settings {
         let nodes = ways.iter().enumerate().map(|(index, url)| {
             // A name that all processes have in common, whatever way leads there.
             let builder = RedisNode::builder(url).name(format!("node-{index}"));
@@ -77,7 +77,7 @@ impl Settings {
             RestartGuard::OFF
         };
         let builder = LockManager::builder()
-            .redis_nodes(nodes)
+            .nodes(nodes)
             .ttl(self.ttl)
             .max_ttl(self.ttl)
             // Enough for a busy machine, and what is left of the ttl is enough for a lock.

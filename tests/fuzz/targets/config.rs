@@ -4,8 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use toml::{Table, Value};
-use tower_redlock::LockConfig;
-use tower_redlock::config::TlsConfig;
+use tower_redlock::Settings;
 
 use super::assert_short;
 use super::input::Input;
@@ -21,19 +20,22 @@ pub fn run(bytes: &[u8]) -> bool {
         _ => None,
     };
     match accepted {
-        Some(config) => {
-            usable(&config);
+        Some((settings, is_public)) => {
+            usable(&settings, is_public);
             true
         }
         None => three_forms(&mut input),
     }
 }
 
-fn toml_text(text: &str) -> Option<LockConfig> {
+/// Settings, and whether the secret is in a place that is shown.
+type Read = (Settings, bool);
+
+fn toml_text(text: &str) -> Option<Read> {
     // What is no TOML is quoted by TOML's own errors.
     let value = toml::from_str::<serde_json::Value>(text);
-    match toml::from_str::<LockConfig>(text) {
-        Ok(config) => Some(config),
+    match toml::from_str::<Settings>(text) {
+        Ok(settings) => Some((settings, value.is_ok_and(|value| is_public("", &value)))),
         Err(error) => {
             if value.is_ok_and(|value| !is_named(&value)) {
                 assert_harmless(error.message());
@@ -43,16 +45,32 @@ fn toml_text(text: &str) -> Option<LockConfig> {
     }
 }
 
-fn json_text(text: &str) -> Option<LockConfig> {
+fn json_text(text: &str) -> Option<Read> {
     let value = serde_json::from_str::<serde_json::Value>(text);
-    match serde_json::from_str::<LockConfig>(text) {
-        Ok(config) => Some(config),
+    match serde_json::from_str::<Settings>(text) {
+        Ok(settings) => Some((settings, value.is_ok_and(|value| is_public("", &value)))),
         Err(error) => {
             if value.is_ok_and(|value| !is_named(&value)) {
                 assert_harmless(&error.to_string());
             }
             None
         }
+    }
+}
+
+/// Whether the secret is in the text of a field that is shown.
+fn is_public(field: &str, value: &serde_json::Value) -> bool {
+    match value {
+        serde_json::Value::Object(fields) => {
+            fields.iter().any(|(field, value)| is_public(field, value))
+        }
+        serde_json::Value::Array(values) => values.iter().any(|value| is_public(field, value)),
+        serde_json::Value::String(text) => match field {
+            "password" | "client_key" => false,
+            "url" | "nodes" | "sentinels" => is_beside(text),
+            _ => text.contains(SECRET),
+        },
+        _ => false,
     }
 }
 
@@ -68,11 +86,20 @@ fn is_named(value: &serde_json::Value) -> bool {
 }
 
 /// Lines of `NAME=value`.
-fn variables(text: &str) -> Option<LockConfig> {
+fn variables(text: &str) -> Option<Read> {
     let pairs = text.lines().filter_map(|line| line.split_once('='));
     let pairs: Vec<_> = pairs.collect();
-    match LockConfig::from_vars("R", pairs.iter().copied()) {
-        Ok(config) => Some(config),
+    match Settings::default().with_vars("R", pairs.iter().copied()) {
+        Ok(settings) => {
+            let hides = |name: &str| name.ends_with("_PASSWORD") || name.ends_with("_CLIENT_KEY");
+            let has_urls = |name: &str| name.contains("_NODES") && !name.ends_with("_NAME");
+            let is_public = pairs.iter().any(|(name, text)| match () {
+                () if hides(name) => false,
+                () if has_urls(name) => text.split(',').any(|url| is_beside(url.trim())),
+                () => text.contains(SECRET),
+            });
+            Some((settings, is_public))
+        }
         Err(error) => {
             // Names are told, in small letters where they stand for fields.
             let tells = |name: &str| name.to_lowercase().contains(SECRET);
@@ -91,47 +118,30 @@ fn assert_harmless(text: &str) {
     assert!(!text.contains(SECRET), "{text}");
 }
 
-/// What was read is a builder, or an error that names the field and shows no secret.
-fn usable(config: &LockConfig) {
-    let shown = format!("{config:?}");
-    let public = [&config.user, &Some(config.namespace.clone())];
-    let public = public
-        .into_iter()
-        .flatten()
-        .chain(config.nodes.iter().flat_map(|node| {
-            let paths = [&node.tls.root_certificate, &node.tls.client_certificate];
-            [&node.user, &node.name, &node.master]
-                .into_iter()
-                .chain(paths)
-                .flatten()
-        }));
-    let is_shown = config.nodes.iter().any(|node| {
-        node.url
-            .iter()
-            .chain(&node.sentinels)
-            .any(|url| is_beside(url))
-    });
-    let is_public = is_shown || public.into_iter().any(|text| text.contains(SECRET));
-    let none = TlsConfig::default();
-    let reads_files = config.password_file.is_some()
-        || config.tls != none
-        || config
-            .nodes
-            .iter()
-            .any(|node| node.password_file.is_some() || node.tls != none);
-    if reads_files || is_public {
+/// What was read is a manager's, or an error that names the field and shows no secret.
+fn usable(settings: &Settings, is_public: bool) {
+    let shown = format!("{settings:?}");
+    let files = [
+        "password_file: Some",
+        "_certificate: Some",
+        "client_key: Some",
+    ];
+    if is_public || files.iter().any(|file| shown.contains(file)) {
         return;
     }
     assert!(!shown.contains(SECRET), "{shown}");
-    match config.builder() {
-        Ok(builder) => {
-            let shown = format!("{builder:?}");
-            assert!(!shown.contains(SECRET), "{shown}");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let _inside = runtime.enter();
+    match settings.clone().lazy() {
+        Ok(locks) => {
             // What was accepted is within the bounds that the docs state.
-            assert!(config.ttl >= Duration::from_millis(10) && config.ttl <= config.max_ttl);
-            assert!(config.max_ttl <= Duration::from_secs(24 * 3_600));
-            assert!((0.0..=0.5).contains(&config.drift_factor));
-            assert!(config.nodes.len() <= 32 && config.memory.unwrap_or(1) <= 32);
+            assert!(locks.ttl() >= Duration::from_millis(10), "{shown}");
+            assert!(locks.ttl() <= Duration::from_secs(24 * 3_600), "{shown}");
+            assert!((1..=32).contains(&locks.nodes().len()), "{shown}");
+            assert!(!format!("{locks:?}").contains(SECRET), "{shown}");
         }
         Err(error) => {
             let text = error.to_string();
@@ -158,24 +168,31 @@ fn is_beside(url: &str) -> bool {
 fn three_forms(input: &mut Input<'_>) -> bool {
     let table = settings(input);
     let toml = table.to_string();
-    let toml = toml::from_str::<LockConfig>(&toml).map_err(|error| error.message().to_owned());
+    let toml = toml::from_str::<Settings>(&toml).map_err(|error| error.message().to_owned());
     let json = serde_json::to_string(&table).unwrap();
-    let json = serde_json::from_str::<LockConfig>(&json).map_err(|error| error.to_string());
+    let json = serde_json::from_str::<Settings>(&json).map_err(|error| error.to_string());
     match (&toml, &json) {
-        (Ok(toml), Ok(json)) => assert_eq!(toml, json, "{table}"),
+        (Ok(toml), Ok(json)) => assert_eq!(format!("{toml:?}"), format!("{json:?}"), "{table}"),
         // Not the same texts: TOML has tables at its end, and the first mistake is told.
         (Err(toml), Err(json)) => [toml, json]
             .into_iter()
             .for_each(|text| assert_harmless(text)),
         _ => panic!("{table}\n{toml:?}\n{json:?}"),
     }
-    let Ok(config) = toml else {
+    let Ok(settings) = toml else {
         return false;
     };
-    usable(&config);
+    let value = serde_json::to_value(&table).unwrap();
+    usable(&settings, is_public("", &value));
     if let Some(variables) = environment(&table) {
-        let read = LockConfig::from_vars("R", variables.clone());
-        assert_eq!(read.as_ref(), Ok(&config), "{variables:?}");
+        let read = Settings::default()
+            .with_vars("R", variables.clone())
+            .unwrap();
+        assert_eq!(
+            format!("{read:?}"),
+            format!("{settings:?}"),
+            "{variables:?}"
+        );
     }
     true
 }

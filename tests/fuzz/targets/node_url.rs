@@ -1,7 +1,8 @@
 //! URLs of nodes and Sentinels.
 
+use tower_redlock::error::ConfigError;
 use tower_redlock::node::Node as _;
-use tower_redlock::node::redis::{NodeUrlError, RedisNode};
+use tower_redlock::node::redis::RedisNode;
 
 use super::assert_short;
 use super::input::Input;
@@ -35,7 +36,7 @@ fn any(url: &str) -> bool {
 }
 
 /// The node's name, which with its state is all that it shows; or the error says what to do.
-fn judged(built: Result<RedisNode, NodeUrlError>) -> Option<String> {
+fn judged(built: Result<RedisNode, ConfigError>) -> Option<String> {
     match built {
         Ok(node) => Some(node.name().to_owned()),
         Err(error) => {

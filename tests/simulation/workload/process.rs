@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::sleep;
-use tower_redlock::config::{Fencing, HandOff, RestartGuard};
+use tower_redlock::LockManager;
+use tower_redlock::error::ConfigError;
 use tower_redlock::error::ConnectError;
-use tower_redlock::node::redis::{NodeUrlError, RedisNode};
-use tower_redlock::{LockManager, LockManagerBuilder};
+use tower_redlock::node::redis::RedisNode;
+use tower_redlock::settings::{Fencing, HandOff, RestartGuard};
 
 use super::history::What;
 use super::http::Services;
@@ -82,12 +83,12 @@ async fn connect(scene: &Scene, id: ProcessId) -> LockManager {
     }
 }
 
-fn builder(topology: &Topology, settings: &Settings) -> LockManagerBuilder {
+fn builder(topology: &Topology, settings: &Settings) -> tower_redlock::Settings {
     let nodes = settings
         .nodes
         .iter()
         .map(|group| node(topology, *group as usize, settings));
-    let nodes: Result<Vec<RedisNode>, NodeUrlError> = nodes.collect();
+    let nodes: Result<Vec<RedisNode>, ConfigError> = nodes.collect();
     let nodes = nodes.unwrap_or_else(|error| panic!("a plan with nodes that are none: {error}"));
     let guard = settings.skew.map_or(RestartGuard::OFF, |skew| {
         RestartGuard::max_clock_skew(ms(skew))
@@ -99,7 +100,7 @@ fn builder(topology: &Topology, settings: &Settings) -> LockManagerBuilder {
         None => builder.fencing(Fencing::OFF),
     };
     builder
-        .redis_nodes(nodes)
+        .nodes(nodes)
         .namespace(&settings.namespace)
         .ttl(ms(settings.ttl))
         .max_ttl(ms(settings.max_ttl))
@@ -116,7 +117,7 @@ fn builder(topology: &Topology, settings: &Settings) -> LockManagerBuilder {
         .connect_timeout(ms(CONNECT_LIMIT))
 }
 
-fn node(topology: &Topology, group: usize, settings: &Settings) -> Result<RedisNode, NodeUrlError> {
+fn node(topology: &Topology, group: usize, settings: &Settings) -> Result<RedisNode, ConfigError> {
     let about = topology.groups[group];
     let name = format!("g{group}");
     if about.sentinels > 0 {

@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use serde::Deserialize;
+
+use crate::settings::error::{ConfigError, check_range, ensure};
+
 /// How often, and for how long, a lock may pass from one caller to the next inside a process.
 ///
 /// When a guard is released and another caller of the same manager waits for that key, the lock passes to it
@@ -10,7 +14,7 @@ use std::time::Duration;
 /// their turn; if any of them was waiting, the key has a cooldown of a few round trips in this process.
 ///
 /// It passes only to a caller that wants the same ttl ([`with_ttl`](crate::LockManager::with_ttl)). Each holder has its
-/// own [`LockGuard`](crate::LockGuard), its own [`max_hold`](crate::LockManagerBuilder::max_hold)
+/// own [`LockGuard`](crate::LockGuard), its own [`max_hold`](crate::Settings::max_hold)
 /// and its own loss; the handles of the holder before say *lost* from the moment of the pass.
 ///
 /// # What is excluded, and what is not
@@ -24,7 +28,7 @@ use std::time::Duration;
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use std::time::Duration;
-/// use tower_redlock::config::HandOff;
+/// use tower_redlock::settings::HandOff;
 /// use tower_redlock::LockManager;
 ///
 /// let locks = LockManager::builder()
@@ -35,10 +39,15 @@ use std::time::Duration;
 /// # let _ = locks;
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[serde(expecting = "\"off\" or a table with max_passes and max_time")]
 pub struct HandOff {
     pub(crate) max_passes: u32,
+    #[serde(with = "humantime_serde")]
     pub(crate) max_time: Duration,
+    // As the text `off` in a file, whatever else is said.
+    off: bool,
 }
 
 impl HandOff {
@@ -52,6 +61,7 @@ impl HandOff {
         Self {
             max_passes,
             max_time,
+            off: false,
         }
     }
 
@@ -71,5 +81,23 @@ impl HandOff {
 impl Default for HandOff {
     fn default() -> Self {
         Self::new(32, Duration::from_millis(250))
+    }
+}
+
+/// Ten bits of a fencing token count the holders of one grant.
+const MAX_PASSES: u32 = 1_023;
+
+impl HandOff {
+    pub(super) fn checked(self, max_hold: Duration) -> Result<Self, ConfigError> {
+        if self.off {
+            return Ok(Self::OFF);
+        }
+        let passes = self.max_passes;
+        ensure(passes <= MAX_PASSES, "hand_off.max_passes", || {
+            format!("hand_off.max_passes is {passes}; it must be at most {MAX_PASSES}")
+        })?;
+        let range = Duration::ZERO..=max_hold;
+        check_range("hand_off.max_time", self.max_time, range)?;
+        Ok(self)
     }
 }

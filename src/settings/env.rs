@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 use std::env;
 
-use super::read::{Given, is_of_each_node};
-use super::value::Value;
-use crate::manager::ConfigError;
+use crate::settings::checked::Given;
+use crate::settings::error::ConfigError;
+use crate::settings::value::{Value, read};
 
 /// Settings with settings of their own; their names are followed by `_` and the inner name.
 const TABLES: [&str; 4] = ["fencing", "hand_off", "restart_guard", "tls"];
@@ -35,17 +35,19 @@ pub(super) fn variables(prefix: &str) -> Result<Vec<(String, String)>, ConfigErr
     Ok(variables)
 }
 
+type Table = Vec<(String, Value)>;
+
 /// The settings in those `variables` that begin with `prefix` and `_`.
-pub(super) fn read(
+pub(super) fn given(
     prefix: &str,
     variables: impl Iterator<Item = (String, String)>,
 ) -> Result<Given, ConfigError> {
     if prefix.is_empty() || prefix.ends_with('_') {
         return Err(ConfigError::new(BAD_PREFIX));
     }
-    // The settings of nodes by their numbers.
+    // The settings of nodes by their numbers, and each setting that was found with its variable.
     let (mut whole, mut nodes) = (Table::new(), BTreeMap::<usize, Table>::new());
-    let mut names = Vec::new();
+    let mut found = Vec::new();
     for (variable, text) in variables {
         let rest = variable.strip_prefix(prefix);
         let Some(name) = rest.and_then(|rest| rest.strip_prefix('_')) else {
@@ -56,17 +58,22 @@ pub(super) fn read(
         }
         let lower = name.to_ascii_lowercase();
         let (node, field) = node_of(&lower);
-        let (table, place) = match node {
+        let (mut table, mut place) = match node {
             Some(index) => (nodes.entry(index).or_default(), format!("nodes[{index}].")),
             None => (&mut whole, String::new()),
         };
-        let (outer, inner) = outer_of(field);
-        let value = value_of(inner, name, text, prefix, node.is_none()).map_err(|reason| {
-            let field = outer.map_or_else(|| inner.to_owned(), |outer| format!("{outer}.{inner}"));
-            from_variable(ConfigError::of(place + &field, reason), &variable)
-        })?;
-        put(table, outer, inner, value);
-        names.push(name.to_owned());
+        let mut inner = field;
+        let split = |table| Some((table, field.strip_prefix(table)?.strip_prefix('_')?));
+        if let Some((outer, rest)) = TABLES.into_iter().find_map(split) {
+            place = place + outer + ".";
+            table = table_in(table, outer);
+            inner = rest;
+        }
+        let place = place + inner;
+        let value = value_of(inner, name, text)
+            .map_err(|reason| from_variable(ConfigError::of(&place, reason), &variable))?;
+        table.push((inner.to_owned(), value));
+        found.push((place, variable));
     }
     let mut numbers = nodes.keys().enumerate();
     if let Some((place, index)) = numbers.find(|(place, index)| place != *index) {
@@ -78,8 +85,8 @@ pub(super) fn read(
         let nodes = nodes.into_values().map(Value::Table);
         whole.push(("nodes".to_owned(), Value::List(nodes.collect())));
     }
-    Given::read(Value::Table(whole)).map_err(|error| match variable_for(&names, error.field()) {
-        Some(name) => from_variable(error, &format!("{prefix}_{name}")),
+    read(Value::Table(whole)).map_err(|error| match variable_of(&found, error.field()) {
+        Some(variable) => from_variable(error, variable),
         None => error,
     })
 }
@@ -100,50 +107,27 @@ fn node_of(name: &str) -> (Option<usize>, &str) {
     }
 }
 
-/// The inner table that a field is in, and its name there: `tls_client_key` is the `client_key` of `tls`.
-fn outer_of(field: &str) -> (Option<&str>, &str) {
-    let split = |table| Some((table, field.strip_prefix(table)?.strip_prefix('_')?));
-    match TABLES.into_iter().find_map(split) {
-        Some((table, inner)) => (Some(table), inner),
-        None => (None, field),
-    }
-}
-
-/// Keeps both values of a field that is given twice, which is refused later.
-fn put(table: &mut Table, outer: Option<&str>, field: &str, value: Value) {
-    let entry = (field.to_owned(), value);
-    let Some(outer) = outer else {
-        return table.push(entry);
-    };
-    let inner = table.iter_mut().find_map(|(key, value)| match value {
-        Value::Table(inner) if key == outer => Some(inner),
-        _ => None,
+/// The inner table called `name`. A value of that name beside it stays, and is refused later.
+fn table_in<'a>(table: &'a mut Table, name: &str) -> &'a mut Table {
+    let is_it = |(key, value): &(String, Value)| key == name && matches!(value, Value::Table(_));
+    let place = table.iter().position(is_it).unwrap_or_else(|| {
+        table.push((name.to_owned(), Value::Table(Table::new())));
+        table.len() - 1
     });
-    match inner {
-        Some(inner) => inner.push(entry),
-        None => table.push((outer.to_owned(), Value::Table(vec![entry]))),
+    match table.get_mut(place) {
+        Some((_, Value::Table(inner))) => inner,
+        _ => unreachable!("it was found, or put there"),
     }
 }
 
 /// The value of the variable `name` for `field`, or why it is refused.
-fn value_of(
-    field: &str,
-    name: &str,
-    text: String,
-    prefix: &str,
-    of_whole: bool,
-) -> Result<Value, String> {
+fn value_of(field: &str, name: &str, text: String) -> Result<Value, &'static str> {
     if name.bytes().any(|byte| byte.is_ascii_lowercase()) {
-        return Err("the names of variables are in upper case, behind the prefix".to_owned());
-    }
-    if of_whole && is_of_each_node(field) {
-        return Err(format!(
-            "is a setting of each node, not of all at once; say {prefix}_NODES_0_{name} beside {prefix}_NODES_0_URL, and so on for each node"
-        ));
+        return Err("the names of variables are in upper case, behind the prefix");
     }
     // A namespace may be empty; any other empty value was forgotten.
     if text.is_empty() && field != "namespace" {
-        return Err("is empty; unset the variable for the default".to_owned());
+        return Err("is empty; unset the variable for the default");
     }
     if !LISTS.contains(&field) {
         return Ok(Value::Word(text));
@@ -153,26 +137,20 @@ fn value_of(
 }
 
 fn from_variable(error: ConfigError, variable: &str) -> ConfigError {
-    error
-        .named()
-        .adding(&format!(" (environment variable {variable})"))
+    error.adding(&format!(" (environment variable {variable})"))
 }
 
 /// The variable for `field`, or for a table or list that it is in, or one of the variables for its parts.
-fn variable_for<'a>(names: &'a [String], field: Option<&str>) -> Option<&'a String> {
-    // The name of the variable for it: `NODES_0_URL` for `nodes[0].url`.
-    let field = field?.to_ascii_uppercase();
-    let field = field.replace("].", "_").replace(['[', '.'], "_");
-    let field = field.trim_end_matches(']');
+fn variable_of<'a>(found: &'a [(String, String)], field: Option<&str>) -> Option<&'a str> {
+    let field = field?;
     let within = |inner: &str, outer: &str| {
         let rest = inner.strip_prefix(outer);
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
     };
-    let outer = names.iter().find(|name| within(field, name));
-    outer.or_else(|| names.iter().find(|name| within(name, field)))
+    let outer = found.iter().find(|(place, _)| within(field, place));
+    let part = outer.or_else(|| found.iter().find(|(place, _)| within(place, field)));
+    part.map(|(_, variable)| variable.as_str())
 }
-
-type Table = Vec<(String, Value)>;
 
 /// Names of settings are shorter, with the number of a node too.
 const LONGEST_NAME: usize = 80;

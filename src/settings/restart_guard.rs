@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use serde::Deserialize;
+
+use crate::settings::error::{ConfigError, check_range};
+
 /// Whether nodes that may have forgotten their locks are kept from granting them again.
 ///
 /// A server that restarts without its data, is flushed, or is replaced by another under the same address has
@@ -17,7 +21,7 @@ use std::time::Duration;
 ///
 /// # How long it takes
 ///
-/// [`max_ttl`](crate::LockManagerBuilder::max_ttl), the longest ttl that any process may use, and a little more for
+/// [`max_ttl`](crate::Settings::max_ttl), the longest ttl that any process may use, and a little more for
 /// clocks that drift; a node behind Sentinels their
 /// [`confirm_within`](crate::node::redis::RedisNodeBuilder::confirm_within) longer. So no lock rests any more on what a
 /// node has forgotten when that votes again, however many nodes forgot: **two holders are kept apart though all nodes
@@ -38,8 +42,8 @@ use std::time::Duration;
 /// # The first start
 ///
 /// Nodes that have never been used look like nodes that have forgotten everything, so the very first start of a
-/// deployment waits once, in [`connect`](crate::LockManagerBuilder::connect). Where it is certain that no lock is held,
-/// in tests for instance, [`bootstrap`](crate::LockManagerBuilder::bootstrap) skips that. It takes *all* nodes: nothing
+/// deployment waits once, in [`connect`](crate::Settings::connect). Where it is certain that no lock is held,
+/// in tests for instance, [`bootstrap`](crate::Settings::bootstrap) skips that. It takes *all* nodes: nothing
 /// is granted before every node of the list has accepted that once. From then on a quorum will do.
 ///
 /// # Other nodes, other settings
@@ -52,7 +56,7 @@ use std::time::Duration;
 /// processes one of them, or change the members.
 ///
 /// To change the config: stop all processes; then, from one process with the new settings, call
-/// [`adopt_nodes`](crate::LockManager::adopt_nodes) on a manager made by [`lazy`](crate::LockManagerBuilder::lazy).
+/// [`adopt_nodes`](crate::LockManager::adopt_nodes) on a manager made by [`lazy`](crate::Settings::lazy).
 /// Every node has to answer that, and all are quarantined once, for the longer of the old and the new `max_ttl`.
 /// Nothing remembers which lists were replaced: a node that comes back with an old one stops the processes with the new
 /// one, like any node of others, until it is adopted, too.
@@ -70,12 +74,15 @@ use std::time::Duration;
 ///
 /// A clock of a server that is set forward ends leases early; a virtual machine that is set back to an earlier state
 /// comes back with its old marker, and so does a server whose address led to another one for a while. A quorum that
-/// masks such losses ([`mask_losses`](crate::LockManagerBuilder::mask_losses)) needs no guard for them. Clients of
+/// masks such losses ([`mask_losses`](crate::Settings::mask_losses)) needs no guard for them. Clients of
 /// other libraries on the same keys know nothing of the marker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[serde(expecting = "\"off\" or a table with max_clock_skew")]
 pub struct RestartGuard {
-    // `None`: off.
-    pub(crate) max_clock_skew: Option<Duration>,
+    #[serde(with = "humantime_serde")]
+    max_clock_skew: Option<Duration>,
+    off: bool,
 }
 
 impl RestartGuard {
@@ -87,7 +94,7 @@ impl RestartGuard {
     ///
     /// # What it saves, and gives up
     ///
-    /// With [`Fencing::OFF`](crate::config::Fencing::OFF) as well, a lock on one key is a plain `SET NX PX` on each
+    /// With [`Fencing::OFF`](crate::settings::Fencing::OFF) as well, a lock on one key is a plain `SET NX PX` on each
     /// node, as other Redlock clients have it, and takes a server about half the time (`BENCHMARKS.md`). The nodes then
     /// promise what they promise those clients, and two things less than otherwise:
     ///
@@ -99,6 +106,7 @@ impl RestartGuard {
     /// Who holds a lock is asked for only after a refusal, which takes a second round trip to the nodes that refused.
     pub const OFF: Self = Self {
         max_clock_skew: None,
+        off: true,
     };
 
     /// Nodes that may have forgotten locks are quarantined. `skew` is by how much the clocks of any two processes
@@ -107,12 +115,24 @@ impl RestartGuard {
     pub const fn max_clock_skew(skew: Duration) -> Self {
         Self {
             max_clock_skew: Some(skew),
+            off: false,
         }
+    }
+
+    /// By how much clocks differ at most; `None` if there is no guard.
+    pub(super) fn checked(self) -> Result<Option<Duration>, ConfigError> {
+        if self.off {
+            return Ok(None);
+        }
+        let skew = self.max_clock_skew.unwrap_or(USUAL_SKEW);
+        check_range(
+            "restart_guard.max_clock_skew",
+            skew,
+            Duration::ZERO..=MAX_SKEW,
+        )?;
+        Ok(Some(skew))
     }
 }
 
-impl Default for RestartGuard {
-    fn default() -> Self {
-        Self::max_clock_skew(Duration::from_secs(1))
-    }
-}
+const USUAL_SKEW: Duration = Duration::from_secs(1);
+const MAX_SKEW: Duration = Duration::from_secs(60 * 60);

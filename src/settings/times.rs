@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use crate::manager::error::config::ConfigError;
-use crate::manager::settings::checks::{MAX_TTL, MIN_TTL, check_range, ensure};
 use crate::mutant::{self, Mutant};
 use crate::protocol::renewal::Terms;
+use crate::settings::error::{ConfigError, check_range, ensure};
+
+pub(super) const MIN_TTL: Duration = Duration::from_millis(10);
+pub(super) const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The times of one handle of a manager.
 #[derive(Clone, Copy, Debug)]

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
+use serde::Deserialize;
+
 use crate::mutant::{self, Mutant};
+use crate::settings::error::{ConfigError, check_range};
 
 /// Whether holders get fencing tokens, and how long the nodes keep the counters.
 ///
@@ -30,33 +33,53 @@ use crate::mutant::{self, Mutant};
 /// assert!(second.fence() > token);
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(
+    default,
+    deny_unknown_fields,
+    expecting = "\"off\" or a table with keep"
+)]
 pub struct Fencing {
-    pub(crate) keep: Option<Duration>,
+    #[serde(with = "humantime_serde")]
+    keep: Option<Duration>,
+    off: bool,
 }
 
 /// Long enough for keys that are used again and again, and short enough that keys which are used once do not fill the
 /// nodes.
-pub(crate) const USUAL: Duration = Duration::from_secs(5 * 60);
+const USUAL: Duration = Duration::from_secs(5 * 60);
 
 impl Fencing {
     /// No fencing tokens. Resources cannot tell a late holder from the present one then. What it saves together with
-    /// [`RestartGuard::OFF`](crate::config::RestartGuard::OFF) is said there.
-    pub const OFF: Self = Self { keep: None };
+    /// [`RestartGuard::OFF`](crate::settings::RestartGuard::OFF) is said there.
+    pub const OFF: Self = Self {
+        keep: None,
+        off: true,
+    };
 
     /// Holders get fencing tokens, and a counter is kept for `keep` after its last use. At least the ttl; default:
     /// 5 min, or the ttl if that is longer.
     #[must_use]
     pub const fn keep(keep: Duration) -> Self {
-        Self { keep: Some(keep) }
+        Self {
+            keep: Some(keep),
+            off: false,
+        }
+    }
+
+    /// How long counters are kept under locks of this ttl; `None` if there are none.
+    pub(super) fn checked(self, ttl: Duration) -> Result<Option<Duration>, ConfigError> {
+        if self.off {
+            return Ok(None);
+        }
+        let keep = self.keep.unwrap_or_else(|| usual(ttl));
+        check_range("fencing.keep", keep, ttl..=MAX_KEEP)?;
+        Ok(Some(keep))
     }
 }
 
-impl Default for Fencing {
-    fn default() -> Self {
-        Self::keep(USUAL)
-    }
-}
+/// A hundred years; the servers count milliseconds in 63 bits.
+const MAX_KEEP: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// How long counters are kept by default, under locks of this ttl; also where fencing is off.
 pub(crate) fn usual(ttl: Duration) -> Duration {

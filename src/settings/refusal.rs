@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::{self, Expected, Unexpected};
 use serde_path_to_error::Path;
 
-use crate::manager::ConfigError;
+use crate::settings::error::ConfigError;
 
 /// The fault of a value or table, to stand behind its name. It never has the content, which may be a password in the
 /// wrong place.
@@ -41,7 +41,7 @@ impl Refusal {
         }
         match place.as_str() {
             "" => ConfigError::new(format!("the configuration {reason}")),
-            _ => ConfigError::of(place, reason).named(),
+            _ => ConfigError::of(place, reason),
         }
     }
 }

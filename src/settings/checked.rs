@@ -1,0 +1,431 @@
+//! [`Given`]: the settings of a manager with their checks; [`Checked`]: what the manager gets.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::namespace::Namespace;
+use crate::node::{ClusterConfig, Node};
+use crate::protocol::quorum::Quorum;
+use crate::protocol::renewal::Terms;
+use crate::protocol::validity::Drift;
+use crate::settings::error::{ConfigError, check_range, ensure};
+use crate::settings::fencing::Fencing;
+use crate::settings::hand_off::HandOff;
+use crate::settings::node::{Listed, TlsSettings};
+use crate::settings::restart_guard::RestartGuard;
+use crate::settings::secret::Secret;
+use crate::settings::times::{
+    MAX_TTL, MIN_TTL, checked_max_hold, checked_ttl, retry_after, whole_millis,
+};
+
+/// The settings that a file, the environment or a setter gave; the others have their defaults.
+///
+/// Formats quote values in their errors, so it is read from a [`Value`](crate::settings::value::Value).
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, expecting = "a table")]
+pub(crate) struct Given {
+    pub(super) nodes: Option<Vec<Listed>>,
+    pub(super) memory: Option<usize>,
+    pub(super) user: Option<String>,
+    pub(super) password: Option<Secret>,
+    pub(super) password_file: Option<PathBuf>,
+    pub(super) namespace: Option<String>,
+    #[serde(with = "humantime_serde")]
+    pub(super) ttl: Option<Duration>,
+    #[serde(with = "humantime_serde")]
+    pub(super) max_ttl: Option<Duration>,
+    #[serde(with = "humantime_serde")]
+    pub(super) node_timeout: Option<Duration>,
+    #[serde(with = "humantime_serde")]
+    pub(super) connect_timeout: Option<Duration>,
+    pub(super) drift_factor: Option<f64>,
+    pub(super) mask_losses: Option<usize>,
+    #[serde(with = "humantime_serde")]
+    pub(super) max_hold: Option<Duration>,
+    #[serde(with = "humantime_serde")]
+    pub(super) max_wait: Option<Duration>,
+    pub(super) max_waiters_per_key: Option<usize>,
+    pub(super) max_waiters: Option<usize>,
+    pub(super) hand_off: Option<HandOff>,
+    pub(super) fencing: Option<Fencing>,
+    pub(super) restart_guard: Option<RestartGuard>,
+    pub(super) bootstrap: Option<bool>,
+    pub(super) start_on_quorum: Option<bool>,
+    pub(super) redact_keys: Option<bool>,
+    pub(super) tls: Option<TlsSettings>,
+}
+
+impl Given {
+    /// The settings in `other`, in place of those here.
+    pub(super) fn replace(&mut self, other: Self) {
+        // Of two fields for one setting, that of `other` stays.
+        if other.nodes.is_some() || other.memory.is_some() {
+            (self.nodes, self.memory) = (None, None);
+        }
+        if other.password.is_some() || other.password_file.is_some() {
+            (self.password, self.password_file) = (None, None);
+        }
+        macro_rules! replace {
+            ($($field:ident)*) => {
+                // All fields by name, so that none is left out.
+                let Self { $($field),* } = other;
+                $(if $field.is_some() {
+                    self.$field = $field;
+                })*
+            };
+        }
+        replace! {
+            nodes memory user password password_file namespace ttl max_ttl node_timeout connect_timeout drift_factor
+            mask_losses max_hold max_wait max_waiters_per_key max_waiters hand_off fencing restart_guard bootstrap
+            start_on_quorum redact_keys tls
+        }
+    }
+}
+
+/// The settings, checked, for so many nodes.
+#[derive(Clone, Debug)]
+pub(crate) struct Checked {
+    pub(crate) namespace: Namespace,
+    pub(crate) terms: Terms,
+    // The longest ttl that any process uses with these nodes.
+    pub(crate) max_ttl: Duration,
+    pub(crate) node_timeout: Duration,
+    pub(crate) max_wait: Duration,
+    pub(crate) max_waiters_per_key: usize,
+    pub(crate) max_waiters: usize,
+    pub(crate) hand_off: HandOff,
+    // How long counters are kept; `None` if there are no fencing tokens.
+    pub(crate) fencing: Option<Duration>,
+    // `None` if there is no restart guard.
+    pub(crate) max_clock_skew: Option<Duration>,
+    pub(crate) bootstrap: bool,
+    pub(crate) start_on_quorum: bool,
+    pub(crate) redact: bool,
+    pub(crate) connect_timeout: Duration,
+    // How many losses the quorum masks.
+    pub(crate) masked: usize,
+}
+
+impl Checked {
+    /// The config that all processes that share `nodes` must have in common.
+    pub(crate) fn config(&self, nodes: &[Arc<dyn Node>]) -> Arc<ClusterConfig> {
+        let described = nodes.iter().map(|node| match node.agreed() {
+            more if more.is_empty() => node.name().to_owned(),
+            more => format!("{} ({more})", node.name()),
+        });
+        let mut described: Vec<String> = described.collect();
+        described.sort_unstable();
+        let guarded = self.max_clock_skew.is_some();
+        let text = format!(
+            "nodes {}; quorum {}; losses masked {}; max_ttl {:?}; restart guard {}; fencing {}",
+            described.join(", "),
+            self.terms.quorum.needed(),
+            self.masked,
+            self.max_ttl,
+            on_off(guarded),
+            on_off(self.fencing.is_some()),
+        );
+        let config = ClusterConfig::new(&text);
+        Arc::new(if guarded { config } else { config.unguarded() })
+    }
+}
+
+impl Given {
+    /// Checks the settings for a manager of `nodes` nodes.
+    pub(super) fn check(&self, nodes: usize) -> Result<Checked, ConfigError> {
+        let namespace = match &self.namespace {
+            Some(name) => Namespace::new(name)
+                .map_err(|error| ConfigError::of("namespace", error.to_string()))?,
+            None => Namespace::default(),
+        };
+        // First of all: without a usable ttl nothing can be said of the others.
+        let ttl = whole_millis(self.ttl.unwrap_or(TTL));
+        check_range("ttl", ttl, MIN_TTL..=MAX_TTL)?;
+        let max_ttl = whole_millis(self.max_ttl.unwrap_or(USUAL_MAX_TTL));
+        check_range("max_ttl", max_ttl, MIN_TTL..=MAX_TTL)?;
+        let ttl = checked_ttl(ttl, max_ttl)?;
+        let node_timeout = self.checked_node_timeout(ttl)?;
+        let drift = Drift::new(self.drift_factor.unwrap_or(Drift::DEFAULT_FACTOR));
+        let drift = drift.ok_or_else(|| ConfigError::of("drift_factor", BAD_DRIFT))?;
+        let max_hold = self.max_hold.unwrap_or_else(|| MAX_HOLD.max(ttl));
+        let max_hold = checked_max_hold(max_hold, ttl)?;
+        let connect_timeout = self.connect_timeout.unwrap_or(FIVE_SECONDS);
+        check_range("connect_timeout", connect_timeout, MILLISECOND..=MAX_TTL)?;
+        let max_wait = self.max_wait.unwrap_or(FIVE_SECONDS);
+        let hand_off = self.hand_off.unwrap_or_default();
+        let max_clock_skew = self.restart_guard.unwrap_or_default().checked()?;
+        let start_on_quorum = self.start_on_quorum.unwrap_or_default();
+        ensure(
+            max_clock_skew.is_some() || !start_on_quorum,
+            "start_on_quorum",
+            || START_UNGUARDED,
+        )?;
+        let masked = self.mask_losses.unwrap_or_default();
+        let listed_in = if self.memory.is_some() {
+            "memory"
+        } else {
+            "nodes"
+        };
+        Ok(Checked {
+            namespace,
+            terms: Terms {
+                quorum: quorum(listed_in, nodes, masked)?,
+                ttl,
+                drift,
+                retry: retry_after(node_timeout, ttl),
+                max_hold,
+            },
+            max_ttl,
+            node_timeout,
+            max_wait,
+            max_waiters_per_key: at_least_one(
+                "max_waiters_per_key",
+                self.max_waiters_per_key.unwrap_or(64),
+            )?,
+            max_waiters: at_least_one("max_waiters", self.max_waiters.unwrap_or(10_000))?,
+            hand_off: hand_off.checked(max_hold)?,
+            fencing: self.fencing.unwrap_or_default().checked(ttl)?,
+            max_clock_skew,
+            bootstrap: self.bootstrap.unwrap_or_default(),
+            start_on_quorum,
+            redact: self.redact_keys.unwrap_or_default(),
+            connect_timeout,
+            masked,
+        })
+    }
+
+    fn checked_node_timeout(&self, ttl: Duration) -> Result<Duration, ConfigError> {
+        let node_timeout = self.node_timeout.unwrap_or_else(|| {
+            (ttl / 100)
+                .clamp(MIN_NODE_TIMEOUT, MAX_NODE_TIMEOUT)
+                .min(ttl / 2)
+        });
+        check_range("node_timeout", node_timeout, MILLISECOND..=ttl)?;
+        Ok(node_timeout)
+    }
+}
+
+fn at_least_one(field: &str, count: usize) -> Result<usize, ConfigError> {
+    ensure(
+        count > 0,
+        field,
+        || "must be at least 1; to let nobody wait, set max_wait to zero",
+    )?;
+    Ok(count)
+}
+
+const fn on_off(on: bool) -> &'static str {
+    if on { "on" } else { "off" }
+}
+
+fn quorum(field: &str, nodes: usize, masked: usize) -> Result<Quorum, ConfigError> {
+    ensure(nodes > 0, field, || NO_NODE)?;
+    ensure(nodes <= MAX_NODES, field, || {
+        format!("there are {nodes} nodes; at most {MAX_NODES} are allowed, and 3 or 5 are usual")
+    })?;
+    Quorum::masking(nodes, masked).ok_or_else(|| {
+        let text = format!(
+            "{nodes} nodes cannot mask the losses of {masked}: use more nodes or mask fewer"
+        );
+        ConfigError::of("mask_losses", text)
+    })
+}
+
+const MILLISECOND: Duration = Duration::from_millis(1);
+const MIN_NODE_TIMEOUT: Duration = Duration::from_millis(20);
+const MAX_NODE_TIMEOUT: Duration = Duration::from_millis(200);
+const TTL: Duration = Duration::from_secs(10);
+const USUAL_MAX_TTL: Duration = Duration::from_secs(10);
+const MAX_HOLD: Duration = Duration::from_secs(60);
+const FIVE_SECONDS: Duration = Duration::from_secs(5);
+const MAX_NODES: usize = 32;
+
+const NO_NODE: &str = "there is no node: give the URLs of servers, or `memory` with a number for nodes inside this process";
+const BAD_DRIFT: &str = "drift_factor is out of range: use a part of the ttl from 0.0 to 0.5";
+const START_UNGUARDED: &str = "start_on_quorum needs the restart guard: without it no node tells whether all of them have accepted the list";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::value::{Value, read};
+
+    fn error(change: impl FnOnce(&mut Given)) -> String {
+        let mut settings = Given::default();
+        change(&mut settings);
+        settings.check(5).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_the_table() {
+        let options = Given::default().check(5).unwrap();
+        assert_eq!(options.terms.ttl, Duration::from_secs(10));
+        assert_eq!(options.node_timeout, Duration::from_millis(100));
+        assert_eq!(options.terms.quorum.needed(), 3);
+        assert_eq!(options.terms.max_hold, Duration::from_secs(60));
+        assert_eq!(options.namespace.as_str(), "lk");
+        assert_eq!(options.max_wait, Duration::from_secs(5));
+        assert_eq!(options.max_waiters_per_key, 64);
+        assert_eq!(options.max_waiters, 10_000);
+        let hand_off = HandOff::new(32, Duration::from_millis(250));
+        assert_eq!(options.hand_off, hand_off);
+    }
+
+    #[test]
+    fn the_node_timeout_is_clamped() {
+        let timeout = |ttl| {
+            let settings = Given {
+                ttl: Some(ttl),
+                max_ttl: Some(MAX_TTL),
+                ..Given::default()
+            };
+            settings.check(1).unwrap().node_timeout.as_millis()
+        };
+        assert_eq!(timeout(Duration::from_secs(60)), 200);
+        assert_eq!(timeout(Duration::from_secs(1)), 20);
+        assert_eq!(timeout(Duration::from_millis(20)), 10);
+    }
+
+    #[test]
+    fn a_fraction_of_a_millisecond_is_dropped_from_the_ttl() {
+        let settings = Given {
+            ttl: Some(Duration::from_micros(1_500_900)),
+            ..Given::default()
+        };
+        let options = settings.check(1).unwrap();
+        assert_eq!(options.terms.ttl, Duration::from_millis(1_500));
+    }
+
+    #[test]
+    fn bad_settings_say_what_is_wrong() {
+        assert_eq!(
+            error(|s| s.ttl = Some(Duration::ZERO)),
+            "ttl is 0ns; it must be at least 10ms"
+        );
+        assert_eq!(
+            error(|s| s.ttl = Some(Duration::MAX)),
+            "ttl is 18446744073709551.615s; it must be at most 86400s"
+        );
+        assert_eq!(
+            error(|s| s.node_timeout = Some(Duration::ZERO)),
+            "node_timeout is 0ns; it must be at least 1ms"
+        );
+        assert_eq!(
+            error(|s| s.node_timeout = Some(Duration::from_secs(11))),
+            "node_timeout is 11s; it must be at most 10s"
+        );
+        assert_eq!(
+            error(|s| s.drift_factor = Some(f64::NAN)),
+            "drift_factor is out of range: use a part of the ttl from 0.0 to 0.5"
+        );
+        assert_eq!(
+            error(|s| s.max_hold = Some(Duration::from_secs(9))),
+            "max_hold is 9s; it must be at least 10s"
+        );
+        assert_eq!(
+            error(|s| s.connect_timeout = Some(Duration::ZERO)),
+            "connect_timeout is 0ns; it must be at least 1ms"
+        );
+        assert_eq!(
+            error(|s| s.max_waiters = Some(0)),
+            "max_waiters: must be at least 1; to let nobody wait, set max_wait to zero"
+        );
+        assert_eq!(
+            error(|s| s.hand_off = Some(HandOff::new(1_024, Duration::ZERO))),
+            "hand_off.max_passes is 1024; it must be at most 1023"
+        );
+        assert_eq!(
+            error(|s| s.hand_off = Some(HandOff::new(1, Duration::from_secs(61)))),
+            "hand_off.max_time is 61s; it must be at most 60s"
+        );
+        assert_eq!(
+            error(|s| s.mask_losses = Some(5)),
+            "mask_losses: 5 nodes cannot mask the losses of 5: use more nodes or mask fewer"
+        );
+        assert!(
+            error(|s| s.namespace = Some("a b".to_owned()))
+                .starts_with("namespace: a namespace has at most 64")
+        );
+        let none = Given::default().check(0).unwrap_err().to_string();
+        assert!(none.starts_with("nodes: there is no node"), "{none}");
+        let many = Given::default().check(33).unwrap_err().to_string();
+        assert!(many.contains("at most 32"), "{many}");
+    }
+
+    fn checked(toml: &str) -> String {
+        let given = read(toml::from_str(toml).unwrap()).unwrap();
+        format!("{:?}", given.check(5).unwrap())
+    }
+
+    #[test]
+    fn the_usual_values_of_the_docs_are_the_usual_values() {
+        let said = checked(
+            r#"
+            memory = 5
+            namespace = "lk"
+            ttl = "10s"
+            max_ttl = "10s"
+            node_timeout = "100ms"
+            connect_timeout = "5s"
+            drift_factor = 0.01
+            mask_losses = 0
+            max_hold = "1m"
+            max_wait = "5s"
+            max_waiters_per_key = 64
+            max_waiters = 10000
+            bootstrap = false
+            start_on_quorum = false
+            redact_keys = false
+            hand_off = { max_passes = 32, max_time = "250ms" }
+            fencing = { keep = "5m" }
+            restart_guard = { max_clock_skew = "1s" }
+            "#,
+        );
+        assert_eq!(said, checked("memory = 5"));
+        // Empty tables say nothing.
+        let empty = "hand_off = {}\nfencing = {}\nrestart_guard = {}\ntls = {}";
+        assert_eq!(checked(empty), checked(""));
+    }
+
+    #[test]
+    fn off_has_the_last_word() {
+        let off = checked("hand_off = \"off\"\nfencing = \"off\"\nrestart_guard = \"off\"");
+        let field = "hand_off = { off = true, max_passes = 3 }\nfencing = { keep = \"5m\", off = true }\nrestart_guard = { off = true }";
+        assert_eq!(checked(field), off);
+        let built = Given {
+            hand_off: Some(HandOff::OFF),
+            fencing: Some(Fencing::OFF),
+            restart_guard: Some(RestartGuard::OFF),
+            ..Given::default()
+        };
+        assert_eq!(format!("{:?}", built.check(5).unwrap()), off);
+    }
+
+    /// That the other settings are the same from every source is shown by `tests/config`, by what `Debug` shows.
+    #[test]
+    fn a_password_is_the_same_from_every_source() {
+        let given = |value: serde_json::Value| {
+            use serde::Deserialize as _;
+            read(Value::deserialize(value).unwrap()).unwrap().password
+        };
+        let password = Some(Secret("0123".to_owned()));
+        assert_eq!(given(serde_json::json!({"password": "0123"})), password);
+        // A password of digits is no number.
+        let variables = [("A_PASSWORD".to_owned(), "0123".to_owned())];
+        let variables = crate::settings::env::given("A", variables.into_iter()).unwrap();
+        assert_eq!(variables.password, password);
+    }
+
+    #[test]
+    fn counters_are_kept_for_as_long_as_a_lock_unless_somebody_says_for_how_long() {
+        let secs = Duration::from_secs;
+        let of = |fencing: Fencing, ttl| fencing.checked(ttl);
+        assert_eq!(of(Fencing::default(), secs(10)), Ok(Some(secs(300))));
+        assert_eq!(of(Fencing::default(), secs(900)), Ok(Some(secs(900))));
+        assert_eq!(of(Fencing::keep(secs(10)), secs(10)), Ok(Some(secs(10))));
+        of(Fencing::keep(secs(301)), secs(900)).unwrap_err();
+        assert_eq!(of(Fencing::OFF, secs(900)), Ok(None));
+    }
+}

@@ -1,0 +1,225 @@
+//! From [`Settings`] to a manager on its nodes.
+
+use std::collections::HashSet;
+#[cfg(feature = "redis")]
+use std::error::Error;
+use std::sync::Arc;
+
+use crate::clock::SystemClock;
+use crate::manager::{ConnectError, LockManager};
+use crate::node::Node;
+use crate::node::memory::MemoryNode;
+#[cfg(feature = "redis")]
+use crate::node::redis::{RedisNode, RedisNodeBuilder};
+use crate::settings::Settings;
+use crate::settings::checked::Checked;
+#[cfg(feature = "redis")]
+use crate::settings::credentials::{Credentials, CredentialsSource};
+use crate::settings::error::{ConfigError, ensure};
+#[cfg(feature = "redis")]
+use crate::settings::node::{ForAll, NodeSettings};
+
+impl LockManager {
+    /// Begins to build a manager.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn connect() -> Result<tower_redlock::LockManager, tower_redlock::error::ConnectError> {
+    /// use std::time::Duration;
+    /// use tower_redlock::LockManager;
+    ///
+    /// let locks = LockManager::builder()
+    ///     .redis(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"])
+    ///     .ttl(Duration::from_secs(10))
+    ///     .connect()
+    ///     .await?;
+    /// # Ok(locks) }
+    /// ```
+    pub fn builder() -> Settings {
+        Settings::default()
+    }
+}
+
+impl Settings {
+    /// Adds one Redis or Valkey server per URL as a node, named after its host and port.
+    ///
+    /// `redis://[user[:password]@]host[:port][/db]`, `rediss://…` for TLS (feature `tls`), `unix:///path`.
+    /// For names of your own and more settings see [`redis_nodes`](Self::redis_nodes).
+    #[cfg(feature = "redis")]
+    pub fn redis<U: AsRef<str>>(self, urls: impl IntoIterator<Item = U>) -> Self {
+        let nodes = urls.into_iter();
+        self.redis_nodes(nodes.map(|url| RedisNode::builder(url.as_ref())))
+    }
+
+    /// Adds Redis nodes.
+    #[cfg(feature = "redis")]
+    pub fn redis_nodes(mut self, nodes: impl IntoIterator<Item = RedisNodeBuilder>) -> Self {
+        let listed = self.given.nodes.get_or_insert_default();
+        listed.extend(nodes.into_iter().map(NodeSettings::from));
+        self
+    }
+
+    /// Where user and password come from for all Redis nodes of this manager, if they change: as
+    /// [`RedisNodeBuilder::credentials`](crate::node::redis::RedisNodeBuilder::credentials), which wins for its node.
+    /// Name the error, `Ok::<_, std::io::Error>(..)`: any type fits, so the compiler cannot tell it (E0283).
+    #[cfg(feature = "redis")]
+    pub fn credentials<F, Fut, E>(mut self, source: F) -> Self
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Credentials, E>> + Send + 'static,
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        self.credentials = Some(CredentialsSource::new(source));
+        self
+    }
+
+    /// Looks for mistakes in the settings, and connects to nothing. The files that they name are read.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] for an invalid setting; its text begins with the place of the setting, which
+    /// [`ConfigError::field`] has alone.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_redlock::Settings;
+    ///
+    /// let settings = Settings::default().memory(5).ttl(Duration::from_millis(5));
+    /// let error = settings.check().unwrap_err();
+    /// assert_eq!(error.to_string(), "ttl is 5ms; it must be at least 10ms");
+    /// assert_eq!(error.field(), Some("ttl"));
+    /// ```
+    pub fn check(&self) -> Result<(), ConfigError> {
+        self.assemble().map(|_| ())
+    }
+
+    /// Makes the manager and waits until a quorum of nodes takes commands.
+    ///
+    /// Nodes that do not reply by then are connected in the background; they are named in the log (feature
+    /// `tracing`) and by [`LockManager::nodes`].
+    ///
+    /// # Errors
+    ///
+    /// [`ConnectError::Config`] for an invalid setting, [`ConnectError::Misconfigured`] if any node replies and
+    /// cannot serve (unless it may [start on a quorum](Self::start_on_quorum)), [`ConnectError::NoQuorum`] if too few
+    /// reply within the connect time-out, or cannot be made to vote once their quarantine is over; the last two name
+    /// each node and its fault.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the connections are closed.
+    pub async fn connect(self) -> Result<LockManager, ConnectError> {
+        let (nodes, checked) = self.assemble()?;
+        let (limit, on_quorum) = (checked.connect_timeout, checked.start_on_quorum);
+        let locks = self.start(nodes, checked)?;
+        if let Err(error) = locks.connected(limit, on_quorum).await {
+            locks.give_up().await;
+            return Err(error);
+        }
+        locks.stop_trusting_new_nodes();
+        Ok(locks)
+    }
+
+    /// Makes the manager without waiting for any node. In its first second callers wait until a connection to each node
+    /// has been tried. Until a quorum is connected, locks fail with
+    /// [`NoQuorum`](crate::AcquireError::NoQuorum).
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] for an invalid setting, or outside a tokio runtime.
+    pub fn lazy(self) -> Result<LockManager, ConfigError> {
+        let (nodes, checked) = self.assemble()?;
+        self.start(nodes, checked)
+    }
+
+    fn start(
+        self,
+        nodes: Vec<Arc<dyn Node>>,
+        checked: Checked,
+    ) -> Result<LockManager, ConfigError> {
+        let clock = self.clock.unwrap_or_else(|| Arc::new(SystemClock::new()));
+        LockManager::start(nodes, clock, checked)
+    }
+
+    /// Makes the nodes, and checks the settings for them.
+    fn assemble(&self) -> Result<(Vec<Arc<dyn Node>>, Checked), ConfigError> {
+        let given = &self.given;
+        let mut nodes = Vec::new();
+        if let Some(count) = given.memory {
+            let alone = given.nodes.is_none() && self.others.is_empty();
+            ensure(alone, "memory", || BOTH)?;
+            let servers = given.user.is_some()
+                || given.password.is_some()
+                || given.password_file.is_some()
+                || given.tls.as_ref().is_some_and(|tls| !tls.is_empty());
+            ensure(!servers, "memory", || NO_SERVER)?;
+            ensure(count > 0, "memory", || NO_MEMORY)?;
+            // More than the most nodes allowed is refused below; there is no need to make them.
+            let names = (0..count.min(MANY)).map(|index| format!("memory-{index}"));
+            nodes.extend(names.map(|name| Arc::new(MemoryNode::new(name)) as Arc<dyn Node>));
+        }
+        #[cfg(feature = "redis")]
+        self.add_servers(&mut nodes)?;
+        nodes.extend(self.others.iter().cloned());
+        let checked = given.check(nodes.len())?;
+        #[cfg(feature = "redis")]
+        self.check_replicas(&checked)?;
+        let mut names = HashSet::new();
+        for (index, node) in nodes.iter().enumerate() {
+            let name = node.name();
+            ensure(names.insert(name), &format!("nodes[{index}].name"), || {
+                format!("two nodes are called {name}; give each a name of its own")
+            })?;
+        }
+        Ok((nodes, checked))
+    }
+
+    #[cfg(feature = "redis")]
+    fn add_servers(&self, nodes: &mut Vec<Arc<dyn Node>>) -> Result<(), ConfigError> {
+        let given = &self.given;
+        let for_all = ForAll {
+            user: given.user.as_deref(),
+            password: given.password.as_ref(),
+            password_file: given.password_file.as_deref(),
+            tls: given.tls.as_ref(),
+            credentials: self.credentials.as_ref(),
+        };
+        let mut addresses = HashSet::new();
+        for (index, node) in given.nodes.iter().flatten().enumerate() {
+            let place = format!("nodes[{index}]");
+            let node = RedisNode::build(node, &place, for_all)?;
+            let address = node.address().to_owned();
+            let text = format!(
+                "the server {address} is listed twice; every node must be a server of its own"
+            );
+            ensure(addresses.insert(address), &place, || text)?;
+            nodes.push(Arc::new(node));
+        }
+        Ok(())
+    }
+
+    /// What a node itself checks only when it is started.
+    #[cfg(feature = "redis")]
+    fn check_replicas(&self, checked: &Checked) -> Result<(), ConfigError> {
+        let limit = checked.node_timeout;
+        for (index, node) in self.given.nodes.iter().flatten().enumerate() {
+            let within = node.within.unwrap_or_default();
+            ensure(within < limit, &format!("nodes[{index}].within"), || {
+                format!(
+                    "replicas may take {within:?}, but the manager waits for a node no longer than {limit:?}; choose a shorter `within` or a longer `node_timeout`"
+                )
+            })?;
+        }
+        Ok(())
+    }
+}
+
+const BOTH: &str =
+    "nodes in memory and other nodes do not go together; leave out `memory` or the others";
+const NO_SERVER: &str = "nodes in memory have neither credentials nor certificates; leave out `memory`, or those of servers";
+const NO_MEMORY: &str = "must be at least 1; 5 are usual";
+/// More nodes than are allowed.
+const MANY: usize = 1_000;

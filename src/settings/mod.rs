@@ -1,0 +1,415 @@
+//! The settings of a manager: [`Settings`](crate::Settings), and the types of single ones.
+
+pub(crate) mod checked;
+mod connect;
+#[cfg(feature = "redis")]
+pub(crate) mod credentials;
+mod env;
+pub(crate) mod error;
+pub(crate) mod fencing;
+pub(crate) mod hand_off;
+pub(crate) mod node;
+mod refusal;
+pub(crate) mod restart_guard;
+pub(crate) mod secret;
+pub(crate) mod times;
+mod value;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::de::{Deserialize, Deserializer, Error as _};
+
+use self::checked::Given;
+#[cfg(feature = "redis")]
+use self::credentials::CredentialsSource;
+use self::error::ConfigError;
+pub use self::fencing::Fencing;
+pub use self::hand_off::HandOff;
+pub use self::restart_guard::RestartGuard;
+use self::secret::Secret;
+use self::value::Value;
+use crate::clock::Clock;
+use crate::node::Node;
+
+/// The nodes and all settings of a [`LockManager`](crate::LockManager): by setters, from TOML, JSON and the like
+/// through `serde`, or from the [environment](Self::with_env), one after the other.
+///
+/// Only the nodes are required; each setter says what its setting does, and its default. In a file, the settings have
+/// the names of the setters. Durations are texts of numbers with units (`d`, `h`, `m`, `s`, `ms` and the others of the
+/// crate `humantime`): `"10s"`, `"250ms"`, `"1m30s"`.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use tower_redlock::Settings;
+///
+/// let text = r#"
+///     memory = 5                # Or `nodes = ["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"]`.
+///     ttl = "30s"
+///     max_wait = "2s"
+///     hand_off = { max_passes = 8, max_time = "50ms" }        # Or "off".
+/// "#;
+/// // Its `message`, and not the whole error, which may quote passwords.
+/// let settings: Settings = toml::from_str(text).map_err(|error| error.message().to_owned())?;
+/// let locks = settings.connect().await?;
+/// let guard = locks.acquire("order:42").await?;
+/// # drop(guard);
+/// # Ok(()) }
+/// ```
+///
+/// All settings, with their defaults or usual values:
+///
+/// ```
+/// # #[cfg(feature = "tls")] fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let text = r#"
+/// namespace = "lk"
+/// ttl = "10s"
+/// max_ttl = "10s"                         # of all processes
+/// node_timeout = "100ms"                  # a hundredth of the ttl, from 20ms to 200ms
+/// connect_timeout = "5s"
+/// drift_factor = 0.01
+/// mask_losses = 0
+/// max_hold = "1m"                         # or the ttl, if that is longer
+/// max_wait = "5s"
+/// max_waiters_per_key = 64
+/// max_waiters = 10000
+/// bootstrap = false
+/// start_on_quorum = false
+/// redact_keys = false
+/// hand_off = { max_passes = 32, max_time = "250ms" }     # or "off"
+/// fencing = { keep = "5m" }                                   # or "off"
+/// restart_guard = { max_clock_skew = "1s" }                   # or "off"
+/// user = "locks"                          # for all nodes that have none
+/// password = "secret"                     # likewise; or password_file = "/run/secrets/redis"
+///
+/// ## A node is a URL, in `nodes = ["redis://10.0.0.1", ..]`, or a table.
+/// [[nodes]]
+/// url = "redis://:secret@10.0.0.1:6379/0"
+/// name = "first"                          # host and port
+/// connect_timeout = "1s"
+/// expect_replicas = false
+/// accept_eviction = false
+///
+/// [[nodes]]
+/// url = "rediss://10.0.0.2"
+/// user = "other"                          # in place of those in the URL, and of those for all nodes
+/// password = "other"                      # or password_file
+/// database = 0
+/// ## These, or those of the table `tls` beside `ttl`, which are for all nodes. Paths, or the PEM text.
+/// ## tls = { root_certificate = "ca.pem", client_certificate = "client.pem", client_key = "client.key" }
+///
+/// [[nodes]]
+/// sentinels = ["redis://10.0.0.3:26379", "redis://10.0.0.4:26379", "redis://10.0.0.5:26379"]
+/// master = "mymaster"
+/// require = 2                             # replicas
+/// within = "30ms"                         # a third of the node_timeout
+/// connections = 4
+/// confirm_within = "3s"
+/// # "#;
+/// # toml::from_str::<tower_redlock::Settings>(text)?.check()?;
+/// # Ok(()) }
+/// # #[cfg(not(feature = "tls"))] fn main() {}
+/// ```
+///
+/// # Errors
+///
+/// An error begins with the field: `nodes[1].require: is a text; it must be a whole number ..`. A field that does not
+/// exist is an error, and so are a repeated field, `null`, and a number for a duration. Names and types are checked
+/// when the text is read; values (URLs, ranges, files), by [`check`](Self::check), [`connect`](Self::connect) and
+/// [`lazy`](Self::lazy), before anything is connected.
+///
+/// # Passwords
+///
+/// `user`, and `password` or `password_file`, are for all nodes; each node may have its own, in its table or its URL.
+/// So the nodes may be in a file and the password in the environment:
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use tower_redlock::Settings;
+///
+/// let file = r#"nodes = ["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"]"#;
+/// let settings: Settings = toml::from_str(file)?;
+/// // `REDLOCK_PASSWORD`, or `REDLOCK_PASSWORD_FILE`.
+/// let settings = settings.with_env("REDLOCK")?;
+/// # let _ = settings;
+/// # Ok(()) }
+/// ```
+///
+/// Neither `Debug` nor any error shows a password or key. Settings cannot be serialised: their passwords must not be
+/// written out.
+///
+/// A format's own error may show the text, which this crate cannot prevent. That of `toml` shows all of it in `Debug`,
+/// which `main` prints, and lines of it in `Display`. Its `message()` is the error of this crate and nothing else.
+#[derive(Clone, Default)]
+#[must_use = "settings do nothing before `connect` or `lazy`"]
+pub struct Settings {
+    given: Given,
+    // Nodes of other kinds, behind those that are listed.
+    others: Vec<Arc<dyn Node>>,
+    // For nodes without a callback of their own.
+    #[cfg(feature = "redis")]
+    credentials: Option<CredentialsSource>,
+    clock: Option<Arc<dyn Clock>>,
+}
+
+impl Settings {
+    /// Adds `count` nodes in the memory of this process, for development and for services of one process. They stand
+    /// alone.
+    pub fn memory(mut self, count: usize) -> Self {
+        self.given.memory = Some(count);
+        self
+    }
+
+    /// Adds nodes of any kind.
+    pub fn nodes<N: Node>(mut self, nodes: impl IntoIterator<Item = N>) -> Self {
+        let nodes = nodes.into_iter();
+        self.others
+            .extend(nodes.map(|node| Arc::new(node) as Arc<dyn Node>));
+        self
+    }
+
+    /// The user on all servers that have none of their own, in their settings or URL. Sentinels get the credentials in
+    /// their own URLs.
+    pub fn user(mut self, user: impl Into<String>) -> Self {
+        self.given.user = Some(user.into());
+        self
+    }
+
+    /// The password on all servers that have none of their own.
+    pub fn password(mut self, password: impl Into<String>) -> Self {
+        self.given.password = Some(Secret(password.into()));
+        self
+    }
+
+    /// In place of [`password`](Self::password): the path of a file with it; a line break at its end does not count.
+    pub fn password_file(mut self, path: impl Into<PathBuf>) -> Self {
+        self.given.password_file = Some(path.into());
+        self
+    }
+
+    /// The prefix of all keys on the nodes. Default: `lk`. All contenders must use the same; an empty one is
+    /// what other Redlock libraries use.
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.given.namespace = Some(namespace.into());
+        self
+    }
+
+    /// The time to live of a lock on the nodes: how long a lock outlives a crashed holder. It is renewed every
+    /// third of it, so it does not limit how long a lock can be held. From 10 ms to [`max_ttl`](Self::max_ttl), in
+    /// whole milliseconds; default: 10 s. Less than a second is for tests: a busy machine may not come to renew it in
+    /// time. For some locks alone: [`with_ttl`](LockManager::with_ttl).
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.given.ttl = Some(ttl);
+        self
+    }
+
+    /// The longest ttl that *any* process uses with these nodes. From 10 ms to 24 h, and at least the
+    /// [`ttl`](Self::ttl); default: 10 s.
+    ///
+    /// A node that may have forgotten a lock waits for that long before it votes ([`RestartGuard`]). All processes
+    /// agree on it: one with another value is refused. It is changed as the list of nodes is
+    /// ([`adopt_nodes`](crate::LockManager::adopt_nodes)).
+    pub fn max_ttl(mut self, max_ttl: Duration) -> Self {
+        self.given.max_ttl = Some(max_ttl);
+        self
+    }
+
+    /// How long a node may take to reply. Default: a hundredth of the ttl, but at least 20 ms, or half the ttl
+    /// if that is less, and at most 200 ms.
+    pub fn node_timeout(mut self, timeout: Duration) -> Self {
+        self.given.node_timeout = Some(timeout);
+        self
+    }
+
+    /// Which part of the ttl is given up for clocks that do not run alike, besides a constant 2 ms. From 0.0 to
+    /// 0.5; default: 0.01. Raise it where clocks are slewed hard (chrony may slew by 8 %).
+    pub fn drift_factor(mut self, factor: f64) -> Self {
+        self.given.drift_factor = Some(factor);
+        self
+    }
+
+    /// How many nodes may lose everything they hold without two holders at once. The quorum becomes
+    /// `ceil((nodes + losses + 1) / 2)`. Default: 0, a majority. 4 nodes mask 1 loss with a quorum of 3, 6
+    /// nodes with a quorum of 4.
+    pub fn mask_losses(mut self, losses: usize) -> Self {
+        self.given.mask_losses = Some(losses);
+        self
+    }
+
+    /// The longest a lock may be held: it is lost then. At least the ttl; default: 60 s, or the ttl if that is
+    /// longer. For some locks alone: [`with_max_hold`](LockManager::with_max_hold).
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.given.max_hold = Some(max_hold);
+        self
+    }
+
+    /// The longest time that a caller waits for a busy lock. It also bounds
+    /// [`acquire_within`](LockManager::acquire_within) and what a layer's
+    /// [`max_wait_with`](crate::RedlockLayer::max_wait_with) says of one request; a layer's own
+    /// [`max_wait`](crate::RedlockLayer::max_wait) counts as it is. Default: 5 s. Zero: no caller waits. For some
+    /// callers alone: [`with_max_wait`](LockManager::with_max_wait).
+    pub fn max_wait(mut self, max_wait: Duration) -> Self {
+        self.given.max_wait = Some(max_wait);
+        self
+    }
+
+    /// How many callers of this manager may wait for one key, besides the one that holds or acquires it. The next
+    /// is refused with [`QueueFull`](crate::AcquireError::QueueFull). At least 1; default: 64.
+    pub fn max_waiters_per_key(mut self, count: usize) -> Self {
+        self.given.max_waiters_per_key = Some(count);
+        self
+    }
+
+    /// How many callers of this manager may wait for locks in all. At least 1; default: 10,000.
+    pub fn max_waiters(mut self, count: usize) -> Self {
+        self.given.max_waiters = Some(count);
+        self
+    }
+
+    /// How often a lock may pass from one caller to the next inside this process before it is released on the
+    /// nodes. Default: 32 times, for 250 ms; [`HandOff::OFF`] switches it off. The time is at most
+    /// [`max_hold`](Self::max_hold). Beside processes with another library: [`HandOff::OFF`].
+    pub fn hand_off(mut self, hand_off: HandOff) -> Self {
+        self.given.hand_off = Some(hand_off);
+        self
+    }
+
+    /// Whether holders get fencing tokens, and how long the nodes keep the counters. Default: they do, for 5 min after
+    /// the last use, or the ttl if that is longer; [`Fencing::OFF`] switches it off.
+    pub fn fencing(mut self, fencing: Fencing) -> Self {
+        self.given.fencing = Some(fencing);
+        self
+    }
+
+    /// Whether nodes that may have forgotten their locks are kept from granting them again, and by how much clocks
+    /// differ at most. Default: they are, and by 1 s; [`RestartGuard::OFF`] switches it off.
+    pub fn restart_guard(mut self, guard: RestartGuard) -> Self {
+        self.given.restart_guard = Some(guard);
+        self
+    }
+
+    /// Declares that no lock is held on any node: nodes that remember nothing need not wait for the end of leases that
+    /// they may have forgotten. Default: `false`.
+    ///
+    /// For tests, and for the first start of a deployment. It holds until [`connect`](Self::connect) returns (for
+    /// [`lazy`](Self::lazy): for the connect time-out) and for nodes that are seen for the first time. A program that
+    /// always sets it undoes the restart guard whenever it starts.
+    pub fn bootstrap(mut self, no_lock_is_held: bool) -> Self {
+        self.given.bootstrap = Some(no_lock_is_held);
+        self
+    }
+
+    /// Whether [`connect`](Self::connect) takes a quorum of nodes for enough where others reply and cannot serve: after
+    /// a change of one server's settings or password, say. Default: `false`, so that a mistake in the list of nodes is
+    /// found before it matters.
+    ///
+    /// Each node that cannot serve is told as an error event, and `redlock_node_voting` is 0 for it. It is looked at
+    /// again from time to time, and votes once it is repaired. It holds for a list that all of its nodes have accepted
+    /// before: a new list needs every node as always, and ends with [`ConnectError::NoQuorum`] otherwise. A node that
+    /// serves processes with another list is still an error. It needs the [restart guard](Self::restart_guard), by
+    /// which nodes tell what they have accepted. Nodes that do not reply at all never keep a quorum from starting.
+    pub fn start_on_quorum(mut self, enough: bool) -> Self {
+        self.given.start_on_quorum = Some(enough);
+        self
+    }
+
+    /// Whether lock keys, which may name people, are kept out of events and [snapshots](LockManager::snapshot):
+    /// [`LockKey::redacted`](crate::LockKey::redacted) stands in their place. Default: `false`.
+    pub fn redact_keys(mut self, redact: bool) -> Self {
+        self.given.redact_keys = Some(redact);
+        self
+    }
+
+    /// How long [`connect`](Self::connect) waits for a quorum of nodes. Default: 5 s. It waits longer while nodes
+    /// that reply wait for the end of leases that they may have forgotten ([`RestartGuard`]).
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.given.connect_timeout = Some(timeout);
+        self
+    }
+
+    /// The clock that leases are measured with. Default: the system's clock that counts suspend.
+    #[cfg(feature = "test-util")]
+    pub fn clock(mut self, clock: impl Clock) -> Self {
+        self.clock = Some(Arc::new(clock));
+        self
+    }
+
+    /// The same with the settings of environment variables that begin with `prefix` and `_`, in place of its own:
+    /// `REDLOCK_TTL=30s`.
+    ///
+    /// | settings | variables with the prefix `REDLOCK` |
+    /// |---|---|
+    /// | nodes by their URLs | `REDLOCK_NODES=redis://10.0.0.1,redis://10.0.0.2` |
+    /// | nodes with more settings | `REDLOCK_NODES_0_URL`, `REDLOCK_NODES_0_PASSWORD`, .. `REDLOCK_NODES_1_URL`, .. |
+    /// | credentials of all nodes | `REDLOCK_USER`, `REDLOCK_PASSWORD` or `REDLOCK_PASSWORD_FILE` |
+    /// | Sentinels | `REDLOCK_NODES_0_SENTINELS=redis://10.0.0.3:26379,..`, `REDLOCK_NODES_0_MASTER` |
+    /// | what can be off | `REDLOCK_HAND_OFF=off`, or `REDLOCK_HAND_OFF_MAX_PASSES` and `REDLOCK_HAND_OFF_MAX_TIME` |
+    /// | all others | `REDLOCK_MEMORY=5`, `REDLOCK_TTL=30s`, `REDLOCK_TLS_ROOT_CERTIFICATE`, .. |
+    ///
+    /// Lists and tables are replaced as a whole; `memory` also replaces `nodes`, `password` also replaces
+    /// `password_file`, and the reverse. A comma in a URL's password is `%2C`. A variable with the prefix that is no
+    /// setting is refused. Kubernetes sets variables with this prefix for a service called `redlock`: choose another
+    /// name for one of the two.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`](crate::error::ConfigError) with the field and the variable.
+    pub fn with_env(self, prefix: &str) -> Result<Self, ConfigError> {
+        self.with_vars(prefix, env::variables(prefix)?)
+    }
+
+    /// The same from variables that are not those of the process.
+    ///
+    /// # Errors
+    ///
+    /// As for [`with_env`](Self::with_env).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tower_redlock::Settings;
+    ///
+    /// let variables = [("REDLOCK_MEMORY", "5"), ("HOME", "/home/me")];
+    /// let settings = Settings::default().with_vars("REDLOCK", variables)?;
+    ///
+    /// let error = settings.with_vars("REDLOCK", [("REDLOCK_TTL", "10")]).unwrap_err();
+    /// assert_eq!(
+    ///     error.to_string(),
+    ///     "ttl: must be a duration with units, as in \"10s\", \"250ms\" or \"1m30s\" (environment variable REDLOCK_TTL)"
+    /// );
+    /// # Ok::<(), tower_redlock::error::ConfigError>(())
+    /// ```
+    pub fn with_vars<K: Into<String>, V: Into<String>>(
+        mut self,
+        prefix: &str,
+        variables: impl IntoIterator<Item = (K, V)>,
+    ) -> Result<Self, ConfigError> {
+        let variables = variables.into_iter();
+        let variables = variables.map(|(name, value)| (name.into(), value.into()));
+        self.given.replace(env::given(prefix, variables)?);
+        Ok(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Settings {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        Ok(Self {
+            given: value::read(value).map_err(D::Error::custom)?,
+            ..Self::default()
+        })
+    }
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("given", &self.given)
+            .field("others", &self.others)
+            .finish_non_exhaustive()
+    }
+}
