@@ -7,7 +7,8 @@
 //! | have three or five | [Three or five](nodes#three-or-five) |
 //! | have Sentinels, replicas or a managed service | [A server with replicas](nodes#a-server-with-replicas) |
 //! | need a password, an ACL user or TLS | [The rights](nodes#the-rights), [credentials that change](nodes#credentials-that-change), [TLS](nodes#tls) |
-//! | choose a ttl, or several | [The ttl](nodes#the-ttl), [all settings](settings) |
+//! | choose a ttl, or several | [The ttl](nodes#the-ttl) |
+//! | look for a setting and its default | [`Settings`](crate::Settings), [`RedlockLayer`](crate::RedlockLayer), `IdempotencyLayer`, `RedisNodeBuilder` |
 //! | stop and start a service without lost requests | [The end](getting_started#3-the-end), [the beginning](getting_started#the-beginning) |
 //! | run a job on one replica only | [Without a layer](getting_started#without-a-layer) |
 //! | place the layer among others | [The order of layers](requests#the-order-of-layers), [path parameters](requests#path-parameters) |
@@ -48,10 +49,6 @@ pub mod fencing {
 
 pub mod idempotency {
     #![doc = include_str!("idempotency.md")]
-}
-
-pub mod settings {
-    #![doc = include_str!("settings.md")]
 }
 
 pub mod promises {
