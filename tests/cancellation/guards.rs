@@ -56,7 +56,6 @@ pub(crate) fn operations() -> Vec<Operation> {
 }
 
 const DRAINING: &[&str] = &[
-    "manager LockGuard::draining",
     "manager LockHandle::draining",
     "manager LockManager::draining",
 ];

@@ -1,15 +1,10 @@
 //! The nodes of a manager: sending to them, and which of them vote.
 
 pub(crate) mod counting;
-pub(crate) mod effect;
 pub(crate) mod fanout;
-pub(crate) mod fences;
-#[cfg(feature = "metrics")]
-pub(crate) mod gauge;
 pub(crate) mod node_set;
 mod patience;
 mod quorum;
 pub(crate) mod random;
 pub(crate) mod repeats;
-pub(crate) mod retry;
 pub(crate) mod voting;

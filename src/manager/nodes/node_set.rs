@@ -8,9 +8,8 @@ use tokio::time::{Instant, timeout};
 
 use crate::clock::Clock;
 use crate::manager::error::acquire::{NoQuorum, NodeFailure};
-use crate::manager::nodes::effect::NodeEffect;
+use crate::manager::nodes::counting::FenceCounts;
 use crate::manager::nodes::fanout::Fanout;
-use crate::manager::nodes::fences::FenceCounts;
 use crate::manager::nodes::repeats::{Repeats, Trouble};
 use crate::manager::nodes::voting::replies::Replies;
 use crate::manager::nodes::voting::statuses::VotingStatuses;
@@ -22,6 +21,7 @@ use crate::node::{
     NodeState,
 };
 use crate::protocol::quorum::Quorum;
+use crate::protocol::renewal::NodeEffect;
 use crate::protocol::validity::Drift;
 use crate::token::FencingToken;
 
@@ -302,7 +302,7 @@ impl NodeSet {
             Ok(AcquireReply::Recorded(_)) => NodeEffect::Unchanged,
             Err(error) => {
                 self.heard(node, error);
-                NodeEffect::of_error(error)
+                of_error(error)
             }
         }
     }
@@ -336,7 +336,7 @@ impl NodeSet {
             Err(error) => {
                 self.heard(node, error);
                 self.log_refusal(node, "extend", error);
-                NodeEffect::of_error(error)
+                of_error(error)
             }
         }
     }
@@ -354,6 +354,15 @@ impl Drop for NodeSet {
     fn drop(&mut self) {
         // So that the monitors see that the nodes are gone, and end.
         self.voting.recheck_all();
+    }
+}
+
+/// The effect of a command that may have set our token and was not answered.
+const fn of_error(error: &NodeError) -> NodeEffect {
+    if error.outcome_unknown() {
+        NodeEffect::Unknown
+    } else {
+        NodeEffect::Unchanged
     }
 }
 
