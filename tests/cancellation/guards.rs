@@ -67,7 +67,10 @@ pub(crate) fn runs() -> Vec<Operation> {
     operations
 }
 
-const BEGIN: &[&str] = &["manager LockManager::begin_idempotent"];
+const BEGIN: &[&str] = &[
+    "manager LockManager::begin_idempotent",
+    "manager Purpose for Recall",
+];
 
 fn begun() -> Vec<Operation> {
     vec![
