@@ -117,8 +117,8 @@ impl LockGuard {
     /// # Errors
     ///
     /// [`ReleaseError::Lost`] if the lock had been lost before: the work may have run without it.
-    /// [`ReleaseError::Unconfirmed`] if too few nodes answered in time. Either way nothing is left to do: what is not yet
-    /// released is tried again in the background until its ttl has ended it.
+    /// [`ReleaseError::Unconfirmed`] if too few nodes answered in time. Either way nothing is left to do: what is not
+    /// yet released is tried again in the background until its ttl has ended it.
     ///
     /// # Cancel safety
     ///
@@ -412,8 +412,8 @@ impl Lost {
         poll_fn(|cx| lost.as_mut().poll_beside(cx, |cx| work.as_mut().poll(cx))).await
     }
 
-    /// Polls work that ends with the lock. A result that exists wins, but work is not polled that goes on after the time
-    /// of the lock is over: it would go on until it next waits.
+    /// Polls work that ends with the lock. A result that exists wins, but work is not polled that goes on after the
+    /// time of the lock is over: it would go on until it next waits.
     pub(crate) fn poll_beside<T>(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

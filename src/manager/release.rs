@@ -12,7 +12,7 @@ use crate::manager::error::release::ReleaseUnconfirmed;
 use crate::manager::lease::held::{HeldLease, PendingRelease, Turn};
 use crate::manager::ledger::{Obligation, Stage};
 use crate::manager::nodes::fanout::Fanout;
-use crate::manager::nodes::fanout::{Missed, is_retryable, retry};
+use crate::manager::nodes::retry::{Missed, is_retryable, retry};
 use crate::manager::shared::Shared;
 use crate::moment::Moment;
 use crate::mutant::{self, Mutant};

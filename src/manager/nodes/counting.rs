@@ -1,7 +1,6 @@
 //! Which nodes count now: those that take commands, vote, and reply as nodes must. And counts for people.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 #[cfg(feature = "metrics")]
 use std::sync::{Arc, Weak};
 
@@ -130,30 +129,6 @@ mod tests {
             let text = format!("quorum: {voting} of 5 vote, 3 needed{text}");
             assert_eq!((count.to_string(), count.is_quorum()), (text, is_quorum));
         }
-    }
-}
-
-/// How many grants got their fencing token in which way.
-#[derive(Debug, Default)]
-pub(crate) struct FenceCounts {
-    agreed: AtomicU64,
-    written_back: AtomicU64,
-}
-
-impl FenceCounts {
-    pub(crate) fn count(&self, agreed: bool) {
-        let counter = if agreed {
-            &self.agreed
-        } else {
-            &self.written_back
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// How many tokens the nodes agreed on at once, and how many had to be written back.
-    pub(crate) fn get(&self) -> (u64, u64) {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        (read(&self.agreed), read(&self.written_back))
     }
 }
 

@@ -1,19 +1,13 @@
-//! One command to several nodes at once, and to one node until it answers.
+//! One command to several nodes at once.
 
 use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
-use tokio::time::{Sleep, sleep, timeout};
+use tokio::time::Sleep;
 
-use crate::clock::Clock as _;
-use crate::manager::nodes::node_set::NodeSet;
-use crate::manager::nodes::random::random;
-use crate::moment::Moment;
-use crate::node::{Node, NodeError, NodeErrorKind, NodeFuture};
-use crate::protocol::backoff::Backoff;
+use crate::node::NodeFuture;
 
 /// The futures of one command to several nodes, polled together where their replies are awaited.
 ///
@@ -176,73 +170,12 @@ impl<T> fmt::Debug for Fanout<T> {
     }
 }
 
-/// Why a node did not run a command that was sent again and again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Missed {
-    /// It refused, which was logged.
-    Refused,
-    /// The time is over.
-    Late,
-}
-
-/// Sends a command, called `name` in the log, to one node again and again until it answers or it is `until`.
-pub(crate) async fn retry<T>(
-    set: &NodeSet,
-    index: usize,
-    until: Moment,
-    name: &'static str,
-    command: impl Fn(&dyn Node) -> NodeFuture<Result<T, NodeError>> + Send,
-) -> Result<T, Missed> {
-    let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
-    // A node that is slow rather than down must get time to answer, or each of its commands would go on until the end.
-    let mut patience = set.node_timeout;
-    let node = set.nodes.get(index).ok_or(Missed::Refused)?;
-    loop {
-        let left = until.since(set.clock.now());
-        match timeout(left, node.ready()).await {
-            Ok(Ok(())) => {}
-            // Refused, perhaps for a moment only, as while a password changes.
-            Ok(Err(error)) if is_retryable(&error) && !left.is_zero() => {
-                sleep(backoff.next(random()).min(left)).await;
-                continue;
-            }
-            Ok(Err(_)) | Err(_) => return Err(Missed::Late),
-        }
-        patience = patience.saturating_mul(2);
-        match timeout(patience, command(&**node)).await {
-            Ok(Ok(reply)) => {
-                set.tell_run(index, name);
-                return Ok(reply);
-            }
-            Ok(Err(error)) if !is_retryable(&error) => {
-                set.refused(index, name, &error);
-                return Err(Missed::Refused);
-            }
-            Ok(Err(_)) | Err(_) => {}
-        }
-        if set.clock.now() >= until {
-            return Err(Missed::Late);
-        }
-        sleep(backoff.next(random())).await;
-    }
-}
-
-/// Whether the same command may work later: not if the server refuses it or the node is closed. A node that cannot
-/// serve for now was not sent it.
-pub(crate) fn is_retryable(error: &NodeError) -> bool {
-    !matches!(
-        error.kind(),
-        NodeErrorKind::Rejected
-            | NodeErrorKind::WrongType
-            | NodeErrorKind::Foreign
-            | NodeErrorKind::Closed
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::future::{pending, ready};
+    use std::time::Duration;
+    use tokio::time::{sleep, timeout};
 
     fn one_is_silent() -> Fanout<&'static str> {
         Fanout::new([

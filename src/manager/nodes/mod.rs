@@ -7,4 +7,5 @@ mod patience;
 mod quorum;
 pub(crate) mod random;
 pub(crate) mod repeats;
+pub(crate) mod retry;
 pub(crate) mod voting;

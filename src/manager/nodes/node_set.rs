@@ -2,13 +2,13 @@
 
 use std::fmt::Display;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
 use crate::clock::Clock;
 use crate::manager::error::acquire::{NoQuorum, NodeFailure};
-use crate::manager::nodes::counting::FenceCounts;
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::nodes::repeats::{Repeats, Trouble};
 use crate::manager::nodes::voting::replies::Replies;
@@ -47,6 +47,30 @@ pub(crate) struct NodeSet {
     pub(crate) counters_kept: Duration,
     pub(crate) fences: FenceCounts,
     pub(crate) repeats: Repeats,
+}
+
+/// How many grants got their fencing token in which way.
+#[derive(Debug, Default)]
+pub(crate) struct FenceCounts {
+    agreed: AtomicU64,
+    written_back: AtomicU64,
+}
+
+impl FenceCounts {
+    pub(crate) fn count(&self, agreed: bool) {
+        let counter = if agreed {
+            &self.agreed
+        } else {
+            &self.written_back
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many tokens the nodes agreed on at once, and how many had to be written back.
+    pub(crate) fn get(&self) -> (u64, u64) {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        (read(&self.agreed), read(&self.written_back))
+    }
 }
 
 /// The terms that all locks of a manager have in common. A ttl is that of a handle.

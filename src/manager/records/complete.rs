@@ -11,7 +11,7 @@ use crate::manager::error::release::ReleaseUnconfirmed;
 
 use crate::manager::lease::held::{HeldLease, PendingRelease};
 use crate::manager::nodes::fanout::Fanout;
-use crate::manager::nodes::fanout::{Missed, is_retryable, retry};
+use crate::manager::nodes::retry::{Missed, is_retryable, retry};
 use crate::manager::release::{Freed, Freeing};
 use crate::manager::shared::{ROOM_FOR_RECORDS, Shared};
 use crate::manager::tasks::TaskTracker;
@@ -290,8 +290,8 @@ fn without_record(_: ReleaseReply) -> CompleteReply {
     CompleteReply::Refused
 }
 
-/// Gives back what a lost round for a run has set: the node forgets the grant, too, which it remembers for a result that
-/// will not come. Unlike a completion it need not reach a quorum, and no config can stand against it.
+/// Gives back what a lost round for a run has set: the node forgets the grant, too, which it remembers for a result
+/// that will not come. Unlike a completion it need not reach a quorum, and no config can stand against it.
 pub(crate) fn forget(node: &dyn Node, request: &ReleaseRequest) -> NodeFuture<Freed> {
     let reply = node.complete(CompleteRequest::new(request.clone(), None));
     Box::pin(async move {

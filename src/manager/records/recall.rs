@@ -145,7 +145,9 @@ impl Purpose for Recall {
         let mut records = stored.iter().map(|(_, record)| record);
         let record = records.find(|record| record.ballot == ballot).cloned();
         let record = record.ok_or_else(|| attempt.no_quorum())?;
-        if let (false, Some(freeing)) = (lacking.is_empty(), attempt.give_back()) {
+        if !lacking.is_empty()
+            && let Some(freeing) = attempt.give_back()
+        {
             spread(freeing, record.clone(), lacking);
         }
         Ok(record)

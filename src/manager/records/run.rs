@@ -1,4 +1,4 @@
-//! [`RunGuard`]: idempotent work. Its result is stored on the nodes, and later callers with the same key get that result.
+//! [`RunGuard`]: idempotent work. Its result is stored on the nodes, and later callers with the same key get it.
 
 use std::fmt;
 use std::sync::Arc;

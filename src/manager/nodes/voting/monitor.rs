@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::clock::Clock as _;
-use crate::manager::nodes::fanout::is_retryable;
 use crate::manager::nodes::node_set::NodeSet;
 use crate::manager::nodes::random::random;
+use crate::manager::nodes::retry::is_retryable;
 use crate::manager::nodes::voting::replies::Replies;
 use crate::manager::nodes::voting::state::{Quarantine, Told};
 use crate::manager::nodes::voting::statuses::{IDLE, VotingStatuses};
