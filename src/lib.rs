@@ -70,7 +70,7 @@
 //! | `redis` | yes | Redis and Valkey servers as nodes |
 //! | `axum` | yes | the extractors `Held` and `Locked`, and keys from path parameters, matched paths and extractors |
 //! | `tls` | no | `rediss://` URLs, by rustls with the ring provider |
-//! | `idempotency` | no | `IdempotencyLayer`: a request that is sent again gets the first response |
+//! | `idempotency` | no | `IdempotencyLayer`: a request that is sent again gets the first response; `LockManager::begin_idempotent` |
 //! | `tracing` | yes | events and a span through `tracing`: without them a first start says nothing of what it waits for |
 //! | `metrics` | no | counters, gauges and histograms through `metrics` |
 //! | `inspect` | no | `InspectService`: a page of nodes, held locks and queues, for operators |
@@ -158,10 +158,11 @@ pub use token::FencingToken;
 /// errors, each with what to do.
 pub mod error {
     pub use crate::key_error::KeyError;
+    #[cfg(feature = "idempotency")]
+    pub use crate::manager::CompleteError;
     pub use crate::manager::{
-        CompleteError, ConnectError, Contended, LossReason, Misconfigured, NoEntropy, NoQuorum,
-        NodeFailure, QueueFull, ReleaseError, ReleaseUnconfirmed, RunError, ShuttingDown, TooSlow,
-        WaitTimeout,
+        ConnectError, Contended, LossReason, Misconfigured, NoEntropy, NoQuorum, NodeFailure,
+        QueueFull, ReleaseError, ReleaseUnconfirmed, RunError, ShuttingDown, TooSlow, WaitTimeout,
     };
     pub use crate::namespace::NamespaceError;
     pub use crate::settings::error::ConfigError;
@@ -172,7 +173,9 @@ pub mod error {
 /// runs.
 pub mod lock {
     pub use crate::lease::Lease;
-    pub use crate::manager::{IdempotentRun, Lost, RunGuard};
+    pub use crate::manager::Lost;
+    #[cfg(feature = "idempotency")]
+    pub use crate::manager::{IdempotentRun, RunGuard};
     pub use crate::token::OwnerHash;
 }
 

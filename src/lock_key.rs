@@ -93,14 +93,9 @@ impl LockKey {
     /// It prevents reading a key, but not guessing it: anyone with a list of customers can hash that list, too.
     #[must_use]
     pub fn redacted(&self) -> String {
-        redacted(&self.0)
+        let digest = sha1_smol::Sha1::from(&*self.0).digest().to_string();
+        ["#", digest.get(..16).unwrap_or_default()].concat()
     }
-}
-
-/// The redacted form of the key `text`.
-pub(crate) fn redacted(text: &str) -> String {
-    let digest = sha1_smol::Sha1::from(text).digest().to_string();
-    ["#", digest.get(..16).unwrap_or_default()].concat()
 }
 
 impl fmt::Debug for LockKey {

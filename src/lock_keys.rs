@@ -60,6 +60,11 @@ impl LockKeys {
         &self.0[0]
     }
 
+    /// These keys, which are sorted, each once, and one at least.
+    pub(crate) fn of(keys: impl Iterator<Item = LockKey>) -> Self {
+        Self(keys.collect())
+    }
+
     /// Whether there is more than one.
     #[must_use]
     pub fn are_several(&self) -> bool {

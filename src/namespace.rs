@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 use smallvec::{SmallVec, smallvec};
 
 use crate::key_error::KeyError;
-use crate::lock_key::{LockKey, redacted};
+use crate::lock_key::LockKey;
 use crate::lock_keys::LockKeys;
 use crate::token::OwnerToken;
 
@@ -26,6 +26,8 @@ pub struct Namespace {
     text: Arc<str>,
     // The length of the root name within the text.
     root: usize,
+    // Whether keys are shown to people as hashes.
+    redacts: bool,
 }
 
 impl Namespace {
@@ -52,7 +54,14 @@ impl Namespace {
         Self {
             text: Arc::from(name),
             root: name.len(),
+            redacts: false,
         }
+    }
+
+    /// The same, whose keys are shown to people as hashes if it `redacts`.
+    pub(crate) const fn redacting(mut self, redacts: bool) -> Self {
+        self.redacts = redacts;
+        self
     }
 
     /// The namespace of the locks of idempotency keys. No lock key of this one leads there.
@@ -61,6 +70,7 @@ impl Namespace {
         Self {
             text: Arc::from([self.root(), "!idem"].concat()),
             root: self.root,
+            redacts: self.redacts,
         }
     }
 
@@ -85,6 +95,7 @@ impl Namespace {
         };
         NodeKey {
             hash: hash(&text),
+            name: key.clone(),
             text,
             namespace: self.clone(),
         }
@@ -158,6 +169,7 @@ fn hash(text: &str) -> u64 {
 /// A lock key as the nodes know it, with its namespace. Made by [`Namespace::node_key`].
 #[derive(Clone)]
 pub struct NodeKey {
+    name: LockKey,
     text: Arc<str>,
     namespace: Namespace,
     // Of the text: made once, and used by each of the nodes in memory, several times.
@@ -216,24 +228,16 @@ impl NodeKey {
     }
 
     /// The lock key as shown to people: as it is, or redacted.
-    pub(crate) fn show(&self, redact: bool) -> Cow<'_, str> {
-        if redact {
-            Cow::Owned(redacted(self.bare()))
+    pub(crate) fn show(&self) -> Cow<'_, str> {
+        if self.namespace.redacts {
+            Cow::Owned(self.name.redacted())
         } else {
-            Cow::Borrowed(self.bare())
-        }
-    }
-
-    fn bare(&self) -> &str {
-        match self.namespace.as_str() {
-            "" => &self.text,
-            // The separator is one byte.
-            name => self.text.get(name.len() + 1..).unwrap_or_default(),
+            Cow::Borrowed(self.name.as_str())
         }
     }
 
     fn beside(&self, kind: &'static str) -> [&str; 3] {
-        [self.namespace.as_str(), kind, self.bare()]
+        [self.namespace.as_str(), kind, self.name.as_str()]
     }
 }
 
@@ -283,6 +287,16 @@ impl NodeKeys {
     #[must_use]
     pub fn namespace(&self) -> &Namespace {
         self.first().namespace()
+    }
+
+    /// The keys as their caller names them.
+    pub(crate) fn names(&self) -> LockKeys {
+        LockKeys::of(self.as_slice().iter().map(|key| key.name.clone()))
+    }
+
+    /// Whether there is more than one.
+    pub(crate) fn are_several(&self) -> bool {
+        self.as_slice().len() > 1
     }
 }
 

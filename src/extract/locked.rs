@@ -71,7 +71,7 @@ impl<T: AsLockKeys> AsLockKeys for Json<T> {
 /// checked, or for a job.
 ///
 /// It does not end the handler when the lock is lost: a handler that must not continue without its lock watches
-/// [`lost`](LockGuard::lost) itself, or stands behind a [`RedlockLayer`](crate::RedlockLayer), which does that. Keys
+/// [`lost`](LockHandle::lost) itself, or stands behind a [`RedlockLayer`](crate::RedlockLayer), which does that. Keys
 /// that such a layer has locked for the same request are shared with it.
 ///
 /// # Several locks

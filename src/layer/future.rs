@@ -264,7 +264,7 @@ where
 /// The future that ends the request early, if it is to be ended when its lock is lost.
 fn watch(options: &Options, guard: Option<&LockGuard>) -> Option<Lost> {
     match options.common.on_lost {
-        OnLost::Abort => guard.map(LockGuard::lost),
+        OnLost::Abort => guard.map(|guard| guard.lost()),
         OnLost::Continue => None,
     }
 }

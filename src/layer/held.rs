@@ -66,7 +66,7 @@ impl Held {
     /// A guard of the lock, for a job, a WebSocket or a stream that continues after the response: the lock is released
     /// when the last of its guards is dropped, so the response no longer releases it.
     ///
-    /// The owner of the guard watches [`lost`](LockGuard::lost); the layer watches only while the request runs. The
+    /// The owner of the guard watches [`lost`](LockHandle::lost); the layer watches only while the request runs. The
     /// watchdog extends the lock for the manager's [`max_hold`](crate::Settings::max_hold) at most.
     ///
     /// WebSockets (over HTTP/1.1) and server-sent events are requested by GET, which runs without a lock unless the

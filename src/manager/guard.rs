@@ -1,19 +1,27 @@
-//! [`LockGuard`] and [`LockHandle`]: a held lock as the user sees it.
+//! [`LockGuard`], [`LockHandle`] and [`Lost`]: a held lock as the user sees it.
 
 use std::fmt;
+use std::future::poll_fn;
+use std::ops::Deref;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
+
+use pin_project_lite::pin_project;
+use tokio::sync::futures::OwnedNotified;
 
 use crate::lease::Lease;
 use crate::lock_key::LockKey;
-use crate::manager::drain::Drain;
 use crate::manager::error::acquire::ShuttingDown;
 use crate::manager::error::loss::LossReason;
 use crate::manager::error::release::ReleaseError;
-use crate::manager::lease::held::{HeldLease, Passed, PendingRelease, Tenancy};
-use crate::manager::lease::lost::Lost;
-use crate::manager::release::releaser::Release;
+#[cfg(feature = "idempotency")]
+use crate::manager::lease::held::PendingRelease;
+use crate::manager::lease::held::{HeldLease, Passed, Tenancy};
+use crate::manager::release::Release;
 use crate::manager::shared::Shared;
+use crate::manager::signal::Drain;
 use crate::mutant::{self, Mutant};
 use crate::namespace::NodeKey;
 use crate::token::{FencingToken, OwnerHash};
@@ -22,7 +30,9 @@ use crate::token::{FencingToken, OwnerHash};
 ///
 /// A watchdog extends it in the background until then, for at most the manager's `max_hold`. The lock can still
 /// be *lost*: when the nodes cannot be reached for so long that validity ends. Work that must not go on without
-/// the lock watches [`lost`](Self::lost), or runs inside [`LockManager::run`](crate::LockManager::run).
+/// the lock watches [`lost`](LockHandle::lost), or runs inside [`LockManager::run`](crate::LockManager::run).
+///
+/// Whatever its [`LockHandle`] can do, the guard can do, too: it dereferences to it.
 ///
 /// # Dropping
 ///
@@ -89,30 +99,6 @@ impl LockGuard {
         self.handle.clone()
     }
 
-    /// As [`LockHandle::key`].
-    #[must_use]
-    pub fn key(&self) -> &LockKey {
-        self.handle.key()
-    }
-
-    /// As [`LockHandle::keys`].
-    #[must_use]
-    pub fn keys(&self) -> &[LockKey] {
-        self.handle.keys()
-    }
-
-    /// As [`LockHandle::fence`].
-    #[must_use]
-    pub fn fence(&self) -> Option<FencingToken> {
-        self.handle.fence()
-    }
-
-    /// As [`LockHandle::owner_hash`].
-    #[must_use]
-    pub fn owner_hash(&self) -> OwnerHash {
-        self.handle.owner_hash()
-    }
-
     /// One more guard of the same lock, for a part of the same work that may outlast this one: the lock is released
     /// when the last of them goes. It has the same deadline and the same fencing token, and asks no node.
     ///
@@ -123,46 +109,6 @@ impl LockGuard {
         self.handle.reenter(&self.shared)
     }
 
-    /// As [`LockHandle::is_lost`].
-    #[must_use]
-    pub fn is_lost(&self) -> bool {
-        self.handle.is_lost()
-    }
-
-    /// As [`LockHandle::remaining`].
-    #[must_use]
-    pub fn remaining(&self) -> Duration {
-        self.handle.remaining()
-    }
-
-    /// As [`LockHandle::lost`].
-    pub fn lost(&self) -> Lost {
-        self.handle.lost()
-    }
-
-    /// As [`LockHandle::draining`].
-    pub fn draining(&self) -> impl Future<Output = ()> + Send + use<> {
-        self.handle.draining()
-    }
-
-    /// As [`LockHandle::is_draining`].
-    #[must_use]
-    pub fn is_draining(&self) -> bool {
-        self.handle.is_draining()
-    }
-
-    /// As [`LockHandle::waited`].
-    #[must_use]
-    pub const fn waited(&self) -> Duration {
-        self.handle.waited()
-    }
-
-    /// As [`LockHandle::lease`].
-    #[must_use]
-    pub fn lease(&self) -> &Lease {
-        self.handle.lease()
-    }
-
     /// Releases the lock and waits until a quorum of nodes is free of it, so that a contender that asks afterwards can
     /// acquire it at once. Waits for the node time-out at most. If another caller of this manager waits for the key,
     /// the lock may pass to it instead ([`HandOff`](crate::settings::HandOff)), which takes no time. It takes none
@@ -171,8 +117,8 @@ impl LockGuard {
     /// # Errors
     ///
     /// [`ReleaseError::Lost`] if the lock had been lost before: the work may have run without it.
-    /// [`ReleaseError::Unconfirmed`] if too few nodes answered in time. Either way nothing is left to do: what is not yet
-    /// released is tried again in the background until its ttl has ended it.
+    /// [`ReleaseError::Unconfirmed`] if too few nodes answered in time. Either way nothing is left to do: what is not
+    /// yet released is tried again in the background until its ttl has ended it.
     ///
     /// # Cancel safety
     ///
@@ -197,6 +143,14 @@ impl LockGuard {
         outcome
     }
 
+    const fn held(&self) -> &Arc<HeldLease> {
+        &self.handle.tenancy.lease
+    }
+}
+
+/// What a run of idempotent work needs of it.
+#[cfg(feature = "idempotency")]
+impl LockGuard {
     /// Takes a lock that no other guard shares from the watchdog, without its release.
     pub(crate) fn resign(mut self) -> (Arc<HeldLease>, PendingRelease) {
         self.is_over = true;
@@ -204,10 +158,6 @@ impl LockGuard {
         self.shared.registry.remove(&held);
         let pending = held.let_go();
         (held, pending)
-    }
-
-    const fn held(&self) -> &Arc<HeldLease> {
-        &self.handle.tenancy.lease
     }
 
     pub(crate) const fn shared(&self) -> &Arc<Shared> {
@@ -241,6 +191,14 @@ fn let_go(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> Option<(Release, Optio
     let pending = held.let_go();
     let lost = pending.left.lost;
     Some((Release::of(shared, held, pending), lost))
+}
+
+impl Deref for LockGuard {
+    type Target = LockHandle;
+
+    fn deref(&self) -> &LockHandle {
+        &self.handle
+    }
 }
 
 impl Drop for LockGuard {
@@ -416,6 +374,87 @@ impl fmt::Debug for LockHandle {
         f.debug_struct("LockHandle")
             .field("key", self.key())
             .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}
+
+pin_project! {
+    /// The future of [`LockHandle::lost`](crate::LockHandle::lost). It owns what it needs and can be stored.
+    #[must_use = "futures do nothing unless polled"]
+    pub struct Lost {
+        tenancy: Tenancy,
+        #[pin]
+        ended: OwnedNotified,
+    }
+}
+
+impl Lost {
+    /// The end of a lock for one of its tenants.
+    pub(crate) fn new(tenancy: Tenancy) -> Self {
+        Self {
+            ended: Arc::clone(&tenancy.lease.ended).notified_owned(),
+            tenancy,
+        }
+    }
+}
+
+impl Lost {
+    /// Whether the time is over for which the lock may be relied on. Nobody may have been told of that yet, as when
+    /// this process has just gone on after it stood still.
+    pub(crate) fn is_overdue(&self) -> bool {
+        self.tenancy.lease.is_overdue()
+    }
+
+    /// The result of `work`; or why the lock was lost before.
+    pub(crate) async fn or_done<T>(self, work: impl Future<Output = T>) -> Result<T, LossReason> {
+        let mut lost = pin!(self);
+        let mut work = pin!(work);
+        poll_fn(|cx| lost.as_mut().poll_beside(cx, |cx| work.as_mut().poll(cx))).await
+    }
+
+    /// Polls work that ends with the lock. A result that exists wins, but work is not polled that goes on after the
+    /// time of the lock is over: it would go on until it next waits.
+    pub(crate) fn poll_beside<T>(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        work: impl FnOnce(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<Result<T, LossReason>> {
+        if self.is_overdue()
+            && let Poll::Ready(reason) = self.as_mut().poll(cx)
+        {
+            return Poll::Ready(Err(reason));
+        }
+        match work(cx) {
+            Poll::Ready(done) => Poll::Ready(Ok(done)),
+            Poll::Pending => self.poll(cx).map(Err),
+        }
+    }
+}
+
+impl Future for Lost {
+    type Output = LossReason;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<LossReason> {
+        let mut this = self.project();
+        let Tenancy { lease, number } = this.tenancy;
+        loop {
+            // No wake-up can be lost between this check and the poll: the notification was created before both.
+            if let Some(reason) = lease.ended_because(*number) {
+                if reason != LossReason::Released {
+                    lease.end_is_told();
+                }
+                return Poll::Ready(reason);
+            }
+            ready!(this.ended.as_mut().poll(cx));
+            this.ended.set(Arc::clone(&lease.ended).notified_owned());
+        }
+    }
+}
+
+impl fmt::Debug for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lost")
+            .field("key", self.tenancy.lease.lease.key())
             .finish_non_exhaustive()
     }
 }

@@ -1,14 +1,14 @@
-//! [`Ledger`]: what this manager may have set on nodes, from before the first byte leaves until all is released.
+//! [`Ledger`]: how much this manager may have set on nodes, from before the first byte leaves until all is released.
 //!
 //! ```text
-//!   begin ──► Acquiring ──► Held ──► Releasing ──► ended: no node has it any more
+//!   begin ──► Acquiring ──► Held ──► Releasing ──► met: no node has it any more
 //!                 └────────────────────▲  └──────► left to expire
 //! ```
 //!
 //! Each owner token has one [`Obligation`], which is passed on with the work: from the attempt to the lock that it
-//! wins, from the lock to its release, and from there to the job that goes on in the background. It is never counted
-//! anew on the way, so there is no moment at which it is not counted. An obligation that is dropped unmet has left the
-//! token on the nodes, whatever the cause: an error, no room in the background, or the end of the runtime.
+//! wins, from the lock to its release, and from there to the job that goes on in the background. So there is no moment
+//! at which it is not counted. An obligation that is dropped unmet has left the token on the nodes, whatever the cause:
+//! an error, no room in the background, or the end of the runtime.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,8 +18,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use crate::clock::Clock;
-use crate::manager::notified::notified_until;
-use crate::mutant::{self, Mutant};
+use crate::manager::signal::notified_until;
 
 /// All obligations of one manager.
 #[derive(Clone, Debug)]
@@ -82,35 +81,33 @@ impl Ledger {
     /// Counts what the nodes are about to be asked for, which they keep for `ttl`; `None` if they are asked for nothing
     /// any more.
     pub(crate) fn begin(&self, ttl: Duration) -> Option<Obligation> {
-        let mut state = lock(&self.0.state);
+        let mut state = self.0.state();
         if state.closed {
             return None;
         }
         state.open.acquiring += 1;
         drop(state);
         Some(Obligation {
-            entry: Arc::new(Entry {
-                book: Arc::clone(&self.0),
-                ttl,
-                progress: Mutex::new((Stage::Acquiring, false)),
-            }),
+            book: Arc::clone(&self.0),
+            ttl,
+            stage: Stage::Acquiring,
             is_met: false,
         })
     }
 
     /// Lets nothing begin any more.
     pub(crate) fn close(&self) {
-        lock(&self.0.state).closed = true;
+        self.0.state().closed = true;
     }
 
     pub(crate) fn open(&self) -> Open {
-        lock(&self.0.state).open
+        self.0.state().open
     }
 
     /// How many were left on nodes and may not have expired there yet.
     pub(crate) fn left(&self) -> usize {
         let now = self.0.second_after(Duration::ZERO);
-        let state = lock(&self.0.state);
+        let state = self.0.state();
         state.left.range(now..).map(|(_, left)| left).sum()
     }
 
@@ -123,82 +120,45 @@ impl Ledger {
 }
 
 impl Book {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The second in which `span` from now lies.
     fn second_after(&self, span: Duration) -> u64 {
         (self.clock.now() + span).as_nanos() / 1_000_000_000
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A share in the obligation to free all nodes of one owner token.
-///
-/// The obligation ends with its last share, and well only if each of them was [met](Self::meet).
+/// To free all nodes of one owner token. It ends when it is dropped, and well only if it is [met](Self::meet) by then.
 #[derive(Debug)]
 #[must_use = "what is dropped unmet counts as left on the nodes"]
 pub(crate) struct Obligation {
-    entry: Arc<Entry>,
+    book: Arc<Book>,
+    ttl: Duration,
+    stage: Stage,
     is_met: bool,
 }
 
-#[derive(Debug)]
-struct Entry {
-    book: Arc<Book>,
-    ttl: Duration,
-    // The stage, and whether a share was dropped unmet.
-    progress: Mutex<(Stage, bool)>,
-}
-
 impl Obligation {
-    /// One more share, for other work on the same token.
-    pub(crate) fn share(&self) -> Self {
-        Self {
-            entry: Arc::clone(&self.entry),
-            is_met: self.is_met,
-        }
-    }
-
-    /// For how long nodes keep what is owed, at most.
-    pub(crate) fn ttl(&self) -> Duration {
-        self.entry.ttl
-    }
-
-    /// The same for work that sets nothing on any node, and is only to be waited for.
-    pub(crate) const fn owing_nothing(mut self) -> Self {
-        self.is_met = true;
-        self
-    }
-
-    /// Notes that this share is done: no node has anything of it any more.
-    pub(crate) fn meet(self) {
-        drop(self.owing_nothing());
-    }
-
     /// Notes how far the obligation has come.
-    pub(crate) fn enter(&self, next: Stage) {
-        let mut progress = lock(&self.entry.progress);
-        let mut state = lock(&self.entry.book.state);
-        *state.open.of(progress.0) -= 1;
+    pub(crate) fn enter(&mut self, next: Stage) {
+        let mut state = self.book.state();
+        *state.open.of(self.stage) -= 1;
         *state.open.of(next) += 1;
-        progress.0 = next;
+        self.stage = next;
+    }
+
+    /// Notes that no node has anything of the token any more. It counts as open until it is dropped.
+    pub(crate) const fn meet(&mut self) {
+        self.is_met = true;
     }
 }
 
 impl Drop for Obligation {
     fn drop(&mut self) {
+        let mut state = self.book.state();
         if !self.is_met {
-            lock(&self.entry.progress).1 = true;
-        }
-    }
-}
-
-impl Drop for Entry {
-    fn drop(&mut self) {
-        let (stage, is_left) = *lock(&self.progress);
-        let mut state = lock(&self.book.state);
-        if is_left {
             // A command may be under way yet, so the ttl counts from here at the earliest.
             state.left = state
                 .left
@@ -206,46 +166,12 @@ impl Drop for Entry {
             let expired = self.book.second_after(self.ttl);
             *state.left.entry(expired).or_default() += 1;
         }
-        *state.open.of(stage) -= 1;
+        *state.open.of(self.stage) -= 1;
         let is_empty = state.open == Open::default();
         drop(state);
         if is_empty {
             self.book.empty.notify_waiters();
         }
-    }
-}
-
-/// A share in an obligation, with the nodes that are to be freed for it. It is met once all of them are.
-#[derive(Debug)]
-pub(crate) struct Owing {
-    nodes: Vec<usize>,
-    // As long as there are such nodes.
-    obligation: Option<Obligation>,
-}
-
-impl Owing {
-    pub(crate) fn new(obligation: Option<Obligation>, nodes: Vec<usize>) -> Self {
-        let mut owing = Self { nodes, obligation };
-        owing.meet_if_free();
-        owing
-    }
-
-    /// Notes that `node` has nothing of the token any more.
-    pub(crate) fn freed(&mut self, node: usize) {
-        self.nodes.retain(|other| *other != node);
-        self.meet_if_free();
-    }
-
-    fn meet_if_free(&mut self) {
-        let is_free = self.nodes.is_empty() || mutant::is(Mutant::ReleaseCountsWhenSent);
-        if is_free && let Some(obligation) = self.obligation.take() {
-            obligation.meet();
-        }
-    }
-
-    /// The nodes that are not free yet.
-    pub(crate) fn nodes(&self) -> Vec<usize> {
-        self.nodes.clone()
     }
 }
 
@@ -287,27 +213,30 @@ mod tests {
         (open.acquiring, open.held, open.releasing)
     }
 
+    fn meet(mut obligation: Obligation) {
+        obligation.meet();
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn an_obligation_is_counted_once_in_every_stage_until_its_last_share_is_met() {
+    async fn an_obligation_is_counted_once_in_every_stage_until_it_ends() {
         let (_, ledger) = ledger();
         assert!(ledger.is_empty_within(Duration::ZERO).await);
-        let first = ledger.begin(TTL).unwrap();
+        let mut first = ledger.begin(TTL).unwrap();
         let other = ledger.begin(TTL).unwrap();
         assert_eq!(open(&ledger), (2, 0, 0));
         first.enter(Stage::Held);
         assert_eq!(open(&ledger), (1, 1, 0));
-        let share = first.share();
         first.enter(Stage::Releasing);
         first.meet();
-        other.meet();
-        assert_eq!(open(&ledger), (0, 0, 1), "one share is not met");
+        meet(other);
+        assert_eq!(open(&ledger), (0, 0, 1), "one is not dropped yet");
         assert!(!ledger.is_empty_within(TTL).await);
         let waiting = tokio::spawn({
             let ledger = ledger.clone();
             async move { ledger.is_empty_within(TTL).await }
         });
         tokio::task::yield_now().await;
-        share.meet();
+        drop(first);
         assert!(waiting.await.unwrap());
         assert_eq!(ledger.left(), 0);
     }
@@ -315,9 +244,7 @@ mod tests {
     #[test]
     fn what_is_dropped_unmet_is_left_for_a_ttl() {
         let (clock, ledger) = ledger();
-        let obligation = ledger.begin(TTL).unwrap();
-        drop(obligation.share());
-        obligation.meet();
+        drop(ledger.begin(TTL).unwrap());
         assert_eq!((open(&ledger), ledger.left()), ((0, 0, 0), 1));
         clock.step(TTL / 2);
         drop(ledger.begin(TTL));
@@ -329,44 +256,25 @@ mod tests {
         clock.step(TTL);
         assert_eq!(ledger.left(), 0);
         drop(ledger.begin(TTL));
-        assert_eq!(
-            lock(&ledger.0.state).left.len(),
-            1,
-            "what is over is forgotten"
-        );
+        let entries = ledger.0.state().left.len();
+        assert_eq!(entries, 1, "what is over is forgotten");
         drop(ledger.begin(3 * TTL));
         clock.step(2 * TTL);
         assert_eq!(ledger.left(), 1, "each by its own ttl");
         clock.step(2 * TTL);
         drop(ledger.begin(TTL));
-        drop(ledger.begin(TTL).unwrap().owing_nothing());
+        meet(ledger.begin(TTL).unwrap());
         assert_eq!(ledger.left(), 1);
-    }
-
-    #[test]
-    fn an_obligation_is_met_once_all_nodes_are_free() {
-        let (_, ledger) = ledger();
-        let mut owing = Owing::new(ledger.begin(TTL), vec![0, 2]);
-        for node in [2, 1] {
-            owing.freed(node);
-            assert_eq!((owing.nodes(), open(&ledger)), (vec![0], (1, 0, 0)));
-        }
-        owing.freed(0);
-        assert_eq!((open(&ledger), ledger.left()), ((0, 0, 0), 0));
-        drop(Owing::new(ledger.begin(TTL), Vec::new()));
-        assert_eq!(ledger.left(), 0);
-        drop(Owing::new(ledger.begin(TTL), vec![0]));
-        assert_eq!((open(&ledger), ledger.left()), ((0, 0, 0), 1));
     }
 
     #[test]
     fn nothing_begins_once_it_is_closed() {
         let (_, ledger) = ledger();
-        let before = ledger.begin(TTL).unwrap();
+        let mut before = ledger.begin(TTL).unwrap();
         ledger.close();
         assert!(ledger.begin(TTL).is_none());
         before.enter(Stage::Held);
         assert_eq!(open(&ledger), (0, 1, 0), "what has begun goes on");
-        before.meet();
+        meet(before);
     }
 }

@@ -14,28 +14,28 @@
 //! ```
 
 mod acquire;
-mod drain;
 mod error;
 mod guard;
 mod handles;
-mod idempotent;
 mod lease;
 mod ledger;
 mod lock_manager;
 mod nodes;
-mod notified;
 mod queue;
 mod readiness;
+#[cfg(feature = "idempotency")]
+mod records;
 mod release;
-mod renewal;
+mod round;
 mod scope;
 mod shared;
 mod shutdown;
+mod signal;
 mod snapshot;
 mod start;
 
-mod target;
 mod tasks;
+mod watchdog;
 
 pub use self::error::acquire::{
     AcquireError, Contended, NoEntropy, NoQuorum, NodeFailure, QueueFull, ShuttingDown, TooSlow,
@@ -43,12 +43,12 @@ pub use self::error::acquire::{
 };
 pub use self::error::connect::{ConnectError, Misconfigured};
 pub use self::error::loss::LossReason;
-pub use self::error::release::{CompleteError, ReleaseError, ReleaseUnconfirmed, RunError};
-pub use self::guard::{LockGuard, LockHandle};
-pub use self::idempotent::{IdempotentRun, RunGuard};
-pub use self::lease::lost::Lost;
+pub use self::error::release::{ReleaseError, ReleaseUnconfirmed, RunError};
+pub use self::guard::{LockGuard, LockHandle, Lost};
 pub use self::lock_manager::LockManager;
 pub use self::nodes::voting::status::VotingStatus;
+#[cfg(feature = "idempotency")]
+pub use self::records::run::{CompleteError, IdempotentRun, RunGuard};
 pub use self::scope::LockScope;
 pub use self::shutdown::ShutdownReport;
 pub use self::snapshot::{HeldLock, NodeStatus, QueueStatus, Snapshot};

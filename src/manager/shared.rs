@@ -5,23 +5,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+#[cfg(feature = "idempotency")]
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::clock::Clock;
-use crate::manager::drain::Drain;
 use crate::manager::lease::held::Queue;
 use crate::manager::lease::registry::Registry;
 use crate::manager::ledger::Ledger;
 use crate::manager::nodes::counting::Count;
-use crate::manager::nodes::fences::FenceCounts;
-use crate::manager::nodes::node_set::{CommonTerms, NodeSet};
+use crate::manager::nodes::node_set::{CommonTerms, FenceCounts, NodeSet};
 use crate::manager::nodes::repeats::Repeats;
 use crate::manager::nodes::voting::statuses::VotingStatuses;
 use crate::manager::queue::fifo::Bounds;
 use crate::manager::queue::waiting::{Cooldown, Waiters};
+use crate::manager::signal::Drain;
 use crate::manager::tasks::TaskTracker;
-use crate::namespace::{Namespace, NodeKeys};
+#[cfg(feature = "idempotency")]
+use crate::namespace::Namespace;
+use crate::namespace::NodeKeys;
 use crate::node::Node;
 use crate::settings::checked::Checked;
 use crate::settings::fencing::usual;
@@ -33,10 +35,13 @@ use crate::settings::hand_off::HandOff;
 pub(crate) struct Shared {
     pub(crate) node_set: Arc<NodeSet>,
     // The namespace of requests with idempotency keys.
+    #[cfg(feature = "idempotency")]
     pub(crate) idempotency: Namespace,
+    #[cfg(feature = "idempotency")]
     // For how long a run may have lasted that was begun so far, with its ttl, in milliseconds.
     pub(crate) longest_run: AtomicU64,
     // In bytes, for records that are brought to nodes that lack them.
+    #[cfg(feature = "idempotency")]
     pub(crate) room_for_records: Arc<Semaphore>,
     pub(crate) hand_off: HandOff,
     // How long fencing counters are kept, unless the ttl of a lock is longer; `None` where fencing is off.
@@ -45,8 +50,6 @@ pub(crate) struct Shared {
     pub(crate) cooldown: Cooldown,
     // Noted only where others are to get their chance by pauses.
     pub(crate) waiters: Waiters,
-    // Whether keys are redacted in logs and snapshots.
-    pub(crate) redact: bool,
     pub(crate) tasks: TaskTracker,
     // What may be set on nodes: a shutdown waits until all of it was released.
     pub(crate) ledger: Ledger,
@@ -78,6 +81,7 @@ impl Shared {
         );
         Self {
             ledger: Ledger::new(Arc::clone(&clock)),
+            #[cfg(feature = "idempotency")]
             idempotency: options.namespace.idempotency(),
             node_set: Arc::new(NodeSet {
                 nodes,
@@ -99,13 +103,14 @@ impl Shared {
                 repeats: Repeats::default(),
             }),
             fencing: options.fencing,
+            #[cfg(feature = "idempotency")]
             longest_run: AtomicU64::new(0),
+            #[cfg(feature = "idempotency")]
             room_for_records: Arc::new(Semaphore::new(ROOM_FOR_RECORDS)),
             hand_off: options.hand_off,
             queue: Arc::new(Queue::new(bounds)),
             cooldown: Cooldown::default(),
             waiters: Waiters::default(),
-            redact: options.redact,
             tasks,
             registry: Arc::default(),
             drain: Arc::default(),
@@ -139,7 +144,7 @@ impl Shared {
         job: impl Future<Output = ()> + Send + 'static,
     ) {
         if !self.tasks.spawn(job) {
-            let key = keys.first().show(self.redact);
+            let key = keys.first().show();
             self.left_to_expire(&key, "too many releases are under way");
         }
     }
@@ -160,6 +165,7 @@ impl Drop for Shared {
 }
 
 /// How many bytes of records are kept for nodes that lack them.
+#[cfg(feature = "idempotency")]
 pub(crate) const ROOM_FOR_RECORDS: usize = 64 << 20;
 
 static NEXT_SERIAL: AtomicU64 = AtomicU64::new(0);

@@ -23,7 +23,7 @@ impl LockManager {
         let load = shared.queue.load();
         let (agreed, written_back) = shared.fences.get();
         let waiters = shared.waiters.by_key();
-        let show = |key: &NodeKey| key.show(shared.redact).into_owned();
+        let show = |key: &NodeKey| key.show().into_owned();
         let held = shared.registry.leases();
         let mut views: Vec<LeaseView> = held.iter().map(|lease| lease.view()).collect();
         views.sort_by_key(|view| view.since);

@@ -12,9 +12,9 @@ use crate::manager::error::acquire::{NoQuorum, NodeFailure};
 use crate::manager::error::connect::{ConnectError, Misconfigured};
 use crate::manager::nodes::node_set::no_answer;
 use crate::manager::nodes::voting::monitor::monitor;
-use crate::manager::renewal::watchdog::watch;
 use crate::manager::shared::Shared;
 use crate::manager::tasks::TaskTracker;
+use crate::manager::watchdog::watch;
 use crate::mutant::{self, Mutant};
 use crate::node::{Node, NodeContext, NodeError, NodeState, ServerRegistry};
 use crate::settings::checked::Checked;
@@ -65,7 +65,7 @@ impl LockManager {
         #[cfg(feature = "metrics")]
         task::spawn_on(
             &runtime,
-            crate::manager::nodes::gauge::gauge(
+            crate::manager::nodes::counting::gauge(
                 Arc::downgrade(&shared.node_set),
                 Arc::clone(&shared.voting),
             ),

@@ -42,30 +42,20 @@ impl TaskTracker {
         if self.count() > self.limit {
             return false;
         }
-        self.spawn_counted(token, job);
+        let job = crate::trace::in_span(Counted { job, token });
+        task::spawn_on(&self.runtime, job);
         true
     }
 
-    /// Runs `job` as [`spawn`](Self::spawn) does, whether there is room or not: for extensions, of which there are
-    /// never many at a time, and without which releases that pile up would cost the locks that are held.
+    /// Runs `job` whether there is room or not, and takes none of it: for extensions and for records. There are no more
+    /// of these than locks that are held or requests that run, and releases that pile up must not keep them waiting.
     pub(crate) fn spawn_anyway(&self, job: impl Future<Output = ()> + Send + 'static) {
-        self.spawn_counted(Arc::clone(&self.counted), job);
-    }
-
-    /// Runs `job` as [`spawn`](Self::spawn) does, beside its limit: for jobs that may take long, and have a bound of
-    /// their own.
-    pub(crate) fn spawn_beside(&self, job: impl Future<Output = ()> + Send + 'static) {
         task::spawn_on(&self.runtime, crate::trace::in_span(job));
     }
 
     /// How many jobs there are that count towards the limit.
     fn count(&self) -> usize {
         Arc::strong_count(&self.counted) - 1
-    }
-
-    fn spawn_counted(&self, token: Arc<()>, job: impl Future<Output = ()> + Send + 'static) {
-        let job = crate::trace::in_span(Counted { job, token });
-        task::spawn_on(&self.runtime, job);
     }
 
     /// A timer of the runtime that this is called in; outside of any, of the manager's.
@@ -117,12 +107,9 @@ mod tests {
         assert!(tasks.spawn(async { drop(go_second.await) }));
         assert!(!tasks.spawn(async {}));
         assert_eq!(tasks.count(), 2);
-        tasks.spawn_anyway(std::future::ready(()));
-        assert_eq!(tasks.count(), 3, "what must not wait is run");
         let (third, go_third) = oneshot::channel::<()>();
-        tasks.spawn_beside(async { drop(go_third.await) });
-        tokio::task::yield_now().await;
-        assert_eq!(tasks.count(), 2, "the third is beside the limit");
+        tasks.spawn_anyway(async { drop(go_third.await) });
+        assert_eq!(tasks.count(), 2, "the third does not count");
         drop(first);
         tokio::task::yield_now().await;
         assert!(tasks.spawn(async {}), "there is room beside the third");

@@ -33,6 +33,7 @@ pub(crate) fn agree(
 
 /// The verdict where the fencing token is the ballot of a record: only the highest counts. A node stores nothing under
 /// a lower ballot than it has promised, so with another one some of those that granted could not store it.
+#[cfg(feature = "idempotency")]
 pub(crate) fn highest(
     fences: impl Iterator<Item = FencingToken> + Clone,
     needed: usize,
@@ -60,6 +61,7 @@ mod tests {
         agree(tokens(values), 3)
     }
 
+    #[cfg(feature = "idempotency")]
     #[test]
     fn a_ballot_is_what_a_quorum_reports_as_the_highest() {
         let token = |value| FencingToken::new(value).unwrap();

@@ -20,8 +20,11 @@ pub(crate) mod backoff;
 pub(crate) mod fence;
 pub(crate) mod quarantine;
 pub(crate) mod quorum;
+#[cfg(feature = "idempotency")]
+pub(crate) mod recall;
 pub(crate) mod renewal;
 pub(crate) mod reply;
+#[cfg(feature = "idempotency")]
 pub(crate) mod retention;
 pub(crate) mod round;
 pub(crate) mod validity;

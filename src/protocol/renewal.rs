@@ -52,6 +52,23 @@ struct NodeEntry {
     doubtful: bool,
 }
 
+/// What is known of a lease on one node once a command sent at the moment `sent` was answered or abandoned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NodeEffect {
+    /// The node has our token, for a full ttl from then on.
+    Confirmed { sent: Moment },
+    /// The node has our token, for a full ttl from then on, and is in quarantine, says a reply that came at `now`.
+    Kept { sent: Moment, now: Moment },
+    /// The node has another's token.
+    Foreign { sent: Moment },
+    /// The node has no token.
+    Absent { sent: Moment },
+    /// The node may have our token, and does not count.
+    Unknown,
+    /// What was known before still holds.
+    Unchanged,
+}
+
 /// One lock that was granted, as a fold over the nodes' replies about it.
 #[derive(Clone, Debug)]
 pub(crate) struct LeaseNodes {
@@ -157,6 +174,18 @@ impl LeaseNodes {
             self.confirm(node, sent);
         } else {
             self.unknown(node);
+        }
+    }
+
+    /// Notes what a command to `node` has done.
+    pub(crate) fn apply(&mut self, node: usize, effect: NodeEffect) {
+        match effect {
+            NodeEffect::Confirmed { sent } => self.confirm(node, sent),
+            NodeEffect::Kept { sent, now } => self.keep(node, sent, now),
+            NodeEffect::Foreign { sent } => self.foreign(node, sent),
+            NodeEffect::Absent { sent } => self.absent(node, sent),
+            NodeEffect::Unknown => self.unknown(node),
+            NodeEffect::Unchanged => {}
         }
     }
 

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::quorum::Quorum;
 use super::reply::Holder;
-use crate::mutant::{self, Mutant};
 use crate::token::FencingToken;
 
 /// What one node's reply means for the round.
@@ -14,8 +13,8 @@ pub(crate) enum Vote {
     Granted(Option<FencingToken>),
     /// The node holds another token.
     Refused(Holder),
-    /// The node has a record of this ballot in place of a lock.
-    Recorded(FencingToken),
+    /// The node grants nothing, though the lock may be free: it has something else in its place.
+    Withheld,
     /// The node did not reply.
     Failed {
         /// Whether it may hold our token all the same: the request may have taken effect, or may yet do so.
@@ -40,14 +39,6 @@ pub(crate) enum Verdict {
         /// As for [`Verdict::Contended`].
         remaining: Option<Duration>,
     },
-    /// A quorum has one record: it never changes.
-    Replay {
-        /// Its ballot.
-        ballot: FencingToken,
-    },
-    /// Some nodes have a record, but no quorum is known to have the same one: it may have been chosen or not, so it
-    /// must be brought to a quorum.
-    Adopt,
     /// Too many nodes do not reply.
     NoQuorum,
 }
@@ -85,51 +76,32 @@ impl Round {
     /// The verdict, as soon as no missing vote can change whether the lock is ours, and a quorum has replied or can no
     /// longer do so.
     pub(crate) fn verdict(&self) -> Option<Verdict> {
-        let granted = self.count(|vote| matches!(vote, Vote::Granted(_)));
-        let recorded = self.count(|vote| matches!(vote, Vote::Recorded(_)));
+        let granted = self.granted();
+        let withheld = self.count(|vote| matches!(vote, Vote::Withheld));
         let refused = self.count(|vote| matches!(vote, Vote::Refused(_)));
         let failed = self.count(|vote| matches!(vote, Vote::Failed { .. }));
         let needed = self.quorum.needed();
 
-        if recorded > 0 {
-            let (ballot, same) = self.commonest_record()?;
-            let silent = self.votes.iter().filter(|vote| vote.is_none()).count();
-            if same >= needed || mutant::is(Mutant::RecordOfAMinority) {
-                return Some(Verdict::Replay { ballot });
-            } else if same + silent >= needed {
-                // There may be a quorum yet, and then nothing needs to be written.
-                return None;
-            } else if granted + recorded >= needed {
-                return Some(Verdict::Adopt);
-            }
-        }
         if granted >= needed {
             Some(Verdict::Granted)
         } else if failed > self.quorum.spare() {
             Some(Verdict::NoQuorum)
-        } else if granted + recorded + refused >= needed && refused + failed > self.quorum.spare() {
-            // Nodes with a record would grant to a caller that adopts it.
-            Some(self.lost(granted + recorded))
+        } else if granted + withheld + refused >= needed && refused + failed > self.quorum.spare() {
+            // Nodes that withhold it would grant to a caller that asks for the lock in any case.
+            Some(self.lost(granted + withheld))
         } else {
             None
         }
     }
 
+    /// How many nodes granted.
+    pub(crate) fn granted(&self) -> usize {
+        self.count(|vote| matches!(vote, Vote::Granted(_)))
+    }
+
     fn count(&self, wanted: fn(&Vote) -> bool) -> usize {
         let votes = self.votes.iter().flatten();
         votes.filter(|vote| wanted(vote)).count()
-    }
-
-    /// The ballot that most of the records have, and how many.
-    fn commonest_record(&self) -> Option<(FencingToken, usize)> {
-        let ballots = || {
-            self.votes.iter().filter_map(|vote| match vote {
-                Some(Vote::Recorded(ballot)) => Some(*ballot),
-                _ => None,
-            })
-        };
-        let counted = ballots().map(|ballot| (ballot, ballots().filter(|b| *b == ballot).count()));
-        counted.max_by_key(|(_, count)| *count)
     }
 
     /// The node's vote, if it has voted.
@@ -157,19 +129,12 @@ impl Round {
         })
     }
 
-    /// Notes that another task releases what `node` granted.
-    pub(crate) fn mark_released(&mut self, node: usize) {
-        if let Some(slot) = self.votes.get_mut(node) {
-            *slot = Some(Vote::Failed { owed: false });
-        }
-    }
-
     /// Whether `node` must get a release if we do not take the lock: it granted, may have, or has not replied yet.
     pub(crate) fn owes(&self, node: usize) -> bool {
         match self.vote(node) {
             Some(Vote::Granted(_)) | None => node < self.votes.len(),
             Some(Vote::Failed { owed }) => owed,
-            Some(Vote::Refused(_) | Vote::Recorded(_)) => false,
+            Some(Vote::Refused(_) | Vote::Withheld) => false,
         }
     }
 
@@ -345,40 +310,6 @@ mod tests {
         );
     }
 
-    fn record(number: u64) -> Vote {
-        Vote::Recorded(FencingToken::new(number).unwrap())
-    }
-
-    #[test]
-    fn one_record_on_a_quorum_is_replayed_and_what_is_open_is_adopted() {
-        let ballot = FencingToken::new(7).unwrap();
-        let replay = Some(Verdict::Replay { ballot });
-        assert_eq!(verdict(&[record(7), record(7), record(7)]), replay);
-        assert_eq!(
-            verdict(&[GRANTED, record(7), record(5), record(7), record(7)]),
-            replay
-        );
-        // Two more may have it.
-        assert_eq!(verdict(&[GRANTED, GRANTED, record(7)]), None);
-        assert_eq!(
-            verdict(&[GRANTED, GRANTED, record(7), GRANTED]),
-            Some(Verdict::Adopt)
-        );
-        assert_eq!(
-            verdict(&[record(7), record(5), record(7), DOWN, record(5)]),
-            Some(Verdict::Adopt),
-            "who is down may have the third"
-        );
-        assert_eq!(
-            verdict(&[record(7), DOWN, LATE, DOWN]),
-            Some(Verdict::NoQuorum)
-        );
-        assert!(matches!(
-            verdict(&[record(7), held(1, 5), held(1, 5), held(1, 5)]),
-            Some(Verdict::Contended { .. })
-        ));
-    }
-
     fn any_vote() -> impl Strategy<Value = Vote> {
         prop_oneof![
             3 => Just(GRANTED),
@@ -386,10 +317,6 @@ mod tests {
             1 => Just(DOWN),
             1 => Just(LATE),
         ]
-    }
-
-    fn any_answer() -> impl Strategy<Value = Vote> {
-        prop_oneof![3 => (1_u64..3).prop_map(record), 2 => any_vote()]
     }
 
     proptest! {
@@ -439,34 +366,9 @@ mod tests {
             }
         }
 
-        /// With records: a verdict comes at the latest with the last answer, a quorum of one record is never missed,
-        /// and nothing runs where an answer that is in tells of a record.
-        #[test]
-        fn records_are_never_passed_over(
-            votes in prop::collection::vec(any_answer(), 5),
-            order in Just((0..5).collect::<Vec<usize>>()).prop_shuffle(),
-        ) {
-            let mut round = Round::new(FIVE);
-            let mut first = None;
-            let mut seen = false;
-            for node in order {
-                if first.is_none() {
-                    seen |= matches!(votes[node], Vote::Recorded(_));
-                    round.record(node, votes[node]);
-                    first = round.verdict();
-                }
-            }
-            let verdict = first.expect("every full round has a verdict");
-            prop_assert!(!(seen && verdict == Verdict::Granted), "{votes:?}");
-            for ballot in 1..3 {
-                let chosen = votes.iter().filter(|vote| **vote == record(ballot)).count() >= 3;
-                prop_assert!(!chosen || !matches!(verdict, Verdict::Granted | Verdict::Adopt), "{votes:?}");
-            }
-        }
-
         #[test]
         fn a_time_out_always_brings_a_verdict(
-            votes in prop::collection::vec(prop::option::of(any_answer()), 5)
+            votes in prop::collection::vec(prop::option::of(any_vote()), 5)
         ) {
             let mut round = Round::new(FIVE);
             for (node, vote) in votes.iter().enumerate() {

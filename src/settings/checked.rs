@@ -103,7 +103,6 @@ pub(crate) struct Checked {
     pub(crate) max_clock_skew: Option<Duration>,
     pub(crate) bootstrap: bool,
     pub(crate) start_on_quorum: bool,
-    pub(crate) redact: bool,
     pub(crate) connect_timeout: Duration,
     // How many losses the quorum masks.
     pub(crate) masked: usize,
@@ -170,7 +169,7 @@ impl Given {
             "nodes"
         };
         Ok(Checked {
-            namespace,
+            namespace: namespace.redacting(self.redact_keys.unwrap_or_default()),
             terms: Terms {
                 quorum: quorum(listed_in, nodes, masked)?,
                 ttl,
@@ -191,7 +190,6 @@ impl Given {
             max_clock_skew,
             bootstrap: self.bootstrap.unwrap_or_default(),
             start_on_quorum,
-            redact: self.redact_keys.unwrap_or_default(),
             connect_timeout,
             masked,
         })

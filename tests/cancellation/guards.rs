@@ -56,7 +56,6 @@ pub(crate) fn operations() -> Vec<Operation> {
 }
 
 const DRAINING: &[&str] = &[
-    "manager LockGuard::draining",
     "manager LockHandle::draining",
     "manager LockManager::draining",
 ];
@@ -68,7 +67,10 @@ pub(crate) fn runs() -> Vec<Operation> {
     operations
 }
 
-const BEGIN: &[&str] = &["manager LockManager::begin_idempotent"];
+const BEGIN: &[&str] = &[
+    "manager LockManager::begin_idempotent",
+    "manager Purpose for Recall",
+];
 
 fn begun() -> Vec<Operation> {
     vec![

@@ -79,7 +79,10 @@ pub(crate) fn crowded() -> Vec<Operation> {
     vec![
         Operation::new(
             "acquire what another process holds",
-            &["manager LockManager::acquire"],
+            &[
+                "manager LockManager::acquire",
+                "manager Purpose for PlainLock",
+            ],
             by!(acquire_what_another_process_holds),
         ),
         Operation::new(

@@ -38,7 +38,7 @@ async fn never_both_after(
 ) -> Option<LockGuard> {
     let began = Instant::now();
     while began.elapsed() < time {
-        if held.as_ref().is_none_or(LockGuard::is_lost) {
+        if held.as_ref().is_none_or(|guard| guard.is_lost()) {
             held = old.try_acquire("k").await.ok();
         }
         if let Ok(other) = new.try_acquire("k").await {

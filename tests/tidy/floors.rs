@@ -130,18 +130,17 @@ const INSIDE: &[&[Inner]] = &[
     // Features, each an `impl LockManager`.
     &[
         &["start.rs"], &["shutdown.rs"], &["snapshot.rs"], &["readiness.rs"], &["handles.rs"], &["scope.rs"],
-        &["idempotent.rs"],
+        &["records/"],
     ],
     &[&["lock_manager.rs"]],
     &[&["acquire/"]],
-    &[&["acquire/round/"]],
-    &[&["guard.rs"]],
-    &[&["release/"], &["renewal/"]],
+    &[&["round/"], &["guard.rs"]],
+    &[&["release.rs"], &["watchdog.rs"]],
     &[&["shared.rs"]],
     &[&["lease/"]],
     &[&["queue/"], &["nodes/"]],
-    &[&["tasks.rs"], &["drain.rs"], &["ledger.rs"], &["target.rs"], &["error/"]],
-    &[&["notified.rs"]],
+    &[&["tasks.rs"], &["ledger.rs"], &["error/"]],
+    &[&["signal.rs"]],
 ];
 
 /// Files, and directories (with a `/` at the end), as seen from [`ROOM_WITH_FLOORS`].
@@ -443,7 +442,7 @@ mod tests {
         for (from, to) in [
             ("manager/mod.rs", "manager/scope.rs"),
             ("manager/scope.rs", "manager/lock_manager.rs"),
-            ("manager/acquire/wait.rs", "manager/acquire/round/mod.rs"),
+            ("manager/acquire/wait.rs", "manager/round/mod.rs"),
             ("manager/acquire/wait.rs", "manager/acquire/call.rs"),
             ("manager/queue/waiting.rs", "manager/queue/fifo/mod.rs"),
             ("manager/nodes/voting/state.rs", "manager/nodes/fanout.rs"),
@@ -462,8 +461,8 @@ mod tests {
             ("manager/lock_manager.rs", "manager/mod.rs"),
             ("manager/lock_manager.rs", "manager/scope.rs"),
             ("manager/scope.rs", "manager/snapshot.rs"),
-            ("manager/acquire/round/mod.rs", "manager/acquire/call.rs"),
-            ("manager/release/mod.rs", "manager/renewal/mod.rs"),
+            ("manager/round/mod.rs", "manager/acquire/call.rs"),
+            ("manager/release.rs", "manager/watchdog.rs"),
             ("manager/lease/held.rs", "manager/shared.rs"),
             ("manager/queue/mod.rs", "manager/nodes/random.rs"),
             ("manager/error/loss.rs", "manager/lease/state.rs"),

@@ -7,13 +7,12 @@ use std::time::Duration;
 use crate::clock::Clock as _;
 use crate::lock_keys::LockKeys;
 use crate::manager::acquire::contender::{Acquired, Contender};
-use crate::manager::acquire::round::attempt::Purpose;
 use crate::manager::acquire::turn::{Called, turn, turn_of_all};
 use crate::manager::acquire::wait::Wait;
 use crate::manager::error::acquire::AcquireError;
 use crate::manager::guard::LockGuard;
+use crate::manager::round::attempt::{PlainLock, Purpose};
 use crate::manager::shared::Shared;
-use crate::manager::target::LockTarget;
 use crate::moment::Moment;
 use crate::namespace::{NodeKey, NodeKeys};
 use crate::protocol::renewal::Terms;
@@ -26,26 +25,25 @@ pub(crate) async fn acquire(
     names: LockKeys,
     limit: Duration,
 ) -> Result<LockGuard, AcquireError> {
-    let target = LockTarget::new(&shared.namespace, names)?;
-    match acquire_for(shared, terms, target, Purpose::Lock, limit).await? {
-        Acquired::Lock(guard) | Acquired::Adopted(guard, _) => Ok(guard),
-        // Nodes tell of records only if they are asked for them.
-        Acquired::Record(_) => Err(AcquireError::NoQuorum(shared.no_quorum(Vec::new()))),
+    let keys = shared.namespace.node_keys(&names)?;
+    match acquire_for(shared, terms, keys, PlainLock, limit).await? {
+        Acquired::Lock(guard, ()) => Ok(guard),
+        Acquired::Found(never) => match never {},
     }
 }
 
-/// Acquires a lock on `target`, or finds the record that `purpose` asks for.
+/// Acquires a lock on `keys`, or what `purpose` finds in its place.
 ///
 /// The turns of several keys are taken at once or not at all: no caller has that of one while it waits for that of
 /// another, so there is no deadlock, and a key that one caller cannot use yet is free for others.
-pub(crate) async fn acquire_for(
+pub(crate) async fn acquire_for<P: Purpose>(
     shared: &Arc<Shared>,
     terms: Terms,
-    target: LockTarget,
-    purpose: Purpose,
+    keys: NodeKeys,
+    purpose: P,
     limit: Duration,
-) -> Result<Acquired, AcquireError> {
-    let call = AcquireCall::new(shared, &target.keys);
+) -> Result<Acquired<P>, AcquireError> {
+    let call = AcquireCall::new(shared, &keys);
     let wait = Wait::new(call.began, limit);
     tokio::select! {
         biased;
@@ -55,31 +53,35 @@ pub(crate) async fn acquire_for(
         () = shared.registry.closing() => {}
     }
     let outcome = call
-        .around(queue_and_contend(shared, terms, target, purpose, wait))
+        .around(queue_and_contend(shared, terms, keys, purpose, wait))
         .await;
     call.end(&outcome);
     outcome
 }
 
-async fn queue_and_contend(
+async fn queue_and_contend<P: Purpose>(
     shared: &Arc<Shared>,
     terms: Terms,
-    target: LockTarget,
-    purpose: Purpose,
+    keys: NodeKeys,
+    purpose: P,
     wait: Wait,
-) -> Result<Acquired, AcquireError> {
+) -> Result<Acquired<P>, AcquireError> {
     let mut queued = false;
-    let turn = if target.are_several() {
-        turn_of_all(shared, &terms, &target.keys, wait, || queued = true).await?
+    let turn = if keys.are_several() {
+        turn_of_all(shared, &terms, &keys, wait, || queued = true).await?
     } else {
-        match turn(shared, &terms, &target.keys, purpose, wait, &mut queued).await? {
+        match turn::<P>(shared, &terms, &keys, wait, &mut queued).await? {
             Called::Turn(turn) => turn,
             Called::Lock(guard) => {
-                return Ok(Acquired::Lock(guard.waited_for(wait.waited(shared))));
+                // Handed on only to those who can take it.
+                let busy = || wait.busy(shared, &keys);
+                let along = P::HANDED_ON.ok_or_else(busy)?;
+                let guard = guard.waited_for(wait.waited(shared));
+                return Ok(Acquired::Lock(guard, along));
             }
         }
     };
-    let contender = Contender::new(shared, terms, (target, purpose), turn, wait, queued);
+    let contender = Contender::new(shared, terms, (keys, purpose), turn, wait, queued);
     // Boxed, so that the futures of the many that wait are small: only one per key contends.
     Box::pin(contender.contend()).await
 }
@@ -101,7 +103,7 @@ impl<'a> AcquireCall<'a> {
             key: key.clone(),
             began: shared.clock.now(),
             ended: false,
-            span: trace::AcquireSpan::new(|| key.show(shared.redact).into_owned()),
+            span: trace::AcquireSpan::new(|| key.show().into_owned()),
         }
     }
 
@@ -111,14 +113,14 @@ impl<'a> AcquireCall<'a> {
     }
 
     /// Reports the result.
-    pub(crate) fn end(mut self, outcome: &Result<Acquired, AcquireError>) {
+    pub(crate) fn end<P: Purpose>(mut self, outcome: &Result<Acquired<P>, AcquireError>) {
         self.ended = true;
         match outcome {
-            Ok(Acquired::Lock(guard)) => {
+            Ok(Acquired::Lock(guard, along)) if !P::is_replay(along) => {
                 let nodes = self.granted(guard);
                 self.report("acquired", &nodes, None);
             }
-            Ok(Acquired::Adopted(..) | Acquired::Record(_)) => self.report("replayed", "", None),
+            Ok(_) => self.report("replayed", "", None),
             Err(error) => self.report(error.word(), "", Some(error)),
         }
         match outcome {
@@ -152,7 +154,7 @@ impl<'a> AcquireCall<'a> {
         if !trace::hears_acquire() {
             return;
         }
-        let key = self.key.show(self.shared.redact);
+        let key = self.key.show();
         let nodes = Some(nodes).filter(|nodes| !nodes.is_empty());
         let reason = error.map(|error| error as &dyn Display);
         trace::acquire(&key, outcome, waited, nodes, reason);

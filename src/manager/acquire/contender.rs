@@ -7,7 +7,6 @@ use tokio::time::{sleep, timeout};
 
 use crate::clock::Clock as _;
 use crate::instruments;
-use crate::manager::acquire::round::attempt::{Attempt, Purpose};
 use crate::manager::acquire::turn::{names, turn_of_all};
 use crate::manager::acquire::wait::{
     PollDelays, ReleaseNotices, Wait, Woken, contention_delay, reckoned,
@@ -16,31 +15,27 @@ use crate::manager::error::acquire::{AcquireError, ShuttingDown};
 use crate::manager::guard::LockGuard;
 use crate::manager::lease::held::Turn;
 use crate::manager::queue::waiting::{Holder, Waiter};
+use crate::manager::round::attempt::{Attempt, Decision, Purpose};
 use crate::manager::shared::Shared;
-use crate::manager::target::LockTarget;
 use crate::mutant::{self, Mutant};
-use crate::namespace::NodeKey;
+use crate::namespace::{NodeKey, NodeKeys};
 use crate::protocol::renewal::Terms;
 use crate::protocol::round::Verdict;
-use crate::record::Record;
 
 /// The result of a contender.
-#[derive(Debug)]
-pub(crate) enum Acquired {
-    /// The lock.
-    Lock(LockGuard),
-    /// The lock, with the record of some nodes that is to be written to a quorum under it.
-    Adopted(LockGuard, Record),
-    /// The record that a quorum has.
-    Record(Record),
+pub(crate) enum Acquired<P: Purpose> {
+    /// The lock, and what comes with it.
+    Lock(LockGuard, P::Along),
+    /// What the nodes have in place of the lock.
+    Found(P::Found),
 }
 
 /// The one caller of this process that asks the nodes for its keys.
-pub(crate) struct Contender<'a> {
+pub(crate) struct Contender<'a, P: Purpose> {
     shared: &'a Arc<Shared>,
     terms: Terms,
-    target: LockTarget,
-    purpose: Purpose,
+    keys: NodeKeys,
+    purpose: P,
     // Of several keys, while it waits for another process: that of the key in the way, or none. The others are free.
     turn: Option<Turn>,
     // Which key is in the way, as far as the nodes tell.
@@ -60,24 +55,24 @@ pub(crate) struct Contender<'a> {
     delays: PollDelays,
 }
 
-impl<'a> Contender<'a> {
+impl<'a, P: Purpose> Contender<'a, P> {
     /// The contender that has the `turn` of its keys; `queued` if it waited for that.
     pub(crate) fn new(
         shared: &'a Arc<Shared>,
         terms: Terms,
-        (target, purpose): (LockTarget, Purpose),
+        (keys, purpose): (NodeKeys, P),
         turn: Turn,
         wait: Wait,
         queued: bool,
     ) -> Self {
-        if target.are_several() {
+        if keys.are_several() {
             // Those that are free pass to others if one is not.
             turn.set_leaving(true);
         }
         Self {
             shared,
             terms,
-            target,
+            keys,
             purpose,
             turn: Some(turn),
             blocking: None,
@@ -93,7 +88,7 @@ impl<'a> Contender<'a> {
     }
 
     /// Asks the nodes, round after round, until the lock is acquired, not needed or out of reach, or the wait is over.
-    pub(crate) async fn contend(mut self) -> Result<Acquired, AcquireError> {
+    pub(crate) async fn contend(mut self) -> Result<Acquired<P>, AcquireError> {
         if self.wait.is_patient() {
             Box::pin(self.cool_down()).await?;
         }
@@ -103,22 +98,20 @@ impl<'a> Contender<'a> {
             if let Some(notices) = &self.notices {
                 notices.forget();
             }
-            let (attempt, verdict) = self.round(limit).await?;
+            let (attempt, decision) = self.round(limit).await?;
             let round_trip = || self.shared.clock.now().since(attempt.sent);
+            let verdict = match decision {
+                Decision::Lock(verdict) => verdict,
+                Decision::Found => return P::found(attempt).map(Acquired::Found),
+                Decision::Again if self.purpose.ask_again() => {
+                    Box::pin(self.release(attempt)).await;
+                    limit = self.wait.is_patient().then(|| self.left());
+                    continue;
+                }
+                Decision::Again => return Err(attempt.no_quorum()),
+            };
             match verdict {
                 Verdict::Granted => return self.won(attempt).await,
-                Verdict::Replay { ballot } => {
-                    let record = attempt.replay(ballot).map(Acquired::Record);
-                    return record.ok_or_else(|| self.no_quorum());
-                }
-                Verdict::Adopt => {
-                    match &mut self.purpose {
-                        // From now on the lock in any case.
-                        Purpose::Idempotent { adopt, .. } if !*adopt => *adopt = true,
-                        _ => return Err(attempt.no_quorum()),
-                    }
-                    Box::pin(self.release(attempt)).await;
-                }
                 Verdict::NoQuorum => return Err(attempt.no_quorum()),
                 Verdict::Split {
                     contenders,
@@ -156,19 +149,19 @@ impl<'a> Contender<'a> {
     }
 
     /// One round, which takes `limit` at most.
-    async fn round(&self, limit: Option<Duration>) -> Result<(Attempt, Verdict), AcquireError> {
+    async fn round(&self, limit: Option<Duration>) -> Result<(Attempt<P>, Decision), AcquireError> {
         // A round without any time could only set keys that must be released again.
         if limit.is_some_and(|limit| limit.is_zero()) {
             return Err(self.busy());
         }
-        let mut attempt = Attempt::new(self.shared, &self.target.keys, self.purpose, self.terms)?;
-        let verdict = match limit {
+        let mut attempt = Attempt::new(self.shared, &self.keys, self.purpose.clone(), self.terms)?;
+        let decision = match limit {
             Some(limit) => timeout(limit, attempt.decide()).await.ok(),
             None => Some(attempt.decide().await),
         };
-        instruments::round(verdict.map_or("undecided", label));
-        let verdict = verdict.ok_or_else(|| self.busy())?;
-        Ok((attempt, verdict))
+        instruments::round(decision.map_or("undecided", label));
+        let decision = decision.ok_or_else(|| self.busy())?;
+        Ok((attempt, decision))
     }
 
     fn left(&self) -> Duration {
@@ -176,7 +169,7 @@ impl<'a> Contender<'a> {
     }
 
     fn busy(&self) -> AcquireError {
-        self.wait.busy(self.shared, &self.target.keys)
+        self.wait.busy(self.shared, &self.keys)
     }
 
     fn no_quorum(&self) -> AcquireError {
@@ -194,28 +187,24 @@ impl<'a> Contender<'a> {
     }
 
     /// Settles the fencing token of a granted round and puts the lock under the care of the watchdog.
-    async fn won(mut self, mut attempt: Attempt) -> Result<Acquired, AcquireError> {
-        let record = attempt.adoptable().await?;
-        attempt.settle_fence().await?;
+    async fn won(mut self, mut attempt: Attempt<P>) -> Result<Acquired<P>, AcquireError> {
+        let along = P::settle(&mut attempt).await?;
         let Some(turn) = self.turn.take() else {
             // It never asks the nodes without it.
             return Err(self.no_quorum());
         };
-        if self.target.are_several() {
+        if self.keys.are_several() {
             turn.set_leaving(false);
         }
-        let held = attempt.win(self.target, turn)?;
+        let held = attempt.win(turn)?;
         let guard = LockGuard::first(self.shared, held).map_err(AcquireError::ShuttingDown)?;
         let guard = guard.waited_for(self.wait.waited(self.shared));
-        Ok(match record {
-            Some(record) => Acquired::Adopted(guard, record),
-            None => Acquired::Lock(guard),
-        })
+        Ok(Acquired::Lock(guard, along))
     }
 
     /// Releases the keys that a lost round set, so that the next one is not refused by keys of our own previous
     /// attempt.
-    async fn release(&mut self, attempt: Attempt) {
+    async fn release(&mut self, attempt: Attempt<P>) {
         self.blocking = attempt.blocking_key();
         let limit = if self.wait.is_patient() {
             self.left()
@@ -235,7 +224,7 @@ impl<'a> Contender<'a> {
 
     /// Of several keys, passes the turns of all except the one in the way.
     fn narrow_turn(&mut self) {
-        if self.target.are_several() && !mutant::is(Mutant::TurnKeptWhileWaiting) {
+        if self.keys.are_several() && !mutant::is(Mutant::TurnKeptWhileWaiting) {
             let turn = self.turn.take().zip(self.blocking.as_ref());
             let turn = turn.and_then(|(turn, key)| turn.keep_only(key.as_str()));
             self.turn = turn.inspect(|turn| turn.set_leaving(false));
@@ -245,10 +234,10 @@ impl<'a> Contender<'a> {
     /// Takes back the turns that [`narrow_turn`](Self::narrow_turn) passed: at once if they are free, or else it passes
     /// the one that is left, too, and enters the queue anew.
     async fn widen_turn(&mut self) -> Result<(), AcquireError> {
-        if !self.target.are_several() {
+        if !self.keys.are_several() {
             return Ok(());
         }
-        let (shared, keys) = (self.shared, &self.target.keys);
+        let (shared, keys) = (self.shared, &self.keys);
         let turn = self.turn.take();
         let turn = match turn.and_then(|turn| turn.widen(&names(keys))) {
             Some(turn) => turn,
@@ -264,7 +253,7 @@ impl<'a> Contender<'a> {
     }
 
     fn subscribe(&mut self) {
-        let (shared, keys) = (self.shared, &self.target.keys);
+        let (shared, keys) = (self.shared, &self.keys);
         self.waiter
             .get_or_insert_with(|| shared.waiters.add(keys.first(), self.wait.began, false));
         self.notices
@@ -274,7 +263,7 @@ impl<'a> Contender<'a> {
     /// Lets other processes go first after a contended release by this one.
     async fn cool_down(&mut self) -> Result<(), AcquireError> {
         let now = self.shared.clock.now();
-        let keys = self.target.keys.as_slice().iter();
+        let keys = self.keys.as_slice().iter();
         let cooling =
             keys.filter_map(|key| Some((self.shared.cooldown.left(key.shared(), now)?, key)));
         let Some((left, key)) = cooling.max_by_key(|(left, _)| *left) else {
@@ -333,7 +322,7 @@ impl<'a> Contender<'a> {
         let limit = lease.map_or(poll, |left| poll.min(left.saturating_add(MILLISECOND)));
         let limit = limit.min(self.left());
         // Callers of several keys wake each other: two that hurried for nothing would do so for ever.
-        let opening = !(self.opened && self.target.are_several());
+        let opening = !(self.opened && self.keys.are_several());
         let woken = timeout(limit, notices.next(needed, reckoned(round_trip), opening));
         let woken = self.unless_closing(woken).await?.ok();
         self.opened = woken == Some(Woken::Opened);
@@ -355,14 +344,14 @@ impl<'a> Contender<'a> {
     }
 }
 
-/// The label of a verdict in metrics.
-const fn label(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Granted => "granted",
-        Verdict::Replay { .. } | Verdict::Adopt => "recorded",
-        Verdict::NoQuorum => "no-quorum",
-        Verdict::Split { .. } => "split",
-        Verdict::Contended { .. } => "contended",
+/// The label of a round in metrics.
+const fn label(decision: Decision) -> &'static str {
+    match decision {
+        Decision::Lock(Verdict::Granted) => "granted",
+        Decision::Lock(Verdict::NoQuorum) => "no-quorum",
+        Decision::Lock(Verdict::Split { .. }) => "split",
+        Decision::Lock(Verdict::Contended { .. }) => "contended",
+        Decision::Found | Decision::Again => "recorded",
     }
 }
 

@@ -8,6 +8,5 @@
 
 pub(crate) mod call;
 pub(crate) mod contender;
-pub(crate) mod round;
 pub(crate) mod turn;
 pub(crate) mod wait;

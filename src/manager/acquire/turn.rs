@@ -8,29 +8,28 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use crate::manager::acquire::round::attempt::Purpose;
 use crate::manager::acquire::wait::Wait;
 use crate::manager::error::acquire::{AcquireError, QueueFull, ShuttingDown};
 use crate::manager::guard::LockGuard;
 use crate::manager::lease::held::{Passed, Turn};
 use crate::manager::queue::fifo::{Entered, Name, Refused, Seat, SentAway};
 use crate::manager::queue::waiting::Holder;
+use crate::manager::round::attempt::Purpose;
 use crate::manager::shared::Shared;
 use crate::mutant::{self, Mutant};
 use crate::namespace::NodeKeys;
 use crate::protocol::renewal::Terms;
 
 /// Waits for the turn of one key, or for its lock. Sets `queued` if it had to wait.
-pub(crate) async fn turn(
+pub(crate) async fn turn<P: Purpose>(
     shared: &Arc<Shared>,
     terms: &Terms,
     keys: &NodeKeys,
-    purpose: Purpose,
     wait: Wait,
     queued: &mut bool,
 ) -> Result<Called, AcquireError> {
     loop {
-        let entered = enter(shared, terms, keys.first().shared(), purpose, wait);
+        let entered = enter::<P>(shared, terms, keys.first().shared(), wait);
         let seat = match entered.map_err(|refused| refusal(shared, refused, wait))? {
             Entered::Turn(turn) => return Ok(Called::Turn(turn)),
             Entered::Seat(inner) => LockSeat::new(shared, terms, inner),
@@ -46,26 +45,22 @@ pub(crate) async fn turn(
 
 /// Enters the queue for one key. A caller that does not wait is refused if the key is in use; except where it wants a
 /// record and nothing is known of the key yet, for the caller before it may only be reading the record, too.
-fn enter(
+fn enter<P: Purpose>(
     shared: &Shared,
     terms: &Terms,
     name: &Name,
-    purpose: Purpose,
     wait: Wait,
 ) -> Result<Entered<Passed>, Refused<Holder>> {
     let names = slice::from_ref(name);
-    match (
-        shared.queue.enter(names, terms.ttl, wait.is_patient()),
-        purpose,
-    ) {
-        (Err(Refused::InUse(None)), Purpose::Idempotent { .. }) => {
+    match shared.queue.enter(names, terms.ttl, wait.is_patient()) {
+        Err(Refused::InUse(None)) if P::HANDED_ON.is_none() => {
             let entered = shared.queue.enter(names, terms.ttl, true);
             entered.map_err(|refused| match refused {
                 Refused::KeyFull | Refused::Full => Refused::InUse(None),
                 refused => refused,
             })
         }
-        (entered, _) => entered,
+        entered => entered,
     }
 }
 

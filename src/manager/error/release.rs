@@ -75,25 +75,3 @@ impl fmt::Display for ReleaseUnconfirmed {
 }
 
 impl std::error::Error for ReleaseUnconfirmed {}
-
-/// Fewer nodes than a quorum stored a result in time.
-///
-/// The result may or may not be durable; the next caller with this key resolves it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct CompleteError {
-    pub(crate) confirmed: usize,
-    pub(crate) needed: usize,
-}
-
-impl fmt::Display for CompleteError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the result was stored by {} nodes where {} are needed; the next caller with this key finds out whether it is durable",
-            self.confirmed, self.needed
-        )
-    }
-}
-
-impl std::error::Error for CompleteError {}

@@ -12,16 +12,14 @@ use tokio::sync::Notify;
 use crate::clock::Clock;
 use crate::lease::Lease;
 use crate::manager::error::loss::LossReason;
-use crate::manager::lease::clocks::Clocks;
 use crate::manager::lease::state::{Effects, LeaseState, Left};
 use crate::manager::ledger::{Obligation, Stage};
-use crate::manager::nodes::effect::NodeEffect;
-use crate::manager::notified::notified_until;
 use crate::manager::queue::fifo as queue;
 use crate::manager::queue::waiting::{Deadline, Holder};
+use crate::manager::signal::notified_until;
 use crate::moment::Moment;
 use crate::namespace::NodeKeys;
-use crate::protocol::renewal::LeaseNodes;
+use crate::protocol::renewal::{LeaseNodes, NodeEffect};
 use crate::settings::hand_off::HandOff;
 use crate::token::FencingToken;
 use crate::trace::Caller;
@@ -63,10 +61,8 @@ pub(crate) struct HeldLease {
     pub(crate) manager: u64,
     pub(crate) lease: Lease,
     pub(crate) keys: NodeKeys,
-    // Whether its keys are hidden in logs and snapshots.
-    pub(crate) redact: bool,
-    // Of a run, which is released together with the result of its work: what the nodes' clocks showed at the grant.
-    run: Option<Clocks>,
+    // Whether it may pass to the next caller of this process.
+    is_passed_on: bool,
     pub(crate) clock: Arc<dyn Clock>,
     // These two show the state without its mutex. They change under it only.
     deadline: Arc<Deadline>,
@@ -117,12 +113,12 @@ impl HeldLease {
     /// A lock that a quorum granted, with what is known of every node, and what is owed for it.
     pub(crate) fn new(
         (manager, id): (u64, u64),
-        redact: bool,
         lease: Lease,
         keys: NodeKeys,
         clock: Arc<dyn Clock>,
         nodes: LeaseNodes,
-        (turn, obligation): (Turn, Obligation),
+        (turn, mut obligation): (Turn, Obligation),
+        is_passed_on: bool,
     ) -> Self {
         obligation.enter(Stage::Held);
         let validity = lease.deadline.since(lease.started);
@@ -142,20 +138,13 @@ impl HeldLease {
             }),
             lease,
             keys,
-            redact,
-            run: None,
+            is_passed_on,
             clock,
             tenant: AtomicU32::new(0),
             touched: AtomicU64::new(0),
             ended: Arc::new(Notify::new()),
             settled: Notify::new(),
         }
-    }
-
-    /// The same for a run of some work, granted when the nodes' clocks showed this.
-    pub(crate) fn of_a_run(mut self, clocks: Clocks) -> Self {
-        self.run = Some(clocks);
-        self
     }
 
     pub(super) fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -185,7 +174,7 @@ impl HeldLease {
         }
         if let Some((reason, caller)) = lost {
             crate::instruments::lost(reason.word());
-            let key = self.keys.first().show(self.redact);
+            let key = self.keys.first().show();
             caller.tell(|| crate::trace::lock_lost(&key, &reason));
         }
         (value, effects)
@@ -226,6 +215,11 @@ impl HeldLease {
         self.change(event).0
     }
 
+    /// Notes that a waiter for its end was told of it, and will stop the work under the lock.
+    pub(crate) fn end_is_told(&self) {
+        self.inner().state.end_is_told();
+    }
+
     /// Loses the lock at once; `false` if it has ended before.
     pub(crate) fn lose(&self, reason: LossReason) -> bool {
         let effects = self.apply(|state| state.lose(reason, self.clock.now()));
@@ -236,8 +230,7 @@ impl HeldLease {
     /// tenancy. From here on the lock has ended for all tenants before.
     pub(crate) fn succeed(self: &Arc<Self>, terms: &HandOff) -> Option<Tenancy> {
         let ((), effects) = self.change(|inner| {
-            // The caller after a run is to read its result, so it asks the nodes.
-            let turn = inner.turn.as_ref().filter(|_| !self.is_of_a_run());
+            let turn = inner.turn.as_ref().filter(|_| self.is_passed_on);
             let wanted = turn.is_some_and(|turn| turn.is_waited_for(self.lease.ttl));
             ((), inner.state.succeed(self.clock.now(), terms, wanted))
         });
@@ -294,16 +287,6 @@ impl HeldLease {
         self.inner().state.plan_top_up(at)
     }
 
-    /// When a record ends that is kept for `keep` from now on: see [`Clocks`].
-    pub(crate) fn end_after(&self, keep: Duration) -> u64 {
-        Clocks::end_after(self.run.as_ref(), &*self.clock, keep)
-    }
-
-    /// Whether it is released together with the result of its work.
-    pub(crate) const fn is_of_a_run(&self) -> bool {
-        self.run.is_some()
-    }
-
     pub(crate) fn due(&self) -> Moment {
         self.inner().due
     }
@@ -341,9 +324,6 @@ impl HeldLease {
             }
             (pending, effects)
         });
-        if let Some(obligation) = &pending.obligation {
-            obligation.enter(Stage::Releasing);
-        }
         pending
     }
 }
@@ -358,7 +338,7 @@ impl HeldLease {
     /// Logs something about the lock in the span of its caller; `tell` gets the name by which it is shown.
     pub(crate) fn tell(&self, tell: impl FnOnce(&str)) {
         let caller = self.inner().caller.clone();
-        caller.tell(|| tell(&self.keys.first().show(self.redact)));
+        caller.tell(|| tell(&self.keys.first().show()));
     }
 
     /// The nodes that have granted it, as far as is known.

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use crate::manager::error::loss::LossReason;
 use crate::manager::lease::held::HeldLease;
-use crate::manager::notified::notified_until;
+use crate::manager::signal::notified_until;
 use crate::moment::Moment;
 
 /// All locks that are held, by the moment at which each needs attention.

@@ -17,10 +17,9 @@
 use std::time::Duration;
 
 use crate::manager::error::loss::LossReason;
-use crate::manager::nodes::effect::NodeEffect;
 use crate::moment::Moment;
 use crate::mutant::{self, Mutant};
-use crate::protocol::renewal::{LeaseNodes, Step};
+use crate::protocol::renewal::{LeaseNodes, NodeEffect, Step};
 use crate::settings::hand_off::HandOff;
 
 /// What changes about a lock while it is held.
@@ -75,10 +74,11 @@ pub(super) struct Effects {
 /// What is left on the nodes of a lock that was released.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Left {
-    /// The nodes to release now.
-    pub(crate) nodes: Vec<usize>,
-    /// The nodes with a command under way, to be released when that is [settled](super::held::HeldLease::settled).
-    pub(crate) busy: Vec<usize>,
+    /// The nodes that have it, or may.
+    pub(crate) owing: Vec<usize>,
+    /// Whether one of them has a command under way, and is to be released when that is
+    /// [settled](super::held::HeldLease::settled).
+    pub(crate) is_busy: bool,
     /// How many nodes are free already.
     pub(crate) free: usize,
     /// Why the lock had been lost, if it had.
@@ -244,7 +244,7 @@ impl LeaseState {
             false => self.check(now),
         };
         self.nodes.end(node);
-        effect.apply(node, &mut self.nodes);
+        self.nodes.apply(node, effect);
         match self.phase {
             Phase::Held => {
                 let deadline = self.nodes.deadline();
@@ -336,15 +336,12 @@ impl LeaseState {
             Phase::Released => Some(LossReason::Released),
         };
         let count = self.nodes.nodes();
-        let (mut busy, mut nodes, mut free) = (Vec::new(), Vec::with_capacity(count), 0);
+        let (mut owing, mut is_busy, mut free) = (Vec::with_capacity(count), false, 0);
         for node in 0..count {
-            if self.nodes.busy(node) {
-                busy.push(node);
-                continue;
-            }
+            is_busy |= self.nodes.busy(node);
             free += usize::from(self.nodes.is_clear(node));
-            if self.nodes.owes(node) {
-                nodes.push(node);
+            if self.nodes.busy(node) || self.nodes.owes(node) {
+                owing.push(node);
             }
         }
         let given_up = match self.phase {
@@ -352,9 +349,9 @@ impl LeaseState {
             _ => None,
         };
         let left = Left {
+            owing,
+            is_busy,
             free,
-            nodes,
-            busy,
             lost,
             given_up,
         };

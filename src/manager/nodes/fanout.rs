@@ -145,6 +145,15 @@ impl<T> Fanout<T> {
         late
     }
 
+    /// The futures of the nodes that have not answered.
+    pub(crate) fn into_pending(self) -> impl Iterator<Item = (usize, NodeFuture<T>)> {
+        let slots = self.slots.into_iter();
+        slots.filter_map(|(node, slot)| match slot {
+            Slot::Pending(future) => Some((node, future)),
+            Slot::Ready(_) => None,
+        })
+    }
+
     /// Takes everything that is left.
     pub(crate) fn take(&mut self) -> Self {
         std::mem::replace(self, Self::new([]))
@@ -166,7 +175,7 @@ mod tests {
     use super::*;
     use std::future::{pending, ready};
     use std::time::Duration;
-    use tokio::time::sleep;
+    use tokio::time::{sleep, timeout};
 
     fn one_is_silent() -> Fanout<&'static str> {
         Fanout::new([
@@ -202,7 +211,7 @@ mod tests {
         for _ in 0..2 {
             assert!(fanout.next_within(&mut deadline).await.is_some());
         }
-        let waited = tokio::time::timeout(
+        let waited = timeout(
             Duration::from_millis(600),
             fanout.next_within(&mut deadline),
         );

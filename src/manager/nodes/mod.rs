@@ -1,11 +1,7 @@
 //! The nodes of a manager: sending to them, and which of them vote.
 
 pub(crate) mod counting;
-pub(crate) mod effect;
 pub(crate) mod fanout;
-pub(crate) mod fences;
-#[cfg(feature = "metrics")]
-pub(crate) mod gauge;
 pub(crate) mod node_set;
 mod patience;
 mod quorum;

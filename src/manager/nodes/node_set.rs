@@ -2,15 +2,14 @@
 
 use std::fmt::Display;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
 use crate::clock::Clock;
 use crate::manager::error::acquire::{NoQuorum, NodeFailure};
-use crate::manager::nodes::effect::NodeEffect;
 use crate::manager::nodes::fanout::Fanout;
-use crate::manager::nodes::fences::FenceCounts;
 use crate::manager::nodes::repeats::{Repeats, Trouble};
 use crate::manager::nodes::voting::replies::Replies;
 use crate::manager::nodes::voting::statuses::VotingStatuses;
@@ -22,6 +21,7 @@ use crate::node::{
     NodeState,
 };
 use crate::protocol::quorum::Quorum;
+use crate::protocol::renewal::NodeEffect;
 use crate::protocol::validity::Drift;
 use crate::token::FencingToken;
 
@@ -47,6 +47,30 @@ pub(crate) struct NodeSet {
     pub(crate) counters_kept: Duration,
     pub(crate) fences: FenceCounts,
     pub(crate) repeats: Repeats,
+}
+
+/// How many grants got their fencing token in which way.
+#[derive(Debug, Default)]
+pub(crate) struct FenceCounts {
+    agreed: AtomicU64,
+    written_back: AtomicU64,
+}
+
+impl FenceCounts {
+    pub(crate) fn count(&self, agreed: bool) {
+        let counter = if agreed {
+            &self.agreed
+        } else {
+            &self.written_back
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many tokens the nodes agreed on at once, and how many had to be written back.
+    pub(crate) fn get(&self) -> (u64, u64) {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        (read(&self.agreed), read(&self.written_back))
+    }
 }
 
 /// The terms that all locks of a manager have in common. A ttl is that of a handle.
@@ -302,7 +326,7 @@ impl NodeSet {
             Ok(AcquireReply::Recorded(_)) => NodeEffect::Unchanged,
             Err(error) => {
                 self.heard(node, error);
-                NodeEffect::of_error(error)
+                of_error(error)
             }
         }
     }
@@ -336,7 +360,7 @@ impl NodeSet {
             Err(error) => {
                 self.heard(node, error);
                 self.log_refusal(node, "extend", error);
-                NodeEffect::of_error(error)
+                of_error(error)
             }
         }
     }
@@ -354,6 +378,15 @@ impl Drop for NodeSet {
     fn drop(&mut self) {
         // So that the monitors see that the nodes are gone, and end.
         self.voting.recheck_all();
+    }
+}
+
+/// The effect of a command that may have set our token and was not answered.
+const fn of_error(error: &NodeError) -> NodeEffect {
+    if error.outcome_unknown() {
+        NodeEffect::Unknown
+    } else {
+        NodeEffect::Unchanged
     }
 }
 

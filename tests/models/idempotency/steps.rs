@@ -7,6 +7,7 @@ use super::{
 };
 use crate::protocol::fence::{FenceVerdict, highest};
 use crate::protocol::quorum::Quorum;
+use crate::protocol::recall::{Recalled, recalled};
 use crate::protocol::retention::{Life, life, time_by};
 use crate::protocol::round::{Round, Verdict, Vote};
 use crate::token::FencingToken;
@@ -61,8 +62,8 @@ impl Records {
         Quorum::masking(NODES, self.masked()).unwrap()
     }
 
-    fn verdict(&self, state: &State, caller: usize, is_late: bool) -> Option<Verdict> {
-        let mut round = Round::new(self.quorum());
+    fn verdict(&self, state: &State, caller: usize, is_late: bool) -> Option<Recalled> {
+        let (mut round, mut ballots) = (Round::new(self.quorum()), Vec::new());
         for (number, node) in state.nodes.iter().enumerate() {
             match node.links[caller] {
                 Link::Granted { count, .. } => {
@@ -70,10 +71,11 @@ impl Records {
                 }
                 Link::Recorded(record) if self.is(Mutant::RecordOfAMinority) => {
                     let ballot = token(record.ballot);
-                    return Some(Verdict::Replay { ballot });
+                    return Some(Recalled::Replay(ballot));
                 }
                 Link::Recorded(record) => {
-                    round.record(number, Vote::Recorded(token(record.ballot)));
+                    round.record(number, Vote::Withheld);
+                    ballots.push(token(record.ballot));
                 }
                 _ => {}
             }
@@ -81,7 +83,7 @@ impl Records {
         if is_late {
             round.time_out();
         }
-        round.verdict()
+        recalled(&round, self.quorum(), &ballots.iter().copied())
     }
 
     /// The record that is to be brought to a quorum, if there is one.
@@ -109,9 +111,9 @@ impl Records {
     /// Whether the replies that have come tell what to do.
     fn decides(&self, state: &State, caller: usize, is_late: bool) -> bool {
         match self.verdict(state, caller, is_late) {
-            Some(Verdict::Replay { .. }) => true,
-            Some(Verdict::Adopt) => !state.callers[caller].adopts,
-            Some(Verdict::Granted) => self.adoptable(state, caller).is_ok(),
+            Some(Recalled::Replay(_)) => true,
+            Some(Recalled::Adopt) => !state.callers[caller].adopts,
+            Some(Recalled::Lock(Verdict::Granted)) => self.adoptable(state, caller).is_ok(),
             _ => false,
         }
     }
@@ -128,7 +130,7 @@ impl Records {
 
     pub(super) fn decide(&self, state: &mut State, caller: usize, is_late: bool) {
         match self.verdict(state, caller, is_late) {
-            Some(Verdict::Replay { ballot }) => {
+            Some(Recalled::Replay(ballot)) => {
                 let links = state.nodes.iter().map(|node| node.links[caller]);
                 let mut records = links.filter_map(|link| match link {
                     Link::Recorded(record) if token(record.ballot) == ballot => Some(record),
@@ -137,7 +139,7 @@ impl Records {
                 let record = records.next().unwrap();
                 self.answer(state, caller, record);
             }
-            Some(Verdict::Adopt) => {
+            Some(Recalled::Adopt) => {
                 state.callers[caller].adopts = true;
                 for node in &mut state.nodes {
                     node.links[caller] = Link::Asked;

@@ -11,7 +11,7 @@ use crate::manager::nodes::voting::list::{Known, List};
 use crate::manager::nodes::voting::replies::Replies;
 use crate::manager::nodes::voting::state::{Foreign, Quarantine, State, Told};
 use crate::manager::nodes::voting::status::VotingStatus;
-use crate::manager::notified::notified_until;
+use crate::manager::signal::notified_until;
 use crate::moment::Moment;
 use crate::mutant::{self, Mutant};
 use crate::node::{CheckInMode, NodeError, NodeErrorKind};

@@ -1,4 +1,4 @@
-//! Idempotent work: its result is stored on the nodes, and later callers with the same key get that result.
+//! [`RunGuard`]: idempotent work. Its result is stored on the nodes, and later callers with the same key get it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use crate::lock_key::LockKey;
 use crate::lock_keys::LockKeys;
 use crate::manager::acquire::call::acquire_for;
 use crate::manager::acquire::contender::Acquired;
-use crate::manager::acquire::round::attempt::Purpose;
 use crate::manager::error::acquire::AcquireError;
-use crate::manager::error::release::CompleteError;
+use crate::manager::error::release::ReleaseUnconfirmed;
 use crate::manager::guard::{LockGuard, LockHandle};
 use crate::manager::lock_manager::LockManager;
-use crate::manager::release::completion::{End, complete};
-use crate::manager::target::LockTarget;
+use crate::manager::records::complete::complete;
+use crate::manager::records::recall::{Clocks, Recall};
 use crate::mutant::{self, Mutant};
+use crate::record::Record;
 use crate::token::FencingToken;
 
 /// The outcome of [`LockManager::begin_idempotent`].
@@ -42,15 +42,21 @@ pub struct RunGuard {
     guard: LockGuard,
     fence: FencingToken,
     keep: Duration,
+    clocks: Clocks,
 }
 
 impl RunGuard {
-    fn new(guard: LockGuard, keep: Duration) -> Result<Self, AcquireError> {
+    fn new(guard: LockGuard, keep: Duration, clocks: Clocks) -> Result<Self, AcquireError> {
         // Every run asks for one; a node that grants without is out of order.
         let Some(fence) = guard.fence() else {
             return Err(AcquireError::NoQuorum(guard.shared().no_quorum(Vec::new())));
         };
-        Ok(Self { guard, fence, keep })
+        Ok(Self {
+            guard,
+            fence,
+            keep,
+            clocks,
+        })
     }
 
     /// An observer of the lock: whether it is lost, and how long it lasts.
@@ -81,8 +87,10 @@ impl RunGuard {
     /// It goes on while it is polled, and in the background once it is dropped. Dropped before its first poll, it
     /// releases the lock.
     pub async fn complete(self, result: impl Into<Bytes>) -> Result<(), CompleteError> {
-        let end = End::After(self.keep);
-        self.end(Some((result.into(), end))).await
+        // Decided here and nowhere else: later writes of the same result take it from the record.
+        let clock = &*self.guard.shared().clock;
+        let until = self.clocks.end_after(clock, self.keep);
+        self.end(Some((result.into(), until))).await
     }
 
     /// Releases the lock without a result: the next caller with this key does the work again.
@@ -99,12 +107,15 @@ impl RunGuard {
         self.end(None).await
     }
 
-    async fn end(self, result: Option<(Bytes, End)>) -> Result<(), CompleteError> {
-        let guard = self.guard;
+    async fn end(self, result: Option<(Bytes, u64)>) -> Result<(), CompleteError> {
+        let (guard, ballot) = (self.guard, self.fence);
         let shared = Arc::clone(guard.shared());
         // It is not shared.
         let (held, pending) = guard.resign();
-        complete(&shared, &held, pending, result).await
+        let record = result.map(|(body, until)| Record::new(ballot, body, until));
+        let outcome = complete(&shared, &held, pending, record).await;
+        outcome
+            .map_err(|ReleaseUnconfirmed { confirmed, needed }| CompleteError { confirmed, needed })
     }
 }
 
@@ -116,6 +127,28 @@ impl fmt::Debug for RunGuard {
             .finish_non_exhaustive()
     }
 }
+
+/// Fewer nodes than a quorum stored a result in time.
+///
+/// The result may or may not be durable; the next caller with this key resolves it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CompleteError {
+    pub(crate) confirmed: usize,
+    pub(crate) needed: usize,
+}
+
+impl fmt::Display for CompleteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the result was stored by {} nodes where {} are needed; the next caller with this key finds out whether it is durable",
+            self.confirmed, self.needed
+        )
+    }
+}
+
+impl std::error::Error for CompleteError {}
 
 impl LockManager {
     /// Returns the stored result for `key`, or acquires its lock so that the caller can compute it: one round trip
@@ -205,30 +238,28 @@ impl LockManager {
         let (shared, mut terms) = (&self.shared, self.times.terms);
         terms.max_hold = terms.max_hold.saturating_add(idle);
         let keep = keep.max(Duration::from_secs(1));
-        let target = LockTarget::new(&shared.idempotency, LockKeys::from(key))?;
-        let purpose = Purpose::Idempotent { adopt: false, keep };
-        match acquire_for(shared, terms, target, purpose, limit).await? {
-            Acquired::Lock(guard) => Ok(IdempotentRun::Execute(RunGuard::new(guard, keep)?)),
-            Acquired::Record(record) => Ok(IdempotentRun::Replay(record.body)),
-            Acquired::Adopted(guard, record) => {
-                // Whether a quorum ever had it is not known; before a caller gets it, one must.
-                let (body, end) = match mutant::is(Mutant::RecordLivesAnew) {
-                    true => (record.body, End::After(keep)),
-                    false => (record.body, End::At(record.until)),
-                };
-                let run = RunGuard::new(guard, keep)?;
-                let settled = run.end(Some((body.clone(), end))).await;
-                if settled.is_err() && !mutant::is(Mutant::AdoptedResultNotConfirmed) {
-                    return Err(AcquireError::NoQuorum(shared.no_quorum(Vec::new())));
-                }
-                Ok(IdempotentRun::Replay(body))
-            }
+        let keys = shared.idempotency.node_keys(&LockKeys::from(key))?;
+        let recall = Recall::new(shared, &terms, keep);
+        let (guard, granted) = match acquire_for(shared, terms, keys, recall, limit).await? {
+            Acquired::Lock(guard, granted) => (guard, granted),
+            Acquired::Found(record) => return Ok(IdempotentRun::Replay(record.body)),
+        };
+        let run = RunGuard::new(guard, keep, granted.clocks)?;
+        let Some(record) = granted.record else {
+            return Ok(IdempotentRun::Execute(run));
+        };
+        // Whether a quorum ever had it is not known; before a caller gets it, one must.
+        let body = record.body.clone();
+        let settled = match mutant::is(Mutant::RecordLivesAnew) {
+            true => run.complete(record.body).await,
+            false => run.end(Some((record.body, record.until))).await,
+        };
+        if settled.is_err() && !mutant::is(Mutant::AdoptedResultNotConfirmed) {
+            return Err(AcquireError::NoQuorum(shared.no_quorum(Vec::new())));
         }
+        Ok(IdempotentRun::Replay(body))
     }
-}
 
-#[cfg(feature = "idempotency")]
-impl LockManager {
     /// Whether `handle` observes a run of `key` by this manager that has not ended.
     pub(crate) fn is_run_of(&self, handle: &LockHandle, key: &LockKey) -> bool {
         let is_over = handle.is_lost() && !mutant::is(Mutant::EndedRunLetsPast);

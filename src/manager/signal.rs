@@ -1,10 +1,20 @@
-//! [`Drain`]: whether the holders of a manager's locks were asked to come to an end.
+//! Waiting for a change that a [`Notify`] tells of; and [`Drain`], such a change that comes once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Notify;
 
-use crate::manager::notified::notified_until;
+/// Waits until `look` finds something. It looks at once, and whenever all waiters of `changed` are notified.
+pub(crate) async fn notified_until<T>(changed: &Notify, look: impl Fn() -> Option<T>) -> T {
+    loop {
+        // Before the look, so that no change is missed in between.
+        let notified = changed.notified();
+        if let Some(found) = look() {
+            return found;
+        }
+        notified.await;
+    }
+}
 
 /// Whether the holders of a manager's locks were asked to come to an end, once and for all.
 #[derive(Debug, Default)]

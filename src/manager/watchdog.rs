@@ -6,11 +6,11 @@ use crate::clock::Clock as _;
 use crate::manager::error::loss::LossReason;
 use crate::manager::lease::held::HeldLease;
 use crate::manager::lease::registry::Registry;
-use crate::manager::nodes::effect::NodeEffect;
 use crate::manager::nodes::node_set::NodeSet;
 use crate::manager::shared::Shared;
 use crate::moment::Moment;
 use crate::node::ExtendRequest;
+use crate::protocol::renewal::NodeEffect;
 
 /// How often the counters of a held lock are touched in the time that they are kept for. Each touch is a command on
 /// every node.

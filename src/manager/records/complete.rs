@@ -1,0 +1,311 @@
+//! [`Completion`]: writing the record of a piece of work, and giving its lock back in the same step.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
+
+use crate::clock::Clock as _;
+use crate::manager::error::release::ReleaseUnconfirmed;
+
+use crate::manager::lease::held::{HeldLease, PendingRelease};
+use crate::manager::nodes::fanout::Fanout;
+use crate::manager::nodes::retry::{Missed, is_retryable, retry};
+use crate::manager::release::{Freed, Freeing};
+use crate::manager::shared::{ROOM_FOR_RECORDS, Shared};
+use crate::manager::tasks::TaskTracker;
+use crate::moment::Moment;
+use crate::mutant::{self, Mutant};
+use crate::node::{
+    CompleteReply, CompleteRequest, Node, NodeError, NodeFuture, ReleaseReply, ReleaseRequest,
+};
+use crate::record::Record;
+
+/// Writes `record` as the result of the work under `lease`, or, for `None`, that the work may be done again, and gives
+/// the lock back. Returns once a quorum of nodes has it, or too few have it within the node time-out.
+///
+/// # Cancel safety
+///
+/// The nodes that a quorum does not need are asked in the background, and so are all nodes when this is dropped.
+pub(crate) async fn complete(
+    shared: &Arc<Shared>,
+    lease: &Arc<HeldLease>,
+    pending: PendingRelease,
+    record: Option<Record>,
+) -> Result<(), ReleaseUnconfirmed> {
+    let mut freeing = Freeing::of(shared, lease, pending);
+    // A node that is free already has no record yet.
+    freeing.confirmed = 0;
+    let lacking = record.as_ref().map_or(0, |_| shared.nodes.len());
+    let mut completing = Completing::new(freeing, record, (0..lacking).collect());
+    completing.ask_all();
+    Completion(Some(completing)).quorum().await
+}
+
+/// Brings a record that a quorum has to the nodes `lacking` it, and gives back what the round that read it has set, all
+/// in the background.
+pub(crate) fn spread(freeing: Freeing, record: Record, lacking: Vec<usize>) {
+    let mut completing = Completing::new(freeing, Some(record), lacking);
+    completing.freeing.confirmed = completing.needed();
+    drop(Completion(Some(completing)));
+}
+
+/// One record that is written. Dropped at any point it goes on in the background.
+struct Completion(
+    // Only `drop` takes it.
+    Option<Completing>,
+);
+
+impl Completion {
+    async fn quorum(mut self) -> Result<(), ReleaseUnconfirmed> {
+        match &mut self.0 {
+            Some(completing) => completing.quorum().await,
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Completion {
+    fn drop(&mut self) {
+        if let Some(completing) = self.0.take().filter(|it| !it.is_over()) {
+            let shared = Arc::clone(&completing.freeing.shared);
+            shared.tasks.spawn_anyway(completing.rest());
+        }
+    }
+}
+
+/// The reply of a node to a completion.
+type Stored = Result<CompleteReply, NodeError>;
+
+struct Completing {
+    // What it has to give back, beside the record. Its count of nodes is of those that have the record.
+    freeing: Freeing,
+    request: CompleteRequest,
+    replies: Fanout<Stored>,
+    // Nodes that do not have the record yet, if there is one.
+    lacking: Vec<usize>,
+}
+
+impl Completing {
+    fn new(freeing: Freeing, record: Option<Record>, lacking: Vec<usize>) -> Self {
+        let config = Some(Arc::clone(&freeing.shared.config));
+        Self {
+            request: CompleteRequest::new(freeing.request.clone(), record).under(config),
+            freeing,
+            replies: Fanout::new([]),
+            lacking,
+        }
+    }
+
+    /// Asks all nodes that may have the lock. A node with a command under way that may set it anew is asked once that
+    /// is settled.
+    fn ask_all(&mut self) {
+        let nodes = self.freeing.owing.iter();
+        self.replies = Fanout::new(nodes.map(|node| (*node, self.ask(*node))));
+    }
+
+    fn ask(&self, node: usize) -> NodeFuture<Stored> {
+        let (shared, request) = (Arc::clone(&self.freeing.shared), self.request.clone());
+        match (&self.freeing.lease, shared.nodes.get(node)) {
+            (None, Some(node)) => node.complete(request),
+            (lease, _) => {
+                let lease = lease.clone();
+                Box::pin(async move {
+                    if let Some(lease) = lease {
+                        lease.settled(node).await;
+                    }
+                    match shared.nodes.get(node) {
+                        Some(node) => node.complete(request).await,
+                        None => Ok(CompleteReply::Refused),
+                    }
+                })
+            }
+        }
+    }
+
+    fn needed(&self) -> usize {
+        match mutant::is(Mutant::ResultOnOneNodeIsKept) {
+            true => 1,
+            false => self.freeing.shared.terms.quorum.needed(),
+        }
+    }
+
+    fn has_quorum(&self) -> bool {
+        self.freeing.confirmed >= self.needed()
+    }
+
+    fn is_over(&self) -> bool {
+        self.freeing.owing.is_empty() && self.lacking.is_empty()
+    }
+
+    async fn quorum(&mut self) -> Result<(), ReleaseUnconfirmed> {
+        let needed = self.needed();
+        self.hear(needed).await;
+        self.freeing.end(self.freeing.confirmed, needed)
+    }
+
+    /// Takes in replies until `enough` nodes have the record, there are no more, or the node time-out is over.
+    async fn hear(&mut self, enough: usize) {
+        let shared = Arc::clone(&self.freeing.shared);
+        let deadline = || shared.tasks.timer(shared.node_timeout);
+        self.replies.no_deadline();
+        while self.freeing.confirmed < enough
+            && let Some((node, reply)) = self.replies.next_within(deadline).await
+        {
+            self.take_reply(node, reply);
+        }
+        while let Some((node, reply)) = self.replies.take_ready() {
+            self.take_reply(node, reply);
+        }
+    }
+
+    fn take_reply(&mut self, node: usize, reply: Stored) {
+        match reply {
+            Ok(reply) => {
+                self.freeing.shared.tell_run(node, COMPLETE);
+                self.stored(node, &reply);
+            }
+            // It is tried again.
+            Err(error) if is_retryable(&error) => {}
+            // Its lock is given back without the record in the end.
+            Err(error) => self.freeing.shared.refused(node, COMPLETE, &error),
+        }
+    }
+
+    fn stored(&mut self, node: usize, reply: &CompleteReply) {
+        self.freeing.is_free(node);
+        // A node that is free may have refused the record.
+        if let CompleteReply::Stored { listeners } = reply {
+            self.freeing.listeners = self.freeing.listeners.max(*listeners);
+            self.freeing.confirmed += 1;
+            self.lacking.retain(|other| *other != node);
+        }
+    }
+
+    /// What goes on in the background once the caller was told, or has left: nodes that failed are asked again until
+    /// the ttl has ended the lock, and once a quorum has the record it is brought to all others.
+    async fn rest(mut self) {
+        if !self.freeing.is_counted() {
+            let _ = self.quorum().await;
+        }
+        for (node, freed) in self.freeing.later.take().into_pending() {
+            self.replies
+                .push(node, Box::pin(async { freed.await.map(without_record) }));
+        }
+        self.hear(usize::MAX).await;
+        self.replies.abandon();
+        if !self.is_over() {
+            // Boxed, as it is seldom needed.
+            Box::pin(self.make_up()).await;
+        }
+    }
+
+    async fn make_up(mut self) {
+        // Without room for it, they are given it when it is next asked for.
+        if let Ok(_room) = self.room() {
+            if self.lacking.is_empty() || !self.has_quorum() {
+                let nodes = self.freeing.owing.clone();
+                self.send_again(&nodes, self.freeing.until).await;
+            }
+            if !self.lacking.is_empty() && self.has_quorum() {
+                self.bring().await;
+            }
+        }
+        self.freeing.again(false).await;
+    }
+
+    /// Takes the room to keep the record in for nodes that lack it.
+    fn room(&self) -> Result<Option<OwnedSemaphorePermit>, NoRoom> {
+        let Some(record) = &self.request.record else {
+            return Ok(None);
+        };
+        let bytes = u32::try_from(record.body.len().max(LEAST)).unwrap_or(u32::MAX);
+        let rooms = Arc::clone(&self.freeing.shared.room_for_records);
+        let room = rooms.try_acquire_many_owned(bytes).map_err(|_| NoRoom)?;
+        Ok(Some(room))
+    }
+
+    /// Brings a record that a quorum has to the nodes that lack it: until they have it, the manager shuts down, or a
+    /// minute is over. A node may be down for all of that minute.
+    async fn bring(&mut self) {
+        let shared = Arc::clone(&self.freeing.shared);
+        self.request.chosen = true;
+        let until = shared.clock.now() + SPREAD;
+        let lacking = self.lacking.clone();
+        let is_closing = tokio::select! {
+            biased;
+            () = shared.registry.closing() => true,
+            () = self.send_again(&lacking, until) => false,
+        };
+        if is_closing {
+            // Once more, for nodes that are there.
+            let until = shared.clock.now() + shared.node_timeout;
+            let lacking = self.lacking.clone();
+            let last = self.send_again(&lacking, until);
+            let _ = timeout(shared.node_timeout, last).await;
+        }
+    }
+
+    /// Sends the record to `nodes` again and again until each has answered or it is `until`. What other nodes have to
+    /// give back cannot wait behind that.
+    async fn send_again(&mut self, nodes: &[usize], until: Moment) {
+        let stored = nodes.iter().map(|node| (*node, self.retry(*node, until)));
+        let mut jobs = Fanout::new(stored);
+        let others = self
+            .freeing
+            .owing
+            .iter()
+            .filter(|node| !nodes.contains(node));
+        for node in others {
+            let freed = self.freeing.retry(*node);
+            jobs.push(*node, Box::pin(async { freed.await.map(without_record) }));
+        }
+        while let Some((node, reply)) = jobs.next().await {
+            if let Ok(reply) = reply {
+                self.stored(node, &reply);
+            }
+        }
+    }
+
+    fn retry(&self, node: usize, until: Moment) -> NodeFuture<Result<CompleteReply, Missed>> {
+        let (shared, request) = (Arc::clone(&self.freeing.shared), self.request.clone());
+        let lease = self.freeing.lease.clone();
+        Box::pin(async move {
+            if let Some(lease) = lease {
+                let left = until.since(shared.clock.now());
+                let _ = timeout(left, lease.settled(node)).await;
+            }
+            let command = |node: &dyn Node| node.complete(request.clone());
+            retry(&shared, node, until, COMPLETE, command).await
+        })
+    }
+}
+
+/// There is no room to keep one more record for nodes that lack it.
+struct NoRoom;
+
+/// The reply of a node that only gave the lock back.
+fn without_record(_: ReleaseReply) -> CompleteReply {
+    CompleteReply::Refused
+}
+
+/// Gives back what a lost round for a run has set: the node forgets the grant, too, which it remembers for a result
+/// that will not come. Unlike a completion it need not reach a quorum, and no config can stand against it.
+pub(crate) fn forget(node: &dyn Node, request: &ReleaseRequest) -> NodeFuture<Freed> {
+    let reply = node.complete(CompleteRequest::new(request.clone(), None));
+    Box::pin(async move {
+        reply.await.map(|reply| match reply {
+            CompleteReply::Stored { listeners } => ReleaseReply::Released { listeners },
+            CompleteReply::Refused => ReleaseReply::NotOwner,
+        })
+    })
+}
+
+/// The name of the command in the log.
+const COMPLETE: &str = "complete";
+/// For how long a record is brought to nodes that lack it. One that comes back later is given it when the record is
+/// next asked for.
+const SPREAD: Duration = Duration::from_secs(60);
+/// What a record counts for at least, in bytes: no more are kept than there are tasks to be had for them.
+const LEAST: usize = ROOM_FOR_RECORDS / TaskTracker::LIMIT;

@@ -1,0 +1,358 @@
+//! [`Release`]: one lock that is given back. It is awaited until a quorum of nodes is free of it, and goes on in the
+//! background until all are, or its ttl has ended it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use crate::clock::Clock as _;
+use crate::instruments;
+use crate::manager::error::release::ReleaseUnconfirmed;
+use crate::manager::lease::held::{HeldLease, PendingRelease, Turn};
+use crate::manager::ledger::{Obligation, Stage};
+use crate::manager::nodes::fanout::Fanout;
+use crate::manager::nodes::retry::{Missed, is_retryable, retry};
+use crate::manager::shared::Shared;
+use crate::moment::Moment;
+use crate::mutant::{self, Mutant};
+use crate::node::{Node, NodeError, NodeFuture, ReleaseReply, ReleaseRequest};
+use crate::protocol::backoff::give_way;
+
+/// The reply of a node to a release.
+pub(crate) type Freed = Result<ReleaseReply, NodeError>;
+
+/// The command by which a node gives a lock back.
+pub(crate) type FreeCommand = fn(&dyn Node, &ReleaseRequest) -> NodeFuture<Freed>;
+
+/// One lock that is given back. It runs where it is awaited, as another task would have to be woken for every reply;
+/// dropped at any point it goes on in the background.
+#[derive(Debug)]
+pub(crate) struct Release(
+    // Only `drop` takes it.
+    Option<Freeing>,
+);
+
+impl Release {
+    /// The release of a lock that was held.
+    pub(crate) fn of(
+        shared: &Arc<Shared>,
+        lease: &Arc<HeldLease>,
+        pending: PendingRelease,
+    ) -> Self {
+        Self::new(Freeing::of(shared, lease, pending))
+    }
+
+    /// The release of what `freeing` owes.
+    pub(crate) fn new(mut freeing: Freeing) -> Self {
+        let nodes = freeing
+            .owing
+            .iter()
+            .filter(|node| !freeing.is_later(**node));
+        freeing.replies = Fanout::new(nodes.map(|node| (*node, freeing.ask(*node))));
+        Self(Some(freeing))
+    }
+
+    /// Waits until a quorum of nodes has confirmed, at most for the node time-out. The rest goes on in the background.
+    pub(crate) async fn quorum(mut self) -> Result<(), ReleaseUnconfirmed> {
+        match &mut self.0 {
+            Some(freeing) => freeing.quorum().await,
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Release {
+    fn drop(&mut self) {
+        if let Some(freeing) = self.0.take().filter(|it| !it.owing.is_empty()) {
+            let shared = Arc::clone(&freeing.shared);
+            let keys = freeing.request.keys.clone();
+            shared.spawn_release(&keys, freeing.rest());
+        }
+    }
+}
+
+/// The nodes that are to be freed of one owner token, and what follows once a quorum of them is.
+#[derive(Debug)]
+pub(crate) struct Freeing {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) request: ReleaseRequest,
+    free: FreeCommand,
+    sent: Moment,
+    // By then the ttl has ended the lock on its own.
+    pub(crate) until: Moment,
+    // The lock, if commands that may set its token anew were under way when it was released.
+    pub(crate) lease: Option<Arc<HeldLease>>,
+    // The nodes that may have the token and can be made to give it back.
+    pub(crate) owing: Vec<usize>,
+    // How many nodes are free of it.
+    pub(crate) confirmed: usize,
+    replies: Fanout<Freed>,
+    // Nodes that nobody waits for: they are freed in the background.
+    pub(crate) later: Fanout<Freed>,
+    // A node refused, and has the token until its ttl ends.
+    is_refused: bool,
+    obligation: Option<Obligation>,
+    // How many other processes were told of it, by the node that told most.
+    pub(crate) listeners: u32,
+    // The right to contend for the keys: it passes on once a quorum has confirmed.
+    turn: Option<Turn>,
+    // Whether its end counts as a loss. There until its end is counted, and only if it was held.
+    was_lost: Option<bool>,
+    // Its ttl has ended it by now, whatever the nodes answer, and that was told.
+    has_expired: bool,
+}
+
+impl Freeing {
+    /// To free the nodes `owing` from a lock of this `ttl` by the command `free`. Nothing is sent yet.
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        (request, free): (ReleaseRequest, FreeCommand),
+        owing: Vec<usize>,
+        mut obligation: Option<Obligation>,
+        ttl: Duration,
+    ) -> Self {
+        let sent = shared.clock.now();
+        if let Some(obligation) = &mut obligation {
+            obligation.enter(Stage::Releasing);
+            if mutant::is(Mutant::ReleaseCountsWhenSent) {
+                obligation.meet();
+            }
+        }
+        Self {
+            shared: Arc::clone(shared),
+            request,
+            free,
+            sent,
+            until: sent + ttl,
+            lease: None,
+            owing,
+            confirmed: 0,
+            replies: Fanout::new([]),
+            later: Fanout::new([]),
+            is_refused: false,
+            obligation,
+            listeners: 0,
+            turn: None,
+            was_lost: None,
+            has_expired: false,
+        }
+    }
+
+    /// To free the nodes of a lock that was held.
+    pub(crate) fn of(
+        shared: &Arc<Shared>,
+        lease: &Arc<HeldLease>,
+        pending: PendingRelease,
+    ) -> Self {
+        let left = pending.left;
+        let request = ReleaseRequest::new(lease.keys.clone(), lease.lease.owner, true);
+        let request = request.since(lease.lease.started);
+        let (was_lost, has_expired) = (left.counts_as_lost(), left.has_expired());
+        let (free, ttl) = (release as FreeCommand, lease.lease.ttl);
+        let mut freeing = Self::new(shared, (request, free), left.owing, pending.obligation, ttl);
+        freeing.lease = left.is_busy.then(|| Arc::clone(lease));
+        freeing.confirmed = left.free;
+        freeing.turn = pending.turn;
+        freeing.was_lost = Some(was_lost);
+        freeing.has_expired = has_expired;
+        freeing
+    }
+
+    fn is_later(&self, node: usize) -> bool {
+        self.later.pending().any(|later| later == node)
+    }
+
+    /// Asks `node` to give the lock back, once no command is under way there that may set it anew. Such a node counts
+    /// like the others: that it was slow to grant must not make the release depend on all the rest.
+    fn ask(&self, node: usize) -> NodeFuture<Freed> {
+        let (shared, request, free) = (Arc::clone(&self.shared), self.request.clone(), self.free);
+        match (&self.lease, shared.nodes.get(node)) {
+            (None, Some(node)) => free(&**node, &request),
+            (lease, _) => {
+                let lease = lease.clone();
+                Box::pin(async move {
+                    let owes = match lease {
+                        Some(lease) => lease.settled(node).await,
+                        None => false,
+                    };
+                    match shared.nodes.get(node) {
+                        Some(node) if owes => free(&**node, &request).await,
+                        _ => Ok(ReleaseReply::NotOwner),
+                    }
+                })
+            }
+        }
+    }
+
+    /// Waits until a quorum of nodes has confirmed, at most for the node time-out, and lets the next caller contend for
+    /// the keys.
+    async fn quorum(&mut self) -> Result<(), ReleaseUnconfirmed> {
+        let needed = self.shared.terms.quorum.needed();
+        self.hear(needed).await;
+        self.end(self.confirmed, needed)
+    }
+
+    /// Counts the end of a lock that `confirmed` nodes are free of, and passes its turn on.
+    pub(crate) fn end(
+        &mut self,
+        confirmed: usize,
+        needed: usize,
+    ) -> Result<(), ReleaseUnconfirmed> {
+        let is_confirmed = confirmed >= needed;
+        self.count(if is_confirmed {
+            "released"
+        } else {
+            "unconfirmed"
+        });
+        self.pass_on();
+        let error = ReleaseUnconfirmed { confirmed, needed };
+        is_confirmed.then_some(()).ok_or(error)
+    }
+
+    /// Counts the end of a lock that was held, once.
+    fn count(&mut self, outcome: &'static str) {
+        if let Some(was_lost) = self.was_lost.take() {
+            instruments::released(if was_lost { "lost" } else { outcome });
+        }
+    }
+
+    /// Whether its end was counted, or need not be: its caller was told, or has gone before it was held.
+    pub(crate) const fn is_counted(&self) -> bool {
+        self.was_lost.is_none()
+    }
+
+    /// Takes in replies until `enough` nodes have confirmed, there are no more, or the node time-out is over.
+    async fn hear(&mut self, enough: usize) {
+        let shared = Arc::clone(&self.shared);
+        let deadline = || shared.tasks.timer(shared.node_timeout);
+        self.replies.no_deadline();
+        while self.confirmed < enough
+            && let Some((node, reply)) = self.replies.next_within(deadline).await
+        {
+            self.take_reply(node, reply);
+        }
+        while let Some((node, reply)) = self.replies.take_ready() {
+            self.take_reply(node, reply);
+        }
+    }
+
+    fn take_reply(&mut self, node: usize, reply: Freed) {
+        match reply {
+            Ok(reply) => {
+                self.shared.tell_run(node, RELEASE);
+                self.freed(node, &reply);
+            }
+            // It is tried again.
+            Err(error) if is_retryable(&error) => {}
+            Err(error) => {
+                self.shared.refused(node, RELEASE, &error);
+                self.refused(node);
+            }
+        }
+    }
+
+    fn freed(&mut self, node: usize, reply: &ReleaseReply) {
+        self.is_free(node);
+        self.confirmed += 1;
+        if let ReleaseReply::Released { listeners } = reply {
+            self.listeners = self.listeners.max(*listeners);
+        }
+    }
+
+    /// Notes that `node` has nothing of the token any more.
+    pub(crate) fn is_free(&mut self, node: usize) {
+        self.owing.retain(|other| *other != node);
+    }
+
+    fn refused(&mut self, node: usize) {
+        self.is_free(node);
+        self.is_refused = true;
+    }
+
+    /// Lets the next caller contend for the keys: other processes first, if any were told, and then the next caller of
+    /// this one.
+    fn pass_on(&mut self) {
+        // It passes on at the end, for the next caller looks at the cooldown first.
+        let Some(_turn) = self.turn.take() else {
+            return;
+        };
+        if self.listeners == 0 {
+            return;
+        }
+        let now = self.shared.clock.now();
+        let pause = give_way(self.listeners, now.since(self.sent));
+        for key in self.request.keys.as_slice() {
+            self.shared.cooldown.start(key.shared(), now, pause);
+        }
+    }
+
+    /// What goes on in the background once the caller was told, or has left.
+    async fn rest(mut self) {
+        if !self.is_counted() {
+            let _ = self.quorum().await;
+        }
+        for (node, reply) in self.later.take().into_pending() {
+            self.replies.push(node, reply);
+        }
+        self.hear(usize::MAX).await;
+        self.replies.abandon();
+        if !self.owing.is_empty() {
+            // Boxed, as it is seldom needed.
+            Box::pin(self.again(true)).await;
+        }
+    }
+
+    /// Asks the nodes that are not free again and again, until the ttl has ended the lock; then it is told which is
+    /// left, if `tells`.
+    pub(crate) async fn again(mut self, tells: bool) {
+        let jobs = self.owing.iter().map(|node| (*node, self.retry(*node)));
+        let mut jobs = Fanout::new(jobs);
+        let mut is_late = false;
+        while let Some((node, reply)) = jobs.next().await {
+            match reply {
+                Ok(reply) => self.freed(node, &reply),
+                Err(Missed::Refused) => self.refused(node),
+                Err(Missed::Late) => is_late = true,
+            }
+        }
+        if is_late && tells && !self.has_expired {
+            let key = self.request.keys.first().show();
+            let reason = "a node did not answer in time";
+            self.shared.left_to_expire(&key, reason);
+        }
+    }
+
+    /// Asks one node again and again.
+    pub(crate) fn retry(&self, node: usize) -> NodeFuture<Result<ReleaseReply, Missed>> {
+        let (shared, lease, until) = (Arc::clone(&self.shared), self.lease.clone(), self.until);
+        let (request, free) = (self.request.clone(), self.free);
+        Box::pin(async move {
+            if let Some(lease) = lease {
+                let left = until.since(shared.clock.now());
+                let _ = timeout(left, lease.settled(node)).await;
+            }
+            let command = |node: &dyn Node| free(node, &request);
+            retry(&shared, node, until, RELEASE, command).await
+        })
+    }
+}
+
+impl Drop for Freeing {
+    fn drop(&mut self) {
+        self.count("unconfirmed");
+        if let Some(obligation) = &mut self.obligation
+            && (self.owing.is_empty() && !self.is_refused)
+        {
+            obligation.meet();
+        }
+    }
+}
+
+/// The command by which a lock is given back.
+pub(crate) fn release(node: &dyn Node, request: &ReleaseRequest) -> NodeFuture<Freed> {
+    node.release(request.clone())
+}
+
+/// The name of the command in the log.
+const RELEASE: &str = "release";

@@ -1,3 +1,0 @@
-//! Keeping locks: extending them until they are released.
-
-pub(crate) mod watchdog;

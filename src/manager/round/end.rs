@@ -1,0 +1,273 @@
+//! The end of an [`Attempt`]: its fencing token is settled and it becomes a lock, or what it set is given back.
+
+use std::sync::Arc;
+
+use tokio::time::sleep;
+
+use crate::clock::Clock as _;
+use crate::lease::Lease;
+use crate::manager::error::acquire::{AcquireError, TooSlow};
+use crate::manager::lease::held::{HeldLease, Turn};
+use crate::manager::nodes::fanout::Fanout;
+use crate::manager::release::{FreeCommand, Freed, Freeing, Release};
+use crate::manager::round::attempt::{Attempt, Purpose, Reply, is_grant};
+use crate::manager::shared::Shared;
+use crate::mutant::{self, Mutant};
+use crate::node::{
+    Fence, NodeError, NodeErrorKind, NodeFuture, RaiseReply, RaiseRequest, ReleaseReply,
+    ReleaseRequest,
+};
+use crate::protocol::fence::FenceVerdict;
+use crate::protocol::renewal::LeaseNodes;
+use crate::protocol::renewal::NodeEffect;
+use crate::protocol::round::Vote;
+use crate::token::FencingToken;
+
+impl<P: Purpose> Attempt<P> {
+    /// The token that each node is believed to hold now that the round is granted.
+    fn lease_nodes(&self) -> LeaseNodes {
+        let mut holding = LeaseNodes::new(self.terms, self.sent);
+        let sent = match mutant::is(Mutant::GrantCountsFromTheReply) {
+            true => self.shared.clock.now(),
+            false => self.sent,
+        };
+        for node in 0..self.shared.nodes.len() {
+            match self.round.vote(node) {
+                Some(Vote::Granted(_)) => holding.confirm(node, sent),
+                Some(Vote::Refused(_)) => holding.foreign(node, self.sent),
+                Some(Vote::Failed { owed: true }) => holding.unknown(node),
+                Some(Vote::Failed { owed: false } | Vote::Withheld) => {}
+                None if mutant::is(Mutant::UnreadReplyForgotten)
+                    && !self.fanout.pending().any(|other| other == node) => {}
+                // All nodes are asked: its reply has not come, or has not been read.
+                None => holding.begin(node),
+            }
+        }
+        holding
+    }
+
+    /// Makes a lock of a granted round. If no validity is left by now, everything is released.
+    pub(crate) fn win(mut self, turn: Turn) -> Result<Arc<HeldLease>, AcquireError> {
+        let shared = Arc::clone(&self.shared);
+        let holding = self.lease_nodes();
+        let missing = holding.missing() > 0;
+        let deadline = holding.deadline();
+        let now = shared.clock.now();
+        if now >= deadline {
+            return Err(AcquireError::TooSlow(TooSlow {
+                elapsed: now.since(self.sent),
+                ttl: self.terms.ttl,
+            }));
+        }
+        if let Some(error) = shared.disagreement() {
+            return Err(AcquireError::NoQuorum(error));
+        }
+        let Some(obligation) = self.obligation.take() else {
+            // Nothing else has ended it.
+            return Err(self.no_quorum());
+        };
+        let lease = Lease {
+            keys: self.keys.names(),
+            owner: self.token,
+            fence: self.fence,
+            ttl: self.terms.ttl,
+            started: self.sent,
+            deadline,
+        };
+        let clock = Arc::clone(&shared.clock);
+        let held = Arc::new(HeldLease::new(
+            (shared.serial, shared.next_id()),
+            lease,
+            self.keys.clone(),
+            clock,
+            holding,
+            (turn, obligation),
+            P::HANDED_ON.is_some(),
+        ));
+        if self.fanout.is_empty() {
+            if missing {
+                held.plan_top_up(shared.clock.now() + shared.node_timeout);
+            }
+            return Ok(held);
+        }
+        let pending: Vec<usize> = self.unheard().collect();
+        let late = take_late_replies(Arc::clone(&shared), Arc::clone(&held), self.fanout.take());
+        if !shared.tasks.spawn(late) {
+            // No room to wait for the late replies: given up, so that a release does not wait for them either.
+            for node in pending {
+                held.reply(node, NodeEffect::Unknown);
+            }
+            held.plan_top_up(shared.clock.now() + shared.node_timeout);
+        }
+        Ok(held)
+    }
+
+    /// The nodes whose replies have not been read.
+    fn unheard(&self) -> impl Iterator<Item = usize> + '_ {
+        let nodes = 0..self.shared.nodes.len();
+        nodes.filter(|node| self.round.vote(*node).is_none())
+    }
+
+    /// The nodes that granted.
+    fn granted(&self) -> Vec<usize> {
+        let is_granted = |node: &usize| matches!(self.round.vote(*node), Some(Vote::Granted(_)));
+        let nodes = 0..self.shared.nodes.len();
+        nodes.filter(is_granted).collect()
+    }
+
+    /// Releases what the round set and waits until those nodes are free, so that the next round is not refused by
+    /// keys of our own previous attempt. Nodes that have not replied are settled in the background.
+    pub(crate) async fn release(mut self) {
+        if let Some(freeing) = self.give_back() {
+            // Never an error that matters: a release that is not confirmed goes on in the background.
+            let _ = Release::new(freeing).quorum().await;
+        }
+    }
+
+    /// Gives up what the round has set, and may set yet: the nodes that granted at once, and in the background those
+    /// that may have, or have not replied.
+    pub(crate) fn give_back(&mut self) -> Option<Freeing> {
+        let obligation = self.obligation.take()?;
+        while let Some((node, reply)) = self.fanout.take_ready() {
+            self.take_reply(node, reply);
+        }
+        let nodes = 0..self.shared.nodes.len();
+        let owing: Vec<usize> = nodes.filter(|node| self.round.owes(*node)).collect();
+        let request = ReleaseRequest::new(self.keys.clone(), self.token, !self.lost);
+        let request = request.since(self.sent);
+        let mut later: Fanout<Freed> = Fanout::new([]);
+        for (node, reply) in self.fanout.take().into_pending() {
+            let (shared, request) = (Arc::clone(&self.shared), request.clone());
+            later.push(
+                node,
+                Box::pin(free_after(reply, shared, node, request, P::FREE)),
+            );
+        }
+        let granted = self.granted();
+        for node in &owing {
+            let is_sent = granted.contains(node) || later.pending().any(|later| later == *node);
+            if let (false, Some(there)) = (is_sent, self.shared.nodes.get(*node)) {
+                later.push(*node, P::FREE(&**there, &request));
+            }
+        }
+        let ttl = self.terms.ttl;
+        let command = (request, P::FREE);
+        let mut freeing = Freeing::new(&self.shared, command, owing, Some(obligation), ttl);
+        // Those that granted are waited for.
+        let needed = self.shared.terms.quorum.needed();
+        freeing.confirmed = needed.saturating_sub(granted.len());
+        freeing.later = later;
+        Some(freeing)
+    }
+}
+
+impl<P: Purpose> Drop for Attempt<P> {
+    fn drop(&mut self) {
+        drop(self.give_back().map(Release::new));
+    }
+}
+
+/// Frees `node` of what it is asked for in vain, once its `reply` is there and unless that says that it has nothing.
+async fn free_after(
+    reply: NodeFuture<Reply>,
+    shared: Arc<Shared>,
+    node: usize,
+    request: ReleaseRequest,
+    free: FreeCommand,
+) -> Freed {
+    let owes = match reply.await {
+        _ if mutant::is(Mutant::LateGrantForgotten) => false,
+        Ok(reply) => is_grant(&reply),
+        Err(error) => error.outcome_unknown(),
+    };
+    match shared.nodes.get(node) {
+        Some(node) if owes => free(&**node, &request).await,
+        _ => Ok(ReleaseReply::NotOwner),
+    }
+}
+
+/// Counts the late replies of a round that was won; plans a top-up for the nodes that are missing then.
+async fn take_late_replies(shared: Arc<Shared>, held: Arc<HeldLease>, mut fanout: Fanout<Reply>) {
+    let sent = held.lease.started;
+    fanout.until(sleep(shared.node_timeout));
+    while let Some((node, reply)) = fanout.next().await {
+        let effect = shared.after_acquire(node, sent, &reply);
+        held.reply(node, effect);
+    }
+    for node in fanout.abandon() {
+        held.reply(node, NodeEffect::Unknown);
+    }
+    let at = shared.clock.now() + shared.node_timeout;
+    shared.registry.top_up(&held, at);
+}
+
+/// The fencing token of a granted round.
+impl<P: Purpose> Attempt<P> {
+    /// Settles the fencing token of a granted round by this `verdict` over those that the nodes gave. If they do not
+    /// agree on one, the highest is written back, which takes a second round trip.
+    ///
+    /// # Errors
+    ///
+    /// [`AcquireError::NoQuorum`] if too few nodes confirmed it within the node time-out.
+    pub(crate) async fn settle_fence(&mut self, verdict: FenceVerdict) -> Result<(), AcquireError> {
+        let Some(keep) = self.keep_fence else {
+            return Ok(());
+        };
+        match verdict {
+            FenceVerdict::Agreed(token) => {
+                self.fence = Some(token);
+                self.shared.fences.count(true);
+                Ok(())
+            }
+            FenceVerdict::Open(token) if mutant::is(Mutant::FenceNotWrittenBack) => {
+                self.fence = Some(token);
+                Ok(())
+            }
+            FenceVerdict::Open(token) => {
+                self.shared.fences.count(false);
+                self.write_back(Fence::new(token, keep)).await
+            }
+            // No round is granted without fencing tokens.
+            FenceVerdict::None => Err(self.no_quorum()),
+        }
+    }
+
+    async fn write_back(&mut self, fence: Fence) -> Result<(), AcquireError> {
+        let (shared, token) = (Arc::clone(&self.shared), fence.token);
+        let needed = shared.terms.quorum.needed();
+        let request = RaiseRequest::new(self.keys.clone(), self.token, fence)
+            .under(Some(Arc::clone(&shared.config)));
+        let granted: Vec<(usize, FencingToken)> = self.round.fences().collect();
+        let lower = granted.iter().filter(|(_, number)| *number < token);
+        let lower = lower.map(|(node, _)| *node);
+        let mut raising = shared.send(lower, |node| node.raise(request.clone()));
+        raising.until(sleep(shared.node_timeout));
+        // Those that reported it have it already.
+        let mut have = granted
+            .iter()
+            .filter(|(_, number)| *number == token)
+            .count();
+        while have < needed {
+            match raising.next().await {
+                Some((_, Ok(RaiseReply::Raised))) => have += 1,
+                Some((node, Ok(RaiseReply::NotOwner))) => self.errors.push((node, expired())),
+                Some((node, Err(error))) => self.errors.push((node, error)),
+                None => {
+                    let late = raising.abandon().into_iter();
+                    self.errors
+                        .extend(late.map(|node| (node, shared.timed_out())));
+                    return Err(self.no_quorum());
+                }
+            }
+        }
+        self.fence = Some(token);
+        Ok(())
+    }
+}
+
+fn expired() -> NodeError {
+    NodeError::new(
+        NodeErrorKind::Rejected,
+        "the lock had ended there before its fencing token was settled",
+    )
+}

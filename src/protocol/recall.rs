@@ -1,0 +1,194 @@
+//! A round for the record of an idempotency key, or else for the lock to make one: what the records that the nodes tell
+//! of amount to, before the lock is looked at.
+
+use super::quorum::Quorum;
+use super::round::{Round, Verdict};
+use crate::mutant::{self, Mutant};
+use crate::token::FencingToken;
+
+/// The result of such a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Recalled {
+    /// No record is in the way: it is a round for the lock.
+    Lock(Verdict),
+    /// A quorum has the record of this ballot: it never changes.
+    Replay(FencingToken),
+    /// Some nodes have a record, but no quorum is known to have the same one: it may have been chosen or not, so it
+    /// must be brought to a quorum.
+    Adopt,
+}
+
+/// The result of `round`, as soon as it is certain. The nodes with a record withheld the lock; these are the ballots of
+/// their records.
+pub(crate) fn recalled(
+    round: &Round,
+    quorum: Quorum,
+    ballots: &(impl Iterator<Item = FencingToken> + Clone),
+) -> Option<Recalled> {
+    let same = |ballot| ballots.clone().filter(|other| *other == ballot).count();
+    let counted = ballots.clone().map(|ballot| (ballot, same(ballot)));
+    if let Some((ballot, same)) = counted.max_by_key(|(_, count)| *count) {
+        let recorded = ballots.clone().count();
+        let silent = (0..quorum.nodes()).filter(|node| round.vote(*node).is_none());
+        let silent = silent.count();
+        if same >= quorum.needed() || mutant::is(Mutant::RecordOfAMinority) {
+            return Some(Recalled::Replay(ballot));
+        } else if same + silent >= quorum.needed() {
+            // There may be a quorum yet, and then nothing needs to be written.
+            return None;
+        } else if round.granted() + recorded >= quorum.needed() {
+            return Some(Recalled::Adopt);
+        }
+    }
+    round.verdict().map(Recalled::Lock)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::protocol::reply::Holder;
+    use crate::protocol::round::Vote;
+    use proptest::prelude::*;
+
+    const FIVE: Quorum = match Quorum::masking(5, 0) {
+        Some(quorum) => quorum,
+        None => unreachable!(),
+    };
+
+    /// The answer of a node.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Answer {
+        Lock(Vote),
+        Record(FencingToken),
+    }
+
+    fn held(tag: u64, millis: u64) -> Answer {
+        let holder = Holder::new(tag, Some(Duration::from_millis(millis)));
+        Answer::Lock(Vote::Refused(holder))
+    }
+
+    fn record(number: u64) -> Answer {
+        Answer::Record(FencingToken::new(number).unwrap())
+    }
+
+    const GRANTED: Answer = Answer::Lock(Vote::Granted(None));
+    const DOWN: Answer = Answer::Lock(Vote::Failed { owed: false });
+    const LATE: Answer = Answer::Lock(Vote::Failed { owed: true });
+
+    /// A round, with the ballots of the records.
+    struct Recall(Round, Vec<FencingToken>);
+
+    impl Recall {
+        fn new() -> Self {
+            Self(Round::new(FIVE), Vec::new())
+        }
+
+        fn hear(&mut self, node: usize, answer: Answer) {
+            match answer {
+                Answer::Lock(vote) => self.0.record(node, vote),
+                Answer::Record(ballot) => {
+                    self.0.record(node, Vote::Withheld);
+                    self.1.push(ballot);
+                }
+            }
+        }
+
+        fn verdict(&self) -> Option<Recalled> {
+            recalled(&self.0, FIVE, &self.1.iter().copied())
+        }
+    }
+
+    fn verdict(answers: &[Answer]) -> Option<Recalled> {
+        let mut recall = Recall::new();
+        for (node, answer) in answers.iter().enumerate() {
+            recall.hear(node, *answer);
+        }
+        recall.verdict()
+    }
+
+    #[test]
+    fn one_record_on_a_quorum_is_replayed_and_what_is_open_is_adopted() {
+        let ballot = FencingToken::new(7).unwrap();
+        let replay = Some(Recalled::Replay(ballot));
+        assert_eq!(verdict(&[record(7), record(7), record(7)]), replay);
+        assert_eq!(
+            verdict(&[GRANTED, record(7), record(5), record(7), record(7)]),
+            replay
+        );
+        // Two more may have it.
+        assert_eq!(verdict(&[GRANTED, GRANTED, record(7)]), None);
+        assert_eq!(
+            verdict(&[GRANTED, GRANTED, record(7), GRANTED]),
+            Some(Recalled::Adopt)
+        );
+        assert_eq!(
+            verdict(&[record(7), record(5), record(7), DOWN, record(5)]),
+            Some(Recalled::Adopt),
+            "who is down may have the third"
+        );
+        assert_eq!(
+            verdict(&[record(7), DOWN, LATE, DOWN]),
+            Some(Recalled::Lock(Verdict::NoQuorum))
+        );
+        assert!(matches!(
+            verdict(&[record(7), held(1, 5), held(1, 5), held(1, 5)]),
+            Some(Recalled::Lock(Verdict::Contended { .. }))
+        ));
+    }
+
+    fn any_answer() -> impl Strategy<Value = Answer> {
+        prop_oneof![
+            6 => (1_u64..3).prop_map(record),
+            3 => Just(GRANTED),
+            3 => (0_u64..3, 0_u64..50).prop_map(|(tag, ms)| held(tag, ms)),
+            1 => Just(DOWN),
+            1 => Just(LATE),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 4096, ..ProptestConfig::default() })]
+
+        /// With records: a verdict comes at the latest with the last answer, a quorum of one record is never missed,
+        /// and nothing runs where an answer that is in tells of a record.
+        #[test]
+        fn records_are_never_passed_over(
+            answers in prop::collection::vec(any_answer(), 5),
+            order in Just((0..5).collect::<Vec<usize>>()).prop_shuffle(),
+        ) {
+            let mut recall = Recall::new();
+            let mut first = None;
+            let mut seen = false;
+            for node in order {
+                if first.is_none() {
+                    seen |= matches!(answers[node], Answer::Record(_));
+                    recall.hear(node, answers[node]);
+                    first = recall.verdict();
+                }
+            }
+            let verdict = first.expect("every full round has a verdict");
+            let granted = Recalled::Lock(Verdict::Granted);
+            prop_assert!(!(seen && verdict == granted), "{answers:?}");
+            for ballot in 1..3 {
+                let chosen = answers.iter().filter(|it| **it == record(ballot)).count() >= 3;
+                prop_assert!(!chosen || ![granted, Recalled::Adopt].contains(&verdict), "{answers:?}");
+            }
+        }
+
+        #[test]
+        fn a_time_out_always_brings_a_verdict(
+            answers in prop::collection::vec(prop::option::of(any_answer()), 5)
+        ) {
+            let mut recall = Recall::new();
+            for (node, answer) in answers.iter().enumerate() {
+                if let Some(answer) = answer {
+                    recall.hear(node, *answer);
+                }
+            }
+            recall.0.time_out();
+            prop_assert!(recall.verdict().is_some());
+        }
+    }
+}
