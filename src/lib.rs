@@ -209,7 +209,6 @@ pub mod key {
     #[cfg(feature = "axum")]
     pub use crate::layer::key::route::{from_extractor, matched_path, path, routed};
     pub use crate::layer::key::{Also, IntoKeyPart, Key, Value, from_fn, header, method, query};
-    pub use crate::lock_key::KeyParts;
     pub use crate::lock_keys::LockKeys;
 }
 

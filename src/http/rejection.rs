@@ -96,8 +96,7 @@ macro_rules! row {
 
 impl RejectionKind {
     /// The kind as a word, the last part of the `type` of the response.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         self.row().word
     }
 
@@ -154,6 +153,7 @@ impl RejectionKind {
     }
 }
 
+/// The kind as a word, the last part of the `type` of the response.
 impl fmt::Display for RejectionKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
@@ -331,15 +331,6 @@ impl Rejection {
         match &self.cause {
             Cause::NotAcquired(AcquireError::Contended(error)) => error.remaining(),
             Cause::NotAcquired(AcquireError::WaitTimeout(error)) => error.remaining(),
-            _ => None,
-        }
-    }
-
-    /// Why the lock was lost, if it was.
-    #[must_use]
-    pub const fn loss_reason(&self) -> Option<LossReason> {
-        match self.cause {
-            Cause::Lost(reason) => Some(reason),
             _ => None,
         }
     }

@@ -50,8 +50,7 @@ impl Caller {
     }
 
     /// The bytes that identify the caller; `None` for nobody.
-    #[must_use]
-    pub fn identity(&self) -> Option<&[u8]> {
+    pub(super) fn identity(&self) -> Option<&[u8]> {
         self.0.as_deref()
     }
 }

@@ -25,7 +25,7 @@ pub use fingerprint::FingerprintHeaders;
 pub use idempotent::Idempotent;
 pub use key::{IDEMPOTENCY_KEY, IdempotencyKey, IdempotencyKeyError};
 pub use recorded::{
-    DefaultRecordPolicy, IDEMPOTENT_REPLAYED, IDEMPOTENT_UNRECORDED, RecordPolicy, RecordedHeaders,
+    IDEMPOTENT_REPLAYED, IDEMPOTENT_UNRECORDED, RecordPolicy, RecordedHeaders,
 };
 pub use service::{IdempotencyService, ResponseFuture, WithLock};
 pub use settings::{IdempotencyLayer, OnUnrecorded};

@@ -158,23 +158,6 @@ impl<V> Key<V> {
         self.behind(Take::When(Arc::new(condition)))
     }
 
-    /// Locks only requests of these methods: short for [`when`](Self::when). The layer's own
-    /// [`methods`](crate::RedlockLayer::methods), by default all except the safe ones, apply first.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use http::Method;
-    /// use tower_redlock::key;
-    ///
-    /// let order = key::header("x-order").prefix("order").only([Method::POST, Method::PUT]);
-    /// # let _ = order;
-    /// ```
-    pub fn only(self, methods: impl IntoIterator<Item = http::Method>) -> Key {
-        let methods: Vec<http::Method> = methods.into_iter().collect();
-        self.when(move |parts: &Parts| methods.contains(&parts.method))
-    }
-
     /// Takes a step before all others.
     fn behind(self, take: Take) -> Key {
         Key::<()>::from_take(take).and(self)
@@ -209,7 +192,7 @@ impl Key<Value> {
 
 impl<V: 'static> KeyExtractor for Key<V> {
     async fn extract(&self, parts: &mut Parts) -> Result<Option<LockKeys>, KeyError> {
-        let mut key = KeyParts::new();
+        let mut key = KeyParts::default();
         for step in &self.steps {
             match step.take.take(parts, &mut key).await {
                 Ok(true) => {}

@@ -46,9 +46,7 @@ pub fn method() -> Key {
 /// # let _ = host;
 /// ```
 pub fn from_fn<R: IntoKeyPart>(make: impl Fn(&Parts) -> R + Send + Sync + 'static) -> Key {
-    Key::from_take(Take::Made(Arc::new(move |parts, key| {
-        make(parts).push_into(key)
-    })))
+    Key::from_take(Take::Made(Arc::new(move |parts| make(parts).into_part())))
 }
 
 /// What one step of making a key takes from a request. `false` says that the request needs no lock.
@@ -57,7 +55,7 @@ pub(super) enum Take {
     Text(Cow<'static, str>),
     /// Nothing; it decides whether the request needs a lock.
     When(Arc<dyn Fn(&Parts) -> bool + Send + Sync>),
-    Made(Arc<dyn Fn(&Parts, &mut KeyParts) -> Result<bool, KeyError> + Send + Sync>),
+    Made(Arc<dyn Fn(&Parts) -> Result<Option<Vec<u8>>, KeyError> + Send + Sync>),
     /// A value, as it is or as it is read.
     Value(Source, Option<fn(&str) -> Option<String>>),
     #[cfg(feature = "axum")]
@@ -75,7 +73,10 @@ impl Take {
         match self {
             Self::Text(text) => key.push(text.as_bytes())?,
             Self::When(condition) => return Ok(condition(request)),
-            Self::Made(make) => return make(request, key),
+            Self::Made(make) => match make(request)? {
+                Some(part) => key.push(part)?,
+                None => return Ok(false),
+            },
             Self::Value(source, read) => match (source.value(request).await?, read) {
                 (None, _) => return Ok(false),
                 (Some(value), None) => key.push(value)?,
@@ -167,36 +168,41 @@ impl Source {
     note = "return a `String`, `&'static str` or `Vec<u8>`, or an `Option` or `Result<_, KeyError>` of one"
 )]
 pub trait IntoKeyPart: Send {
-    /// Adds itself to `key`.
+    /// The part; `None` if the request needs no lock.
     ///
     /// # Errors
     ///
-    /// The [`KeyError`] of a `Result`, or that the key becomes too long.
-    fn push_into(self, key: &mut KeyParts) -> Result<bool, KeyError>;
+    /// The [`KeyError`] of a `Result`.
+    fn into_part(self) -> Result<Option<Vec<u8>>, KeyError>;
 }
 
-macro_rules! into_key_part {
-    ($($text:ty),*) => {$(
-        impl IntoKeyPart for $text {
-            fn push_into(self, key: &mut KeyParts) -> Result<bool, KeyError> {
-                key.push(self)?;
-                Ok(true)
-            }
-        }
-    )*};
+impl IntoKeyPart for Vec<u8> {
+    fn into_part(self) -> Result<Option<Vec<u8>>, KeyError> {
+        Ok(Some(self))
+    }
 }
 
-into_key_part!(String, &'static str, Vec<u8>);
+impl IntoKeyPart for String {
+    fn into_part(self) -> Result<Option<Vec<u8>>, KeyError> {
+        Ok(Some(self.into_bytes()))
+    }
+}
+
+impl IntoKeyPart for &'static str {
+    fn into_part(self) -> Result<Option<Vec<u8>>, KeyError> {
+        Ok(Some(self.into()))
+    }
+}
 
 impl<P: IntoKeyPart> IntoKeyPart for Option<P> {
-    fn push_into(self, key: &mut KeyParts) -> Result<bool, KeyError> {
-        self.map_or(Ok(false), |part| part.push_into(key))
+    fn into_part(self) -> Result<Option<Vec<u8>>, KeyError> {
+        self.map_or(Ok(None), P::into_part)
     }
 }
 
 impl<P: IntoKeyPart> IntoKeyPart for Result<P, KeyError> {
-    fn push_into(self, key: &mut KeyParts) -> Result<bool, KeyError> {
-        self.and_then(|part| part.push_into(key))
+    fn into_part(self) -> Result<Option<Vec<u8>>, KeyError> {
+        self.and_then(P::into_part)
     }
 }
 
