@@ -17,7 +17,6 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
 use serde::Serialize;
 
-use super::settings::BusyStatus;
 use super::state::Refusal;
 use crate::instruments;
 use crate::key_error::KeyError;
@@ -157,6 +156,32 @@ impl RejectionKind {
 impl fmt::Display for RejectionKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
+    }
+}
+
+/// The status of the response when another request holds the lock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum BusyStatus {
+    /// `409 Conflict`.
+    #[default]
+    Conflict,
+    /// `423 Locked`.
+    Locked,
+    /// `429 Too Many Requests`.
+    TooManyRequests,
+    /// `503 Service Unavailable`.
+    ServiceUnavailable,
+}
+
+impl BusyStatus {
+    const fn as_status(self) -> StatusCode {
+        match self {
+            Self::Conflict => StatusCode::CONFLICT,
+            Self::Locked => StatusCode::LOCKED,
+            Self::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
+            Self::ServiceUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+        }
     }
 }
 
