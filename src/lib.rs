@@ -209,10 +209,9 @@ pub mod snapshot {
 /// A request without what its key is made of is answered with `400 invalid-key`, unless the source is optional:
 /// then it runs without a lock.
 pub mod key {
-    #[cfg(feature = "axum")]
-    pub use crate::layer::key::route::{from_extractor, matched_path, path, routed};
     pub use crate::layer::key::{Also, IntoKeyPart, Key, Value, from_fn, header, method, query};
-    pub use crate::lock_key::KeyParts;
+    #[cfg(feature = "axum")]
+    pub use crate::layer::key::{from_extractor, matched_path, path, routed};
     pub use crate::lock_keys::LockKeys;
 }
 

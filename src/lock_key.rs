@@ -1,4 +1,4 @@
-//! [`LockKey`]: the name of what a lock protects, bounded and safe to send; and [`KeyParts`], which it is made of.
+//! [`LockKey`]: the name of what a lock protects, bounded and safe to send.
 
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
@@ -60,25 +60,11 @@ impl LockKey {
     /// [`KeyError`] if there is no part, if every part is empty, or if the joined key is longer than
     /// [`LockKey::MAX_LEN`] bytes. Nothing longer than that is ever built.
     pub fn join<P: AsRef<[u8]>>(parts: impl IntoIterator<Item = P>) -> Result<Self, KeyError> {
-        let mut key = KeyParts::new();
+        let mut key = KeyParts::default();
         for part in parts {
             key.push(part)?;
         }
         key.finish()
-    }
-
-    /// The key with `prefix`, escaped, as a further part in front.
-    ///
-    /// # Errors
-    ///
-    /// [`KeyError`] if the result is longer than [`LockKey::MAX_LEN`] bytes.
-    pub fn prefixed(&self, prefix: impl AsRef<[u8]>) -> Result<Self, KeyError> {
-        let mut joined = String::new();
-        escape_into(&mut joined, prefix.as_ref())?;
-        joined.push(SEPARATOR);
-        joined.push_str(&self.0);
-        check_len(joined.len())?;
-        Ok(Self(Arc::from(joined)))
     }
 
     /// The key as text.
@@ -148,49 +134,18 @@ impl TryFrom<&String> for LockKey {
 
 /// A key in the making: parts that are escaped and joined one by one, as [`LockKey::join`] does.
 ///
-/// # Examples
-///
-/// ```
-/// use tower_redlock::key::KeyParts;
-///
-/// let mut parts = KeyParts::new();
-/// parts.push("order")?;
-/// parts.push("4:2")?;
-/// assert_eq!(parts.finish()?.as_str(), "order:4%3A2");
-/// # Ok::<(), tower_redlock::error::KeyError>(())
-/// ```
-#[derive(Clone, Debug, Default)]
-pub struct KeyParts {
+/// After an error there is no key: without the part that was too long, it would be that of another thing.
+#[derive(Debug, Default)]
+pub(crate) struct KeyParts {
     joined: String,
     begun: bool,
     // Whether any part is not empty: a key of separators alone names nothing.
     any: bool,
-    // Set once a part was too long: without that part, the key would be that of another thing.
-    failed: Option<KeyError>,
 }
 
 impl KeyParts {
-    /// No part yet.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self {
-            joined: String::new(),
-            begun: false,
-            any: false,
-            failed: None,
-        }
-    }
-
-    /// Adds one part, escaped.
-    ///
-    /// # Errors
-    ///
-    /// [`KeyError`] as soon as the key is longer than [`LockKey::MAX_LEN`] bytes; the rest of the part is not
-    /// looked at, and all that follows fails alike.
-    pub fn push(&mut self, part: impl AsRef<[u8]>) -> Result<(), KeyError> {
-        if let Some(error) = &self.failed {
-            return Err(error.clone());
-        }
+    /// Adds one part, escaped. It fails as soon as the key is too long, and does not look at the rest of the part.
+    pub(crate) fn push(&mut self, part: impl AsRef<[u8]>) -> Result<(), KeyError> {
         let part = part.as_ref();
         if self.begun {
             self.joined.push(SEPARATOR);
@@ -200,24 +155,15 @@ impl KeyParts {
         }
         self.begun = true;
         self.any |= !part.is_empty();
-        let pushed = escape_into(&mut self.joined, part);
-        self.failed = pushed.clone().err();
-        pushed
+        escape_into(&mut self.joined, part)
     }
 
-    /// The key of these parts.
-    ///
-    /// # Errors
-    ///
-    /// [`KeyError`] if there is no part, if every part is empty, or if the key is too long.
-    pub fn finish(self) -> Result<LockKey, KeyError> {
-        if let Some(error) = self.failed {
-            return Err(error);
+    /// The key of these parts, unless there is none or each is empty.
+    pub(crate) fn finish(self) -> Result<LockKey, KeyError> {
+        match self.any {
+            true => Ok(LockKey(Arc::from(self.joined))),
+            false => Err(KeyError::empty()),
         }
-        if !self.any {
-            return Err(KeyError::empty());
-        }
-        Ok(LockKey(Arc::from(self.joined)))
     }
 }
 
@@ -300,28 +246,10 @@ mod tests {
     }
 
     #[test]
-    fn without_a_part_that_was_too_long_there_is_no_key() {
-        for long in ["x".repeat(513), "€".repeat(200), "%".repeat(200)] {
-            let mut parts = KeyParts::new();
-            parts.push("a").unwrap();
-            let error = parts.push(long).unwrap_err();
-            assert_eq!(parts.push("b"), Err(error.clone()));
-            assert_eq!(parts.finish(), Err(error));
-        }
-    }
-
-    #[test]
     fn no_parts_or_only_empty_parts_are_empty() {
         assert_eq!(LockKey::join::<&str>([]), Err(KeyError::empty()));
         assert_eq!(LockKey::join(["", ""]), Err(KeyError::empty()));
         assert!(LockKey::join(["", "a"]).is_ok());
-    }
-
-    #[test]
-    fn a_prefix_is_a_part_of_its_own() {
-        let key = LockKey::join(["4:2"]).unwrap();
-        assert_eq!(key.prefixed("or:der").unwrap().as_str(), "or%3Ader:4%3A2");
-        assert!(key.prefixed([b'x'; 512]).is_err());
     }
 
     proptest! {

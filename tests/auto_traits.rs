@@ -221,7 +221,6 @@ mod table {
         RejectionKind:                    yes  yes  yes   yes        yes;
         BodyLockLost:                     yes  yes  yes   yes        yes;
         UnlockedReason:                   yes  yes  yes   yes        yes;
-        key::KeyParts:                    yes  yes  yes   yes        yes;
         // The closures in it say nothing of unwinding.
         key::Key:                         yes  yes  yes   no         no;
         key::Key<key::Value>:             yes  yes  yes   no         no;
@@ -251,7 +250,6 @@ mod table {
         idempotency::IdempotencyKeyError:       yes  yes  yes   yes        yes;
         idempotency::FingerprintHeaders:        yes  yes  yes   yes        yes;
         idempotency::RecordedHeaders:           yes  yes  yes   yes        yes;
-        idempotency::DefaultRecordPolicy:       yes  yes  yes   yes        yes;
         idempotency::caller::Caller:            yes  yes  yes   yes        yes;
         idempotency::caller::CallerError:       yes  yes  yes   yes        yes;
         // The closure says nothing of unwinding.

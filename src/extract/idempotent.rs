@@ -40,14 +40,6 @@ impl<S: Send + Sync> OptionalFromRequestParts<S> for Idempotent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdempotentRejection(());
 
-impl IdempotentRejection {
-    /// The status of the response.
-    #[must_use]
-    pub const fn status(&self) -> StatusCode {
-        StatusCode::INTERNAL_SERVER_ERROR
-    }
-}
-
 impl fmt::Display for IdempotentRejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
@@ -60,6 +52,6 @@ impl Error for IdempotentRejection {}
 
 impl IntoResponse for IdempotentRejection {
     fn into_response(self) -> Response {
-        (self.status(), self.to_string()).into_response()
+        (StatusCode::INTERNAL_SERVER_ERROR, self.to_string()).into_response()
     }
 }

@@ -274,14 +274,6 @@ pub struct BodyLockLost {
     reason: LossReason,
 }
 
-impl BodyLockLost {
-    /// Why the lock was lost.
-    #[must_use]
-    pub const fn reason(&self) -> LossReason {
-        self.reason
-    }
-}
-
 impl fmt::Display for BodyLockLost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let reason = self.reason;

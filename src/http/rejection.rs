@@ -17,7 +17,6 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
 use serde::Serialize;
 
-use super::settings::BusyStatus;
 use super::state::Refusal;
 use crate::instruments;
 use crate::key_error::KeyError;
@@ -96,8 +95,7 @@ macro_rules! row {
 
 impl RejectionKind {
     /// The kind as a word, the last part of the `type` of the response.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         self.row().word
     }
 
@@ -154,9 +152,36 @@ impl RejectionKind {
     }
 }
 
+/// The kind as a word, the last part of the `type` of the response.
 impl fmt::Display for RejectionKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
+    }
+}
+
+/// The status of the response when another request holds the lock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum BusyStatus {
+    /// `409 Conflict`.
+    #[default]
+    Conflict,
+    /// `423 Locked`.
+    Locked,
+    /// `429 Too Many Requests`.
+    TooManyRequests,
+    /// `503 Service Unavailable`.
+    ServiceUnavailable,
+}
+
+impl BusyStatus {
+    const fn as_status(self) -> StatusCode {
+        match self {
+            Self::Conflict => StatusCode::CONFLICT,
+            Self::Locked => StatusCode::LOCKED,
+            Self::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
+            Self::ServiceUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+        }
     }
 }
 
@@ -331,15 +356,6 @@ impl Rejection {
         match &self.cause {
             Cause::NotAcquired(AcquireError::Contended(error)) => error.remaining(),
             Cause::NotAcquired(AcquireError::WaitTimeout(error)) => error.remaining(),
-            _ => None,
-        }
-    }
-
-    /// Why the lock was lost, if it was.
-    #[must_use]
-    pub const fn loss_reason(&self) -> Option<LossReason> {
-        match self.cause {
-            Cause::Lost(reason) => Some(reason),
             _ => None,
         }
     }

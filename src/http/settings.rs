@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, Response, StatusCode};
+use http::{Method, Response};
 
 use super::body::LayerBody;
-use super::rejection::{By, Cause, Rejection};
+use super::rejection::{BusyStatus, By, Cause, Rejection};
 use crate::manager::LockManager;
 
 /// What happens to a request whose lock is lost while it runs.
@@ -37,32 +37,6 @@ pub enum OnDisconnect {
     ///
     /// For a `RedlockLayer` this is the default.
     Cancel,
-}
-
-/// The status of the response when another request holds the lock.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum BusyStatus {
-    /// `409 Conflict`.
-    #[default]
-    Conflict,
-    /// `423 Locked`.
-    Locked,
-    /// `429 Too Many Requests`.
-    TooManyRequests,
-    /// `503 Service Unavailable`.
-    ServiceUnavailable,
-}
-
-impl BusyStatus {
-    pub(super) const fn as_status(self) -> StatusCode {
-        match self {
-            Self::Conflict => StatusCode::CONFLICT,
-            Self::Locked => StatusCode::LOCKED,
-            Self::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
-            Self::ServiceUnavailable => StatusCode::SERVICE_UNAVAILABLE,
-        }
-    }
 }
 
 /// The methods that a layer applies to.

@@ -50,8 +50,7 @@ impl Caller {
     }
 
     /// The bytes that identify the caller; `None` for nobody.
-    #[must_use]
-    pub fn identity(&self) -> Option<&[u8]> {
+    pub(super) fn identity(&self) -> Option<&[u8]> {
         self.0.as_deref()
     }
 }
@@ -204,8 +203,10 @@ pub fn nobody() -> FromHead {
 #[derive(Clone)]
 #[must_use = "a caller source does nothing until it is given to a layer"]
 pub struct FromHead {
-    find: Arc<dyn Fn(&Parts) -> Result<Caller, CallerError> + Send + Sync>,
+    find: Arc<Find>,
 }
+
+type Find = dyn Fn(&Parts) -> Result<Caller, CallerError> + Send + Sync;
 
 impl FromHead {
     fn new(find: impl Fn(&Parts) -> Result<Caller, CallerError> + Send + Sync + 'static) -> Self {

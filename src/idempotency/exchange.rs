@@ -1,5 +1,6 @@
-//! One request with an idempotency key, from its body to its response.
+//! One request with an idempotency key, from its body to its response; and the settings of that.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,25 +11,70 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body;
 use tower_service::Service;
 
+use super::caller::AnyCallerSource;
 use super::collect::{Collected, collect_up_to};
-use super::fingerprint::Fingerprint;
+use super::fingerprint::{Fingerprint, FingerprintHeaders};
 use super::key::IdempotencyKey;
-use super::recorded::{IDEMPOTENT_REPLAYED, IDEMPOTENT_UNRECORDED};
+use super::recorded::{IDEMPOTENT_REPLAYED, IDEMPOTENT_UNRECORDED, RecordPolicy, RecordedHeaders};
 use super::scope::Scope;
-use super::settings::{OnUnrecorded, Options};
 use super::stored_response::{Outcome, Replay, StoredResponse};
 use crate::http::body::{BoxError, LayerBody};
 use crate::http::rejection::{Cause, RejectionKind};
 use crate::http::route::route_of;
 use crate::http::run_to_end::{Detached, unless_lost};
-use crate::http::settings::OnDisconnect;
+use crate::http::settings::{Common, OnDisconnect};
 use crate::http::state::{Refusal, RequestState, Run, RunId};
 use crate::instruments;
+use crate::lock_key::LockKey;
 use crate::manager::{IdempotentRun, RunGuard};
 use crate::mutant::{self, Mutant};
 use crate::trace;
 
 type ResponseResult<B, E> = Result<Response<LayerBody<B>>, E>;
+
+/// What happens to a response that too few nodes have stored, so that a repeat may or may not get it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum OnUnrecorded {
+    /// The client gets `503 outcome-unknown`. The response to its repeat is then the only one that any client gets.
+    #[default]
+    Refuse,
+    /// The client gets the response, with the header [`IDEMPOTENT_UNRECORDED`](super::IDEMPOTENT_UNRECORDED). A repeat
+    /// may run again and get another one.
+    Respond,
+}
+
+/// All settings of a layer.
+#[derive(Clone)]
+pub(super) struct Options {
+    pub(super) common: Common,
+    pub(super) callers: Arc<dyn AnyCallerSource>,
+    pub(super) required: bool,
+    pub(super) any_host: bool,
+    pub(super) retention: Duration,
+    pub(super) max_request_body: usize,
+    pub(super) max_response_body: usize,
+    pub(super) fingerprint: FingerprintHeaders,
+    pub(super) headers: RecordedHeaders,
+    pub(super) policy: Arc<dyn RecordPolicy>,
+    pub(super) on_unrecorded: OnUnrecorded,
+    pub(super) on_disconnect: OnDisconnect,
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("common", &self.common)
+            .field("required", &self.required)
+            .field("any_host", &self.any_host)
+            .field("retention", &self.retention)
+            .field("max_request_body", &self.max_request_body)
+            .field("max_response_body", &self.max_response_body)
+            .field("on_unrecorded", &self.on_unrecorded)
+            .field("on_disconnect", &self.on_disconnect)
+            .finish_non_exhaustive()
+    }
+}
 
 /// One request with an idempotency key.
 pub(super) struct Exchange<S> {
@@ -63,33 +109,16 @@ impl<S> Exchange<S> {
             lock_inside,
         } = self;
         let (mut parts, body) = request.into_parts();
-        let caller = match options.callers.find(&mut parts).await {
-            Ok(caller) => caller,
-            Err(error) => {
-                let cause = Cause::because(RejectionKind::CallerUnknown, error);
-                return Ok(options.common.refuse(cause));
-            }
+        let asked = match read(&options, &mut parts, body, &key).await {
+            Ok(asked) => asked,
+            Err(cause) => return Ok(options.common.refuse(cause)),
         };
-        let (bytes, trailers) = match collect_up_to(body, options.max_request_body).await {
-            Collected::All { bytes, trailers } => (bytes, trailers),
-            Collected::TooLarge { .. } => {
-                return Ok(options.common.refuse(RejectionKind::BodyTooLarge));
-            }
-            Collected::Failed { .. } => {
-                return Ok(options.common.refuse(RejectionKind::BodyUnreadable));
-            }
-        };
-        let fingerprint = Fingerprint::new(&parts, &options.fingerprint, &bytes);
-        let scope = Scope {
-            parts: &parts,
-            route: route_of(&parts),
-            caller: &caller,
-            any_host: options.any_host || mutant::is(Mutant::HostNotInScope),
-        };
-        let name = match scope.lock_key(&key) {
-            Ok(name) => name,
-            Err(error) => return Ok(options.common.refuse(error)),
-        };
+        let Asked {
+            name,
+            fingerprint,
+            bytes,
+            trailers,
+        } = asked;
         let outer = RequestState::get(&parts.extensions).and_then(|state| state.run.as_ref());
         if outer.is_some_and(|outer| options.common.locks.is_run_of(&outer.handle, &name)) {
             // The same layer further out holds this key for this request, which would wait for itself.
@@ -134,6 +163,47 @@ impl<S> Exchange<S> {
             OnDisconnect::RunToEnd => Detached::new(execution.run(service, request)).await,
         }
     }
+}
+
+/// What a request asks for.
+struct Asked {
+    /// The lock key of its idempotency key.
+    name: LockKey,
+    fingerprint: Fingerprint,
+    bytes: Bytes,
+    trailers: Option<HeaderMap>,
+}
+
+/// Finds the caller of a request, and reads its body.
+async fn read<B>(
+    options: &Options,
+    parts: &mut Parts,
+    body: B,
+    key: &IdempotencyKey,
+) -> Result<Asked, Cause>
+where
+    B: Body,
+    B::Error: Into<BoxError>,
+{
+    let caller = options.callers.find(parts).await;
+    let caller = caller.map_err(|error| Cause::because(RejectionKind::CallerUnknown, error))?;
+    let (bytes, trailers) = match collect_up_to(body, options.max_request_body).await {
+        Collected::All { bytes, trailers } => (bytes, trailers),
+        Collected::TooLarge { .. } => return Err(RejectionKind::BodyTooLarge.into()),
+        Collected::Failed { .. } => return Err(RejectionKind::BodyUnreadable.into()),
+    };
+    let scope = Scope {
+        parts,
+        route: route_of(parts),
+        caller: &caller,
+        any_host: options.any_host || mutant::is(Mutant::HostNotInScope),
+    };
+    Ok(Asked {
+        name: scope.lock_key(key)?,
+        fingerprint: Fingerprint::new(parts, &options.fingerprint, &bytes),
+        bytes,
+        trailers,
+    })
 }
 
 /// How long a request waits for another with its key. One that holds a lock does not wait: the other may wait for that

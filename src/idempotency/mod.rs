@@ -21,14 +21,13 @@ mod service;
 mod settings;
 mod stored_response;
 
+pub use exchange::OnUnrecorded;
 pub use fingerprint::FingerprintHeaders;
 pub use idempotent::Idempotent;
 pub use key::{IDEMPOTENCY_KEY, IdempotencyKey, IdempotencyKeyError};
-pub use recorded::{
-    DefaultRecordPolicy, IDEMPOTENT_REPLAYED, IDEMPOTENT_UNRECORDED, RecordPolicy, RecordedHeaders,
-};
-pub use service::{IdempotencyService, ResponseFuture, WithLock};
-pub use settings::{IdempotencyLayer, OnUnrecorded};
+pub use recorded::{IDEMPOTENT_REPLAYED, IDEMPOTENT_UNRECORDED, RecordPolicy, RecordedHeaders};
+pub use service::{IdempotencyService, ResponseFuture};
+pub use settings::{IdempotencyLayer, WithLock};
 
 #[cfg(test)]
 mod tests;

@@ -172,9 +172,8 @@ where
 }
 
 /// The default: stores every response below 500 except 408, 425 and 429, which ask the client to retry.
-#[derive(Clone, Copy, Debug, Default)]
-#[non_exhaustive]
-pub struct DefaultRecordPolicy;
+#[derive(Debug)]
+pub(super) struct DefaultRecordPolicy;
 
 impl RecordPolicy for DefaultRecordPolicy {
     fn records(&self, response: &Parts) -> bool {

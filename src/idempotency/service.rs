@@ -1,4 +1,4 @@
-//! [`IdempotencyService`], its future, and [`WithLock`].
+//! [`IdempotencyService`] and its future.
 
 use std::fmt;
 use std::mem;
@@ -10,15 +10,12 @@ use std::time::Duration;
 use http::{Request, Response};
 use http_body::Body;
 use pin_project_lite::pin_project;
-use tower_layer::Layer;
 use tower_service::Service;
 
-use super::exchange::Exchange;
+use super::exchange::{Exchange, Options};
 use super::key::IdempotencyKey;
-use super::settings::{IdempotencyLayer, Options};
 use crate::http::body::{BoxError, LayerBody};
 use crate::http::rejection::{Cause, RejectionKind};
-use crate::layer::RedlockService;
 
 /// A service that responds to a repeated request with the first response. Made by
 /// [`IdempotencyLayer`](super::IdempotencyLayer).
@@ -33,11 +30,15 @@ pub struct IdempotencyService<S> {
 }
 
 impl<S> IdempotencyService<S> {
-    pub(super) const fn new(inner: S, options: Arc<Options>) -> Self {
+    pub(super) const fn new(
+        inner: S,
+        options: Arc<Options>,
+        lock_inside: Option<Duration>,
+    ) -> Self {
         Self {
             inner,
             options,
-            lock_inside: None,
+            lock_inside,
         }
     }
 }
@@ -171,67 +172,5 @@ impl<F, B, E> fmt::Debug for ResponseFuture<F, B, E> {
         f.debug_struct("ResponseFuture")
             .field("state", &format_args!("{state}"))
             .finish_non_exhaustive()
-    }
-}
-
-/// An [`IdempotencyLayer`] and a [`RedlockLayer`](crate::RedlockLayer) inside it, with nothing in between. Made by
-/// [`IdempotencyLayer::with_lock`].
-#[derive(Clone, Debug)]
-#[must_use = "a layer does nothing until it is put around a service"]
-pub struct WithLock<L> {
-    keys: IdempotencyLayer,
-    lock: L,
-}
-
-impl IdempotencyLayer {
-    /// Puts a [`RedlockLayer`](crate::RedlockLayer) directly inside, with nothing in between: its refusal, because
-    /// another request holds the lock, is not stored, and a repeat runs. An idempotency layer
-    /// further out, also this one put there once more, does store that refusal.
-    ///
-    /// For how long a request waits for that lock does not count towards the `max_hold` of the handle that was given to
-    /// [`new`](Self::new): the handler has all of it. The lock inside has the `max_hold` of its own handle.
-    ///
-    /// Call it last: it returns both layers as one. `lock` may be any layer whose service is a
-    /// [`RedlockService`]; no other compiles.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[cfg(feature = "axum")] mod example {
-    /// use axum::{Router, routing::post};
-    /// use tower_redlock::idempotency::caller;
-    /// use tower_redlock::{IdempotencyLayer, LockManager, RedlockLayer, key};
-    ///
-    /// # async fn pay() {}
-    /// fn app(locks: &LockManager) -> Router {
-    ///     let account = key::path("account").prefix("account");
-    ///     let one_at_a_time = RedlockLayer::new(locks.clone(), account);
-    ///     let once = IdempotencyLayer::new(locks.clone(), caller::header("x-account"));
-    ///     let pay = post(pay).route_layer(once.with_lock(one_at_a_time));
-    ///     Router::new().route("/accounts/{account}/payments", pay)
-    /// }
-    /// # }
-    /// ```
-    pub fn with_lock<L>(self, lock: L) -> WithLock<L> {
-        WithLock { keys: self, lock }
-    }
-}
-
-// The type guarantees that the service directly inside is a lock layer's, and nothing that acts before the lock is
-// acquired.
-impl<S, L, I> Layer<S> for WithLock<L>
-where
-    L: Layer<S, Service = RedlockService<I>>,
-{
-    type Service = IdempotencyService<RedlockService<I>>;
-
-    fn layer(&self, inner: S) -> Self::Service {
-        let lock = self.lock.layer(inner);
-        // The mark of this service on the responses to requests that it refused is trusted.
-        let lock_inside = Some(lock.longest_wait());
-        IdempotencyService {
-            lock_inside,
-            ..self.keys.layer(lock)
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! [`IdempotencyLayer`] and its settings.
+//! [`IdempotencyLayer`] and its settings, and [`WithLock`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,12 +8,14 @@ use bytes::Bytes;
 use http::{Method, Response};
 use tower_layer::Layer;
 
-use super::caller::{AnyCallerSource, CallerSource};
+use super::caller::CallerSource;
+use super::exchange::{OnUnrecorded, Options};
 use super::fingerprint::FingerprintHeaders;
 use super::recorded::{DefaultRecordPolicy, RecordPolicy, RecordedHeaders};
 use super::service::IdempotencyService;
 use crate::http::rejection::{By, Rejection};
 use crate::http::settings::{Common, Methods, OnDisconnect, OnLost};
+use crate::layer::RedlockService;
 use crate::manager::LockManager;
 
 /// Responds to a repeated request with the first response, instead of running it again.
@@ -139,7 +141,6 @@ impl IdempotencyLayer {
     pub fn on_lost(self, on_lost: OnLost) -> Self {
         self.with(|options| options.common.on_lost = on_lost)
     }
-
     /// What happens to a response that too few nodes have stored. Default: [`OnUnrecorded::Refuse`].
     pub fn on_unrecorded(self, on_unrecorded: OnUnrecorded) -> Self {
         self.with(|options| options.on_unrecorded = on_unrecorded)
@@ -193,51 +194,66 @@ impl<S> Layer<S> for IdempotencyLayer {
     type Service = IdempotencyService<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        IdempotencyService::new(inner, Arc::clone(&self.options))
+        IdempotencyService::new(inner, Arc::clone(&self.options), None)
     }
 }
 
-/// What happens to a response that too few nodes have stored, so that a repeat may or may not get it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum OnUnrecorded {
-    /// The client gets `503 outcome-unknown`. The response to its repeat is then the only one that any client gets.
-    #[default]
-    Refuse,
-    /// The client gets the response, with the header [`IDEMPOTENT_UNRECORDED`](super::IDEMPOTENT_UNRECORDED). A repeat
-    /// may run again and get another one.
-    Respond,
+/// An [`IdempotencyLayer`] and a [`RedlockLayer`](crate::RedlockLayer) inside it, with nothing in between. Made by
+/// [`IdempotencyLayer::with_lock`].
+#[derive(Clone, Debug)]
+#[must_use = "a layer does nothing until it is put around a service"]
+pub struct WithLock<L> {
+    keys: IdempotencyLayer,
+    lock: L,
 }
 
-/// All settings of a layer.
-#[derive(Clone)]
-pub(super) struct Options {
-    pub(super) common: Common,
-    pub(super) callers: Arc<dyn AnyCallerSource>,
-    pub(super) required: bool,
-    pub(super) any_host: bool,
-    pub(super) retention: Duration,
-    pub(super) max_request_body: usize,
-    pub(super) max_response_body: usize,
-    pub(super) fingerprint: FingerprintHeaders,
-    pub(super) headers: RecordedHeaders,
-    pub(super) policy: Arc<dyn RecordPolicy>,
-    pub(super) on_unrecorded: OnUnrecorded,
-    pub(super) on_disconnect: OnDisconnect,
+impl IdempotencyLayer {
+    /// Puts a [`RedlockLayer`](crate::RedlockLayer) directly inside, with nothing in between: its refusal, because
+    /// another request holds the lock, is not stored, and a repeat runs. An idempotency layer
+    /// further out, also this one put there once more, does store that refusal.
+    ///
+    /// For how long a request waits for that lock does not count towards the `max_hold` of the handle that was given to
+    /// [`new`](Self::new): the handler has all of it. The lock inside has the `max_hold` of its own handle.
+    ///
+    /// Call it last: it returns both layers as one. `lock` may be any layer whose service is a
+    /// [`RedlockService`]; no other compiles.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[cfg(feature = "axum")] mod example {
+    /// use axum::{Router, routing::post};
+    /// use tower_redlock::idempotency::caller;
+    /// use tower_redlock::{IdempotencyLayer, LockManager, RedlockLayer, key};
+    ///
+    /// # async fn pay() {}
+    /// fn app(locks: &LockManager) -> Router {
+    ///     let account = key::path("account").prefix("account");
+    ///     let one_at_a_time = RedlockLayer::new(locks.clone(), account);
+    ///     let once = IdempotencyLayer::new(locks.clone(), caller::header("x-account"));
+    ///     let pay = post(pay).route_layer(once.with_lock(one_at_a_time));
+    ///     Router::new().route("/accounts/{account}/payments", pay)
+    /// }
+    /// # }
+    /// ```
+    pub fn with_lock<L>(self, lock: L) -> WithLock<L> {
+        WithLock { keys: self, lock }
+    }
 }
 
-impl fmt::Debug for Options {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Options")
-            .field("common", &self.common)
-            .field("required", &self.required)
-            .field("any_host", &self.any_host)
-            .field("retention", &self.retention)
-            .field("max_request_body", &self.max_request_body)
-            .field("max_response_body", &self.max_response_body)
-            .field("on_unrecorded", &self.on_unrecorded)
-            .field("on_disconnect", &self.on_disconnect)
-            .finish_non_exhaustive()
+// The type guarantees that the service directly inside is a lock layer's, and nothing that acts before the lock is
+// acquired.
+impl<S, L, I> Layer<S> for WithLock<L>
+where
+    L: Layer<S, Service = RedlockService<I>>,
+{
+    type Service = IdempotencyService<RedlockService<I>>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        let lock = self.lock.layer(inner);
+        // The mark of this service on the responses to requests that it refused is trusted.
+        let lock_inside = Some(lock.longest_wait());
+        IdempotencyService::new(lock, Arc::clone(&self.keys.options), lock_inside)
     }
 }
 

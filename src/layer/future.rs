@@ -10,8 +10,7 @@ use http_body::Body;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::service::Admission;
-use super::settings::{HoldUntil, Options, ReleaseMode};
+use super::admission::{Admission, HoldUntil, Options, ReleaseMode};
 use crate::http::body::LayerBody;
 use crate::http::rejection::Cause;
 use crate::http::settings::OnLost;

@@ -118,8 +118,8 @@ pub struct HeldRejection(Option<UnlockedReason>);
 
 impl HeldRejection {
     /// The status of the response.
-    #[must_use]
-    pub const fn status(&self) -> StatusCode {
+    #[cfg(feature = "axum")]
+    pub(crate) const fn status(&self) -> StatusCode {
         match self.0 {
             Some(UnlockedReason::NoQuorum) => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::INTERNAL_SERVER_ERROR,

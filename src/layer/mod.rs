@@ -93,6 +93,7 @@
 //!
 //! Bodies are `application/problem+json`; [`RedlockLayer::rejection_response`] replaces them.
 
+mod admission;
 mod future;
 mod held;
 pub(crate) mod key;
@@ -101,13 +102,14 @@ mod service;
 mod settings;
 
 pub use crate::http::body::{BodyLockLost, BoxError, LayerBody};
-pub use crate::http::rejection::{Rejection, RejectionKind};
+pub use crate::http::rejection::{BusyStatus, Rejection, RejectionKind};
 pub use crate::http::run_to_end::RunToEndService;
-pub use crate::http::settings::{BusyStatus, OnDisconnect, OnLost};
+pub use crate::http::settings::{OnDisconnect, OnLost};
 pub use crate::http::state::{UnlockedReason, lock_scope};
+pub use admission::{HoldUntil, OnNoQuorum, ReleaseMode};
 pub use future::ResponseFuture;
 pub use held::{Held, HeldRejection};
 pub use key::{IntoKey, KeyExtractor};
 pub use prefer::prefer_wait;
 pub use service::RedlockService;
-pub use settings::{HoldUntil, OnNoQuorum, RedlockLayer, ReleaseMode};
+pub use settings::RedlockLayer;

@@ -9,11 +9,12 @@ use http::request::Parts;
 use http::{Method, Response};
 use tower_layer::Layer;
 
+use super::admission::{HoldUntil, OnNoQuorum, Options, ReleaseMode};
 use super::key::KeyExtractor;
-use super::service::{Admit, RedlockService};
-use crate::http::rejection::{By, Rejection};
+use super::service::RedlockService;
+use crate::http::rejection::{BusyStatus, By, Rejection};
 use crate::http::run_to_end::RunToEndService;
-use crate::http::settings::{BusyStatus, Common, Methods, OnDisconnect, OnLost};
+use crate::http::settings::{Common, Methods, OnDisconnect, OnLost};
 use crate::manager::LockManager;
 
 /// Runs the requests to a resource one at a time, across all replicas of a service.
@@ -209,91 +210,5 @@ impl<S> Layer<S> for RedlockLayer<OnDisconnect> {
     fn layer(&self, inner: S) -> Self::Service {
         let inner = RunToEndService::new(inner, self.options.common.on_lost, self.disconnect);
         RedlockService::new(inner, Arc::clone(&self.options))
-    }
-}
-
-/// Until when the lock of a request is held.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum HoldUntil {
-    /// Until the inner service has returned the response's head. Its body may still be on its way.
-    #[default]
-    ResponseHead,
-    /// Until the last frame of the response's body is passed to the server, or the body failed or was dropped. The
-    /// server may still be sending buffered data. The release is [detached](ReleaseMode::Detached): a body cannot wait
-    /// for it. A response without a body, such as that of an upgrade, holds no lock after its head.
-    BodyEnd,
-}
-
-/// Whether a response waits for the release of its lock.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ReleaseMode {
-    /// The response goes out when a majority of the nodes has released the lock, so that a client that has its
-    /// response can lock again at once, on any replica, unless another request came first. The wait is bounded by the
-    /// manager's node time-out. If a request waits for the lock in this process, the lock may pass to it instead, which
-    /// takes no time.
-    #[default]
-    Awaited,
-    /// The response goes out at once, the lock is released in the background. The next request in this process waits
-    /// for that release, for a node time-out at most, even if its `max_wait` is zero; on another replica it may find
-    /// the lock still held.
-    Detached,
-}
-
-/// What happens to a request when too few nodes reply to lock anything.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum OnNoQuorum {
-    /// The response is `503 no-quorum`.
-    #[default]
-    Reject,
-    /// The request runs without a lock, and [`Held::of`](super::Held::of) gives
-    /// [`UnlockedReason::NoQuorum`](super::UnlockedReason::NoQuorum). Nothing excludes other requests then. A request
-    /// is still rejected where some nodes serve processes with another list of nodes or other settings: these nodes
-    /// reply, and the key may be held.
-    RunUnlocked,
-}
-
-/// All settings of a layer.
-#[derive(Clone)]
-pub(super) struct Options {
-    pub(super) common: Common,
-    pub(super) extractor: Arc<dyn Admit>,
-    max_wait_with: Option<Arc<MaxWaitWith>>,
-    pub(super) hold_until: HoldUntil,
-    pub(super) release: ReleaseMode,
-    pub(super) on_no_quorum: OnNoQuorum,
-}
-
-/// How long one request waits; `None` for the layer's `max_wait`.
-type MaxWaitWith = dyn Fn(&Parts) -> Option<Duration> + Send + Sync;
-
-impl Options {
-    /// How long this request waits. What is said of one request, perhaps by its client, is bounded.
-    pub(super) fn max_wait_of(&self, request: &Parts) -> Duration {
-        let own = self.max_wait_with.as_ref();
-        let own = own.and_then(|own| own(request));
-        own.map_or(self.common.max_wait, |own| own.min(self.longest_wait()))
-    }
-
-    /// How long any request may wait.
-    pub(super) fn longest_wait(&self) -> Duration {
-        match self.max_wait_with {
-            Some(_) => self.common.max_wait.max(self.common.locks.max_wait()),
-            None => self.common.max_wait,
-        }
-    }
-}
-
-impl fmt::Debug for Options {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Options")
-            .field("common", &self.common)
-            .field("max_wait_with", &self.max_wait_with.is_some())
-            .field("hold_until", &self.hold_until)
-            .field("release", &self.release)
-            .field("on_no_quorum", &self.on_no_quorum)
-            .finish_non_exhaustive()
     }
 }

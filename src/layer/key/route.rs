@@ -1,9 +1,9 @@
-//! Keys from the route that axum has matched.
+//! What axum knows of the route of a request: its path, its parameters, and what extractors find.
 
 use std::any::Any;
 use std::marker::PhantomData;
 use std::pin::Pin;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use axum::Router;
 use axum::body::Body;
@@ -15,86 +15,20 @@ use http::request::Parts;
 use http::{Request, StatusCode};
 use tower_service::Service as _;
 
-use super::source::{Source, Take, only};
-use super::{Key, Value};
 use crate::key_error::{KeyError, Subject};
 use crate::lock_key::KeyParts;
 
-/// The path parameter `name`, percent-decoded: `42` of `/orders/42/pay` on the route `/orders/{order_id}/pay`.
-///
-/// On a route or a nested service without the parameter, as when the name is misspelt, every request is refused with
-/// 500 `misconfigured`, and the log has an error with the route, once; unless the key is [`optional`](Key::optional). A
-/// value that is not UTF-8 is refused with 400.
-///
-/// The key is the text and not the parsed value: `42` and `042` are two keys and one `Path<u64>`. With
-/// [`parse`](Key::parse) they are one: `key::path("order_id").parse::<u64>()`.
-///
-/// # A note on placement
-///
-/// The router finds the parameters, so the layer must be inside it:
-///
-/// | placement | parameters | unmatched paths (404) | wrong methods (405) |
-/// |---|---|---|---|
-/// | `post(pay).route_layer(layer)` | yes | do not reach the layer | do not reach the layer |
-/// | `any(f).layer(layer)` | yes | do not reach the layer | there are none |
-/// | `any(f).route_layer(layer)` | axum panics as the route is made, for `any` is a fallback to it | | |
-/// | `Router::route_layer(layer)` | yes | do not reach the layer | reach it: use `.methods([..])` |
-/// | `Router::layer(layer)` | yes | run unlocked, without a command to a node | reach it: use `.methods([..])` |
-/// | inside a router that is [nested](axum::Router::nest) | also those of the outer path | as above | as above |
-/// | in or around a [nested service](axum::Router::nest_service) | those of its path | 500 `misconfigured`, unless the path has the parameter | reach it |
-/// | in a `fallback_service` | none: all run unlocked | the same | the same |
-/// | around the router, as a service | none: 500 `misconfigured` | the same | the same |
-///
-/// A fallback of a nested router gets the parameters of the outer path. If the key has only these, `Router::layer` on
-/// either router locks for its 404s; `.when(key::routed)` avoids that. So it does where the 404s of a router that is
-/// nested as a service would be answered 500.
-///
-/// The last row is a mistake of the program and is refused: requests that run unlocked would hide it.
-pub fn path(name: &'static str) -> Key<Value> {
-    Key::from_take(Take::Value(Source::Path(name), None))
-}
-
-/// The path of the route as the program wrote it, such as `/orders/{order_id}/pay`, with that of the routers
-/// around it. Where it is known, and where not, is as with [`path`], but for services: below the path of a
-/// [`nest_service`](axum::Router::nest_service), and in a `fallback_service`, nothing has matched, and requests
-/// run unlocked. Use [`path`] or a closure there.
-pub fn matched_path() -> Key {
-    Key::from_take(Take::MatchedPath)
-}
-
-/// A part of the key from an axum extractor, of the same type as in the handler.
-///
-/// `make` turns it into text; two values that are one resource must become one text. The extractor must need no state,
-/// and gets the request's head alone. If it refuses the request, the response is `400 invalid-key`, or
-/// `500 misconfigured` where its own response would have been a server error, as with path parameters outside a router,
-/// a route that has others, or a missing `Extension`.
-///
-/// With [`Router::layer`](axum::Router::layer), a request that no route matched runs unlocked if axum's own `Path`
-/// fails on it, as with [`path`]. Any other extractor runs for those, too; `.when(key::routed)` avoids that.
-///
-/// # Examples
-///
-/// ```
-/// use axum::extract::Path;
-/// use tower_redlock::key;
-///
-/// let order = key::from_extractor::<Path<u64>>(|Path(id)| id.to_string()).prefix("order");
-/// # let _ = order;
-/// ```
-pub fn from_extractor<E>(make: impl Fn(E) -> String + Send + Sync + 'static) -> Key
-where
-    E: FromRequestParts<()> + Send + 'static,
-{
-    Key::from_take(Take::Extracted(Arc::new(Extracted {
-        make,
-        extractor: PhantomData::<fn() -> E>,
-    })))
-}
-
-/// Source of [`from_extractor`].
-struct Extracted<E, F> {
+/// A part of a key from an extractor.
+pub(super) struct Extracted<E, F> {
     make: F,
     extractor: PhantomData<fn() -> E>,
+}
+
+impl<E, F> Extracted<E, F> {
+    pub(super) const fn new(make: F) -> Self {
+        let extractor = PhantomData;
+        Self { make, extractor }
+    }
 }
 
 /// [`Extracted`] of any type.
@@ -168,23 +102,21 @@ async fn is_in_nested_service(parts: &Parts) -> bool {
     response.status() == StatusCode::OK
 }
 
-/// The path parameter `name`; `None` if the request needs no lock.
-pub(super) async fn path_param(
+/// The values of the path parameter `name`, of which there is one at least; `None` if the request needs no lock.
+pub(super) async fn path_params(
     request: &mut Parts,
     name: &str,
     subject: Subject,
-) -> Result<Option<String>, KeyError> {
+) -> Result<Option<Vec<String>>, KeyError> {
     let params = params(request, subject).await?;
     let values = params.iter().filter(|(param, _)| *param == name);
-    match only(values.map(|(_, value)| value), subject) {
-        Ok(value) => Ok(Some(value.to_owned())),
-        Err(error) if error.is_missing() => match is_led_to(request).await {
-            // No request for this route or service ever has it.
-            true => Err(KeyError::not_in_route(subject)),
-            // The router's own fallback: there is no route that could have the parameter.
-            false => Ok(None),
-        },
-        Err(error) => Err(error),
+    let values: Vec<String> = values.map(|(_, value)| value.to_owned()).collect();
+    match values.is_empty() {
+        false => Ok(Some(values)),
+        // No request for this route or service ever has it.
+        true if is_led_to(request).await => Err(KeyError::not_in_route(subject)),
+        // The router's own fallback: there is no route that could have the parameter.
+        true => Ok(None),
     }
 }
 

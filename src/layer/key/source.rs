@@ -1,17 +1,16 @@
 //! Where the parts of a key come from.
 
-use std::borrow::Cow;
-use std::fmt;
 use std::sync::Arc;
 
+#[cfg(feature = "axum")]
+use axum::extract::FromRequestParts;
 use http::request::Parts;
-use percent_encoding::percent_decode;
 
+use super::combine::{Key, Value};
 #[cfg(feature = "axum")]
 use super::route;
-use super::{Key, Value};
-use crate::key_error::{KeyError, Subject};
-use crate::lock_key::KeyParts;
+use super::take::{Source, Take};
+use crate::key_error::KeyError;
 
 /// The value of the request header `name`.
 ///
@@ -46,118 +45,79 @@ pub fn method() -> Key {
 /// # let _ = host;
 /// ```
 pub fn from_fn<R: IntoKeyPart>(make: impl Fn(&Parts) -> R + Send + Sync + 'static) -> Key {
-    Key::from_take(Take::Made(Arc::new(move |parts, key| {
-        make(parts).push_into(key)
-    })))
+    Key::from_take(Take::Made(Arc::new(move |parts| make(parts).into_part())))
 }
 
-/// What one step of making a key takes from a request. `false` says that the request needs no lock.
-#[derive(Clone)]
-pub(super) enum Take {
-    Text(Cow<'static, str>),
-    /// Nothing; it decides whether the request needs a lock.
-    When(Arc<dyn Fn(&Parts) -> bool + Send + Sync>),
-    Made(Arc<dyn Fn(&Parts, &mut KeyParts) -> Result<bool, KeyError> + Send + Sync>),
-    /// A value, as it is or as it is read.
-    Value(Source, Option<fn(&str) -> Option<String>>),
-    #[cfg(feature = "axum")]
-    MatchedPath,
-    #[cfg(feature = "axum")]
-    Extracted(Arc<dyn route::Extract>),
+#[cfg(feature = "axum")]
+/// The path parameter `name`, percent-decoded: `42` of `/orders/42/pay` on the route `/orders/{order_id}/pay`.
+///
+/// On a route or a nested service without the parameter, as when the name is misspelt, every request is refused with
+/// 500 `misconfigured`, and the log has an error with the route, once; unless the key is [`optional`](Key::optional). A
+/// value that is not UTF-8 is refused with 400.
+///
+/// The key is the text and not the parsed value: `42` and `042` are two keys and one `Path<u64>`. With
+/// [`parse`](Key::parse) they are one: `key::path("order_id").parse::<u64>()`.
+///
+/// # A note on placement
+///
+/// The router finds the parameters, so the layer must be inside it:
+///
+/// | placement | parameters | unmatched paths (404) | wrong methods (405) |
+/// |---|---|---|---|
+/// | `post(pay).route_layer(layer)` | yes | do not reach the layer | do not reach the layer |
+/// | `any(f).layer(layer)` | yes | do not reach the layer | there are none |
+/// | `any(f).route_layer(layer)` | axum panics as the route is made, for `any` is a fallback to it | | |
+/// | `Router::route_layer(layer)` | yes | do not reach the layer | reach it: use `.methods([..])` |
+/// | `Router::layer(layer)` | yes | run unlocked, without a command to a node | reach it: use `.methods([..])` |
+/// | inside a router that is [nested](axum::Router::nest) | also those of the outer path | as above | as above |
+/// | in or around a [nested service](axum::Router::nest_service) | those of its path | 500 `misconfigured`, unless the path has the parameter | reach it |
+/// | in a `fallback_service` | none: all run unlocked | the same | the same |
+/// | around the router, as a service | none: 500 `misconfigured` | the same | the same |
+///
+/// A fallback of a nested router gets the parameters of the outer path. If the key has only these, `Router::layer` on
+/// either router locks for its 404s; `.when(key::routed)` avoids that. So it does where the 404s of a router that is
+/// nested as a service would be answered 500.
+///
+/// The last row is a mistake of the program and is refused: requests that run unlocked would hide it.
+pub fn path(name: &'static str) -> Key<Value> {
+    Key::from_take(Take::Value(Source::Path(name), None))
 }
 
-impl Take {
-    pub(super) async fn take(
-        &self,
-        request: &mut Parts,
-        key: &mut KeyParts,
-    ) -> Result<bool, KeyError> {
-        match self {
-            Self::Text(text) => key.push(text.as_bytes())?,
-            Self::When(condition) => return Ok(condition(request)),
-            Self::Made(make) => return make(request, key),
-            Self::Value(source, read) => match (source.value(request).await?, read) {
-                (None, _) => return Ok(false),
-                (Some(value), None) => key.push(value)?,
-                (Some(value), Some(read)) => {
-                    let canonical = str::from_utf8(&value).ok().and_then(read);
-                    key.push(canonical.ok_or(source.malformed(UNREADABLE))?)?;
-                }
-            },
-            #[cfg(feature = "axum")]
-            Self::MatchedPath => return route::push_matched_path(request, key).await,
-            #[cfg(feature = "axum")]
-            Self::Extracted(extractor) => return extractor.push(request, key).await,
-        }
-        Ok(true)
-    }
+#[cfg(feature = "axum")]
+/// The path of the route as the program wrote it, such as `/orders/{order_id}/pay`, with that of the routers
+/// around it. Where it is known, and where not, is as with [`path`], but for services: below the path of a
+/// [`nest_service`](axum::Router::nest_service), and in a `fallback_service`, nothing has matched, and requests
+/// run unlocked. Use [`path`] or a closure there.
+pub fn matched_path() -> Key {
+    Key::from_take(Take::MatchedPath)
 }
 
-impl fmt::Debug for Take {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Text(text) => write!(f, "{text:?}"),
-            Self::When(_) => f.write_str("when(..)"),
-            Self::Made(_) => f.write_str("from_fn(..)"),
-            Self::Value(source, _) => write!(f, "{}", source.subject()),
-            #[cfg(feature = "axum")]
-            Self::MatchedPath => f.write_str("matched_path()"),
-            #[cfg(feature = "axum")]
-            Self::Extracted(_) => f.write_str("from_extractor(..)"),
-        }
-    }
-}
-
-/// A value that a client sent, by its name.
-#[derive(Clone, Copy)]
-pub(super) enum Source {
-    Header(&'static str),
-    Query(&'static str),
-    #[cfg(feature = "axum")]
-    Path(&'static str),
-}
-
-impl Source {
-    const fn subject(self) -> Subject {
-        match self {
-            Self::Header(name) => Subject::Named("header", name),
-            Self::Query(name) => Subject::Named("query parameter", name),
-            #[cfg(feature = "axum")]
-            Self::Path(name) => Subject::Named("path parameter", name),
-        }
-    }
-
-    const fn malformed(self, why: &'static str) -> KeyError {
-        KeyError::malformed_in(self.subject(), why)
-    }
-
-    /// The value; `None` if the request needs no lock.
-    async fn value(self, request: &mut Parts) -> Result<Option<Cow<'_, [u8]>>, KeyError> {
-        match self {
-            Self::Header(name) => {
-                let values = request.headers.get_all(name).iter();
-                let values = values.map(|value| Cow::Borrowed(value.as_bytes()));
-                only(values, self.subject()).map(Some)
-            }
-            Self::Query(name) => {
-                let pairs = request.uri.query().unwrap_or_default().split('&');
-                let values = pairs
-                    .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
-                    .filter(|(key, _)| *form_decode(key) == *name.as_bytes())
-                    .map(|(_, value)| form_decode(value));
-                let value = only(values, self.subject())?;
-                match str::from_utf8(&value) {
-                    Ok(_) => Ok(Some(value)),
-                    Err(_) => Err(self.malformed("is not UTF-8")),
-                }
-            }
-            #[cfg(feature = "axum")]
-            Self::Path(name) => {
-                let value = route::path_param(request, name, self.subject()).await?;
-                Ok(value.map(|value| Cow::Owned(value.into_bytes())))
-            }
-        }
-    }
+#[cfg(feature = "axum")]
+/// A part of the key from an axum extractor, of the same type as in the handler.
+///
+/// `make` turns it into text; two values that are one resource must become one text. The extractor must need no state,
+/// and gets the request's head alone. If it refuses the request, the response is `400 invalid-key`, or
+/// `500 misconfigured` where its own response would have been a server error, as with path parameters outside a router,
+/// a route that has others, or a missing `Extension`.
+///
+/// With [`Router::layer`](axum::Router::layer), a request that no route matched runs unlocked if axum's own `Path`
+/// fails on it, as with [`path`]. Any other extractor runs for those, too; `.when(key::routed)` avoids that.
+///
+/// # Examples
+///
+/// ```
+/// use axum::extract::Path;
+/// use tower_redlock::key;
+///
+/// let order = key::from_extractor::<Path<u64>>(|Path(id)| id.to_string()).prefix("order");
+/// # let _ = order;
+/// ```
+pub fn from_extractor<E>(make: impl Fn(E) -> String + Send + Sync + 'static) -> Key
+where
+    E: FromRequestParts<()> + Send + 'static,
+{
+    let extractor: route::Extracted<E, _> = route::Extracted::new(make);
+    Key::from_take(Take::Extracted(Arc::new(extractor)))
 }
 
 /// A type that the closure of [`from_fn`] may return: text or bytes, or an `Option` (`None`: no lock) or a `Result` of
@@ -167,64 +127,40 @@ impl Source {
     note = "return a `String`, `&'static str` or `Vec<u8>`, or an `Option` or `Result<_, KeyError>` of one"
 )]
 pub trait IntoKeyPart: Send {
-    /// Adds itself to `key`.
+    /// The part; `None` if the request needs no lock.
     ///
     /// # Errors
     ///
-    /// The [`KeyError`] of a `Result`, or that the key becomes too long.
-    fn push_into(self, key: &mut KeyParts) -> Result<bool, KeyError>;
+    /// The [`KeyError`] of a `Result`.
+    fn into_part(self) -> Result<Option<Vec<u8>>, KeyError>;
 }
 
-macro_rules! into_key_part {
-    ($($text:ty),*) => {$(
-        impl IntoKeyPart for $text {
-            fn push_into(self, key: &mut KeyParts) -> Result<bool, KeyError> {
-                key.push(self)?;
-                Ok(true)
-            }
-        }
-    )*};
+impl IntoKeyPart for Vec<u8> {
+    fn into_part(self) -> Result<Option<Vec<u8>>, KeyError> {
+        Ok(Some(self))
+    }
 }
 
-into_key_part!(String, &'static str, Vec<u8>);
+impl IntoKeyPart for String {
+    fn into_part(self) -> Result<Option<Vec<u8>>, KeyError> {
+        Ok(Some(self.into_bytes()))
+    }
+}
+
+impl IntoKeyPart for &'static str {
+    fn into_part(self) -> Result<Option<Vec<u8>>, KeyError> {
+        Ok(Some(self.into()))
+    }
+}
 
 impl<P: IntoKeyPart> IntoKeyPart for Option<P> {
-    fn push_into(self, key: &mut KeyParts) -> Result<bool, KeyError> {
-        self.map_or(Ok(false), |part| part.push_into(key))
+    fn into_part(self) -> Result<Option<Vec<u8>>, KeyError> {
+        self.map_or(Ok(None), P::into_part)
     }
 }
 
 impl<P: IntoKeyPart> IntoKeyPart for Result<P, KeyError> {
-    fn push_into(self, key: &mut KeyParts) -> Result<bool, KeyError> {
-        self.and_then(|part| part.push_into(key))
+    fn into_part(self) -> Result<Option<Vec<u8>>, KeyError> {
+        self.and_then(P::into_part)
     }
 }
-
-/// The only value, which must not be empty: all requests with an empty one would share a key.
-pub(super) fn only<V: AsRef<[u8]>>(
-    mut values: impl Iterator<Item = V>,
-    subject: Subject,
-) -> Result<V, KeyError> {
-    let value = values
-        .next()
-        .ok_or_else(|| KeyError::missing_from(subject))?;
-    if values.next().is_some() {
-        return Err(KeyError::malformed_in(subject, "is repeated"));
-    }
-    if value.as_ref().is_empty() {
-        return Err(KeyError::malformed_in(subject, "is empty"));
-    }
-    Ok(value)
-}
-
-/// Decodes a name or value of a form, byte for byte: invalid UTF-8 is not replaced.
-fn form_decode(text: &str) -> Cow<'_, [u8]> {
-    if text.contains('+') {
-        Cow::Owned(percent_decode(text.replace('+', " ").as_bytes()).collect())
-    } else {
-        percent_decode(text.as_bytes()).into()
-    }
-}
-
-/// The text of the error for a value that does not parse.
-const UNREADABLE: &str = "cannot be read as what it should be";

@@ -1,0 +1,174 @@
+//! The settings of a [`RedlockLayer`](super::RedlockLayer), and the way of a request to its lock.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::request::Parts;
+
+use super::key::KeyExtractor;
+use crate::http::rejection::Cause;
+use crate::http::route;
+use crate::http::settings::Common;
+use crate::http::state::{LockState, RequestState, UnlockedReason, lock_scope};
+use crate::manager::{AcquireError, LockGuard};
+
+/// Until when the lock of a request is held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum HoldUntil {
+    /// Until the inner service has returned the response's head. Its body may still be on its way.
+    #[default]
+    ResponseHead,
+    /// Until the last frame of the response's body is passed to the server, or the body failed or was dropped. The
+    /// server may still be sending buffered data. The release is [detached](ReleaseMode::Detached): a body cannot wait
+    /// for it. A response without a body, such as that of an upgrade, holds no lock after its head.
+    BodyEnd,
+}
+
+/// Whether a response waits for the release of its lock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ReleaseMode {
+    /// The response goes out when a majority of the nodes has released the lock, so that a client that has its
+    /// response can lock again at once, on any replica, unless another request came first. The wait is bounded by the
+    /// manager's node time-out. If a request waits for the lock in this process, the lock may pass to it instead, which
+    /// takes no time.
+    #[default]
+    Awaited,
+    /// The response goes out at once, the lock is released in the background. The next request in this process waits
+    /// for that release, for a node time-out at most, even if its `max_wait` is zero; on another replica it may find
+    /// the lock still held.
+    Detached,
+}
+
+/// What happens to a request when too few nodes reply to lock anything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum OnNoQuorum {
+    /// The response is `503 no-quorum`.
+    #[default]
+    Reject,
+    /// The request runs without a lock, and [`Held::of`](super::Held::of) gives
+    /// [`UnlockedReason::NoQuorum`](super::UnlockedReason::NoQuorum). Nothing excludes other requests then. A request
+    /// is still rejected where some nodes serve processes with another list of nodes or other settings: these nodes
+    /// reply, and the key may be held.
+    RunUnlocked,
+}
+
+/// All settings of a layer.
+#[derive(Clone)]
+pub(super) struct Options {
+    pub(super) common: Common,
+    pub(super) extractor: Arc<dyn Admit>,
+    pub(super) max_wait_with: Option<Arc<MaxWaitWith>>,
+    pub(super) hold_until: HoldUntil,
+    pub(super) release: ReleaseMode,
+    pub(super) on_no_quorum: OnNoQuorum,
+}
+
+/// How long one request waits; `None` for the layer's `max_wait`.
+pub(super) type MaxWaitWith = dyn Fn(&Parts) -> Option<Duration> + Send + Sync;
+
+impl Options {
+    /// How long this request waits. What is said of one request, perhaps by its client, is bounded.
+    pub(super) fn max_wait_of(&self, request: &Parts) -> Duration {
+        let own = self.max_wait_with.as_ref();
+        let own = own.and_then(|own| own(request));
+        own.map_or(self.common.max_wait, |own| own.min(self.longest_wait()))
+    }
+
+    /// How long any request may wait.
+    pub(super) fn longest_wait(&self) -> Duration {
+        match self.max_wait_with {
+            Some(_) => self.common.max_wait.max(self.common.locks.max_wait()),
+            None => self.common.max_wait,
+        }
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("common", &self.common)
+            .field("max_wait_with", &self.max_wait_with.is_some())
+            .field("hold_until", &self.hold_until)
+            .field("release", &self.release)
+            .field("on_no_quorum", &self.on_no_quorum)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The boxed work that goes before a request runs. The body of the request is not in it, so the body need not be
+/// `Send`.
+pub(super) type Admission = Pin<Box<dyn Future<Output = Result<Admitted, Cause>> + Send>>;
+
+/// The head of a request that runs, and its lock, if it has one.
+type Admitted = (Parts, Option<LockGuard>);
+
+/// A [`KeyExtractor`] of any type: its future is boxed together with what follows it.
+pub(super) trait Admit: Send + Sync {
+    fn admit(self: Arc<Self>, options: Arc<Options>, parts: Parts) -> Admission;
+}
+
+impl<K: KeyExtractor> Admit for K {
+    fn admit(self: Arc<Self>, options: Arc<Options>, parts: Parts) -> Admission {
+        Box::pin(admit(self, options, parts))
+    }
+}
+
+/// Extracts the key and acquires its lock.
+///
+/// # Cancel safety
+///
+/// May be dropped at any point: keys that the acquisition has set on nodes by then are released in the background.
+async fn admit<K: KeyExtractor>(
+    extractor: Arc<K>,
+    options: Arc<Options>,
+    mut parts: Parts,
+) -> Result<Admitted, Cause> {
+    let keys = match extractor.extract(&mut parts).await {
+        Ok(Some(keys)) => keys,
+        Ok(None) => return Ok(unlocked(parts, UnlockedReason::NoKey)),
+        Err(error) => {
+            if error.is_misplaced() {
+                route::misconfigured(&parts, &error);
+            }
+            return Err(error.into());
+        }
+    };
+    // Locks that outer layers hold for this request are shared, not waited for.
+    let scope = lock_scope(&mut parts.extensions);
+    let max_wait = options.max_wait_of(&parts);
+    let locks = &options.common.locks;
+    match locks.acquire_in_within(&scope, keys, max_wait).await {
+        Ok(guard) => {
+            RequestState::of(&mut parts.extensions).lock = LockState::Locked {
+                handle: guard.handle(),
+                locks: locks.clone(),
+            };
+            Ok((parts, Some(guard)))
+        }
+        Err(error) if may_run_unlocked(&error, options.on_no_quorum) => {
+            Ok(unlocked(parts, UnlockedReason::NoQuorum))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether a request runs whose lock could not be acquired. Where the lists of nodes differ, the nodes work, and the key
+/// may be held.
+const fn may_run_unlocked(error: &AcquireError, on_no_quorum: OnNoQuorum) -> bool {
+    let nodes_fail = match error {
+        AcquireError::NoQuorum(error) => !error.is_disagreement(),
+        AcquireError::TooSlow(_) => true,
+        _ => false,
+    };
+    nodes_fail && matches!(on_no_quorum, OnNoQuorum::RunUnlocked)
+}
+
+fn unlocked(mut parts: Parts, reason: UnlockedReason) -> Admitted {
+    RequestState::mark_unlocked(&mut parts.extensions, reason);
+    (parts, None)
+}

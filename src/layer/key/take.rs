@@ -1,0 +1,160 @@
+//! The steps of making a key: each takes something from a request.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use http::request::Parts;
+use percent_encoding::percent_decode;
+
+#[cfg(feature = "axum")]
+use super::route;
+use crate::key_error::{KeyError, Subject};
+use crate::lock_key::KeyParts;
+
+/// What one step of making a key takes from a request. `false` says that the request needs no lock.
+#[derive(Clone)]
+pub(super) enum Take {
+    Text(Cow<'static, str>),
+    /// Nothing; it decides whether the request needs a lock.
+    When(Arc<dyn Fn(&Parts) -> bool + Send + Sync>),
+    Made(Arc<Make>),
+    /// A value, as it is or as it is read.
+    Value(Source, Option<fn(&str) -> Option<String>>),
+    #[cfg(feature = "axum")]
+    MatchedPath,
+    #[cfg(feature = "axum")]
+    Extracted(Arc<dyn route::Extract>),
+}
+
+/// Makes a part; `None` if the request needs no lock.
+type Make = dyn Fn(&Parts) -> Result<Option<Vec<u8>>, KeyError> + Send + Sync;
+
+impl Take {
+    pub(super) async fn take(
+        &self,
+        request: &mut Parts,
+        key: &mut KeyParts,
+    ) -> Result<bool, KeyError> {
+        match self {
+            Self::Text(text) => key.push(text.as_bytes())?,
+            Self::When(condition) => return Ok(condition(request)),
+            Self::Made(make) => match make(request)? {
+                Some(part) => key.push(part)?,
+                None => return Ok(false),
+            },
+            Self::Value(source, read) => match (source.value(request).await?, read) {
+                (None, _) => return Ok(false),
+                (Some(value), None) => key.push(value)?,
+                (Some(value), Some(read)) => {
+                    let canonical = str::from_utf8(&value).ok().and_then(read);
+                    key.push(canonical.ok_or(source.malformed(UNREADABLE))?)?;
+                }
+            },
+            #[cfg(feature = "axum")]
+            Self::MatchedPath => return route::push_matched_path(request, key).await,
+            #[cfg(feature = "axum")]
+            Self::Extracted(extractor) => return extractor.push(request, key).await,
+        }
+        Ok(true)
+    }
+}
+
+impl fmt::Debug for Take {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => write!(f, "{text:?}"),
+            Self::When(_) => f.write_str("when(..)"),
+            Self::Made(_) => f.write_str("from_fn(..)"),
+            Self::Value(source, _) => write!(f, "{}", source.subject()),
+            #[cfg(feature = "axum")]
+            Self::MatchedPath => f.write_str("matched_path()"),
+            #[cfg(feature = "axum")]
+            Self::Extracted(_) => f.write_str("from_extractor(..)"),
+        }
+    }
+}
+
+/// A value that a client sent, by its name.
+#[derive(Clone, Copy)]
+pub(super) enum Source {
+    Header(&'static str),
+    Query(&'static str),
+    #[cfg(feature = "axum")]
+    Path(&'static str),
+}
+
+impl Source {
+    const fn subject(self) -> Subject {
+        match self {
+            Self::Header(name) => Subject::Named("header", name),
+            Self::Query(name) => Subject::Named("query parameter", name),
+            #[cfg(feature = "axum")]
+            Self::Path(name) => Subject::Named("path parameter", name),
+        }
+    }
+
+    const fn malformed(self, why: &'static str) -> KeyError {
+        KeyError::malformed_in(self.subject(), why)
+    }
+
+    /// The value; `None` if the request needs no lock.
+    async fn value(self, request: &mut Parts) -> Result<Option<Cow<'_, [u8]>>, KeyError> {
+        match self {
+            Self::Header(name) => {
+                let values = request.headers.get_all(name).iter();
+                let values = values.map(|value| Cow::Borrowed(value.as_bytes()));
+                only(values, self.subject()).map(Some)
+            }
+            Self::Query(name) => {
+                let pairs = request.uri.query().unwrap_or_default().split('&');
+                let values = pairs
+                    .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+                    .filter(|(key, _)| *form_decode(key) == *name.as_bytes())
+                    .map(|(_, value)| form_decode(value));
+                let value = only(values, self.subject())?;
+                match str::from_utf8(&value) {
+                    Ok(_) => Ok(Some(value)),
+                    Err(_) => Err(self.malformed("is not UTF-8")),
+                }
+            }
+            #[cfg(feature = "axum")]
+            Self::Path(name) => match route::path_params(request, name, self.subject()).await? {
+                Some(values) => {
+                    let values = values.into_iter().map(String::into_bytes);
+                    only(values.map(Cow::Owned), self.subject()).map(Some)
+                }
+                None => Ok(None),
+            },
+        }
+    }
+}
+
+/// Decodes a name or value of a form, byte for byte: invalid UTF-8 is not replaced.
+fn form_decode(text: &str) -> Cow<'_, [u8]> {
+    if text.contains('+') {
+        Cow::Owned(percent_decode(text.replace('+', " ").as_bytes()).collect())
+    } else {
+        percent_decode(text.as_bytes()).into()
+    }
+}
+
+/// The text of the error for a value that does not parse.
+const UNREADABLE: &str = "cannot be read as what it should be";
+
+/// The only value, which must not be empty: all requests with an empty one would share a key.
+fn only<V: AsRef<[u8]>>(
+    mut values: impl Iterator<Item = V>,
+    subject: Subject,
+) -> Result<V, KeyError> {
+    let value = values
+        .next()
+        .ok_or_else(|| KeyError::missing_from(subject))?;
+    if values.next().is_some() {
+        return Err(KeyError::malformed_in(subject, "is repeated"));
+    }
+    if value.as_ref().is_empty() {
+        return Err(KeyError::malformed_in(subject, "is empty"));
+    }
+    Ok(value)
+}
