@@ -93,8 +93,6 @@ mutants! {
     RenewalAfterRelease,
     /// A release leaves nothing behind that stops late commands of its owner.
     NoTombstone,
-    /// A tombstone does not keep acquires from the quick way, which does not look for one.
-    VoteHidesTombstone,
     /// A lock that is handed to a caller who leaves at that moment belongs to nobody.
     LockLostOnCancel,
     /// A shutdown counts a release as done when it is sent. (c08f092)

@@ -67,8 +67,8 @@ async fn judge(
         Err(error) if !matches!(reply, AcquireReply::Held(_)) => {
             // If this fails or is dropped, the caller still sends a release. If nothing was granted, it does nothing.
             let release = ReleaseRequest::new(request.keys.clone(), request.token, false);
-            let (script, release) = scripts::release(&release, connection.since());
-            let _ = Box::pin(run(connection, script, &release)).await;
+            let release = scripts::release(&release, connection.since());
+            let _ = Box::pin(run(connection, &scripts::RELEASE, &release)).await;
             Err(error)
         }
         _ => Ok(reply),

@@ -103,7 +103,7 @@ impl Node for RedisNode {
         let token = request.token;
         let choose = move |shared: &Shared| shared.connections.connection_for(&token);
         let cmd = move |connection: &Connection| scripts::release(&request, connection.since());
-        self.command(choose, cmd, replies::read_release)
+        self.command(choose, one(&scripts::RELEASE, cmd), replies::read_release)
     }
 
     fn recall(&self, request: RecallRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {

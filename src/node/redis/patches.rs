@@ -16,18 +16,13 @@ pub(super) const PATCHES: &[(Mutant, &str, &str)] = &[
     ),
     (
         Mutant::DeclaredIdentityDiffers,
-        "told = told .. '/' .. former .. ':' .. since",
-        "told = told .. '/' .. string.match(data, 'master_replid:(%x+)')",
+        "return told .. '/' .. former .. ':' .. since",
+        "return told .. '/' .. string.match(data, 'master_replid:(%x+)')",
     ),
     (
         Mutant::DeclaredIdentityDiffers,
         "return identity and not string.find(told, '/', 1, true) and string.sub(identity, 1, #told + 1) == told .. '/'",
         "return false",
-    ),
-    (
-        Mutant::DeclaredIdentityDiffers,
-        "elseif known[1] ~= told and (string.find(told, '/', 1, true) or string.sub(known[1], 1, #told + 1) ~= told .. '/') then",
-        "elseif known[1] ~= told then",
     ),
     (
         Mutant::EvictionsOfAnyProcess,
@@ -36,7 +31,7 @@ pub(super) const PATCHES: &[(Mutant, &str, &str)] = &[
     ),
     (
         Mutant::PromotionNotCompared,
-        "if known[1] ~= ARGV[2] or known[2] ~= ARGV[3] or not is_told(string.match(ARGV[3], '^(.*):[^:]*:[^:]*$')) then",
+        "if known[1] ~= ARGV[2] or known[2] ~= ARGV[3] or not is_told(string.match(ARGV[3], '^(.*):[^:]*:[^:]*$'), me) then",
         "if known[1] ~= ARGV[2] then",
     ),
     (
@@ -45,46 +40,37 @@ pub(super) const PATCHES: &[(Mutant, &str, &str)] = &[
         "redis.call('HDEL', KEYS[1], 'identity', 'accepted')",
     ),
     (
-        Mutant::VoteHidesTombstone,
-        "redis.pcall('HDEL', KEYS[1], 'vote')",
-        "",
+        Mutant::ReleaseWithoutCompare,
+        "if holder == ARGV[1] then",
+        "if holder then",
     ),
     (
         Mutant::ReleaseWithoutCompare,
-        "elseif holder == ARGV[1] then",
-        "elseif holder then",
-    ),
-    (
-        Mutant::ReleaseWithoutCompare,
-        "if owner == ARGV[1] then",
-        "if owner then",
+        "if holder == token then",
+        "if holder then",
     ),
     (Mutant::OldCounterCounts, "raise('floor', known[4])", ""),
     (
         Mutant::CounterNotChecked,
-        "if text and string.find(text, '^[1-9]%d*$') and not less('9223372036854773759', text) then",
-        "if text then",
+        "return #text == 19 and not string.find(text, '%D') and text <= '9223372036854773759' and text or nil",
+        "return text",
     ),
     (
         Mutant::BallotNotCompared,
-        "if before and less(ballot, before) then",
-        "if false then",
+        "elseif before ~= '' and ballot < before then",
+        "elseif false then",
     ),
     (
         Mutant::OvertakenRunIsStored,
-        "if not (same or granted or chosen) then",
-        "if false then",
+        "elseif before == ballot or granted or chosen then",
+        "else",
     ),
     (
         Mutant::ForgottenGrantCounts,
-        "return count and not less(number, count)",
-        "return true",
+        "owner = count and ballot >= count and redis.pcall('GET', KEYS[2])",
+        "owner = redis.pcall('GET', KEYS[2])",
     ),
-    (
-        Mutant::PromiseNotCompared,
-        "granted = granted and not (promised and promised ~= '' and less(ballot, promised))",
-        "",
-    ),
+    (Mutant::PromiseNotCompared, " and ballot >= promised", ""),
 ];
 
 /// The script with the defect that is switched on, if it is one of scripts.

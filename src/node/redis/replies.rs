@@ -75,7 +75,7 @@ fn record(kept: Vec<u8>) -> Result<Record, NodeError> {
     let head = || {
         let mut parts = kept.splitn(3, |byte| *byte == b' ');
         let (ballot, until, body) = (parts.next()?, parts.next()?, parts.next()?);
-        let ballot = std::str::from_utf8(ballot).ok()?.parse().ok()?;
+        let ballot = token_in(ballot)?;
         Some((ballot, whole(until)?, kept.len() - body.len()))
     };
     let (ballot, until, start) = head().ok_or_else(|| garbled("a recall"))?;
@@ -89,12 +89,12 @@ pub(super) fn read_complete(
     reply: &Value,
     ours: Option<&ClusterConfig>,
 ) -> Result<CompleteReply, NodeError> {
-    match items(reply) {
-        Some([Value::Int(0)]) => Ok(CompleteReply::Refused),
-        Some([Value::Int(1), Value::Int(listeners)]) => Ok(CompleteReply::Stored {
+    match reply {
+        Value::Int(-1) => Ok(CompleteReply::Refused),
+        Value::Int(listeners @ 0..) => Ok(CompleteReply::Stored {
             listeners: count(*listeners),
         }),
-        other => Err(refusal(other, ours, "a completion")),
+        other => Err(refusal(items(other), ours, "a completion")),
     }
 }
 
@@ -113,17 +113,8 @@ pub(super) fn read_raise(
 /// Reads the reply to a release.
 pub(super) fn read_release(reply: &Value) -> Result<ReleaseReply, NodeError> {
     match reply {
-        Value::Int(-1) => return Ok(ReleaseReply::NotOwner),
-        Value::Int(listeners @ 0..) => {
-            return Ok(ReleaseReply::Released {
-                listeners: count(*listeners),
-            });
-        }
-        _ => {}
-    }
-    match items(reply) {
-        Some([Value::Int(0)]) => Ok(ReleaseReply::NotOwner),
-        Some([Value::Int(1), Value::Int(listeners)]) => Ok(ReleaseReply::Released {
+        Value::Int(-1) => Ok(ReleaseReply::NotOwner),
+        Value::Int(listeners @ 0..) => Ok(ReleaseReply::Released {
             listeners: count(*listeners),
         }),
         _ => Err(garbled("a release")),
@@ -254,8 +245,14 @@ fn token_of(value: &Value, command: &str) -> Result<Option<FencingToken>, NodeEr
     if digits.is_empty() {
         return Ok(None);
     }
-    let digits = std::str::from_utf8(digits).unwrap_or_default();
-    digits.parse().map(Some).map_err(|_| garbled(command))
+    token_in(digits).map(Some).ok_or_else(|| garbled(command))
+}
+
+/// The fencing token as servers have it: nineteen digits.
+fn token_in(digits: &[u8]) -> Option<FencingToken> {
+    let is_plain = digits.len() == 19 && digits.iter().all(u8::is_ascii_digit);
+    let text = std::str::from_utf8(digits).ok().filter(|_| is_plain)?;
+    FencingToken::new(text.parse().ok()?)
 }
 
 /// The whole number that is written as we write it: without a sign or zeros in front.

@@ -1,4 +1,4 @@
-//! The scripts: their pieces, and the hashes by which they are run.
+//! The scripts, and the hashes by which they are run.
 
 #[cfg(not(tower_redlock_simulation))]
 use std::convert::identity as patched;
@@ -9,153 +9,51 @@ use redis::Cmd;
 #[cfg(tower_redlock_simulation)]
 use crate::node::redis::patches::patched;
 
-/// One script: its text and the hash it is run by.
-///
-/// It consists of pieces that run one after the other and share their variables; a first line sets the variables that
-/// the pieces use. Pieces instead of functions, because every run defines the functions again, which takes a good part
-/// of a short run.
+/// One script: its text and the hash it is run by. A line `-- use name` stands for a function that several scripts have,
+/// see [`FUNCTIONS`]. It stands where the function is needed: every run defines it again, which costs as much as a good
+/// part of a call.
 #[derive(Debug)]
 pub(super) struct Script {
-    pieces: &'static [&'static str],
+    source: &'static str,
     hash: OnceLock<String>,
 }
 
-const IDENTITY: &str = include_str!("lua/identity.lua");
-const STANDING: &str = include_str!("lua/standing.lua");
-const IS_TOLD: &str = include_str!("lua/is_told.lua");
-const REFUSE: &str = include_str!("lua/refuse.lua");
-const LESS: &str = include_str!("lua/less.lua");
-const COUNTED: &str = include_str!("lua/counted.lua");
-const MARKED: &str = include_str!("lua/marked.lua");
-const NOW: &str = include_str!("lua/now.lua");
-const TOLD: &str = "local digest, told = string.sub(standing, 1, 40), string.sub(standing, 42)\n";
-const QUICK: &str = include_str!("lua/quick.lua");
-const RECKON: &str = include_str!("lua/reckon.lua");
-const QUICK_GRANT: &str = include_str!("lua/quick_grant.lua");
-const VOTE: &str = include_str!("lua/vote.lua");
-const RECORD: &str = include_str!("lua/record.lua");
-const TAKE: &str = include_str!("lua/acquire.lua");
-const GIVE_BACK: &str = include_str!("lua/release.lua");
+/// The functions that several scripts have.
+const FUNCTIONS: [(&str, &str); 5] = [
+    ("-- use identity\n", include_str!("lua/identity.lua")),
+    ("-- use is_told\n", include_str!("lua/is_told.lua")),
+    ("-- use refused\n", include_str!("lua/refused.lua")),
+    ("-- use counted\n", include_str!("lua/counted.lua")),
+    ("-- use next_token\n", include_str!("lua/next_token.lua")),
+];
 
-pub(super) static ACQUIRE: Script = Script::of(&[
-    "local marker, standing = KEYS[1], ARGV[3]\n",
-    QUICK,
-    include_str!("lua/quick_count.lua"),
-    RECKON,
-    QUICK_GRANT,
-    include_str!("lua/quick_granted.lua"),
-    TOLD,
-    IDENTITY,
-    STANDING,
-    REFUSE,
-    LESS,
-    COUNTED,
-    MARKED,
-    TAKE,
-    VOTE,
-    include_str!("lua/granted.lua"),
-]);
-pub(super) static EXTEND: Script = Script::of(&[
-    "local marker, told, digest = KEYS[1], ARGV[1], ARGV[2]\n",
-    IDENTITY,
-    STANDING,
-    LESS,
-    COUNTED,
-    MARKED,
-    include_str!("lua/extend.lua"),
-]);
-pub(super) static RELEASE_ONE: Script = Script::of(&[include_str!("lua/release_one.lua")]);
-pub(super) static RELEASE: Script = Script::of(&[GIVE_BACK, include_str!("lua/released.lua")]);
-pub(super) static RAISE: Script = Script::of(&[
-    "local marker, told, digest = KEYS[1], ARGV[4], ARGV[5]\n",
-    IDENTITY,
-    STANDING,
-    REFUSE,
-    LESS,
-    COUNTED,
-    MARKED,
-    include_str!("lua/raise.lua"),
-]);
-pub(super) static CHECK_IN: Script = Script::of(&[
-    "local told = ARGV[1]\n",
-    IDENTITY,
-    IS_TOLD,
-    include_str!("lua/check_in.lua"),
-]);
-pub(super) static PROMOTE: Script = Script::of(&[
-    "local told = ARGV[1]\n",
-    IDENTITY,
-    IS_TOLD,
-    LESS,
-    COUNTED,
-    include_str!("lua/promote.lua"),
-]);
-
-pub(super) static RECALL: Script = Script::of(&[
-    "local marker, standing, record = KEYS[1], ARGV[3], table.remove(KEYS)\n",
-    QUICK,
-    include_str!("lua/quick_recall.lua"),
-    RECKON,
-    include_str!("lua/quick_note.lua"),
-    QUICK_GRANT,
-    include_str!("lua/quick_promise.lua"),
-    TOLD,
-    IDENTITY,
-    STANDING,
-    REFUSE,
-    LESS,
-    NOW,
-    RECORD,
-    include_str!("lua/recall.lua"),
-    COUNTED,
-    MARKED,
-    TAKE,
-    VOTE,
-    include_str!("lua/promise.lua"),
-]);
-pub(super) static COMPLETE: Script = Script::of(&[
-    "local marker, standing, record, counter = KEYS[1], ARGV[4], table.remove(KEYS), table.remove(KEYS)\n",
-    include_str!("lua/quick_complete.lua"),
-    // Not as a function, and what it defines is not defined in the usual case.
-    "if not done then\n",
-    TOLD,
-    IDENTITY,
-    STANDING,
-    LESS,
-    COUNTED,
-    RECORD,
-    include_str!("lua/complete.lua"),
-    "end\n",
-    GIVE_BACK,
-    include_str!("lua/completed.lua"),
-]);
-
-pub(super) static EVICTIONS: Script = Script::of(&[include_str!("lua/evictions.lua")]);
+pub(super) static ACQUIRE: Script = Script::of(include_str!("lua/acquire.lua"));
+pub(super) static EXTEND: Script = Script::of(include_str!("lua/extend.lua"));
+pub(super) static RELEASE: Script = Script::of(include_str!("lua/release.lua"));
+pub(super) static RAISE: Script = Script::of(include_str!("lua/raise.lua"));
+pub(super) static CHECK_IN: Script = Script::of(include_str!("lua/check_in.lua"));
+pub(super) static PROMOTE: Script = Script::of(include_str!("lua/promote.lua"));
+pub(super) static RECALL: Script = Script::of(include_str!("lua/recall.lua"));
+pub(super) static COMPLETE: Script = Script::of(include_str!("lua/complete.lua"));
+pub(super) static EVICTIONS: Script = Script::of(include_str!("lua/evictions.lua"));
 
 /// All of them.
-pub(super) static ALL: [&Script; 10] = [
-    &ACQUIRE,
-    &EXTEND,
-    &RELEASE_ONE,
-    &RELEASE,
-    &RAISE,
-    &CHECK_IN,
-    &PROMOTE,
-    &RECALL,
-    &COMPLETE,
-    &EVICTIONS,
+pub(super) static ALL: [&Script; 9] = [
+    &ACQUIRE, &EXTEND, &RELEASE, &RAISE, &CHECK_IN, &PROMOTE, &RECALL, &COMPLETE, &EVICTIONS,
 ];
 
 impl Script {
-    const fn of(pieces: &'static [&'static str]) -> Self {
+    const fn of(source: &'static str) -> Self {
         Self {
-            pieces,
+            source,
             hash: OnceLock::new(),
         }
     }
 
     fn text(&self) -> String {
-        patched(self.pieces.concat())
+        let with = |text: String, (line, function): &(&str, &str)| text.replace(line, function);
+        let text = FUNCTIONS.iter().fold(self.source.to_owned(), with);
+        patched(text)
     }
 
     fn hash(&self) -> &str {
@@ -191,7 +89,7 @@ mod tests {
 
     #[test]
     fn every_defect_of_a_script_has_one_place_in_it() {
-        let scripts = ALL.map(|script| script.pieces.concat());
+        let scripts = ALL.map(Script::text);
         for (mutant, right, _) in PATCHES {
             let places = scripts.iter().map(|script| script.matches(right).count());
             assert_eq!(places.max(), Some(1), "{mutant:?}: {right}");
@@ -203,7 +101,7 @@ mod tests {
     fn an_extend_ends_however_many_keys_a_lock_is_said_to_have() {
         let server = "redis = {call = function() return {} end, pcall = function() return {} end,
             sha1hex = function() return '' end, error_reply = function(text) return {err = text} end}
-            KEYS, ARGV = {'marker', 'key', 'counter'}, ";
+            KEYS, ARGV = {'marker', 'key', 'counter', 'tombstone'}, ";
         for (count, right) in [
             ("1", true),
             ("-1", false),
@@ -217,7 +115,7 @@ mod tests {
             let steps = mlua::HookTriggers::new().every_nth_instruction(100_000);
             lua.set_hook(steps, |_, _| Err(mlua::Error::runtime("no end")))
                 .unwrap();
-            let args = format!("{{'', '', '{count}', '1000', '', '', '', 'token'}}\n");
+            let args = format!("{{'', '{count}', '1000', '', '', '', 'token'}}\n");
             let reply = lua.load(server.to_owned() + &args + &EXTEND.text());
             let reply: mlua::Table = reply.eval().unwrap();
             let error: Option<String> = reply.get("err").unwrap();
@@ -234,6 +132,12 @@ mod tests {
     #[test]
     fn the_scripts_know_the_last_usable_fencing_token() {
         let last = format!("'{}'", FencingToken::LAST_COUNTED);
-        assert!(COUNTED.contains(&last), "{last}");
+        for function in ["-- use counted\n", "-- use next_token\n"] {
+            let (_, text) = FUNCTIONS
+                .iter()
+                .find(|(line, _)| *line == function)
+                .unwrap();
+            assert!(text.contains(&last), "{last}");
+        }
     }
 }

@@ -13,8 +13,7 @@ use crate::mutant::{self, Mutant};
 use crate::namespace::Namespace;
 use crate::node::redis::replies::millis;
 pub(super) use crate::node::redis::script::{
-    ACQUIRE, ALL, CHECK_IN, COMPLETE, EVICTIONS, EXTEND, PROMOTE, RAISE, RECALL, RELEASE,
-    RELEASE_ONE, Script,
+    ACQUIRE, ALL, CHECK_IN, COMPLETE, EVICTIONS, EXTEND, PROMOTE, RAISE, RECALL, RELEASE, Script,
 };
 use crate::node::{
     AcquireRequest, CheckInMode, CheckInRequest, ClusterConfig, CompleteRequest, ExtendRequest,
@@ -50,6 +49,11 @@ impl ToRedisArgs for Parts<'_> {
 }
 
 impl redis::ToSingleRedisArg for Parts<'_> {}
+
+/// A fencing token as servers have it: nineteen digits, which compare as texts.
+fn digits(token: FencingToken) -> String {
+    format!("{:019}", token.get())
+}
 
 /// An expiry in milliseconds that a server accepts.
 fn life(keep: Duration) -> u64 {
@@ -88,10 +92,6 @@ pub(super) fn set(request: &AcquireRequest) -> Cmd {
 pub(super) fn recall(request: &RecallRequest, identity: &str, replicated: bool) -> Cmd {
     let record = request.lock.keys.first().record_parts();
     let mut cmd = take(&RECALL, &request.lock, Some(Parts(&record)), identity);
-    if request.lock.fence.is_none() {
-        // In place of the other arguments of a fencing token.
-        cmd.arg("").arg("");
-    }
     cmd.arg(flag(request.adopt))
         .arg(life(request.linger))
         .arg(flag(replicated));
@@ -106,18 +106,31 @@ pub(super) fn complete(
     connected: Moment,
     replicated: bool,
 ) -> Cmd {
-    let key = request.release.keys.first();
-    let beside = [key.counter_parts(), key.record_parts()];
+    let release = &request.release;
+    let (key, namespace) = (release.keys.first(), release.keys.namespace());
     let body = request
         .record
         .as_ref()
         .map_or(0, |record| record.body.len());
-    let beside = [Parts(&beside[0]), Parts(&beside[1])];
-    let mut cmd = give_back(&COMPLETE, &request.release, &beside, connected, body);
+    let leaves = needs_tombstone(release, connected);
+    let keys = 4 + usize::from(leaves);
+    let mut cmd = COMPLETE.run_with(keys, keys + 9, body);
+    cmd.arg(Parts(&namespace.marker_parts()))
+        .arg(key.as_str())
+        .arg(Parts(&key.counter_parts()))
+        .arg(Parts(&key.record_parts()));
+    if leaves {
+        cmd.arg(namespace.tombstone(&release.token));
+    }
+    cmd.arg(release.token.expose()).arg(tombstone_life(leaves));
+    match release.announce {
+        true => cmd.arg(Parts(&key.channel_parts())),
+        false => cmd.arg(""),
+    };
     standing(&mut cmd, request.config.as_deref(), identity);
     match &request.record {
         Some(record) => cmd
-            .arg(record.ballot.get())
+            .arg(digits(record.ballot))
             .arg(&record.body[..])
             .arg(record.until),
         None => cmd.arg("").arg("").arg(""),
@@ -140,9 +153,10 @@ fn take(
 ) -> Cmd {
     let keys = request.keys.as_slice();
     let namespace = request.keys.namespace();
-    let count = 1 + 2 * keys.len() + usize::from(beside.is_some());
+    let count = 2 + 2 * keys.len() + usize::from(beside.is_some());
     let mut cmd = script.run(count, count + 10);
-    cmd.arg(Parts(&namespace.marker_parts()));
+    cmd.arg(Parts(&namespace.marker_parts()))
+        .arg(namespace.tombstone(&request.token));
     for key in keys {
         cmd.arg(key.as_str()).arg(Parts(&key.counter_parts()));
     }
@@ -153,55 +167,62 @@ fn take(
     standing(&mut cmd, request.config.as_deref(), identity);
     match request.fence {
         Some(fence) => {
-            let proposal = fence.token.get();
-            cmd.arg(proposal);
-            match proposal.checked_sub(FencingToken::STEP) {
-                Some(lowered) => cmd.arg(lowered),
-                // Less than every number: a proposal below one step is less than every next fencing token.
-                None => cmd.arg(""),
-            };
-            cmd.arg(life(fence.keep));
+            let lowered = fence.token.get().checked_sub(FencingToken::STEP);
+            // Less than every number: a proposal below one step is less than every next fencing token.
+            let lowered = lowered.map_or_else(String::new, |lowered| format!("{lowered:019}"));
+            cmd.arg(digits(fence.token))
+                .arg(lowered)
+                .arg(life(fence.keep))
         }
-        None => {
-            cmd.arg("");
-        }
-    }
+        None => cmd.arg("").arg("").arg(""),
+    };
     cmd
 }
 
 /// The command for a raise.
 pub(super) fn raise(request: &RaiseRequest, identity: &str) -> Cmd {
     let keys = request.keys.as_slice();
-    let mut cmd = RAISE.run(1 + 2 * keys.len(), 6 + 2 * keys.len());
+    let mut cmd = RAISE.run(1 + 2 * keys.len(), 5 + 2 * keys.len());
     cmd.arg(Parts(&request.keys.namespace().marker_parts()));
     for key in keys {
         cmd.arg(key.as_str()).arg(Parts(&key.counter_parts()));
     }
     cmd.arg(request.token.expose())
-        .arg(request.fence.token.get())
+        .arg(digits(request.fence.token))
         .arg(life(request.fence.keep));
     let agreed = request.config.as_deref();
-    config(
-        &mut cmd,
-        agreed.filter(|_| !mutant::is(Mutant::RaisedInQuarantine)),
-        identity,
-    );
+    let agreed = agreed.filter(|_| !mutant::is(Mutant::RaisedInQuarantine));
+    standing(&mut cmd, agreed, identity);
     cmd
 }
 
-/// The script for a release on a connection that was made at `connected`, and the command.
-pub(super) fn release(request: &ReleaseRequest, connected: Moment) -> (&'static Script, Cmd) {
-    match request.keys.as_slice() {
-        [key] if !needs_tombstone(request, connected) => {
-            let mut cmd = RELEASE_ONE.run(1, 3);
-            cmd.arg(key.as_str()).arg(request.token.expose());
-            match request.announce {
-                true => cmd.arg(Parts(&key.channel_parts())),
-                false => cmd.arg(""),
-            };
-            (&RELEASE_ONE, cmd)
-        }
-        _ => (&RELEASE, give_back(&RELEASE, request, &[], connected, 0)),
+/// The command for a release on a connection that was made at `connected`.
+pub(super) fn release(request: &ReleaseRequest, connected: Moment) -> Cmd {
+    let keys = request.keys.as_slice();
+    let leaves = needs_tombstone(request, connected);
+    let count = keys.len() + usize::from(leaves);
+    let mut cmd = RELEASE.run(count, count + 2 + keys.len());
+    for key in keys {
+        cmd.arg(key.as_str());
+    }
+    if leaves {
+        cmd.arg(request.keys.namespace().tombstone(&request.token));
+    }
+    cmd.arg(request.token.expose()).arg(tombstone_life(leaves));
+    for key in keys {
+        match request.announce {
+            true => cmd.arg(Parts(&key.channel_parts())),
+            false => cmd.arg(""),
+        };
+    }
+    cmd
+}
+
+/// How long the tombstone lives in milliseconds; empty where none is left.
+fn tombstone_life(leaves: bool) -> String {
+    match leaves {
+        true => millis(TOMBSTONE).to_string(),
+        false => String::new(),
     }
 }
 
@@ -211,57 +232,25 @@ fn needs_tombstone(request: &ReleaseRequest, connected: Moment) -> bool {
     is_new && !mutant::is(Mutant::NoTombstone)
 }
 
-/// A run of `script`, which releases a lock, with the extra keys `beside` after the lock's keys, and with room for so
-/// many bytes more.
-fn give_back(
-    script: &Script,
-    request: &ReleaseRequest,
-    beside: &[Parts<'_>],
-    connected: Moment,
-    room: usize,
-) -> Cmd {
-    let keys = request.keys.as_slice();
-    let count = 2 + keys.len() + beside.len();
-    let mut cmd = script.run_with(count, count + 2 + keys.len() + 6, room);
-    let namespace = request.keys.namespace();
-    cmd.arg(Parts(&namespace.marker_parts()))
-        .arg(namespace.tombstone(&request.token));
-    for key in keys {
-        cmd.arg(key.as_str());
-    }
-    for key in beside {
-        cmd.arg(key);
-    }
-    cmd.arg(request.token.expose());
-    if needs_tombstone(request, connected) {
-        cmd.arg(millis(TOMBSTONE));
-    } else {
-        cmd.arg("");
-    }
-    for key in request.keys.as_slice() {
-        if request.announce {
-            cmd.arg(Parts(&key.channel_parts()));
-        } else {
-            cmd.arg("");
-        }
-    }
-    cmd
-}
-
 /// The command for one chunk of an extend: locks that are [alike].
 pub(super) fn extend(requests: &[ExtendRequest], identity: &str) -> Cmd {
-    let keys: usize = requests.iter().map(|r| 2 * r.keys.as_slice().len()).sum();
-    let mut cmd = EXTEND.run(1 + keys, 8 + keys + 2 * requests.len());
-    let Some(first) = requests.first() else {
+    let first = requests.first();
+    let refills = first.is_some_and(|first| first.refill);
+    let locks: usize = requests.iter().map(|r| r.keys.as_slice().len()).sum();
+    let keys = 1 + 2 * locks + if refills { requests.len() } else { 0 };
+    let mut cmd = EXTEND.run(keys, 7 + keys + 2 * requests.len());
+    let Some(first) = first else {
         return cmd;
     };
-    cmd.arg(Parts(&first.keys.namespace().marker_parts()));
-    for request in requests {
-        for key in request.keys.as_slice() {
-            cmd.arg(key.as_str()).arg(Parts(&key.counter_parts()));
-        }
+    let namespace = first.keys.namespace();
+    cmd.arg(Parts(&namespace.marker_parts()));
+    for key in requests.iter().flat_map(|request| request.keys.as_slice()) {
+        cmd.arg(key.as_str()).arg(Parts(&key.counter_parts()));
     }
-    config(&mut cmd, first.config.as_deref(), identity);
+    for request in requests.iter().filter(|_| refills) {
+        cmd.arg(namespace.tombstone(&request.token));
+    }
+    standing(&mut cmd, first.config.as_deref(), identity);
     cmd.arg(first.keys.as_slice().len())
         .arg(millis(first.ttl))
         .arg(flag(first.refill));
@@ -273,7 +262,7 @@ pub(super) fn extend(requests: &[ExtendRequest], identity: &str) -> Cmd {
     for request in requests {
         cmd.arg(request.token.expose());
         if let Some(fence) = request.fence {
-            cmd.arg(fence.token.get());
+            cmd.arg(digits(fence.token));
         }
     }
     cmd
@@ -322,7 +311,7 @@ pub(super) fn promote(request: &PromoteRequest, identity: &str) -> Cmd {
         .arg(&request.config.digest)
         .arg(&request.quarantine);
     match request.floor {
-        Some(floor) => cmd.arg(floor.get()),
+        Some(floor) => cmd.arg(digits(floor)),
         None => cmd.arg(""),
     };
     cmd
@@ -350,13 +339,5 @@ fn standing(cmd: &mut Cmd, config: Option<&ClusterConfig>, identity: &str) {
             identity_for(config, identity),
         ])),
         None => cmd.arg(""),
-    };
-}
-
-/// Adds the server's identity and the digest of the config; two empty arguments without a config.
-fn config(cmd: &mut Cmd, config: Option<&ClusterConfig>, identity: &str) {
-    match config {
-        Some(config) => cmd.arg(identity_for(config, identity)).arg(&config.digest),
-        None => cmd.arg("").arg(""),
     };
 }

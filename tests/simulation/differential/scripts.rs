@@ -31,25 +31,18 @@ struct Call {
 }
 
 /// Each script by a sentence that no script before it has, in the order in which the crate loads them, and its calls.
-const KINDS: [(&str, Make); 10] = [
-    (
-        "-- Acquires a lock in the usual case, with few calls",
-        acquire,
-    ),
+const KINDS: [(&str, Make); 9] = [
+    ("-- Acquires a lock, all of its keys or none.", acquire),
     (
         "-- Sets the ttl of many locks again, each only if its owner still holds it.",
         extend,
     ),
     (
-        "-- Releases a lock of one key, as far as it is still ours, and announces that",
-        release_one,
-    ),
-    (
-        "-- Releases a lock, as far as it is still ours, and announces that.",
+        "-- Releases a lock, as far as it is still its owner's, and announces that.",
         release,
     ),
     (
-        "-- Writes the fencing token of a lock back, if the lock is still ours.",
+        "-- Writes the fencing token of a lock back, if the lock is still its owner's.",
         raise,
     ),
     ("-- Tells whether the node may vote", check_in),
@@ -233,7 +226,7 @@ fn tombstone(words: &mut Words) -> Vec<u8> {
 
 fn take(words: &mut Words, locks: &[usize]) -> Call {
     let mut call = Call {
-        keys: vec![MARKER.into()],
+        keys: vec![MARKER.into(), tombstone(words)],
         args: vec![words.token(), words.span()],
     };
     call.args.push(vote(words));
@@ -242,12 +235,12 @@ fn take(words: &mut Words, locks: &[usize]) -> Call {
             .extend([LOCKS[lock].into(), COUNTERS[lock].into()]);
     }
     if words.chance(30) {
-        call.args.push(Vec::new());
+        call.args.extend([Vec::new(), Vec::new(), Vec::new()]);
         return call;
     }
     let number = words.number();
     let lowered = match std::str::from_utf8(&number).unwrap().parse::<u64>() {
-        Ok(number) => number.saturating_sub(1_024).to_string().into_bytes(),
+        Ok(number) => format!("{:019}", number.saturating_sub(1_024)).into_bytes(),
         Err(_) => Vec::new(),
     };
     let keep = words.span();
@@ -261,20 +254,19 @@ fn acquire(words: &mut Words) -> Call {
 }
 
 fn extend(words: &mut Words) -> Call {
-    let mut call = Call {
-        keys: vec![MARKER.into()],
-        args: standing(words).into(),
-    };
     let per = 1 + words.dice.below(2);
     let (span, refill) = (words.span(), words.flag());
     let keep = match words.chance(70) {
         true => words.span(),
         false => Vec::new(),
     };
-    let fenced = !keep.is_empty();
+    let (fenced, refills) = (!keep.is_empty(), !refill.is_empty());
     let per_lock = per.to_string().into_bytes();
-    call.args
-        .extend([per_lock, span, refill, keep, words.flag()]);
+    let mut call = Call {
+        keys: vec![MARKER.into()],
+        args: vec![vote(words), per_lock, span, refill, keep, words.flag()],
+    };
+    let mut tombstones = Vec::new();
     for _ in 0..words.dice.below(4) {
         let mut locks = vec![0, 1, 2];
         while locks.len() > per {
@@ -284,45 +276,42 @@ fn extend(words: &mut Words) -> Call {
             call.keys
                 .extend([LOCKS[lock].into(), COUNTERS[lock].into()]);
         }
+        if refills {
+            tombstones.push(tombstone(words));
+        }
         call.args.push(words.token());
         if fenced {
             call.args.push(words.number());
         }
     }
+    call.keys.extend(tombstones);
     call
 }
 
-fn give_back(words: &mut Words, locks: &[usize]) -> Call {
-    let mut call = Call {
-        keys: vec![MARKER.into(), tombstone(words)],
-        args: vec![words.token()],
-    };
-    call.args.push(if words.chance(50) {
-        words.span()
-    } else {
-        Vec::new()
-    });
-    for &lock in locks {
-        call.keys.push(LOCKS[lock].into());
-        call.args
-            .push(words.pick(&["", CHANNELS[0], CHANNELS[1]]).into());
+/// How long a tombstone lives, if one is left, and that.
+fn farewell(words: &mut Words) -> (Vec<u8>, Option<Vec<u8>>) {
+    match words.chance(50) {
+        true => (words.span(), Some(tombstone(words))),
+        false => (Vec::new(), None),
     }
-    call
 }
 
-fn release_one(words: &mut Words) -> Call {
-    Call {
-        keys: texts(&[words.pick(&LOCKS)]),
-        args: vec![
-            words.token(),
-            words.pick(&["", CHANNELS[0], CHANNELS[1]]).into(),
-        ],
-    }
+fn channel(words: &mut Words) -> Vec<u8> {
+    words.pick(&["", CHANNELS[0], CHANNELS[1]]).into()
 }
 
 fn release(words: &mut Words) -> Call {
-    let locks = locks(words);
-    give_back(words, &locks)
+    let (life, tombstone) = farewell(words);
+    let mut call = Call {
+        keys: Vec::new(),
+        args: vec![words.token(), life],
+    };
+    for lock in locks(words) {
+        call.keys.push(LOCKS[lock].into());
+        call.args.push(channel(words));
+    }
+    call.keys.extend(tombstone);
+    call
 }
 
 fn raise(words: &mut Words) -> Call {
@@ -330,8 +319,7 @@ fn raise(words: &mut Words) -> Call {
     for lock in locks(words) {
         keys.extend([LOCKS[lock].into(), COUNTERS[lock].into()]);
     }
-    let mut args = vec![words.token(), words.number(), words.span()];
-    args.extend(standing(words));
+    let args = vec![words.token(), words.number(), words.span(), vote(words)];
     Call { keys, args }
 }
 
@@ -376,16 +364,18 @@ fn recall(words: &mut Words) -> Call {
     let lock = words.dice.below(LOCKS.len());
     let mut call = take(words, &[lock]);
     call.keys.push(RECORD.into());
-    call.args.resize(6, Vec::new());
     call.args.extend([words.flag(), words.span(), words.flag()]);
     call
 }
 
 fn complete(words: &mut Words) -> Call {
     let lock = words.dice.below(LOCKS.len());
-    let mut call = give_back(words, &[lock]);
-    call.keys.extend([COUNTERS[lock].into(), RECORD.into()]);
-    call.args.push(vote(words));
+    let (life, tombstone) = farewell(words);
+    let mut call = Call {
+        keys: texts(&[MARKER, LOCKS[lock], COUNTERS[lock], RECORD]),
+        args: vec![words.token(), life, channel(words), vote(words)],
+    };
+    call.keys.extend(tombstone);
     if words.chance(80) {
         call.args
             .extend([words.number(), b"a body".to_vec(), words.moment()]);

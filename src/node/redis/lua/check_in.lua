@@ -5,25 +5,29 @@
 -- Replies {1, highest fencing token or ''} if it may vote; {2, name of the quarantine, how long one lasted under the
 -- config that was replaced or else 0, 1 if it has voted under this config or else 0} if not; {-2, config, its digest}
 -- under another config.
-local me = told
+-- use identity
+-- use is_told
+local me = identity(ARGV[1])
 local known = redis.call(
-  'HMGET', KEYS[1], 'identity', 'digest', 'hwm', 'quarantine', 'config', 'format', 'length', 'former', 'accepted'
+  'HMGET', KEYS[1], 'identity', 'digest', 'hwm', 'quarantine', 'config', 'format', 'length', 'former', 'accepted', 'vote'
 )
 local agreed = known[2] == ARGV[2]
 if (known[2] or known[6]) and not agreed and ARGV[6] == '' then
   return {-2, known[5] or 'format ' .. (known[6] or 'unknown'), known[2] or ''}
-end
-if agreed and (me == 'any' or is_told(known[1])) then
-  return {1, known[3] or ''}
 end
 local former = math.max(tonumber(known[8]) or 0, tonumber(ARGV[6]) or 0)
 if not agreed then
   former = math.max(former, tonumber(known[7]) or 0)
   redis.call('HSET', KEYS[1], 'format', ARGV[7], 'digest', ARGV[2], 'config', ARGV[3], 'length', ARGV[4])
   redis.call('HDEL', KEYS[1], 'identity', 'accepted', 'vote')
-  if me == 'any' then
-    return {1, known[3] or ''}
+end
+if me == 'any' or agreed and is_told(known[1], me) then
+  -- What acquires compare. If the server is out of memory for it, they are refused as everything else is.
+  local vote = ARGV[2] .. ' ' .. me
+  if known[10] ~= vote then
+    redis.pcall('HSET', KEYS[1], 'vote', vote)
   end
+  return {1, known[3] or ''}
 end
 if former > 0 then
   redis.call('HSET', KEYS[1], 'former', former)
@@ -31,7 +35,7 @@ end
 -- The name tells whose quarantine it is: that of another server or list has ended.
 local quarantine = known[4]
 local whose, list = string.match(quarantine or '', '^(.*):([^:]*):[^:]*$')
-if list ~= ARGV[2] or not is_told(whose) then
+if list ~= ARGV[2] or not is_told(whose, me) then
   quarantine = me .. ':' .. ARGV[2] .. ':' .. ARGV[5]
   redis.call('HSET', KEYS[1], 'quarantine', quarantine)
   redis.call('HDEL', KEYS[1], 'identity', 'vote')

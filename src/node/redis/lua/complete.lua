@@ -1,69 +1,80 @@
--- Stores the record of an idempotency key and releases its lock. `release` follows this piece.
--- KEYS: as for a release of one key, then the `counter` and the `record`, which are removed from the list.
--- ARGV: as for a release, then 4 the digest of the config and the server's identity as for an acquire, 5 the ballot (''
--- if there is no record), 6 the body, 7 when it ends in milliseconds since 1970, 8 '' unless a quorum has it, 9 ''
--- unless replicas are waited for.
--- Replies {1, number of listeners} if the record is stored, {0} if it may not be; {-2, config} under another config,
--- and then nothing was changed. In all other cases the lock is not ours any more.
-if refusal and refusal[1] == -2 then
-  return refusal
-end
+-- Stores the record of an idempotency key and releases its lock. A failure with the record does not prevent that.
+-- KEYS: the marker, the lock, its counter, the record as for a recall, then the owner's tombstone, if one is to be left.
+-- ARGV: 1 the owner token, 2 how long the tombstone lives in milliseconds ('' for none), 3 the channel of the lock's
+-- releases, or '' for no notice, 4 what the node is to vote for (see `refused`), 5 the ballot ('' if there is no
+-- record), 6 the body, 7 when it ends in milliseconds since 1970, 8 '' unless a quorum has it, 9 '' unless replicas are
+-- waited for.
+-- Replies the number of listeners if the record is stored, -1 if it may not be; {-2, config, its digest} under another
+-- config, and then nothing was changed. In all other cases the lock is not ours any more.
 local token, ballot, chosen = ARGV[1], ARGV[5], ARGV[8] ~= ''
-
--- Whether no lock was granted here with a higher number than the ballot. Where no grant is remembered, that the lock is
--- ours proves nothing by itself: an extension may have set it again after the grant of a later holder had ended.
-local function unsurpassed(number)
-  -- A missing counter may have come as far as the mark.
-  local count = counted(redis.call('MGET', counter)[1]) or not known[3] and '0' or counted(known[3])
-  return count and not less(number, count)
+local known = redis.call('HMGET', KEYS[1], 'vote', 'floor')
+local refusal
+if known[1] ~= ARGV[4] then
+  -- use identity
+  -- use refused
+  refusal = refused(known[1], ARGV[4])
+  if refusal and refusal[1] == -2 then
+    return refusal
+  end
 end
-
--- Stores the record if it may be stored; without a record, forgets the grant. Returns whether that was done.
-local function store()
-  -- A node that may have forgotten the last grant stores only what a quorum has: that is right whatever it forgot.
-  if refusal and not chosen then
-    return false
+local time, text = redis.call('TIME'), redis.pcall('GET', KEYS[4])
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local last, promised, stays, before, ends = '', '', '0', '', ''
+local failed, stored = false, false
+if type(text) == 'table' then
+  failed = text
+elseif text then
+  last, promised, stays, before, ends = string.match(text, '^(%S*) (%d*) (%d+) (%d*) ?(%d*)')
+  if not last then
+    failed = redis.error_reply('WRONGTYPE the key holds no record')
+  elseif ends == '' or ends - now <= 0 then
+    before = ''
   end
-  if unreadable then
-    error(unreadable)
-  end
-  local before = alive and known_ballot
+end
+local owner = last
+if owner == '' and ballot ~= '' then
+  -- Where no grant is remembered, that the lock is ours proves nothing by itself: an extension may have set it again after
+  -- the grant of a later holder had ended. A missing counter may have come as far as the mark.
+  -- use counted
+  local count = redis.call('MGET', KEYS[3])[1]
+  count = count and counted(count) or counted(redis.call('HGET', KEYS[1], 'hwm'))
+  owner = count and ballot >= count and redis.pcall('GET', KEYS[2])
+end
+-- A grant from before the node's last promotion does not count: the data may be older than a later grant that was lost.
+-- The grant promised that nothing is stored under a lower ballot than its number. An earlier owner may have a ballot
+-- between the two, and the owner of this grant one that other nodes agreed on.
+local granted = owner == token and not (known[2] and ballot <= known[2]) and ballot >= promised
+-- A node that may have forgotten the last grant stores only what a quorum has: that is right whatever it forgot. And
+-- another caller may have found that the record has ended.
+if not (failed or refusal and not chosen or ballot ~= '' and ARGV[7] - now <= 0) then
   if ballot == '' then
-    if last == token and not before then
-      redis.call('DEL', record)
+    stored = true
+    if last == token and before == '' then
+      redis.call('DEL', KEYS[4])
     end
-    return true
-  end
-  if tonumber(ARGV[7]) <= now then
-    -- Another caller may have found that it has ended.
-    return false
-  end
-  local same = before == ballot
-  if before and less(ballot, before) then
+  elseif before ~= '' and ballot < before then
     -- The writer of that record was told of ours, if a quorum had it. Its ttl is written again because WAIT covers only
     -- writes of this connection.
+    stored = chosen
     if ARGV[9] ~= '' then
-      redis.call('PEXPIRE', record, string.format('%.0f', till - now))
+      redis.call('PEXPIRE', KEYS[4], string.format('%.0f', math.max(stays, ends - 1) - now))
     end
-    return chosen
+  elseif before == ballot or granted or chosen then
+    -- Written also if it is the same, for the replicas.
+    local head = last .. ' ' .. promised .. ' ' .. stays .. ' ' .. ballot .. ' ' .. ARGV[7] .. ' '
+    local till = string.format('%.0f', math.max(stays, ARGV[7] - 1))
+    local done = redis.pcall('SET', KEYS[4], head .. ARGV[6], 'PXAT', till)
+    failed, stored = done.err and done, true
   end
-  -- A later holder of the lock may have looked for a record and found none. And a grant from before the node's last
-  -- promotion does not count: the data may be older than a later grant that was lost.
-  local floor, remembered = known[4], last and last ~= '' and last
-  local granted = (remembered or unsurpassed(ballot) and redis.pcall('GET', KEYS[3])) == token
-    and not (floor and not less(floor, ballot))
-  -- The grant promised that nothing is stored under a lower ballot than its number. An earlier owner may have a ballot
-  -- between the two, and the owner of this grant one that other nodes agreed on.
-  granted = granted and not (promised and promised ~= '' and less(ballot, promised))
-  if not (same or granted or chosen) then
-    return false
-  end
-  -- Written also if it is the same, for the replicas.
-  local head = (last or '') .. ' ' .. (promised or '') .. ' ' .. (stays or '0') .. ' '
-  till = string.format('%.0f', math.max(stays or 0, ARGV[7] - 1))
-  redis.call('SET', record, head .. ballot .. ' ' .. ARGV[7] .. ' ' .. ARGV[6], 'PXAT', till)
-  return true
 end
-
--- A failure with the record must not prevent the release of the lock.
-done, kept = pcall(store)
+if ARGV[2] ~= '' then
+  redis.pcall('SET', KEYS[5], '', 'PX', ARGV[2])
+end
+local told, holder = 0, redis.pcall('GET', KEYS[2])
+if holder == token then
+  redis.call('DEL', KEYS[2])
+  told = ARGV[3] ~= '' and redis.pcall('PUBLISH', ARGV[3], '')
+elseif type(holder) == 'table' and not string.find(holder.err, 'WRONGTYPE', 1, true) then
+  failed = failed or holder
+end
+return failed or stored and (type(told) == 'number' and told or 0) or -1

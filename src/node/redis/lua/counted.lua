@@ -1,7 +1,7 @@
--- The digits of a fencing token that leaves room for the next ones and their hand-overs. `nil` for everything else:
--- anybody may write to a key.
+-- The fencing token in `text`, nineteen digits that leave room for the next ones and their hand-overs; that of none for
+-- nothing; `nil` for everything else: anybody may write to a key. Nineteen digits compare as texts, and Lua's numbers
+-- cannot hold them.
 local function counted(text)
-  if text and string.find(text, '^[1-9]%d*$') and not less('9223372036854773759', text) then
-    return text
-  end
+  text = text or '0000000000000000000'
+  return #text == 19 and not string.find(text, '%D') and text <= '9223372036854773759' and text or nil
 end

@@ -1,6 +1,6 @@
 -- Whether the `identity` in a marker is the one in `told`. The part that a promotion adds is cleared once the
 -- replication backlog is freed, long after it was written to markers; no data is lost by that.
-local function is_told(identity)
+local function is_told(identity, told)
   if identity == told then
     return true
   end

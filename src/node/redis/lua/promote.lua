@@ -2,19 +2,22 @@
 -- KEYS: the marker. ARGV: 1 the server's identity, 2 the digest of the config, 3 the name of the quarantine, 4 the
 -- floor to which the highest fencing token and every counter is raised ('' for none).
 -- Replies 1 if it was ended, else 0; an error if the floor is no usable fencing token.
-local me = told
-if ARGV[4] ~= '' and not counted(ARGV[4]) then
+-- use identity
+-- use is_told
+-- use counted
+local me, floor = identity(ARGV[1]), ARGV[4]
+if floor ~= '' and not counted(floor) then
   return redis.error_reply('NOMARK nothing can be counted on from this floor')
 end
 local known = redis.call('HMGET', KEYS[1], 'digest', 'quarantine', 'hwm', 'floor')
-if known[1] ~= ARGV[2] or known[2] ~= ARGV[3] or not is_told(string.match(ARGV[3], '^(.*):[^:]*:[^:]*$')) then
+if known[1] ~= ARGV[2] or known[2] ~= ARGV[3] or not is_told(string.match(ARGV[3], '^(.*):[^:]*:[^:]*$'), me) then
   return 0
 end
 -- Raises a field of the marker to the floor. A field without a usable number is removed: the other nodes know better.
 local function raise(field, before)
-  before = counted(before)
-  if ARGV[4] ~= '' and (not before or less(before, ARGV[4])) then
-    redis.call('HSET', KEYS[1], field, ARGV[4])
+  before = before and counted(before)
+  if floor ~= '' and (not before or before < floor) then
+    redis.call('HSET', KEYS[1], field, floor)
   elseif not before then
     redis.call('HDEL', KEYS[1], field)
   end
@@ -22,6 +25,6 @@ end
 raise('hwm', known[3])
 -- Restored data may hold old counters: from now on none of them counts for less.
 raise('floor', known[4])
-redis.call('HSET', KEYS[1], 'identity', me, 'accepted', 1)
-redis.call('HDEL', KEYS[1], 'quarantine', 'former', 'vote')
+redis.call('HSET', KEYS[1], 'identity', me, 'accepted', 1, 'vote', ARGV[2] .. ' ' .. me)
+redis.call('HDEL', KEYS[1], 'quarantine', 'former')
 return 1

@@ -1,17 +1,77 @@
--- Acquires the lock of an idempotency key, or returns its record. This is the general case, of which `acquire` and
--- `promise` are the rest.
--- KEYS: as for an acquire of one key, then the `record`, which is removed from the list.
+-- Acquires the lock of an idempotency key, or returns its record.
+-- KEYS: as for an acquire of one key, then the record: the last owner that the lock was granted to, its fencing token,
+-- until when (in milliseconds since 1970) that is remembered at least, a blank after each of them; then, if there is a
+-- record, its ballot and its end, a blank after each of them, and its body. The owner is '' for a record that nobody was
+-- granted the lock before. The key may live longer than its record, which counts as absent once it has ended.
 -- ARGV: as for an acquire, then 7 '' unless the lock is wanted even if there is a record, 8 how long the grant is
 -- remembered at least, in milliseconds, 9 '' unless replicas are waited for.
 -- Replies as an acquire, except {3, fencing token, now} if the lock is ours, with the record if there is one; the
 -- record as one text, the ballot, the end and the body with a blank between them, if the lock was not acquired.
-if unreadable then
-  return unreadable
+local known = redis.call('HMGET', KEYS[1], 'vote', 'hwm')
+if known[1] ~= ARGV[3] then
+  -- use identity
+  -- use refused
+  local refusal = refused(known[1], ARGV[3])
+  if refusal then
+    return refusal
+  end
 end
-if alive and ARGV[7] == '' then
+local function clock()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+local text = redis.pcall('GET', KEYS[5])
+if type(text) == 'table' then
+  return text
+end
+local stays, kept, till = 0, '', 0
+if text then
+  local place, ends
+  stays, place, ends = string.match(text, '^%S* %d* (%d+) ()%d* ?(%d*)')
+  if not stays then
+    return redis.error_reply('WRONGTYPE the key holds no record')
+  elseif ends ~= '' and (ends - stays > 0 or ends - clock() > 0) then
+    -- Servers keep a key for all of the millisecond in which it expires, and a record has ended in that of its end.
+    kept, till = string.sub(text, place), ends - 1
+  end
+end
+if kept ~= '' and ARGV[7] == '' then
   -- Its ttl is written again because WAIT covers only writes of this connection.
   if ARGV[9] ~= '' then
-    redis.call('PEXPIRE', record, string.format('%.0f', till - now))
+    redis.call('PEXPIRE', KEYS[5], string.format('%.0f', math.max(stays, till) - clock()))
   end
-  return string.sub(text, place)
+  return kept
+elseif redis.call('GET', KEYS[2]) then
+  return {-4}
 end
+local number, mark = ARGV[4], known[2]
+if number ~= '' then
+  -- use next_token
+  number = next_token(mark, number, ARGV[5])
+  if not number then
+    return redis.error_reply('NOMARK the marker holds no numbers to count on from')
+  end
+end
+-- The first write, and so the one that a server without memory refuses; the key may still be held.
+local done = redis.pcall('SET', KEYS[3], ARGV[1], 'NX', 'PX', ARGV[2])
+if not done or done.err then
+  local holder = redis.pcall('GET', KEYS[3])
+  if type(holder) ~= 'string' then
+    return holder or done
+  elseif holder ~= ARGV[1] then
+    return {0, redis.call('PTTL', KEYS[3]), redis.sha1hex(holder), 0}
+  end
+  redis.call('PEXPIRE', KEYS[3], ARGV[2])
+end
+if number ~= '' then
+  redis.call('SET', KEYS[4], number, 'PX', ARGV[6])
+  if (mark or '') < number then
+    redis.call('HSET', KEYS[1], 'hwm', number)
+  end
+end
+-- From now on no earlier owner may store a record, and this one none under a lower ballot than its fencing token.
+local now = clock()
+stays = math.max(now + ARGV[8], stays)
+local head = ARGV[1] .. ' ' .. number .. ' ' .. string.format('%.0f', stays) .. ' '
+redis.call('SET', KEYS[5], head .. kept, 'PXAT', string.format('%.0f', math.max(stays, till)))
+return kept ~= '' and {3, number, now, kept} or {3, number, now}

@@ -1,35 +1,24 @@
--- Releases a lock, as far as it is still ours, and announces that.
--- KEYS: the marker, the owner's tombstone, then the lock's keys.
+-- Releases a lock, as far as it is still its owner's, and announces that.
+-- KEYS: the lock's keys, then the owner's tombstone, if one is to be left.
 -- ARGV: 1 the owner token, 2 how long the tombstone lives in milliseconds ('' for none), then for each key the channel
 -- of its releases, or '' for no notice.
--- Replies {1, number of listeners} if any key was ours, else {0}.
+-- Replies the highest number of listeners if any key was the owner's, else -1.
 if ARGV[2] ~= '' then
   -- If the server is out of memory for it, a late command of the owner may still set the lock, for one ttl.
-  if not redis.pcall('SET', KEYS[2], '', 'PX', ARGV[2]).err then
-    -- Acquires look for tombstones only where no vote is noted.
-    redis.pcall('HDEL', KEYS[1], 'vote')
-    redis.pcall('HSET', KEYS[1], 'dead', redis.call('TIME')[1] + math.ceil(ARGV[2] / 1000) + 1)
-  end
+  redis.pcall('SET', KEYS[#KEYS], '', 'PX', ARGV[2])
 end
-local ours, most_told, failed = false, 0, nil
-for i = 3, #KEYS do
-  local holder = redis.pcall('GET', KEYS[i])
-  if type(holder) == 'table' then
+local listeners = -1
+for i = 3, #ARGV do
+  local holder = redis.pcall('GET', KEYS[i - 2])
+  if holder == ARGV[1] then
+    redis.call('DEL', KEYS[i - 2])
+    -- The notice is a hint. A user without the right to publish must still be able to release.
+    local told = ARGV[i] ~= '' and redis.pcall('PUBLISH', ARGV[i], '')
+    told = type(told) == 'number' and told or 0
+    listeners = told > listeners and told or listeners
+  elseif type(holder) == 'table' and not string.find(holder.err, 'WRONGTYPE', 1, true) then
     -- A key of another type is not our lock.
-    if not string.find(holder.err, 'WRONGTYPE', 1, true) then
-      failed = holder
-      break
-    end
-  elseif holder == ARGV[1] then
-    ours = true
-    redis.call('DEL', KEYS[i])
-    local channel = ARGV[i]
-    if channel ~= '' then
-      -- The notice is a hint. A user without the right to publish must still be able to release.
-      local told = redis.pcall('PUBLISH', channel, '')
-      if type(told) == 'number' then
-        most_told = math.max(most_told, told)
-      end
-    end
+    return holder
   end
 end
+return listeners

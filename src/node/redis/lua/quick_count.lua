@@ -1,3 +1,0 @@
-if usual and number ~= '' then
-  count = redis.pcall('GET', KEYS[3])
-end

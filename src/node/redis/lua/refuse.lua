@@ -1,3 +1,0 @@
-if refusal then
-  return refusal
-end
