@@ -5,13 +5,13 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::node::redis::credentials::{Credentials, Source};
+use crate::node::redis::discovery::Target;
+use crate::node::redis::discovery::url::{Access, Certificates};
+use crate::node::redis::discovery::{self, sentinel};
 use crate::node::redis::error::NodeUrlError;
 use crate::node::redis::node::RedisNode;
 use crate::node::redis::replicas::Replicas;
 use crate::node::redis::shared::Shared;
-use crate::node::redis::target::Target;
-use crate::node::redis::url::{Access, Certificates};
-use crate::node::redis::{sentinel, target};
 
 /// How long one attempt to connect may take, unless set.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -312,7 +312,7 @@ impl RedisNodeBuilder {
             Place::Url(url) => Target::parse(url, access, certificates)?,
             Place::Sentinels { urls, master } => {
                 let within = self.confirm_within.unwrap_or(sentinel::CONFIRM_WITHIN);
-                target::target(urls, master, within, access, certificates)?
+                discovery::target(urls, master, within, access, certificates)?
             }
         };
         if let Some(source) = self.credentials {
