@@ -52,7 +52,7 @@ mod token;
 #[allow(dead_code, unreachable_pub, reason = "the models need a part of it")]
 mod protocol;
 
-#[path = "../../src/node/redis/confirmation.rs"]
+#[path = "../../src/node/redis/discovery/confirmation.rs"]
 #[allow(dead_code, reason = "the models need a part of it")]
 mod confirmation;
 

@@ -27,12 +27,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use tokio::net::TcpListener;
 use tower_redlock::RedlockLayer;
-<<<<<<< HEAD
-use tower_redlock::layer::HoldUntil;
 use tower_redlock::{Held, LockManager, Settings, key};
-=======
-use tower_redlock::{Held, LockManager, LockManagerBuilder, key};
->>>>>>> 85d41a3 (Leave to the suites over memory nodes what needs no server)
 
 use support::eventually;
 use support::server::{Kind, Server};

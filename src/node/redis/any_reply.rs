@@ -4,9 +4,9 @@ use std::fmt::Debug;
 
 use redis::Value;
 
-use super::confirmation::Confirmation;
+use super::discovery::confirmation::Confirmation;
+use super::discovery::question::{self, AskError};
 use super::info::Info;
-use super::question::{self, AskError};
 use super::replies::{
     read_acquire, read_check_in, read_complete, read_extend, read_promote, read_raise, read_release,
 };

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use redis::IntoConnectionInfo as _;
 
+use crate::node::redis::discovery::Target;
+use crate::node::redis::discovery::url::{Access, Certificates};
+use crate::node::redis::discovery::{self, sentinel};
 use crate::node::redis::error::NodeUrlError;
 use crate::node::redis::node::RedisNode;
 use crate::node::redis::replicas::Replicas;
 use crate::node::redis::shared::Shared;
-use crate::node::redis::target::Target;
-use crate::node::redis::url::{Access, Certificates};
-use crate::node::redis::{sentinel, target};
 use crate::settings::credentials::{Credentials, CredentialsSource};
 #[cfg(not(feature = "tls"))]
 use crate::settings::error::ensure;
@@ -321,7 +321,7 @@ impl RedisNode {
             (Some(url), None) => Target::parse(&url.0, &access, &certificates),
             (None, Some(master)) => {
                 let confirmed = node.confirm_within.unwrap_or(sentinel::CONFIRM_WITHIN);
-                target::target(&node.sentinels, master, confirmed, &access, &certificates)
+                discovery::target(&node.sentinels, master, confirmed, &access, &certificates)
             }
             (None, None) if node.sentinels.is_empty() => return Err(at("url", NOWHERE)),
             (None, None) => return Err(at("master", NO_MASTER)),

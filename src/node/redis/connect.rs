@@ -1,17 +1,24 @@
-//! One attempt to connect: the handshake, and a look at the server.
+//! One attempt to connect: the handshake, and a look at the server. Then the credentials of the connection are renewed
+//! before they end.
+
+use std::convert::Infallible;
+use std::time::Duration;
 
 use redis::{AsyncConnectionConfig, PushInfo, PushKind, Value};
 use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::node::NodeContext;
-use crate::node::redis::connect_failure::ConnectFailure;
 use crate::node::redis::connection::Connection;
+use crate::node::redis::credentials::SOONEST;
+use crate::node::redis::discovery::sentinel::Route;
+use crate::node::redis::error::{ConnectFailure, random, server_text};
 use crate::node::redis::info::Info;
 use crate::node::redis::look::Looks;
 use crate::node::redis::scripts;
-use crate::node::redis::sentinel::Route;
 use crate::node::redis::shared::Shared;
 use crate::node::redis::transport::{self, Multiplexed};
+use crate::protocol::backoff::Backoff;
 
 /// How many commands wait in the client's channel before callers wait outside it.
 const QUEUE: usize = 1024;
@@ -54,10 +61,11 @@ pub(super) async fn connect(
         client_id,
     });
     let clock = std::sync::Arc::clone(&context.clock);
-    let connection = Connection::new(connection, looks.seen(info, asked), clock, since);
+    let epoch = route.place.as_ref().map_or("", |place| &place.epoch);
+    let seen = looks.seen(info, asked);
+    let connection = Connection::new(connection, seen, clock, since, epoch);
     connection.end_with(lost.clone());
     if let Some(place) = route.place {
-        connection.note_failover(&place.epoch);
         // The first connection watches for all of them that the server is the master, see `supervisor::replaced`.
         if let (Some(sentinels), 0) = (shared.target.way.sentinels(), index) {
             let (run_id, limit) = (connection.info().run_id(), shared.connect_timeout / 8);
@@ -150,3 +158,63 @@ async fn bury(connection: &mut Multiplexed, client_id: i64) {
     kill.arg("KILL").arg("ID").arg(client_id);
     let _ = connection.send_packed_command(&kill).await;
 }
+
+/// Authenticates `connection` again and again, each time before its credentials end. The first time is at `again`.
+/// Never ends.
+pub(super) async fn keep_valid(
+    shared: &Shared,
+    connection: &Multiplexed,
+    mut again: Option<Instant>,
+) -> Infallible {
+    let mut backoff = NEW_BACKOFF;
+    loop {
+        match again {
+            Some(again) => sleep_until(again).await,
+            None => std::future::pending().await,
+        }
+        match authenticate(shared, connection.clone()).await {
+            Ok(next) => {
+                shared.credentials_work();
+                (again, backoff) = (next, NEW_BACKOFF);
+            }
+            Err(reason) => {
+                shared.credentials_fail(&reason);
+                again = Some(Instant::now() + SOONEST + backoff.next(random()));
+            }
+        }
+    }
+}
+
+/// Asks for credentials and shows them on a connection in use. Refused, the server goes on with those before. Returns
+/// when to ask again.
+async fn authenticate(
+    shared: &Shared,
+    mut connection: Multiplexed,
+) -> Result<Option<Instant>, String> {
+    let Some((credentials, again)) = shared.target.rotation.ask().await? else {
+        return Ok(None);
+    };
+    let mut auth = redis::cmd("AUTH");
+    match credentials
+        .user
+        .as_deref()
+        .or(shared.target.user.as_deref())
+    {
+        Some(user) => auth.arg(user),
+        None => &mut auth,
+    };
+    auth.arg(&credentials.password);
+    let reply = timeout(LONGEST_REPLY, connection.send_packed_command(&auth)).await;
+    match reply.map(|reply| reply.and_then(Value::extract_error)) {
+        Ok(Ok(_)) => Ok(again),
+        Ok(Err(error)) => Err(server_text(&error)),
+        Err(_) => Err(format!(
+            "the server did not answer within {LONGEST_REPLY:?}"
+        )),
+    }
+}
+
+/// How long the server may take to check credentials.
+const LONGEST_REPLY: Duration = Duration::from_secs(1);
+/// The pauses after credentials that could not be renewed.
+const NEW_BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));

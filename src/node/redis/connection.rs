@@ -2,8 +2,8 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::task::{Poll, ready};
 
 use redis::{Cmd, Pipeline, RedisError, Value};
@@ -52,9 +52,10 @@ pub(super) struct Signals {
     pub(super) warned: Notify,
     clock: Arc<dyn Clock>,
     since: Moment,
-    // The number of the failover by which the server became the master, where Sentinels tell it; and what the scripts
-    // are given in place of an identity then.
-    failover: OnceLock<(String, String)>,
+    // The number of the failover by which the server became the master, where Sentinels tell it; else empty.
+    epoch: String,
+    // What the scripts are given in place of an identity: they read the server's own.
+    asking: String,
     // Held by the one command that may make the server hold up this connection.
     turn: Mutex<()>,
     // The supervisor has given up the connection, so commands need not wait for replies any more. A flag and a bell,
@@ -64,17 +65,21 @@ pub(super) struct Signals {
 }
 
 impl Connection {
-    /// A connection to a server at which this was `seen`, there since `since`.
+    /// A connection to a server at which this was `seen`, there since `since`. `epoch` is the number of the failover by
+    /// which the server became the master, if its Sentinels tell it. It is part of the identity that the scripts
+    /// compare: a server that is made the master again, without ever having been demoted in its own eyes, lacks what was
+    /// granted elsewhere in between.
     pub(super) fn new(
         multiplexed: Multiplexed,
         seen: Seen,
         clock: Arc<dyn Clock>,
         since: Moment,
+        epoch: &str,
     ) -> Self {
         Self {
             multiplexed,
             seen: Arc::new(seen),
-            signals: Arc::new(Signals::new(clock, since)),
+            signals: Arc::new(Signals::new(clock, since, epoch)),
         }
     }
 
@@ -85,21 +90,9 @@ impl Connection {
         task::spawn(condemn_after(lost, Arc::clone(&self.signals)));
     }
 
-    /// Notes, once, the number of the failover by which the server became the master, if its Sentinels tell it. It is
-    /// part of the identity that the scripts compare: a server that is made the master again, without ever having been
-    /// demoted in its own eyes, lacks what was granted elsewhere in between.
-    pub(super) fn note_failover(&self, epoch: &str) {
-        if !epoch.is_empty() {
-            let given = format!("{epoch}|{ASK}");
-            let failover = || (epoch.to_owned(), given);
-            self.signals.failover.get_or_init(failover);
-        }
-    }
-
-    /// The number of that failover; empty if it is not known.
+    /// The number of the failover by which the server became the master; empty if its Sentinels do not tell it.
     pub(super) fn epoch(&self) -> &str {
-        let failover = self.signals.failover.get();
-        failover.map_or("", |(epoch, _)| epoch)
+        &self.signals.epoch
     }
 
     /// The same connection after another look at the server. Commands that are under way go on with what was seen
@@ -131,7 +124,7 @@ impl Connection {
     pub(super) fn identity(&self) -> &str {
         match &self.seen.identity {
             Some(identity) if self.signals.clock.now() <= self.seen.until => identity,
-            _ => self.signals.failover.get().map_or(ASK, |(_, given)| given),
+            _ => &self.signals.asking,
         }
     }
 
@@ -171,14 +164,19 @@ async fn condemn_after(mut lost: watch::Receiver<()>, signals: Arc<Signals>) {
 }
 
 impl Signals {
-    fn new(clock: Arc<dyn Clock>, since: Moment) -> Self {
+    fn new(clock: Arc<dyn Clock>, since: Moment, epoch: &str) -> Self {
+        let asking = match epoch {
+            "" => ASK.to_owned(),
+            epoch => format!("{epoch}|{ASK}"),
+        };
         Self {
             suspect: Notify::new(),
             recheck: Notify::new(),
             warned: Notify::new(),
             clock,
             since,
-            failover: OnceLock::new(),
+            epoch: epoch.to_owned(),
+            asking,
             turn: Mutex::new(()),
             condemned: AtomicBool::new(false),
             bell: Notify::new(),
@@ -260,7 +258,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_command_that_the_client_has_lost_ends_with_the_connection() {
         let clock = Arc::new(SystemClock::new());
-        let signals = Arc::new(Signals::new(clock, Moment::from_nanos(1)));
+        let signals = Arc::new(Signals::new(clock, Moment::from_nanos(1), ""));
         for is_told in [true, false] {
             signals.condemned.store(false, Ordering::Release);
             let (sender, lost) = watch::channel(());

@@ -11,10 +11,10 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::node::NodeState;
+use crate::node::redis::connect::keep_valid;
 use crate::node::redis::connect::open;
-use crate::node::redis::connect_failure::{ConnectFailure, random};
+use crate::node::redis::error::{ConnectFailure, random};
 use crate::node::redis::error::{is_not_ready, server_text};
-use crate::node::redis::renewal::keep_valid;
 use crate::node::redis::shared::Shared;
 use crate::node::redis::subscriptions::{Batch, Subscriptions};
 use crate::node::redis::supervisor::NEW_BACKOFF;

@@ -7,14 +7,14 @@ use tokio::time::timeout;
 
 use crate::moment::Moment;
 use crate::mutant::{self, Mutant};
-use crate::node::redis::connect_failure::ConnectFailure;
 use crate::node::redis::connection::{Connection, Seen};
+use crate::node::redis::discovery::Way;
+use crate::node::redis::error::ConnectFailure;
 use crate::node::redis::error::is_not_ready;
+use crate::node::redis::info::Reading;
 use crate::node::redis::info::{self, Info};
 use crate::node::redis::replicas::Replicas;
 use crate::node::redis::shared::Shared;
-use crate::node::redis::skew::Reading;
-use crate::node::redis::target::Way;
 use crate::node::redis::{commands, scripts};
 use crate::node::{NodeContext, NodeErrorKind};
 

@@ -75,12 +75,11 @@
 mod any_reply;
 mod builder;
 mod commands;
-mod confirmation;
 mod connect;
-mod connect_failure;
 mod connection;
 mod connections;
 mod credentials;
+mod discovery;
 mod error;
 mod info;
 mod listener;
@@ -88,20 +87,14 @@ mod look;
 mod node;
 #[cfg(any(test, tower_redlock_simulation))]
 mod patches;
-mod question;
-mod renewal;
 mod replicas;
 mod replies;
 mod script;
 mod scripts;
-mod sentinel;
 mod shared;
-mod skew;
 mod subscriptions;
 mod supervisor;
-mod target;
 mod transport;
-mod url;
 
 pub use self::builder::RedisNodeBuilder;
 pub use self::node::RedisNode;

@@ -9,10 +9,11 @@ use redis::{Cmd, Value};
 use crate::mutant::{self, Mutant};
 use crate::namespace::NodeKey;
 use crate::node::redis::connection::Connection;
+use crate::node::redis::discovery::question;
+use crate::node::redis::discovery::sentinel::Sentinels;
 use crate::node::redis::script::Script;
-use crate::node::redis::sentinel::Sentinels;
 use crate::node::redis::shared::Shared;
-use crate::node::redis::{commands, listener, question, replies, scripts, supervisor};
+use crate::node::redis::{commands, listener, replies, scripts, supervisor};
 use crate::node::{
     AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, CompleteReply, CompleteRequest,
     ExtendReplies, ExtendRequest, Node, NodeContext, NodeError, NodeFuture, NodeState,

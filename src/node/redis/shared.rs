@@ -9,15 +9,14 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::instruments;
-use crate::node::redis::connect_failure::ConnectFailure;
 use crate::node::redis::connection::Connection;
 use crate::node::redis::connections::{Connections, closed};
+use crate::node::redis::discovery::sentinel::Route;
+use crate::node::redis::discovery::{Target, Way};
+use crate::node::redis::error::{self, ConnectFailure};
+use crate::node::redis::info::Skew;
 use crate::node::redis::replicas::Replicas;
-use crate::node::redis::sentinel::Route;
-use crate::node::redis::skew::Skew;
 use crate::node::redis::subscriptions::Subscriptions;
-use crate::node::redis::target::{Target, Way};
-use crate::node::redis::{connect_failure, error};
 use crate::node::{NodeError, NodeState};
 use crate::token::OwnerToken;
 
@@ -172,7 +171,7 @@ impl Shared {
 
     /// The failure for an error of the attempt to `act`.
     pub(super) fn failure(&self, error: &RedisError, act: &str) -> ConnectFailure {
-        connect_failure::failure(&self.secrets(), error, act)
+        error::failure(&self.secrets(), error, act)
     }
 
     /// A text fit for logs: without tokens and passwords.

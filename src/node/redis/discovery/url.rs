@@ -6,9 +6,9 @@ use crate::node::redis::error::NodeUrlError;
 
 /// The certificates of a TLS connection, as PEM.
 #[derive(Clone, Default)]
-pub(super) struct Certificates {
-    pub(super) root: Option<Vec<u8>>,
-    pub(super) client: Option<(Vec<u8>, Vec<u8>)>,
+pub(crate) struct Certificates {
+    pub(crate) root: Option<Vec<u8>>,
+    pub(crate) client: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Certificates {
@@ -19,14 +19,14 @@ impl Certificates {
 
 /// Credentials and database, where they are not in the URL.
 #[derive(Clone, Default)]
-pub(super) struct Access {
-    pub(super) user: Option<String>,
-    pub(super) password: Option<String>,
-    pub(super) database: Option<u32>,
+pub(crate) struct Access {
+    pub(crate) user: Option<String>,
+    pub(crate) password: Option<String>,
+    pub(crate) database: Option<u32>,
 }
 
 impl Access {
-    pub(super) fn apply(&self, mut settings: RedisConnectionInfo) -> RedisConnectionInfo {
+    pub(crate) fn apply(&self, mut settings: RedisConnectionInfo) -> RedisConnectionInfo {
         if let Some(user) = &self.user {
             settings = settings.set_username(user);
         }
@@ -41,7 +41,7 @@ impl Access {
 }
 
 /// Reads the URL of any server. Returns whether it speaks TLS, too.
-pub(super) fn read(
+pub(crate) fn read(
     url: &str,
     certificates: &Certificates,
 ) -> Result<(ConnectionInfo, bool), NodeUrlError> {
@@ -88,7 +88,7 @@ fn says_more(url: &str) -> bool {
 }
 
 /// `host:port` in lower case, or the path of a socket.
-pub(super) fn address_of(addr: &ConnectionAddr) -> String {
+pub(crate) fn address_of(addr: &ConnectionAddr) -> String {
     match addr {
         ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
             let host = host.to_ascii_lowercase();
@@ -104,7 +104,7 @@ pub(super) fn address_of(addr: &ConnectionAddr) -> String {
 
 /// A client for the server at `info`.
 #[cfg(feature = "tls")]
-pub(super) fn client(
+pub(crate) fn client(
     info: ConnectionInfo,
     tls: bool,
     certificates: &Certificates,
@@ -142,7 +142,7 @@ pub(super) fn client(
 }
 
 #[cfg(not(feature = "tls"))]
-pub(super) fn client(
+pub(crate) fn client(
     info: ConnectionInfo,
     _tls: bool,
     _certificates: &Certificates,

@@ -7,30 +7,30 @@
 use crate::moment::Moment;
 
 /// Where a Sentinel says that the master is.
-pub(super) type Address = (String, u16);
+pub(crate) type Address = (String, u16);
 
 /// What a Sentinel said.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Statement {
-    pub(super) place: Place,
+pub(crate) struct Statement {
+    pub(crate) place: Place,
     /// The Sentinel's id.
-    pub(super) id: Option<String>,
+    pub(crate) id: Option<String>,
 }
 
 /// A server as Sentinels know it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    pub(super) address: Address,
+pub(crate) struct Place {
+    pub(crate) address: Address,
     /// Digits, or nothing where it is not known. A server that is made the master a second time has another.
-    pub(super) epoch: String,
+    pub(crate) epoch: String,
 }
 
 /// Why a Sentinel told nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Trouble {
-    pub(super) reason: String,
+pub(crate) struct Trouble {
+    pub(crate) reason: String,
     /// It replied, and will refuse until an operator fixes something.
-    pub(super) lasting: bool,
+    pub(crate) lasting: bool,
 }
 
 /// What is known of one Sentinel.
@@ -55,14 +55,14 @@ struct Server {
 
 /// What all listed Sentinels said last.
 #[derive(Clone, Debug)]
-pub(super) struct Confirmation {
+pub(crate) struct Confirmation {
     sentinels: Vec<SentinelState>,
     server: Option<Server>,
 }
 
 impl Confirmation {
     /// So many Sentinels, none of which has replied yet.
-    pub(super) fn new(count: usize) -> Self {
+    pub(crate) fn new(count: usize) -> Self {
         Self {
             sentinels: vec![SentinelState::default(); count],
             server: None,
@@ -75,7 +75,7 @@ impl Confirmation {
     }
 
     /// Notes what a Sentinel said when it was asked at `asked`.
-    pub(super) fn note(
+    pub(crate) fn note(
         &mut self,
         sentinel: usize,
         asked: Moment,
@@ -101,7 +101,7 @@ impl Confirmation {
     }
 
     /// The node's server is `run_id` now, which Sentinels know by the address in `place`.
-    pub(super) fn set_server(&mut self, run_id: &str, place: &Place) {
+    pub(crate) fn set_server(&mut self, run_id: &str, place: &Place) {
         self.server = Some(Server {
             run_id: run_id.to_owned(),
             epoch: place.epoch.clone(),
@@ -112,7 +112,7 @@ impl Confirmation {
     }
 
     /// Sentinels know the server by this address, too.
-    pub(super) fn add_address(&mut self, address: &Address) {
+    pub(crate) fn add_address(&mut self, address: &Address) {
         if let Some(server) = &mut self.server
             && !server.addresses.contains(address)
         {
@@ -135,7 +135,7 @@ impl Confirmation {
     }
 
     /// When a majority that names the server `run_id` of this `epoch` was asked: the earliest of their questions.
-    pub(super) fn confirmed(&self, run_id: &str, epoch: &str) -> Option<Moment> {
+    pub(crate) fn confirmed(&self, run_id: &str, epoch: &str) -> Option<Moment> {
         let server = self.server.as_ref()?;
         let same = server.run_id == run_id && server.epoch == epoch;
         server.confirmed.filter(|_| same)
@@ -161,7 +161,7 @@ impl Confirmation {
     }
 
     /// The servers named in reply to questions sent after `since`, the most frequent first.
-    pub(super) fn named(&self, since: Moment) -> Vec<(Place, usize)> {
+    pub(crate) fn named(&self, since: Moment) -> Vec<(Place, usize)> {
         let mut named: Vec<(Place, usize)> = Vec::new();
         for (_, place) in self.votes(|_| true).filter(|(asked, _)| *asked > since) {
             match named.iter_mut().find(|(known, _)| known == place) {
@@ -174,7 +174,7 @@ impl Confirmation {
     }
 
     /// The server that most Sentinels may mean: they agree on the epoch, and its address is the most frequent one.
-    pub(super) fn likely_master(&self, since: Moment) -> Option<Place> {
+    pub(crate) fn likely_master(&self, since: Moment) -> Option<Place> {
         let named = self.named(since);
         let votes = |epoch: &str| -> usize {
             let alike = named.iter().filter(|(place, _)| place.epoch == epoch);
@@ -188,38 +188,38 @@ impl Confirmation {
     }
 
     /// Whether so many votes are a majority.
-    pub(super) const fn is_most(&self, votes: usize) -> bool {
+    pub(crate) const fn is_most(&self, votes: usize) -> bool {
         votes >= self.most()
     }
 
     /// Whether most Sentinels named the node's server last.
-    pub(super) fn is_settled(&self) -> bool {
+    pub(crate) fn is_settled(&self) -> bool {
         let server = self.server.as_ref();
         server.is_some_and(|server| server.confirmed.is_some())
     }
 
     /// Whether `address` is one of the node's server.
-    pub(super) fn knows(&self, address: &Address) -> bool {
+    pub(crate) fn knows(&self, address: &Address) -> bool {
         let server = self.server.as_ref();
         server.is_some_and(|server| server.addresses.contains(address))
     }
 
     /// Whether every Sentinel has replied, or failed to, at least once.
-    pub(super) fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         let has_replied =
             |state: &SentinelState| state.statement.is_some() || state.trouble.is_some();
         self.sentinels.iter().all(has_replied)
     }
 
     /// Whether so many Sentinels refuse that no majority can agree before an operator fixes that.
-    pub(super) fn is_hopeless(&self) -> bool {
+    pub(crate) fn is_hopeless(&self) -> bool {
         let refuses = |state: &&SentinelState| state.trouble.as_ref().is_some_and(|it| it.lasting);
         let refusing = self.sentinels.iter().filter(refuses).count();
         self.sentinels.len() - refusing < self.most()
     }
 
     /// What each Sentinel said of late, for people. `addresses` are theirs.
-    pub(super) fn describe<'a>(
+    pub(crate) fn describe<'a>(
         &self,
         since: Moment,
         addresses: impl Iterator<Item = &'a str>,

@@ -7,9 +7,11 @@ use redis::{Client, ErrorKind, RedisError, Value};
 use tokio::time::{sleep, timeout};
 
 use crate::node::NodeContext;
-use crate::node::redis::confirmation::{Address, Confirmation, Place, Statement, Trouble};
+use crate::node::redis::discovery::confirmation::{
+    Address, Confirmation, Place, Statement, Trouble,
+};
+use crate::node::redis::discovery::sentinel::{Sentinels, connection};
 use crate::node::redis::error::{is_not_ready, server_text};
-use crate::node::redis::sentinel::{Sentinels, connection};
 use crate::node::redis::shared::Shared;
 use crate::node::redis::transport::Multiplexed;
 use crate::task;
@@ -18,7 +20,7 @@ use crate::task;
 const LONGEST_HOST: usize = 253;
 
 /// Starts a task for each Sentinel of a node, which ends when the node is closed.
-pub(super) fn begin(shared: &Arc<Shared>, context: &NodeContext) {
+pub(crate) fn begin(shared: &Arc<Shared>, context: &NodeContext) {
     if let Some(sentinels) = shared.target.way.sentinels() {
         sentinels.begin(context);
         for index in 0..sentinels.sentinels.len() {
@@ -76,7 +78,7 @@ impl Sentinels {
 }
 
 /// Why a Sentinel does not say where the master is.
-pub(super) enum AskError {
+pub(crate) enum AskError {
     /// It knows no master of that name.
     Unknown,
     Failed(RedisError),
@@ -115,7 +117,7 @@ async fn ask(
 }
 
 /// Reads the replies to the three questions.
-pub(super) fn read_replies(replies: Vec<Value>) -> Result<Statement, AskError> {
+pub(crate) fn read_replies(replies: Vec<Value>) -> Result<Statement, AskError> {
     let mut replies = replies.into_iter().map(Value::extract_error);
     let mut next = || replies.next().unwrap_or(Ok(Value::Nil));
     let address: Option<Address> = redis::from_redis_value(next()?).map_err(RedisError::from)?;

@@ -14,56 +14,56 @@ use tokio::time::{sleep, timeout};
 use crate::clock::Clock;
 use crate::moment::Moment;
 use crate::mutant::{self, Mutant};
-use crate::node::redis::confirmation::{Address, Confirmation, Place};
-use crate::node::redis::connect_failure::{ConnectFailure, random};
 use crate::node::redis::connection::Connection;
 use crate::node::redis::credentials::Rotation;
+use crate::node::redis::discovery::confirmation::{Address, Confirmation, Place};
+use crate::node::redis::discovery::url::{Certificates, client};
 use crate::node::redis::error::unavailable;
+use crate::node::redis::error::{ConnectFailure, random};
 use crate::node::redis::info::Info;
 use crate::node::redis::transport::{self, Multiplexed};
-use crate::node::redis::url::{Certificates, client};
 use crate::node::{NodeContext, NodeError};
 use crate::protocol::backoff::jitter;
 
 /// For how long what a Sentinel said counts, unless set.
-pub(super) const CONFIRM_WITHIN: Duration = Duration::from_secs(3);
+pub(crate) const CONFIRM_WITHIN: Duration = Duration::from_secs(3);
 /// How long to wait before a Sentinel is asked again, more or less by half.
 const PAUSE: Duration = Duration::from_millis(500);
 /// How often each is asked, at least, while what it said counts.
 const QUESTIONS: u32 = 6;
 
 /// The Sentinels that watch one master, and how to get to that.
-pub(super) struct Sentinels {
-    pub(super) master: String,
+pub(crate) struct Sentinels {
+    pub(crate) master: String,
     /// Each with its address.
-    pub(super) sentinels: Vec<(String, Client)>,
-    pub(super) settings: RedisConnectionInfo,
+    pub(crate) sentinels: Vec<(String, Client)>,
+    pub(crate) settings: RedisConnectionInfo,
     /// Credentials for the server that change.
-    pub(super) rotation: Arc<Rotation>,
-    pub(super) tls: bool,
-    pub(super) certificates: Certificates,
+    pub(crate) rotation: Arc<Rotation>,
+    pub(crate) tls: bool,
+    pub(crate) certificates: Certificates,
     /// How long a statement counts, from when the Sentinel was asked.
-    pub(super) within: Duration,
-    pub(super) confirmation: watch::Sender<Confirmation>,
+    pub(crate) within: Duration,
+    pub(crate) confirmation: watch::Sender<Confirmation>,
     // Known once the node has started.
-    pub(super) clock: OnceLock<Arc<dyn Clock>>,
+    pub(crate) clock: OnceLock<Arc<dyn Clock>>,
 }
 
 /// How to get to the server that is the master now.
-pub(super) struct Route {
-    pub(super) client: Client,
+pub(crate) struct Route {
+    pub(crate) client: Client,
     /// What the Sentinels said of it, if there are any.
-    pub(super) place: Option<Place>,
+    pub(crate) place: Option<Place>,
 }
 
 impl Sentinels {
     /// Takes the clock by which confirmations are measured.
-    pub(super) fn begin(&self, context: &NodeContext) {
+    pub(crate) fn begin(&self, context: &NodeContext) {
         self.clock.get_or_init(|| Arc::clone(&context.clock));
     }
 
     /// What all processes must agree on.
-    pub(super) fn agreed(&self) -> String {
+    pub(crate) fn agreed(&self) -> String {
         let (master, within) = (&self.master, self.within);
         let mut addresses: Vec<&str> = self.addresses().collect();
         addresses.sort_unstable();
@@ -71,21 +71,21 @@ impl Sentinels {
         format!("master `{master}` as most of {addresses} said within {within:?}")
     }
 
-    pub(super) fn addresses(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = &str> {
         self.sentinels.iter().map(|(address, _)| &**address)
     }
 
-    pub(super) fn now(&self) -> Moment {
+    pub(crate) fn now(&self) -> Moment {
         self.clock.get().map_or(Moment::ORIGIN, |clock| clock.now())
     }
 
     /// Statements that were asked for earlier are too old to count.
-    pub(super) fn horizon(&self) -> Moment {
+    pub(crate) fn horizon(&self) -> Moment {
         self.now().saturating_sub(self.within)
     }
 
     /// Returns how to get to the server that most Sentinels name, within two thirds of `limit`.
-    pub(super) async fn master(&self, limit: Duration) -> Result<Route, ConnectFailure> {
+    pub(crate) async fn master(&self, limit: Duration) -> Result<Route, ConnectFailure> {
         let mut news = self.confirmation.subscribe();
         let is_enough = |known: &Confirmation| {
             known.likely_master(self.horizon()).is_some() || known.is_complete()
@@ -110,7 +110,7 @@ impl Sentinels {
         })
     }
 
-    pub(super) fn client(&self, (host, port): &Address) -> Result<Client, ConnectFailure> {
+    pub(crate) fn client(&self, (host, port): &Address) -> Result<Client, ConnectFailure> {
         let (host, port) = (host.clone(), *port);
         let addr = if self.tls {
             ConnectionAddr::TcpTls {
@@ -135,14 +135,14 @@ impl Sentinels {
     }
 
     /// How long to wait between two questions, more or less by half.
-    pub(super) fn pause(&self) -> Duration {
+    pub(crate) fn pause(&self) -> Duration {
         let pause = PAUSE.min(self.within / QUESTIONS);
         pause / 2 + jitter(random(), pause)
     }
 
     /// Accepts the server `run_id` as the node's, if most Sentinels name it. It was reached at `place`; they may know
     /// it by other addresses, too.
-    pub(super) async fn accept(
+    pub(crate) async fn accept(
         &self,
         place: &Place,
         run_id: &str,
@@ -170,7 +170,7 @@ impl Sentinels {
     }
 
     /// Until when replies on `connection` count as this node's. An error if they do not count now.
-    pub(super) fn confirmed_until(&self, connection: &Connection) -> Result<Moment, NodeError> {
+    pub(crate) fn confirmed_until(&self, connection: &Connection) -> Result<Moment, NodeError> {
         let until = self.until(connection.info().run_id(), connection.epoch());
         until.filter(|until| self.now() < *until).ok_or_else(|| {
             let within = self.within;
@@ -181,7 +181,7 @@ impl Sentinels {
     }
 
     /// The reason why the server is not confirmed, with what each Sentinel said.
-    pub(super) fn unconfirmed(&self) -> NodeError {
+    pub(crate) fn unconfirmed(&self) -> NodeError {
         let (known, within) = (self.confirmation.borrow(), self.within);
         let reasons = known.describe(self.horizon(), self.addresses());
         unavailable(format!(
@@ -229,7 +229,7 @@ impl Sentinels {
     }
 
     /// Waits until most Sentinels name another server than that of `connection`, or a later failover to the same one.
-    pub(super) async fn left(&self, connection: &Connection, limit: Duration) {
+    pub(crate) async fn left(&self, connection: &Connection, limit: Duration) {
         let mut news = self.confirmation.subscribe();
         loop {
             let settled = news.borrow_and_update().is_settled();
@@ -245,7 +245,7 @@ impl Sentinels {
 }
 
 /// A connection for single questions.
-pub(super) async fn connection(client: &Client) -> Result<Multiplexed, RedisError> {
+pub(crate) async fn connection(client: &Client) -> Result<Multiplexed, RedisError> {
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(None)
         .set_response_timeout(None);

@@ -1,4 +1,12 @@
-//! Where a node is and how to get there: one address, or the master that Sentinels name.
+//! Where a node is and how to get there: at the address of a [`url`], or where most Sentinels say that the master is.
+//!
+//! [`question`] asks each Sentinel again and again, [`confirmation`] counts what they said, and [`sentinel`] makes a way to
+//! the master of it, with the time until which that counts.
+
+pub(super) mod confirmation;
+pub(super) mod question;
+pub(super) mod sentinel;
+pub(super) mod url;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -7,11 +15,11 @@ use redis::io::tcp::TcpSettings;
 use redis::{Client, ConnectionAddr, ProtocolVersion, RedisConnectionInfo};
 use tokio::sync::watch;
 
-use crate::node::redis::confirmation::Confirmation;
 use crate::node::redis::credentials::Rotation;
+use crate::node::redis::discovery::confirmation::Confirmation;
+use crate::node::redis::discovery::sentinel::Sentinels;
+use crate::node::redis::discovery::url::{Access, Certificates, address_of, client, read};
 use crate::node::redis::error::NodeUrlError;
-use crate::node::redis::sentinel::Sentinels;
-use crate::node::redis::url::{Access, Certificates, address_of, client, read};
 use crate::settings::secret::Url;
 
 /// Where a node is and how to get there.
@@ -187,7 +195,7 @@ const MIXED: &str = "some Sentinels are reached with TLS and some without; use `
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::redis::sentinel::CONFIRM_WITHIN;
+    use crate::node::redis::discovery::sentinel::CONFIRM_WITHIN;
 
     fn parse(url: &str) -> Result<Target, NodeUrlError> {
         Target::parse(url, &Access::default(), &Certificates::default())
