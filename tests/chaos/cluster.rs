@@ -14,7 +14,7 @@ use crate::scene::{NODES, Scene};
 use crate::support::PATIENCE;
 use crate::support::server::{Kind, Server};
 
-/// How many nodes may have forgotten and not yet vote again, where more would void what is promised.
+/// How many nodes may have forgotten and not yet vote again, where more would void the order of fencing tokens.
 const FEW: usize = 2;
 /// For how long processes are cut off in the same way while nodes are waited for.
 const CUT: Duration = Duration::from_secs(1);
@@ -43,7 +43,7 @@ struct Node {
 pub(crate) struct Faults {
     /// One node, or a few.
     pub(crate) few: usize,
-    /// A majority at once.
+    /// A majority at once, or all.
     pub(crate) majority: usize,
     /// One process from one node.
     pub(crate) cuts: usize,
@@ -128,8 +128,8 @@ impl Cluster {
 
     /// Makes nodes forget, again and again, for that long, or for longer, within a bound, until it `is_enough`. Blocks.
     ///
-    /// One node at a time leaves a guard a majority that remembers. When three forget at once, nothing may be granted
-    /// until no lease from before can be left. Most pauses are long enough for some work in between; some are so short
+    /// One node at a time leaves a guard a majority that remembers. When three forget at once, or all, nothing may be
+    /// granted until no lease from before can be left. Most pauses are long enough for some work in between; some are so short
     /// that the next fault comes before the nodes have recovered.
     pub(crate) fn torment(
         &mut self,
@@ -162,7 +162,8 @@ impl Cluster {
             }
             let is_majority = !self.is_about_few() && self.dice.chance(2, 3);
             if is_majority {
-                self.strike(NODES / 2 + 1);
+                let more = self.dice.below(NODES - NODES / 2);
+                self.strike(NODES / 2 + 1 + more);
                 faults.majority += 1;
             } else {
                 let count = self.few(guarded);
@@ -173,6 +174,9 @@ impl Cluster {
                 // Nothing has to recover.
                 _ if !guarded => self.dice.millis(100, 300),
                 (_, true) => self.dice.millis(50, 350),
+                (true, false) if self.scene == Scene::CutsAndForgetting => {
+                    self.dice.millis(1_100, 1_500)
+                }
                 (true, false) => self.dice.millis(700, 1_000),
                 (false, false) => self.dice.millis(400, 600),
             };

@@ -34,10 +34,9 @@ pub(crate) enum Scene {
 }
 
 impl Scene {
-    /// Whether at most a few nodes forget at a time: more is not covered while processes are cut off, clocks differ, or
-    /// there is nothing from which a majority could learn.
+    /// Whether at most a few nodes forget at a time: if more do, fencing tokens rely on clocks, which differ here.
     pub(crate) const fn is_about_few(self) -> bool {
-        matches!(self, Self::OldData | Self::CutsAndForgetting)
+        matches!(self, Self::OldData)
     }
 
     pub(crate) const fn has_spares(self) -> bool {

@@ -13,6 +13,7 @@
 //! | [`quarantine`] | one holder at a time while nodes forget, with ttls that differ between processes |
 //! | [`sentinel`] | one holder at a time while Sentinels disagree about who the master is |
 //! | [`members`] | of two lists of nodes that overlap, one grants |
+//! | [`adoption`] | a list in place of another waits for the locks of that, with another longest ttl |
 //! | [`idempotency`] | all get one response until it ends, with minority records and nodes that forget |
 //!
 //! Beside each model stand its *mutants*: the same model with one rule left out. The checker must find what is wrong
@@ -55,6 +56,7 @@ mod protocol;
 #[allow(dead_code, reason = "the models need a part of it")]
 mod confirmation;
 
+mod adoption;
 mod check;
 mod fence;
 mod idempotency;

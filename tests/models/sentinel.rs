@@ -11,9 +11,10 @@
 //! finds a server without a marker of its own waits for the ttl and for the time for which others may still count a
 //! former one.
 //!
-//! Bounds: two failovers, a ttl of one tick, statements that count for two. Abstracted: a question is answered in the
-//! step in which it is asked, which is the worst that can happen (its time counts from when it is sent), and commands
-//! run in the step in which they are sent; servers have one address each. Not covered: Sentinels that forget.
+//! Bounds: two failovers, a ttl of one tick, in one run of two, statements that count for two. Abstracted: a question is
+//! answered in the step in which it is asked, which is the worst that can happen (its time counts from when it is sent),
+//! and commands run in the step in which they are sent; servers have one address each. Not covered: Sentinels that
+//! forget.
 
 use stateright::{Model, Property};
 
@@ -25,11 +26,11 @@ use crate::protocol::validity::Drift;
 const SENTINELS: usize = 3;
 const PROCESSES: usize = 2;
 /// In ticks.
-const TTL: u8 = 1;
+const LONG_TTL: u8 = 2;
 /// For how long a statement of a Sentinel counts, in ticks.
 const WITHIN: u8 = 2;
 /// The longest wait.
-const LONGEST: u8 = TTL + WITHIN;
+const LONGEST: u8 = LONG_TTL + WITHIN;
 
 /// A rule that is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,11 +42,15 @@ enum Mutant {
     FailoverNotSettled,
     /// A server that becomes the master again is the one that it was.
     EpochIgnored,
+    /// A holder's extension counts at a server in quarantine, as it does at a node without Sentinels.
+    QuarantineCounts,
 }
 
 #[derive(Clone, Debug)]
 struct Watched {
     failovers: u8,
+    /// In ticks.
+    ttl: u8,
     /// The servers that each process can reach, as bits.
     reached: [u8; PROCESSES],
     mutant: Option<Mutant>,
@@ -186,7 +191,7 @@ impl Watched {
         let within = ticks(if settles { WITHIN } else { 0 });
         // Whole ticks: without the milliseconds of drift.
         let drift = Drift::new(0.0).unwrap();
-        quarantine::length(ticks(TTL), within, drift).as_secs() as u8
+        quarantine::length(ticks(self.ttl), within, drift).as_secs() as u8
     }
 
     fn tick(state: &mut State) {
@@ -215,9 +220,9 @@ impl Watched {
         server.waited[process].get_or_insert(0);
     }
 
-    fn set(state: &mut State, process: usize) {
+    fn set(&self, state: &mut State, process: usize) {
         let server = &mut state.servers[server(state.at[process])];
-        (server.owner, server.left) = (process as u8 + 1, TTL);
+        (server.owner, server.left) = (process as u8 + 1, self.ttl);
     }
 
     /// Forgets what has no effect any more, so that fewer states differ.
@@ -247,6 +252,10 @@ impl Watched {
         let server = &state.servers[server(at)];
         let mine = usize::from(server.owner) == process + 1;
         if !self.votes(server, at) {
+            let free = mine || server.owner == 0;
+            if self.is(Mutant::QuarantineCounts) && state.holds[process] > 0 && free {
+                actions.push(Action::Extend(process));
+            }
             let waited = (server.quarantine == at).then_some(server.waited[process]);
             match waited.flatten() {
                 None => actions.push(Action::CheckIn(process)),
@@ -326,8 +335,8 @@ impl Model for Watched {
                 server.waited = [None; PROCESSES];
             }
             Action::Grant(process) | Action::Extend(process) => {
-                Self::set(&mut state, process);
-                state.holds[process] = TTL;
+                self.set(&mut state, process);
+                state.holds[process] = self.ttl;
             }
             Action::Leave(process) => {
                 state.holds[process] = 0;
@@ -408,6 +417,7 @@ const GRANTED_AGAIN: &str = "the lock is granted again once the Sentinels agree"
 /// One failover; one process can reach both servers, and the other the first only.
 const ONCE: Watched = Watched {
     failovers: 1,
+    ttl: 1,
     reached: [0b10, 0b11],
     mutant: None,
     recovers: false,
@@ -475,6 +485,17 @@ fn one_sentinel_is_not_enough() {
 #[test]
 fn a_failover_must_settle() {
     assert_needed(Mutant::FailoverNotSettled, &ONCE);
+}
+
+/// While others may still count the former server, it may grant them the lock, and both servers stand for the node.
+#[test]
+fn a_server_in_quarantine_must_not_count() {
+    let model = Watched {
+        ttl: LONG_TTL,
+        ..ONCE
+    };
+    assert_holds("sentinels, long ttl", model.clone());
+    assert_needed(Mutant::QuarantineCounts, &model);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The faults of a plan, and how much may be lost at a time.
+//! The faults of a plan.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,7 +84,7 @@ fn may_happen(scene: &Scene, episode: usize) -> bool {
     if !state.begun.insert(episode) {
         return true;
     }
-    if may_lose(&state, scene, group) {
+    if may_lose(&state, group) {
         state.lost.insert(group, Lost::default());
         return true;
     }
@@ -92,18 +92,16 @@ fn may_happen(scene: &Scene, episode: usize) -> bool {
     state.waiting.push_back(episode);
     drop(state);
     let text = format_args!(
-        "`{}` of g{group} is put off: too much is lost already",
+        "`{}` of g{group} is put off: it has lost something and does not vote yet",
         about.name
     );
     scene.world.record(None, text);
     false
 }
 
-/// Whether a group may lose something beside those that have.
-fn may_lose(state: &State, scene: &Scene, group: u32) -> bool {
-    let settings = scene.plan.all_settings();
-    let spare = settings.map(crate::plan::Settings::spare).min();
-    !state.lost.contains_key(&group) && state.lost.len() < spare.unwrap_or(0)
+/// Whether a group may lose something: whatever the others have lost, but not what it is about to get back.
+fn may_lose(state: &State, group: u32) -> bool {
+    !state.lost.contains_key(&group)
 }
 
 /// A group votes again: what was put off may happen.
@@ -124,7 +122,7 @@ pub(super) fn votes_again(scene: &Arc<Scene>, group: u32) {
     }
     state.history.push(at, What::Votes { group });
     let loses = |episode: usize| scene.plan.episodes[episode].loses;
-    let may = |episode: &usize| loses(*episode).is_some_and(|(of, _)| may_lose(&state, scene, of));
+    let may = |episode: &usize| loses(*episode).is_some_and(|(of, _)| may_lose(&state, of));
     let Some(index) = state.waiting.iter().position(may) else {
         return;
     };

@@ -150,8 +150,10 @@ pub(super) fn server(kind: Kind, shape: &Shape, rolls: &mut Rolls, made: &mut Ma
 }
 
 /// Most nodes lose everything at once.
+/// Most nodes forget at once, or all of them.
 pub(super) fn majority(shape: &Shape, rolls: &mut Rolls, at: u64) -> Vec<Episode> {
-    let groups = rolls.some(&shape.groups(), 80);
+    let share = rolls.pick(&[80, 100]);
+    let groups = rolls.some(&shape.groups(), share);
     let one = |group: u32| {
         let mut made = Made::new("majority", at + rolls.below(50));
         let host = shape.topology.master(group as usize);

@@ -133,15 +133,12 @@ impl Kind {
 
     /// Whether it can be in a plan of this shape.
     pub(super) fn may_be(self, shape: &Shape) -> bool {
-        let beyond = shape.class == Class::Beyond;
         match self {
-            Self::Forget | Self::OldData | Self::Flush | Self::Evict => beyond || shape.spare > 0,
             Self::Lopsided => shape.spare > 0,
             Self::Failback => !shape.with_replicas(false).is_empty(),
             Self::Failover => !shape.with_replicas(true).is_empty(),
             Self::Lag => shape.topology.groups.iter().any(|group| group.replicas > 0),
             Self::StepAhead => !shape.unseen.is_empty(),
-            Self::Majority => beyond,
             _ => true,
         }
     }
