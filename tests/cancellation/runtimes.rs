@@ -63,7 +63,12 @@ impl Scene {
     fn manager(&self, home: &Runtime) -> LockManager {
         home.block_on(async {
             let builder = LockManager::builder().nodes(self.nodes.iter().cloned());
-            let locks = builder.clock(self.clock.clone()).ttl(TTL).lazy().unwrap();
+            let locks = builder
+                .clock(self.clock.clone())
+                .ttl(TTL)
+                .max_ttl(TTL)
+                .lazy()
+                .unwrap();
             meet(&locks).await;
             locks
         })

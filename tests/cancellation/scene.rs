@@ -168,6 +168,7 @@ fn settings(builder: Settings) -> Settings {
     builder
         .clock(TokioClock::new())
         .ttl(TTL)
+        .max_ttl(TTL)
         .node_timeout(50 * MS)
         .max_wait(300 * MS)
         .connect_timeout(200 * MS)

@@ -63,7 +63,11 @@ impl Scene {
         };
         let manager = || {
             let builder = LockManager::builder().nodes(nodes.iter().cloned());
-            let builder = builder.clock(watch.clone()).ttl(TTL).max_wait(5 * SECOND);
+            let builder = builder
+                .clock(watch.clone())
+                .ttl(TTL)
+                .max_ttl(TTL)
+                .max_wait(5 * SECOND);
             builder.lazy().unwrap()
         };
         let (locks, other) = (manager(), manager());
