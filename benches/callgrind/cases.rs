@@ -93,7 +93,12 @@ fn counted_by_callgrind(runtime: &Runtime, work: Work) {
 
 async fn batch(name: &str, urls: &[String]) -> Batch {
     let urls = urls.iter().cloned();
-    let ours = || LockManager::builder().ttl(TTL).node_timeout(PATIENCE);
+    let ours = || {
+        LockManager::builder()
+            .ttl(TTL)
+            .max_ttl(TTL)
+            .node_timeout(PATIENCE)
+    };
     match name.split('-').next().unwrap() {
         "floor" => {
             let fanout = Fanout::connect(urls, "cost:floor").await;

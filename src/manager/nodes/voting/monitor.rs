@@ -170,22 +170,27 @@ async fn follow(set: &NodeSet, index: usize, found: Quarantine) -> Duration {
         return promote(set, index, id).await;
     }
     let left = set.voting.left(index, now);
-    tell(set, index, is_new, left.unwrap_or_default());
+    tell(set, index, is_new, left.unwrap_or_default()).await;
     // While a node serves others nothing is promoted, however long it waits.
     let left = left.filter(|left| !left.is_zero());
     left.unwrap_or(IDLE).min(IDLE)
 }
 
 /// Logs what is news of a quarantine that goes on.
-fn tell(set: &NodeSet, index: usize, is_new: bool, left: Duration) {
+async fn tell(set: &NodeSet, index: usize, is_new: bool, left: Duration) {
+    let Some(what) = set.voting.news_of(index, is_new) else {
+        return;
+    };
     let node = set.name_of(index);
-    match set.voting.news_of(index, is_new) {
-        Some((Told::Wait, true, _)) => crate::trace::node_is_new(node, left),
-        Some((Told::Wait, false, remembered)) => {
-            crate::trace::node_quarantined(node, left, remembered);
-        }
-        Some((Told::Incomplete, ..)) => crate::trace::list_incomplete(node),
-        Some((Told::Nothing, ..)) | None => {}
+    if what == Told::Incomplete {
+        crate::trace::list_incomplete(node);
+        return;
+    }
+    let (intact, _) = high_water(set, index).await;
+    if set.voting.is_fresh(index, intact) {
+        crate::trace::node_is_new(node, left);
+    } else {
+        crate::trace::node_quarantined(node, left, intact >= set.terms.quorum.needed());
     }
 }
 

@@ -322,28 +322,32 @@ impl VotingStatuses {
         self.list().end(node).map(|end| end.since(now))
     }
 
-    /// What the log has to say of a quarantine that goes on, and whether the node is new and fencing tokens are
-    /// remembered. Each thing is said once.
-    pub(super) fn news_of(&self, node: usize, is_new: bool) -> Option<(Told, bool, bool)> {
+    /// What the log has to say of a quarantine that goes on. Each thing is said once.
+    pub(super) fn news_of(&self, node: usize, is_new: bool) -> Option<Told> {
         let mut list = self.list();
-        // At the first check-in of a node the others may not have been asked yet.
-        let too_early = is_new && !list.nodes.iter().all(|known| known.asked);
-        if too_early || list.is_spared(node) {
-            return None;
-        }
-        let (remembered, votes) = (list.remembers(), list.votes());
         let tell = match list.end(node) {
             Some(_) => Told::Wait,
+            // The others may not have been asked yet.
+            None if is_new => return None,
             None => Told::Incomplete,
         };
+        if list.is_spared(node) {
+            return None;
+        }
         let State::Quarantined(quarantine) = &mut list.nodes.get_mut(node)?.state else {
             return None;
         };
         let before = std::mem::replace(&mut quarantine.told, tell);
-        if before == tell || before == Told::Wait {
-            return None;
+        (before != tell && before != Told::Wait).then_some(tell)
+    }
+
+    /// Whether nothing says that `node`, in quarantine, was ever used, where `intact` others vote.
+    pub(super) fn is_fresh(&self, node: usize, intact: usize) -> bool {
+        let mut list = self.list();
+        match list.nodes.get_mut(node).map(|known| &mut known.state) {
+            Some(State::Quarantined(quarantine)) => quarantine.is_fresh(intact),
+            _ => false,
         }
-        Some((tell, quarantine.is_fresh(votes), remembered))
     }
 
     /// Whether the tokens of `node`, which is about to vote, may be lost with what it forgot, where `intact` other
