@@ -96,6 +96,7 @@
     doc = "\n# Guide\n\n[`docs`] has a guide: how to choose the ttl and the nodes, the order of layers, every error and what to do, how to come from other libraries, and more."
 )]
 #![cfg_attr(docsrs, feature(doc_cfg))]
+#![cfg_attr(not(test), warn(clippy::expect_used, clippy::unimplemented))]
 #![doc(test(no_crate_inject, attr(deny(warnings), allow(dead_code))))]
 
 pub mod clock;

@@ -1,5 +1,5 @@
-//! [`RequestState`]: all that the layers of this crate keep in the extensions of a request; and the marks that they set in
-//! the extensions of a response.
+//! [`RequestState`]: all that the layers of this crate keep in the extensions of a request; and the marks that they set
+//! in the extensions of a response.
 
 use std::fmt;
 use std::sync::Arc;

@@ -149,8 +149,8 @@ async fn admit<K: KeyExtractor>(
     }
 }
 
-/// Whether a request runs whose lock could not be acquired. Where the lists of nodes differ, the nodes work, and the key
-/// may be held.
+/// Whether a request runs whose lock could not be acquired. Where the lists of nodes differ, the nodes work, and the
+/// key may be held.
 const fn may_run_unlocked(error: &AcquireError, on_no_quorum: OnNoQuorum) -> bool {
     let nodes_fail = match error {
         AcquireError::NoQuorum(error) => !error.is_disagreement(),

@@ -1,186 +1,136 @@
-//! Files that nobody compiles. Cargo is silent about them: a directory below `tests` without a `main.rs` simply
-//! never runs.
+//! Files that nobody compiles. Cargo is silent about them: a directory below `tests` without a `main.rs` simply never
+//! runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::facts::{Facts, is_test_cfg};
-use crate::tree::Tree;
+use crate::source::Files;
 
-/// Every file that no target reaches, and every target that tests nothing.
-pub(crate) fn check(tree: &Tree) -> Vec<String> {
+/// Files of cases that are shown to the compiler by themselves.
+const CASES: &str = "tests/interface/cases/";
+
+/// Every file that no target reaches, and every suite that tests nothing.
+pub(crate) fn check(files: &Files, package: &serde_json::Value) -> Vec<String> {
     let mut complaints = Vec::new();
     let mut alive = BTreeSet::new();
-    for target in &tree.package.targets {
-        let reached = reach(&target.path, &tree.files);
-        let path = &target.path;
-        let is_test = target.kind == "test";
-        let has_tests = reached
-            .keys()
-            .any(|file| tests_something(&tree.files[file]));
-        if !target.tested && (is_test || has_tests) {
-            complaints.push(format!("{path}: not `test = true`, so it never runs"));
+    for target in package["targets"].as_array().unwrap() {
+        let path = target["src_path"].as_str().unwrap();
+        let path = path
+            .trim_start_matches(env!("CARGO_MANIFEST_DIR"))
+            .trim_start_matches('/');
+        let reached = reach(path, files);
+        let has_tests = reached.keys().any(|file| {
+            ["test]", "::test("]
+                .iter()
+                .any(|mark| files[file].contains(mark))
+        });
+        if target["kind"][0] == "test" && !(has_tests && target["test"] == true) {
+            complaints.push(format!("{path}: a suite of which no test runs"));
         }
-        if is_test && !has_tests {
-            complaints.push(format!("{path}: a test target without a test"));
+        if target["kind"][0] == "example" && has_tests && target["test"] != true {
+            complaints.push(format!("{path}: not `test = true`, so its tests never run"));
         }
         alive.extend(reached.into_keys());
     }
-    alive.extend(programs(&tree.files));
-    let included = included(&alive, &tree.files);
-    let (refused, lacking) = refused(&alive, &tree.files);
-    complaints.extend(lacking);
-    let used =
-        |file: &String| alive.contains(file) || included.contains(file) || refused.contains(file);
-    for file in tree.files.keys() {
-        if file.ends_with(".rs") && !used(file) {
+    // Of the packages inside of this one, of which cargo does not tell here.
+    for (path, manifest) in files
+        .iter()
+        .filter(|(path, _)| path.ends_with("/Cargo.toml"))
+    {
+        let roots = manifest
+            .lines()
+            .filter_map(|line| line.strip_prefix("path = \""));
+        for root in roots {
+            let root = path.replace("Cargo.toml", root.trim_end_matches('"'));
+            alive.extend(reach(&root, files).into_keys());
+        }
+    }
+    let cases = files.keys().filter(|path| path.starts_with(CASES));
+    let cases: Vec<_> = cases
+        .flat_map(|path| reach(path, files).into_keys())
+        .collect();
+    alive.extend(cases);
+    let included = included(&alive, files);
+    for file in files.keys() {
+        let is_page = file.ends_with(".lua") || file.starts_with("src/") && file.ends_with(".md");
+        if file.ends_with(".rs") && !alive.contains(file) && !included.contains(file) {
             complaints.push(format!(
                 "{file}: no target reaches it, so it is never compiled"
             ));
         }
-        if file.ends_with(".lua") && !included.contains(file) {
-            complaints.push(format!("{file}: nothing includes it, so it is never run"));
-        }
-        if file.starts_with("src/") && file.ends_with(".md") && !included.contains(file) {
+        if is_page && !included.contains(file) {
             complaints.push(format!("{file}: nothing includes it, so nobody reads it"));
         }
     }
     complaints
 }
 
-/// The files of the packages inside of this one, which cargo does not tell of.
-fn programs(files: &BTreeMap<String, String>) -> BTreeSet<String> {
-    let manifests = files
-        .iter()
-        .filter(|(path, _)| path.ends_with("/Cargo.toml"));
-    let roots = manifests.flat_map(|(path, manifest)| {
-        let dir = path.trim_end_matches("/Cargo.toml");
-        let paths = manifest
-            .lines()
-            .filter_map(|line| line.strip_prefix("path = \""));
-        paths.map(move |root| format!("{dir}/{}", root.trim_end_matches('"')))
-    });
-    roots
-        .flat_map(|root| reach(&root, files).into_keys())
+/// The files of `src` that are compiled for tests alone.
+pub(crate) fn only_for_tests(files: &Files) -> BTreeSet<String> {
+    let reached = reach("src/lib.rs", files).into_iter();
+    reached
+        .filter(|(_, in_tests)| *in_tests)
+        .map(|(file, _)| file)
         .collect()
 }
 
 /// The files that the module declarations of `root` lead to, each with whether only tests see it.
-pub(crate) fn reach(root: &str, files: &BTreeMap<String, String>) -> BTreeMap<String, bool> {
+fn reach(root: &str, files: &Files) -> BTreeMap<String, bool> {
     let mut reached = BTreeMap::new();
-    let mut open = vec![(root.to_owned(), true, false)];
-    while let Some((file, is_root, in_tests)) = open.pop() {
-        let Some(text) = files.get(&file) else {
+    let mut open = vec![(root.to_owned(), false)];
+    while let Some((file, in_tests)) = open.pop() {
+        let Some(text) = files.get(&file).filter(|_| !reached.contains_key(&file)) else {
             continue;
         };
-        let ast =
-            syn::parse_file(text).unwrap_or_else(|error| panic!("{file} is not Rust: {error}"));
         let (dir, name) = file.rsplit_once('/').unwrap_or(("", &file));
-        let owns_dir = is_root || name == "mod.rs";
-        let inner = match owns_dir {
+        let inner = match file == root || name == "mod.rs" {
             true => dir.to_owned(),
             false => format!("{dir}/{}", name.trim_end_matches(".rs")),
         };
-        declared(
-            &ast.items,
-            dir,
-            &inner,
-            in_tests,
-            &mut |child, child_in_tests| {
-                if files.contains_key(&child) && !reached.contains_key(&child) {
-                    open.push((child, false, child_in_tests));
+        let mut attributes = String::new();
+        for line in text.lines() {
+            let unclosed = attributes.matches('[').count() > attributes.matches(']').count();
+            if unclosed || line.starts_with("#[") {
+                attributes.push_str(line);
+                continue;
+            }
+            let declared = line
+                .split_once("mod ")
+                .filter(|(before, _)| !before.contains('/'));
+            if let Some(child) = declared.and_then(|(_, name)| name.strip_suffix(';')) {
+                let in_tests = in_tests || attributes.contains("cfg(test)");
+                match attributes.split_once("path = \"") {
+                    Some((_, path)) => {
+                        let path = path.split('"').next().unwrap_or_default();
+                        open.push((normal(dir, path), in_tests));
+                    }
+                    None => {
+                        open.push((format!("{inner}/{child}.rs"), in_tests));
+                        open.push((format!("{inner}/{child}/mod.rs"), in_tests));
+                    }
                 }
-            },
-        );
+            }
+            attributes.clear();
+        }
         reached.insert(file, in_tests);
     }
     reached
 }
 
-/// Calls `found` with each path that a `mod name;` may mean.
-fn declared(
-    items: &[syn::Item],
-    dir: &str,
-    inner: &str,
-    in_tests: bool,
-    found: &mut impl FnMut(String, bool),
-) {
-    for item in items {
-        let syn::Item::Mod(module) = item else {
-            continue;
-        };
-        let metas = || module.attrs.iter().map(|attribute| &attribute.meta);
-        let in_tests = in_tests || metas().any(is_test_cfg);
-        let name = &module.ident;
-        if let Some((_, items)) = &module.content {
-            declared(items, dir, &format!("{inner}/{name}"), in_tests, found);
-        } else if let Some(path) = metas().find_map(path_attribute) {
-            found(normal(dir, &path), in_tests);
-        } else {
-            found(format!("{inner}/{name}.rs"), in_tests);
-            found(format!("{inner}/{name}/mod.rs"), in_tests);
-        }
-    }
-}
-
-/// The text of `#[path = "text"]`.
-fn path_attribute(meta: &syn::Meta) -> Option<String> {
-    match meta {
-        syn::Meta::NameValue(pair) if pair.path.is_ident("path") => literal(&pair.value),
-        _ => None,
-    }
-}
-
-fn literal(value: &syn::Expr) -> Option<String> {
-    match value {
-        syn::Expr::Lit(syn::ExprLit {
-            lit: syn::Lit::Str(text),
-            ..
-        }) => Some(text.value()),
-        _ => None,
-    }
-}
-
-/// What `include!` and its kin bring in, outside tests.
-fn included(alive: &BTreeSet<String>, files: &BTreeMap<String, String>) -> BTreeSet<String> {
+/// What `include!` and its kin bring in.
+fn included(alive: &BTreeSet<String>, files: &Files) -> BTreeSet<String> {
     let mut included = BTreeSet::new();
     for file in alive {
         let dir = file.rsplit_once('/').map_or("", |(dir, _)| dir);
-        let macros = Facts::of(file, &files[file]).macros;
-        // The name may be passed through a macro of the file's own, so any first argument counts there.
-        if macros.iter().any(|(name, ..)| name.starts_with("include")) {
-            let texts = macros.iter().map(|(_, argument, _)| argument);
-            let texts = texts.filter(|argument| argument.starts_with('"'));
-            included.extend(texts.map(|argument| normal(dir, argument.trim_matches('"'))));
+        let text = &files[file];
+        // The name may be passed through a macro of the file's own, so any text counts there.
+        if text.contains("include") {
+            let texts = text
+                .lines()
+                .flat_map(|line| line.split('"').skip(1).step_by(2));
+            included.extend(texts.map(|text| normal(dir, text)));
         }
     }
     included
-}
-
-/// The cases that a test has the compiler refuse, by `compile_fail("directory/*.rs")`, with the modules that they
-/// share; and which of them lack what the compiler says, or which texts their case.
-fn refused(
-    alive: &BTreeSet<String>,
-    files: &BTreeMap<String, String>,
-) -> (BTreeSet<String>, Vec<String>) {
-    let (mut refused, mut complaints) = (BTreeSet::new(), Vec::new());
-    let texts = alive.iter().map(|file| files[file].as_str());
-    let globs = texts.flat_map(|text| text.split("compile_fail(\"").skip(1));
-    for directory in globs.filter_map(|glob| Some(glob.split_once("*.rs\"")?.0)) {
-        let inside = files.keys().filter(|file| file.starts_with(directory));
-        for (stem, end) in inside.filter_map(|file| file.rsplit_once('.')) {
-            let lacking = match end {
-                "rs" => "stderr",
-                _ => "rs",
-            };
-            if !files.contains_key(&format!("{stem}.{lacking}")) {
-                complaints.push(format!("{stem}.{end}: there is no {stem}.{lacking}"));
-            }
-            if end == "rs" {
-                refused.extend(reach(&format!("{stem}.rs"), files).into_keys());
-            }
-        }
-    }
-    (refused, complaints)
 }
 
 /// `path` as seen from `dir`, without `.` and `..`.
@@ -189,154 +139,61 @@ fn normal(dir: &str, path: &str) -> String {
     for part in path.split('/') {
         match part {
             "." => {}
-            ".." => {
-                parts.pop();
-            }
+            ".." => drop(parts.pop()),
             part => parts.push(part),
         }
     }
     parts.join("/")
 }
 
-fn tests_something(text: &str) -> bool {
-    ["#[test]", "::test]", "::test("]
+#[test]
+fn dead_files_are_named() {
+    let texts = [
+        (
+            "src/lib.rs",
+            "mod a;\n#[cfg(test)]\n#[path = \"../tests/shared.rs\"]\nmod shared;",
+        ),
+        (
+            "src/a/mod.rs",
+            "pub(crate) mod x;\nconst L: &str = include_str!(\"../one.lua\");",
+        ),
+        ("src/a/x.rs", "#[cfg(test)]\nmod tests;"),
+        ("src/a/x/tests.rs", ""),
+        ("src/a/lost.rs", ""),
+        ("src/one.lua", ""),
+        ("src/two.lua", ""),
+        ("src/page.md", ""),
+        ("tests/shared.rs", ""),
+        ("tests/empty.rs", "fn helper() {}"),
+        ("tests/lost/case.rs", "#[test] fn t() {}"),
+        ("tests/inner/Cargo.toml", "[[bin]]\npath = \"main.rs\"\n"),
+        ("tests/inner/main.rs", "mod more;"),
+        ("tests/inner/more.rs", ""),
+    ];
+    let files: Files = texts
+        .map(|(path, text)| (path.to_owned(), text.to_owned()))
+        .into();
+    let root = env!("CARGO_MANIFEST_DIR");
+    let target = |path: &str, kind: &str| serde_json::json!({ "src_path": format!("{root}/{path}"), "kind": [kind], "test": true });
+    let targets = [
+        target("src/lib.rs", "lib"),
+        target("tests/empty.rs", "test"),
+    ];
+    let found = check(&files, &serde_json::json!({ "targets": targets }));
+    let named = found
         .iter()
-        .any(|mark| text.contains(mark))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::tree::{Package, Target};
-
-    fn tree(files: &[(&str, &str)], targets: &[(&str, &str, bool)]) -> Tree {
-        let files = files
-            .iter()
-            .map(|(path, text)| ((*path).to_owned(), (*text).to_owned()));
-        let targets = targets.iter().map(|(path, kind, tested)| Target {
-            name: String::new(),
-            path: (*path).to_owned(),
-            kind: (*kind).to_owned(),
-            tested: *tested,
-        });
-        Tree {
-            files: files.collect(),
-            package: Package {
-                targets: targets.collect(),
-                ..Package::default()
-            },
-        }
-    }
-
-    #[test]
-    fn modules_are_followed_to_their_files() {
-        let tree = tree(
-            &[
-                (
-                    "src/lib.rs",
-                    "mod a; mod b; mod c { mod d; } #[path = \"odd/e.rs\"] mod f;",
-                ),
-                (
-                    "src/a.rs",
-                    "mod x; const L: &str = include_str!(\"lua/one.lua\");",
-                ),
-                ("src/a/x.rs", "#[cfg(test)] mod tests;"),
-                ("src/a/x/tests.rs", "mod more;"),
-                ("src/a/x/tests/more.rs", ""),
-                ("src/b/mod.rs", "mod y;"),
-                (
-                    "src/b/y.rs",
-                    "macro_rules! m { ($x:literal) => { include_str!($x) } } static L: X = m!(\"../lua/two.lua\");",
-                ),
-                ("src/c/d.rs", ""),
-                ("src/odd/e.rs", ""),
-                ("src/lua/one.lua", ""),
-                ("src/lua/two.lua", ""),
-                ("tests/t.rs", "mod support; #[test] fn t() {}"),
-                ("tests/support/mod.rs", ""),
-                ("tests/inner/Cargo.toml", "[[bin]]\npath = \"main.rs\"\n"),
-                ("tests/inner/main.rs", "mod more;"),
-                ("tests/inner/more.rs", ""),
-            ],
-            &[("src/lib.rs", "lib", true), ("tests/t.rs", "test", true)],
-        );
-        assert_eq!(check(&tree), [""; 0]);
-        let reached = reach("src/lib.rs", &tree.files);
-        let tests = reached
-            .iter()
-            .filter(|(_, in_tests)| **in_tests)
-            .map(|(file, _)| &**file);
-        assert_eq!(
-            tests.collect::<Vec<_>>(),
-            ["src/a/x/tests.rs", "src/a/x/tests/more.rs"]
-        );
-    }
-
-    #[test]
-    fn cases_that_the_compiler_refuses_have_what_it_says() {
-        let of = |more: &[(&str, &str)]| {
-            let test = "#[test] fn t() { c.compile_fail(\"tests/cases/*.rs\"); }";
-            let mut files = vec![
-                ("tests/t.rs", test),
-                ("tests/shared.rs", ""),
-                ("tests/cases/a.rs", "#[path = \"../shared.rs\"] mod shared;"),
-                ("tests/cases/a.stderr", "error"),
-            ];
-            files.extend(more);
-            check(&tree(&files, &[("tests/t.rs", "test", true)]))
-        };
-        assert_eq!(of(&[]), [""; 0]);
-        let (case, said) = ("tests/cases/b.rs", "tests/cases/b.stderr");
-        assert_eq!(of(&[(case, "")]), [format!("{case}: there is no {said}")]);
-        assert_eq!(of(&[(said, "")]), [format!("{said}: there is no {case}")]);
-        assert_eq!(of(&[("tests/other/b.rs", "")]).len(), 1);
-    }
-
-    #[test]
-    fn dead_files_are_named() {
-        let tree = tree(
-            &[
-                ("src/lib.rs", "mod a;"),
-                (
-                    "src/a.rs",
-                    "#[cfg(test)] const L: &str = include_str!(\"one.lua\");",
-                ),
-                ("src/a/orphan.rs", ""),
-                ("src/one.lua", ""),
-                ("src/page.md", ""),
-                ("tests/empty.rs", "fn helper() {}"),
-                ("tests/lost/case.rs", "#[test] fn t() {}"),
-                ("tests/off.rs", "#[test] fn t() {}"),
-                ("benches/lost/bench.rs", ""),
-                ("examples/off.rs", "#[test] fn t() {}"),
-                ("examples/on.rs", "#[test] fn t() {}"),
-                ("examples/none.rs", "fn main() {}"),
-            ],
-            &[
-                ("src/lib.rs", "lib", true),
-                ("tests/empty.rs", "test", true),
-                ("tests/off.rs", "test", false),
-                ("examples/off.rs", "example", false),
-                ("examples/on.rs", "example", true),
-                ("examples/none.rs", "example", false),
-            ],
-        );
-        let found = check(&tree);
-        let named = found
-            .iter()
-            .map(|complaint| complaint.split(':').next().unwrap());
-        assert_eq!(
-            named.collect::<BTreeSet<_>>(),
-            BTreeSet::from([
-                "benches/lost/bench.rs",
-                "examples/off.rs",
-                "src/a/orphan.rs",
-                "src/one.lua",
-                "src/page.md",
-                "tests/empty.rs",
-                "tests/lost/case.rs",
-                "tests/off.rs",
-            ])
-        );
-    }
+        .map(|complaint| complaint.split(':').next().unwrap());
+    let wanted = [
+        "src/a/lost.rs",
+        "src/page.md",
+        "src/two.lua",
+        "tests/empty.rs",
+        "tests/lost/case.rs",
+    ];
+    assert_eq!(named.collect::<BTreeSet<_>>(), BTreeSet::from(wanted));
+    let tested = only_for_tests(&files);
+    assert_eq!(
+        tested,
+        BTreeSet::from(["src/a/x/tests.rs", "tests/shared.rs"].map(str::to_owned))
+    );
 }

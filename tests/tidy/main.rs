@@ -1,144 +1,108 @@
-//! The style of the project as tests.
+//! What the compiler and its lints do not see: floors and circles of imports, files that nobody compiles, and docs that
+//! say something else than the code.
 //!
-//! Each module holds one family of checks. A check is a plain function over a path and a text that returns its
-//! complaints, so it is also tried on small bad texts: a check that cannot fail proves nothing.
+//! A check returns its complaints, and is tried on small bad texts, too: a check that cannot fail proves nothing.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a check that trips over its own feet fails, which is what it is for"
+)]
 
-// A check that trips over its own feet fails the test, which is what it is for.
-#![allow(clippy::indexing_slicing)]
-
-mod banned;
 mod circles;
 mod dead;
 mod docs;
-mod errors;
-mod events;
-mod facts;
-mod filters;
 mod floors;
-mod imports;
 mod links;
-mod sizes;
-mod tree;
-
-use tree::Tree;
+mod source;
+mod style;
 
 /// One complaint per line, and no test that passes with a complaint.
-fn assert_clean(complaints: &[String]) {
+#[track_caller]
+fn assert_clean(complaints: impl IntoIterator<Item = String>) {
+    let complaints: Vec<String> = complaints.into_iter().collect();
+    let count = complaints.len();
     assert!(
         complaints.is_empty(),
-        "{} complaint(s):\n{}",
-        complaints.len(),
+        "{count} complaint(s):\n{}",
         complaints.join("\n")
     );
 }
 
 #[test]
-fn every_file_imports_only_from_floors_below_its_own() {
-    let tree = Tree::read();
-    let mut complaints = Vec::new();
-    for (path, text) in tree.product() {
-        complaints.extend(floors::check(path, text, &tree.package.crates));
-    }
-    assert_clean(&complaints);
-}
-
-#[test]
-fn the_manager_imports_only_from_its_own_floors_below() {
-    let tree = Tree::read();
-    let mut complaints =
-        floors::inside_manager(&imports::edges(tree.product(), &tree.package.crates));
-    complaints.extend(floors::unplaced_or_stale(&tree.files));
-    assert_clean(&complaints);
-}
-
-#[test]
-fn no_files_use_each_other_in_a_circle() {
-    let tree = Tree::read();
-    assert_clean(&circles::check(&imports::edges(
-        tree.product(),
-        &tree.package.crates,
-    )));
-}
-
-#[test]
-fn files_functions_and_lines_are_of_readable_size() {
-    let tree = Tree::read();
-    assert_clean(&tree.each_rust_file(sizes::check));
+fn files_import_only_from_floors_below_their_own_and_in_no_circle() {
+    let files = source::files();
+    let units = source::product(&files);
+    let crates = source::crates(&source::package());
+    assert_clean(
+        units
+            .iter()
+            .flat_map(|(path, unit)| floors::check(path, unit, &crates)),
+    );
+    let edges = source::edges(&units, &crates);
+    assert_clean(floors::inside_manager(&edges));
+    assert_clean(floors::unplaced_or_stale(&files));
+    assert_clean(circles::check(&edges));
+    assert!(
+        edges.len() > 300,
+        "{} uses are too few to be all",
+        edges.len()
+    );
 }
 
 #[test]
 fn every_file_is_compiled_and_every_test_runs() {
-    let tree = Tree::read();
-    assert_clean(&dead::check(&tree));
+    let files = source::files();
+    assert_clean(dead::check(&files, &source::package()));
+    let rust = files.iter().filter(|(path, _)| path.ends_with(".rs"));
+    assert_clean(rust.flat_map(|(path, text)| style::tests(path, text)));
+    assert_clean(docs::filters(&files));
 }
 
 #[test]
-fn banned_calls_are_not_made() {
-    let tree = Tree::read();
-    let mut complaints = Vec::new();
-    for (path, text) in tree.product() {
-        complaints.extend(banned::calls(path, text));
-    }
-    complaints.extend(tree.each_rust_file(banned::tests));
-    assert_clean(&complaints);
+fn banned_calls_are_not_made_and_files_are_of_readable_size() {
+    let units = source::product(&source::files());
+    assert_clean(
+        units
+            .iter()
+            .flat_map(|(path, unit)| style::product(path, unit)),
+    );
 }
 
 #[test]
-fn async_methods_say_what_cancelling_them_does() {
-    let tree = Tree::read();
-    let mut complaints = Vec::new();
-    for (path, text) in tree.product() {
-        complaints.extend(docs::cancel_safety(path, text));
-    }
-    assert_clean(&complaints);
-}
-
-#[test]
-fn the_guide_says_what_to_do_about_every_error() {
-    let tree = Tree::read();
-    assert_clean(&errors::check(&tree.files[errors::LIST], tree.product()));
-}
-
-#[test]
-fn the_guide_lists_every_event_with_its_fields() {
-    let tree = Tree::read();
-    let mut complaints = events::check(&tree.files[events::LIST], &tree.files[events::CODE]);
-    for (path, text) in tree.product() {
-        complaints.extend(events::elsewhere(path, text));
-    }
-    assert_clean(&complaints);
+fn the_docs_say_what_the_code_does() {
+    let files = source::files();
+    let units = source::product(&files);
+    assert_clean(
+        units
+            .iter()
+            .flat_map(|(path, unit)| docs::cancel_safety(path, &files[path], unit)),
+    );
+    assert_clean(docs::errors(&files[docs::ERRORS], &units, &files));
+    let (page, code) = docs::EVENTS;
+    assert_clean(docs::events(&files[page], &files[code]));
+    let elsewhere = units
+        .iter()
+        .filter(|(path, unit)| *path != code && !docs::calls(&unit.code).is_empty());
+    assert_clean(
+        elsewhere.map(|(path, _)| format!("{path}: tells an event; {code} is the place for that")),
+    );
+    assert_clean(docs::manifest(&files, &source::package()));
+    assert_clean(docs::one_acl_rule(&files));
 }
 
 #[test]
 fn markdown_names_files_and_headings_that_there_are() {
-    assert_clean(&links::check(&Tree::read().files));
+    assert_clean(links::check(&source::files()));
 }
 
-#[test]
-fn the_runners_filters_name_tests_that_there_are() {
-    let tree = Tree::read();
-    let suites = filters::suites(&tree);
-    assert_clean(&filters::check(&tree.files[filters::FILE], &suites));
-}
-
-#[test]
-fn the_docs_agree_with_the_manifest() {
-    let tree = Tree::read();
-    let mut complaints = docs::manifest("README.md", &tree.files["README.md"], &tree.package);
-    complaints.extend(docs::crate_docs(&tree.files["src/lib.rs"], &tree.package));
-    complaints.extend(docs::msrv(&tree.files, &tree.package));
-    assert_clean(&complaints);
-}
-
-#[test]
-fn the_rule_for_the_servers_user_stands_once() {
-    assert_clean(&docs::one_acl_rule(&Tree::read().files));
-}
+/// How many lines a first page may have.
+const FIRST_PAGE: usize = 150;
 
 #[test]
 fn the_readme_is_a_first_page() {
-    assert_clean(&docs::first_page(
-        "README.md",
-        &Tree::read().files["README.md"],
-    ));
+    let lines = source::files()["README.md"].lines().count();
+    assert!(
+        lines <= FIRST_PAGE,
+        "{lines} lines, at most {FIRST_PAGE}; the guide has room for more"
+    );
 }

@@ -31,8 +31,8 @@
 //! A replica may take its master's place without having its locks. So a failover, or a failback, counts as a loss of
 //! data: a server is identified by its process and its last promotion, which are checked every second, and by each
 //! script once a check has seen a replica. Where replicas are [expected](RedisNodeBuilder::expect_replicas) or
-//! [required](RedisNodeBuilder::require), or the server is found through Sentinel, each script checks from the beginning
-//! (`docs::nodes` of the guide, "The identity of a server").
+//! [required](RedisNodeBuilder::require), or the server is found through Sentinel, each script checks from the
+//! beginning (`docs::nodes` of the guide, "The identity of a server").
 //!
 //! A master that dies takes with it what its replicas do not have yet, and its successor grants the same lock again.
 //! With [`RedisNode::replicated`] acquires, renewals and records count only if replicas acknowledge them in time

@@ -72,8 +72,9 @@ fn look_at_holders(scene: &Scene) {
     }
 }
 
-/// The groups where a lock is only on a node if a replica acknowledges it, for some process; or where a replica may count on another end of a lock than its master, whose clock was set, or of which it
-/// hears late: old servers tell it for how long.
+/// The groups where a lock is only on a node if a replica acknowledges it, for some process; or where a replica may
+/// count on another end of a lock than its master, whose clock was set, or of which it hears late: old servers tell it
+/// for how long.
 fn replicas_differ(scene: &Scene) -> BTreeSet<u32> {
     let topology = scene.world.topology();
     let mut all = scene.plan.all_settings();
