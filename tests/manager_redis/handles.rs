@@ -3,49 +3,19 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use tokio::task::JoinHandle;
+use tower_redlock::LockManager;
 use tower_redlock::lock::IdempotentRun;
 use tower_redlock::settings::Fencing;
 use tower_redlock::snapshot::VotingStatus;
-use tower_redlock::{AcquireError, LockGuard, LockManager};
 
 use crate::support::server::Server;
 use crate::{Cluster, LONG, MS, all_up, connected, eventually};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// How long the servers keep `key`, in milliseconds.
-fn kept(cluster: &Cluster, key: &str) -> Vec<u64> {
-    let servers = cluster.servers.iter();
-    let left = |server: &Server| server.run(&format!("PTTL {key}")).parse();
-    servers.map(|server| left(server).unwrap_or(0)).collect()
-}
-
 async fn manager(cluster: &Cluster) -> LockManager {
     let builder = cluster.builder().ttl(10 * SECOND).max_ttl(LONG);
     connected(builder.node_timeout(200 * MS)).await
-}
-
-#[tokio::test]
-async fn servers_keep_each_lock_for_the_ttl_of_its_handle() {
-    let cluster = Cluster::start();
-    let locks = manager(&cluster).await;
-    let (long, short) = (
-        locks.with_ttl(LONG).unwrap(),
-        locks.with_ttl(2 * SECOND).unwrap(),
-    );
-    let first = long.try_acquire("long").await.unwrap();
-    let second = short.try_acquire("short").await.unwrap();
-    let third = locks.try_acquire("usual").await.unwrap();
-    for (key, ttl) in [("long", 60_000), ("short", 2_000), ("usual", 10_000)] {
-        let kept = kept(&cluster, &format!("lk:{key}"));
-        let in_time = |left: &&u64| **left > ttl / 3 && **left <= ttl;
-        assert!(kept.iter().filter(in_time).count() >= 3, "{key}: {kept:?}");
-    }
-    for guard in [first, second, third] {
-        guard.release().await.unwrap();
-    }
-    cluster.settle_free("released").await;
 }
 
 #[tokio::test]
@@ -118,34 +88,4 @@ async fn counters_outlive_the_leases_of_every_handle() {
     };
     kept("lk!idem!fence:run", 6_000..=12_000);
     run.abandon().await.unwrap();
-}
-
-/// Starts to wait, and returns when so many do.
-async fn wait(locks: &LockManager, waiting: usize) -> JoinHandle<Result<LockGuard, AcquireError>> {
-    let handle = locks.clone();
-    let waiter = tokio::spawn(async move { handle.acquire("order:1").await });
-    eventually("it waits", || locks.snapshot().waiting == waiting).await;
-    waiter
-}
-
-#[tokio::test]
-async fn a_lock_passes_to_callers_with_its_ttl_and_is_granted_anew_to_others() {
-    let cluster = Cluster::start();
-    let locks = manager(&cluster).await.with_max_wait(LONG);
-    let long = locks.with_ttl(LONG).unwrap();
-    let guard = locks.acquire("order:1").await.unwrap();
-    let token = cluster.token("order:1");
-    let other = wait(&long, 1).await;
-    let after = wait(&locks, 2).await;
-    guard.release().await.unwrap();
-    let guard = other.await.unwrap().unwrap();
-    assert!(guard.remaining() > 50 * SECOND);
-    let granted = cluster.token("order:1");
-    assert_ne!(granted, token);
-    guard.release().await.unwrap();
-    let guard = after.await.unwrap().unwrap();
-    assert!(guard.remaining() <= 10 * SECOND);
-    assert_ne!(cluster.token("order:1"), granted);
-    guard.release().await.unwrap();
-    cluster.settle_free("released").await;
 }

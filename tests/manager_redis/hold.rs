@@ -5,34 +5,7 @@ use std::time::Instant;
 use tower_redlock::node::NodeState;
 use tower_redlock::snapshot::NodeStatus;
 
-use crate::{Cluster, MS, connected, eventually, is_contended};
-
-#[tokio::test]
-async fn a_lock_outlives_its_ttl_and_nobody_gets_in() {
-    let cluster = Cluster::start();
-    // Long enough that a busy machine does not keep its renewals waiting for two thirds of it.
-    let ttl = 600 * MS;
-    let ours = connected(cluster.short(ttl)).await;
-    let theirs = connected(cluster.short(ttl)).await;
-    let guard = ours.acquire("order:1").await.unwrap();
-    let token = cluster.token("order:1");
-    let until = Instant::now() + 2_000 * MS;
-    let mut refused = 0;
-    while Instant::now() < until {
-        let error = theirs.try_acquire("order:1").await.unwrap_err();
-        assert!(is_contended(&error), "{error}");
-        refused += 1;
-        tokio::time::sleep(10 * MS).await;
-    }
-    assert!(refused > 10, "{refused}");
-    assert!(!guard.is_lost());
-    // One server may have been renewed too late on a busy machine, and then lets another in for a moment.
-    let servers = cluster.servers.iter();
-    let ours_on = servers.filter(|server| server.run("GET lk:order:1") == token);
-    assert!(ours_on.count() >= 3, "still ours");
-    guard.release().await.unwrap();
-    drop(theirs.try_acquire("order:1").await.unwrap());
-}
+use crate::{Cluster, MS, connected, eventually};
 
 #[tokio::test]
 async fn an_extension_that_fails_does_not_lose_the_lock() {

@@ -53,13 +53,6 @@ async fn exclude_each_other(cluster: &Cluster, ours: &LockManager, key: &str, pl
 }
 
 #[tokio::test]
-async fn locks_exclude_each_other_on_a_bare_key() {
-    let cluster = Cluster::start();
-    let ours = connected(cluster.builder().namespace("")).await;
-    exclude_each_other(&cluster, &ours, "order:42", "order:42").await;
-}
-
-#[tokio::test]
 async fn locks_exclude_each_other_on_a_key_in_a_namespace() {
     let cluster = Cluster::start();
     let ours = connected(cluster.builder().namespace("shop")).await;

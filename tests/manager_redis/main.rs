@@ -1,5 +1,5 @@
 //! The lock manager over five real servers: what it promises when servers are killed, frozen and restarted under
-//! load, on every way out of a lock, and beside another Redlock library.
+//! load, and what is seen on servers alone.
 #![cfg(feature = "redis")]
 #![allow(
     clippy::unwrap_used,

@@ -1,15 +1,11 @@
-//! Every way out of a lock leaves no key on any server, within a round trip and not within a ttl.
+//! Calls that are dropped while servers are asked, and runtimes that end, leave no key on any server.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use crate::Cluster;
 use tokio::task::yield_now;
-use tower_redlock::AcquireError;
-use tower_redlock::error::LossReason;
-
-use crate::{Cluster, MS};
 
 /// Polls `future` so many times, with the other tasks and the servers at work in between, and drops it.
 ///
@@ -26,92 +22,6 @@ async fn poll_and_drop<F: Future>(future: F, polls: usize, pause: usize) -> Opti
         }
     }
     None
-}
-
-#[tokio::test]
-async fn a_released_lock_is_gone_and_free_for_the_next() {
-    let cluster = Cluster::start();
-    let (ours, theirs) = (cluster.manager().await, cluster.manager().await);
-    for _ in 0..20 {
-        let guard = ours.acquire("order:1").await.unwrap();
-        guard.release().await.unwrap();
-        // No waiting: whoever is told of the release can take the lock at once.
-        let next = theirs.try_acquire("order:1").await.unwrap();
-        next.release().await.unwrap();
-    }
-    cluster.settle_free("release()").await;
-}
-
-#[tokio::test]
-async fn a_dropped_guard_releases() {
-    let cluster = Cluster::start();
-    let locks = cluster.manager().await;
-    drop(locks.acquire("order:1").await.unwrap());
-    cluster.settle_free("a dropped guard").await;
-}
-
-#[tokio::test]
-async fn a_panic_releases() {
-    let cluster = Cluster::start();
-    let locks = cluster.manager().await;
-    let panics = tokio::spawn(async move {
-        let _guard = locks.acquire("order:1").await.unwrap();
-        panic!("on purpose");
-    });
-    assert!(panics.await.unwrap_err().is_panic());
-    cluster.settle_free("a panic").await;
-}
-
-#[tokio::test]
-async fn an_aborted_task_releases() {
-    let cluster = Cluster::start();
-    let locks = cluster.manager().await;
-    let (held, is_held) = oneshot::channel();
-    let task = tokio::spawn(async move {
-        let guard = locks.acquire("order:1").await.unwrap();
-        held.send(()).unwrap();
-        std::future::pending::<()>().await;
-        drop(guard);
-    });
-    is_held.await.unwrap();
-    assert!(cluster.holding("order:1") >= 3);
-    task.abort();
-    assert!(task.await.unwrap_err().is_cancelled());
-    cluster.settle_free("an aborted task").await;
-}
-
-#[tokio::test]
-async fn work_under_run_releases_when_it_ends_or_is_dropped() {
-    let cluster = Cluster::start();
-    let locks = cluster.manager().await;
-    let sum = locks.run("order:1", |_| async { 42 }).await.unwrap();
-    assert_eq!(sum, 42);
-    cluster.settle_free("run").await;
-    let (held, is_held) = oneshot::channel();
-    let work = locks.run("order:1", |_| async {
-        held.send(()).unwrap();
-        std::future::pending::<()>().await;
-    });
-    tokio::select! {
-        biased;
-        _ = work => panic!("it never ends"),
-        held = is_held => held.unwrap(),
-    }
-    cluster.settle_free("a dropped run").await;
-}
-
-#[tokio::test]
-async fn an_acquire_that_was_never_polled_sends_nothing() {
-    let cluster = Cluster::start();
-    let locks = cluster.manager().await;
-    cluster.each(0..5, |server| {
-        server.run("CONFIG RESETSTAT");
-    });
-    drop(locks.acquire("order:1"));
-    yield_now().await;
-    cluster.each(0..5, |server| {
-        assert!(!server.run("INFO commandstats").contains("evalsha"));
-    });
 }
 
 #[tokio::test]
@@ -156,40 +66,6 @@ async fn acquires_that_are_aborted_in_a_crowd_leave_nothing() {
         }
         cluster.settle_free("an aborted crowd").await;
     }
-}
-
-#[tokio::test]
-async fn a_release_dropped_anywhere_goes_on() {
-    let cluster = Cluster::start();
-    let locks = cluster.manager().await;
-    for round in 0..60 {
-        let guard = locks.acquire("order:1").await.unwrap();
-        poll_and_drop(guard.release(), round % 6, round / 6).await;
-        cluster.settle_free("a dropped release").await;
-    }
-}
-
-#[tokio::test]
-async fn a_shutdown_waits_for_releases_and_tells_the_rest() {
-    let cluster = Cluster::start();
-    let locks = cluster.manager().await;
-    let (dropped, held) = (
-        locks.acquire("order:1").await.unwrap(),
-        locks.acquire("order:2").await.unwrap(),
-    );
-    let holder = tokio::spawn(async move {
-        let reason = held.lost().await;
-        drop(held);
-        reason
-    });
-    drop(dropped);
-    let report = locks.shutdown(20 * MS).await;
-    // No settling here: what the shutdown waited for is done.
-    assert_eq!(cluster.keys(), []);
-    assert_eq!((report.lost, report.held, report.unconfirmed), (1, 0, 0));
-    assert_eq!(holder.await.unwrap(), LossReason::Shutdown);
-    let refused = locks.try_acquire("order:1").await.unwrap_err();
-    assert!(matches!(refused, AcquireError::ShuttingDown(_)));
 }
 
 #[test]

@@ -8,16 +8,12 @@
 )]
 
 mod load;
-mod paths;
 mod stalls;
 #[path = "../support/mod.rs"]
 mod support;
 
-use std::convert::Infallible;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
@@ -25,14 +21,12 @@ use axum::body::{Body, Bytes};
 use axum::extract::{Path, State};
 use axum::http::{Request, StatusCode};
 use axum::routing::post;
-use http_body::Frame;
 use http_body_util::BodyExt as _;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use tokio::net::TcpListener;
 use tower_redlock::RedlockLayer;
-use tower_redlock::layer::HoldUntil;
 use tower_redlock::{Held, LockManager, Settings, key};
 
 use support::eventually;
@@ -139,14 +133,6 @@ impl Site {
         servers.filter(|server| !server.locks().is_empty()).count()
     }
 
-    /// Waits until a handler is inside.
-    async fn entered(&self, times: u32) {
-        eventually("a handler runs", || {
-            self.desk.entered.load(Ordering::SeqCst) == times
-        })
-        .await;
-    }
-
     /// Waits until all handlers are gone and no server holds a key; both long before any ttl.
     async fn all_free(&self) {
         eventually("the handlers are gone", || {
@@ -169,14 +155,9 @@ fn app(locks: &LockManager, desk: &Arc<Desk>) -> Router {
         locks.clone(),
         key::path("id").parse::<usize>().prefix("order"),
     );
-    let streaming = layer.clone().hold_until(HoldUntil::BodyEnd);
     Router::new()
         .route("/pay/{id}", post(pay))
-        .route("/hang/{id}", post(hang))
-        .route("/fail/{id}", post(fail))
-        .route("/panic/{id}", post(panic))
         .route_layer(layer)
-        .route("/stream/{id}", post(stream).route_layer(streaming))
         .with_state(Arc::clone(desk))
 }
 
@@ -184,49 +165,4 @@ async fn pay(_lock: Held, State(desk): State<Arc<Desk>>, Path(id): Path<usize>) 
     let _visit = desk.enter(id);
     tokio::time::sleep(Duration::from_millis(1)).await;
     "paid"
-}
-
-async fn hang(_lock: Held, State(desk): State<Arc<Desk>>, Path(id): Path<usize>) {
-    let _visit = desk.enter(id);
-    std::future::pending().await
-}
-
-async fn fail(_lock: Held, State(desk): State<Arc<Desk>>, Path(id): Path<usize>) -> StatusCode {
-    let _visit = desk.enter(id);
-    StatusCode::BAD_GATEWAY
-}
-
-async fn panic(_lock: Held, State(desk): State<Arc<Desk>>, Path(id): Path<usize>) {
-    let _visit = desk.enter(id);
-    panic!("on purpose");
-}
-
-/// Answers with a body that never ends by itself.
-async fn stream(State(desk): State<Arc<Desk>>, Path(id): Path<usize>) -> Body {
-    Body::new(Endless {
-        first: Some(Bytes::from_static(b"first")),
-        _visit: desk.enter(id),
-    })
-}
-
-/// One frame, then silence; a visit until it is dropped.
-struct Endless {
-    first: Option<Bytes>,
-    _visit: Visit,
-}
-
-impl http_body::Body for Endless {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        match self.first.take() {
-            Some(bytes) => Poll::Ready(Some(Ok(Frame::data(bytes)))),
-            // The connection wakes the body's task when the client goes away.
-            None => Poll::Pending,
-        }
-    }
 }

@@ -141,76 +141,90 @@ pub(crate) fn filters(files: &Files) -> Vec<String> {
 /// The page that says what to do about each error.
 pub(crate) const ERRORS: &str = "src/docs/operations.md";
 
-/// Where the page of errors and the code disagree: every kind of error stands in a row with what to do about it, every
-/// error type is named, each quoted text (with `…` for what varies) is in the code, and nothing is listed that the code
-/// does not have.
-pub(crate) fn errors(page: &str, units: &BTreeMap<String, Unit>, files: &Files) -> Vec<String> {
-    let (mut errors, mut public) = (BTreeSet::new(), BTreeSet::new());
-    let mut enums: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for unit in units.values() {
+/// What users may meet, as the code has it.
+#[derive(Default)]
+struct Declared<'a> {
+    /// Types that are errors.
+    errors: BTreeSet<&'a str>,
+    /// Public types.
+    public: BTreeSet<&'a str>,
+    /// Public enums with their variants, and what these carry.
+    enums: BTreeMap<&'a str, Vec<&'a str>>,
+}
+
+impl<'a> Declared<'a> {
+    fn read(&mut self, code: &'a str) {
         let mut open: Option<(&str, usize)> = None;
-        for line in unit.code.lines() {
+        for line in code.lines() {
             let (indent, line) = (line.len() - line.trim_start().len(), line.trim());
             let name = |rest: &'static str| line.strip_prefix(rest).map(word);
             if let Some(name) = name("pub enum ") {
                 open = Some((name, indent));
-                enums.entry(name).or_default();
+                self.enums.entry(name).or_default();
             }
-            public.extend(name("pub struct ").or(name("pub enum ")));
+            self.public
+                .extend(name("pub struct ").or(name("pub enum ")));
             if let Some((_, of)) = line
                 .split_once("Error for ")
                 .filter(|_| line.starts_with("impl"))
             {
-                errors.insert(word(of));
+                self.errors.insert(word(of));
             }
             match open {
                 Some((_, level)) if indent <= level && line.starts_with('}') => open = None,
                 Some((name, level))
                     if indent == level + 4 && line.starts_with(char::is_uppercase) =>
                 {
-                    enums
-                        .entry(name)
-                        .or_default()
-                        .push(line.trim_end_matches([',', '{', ' ']));
+                    let variant = line.trim_end_matches([',', '{', ' ']);
+                    self.enums.entry(name).or_default().push(variant);
                 }
                 _ => {}
             }
         }
     }
-    let is_kind = |name: &str| {
+
+    /// Whether `name` is a public enum that is an error or says of what kind one is.
+    fn is_kind(&self, name: &str) -> bool {
         let tells = name.ends_with("Kind") || name.ends_with("Reason");
-        enums.contains_key(name) && (tells || errors.contains(name))
-    };
-    let rows = page.lines().filter(|line| line.starts_with('|'));
-    let rows = rows.filter_map(|row| row.trim_end_matches(['|', ' ']).rsplit_once(" | "));
-    let rows: Vec<&str> = rows
-        .filter(|(_, remedy)| !remedy.trim().is_empty())
-        .map(|(told, _)| told)
-        .collect();
-    let mut complaints = Vec::new();
-    for (name, variants) in enums.iter().filter(|(name, _)| is_kind(name)) {
-        for variant in variants {
-            let carried = variant
-                .split_once('(')
-                .map(|(_, carried)| carried.trim_end_matches(')'));
+        self.enums.contains_key(name) && (tells || self.errors.contains(name))
+    }
+
+    /// Kinds that no row of a table names before a last cell with what to do.
+    fn without_remedy(&self, page: &str) -> Vec<String> {
+        let rows = page.lines().filter(|line| line.starts_with('|'));
+        let rows = rows.filter_map(|row| row.trim_end_matches(['|', ' ']).rsplit_once(" | "));
+        let rows = rows.filter(|(_, remedy)| !remedy.trim().is_empty());
+        let rows: Vec<&str> = rows.map(|(told, _)| told).collect();
+        let kinds = self.enums.iter().filter(|(name, _)| self.is_kind(name));
+        let kinds = kinds.flat_map(|(name, variants)| variants.iter().map(move |it| (*name, *it)));
+        let missing = kinds.filter_map(|(name, variant)| {
+            let carried = variant.split_once('(');
+            let carried = carried.map(|(_, carried)| carried.trim_end_matches(')'));
             let mut wanted = format!("`{name}::{}`", word(variant));
             if name.ends_with("RejectionKind") {
                 // A client meets it as the `type` of a problem.
                 wanted = format!("`{}` ({wanted})", kebab(word(variant)));
             }
             // What to do about another error is said there.
-            let told = match carried.is_some_and(is_kind) {
+            let told = match carried.is_some_and(|carried| self.is_kind(carried)) {
                 true => page.contains(&wanted),
                 false => rows.iter().any(|row| row.contains(&wanted)),
             };
-            if !told {
-                complaints.push(format!("{ERRORS}: no row says what to do about {wanted}"));
-            }
-        }
+            (!told).then(|| format!("{ERRORS}: no row says what to do about {wanted}"))
+        });
+        missing.collect()
     }
-    let unnamed = errors
-        .intersection(&public)
-        .filter(|name| !page.contains(&format!("`{name}")));
+}
+
+/// Where the page of errors and the code disagree: every kind of error stands in a row with what to do about it, every
+/// error type is named, each quoted text (with `…` for what varies) is in the code, and nothing is listed that the code
+/// does not have.
+pub(crate) fn errors(page: &str, units: &BTreeMap<String, Unit>, files: &Files) -> Vec<String> {
+    let mut declared = Declared::default();
+    units.values().for_each(|unit| declared.read(&unit.code));
+    let mut complaints = declared.without_remedy(page);
+    let unnamed = declared.errors.intersection(&declared.public);
+    let unnamed = unnamed.filter(|name| !page.contains(&format!("`{name}")));
     complaints.extend(unnamed.map(|name| format!("{ERRORS}: does not name `{name}`")));
     let texts: Vec<String> = units.keys().map(|path| joined(&files[path])).collect();
     let quotes = page.split("``").skip(1).step_by(2);
@@ -220,10 +234,8 @@ pub(crate) fn errors(page: &str, units: &BTreeMap<String, Unit>, files: &Files) 
         }
     }
     for (name, variant) in page.split('`').filter_map(|span| span.split_once("::")) {
-        let known = enums
-            .get(name)
-            .is_none_or(|variants| variants.iter().any(|it| word(it) == variant));
-        if !known {
+        let variants = declared.enums.get(name);
+        if variants.is_some_and(|variants| !variants.iter().any(|it| word(it) == variant)) {
             complaints.push(format!(
                 "{ERRORS}: there is no `{name}::{variant}` (any more)"
             ));
