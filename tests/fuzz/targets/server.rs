@@ -168,7 +168,7 @@ async fn talk(node: &RedisNode, world: &World, secrets: &Secrets) -> bool {
 async fn introduce(node: &RedisNode, world: &World, secrets: &Secrets) -> bool {
     world
         .sound
-        .set("*4\r\n:1\r\n:60000\r\n$1\r\n5\r\n$0\r\n\r\n");
+        .set("*2\r\n:1\r\n$19\r\n0000000000000000005\r\n");
     let (namespace, mode) = (Namespace::default(), CheckInMode::Normal);
     let check_in = CheckInRequest::new(namespace, config(), TTL, "id".to_owned(), mode);
     let known = secrets.judge(node.check_in(check_in)).await;
@@ -208,13 +208,15 @@ async fn extend(node: &RedisNode, world: &World, secrets: &Secrets) -> bool {
 
 async fn keep(node: &RedisNode, world: &World, secrets: &Secrets) -> bool {
     let token = secrets.token;
-    world.sound.set("*2\r\n:1\r\n:3\r\n");
+    world.sound.set(":3\r\n");
     let release = ReleaseRequest::new(key(0), token, true);
     let released = secrets.judge(node.release(release.clone())).await;
-    world.sound.set("*3\r\n:3\r\n$1\r\n7\r\n:1700000000000\r\n");
+    world
+        .sound
+        .set("*3\r\n:3\r\n$19\r\n0000000000000000007\r\n:1700000000000\r\n");
     let recall = RecallRequest::new(acquire(token), true, TTL);
     let recalled = secrets.judge(node.recall(recall)).await;
-    world.sound.set("*2\r\n:1\r\n:0\r\n");
+    world.sound.set(":0\r\n");
     let ballot = FencingToken::new(7).unwrap();
     let record = Record::new(ballot, "done".into(), 4_102_444_800_000);
     let complete = CompleteRequest::new(release, Some(record));
