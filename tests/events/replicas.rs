@@ -1,5 +1,7 @@
 //! What is told of a server that gets a replica while it serves.
 
+use std::time::Duration;
+
 use tower_redlock::snapshot::VotingStatus;
 use tower_redlock::{AcquireError, LockManager};
 
@@ -13,6 +15,8 @@ async fn a_replica_that_appears_under_load_is_told_of_once_and_refuses_nothing()
         let (book, _listening) = listen();
         let master = Server::start(kind, &[]);
         let builder = LockManager::builder().redis([master.url()]);
+        // A busy machine does not reach the time-out.
+        let builder = builder.node_timeout(Duration::from_secs(2));
         let locks = builder.bootstrap(true).connect().await.unwrap();
         let replica = Server::replica_of(&master, &[]);
         let is_told = || {

@@ -67,8 +67,8 @@ pub(super) struct Signals {
 impl Connection {
     /// A connection to a server at which this was `seen`, there since `since`. `epoch` is the number of the failover by
     /// which the server became the master, if its Sentinels tell it. It is part of the identity that the scripts
-    /// compare: a server that is made the master again, without ever having been demoted in its own eyes, lacks what was
-    /// granted elsewhere in between.
+    /// compare: a server that is made the master again, without ever having been demoted in its own eyes, lacks what
+    /// was granted elsewhere in between.
     pub(super) fn new(
         multiplexed: Multiplexed,
         seen: Seen,

@@ -1,5 +1,5 @@
-//! [`Info`]: a server's reply to `INFO`, and whether the server can serve as a node. [`Skew`]: how far its clock is from
-//! ours, by the time in that reply.
+//! [`Info`]: a server's reply to `INFO`, and whether the server can serve as a node. [`Skew`]: how far its clock is
+//! from ours, by the time in that reply.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Where a node is and how to get there: at the address of a [`url`], or where most Sentinels say that the master is.
 //!
-//! [`question`] asks each Sentinel again and again, [`confirmation`] counts what they said, and [`sentinel`] makes a way to
-//! the master of it, with the time until which that counts.
+//! [`question`] asks each Sentinel again and again, [`confirmation`] counts what they said, and [`sentinel`] makes a way
+//! to the master of it, with the time until which that counts.
 
 pub(super) mod confirmation;
 pub(super) mod question;
