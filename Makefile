@@ -162,14 +162,16 @@ test: usual-servers browser promtool plain-peers
 	@export INTEROP_ABSENT_PEERS="$$(cat $(BUILT)/absent)"; \
 	if $(CARGO) nextest --version >/dev/null 2>&1; then run="nextest run"; else run="test --lib --tests --examples"; fi; \
 	set -x; \
-	$(CARGO) $$run --all-features -p tower-redlock -p tower-redlock-simulated; \
+	$(CARGO) $$run --all-features -p tower-redlock -p tower-redlock-simulated -p tower-redlock-mutants; \
 	$(CARGO) test --all-features --doc; \
 	$(CARGO) test --no-default-features --lib; \
 	$(MAKE) sim SEEDS=500 SIM_ONLY=
 
 # Of its own build, for what is compiled with these flags has a seam that the crate has not; so other artefacts, too.
 SIM_FLAGS := --cfg tower_redlock_simulation --cfg tokio_unstable
-SIM_TARGET := $(or $(CARGO_TARGET_DIR),target/simulation)
+SIM_TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target/simulation))
+# A copy of the tree in which `REDLOCK_MUTANT` switches a defect on.
+COPY = $(CARGO) run -q --profile simulation -p tower-redlock-mutants -- copy
 SEEDS ?= 500
 SEED ?=
 PLAN ?=
@@ -189,6 +191,9 @@ sim:
 	if [ -n "$(PLAN)" ]; then \
 		[ -r "$(PLAN)" ] || wrong "PLAN=$(PLAN) cannot be read"; \
 		export REDLOCK_SIM_PLAN="$$(realpath "$(PLAN)")"; \
+	fi; \
+	if [ -n "$${REDLOCK_MUTANT:-}" ]; then \
+		copy="$$($(COPY) "$$REDLOCK_MUTANT")"; cd "$$copy"; \
 	fi; \
 	set -x; \
 	$(CARGO) test --profile simulation --all-features --test simulation -- \
@@ -246,12 +251,11 @@ cargo-fuzz:
 		$(CARGO) install --locked --root target/tools --target-dir target/tools/build cargo-fuzz; \
 	fi
 
-# In the build of the simulator: in no other does the code have the places where a defect can be switched on.
+# In the build of the simulator, of a copy of the tree that has the defects.
 mutants: export RUSTFLAGS := $(RUSTFLAGS) $(SIM_FLAGS)
 mutants: export CARGO_TARGET_DIR := $(SIM_TARGET)
-mutants: export REDLOCK_MUTANTS := $(MUTANTS)
 mutants: usual-servers
-	$(CARGO) test --profile simulation --all-features --test mutants -- --nocapture --test-threads 1
+	$(CARGO) run -q --profile simulation -p tower-redlock-mutants -- run $(MUTANTS)
 
 # Each feature by itself, because features only add and nobody tries them alone.
 lint:

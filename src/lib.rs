@@ -131,7 +131,6 @@ mod manager;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 mod moment;
-mod mutant;
 mod namespace;
 pub mod node;
 mod protocol;

@@ -8,7 +8,6 @@ use http::{Extensions, Response};
 
 use crate::manager::{LockGuard, LockHandle, LockManager, LockScope};
 #[cfg(feature = "idempotency")]
-use crate::mutant::{self, Mutant};
 #[cfg(feature = "idempotency")]
 use crate::token::FencingToken;
 
@@ -130,9 +129,7 @@ impl RequestState {
             LockState::Locked { handle, .. } => !handle.is_lost(),
             LockState::NoLayer | LockState::Unlocked(_) => false,
         };
-        let scope = self.scope.as_ref();
-        let scope = scope.filter(|_| !mutant::is(Mutant::OuterLockUnseen));
-        of_layer || scope.is_some_and(LockScope::holds)
+        of_layer || self.scope.as_ref().is_some_and(LockScope::holds)
     }
 
     /// The run whose layer called the service that has this request, taken out.

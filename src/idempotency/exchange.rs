@@ -27,7 +27,6 @@ use crate::http::state::{Refusal, RequestState, Run, RunId};
 use crate::instruments;
 use crate::lock_key::LockKey;
 use crate::manager::{IdempotentRun, RunGuard};
-use crate::mutant::{self, Mutant};
 use crate::trace;
 
 type ResponseResult<B, E> = Result<Response<LayerBody<B>>, E>;
@@ -196,7 +195,7 @@ where
         parts,
         route: route_of(parts),
         caller: &caller,
-        any_host: options.any_host || mutant::is(Mutant::HostNotInScope),
+        any_host: options.any_host,
     };
     Ok(Asked {
         name: scope.lock_key(key)?,
@@ -287,10 +286,7 @@ impl Execution {
             }
         };
         let (head, body) = response.into_parts();
-        let is_unprocessed = match head.extensions.get() {
-            Some(Refusal(_)) if mutant::is(Mutant::AnyRefusalIsBelieved) => true,
-            _ => self.id.is_unprocessed(&head.extensions),
-        };
+        let is_unprocessed = self.id.is_unprocessed(&head.extensions);
         if is_unprocessed || !self.options.policy.records(&head) {
             let _ = self.guard.abandon().await;
             return Ok(Response::from_parts(head, LayerBody::passed(body)));

@@ -22,7 +22,6 @@ use crate::manager::lease::held::{HeldLease, Passed, Tenancy};
 use crate::manager::release::Release;
 use crate::manager::shared::Shared;
 use crate::manager::signal::Drain;
-use crate::mutant::{self, Mutant};
 use crate::namespace::NodeKey;
 use crate::token::{FencingToken, OwnerHash};
 
@@ -174,9 +173,7 @@ fn let_go(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> Option<(Release, Optio
     }
     let agreed = !shared.voting.is_blocked();
     if let Some(next) = agreed.then(|| held.succeed(&shared.hand_off)).flatten() {
-        if !mutant::is(Mutant::HandOffKeepsTheOldEnd) {
-            shared.registry.hasten(held);
-        }
+        shared.registry.hasten(held);
         let key = held.keys.first().as_str();
         let ttl = held.lease.ttl;
         if shared.queue.hand_over(key, ttl, Passed::Lock(next)).is_ok() {
@@ -185,9 +182,7 @@ fn let_go(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> Option<(Release, Optio
         }
         // All waiters left in between. It is this call that releases now.
     }
-    if !mutant::is(Mutant::RenewalAfterRelease) {
-        shared.registry.remove(held);
-    }
+    shared.registry.remove(held);
     let pending = held.let_go();
     let lost = pending.left.lost;
     Some((Release::of(shared, held, pending), lost))

@@ -15,7 +15,6 @@ use crate::manager::nodes::fanout::Fanout;
 use crate::manager::nodes::retry::{Missed, is_retryable, retry};
 use crate::manager::shared::Shared;
 use crate::moment::Moment;
-use crate::mutant::{self, Mutant};
 use crate::node::{Node, NodeError, NodeFuture, ReleaseReply, ReleaseRequest};
 use crate::protocol::backoff::give_way;
 
@@ -115,9 +114,6 @@ impl Freeing {
         let sent = shared.clock.now();
         if let Some(obligation) = &mut obligation {
             obligation.enter(Stage::Releasing);
-            if mutant::is(Mutant::ReleaseCountsWhenSent) {
-                obligation.meet();
-            }
         }
         Self {
             shared: Arc::clone(shared),

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use crate::manager::LockManager;
 use crate::manager::error::loss::LossReason;
-use crate::mutant::{self, Mutant};
 
 /// What of a manager may still be set on nodes when [`LockManager::shutdown`] returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,13 +110,10 @@ impl LockManager {
         let mut is_empty = shared.ledger.is_empty_within(grace).await;
         if !is_empty {
             lost = shared.registry.lose_all(LossReason::Shutdown);
-            let last = match mutant::is(Mutant::ShutdownGivesUp) {
-                true => SHORTEST_LAST_WAIT,
-                false => (shared.node_timeout * 2).max(SHORTEST_LAST_WAIT),
-            };
+            let last = (shared.node_timeout * 2).max(SHORTEST_LAST_WAIT);
             is_empty = shared.ledger.is_empty_within(last).await;
         }
-        if is_empty || mutant::is(Mutant::ShutdownGivesUp) {
+        if is_empty {
             // Nothing can be owed any more, as nothing new begins.
             // All nodes at once: the time that frozen ones take must not add up.
             let mut closing = shared.send_all(|node| node.close());

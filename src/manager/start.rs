@@ -15,7 +15,6 @@ use crate::manager::nodes::voting::monitor::monitor;
 use crate::manager::shared::Shared;
 use crate::manager::tasks::TaskTracker;
 use crate::manager::watchdog::watch;
-use crate::mutant::{self, Mutant};
 use crate::node::{Node, NodeContext, NodeError, NodeState, ServerRegistry};
 use crate::settings::checked::Checked;
 use crate::settings::error::ConfigError;
@@ -70,8 +69,7 @@ impl LockManager {
                 Arc::clone(&shared.voting),
             ),
         );
-        let bare = !shared.config.guarded && mutant::is(Mutant::UnguardedAgreesToNothing);
-        for index in (0..shared.nodes.len()).filter(|_| !bare) {
+        for index in 0..shared.nodes.len() {
             let set = Arc::downgrade(&shared.node_set);
             task::spawn_on(&runtime, monitor(set, Arc::clone(&shared.voting), index));
         }

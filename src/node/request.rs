@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::moment::Moment;
-use crate::mutant::{self, Mutant};
 use crate::namespace::{Namespace, NodeKeys};
 use crate::token::{FencingToken, OwnerToken};
 
@@ -30,10 +29,7 @@ impl ClusterConfig {
     /// The config with this text after the format. Nodes that may have lost data do not vote under it.
     #[must_use]
     pub fn new(agreed: &str) -> Self {
-        let text = match mutant::is(Mutant::FormatNotAgreed) {
-            true => agreed.to_owned(),
-            false => format!("format {}; {agreed}", Self::FORMAT),
-        };
+        let text = format!("format {}; {agreed}", Self::FORMAT);
         let digest = sha1_smol::Sha1::from(&text).digest().to_string();
         Self {
             digest,

@@ -7,18 +7,14 @@
 use std::time::Duration;
 
 use super::validity::Drift;
-use crate::mutant::{self, Mutant};
 
 /// The length of a quarantine, by the clock of the process that watches it, which may differ by `drift` from that of a
 /// holder. `max_ttl` is the longest lease. A process may count the votes of a server that this one has replaced for
 /// `confirmed` longer.
 pub(crate) fn length(max_ttl: Duration, confirmed: Duration, drift: Drift) -> Duration {
     let drifting = |time: Duration| time.saturating_add(drift.of(time));
-    let lease = match mutant::is(Mutant::QuarantineTooShort) {
-        true => max_ttl / 2,
-        false => drifting(max_ttl),
-    };
-    if confirmed.is_zero() || mutant::is(Mutant::FailoverNotSettled) {
+    let lease = drifting(max_ttl);
+    if confirmed.is_zero() {
         return lease;
     }
     lease.saturating_add(drifting(confirmed))

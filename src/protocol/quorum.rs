@@ -1,7 +1,5 @@
 //! How many nodes must agree.
 
-use crate::mutant::{self, Mutant};
-
 /// How many of how many nodes make a quorum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Quorum {
@@ -30,9 +28,6 @@ impl Quorum {
 
     /// How many must grant.
     pub(crate) fn needed(self) -> usize {
-        if mutant::is(Mutant::HalfIsAQuorum) {
-            return (self.nodes / 2).max(1);
-        }
         self.needed
     }
 

@@ -3,7 +3,6 @@
 
 use super::quorum::Quorum;
 use super::round::{Round, Verdict};
-use crate::mutant::{self, Mutant};
 use crate::token::FencingToken;
 
 /// The result of such a round.
@@ -31,7 +30,7 @@ pub(crate) fn recalled(
         let recorded = ballots.clone().count();
         let silent = (0..quorum.nodes()).filter(|node| round.vote(*node).is_none());
         let silent = silent.count();
-        if same >= quorum.needed() || mutant::is(Mutant::RecordOfAMinority) {
+        if same >= quorum.needed() {
             return Some(Recalled::Replay(ballot));
         } else if same + silent >= quorum.needed() {
             // There may be a quorum yet, and then nothing needs to be written.

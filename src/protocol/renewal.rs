@@ -5,7 +5,6 @@ use std::time::Duration;
 use super::quorum::Quorum;
 use super::validity::{Drift, deadline};
 use crate::moment::Moment;
-use crate::mutant::{self, Mutant};
 
 /// The terms under which a lock is held and renewed.
 #[derive(Clone, Copy, Debug)]
@@ -170,7 +169,7 @@ impl LeaseNodes {
             }
             _ => false,
         };
-        if counts || mutant::is(Mutant::QuarantinedVoteRevives) {
+        if counts {
             self.confirm(node, sent);
         } else {
             self.unknown(node);

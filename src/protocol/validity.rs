@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use crate::moment::Moment;
-use crate::mutant::{self, Mutant};
 
 /// The part of a ttl that is taken off because clocks drift.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,9 +22,6 @@ impl Drift {
     /// How much is taken off `ttl`: one millisecond for the precision of expiry and one as the least drift,
     /// as in the reference implementation, and the factor's share.
     pub(crate) fn of(self, ttl: Duration) -> Duration {
-        if mutant::is(Mutant::NoDrift) {
-            return Duration::ZERO;
-        }
         ttl.mul_f64(self.factor)
             .saturating_add(Duration::from_millis(2))
     }

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::mutant::{self, Mutant};
 use crate::settings::error::{ConfigError, check_range};
 
 /// Whether holders get fencing tokens, and how long the nodes keep the counters.
@@ -83,8 +82,5 @@ const MAX_KEEP: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// How long counters are kept by default, under locks of this ttl; also where fencing is off.
 pub(crate) fn usual(ttl: Duration) -> Duration {
-    if mutant::is(Mutant::CountersKeptForADay) {
-        return USUAL * 288;
-    }
     USUAL.max(ttl)
 }

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::mutant::{self, Mutant};
 use crate::protocol::renewal::Terms;
 use crate::settings::error::{ConfigError, check_range, ensure};
 
@@ -47,8 +46,7 @@ impl Times {
 pub(super) fn checked_ttl(ttl: Duration, max_ttl: Duration) -> Result<Duration, ConfigError> {
     let ttl = whole_millis(ttl);
     check_range("ttl", ttl, MIN_TTL..=MAX_TTL)?;
-    let is_agreed = ttl <= max_ttl || mutant::is(Mutant::TtlBeyondAgreed);
-    ensure(is_agreed, "ttl", || {
+    ensure(ttl <= max_ttl, "ttl", || {
         format!(
             "ttl is {ttl:?}, and max_ttl, the longest that any process uses with these nodes, is {max_ttl:?}; use a shorter ttl, or raise max_ttl in all processes as the members of the nodes are changed"
         )

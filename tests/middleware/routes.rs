@@ -382,7 +382,10 @@ async fn a_key_is_made_of_what_an_extractor_finds() {
     use axum::extract::Path;
     let nodes = Nodes::five();
     let order = || key::from_extractor::<Path<u64>>(|Path(id)| id.to_string()).prefix("order");
-    let layer = keyed(&nodes.manager(), order().when(|parts| parts.method == Method::POST));
+    let layer = keyed(
+        &nodes.manager(),
+        order().when(|parts| parts.method == Method::POST),
+    );
     let route = post(pay).put(async |lock: Option<Held>| lock.is_some().to_string());
     let app = Router::new().route("/orders/{id}", route.route_layer(layer));
     for spelling in ["7", "007"] {

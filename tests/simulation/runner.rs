@@ -15,8 +15,6 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tokio::runtime::{Builder, RngSeed, Runtime};
 use tokio::time::timeout;
-use tower_redlock::node::Node;
-use tower_redlock::node::redis::RedisNode;
 
 use crate::checkers::Violation;
 use crate::plan::{Plan, counted};
@@ -46,15 +44,8 @@ fn runtime(seed: u64) -> Runtime {
         .expect("a runtime without I/O needs nothing")
 }
 
-/// Panics with the names of all defects if one is to be switched on that there is not: any question for it does.
-fn check_defect() {
-    let node = RedisNode::builder("redis://g0").build();
-    let _ = node.expect("a node").agreed();
-}
-
 /// Says which defect is switched on, if one is.
 fn tell_defect() {
-    check_defect();
     if let Some(mutant) = mutant() {
         println!("with the defect {mutant}");
     }
@@ -69,7 +60,6 @@ fn mutant() -> Option<String> {
 
 /// Runs a plan in a world of its own. If it is wordy, the trace shows all commands.
 pub(crate) fn run_plan(plan: &Plan, is_wordy: bool) -> Outcome {
-    check_defect();
     let runtime = runtime(plan.seed);
     let (world, installed) = {
         let _inside = runtime.enter();

@@ -22,7 +22,6 @@ const VALUES: &[&str] = &[
     "src/lock_key.rs",
     "src/lock_keys.rs",
     "src/moment.rs",
-    "src/mutant.rs",
     "src/namespace.rs",
     "src/record.rs",
     "src/token.rs",

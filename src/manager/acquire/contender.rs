@@ -17,7 +17,6 @@ use crate::manager::lease::held::Turn;
 use crate::manager::queue::waiting::{Holder, Waiter};
 use crate::manager::round::attempt::{Attempt, Decision, Purpose};
 use crate::manager::shared::Shared;
-use crate::mutant::{self, Mutant};
 use crate::namespace::{NodeKey, NodeKeys};
 use crate::protocol::renewal::Terms;
 use crate::protocol::round::Verdict;
@@ -224,7 +223,7 @@ impl<'a, P: Purpose> Contender<'a, P> {
 
     /// Of several keys, passes the turns of all except the one in the way.
     fn narrow_turn(&mut self) {
-        if self.keys.are_several() && !mutant::is(Mutant::TurnKeptWhileWaiting) {
+        if self.keys.are_several() {
             let turn = self.turn.take().zip(self.blocking.as_ref());
             let turn = turn.and_then(|(turn, key)| turn.keep_only(key.as_str()));
             self.turn = turn.inspect(|turn| turn.set_leaving(false));

@@ -16,7 +16,6 @@ use crate::manager::queue::fifo::{Entered, Name, Refused, Seat, SentAway};
 use crate::manager::queue::waiting::Holder;
 use crate::manager::round::attempt::Purpose;
 use crate::manager::shared::Shared;
-use crate::mutant::{self, Mutant};
 use crate::namespace::NodeKeys;
 use crate::protocol::renewal::Terms;
 
@@ -172,8 +171,7 @@ impl Future for LockSeat<'_> {
 
 impl Drop for LockSeat<'_> {
     fn drop(&mut self) {
-        let passed = self.inner.leave();
-        if let Some(passed) = passed.filter(|_| !mutant::is(Mutant::LockLostOnCancel)) {
+        if let Some(passed) = self.inner.leave() {
             drop(Called::new(self.shared, self.max_hold, passed));
         }
     }

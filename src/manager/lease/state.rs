@@ -18,7 +18,6 @@ use std::time::Duration;
 
 use crate::manager::error::loss::LossReason;
 use crate::moment::Moment;
-use crate::mutant::{self, Mutant};
 use crate::protocol::renewal::{LeaseNodes, NodeEffect, Step};
 use crate::settings::hand_off::HandOff;
 
@@ -211,7 +210,6 @@ impl LeaseState {
                 effects.next = Some(self.deadline);
                 return effects;
             }
-            Phase::Released if mutant::is(Mutant::RenewalAfterRelease) => {}
             Phase::Lost(_) | Phase::Released => return effects,
         }
         let all = 0..self.nodes.nodes();
@@ -239,10 +237,7 @@ impl LeaseState {
     /// Takes in the result of a command to `node` that may have set our token.
     pub(super) fn reply(&mut self, node: usize, effect: NodeEffect, now: Moment) -> Effects {
         // Before the reply is looked at: a reply after the deadline moves nothing, because a loss is final.
-        let mut effects = match mutant::is(Mutant::LossNotFinal) {
-            true => Effects::default(),
-            false => self.check(now),
-        };
+        let mut effects = self.check(now);
         self.nodes.end(node);
         self.nodes.apply(node, effect);
         match self.phase {
@@ -279,10 +274,7 @@ impl LeaseState {
         }
         let held_for = now.since(self.since);
         self.nodes.begin_anew(now);
-        self.deadline = match mutant::is(Mutant::HandOffPastValidity) {
-            true => now + self.ttl,
-            false => self.nodes.deadline(),
-        };
+        self.deadline = self.nodes.deadline();
         self.tenant += 1;
         self.guards = 1;
         self.since = now;

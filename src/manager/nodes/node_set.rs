@@ -14,7 +14,6 @@ use crate::manager::nodes::repeats::{Repeats, Trouble};
 use crate::manager::nodes::voting::replies::Replies;
 use crate::manager::nodes::voting::statuses::VotingStatuses;
 use crate::moment::Moment;
-use crate::mutant::{self, Mutant};
 use crate::namespace::Namespace;
 use crate::node::{
     AcquireReply, ClusterConfig, ExtendReply, Fence, Node, NodeError, NodeErrorKind, NodeFuture,
@@ -320,7 +319,7 @@ impl NodeSet {
         match reply {
             Ok(AcquireReply::Granted { .. } | AcquireReply::Promised { .. }) => {
                 self.ran(node);
-                self.after_set(sent)
+                NodeEffect::Confirmed { sent }
             }
             Ok(AcquireReply::Held(_)) => NodeEffect::Foreign { sent },
             Ok(AcquireReply::Recorded(_)) => NodeEffect::Unchanged,
@@ -341,7 +340,7 @@ impl NodeSet {
             Ok(ExtendReply::Extended | ExtendReply::Refilled) => {
                 self.ran(node);
                 self.tell_run(node, "extend");
-                self.after_set(sent)
+                NodeEffect::Confirmed { sent }
             }
             Ok(ExtendReply::Quarantined) => {
                 self.voting.recheck(node);
@@ -363,14 +362,6 @@ impl NodeSet {
                 of_error(error)
             }
         }
-    }
-
-    fn after_set(&self, sent: Moment) -> NodeEffect {
-        if mutant::is(Mutant::ExtensionCountsFromTheReply) {
-            let sent = self.clock.now();
-            return NodeEffect::Confirmed { sent };
-        }
-        NodeEffect::Confirmed { sent }
     }
 }
 

@@ -4,8 +4,6 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::mutant::{self, Mutant};
-
 /// For how long the votes of a quorum are awaited: for as long as quarantines last, and otherwise until an end, which
 /// is put off as little as nodes that recover need.
 #[derive(Debug)]
@@ -97,9 +95,7 @@ impl Patience {
     /// Whether nodes are given time anew after a quarantine. Who need not fail fast has waited until the end for those
     /// that are down; and while it trusts nodes, one that comes and goes must not keep it.
     fn may_extend(&self, is_over: bool, seen: Sight) -> bool {
-        self.fails_fast
-            || is_over && !(self.extended && seen.trusting)
-            || mutant::is(Mutant::BootstrapNeverEnds)
+        self.fails_fast || is_over && !(self.extended && seen.trusting)
     }
 }
 

@@ -16,7 +16,6 @@ use crate::manager::release::{Freed, Freeing};
 use crate::manager::shared::{ROOM_FOR_RECORDS, Shared};
 use crate::manager::tasks::TaskTracker;
 use crate::moment::Moment;
-use crate::mutant::{self, Mutant};
 use crate::node::{
     CompleteReply, CompleteRequest, Node, NodeError, NodeFuture, ReleaseReply, ReleaseRequest,
 };
@@ -125,10 +124,7 @@ impl Completing {
     }
 
     fn needed(&self) -> usize {
-        match mutant::is(Mutant::ResultOnOneNodeIsKept) {
-            true => 1,
-            false => self.freeing.shared.terms.quorum.needed(),
-        }
+        self.freeing.shared.terms.quorum.needed()
     }
 
     fn has_quorum(&self) -> bool {

@@ -17,7 +17,6 @@ use crate::manager::guard::{LockGuard, LockHandle};
 use crate::manager::lock_manager::LockManager;
 use crate::manager::records::complete::complete;
 use crate::manager::records::recall::{Clocks, Recall};
-use crate::mutant::{self, Mutant};
 use crate::record::Record;
 use crate::token::FencingToken;
 
@@ -250,11 +249,8 @@ impl LockManager {
         };
         // Whether a quorum ever had it is not known; before a caller gets it, one must.
         let body = record.body.clone();
-        let settled = match mutant::is(Mutant::RecordLivesAnew) {
-            true => run.complete(record.body).await,
-            false => run.end(Some((record.body, record.until))).await,
-        };
-        if settled.is_err() && !mutant::is(Mutant::AdoptedResultNotConfirmed) {
+        let settled = run.end(Some((record.body, record.until))).await;
+        if settled.is_err() {
             return Err(AcquireError::NoQuorum(shared.no_quorum(Vec::new())));
         }
         Ok(IdempotentRun::Replay(body))
@@ -262,7 +258,6 @@ impl LockManager {
 
     /// Whether `handle` observes a run of `key` by this manager that has not ended.
     pub(crate) fn is_run_of(&self, handle: &LockHandle, key: &LockKey) -> bool {
-        let is_over = handle.is_lost() && !mutant::is(Mutant::EndedRunLetsPast);
-        handle.is_of(&self.shared) && handle.key() == key && !is_over
+        handle.is_of(&self.shared) && handle.key() == key && !handle.is_lost()
     }
 }

@@ -14,7 +14,6 @@ use crate::manager::nodes::fanout::Fanout;
 use crate::manager::release::{FreeCommand, release};
 use crate::manager::shared::Shared;
 use crate::moment::Moment;
-use crate::mutant::{self, Mutant};
 use crate::namespace::{NodeKey, NodeKeys};
 use crate::node::{AcquireReply, AcquireRequest, Node, NodeError, NodeErrorKind, NodeFuture};
 use crate::protocol::fence::agree;
@@ -167,9 +166,8 @@ impl<P: Purpose> Attempt<P> {
         let obligation = shared.ledger.begin(terms.ttl);
         let obligation = obligation.ok_or(AcquireError::ShuttingDown(ShuttingDown))?;
         let keep_fence = purpose.keep_fence(shared, terms.ttl);
-        let bare = !shared.config.guarded && mutant::is(Mutant::UnguardedAgreesToNothing);
         let request = AcquireRequest::new(keys.clone(), token, terms.ttl)
-            .under((!bare).then(|| Arc::clone(&shared.config)))
+            .under(Some(Arc::clone(&shared.config)))
             .fenced(keep_fence.and_then(|keep| shared.proposal(keep)));
         // Before anything can leave: validity counts from here, for every node.
         let sent = shared.clock.now();

@@ -12,7 +12,6 @@ use crate::manager::nodes::fanout::Fanout;
 use crate::manager::release::{FreeCommand, Freed, Freeing, Release};
 use crate::manager::round::attempt::{Attempt, Purpose, Reply, is_grant};
 use crate::manager::shared::Shared;
-use crate::mutant::{self, Mutant};
 use crate::node::{
     Fence, NodeError, NodeErrorKind, NodeFuture, RaiseReply, RaiseRequest, ReleaseReply,
     ReleaseRequest,
@@ -27,18 +26,12 @@ impl<P: Purpose> Attempt<P> {
     /// The token that each node is believed to hold now that the round is granted.
     fn lease_nodes(&self) -> LeaseNodes {
         let mut holding = LeaseNodes::new(self.terms, self.sent);
-        let sent = match mutant::is(Mutant::GrantCountsFromTheReply) {
-            true => self.shared.clock.now(),
-            false => self.sent,
-        };
         for node in 0..self.shared.nodes.len() {
             match self.round.vote(node) {
-                Some(Vote::Granted(_)) => holding.confirm(node, sent),
+                Some(Vote::Granted(_)) => holding.confirm(node, self.sent),
                 Some(Vote::Refused(_)) => holding.foreign(node, self.sent),
                 Some(Vote::Failed { owed: true }) => holding.unknown(node),
                 Some(Vote::Failed { owed: false } | Vote::Withheld) => {}
-                None if mutant::is(Mutant::UnreadReplyForgotten)
-                    && !self.fanout.pending().any(|other| other == node) => {}
                 // All nodes are asked: its reply has not come, or has not been read.
                 None => holding.begin(node),
             }
@@ -176,7 +169,6 @@ async fn free_after(
     free: FreeCommand,
 ) -> Freed {
     let owes = match reply.await {
-        _ if mutant::is(Mutant::LateGrantForgotten) => false,
         Ok(reply) => is_grant(&reply),
         Err(error) => error.outcome_unknown(),
     };
@@ -217,10 +209,6 @@ impl<P: Purpose> Attempt<P> {
             FenceVerdict::Agreed(token) => {
                 self.fence = Some(token);
                 self.shared.fences.count(true);
-                Ok(())
-            }
-            FenceVerdict::Open(token) if mutant::is(Mutant::FenceNotWrittenBack) => {
-                self.fence = Some(token);
                 Ok(())
             }
             FenceVerdict::Open(token) => {

@@ -1,6 +1,5 @@
 //! The commands for idempotency keys: a lock or a record, and the completion of a request.
 
-use crate::mutant::{self, Mutant};
 use crate::namespace::NodeKey;
 use crate::node::memory::records::Now;
 use crate::node::memory::store::Store;
@@ -80,7 +79,7 @@ impl Store {
         let slot = self.data.records.live(key, now);
         let known = slot.and_then(|slot| slot.record(now));
         let known = known.map(|known| known.ballot);
-        if known > Some(record.ballot) && !mutant::is(Mutant::BallotNotCompared) {
+        if known > Some(record.ballot) {
             // The writer of that record was told of ours, if ours was chosen.
             return request.chosen;
         }
@@ -91,8 +90,7 @@ impl Store {
             // later owner had ended.
             None => {
                 let surpassed = self.data.counters.surpass(key, record.ballot, now.moment);
-                let forgotten = surpassed && !mutant::is(Mutant::ForgottenGrantCounts);
-                !forgotten && self.holds(key, token, now.moment)
+                !surpassed && self.holds(key, token, now.moment)
             }
         };
         // A grant from before the last promotion does not count: a later grant may have been lost.
@@ -102,9 +100,7 @@ impl Store {
         // ballot between the two, and the owner of this grant one that other nodes agreed on.
         let promised = slot.and_then(|slot| slot.promised);
         let kept = promised.is_none_or(|promised| promised <= record.ballot);
-        let ours = ours && (kept || mutant::is(Mutant::PromiseNotCompared));
-        let ours = ours || mutant::is(Mutant::OvertakenRunIsStored);
-        let right = same || ours || request.chosen;
+        let right = same || ours && kept || request.chosen;
         if right {
             self.data.records.put(key, record.clone(), now);
         }

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::moment::Moment;
-use crate::mutant::{self, Mutant};
 use crate::namespace::{Namespace, NodeKey, NodeKeys};
 use crate::node::memory::key_map::KeyMap;
 use crate::node::memory::records::Now;
@@ -130,9 +129,6 @@ impl Counters {
             for value in [&mut mark.highest, &mut mark.floor] {
                 let usable = Some(*value).filter(|value| *value <= FencingToken::LAST_COUNTED);
                 *value = usable.unwrap_or(0).max(floor);
-            }
-            if mutant::is(Mutant::OldCounterCounts) {
-                mark.floor = 0;
             }
         });
     }

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use crate::moment::Moment;
-use crate::mutant::{self, Mutant};
 use crate::namespace::{NodeKey, NodeKeys};
 use crate::node::memory::counters::Counters;
 use crate::node::memory::key_map::KeyMap;
@@ -149,9 +148,7 @@ impl Store {
         now: Moment,
     ) -> Result<RaiseReply, NodeError> {
         self.count_command();
-        if let Some(config) = &request.config
-            && !mutant::is(Mutant::RaisedInQuarantine)
-        {
+        if let Some(config) = &request.config {
             let namespace = request.keys.namespace();
             self.data.markers.admit(namespace, config)?;
         }
@@ -167,8 +164,7 @@ impl Store {
         self.count_command();
         let (mut ours, mut told) = (false, 0);
         for key in request.keys.as_slice() {
-            let any = mutant::is(Mutant::ReleaseWithoutCompare);
-            if self.holds(key, &request.token, now) || any && self.live(key, now).is_some() {
+            if self.holds(key, &request.token, now) {
                 ours = true;
                 self.data.entries.remove(key);
                 if request.announce {

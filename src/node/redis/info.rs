@@ -5,7 +5,6 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::moment::Moment;
-use crate::mutant::{self, Mutant};
 use crate::node::redis::error::scrub;
 use crate::node::{NodeError, NodeErrorKind};
 
@@ -82,9 +81,6 @@ impl Info {
             ..
         } = self;
         if !self.was_promoted() {
-            return run_id.clone();
-        }
-        if mutant::is(Mutant::IdentityIsTheProcess) {
             return run_id.clone();
         }
         format!("{run_id}/{former}:{since}")

@@ -6,7 +6,6 @@ use redis::{Cmd, RedisError, Value};
 use tokio::time::timeout;
 
 use crate::moment::Moment;
-use crate::mutant::{self, Mutant};
 use crate::node::redis::connection::{Connection, Seen};
 use crate::node::redis::discovery::Way;
 use crate::node::redis::error::ConnectFailure;
@@ -63,9 +62,6 @@ impl<'a> Looks<'a> {
         &self,
         connection: &Connection,
     ) -> Result<Option<Connection>, ConnectFailure> {
-        if mutant::is(Mutant::ServerSeenOnce) {
-            return self.is_there(connection).await.map(|()| None);
-        }
         let asked = self.context.clock.now();
         let info = match self.ask(connection, "INFO").await? {
             Ok(info) => info,

@@ -85,8 +85,6 @@ mod info;
 mod listener;
 mod look;
 mod node;
-#[cfg(any(test, tower_redlock_simulation))]
-mod patches;
 mod replicas;
 mod replies;
 mod script;

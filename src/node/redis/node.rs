@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 
-use crate::mutant::{self, Mutant};
 use crate::namespace::NodeKey;
 use crate::node::redis::connection::Connection;
 use crate::node::redis::discovery::question;
@@ -151,7 +150,6 @@ impl Node for RedisNode {
 
     fn agreed(&self) -> String {
         let sentinels = self.handle.shared.target.way.sentinels();
-        let sentinels = sentinels.filter(|_| !mutant::is(Mutant::SentinelsNotAgreed));
         sentinels.map(Sentinels::agreed).unwrap_or_default()
     }
 

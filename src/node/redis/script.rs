@@ -1,13 +1,8 @@
 //! The scripts, and the hashes by which they are run.
 
-#[cfg(not(tower_redlock_simulation))]
-use std::convert::identity as patched;
 use std::sync::OnceLock;
 
 use redis::Cmd;
-
-#[cfg(tower_redlock_simulation)]
-use crate::node::redis::patches::patched;
 
 /// One script: its text and the hash it is run by. A line `-- use name` stands for a function that several scripts have,
 /// see [`FUNCTIONS`]. It stands where the function is needed: every run defines it again, which costs as much as a good
@@ -52,8 +47,7 @@ impl Script {
 
     fn text(&self) -> String {
         let with = |text: String, (line, function): &(&str, &str)| text.replace(line, function);
-        let text = FUNCTIONS.iter().fold(self.source.to_owned(), with);
-        patched(text)
+        FUNCTIONS.iter().fold(self.source.to_owned(), with)
     }
 
     fn hash(&self) -> &str {
@@ -84,17 +78,7 @@ impl Script {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::redis::patches::PATCHES;
     use crate::token::FencingToken;
-
-    #[test]
-    fn every_defect_of_a_script_has_one_place_in_it() {
-        let scripts = ALL.map(Script::text);
-        for (mutant, right, _) in PATCHES {
-            let places = scripts.iter().map(|script| script.matches(right).count());
-            assert_eq!(places.max(), Some(1), "{mutant:?}: {right}");
-        }
-    }
 
     /// Only this crate says how many keys a lock has. But a script that does not end stops the whole server.
     #[test]

@@ -9,7 +9,6 @@ use std::time::Duration;
 use redis::{Cmd, RedisWrite, ToRedisArgs};
 
 use crate::moment::Moment;
-use crate::mutant::{self, Mutant};
 use crate::namespace::Namespace;
 use crate::node::redis::replies::millis;
 pub(super) use crate::node::redis::script::{
@@ -190,9 +189,7 @@ pub(super) fn raise(request: &RaiseRequest, identity: &str) -> Cmd {
     cmd.arg(request.token.expose())
         .arg(digits(request.fence.token))
         .arg(life(request.fence.keep));
-    let agreed = request.config.as_deref();
-    let agreed = agreed.filter(|_| !mutant::is(Mutant::RaisedInQuarantine));
-    standing(&mut cmd, agreed, identity);
+    standing(&mut cmd, request.config.as_deref(), identity);
     cmd
 }
 
@@ -228,8 +225,7 @@ fn tombstone_life(leaves: bool) -> String {
 
 /// Whether commands of this owner may have been given up with an earlier connection.
 fn needs_tombstone(request: &ReleaseRequest, connected: Moment) -> bool {
-    let is_new = request.since.is_some_and(|since| since <= connected);
-    is_new && !mutant::is(Mutant::NoTombstone)
+    request.since.is_some_and(|since| since <= connected)
 }
 
 /// The command for one chunk of an extend: locks that are [alike].

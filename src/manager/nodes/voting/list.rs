@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use crate::manager::nodes::voting::state::{Quarantine, State};
 use crate::moment::Moment;
-use crate::mutant::{self, Mutant};
 use crate::node::{NodeError, NodeErrorKind};
 
 /// The list of nodes.
@@ -107,7 +106,7 @@ impl List {
     /// seen it: until then these may have extended locks.
     pub(super) fn began(&self, quarantine: &Quarantine) -> Option<Moment> {
         let is_proven = quarantine.accepted || self.votes() > 0;
-        if is_proven || mutant::is(Mutant::ListNeedsNoAcceptance) {
+        if is_proven {
             return Some(quarantine.since);
         }
         Some(quarantine.since.max(self.complete? + self.notice))
@@ -145,12 +144,12 @@ impl List {
 
     pub(super) fn is_over(&self, node: usize, now: Moment) -> bool {
         let is_over = self.end(node).is_some_and(|end| now >= end);
-        is_over || self.is_exempt(node) || mutant::is(Mutant::NoQuarantine)
+        is_over || self.is_exempt(node)
     }
 
     pub(super) fn serves_others(&self) -> bool {
         let foreign = |known: &Known| matches!(known.state, State::Foreign(_));
-        self.nodes.iter().any(foreign) && !mutant::is(Mutant::ForeignNodeCostsAVote)
+        self.nodes.iter().any(foreign)
     }
 
     /// The nodes that block all grants, and why.

@@ -13,7 +13,6 @@ use crate::manager::nodes::retry::is_retryable;
 use crate::manager::nodes::voting::replies::Replies;
 use crate::manager::nodes::voting::state::{Quarantine, Told};
 use crate::manager::nodes::voting::statuses::{IDLE, VotingStatuses};
-use crate::mutant::{self, Mutant};
 use crate::node::{
     CheckInMode, CheckInReply, CheckInRequest, Node, NodeError, NodeErrorKind, NodeFuture,
     PromoteRequest,
@@ -202,8 +201,7 @@ async fn promote(set: &NodeSet, index: usize, id: String) -> Duration {
     let (intact, mark) = high_water(set, index).await;
     let (tokens_lost, tell) = set.voting.lost_tokens(index, intact);
     // Whoever said that no lock is held may have gone meanwhile.
-    let may_promote = set.voting.may_promote(index, set.clock.now());
-    if !(may_promote || mutant::is(Mutant::TrustOutlivesItsCall)) {
+    if !set.voting.may_promote(index, set.clock.now()) {
         return IDLE;
     }
     let floor = if tokens_lost {
@@ -214,7 +212,6 @@ async fn promote(set: &NodeSet, index: usize, id: String) -> Duration {
     } else {
         mark
     };
-    let floor = floor.filter(|_| !mutant::is(Mutant::MarkNotLearnt));
     let config = Arc::clone(&set.config);
     let promotion = PromoteRequest::new(set.namespace.clone(), config, id, floor);
     match set.reply(node.promote(promotion)).await {

@@ -13,7 +13,6 @@ use crate::manager::nodes::voting::state::{Foreign, Quarantine, State, Told};
 use crate::manager::nodes::voting::status::VotingStatus;
 use crate::manager::signal::notified_until;
 use crate::moment::Moment;
-use crate::mutant::{self, Mutant};
 use crate::node::{CheckInMode, NodeError, NodeErrorKind};
 
 /// What is known of the votes of all nodes.
@@ -199,9 +198,7 @@ impl VotingStatuses {
                     };
                     false
                 }
-                State::Foreign(_)
-                    if found.former.is_zero() && !mutant::is(Mutant::ReclaimedAtOnce) =>
-                {
+                State::Foreign(_) if found.former.is_zero() => {
                     found.reclaimed = true;
                     found.since = now + notice;
                     true
@@ -383,7 +380,7 @@ impl VotingStatuses {
 
     /// Whether nothing may be granted or extended, because of a node that [blocks](Self::blocking) that.
     pub(crate) fn is_blocked(&self) -> bool {
-        self.blocked.load(Ordering::Acquire) && !mutant::is(Mutant::ForeignNodeCostsAVote)
+        self.blocked.load(Ordering::Acquire)
     }
 
     /// Resolves at the next change of any status. Create it before the statuses are read.

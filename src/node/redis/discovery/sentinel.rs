@@ -13,7 +13,6 @@ use tokio::time::{sleep, timeout};
 
 use crate::clock::Clock;
 use crate::moment::Moment;
-use crate::mutant::{self, Mutant};
 use crate::node::redis::connection::Connection;
 use crate::node::redis::credentials::Rotation;
 use crate::node::redis::discovery::confirmation::{Address, Confirmation, Place};
@@ -162,9 +161,6 @@ impl Sentinels {
 
     /// Until when the server is confirmed; `None` if most Sentinels do not name it at all.
     fn until(&self, run_id: &str, epoch: &str) -> Option<Moment> {
-        if mutant::is(Mutant::SentinelsNeverConfirm) {
-            return Some(Moment::from_nanos(u64::MAX));
-        }
         let confirmed = self.confirmation.borrow().confirmed(run_id, epoch)?;
         Some(confirmed + self.within)
     }

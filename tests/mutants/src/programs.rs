@@ -1,30 +1,25 @@
-//! The programs of the suites, built as this one was.
+//! The programs of the suites, built from the copy.
 
 use std::collections::BTreeMap;
 use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-/// Builds the `suites`, and returns the program of each.
-pub(crate) fn build<'a>(suites: impl IntoIterator<Item = &'a str>) -> BTreeMap<String, PathBuf> {
-    // `<target>/<profile>/deps/<this>`
-    let this = env::current_exe().unwrap();
-    let profile = this.parent().and_then(|deps| deps.parent()).unwrap();
-    let target = profile.parent().unwrap();
-    let profile = match profile.file_name().and_then(|name| name.to_str()).unwrap() {
-        "debug" => "dev",
-        profile => profile,
-    };
+/// Builds the `suites` of the tree in `copy` as the simulator is built, and returns the program of each.
+pub(crate) fn build<'a>(
+    copy: &Path,
+    suites: impl IntoIterator<Item = &'a str>,
+) -> BTreeMap<String, PathBuf> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
     build
         .args(["test", "--no-run", "--all-features"])
-        .args(["--message-format", "json", "--profile", profile])
+        .args(["--message-format", "json", "--profile", "simulation"])
         .arg("--target-dir")
-        .arg(target)
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .arg(crate::target())
+        .current_dir(copy)
         .stderr(Stdio::inherit());
     // What cargo told this program of its package would have the build scripts of others run again.
     let told = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
