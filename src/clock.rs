@@ -6,11 +6,9 @@ use std::time::SystemTime;
 
 pub use crate::moment::Moment;
 
-/// A monotonic clock that goes on counting while the machine is suspended.
-///
-/// The standard library's `Instant` stands still during suspend on Linux and macOS, so a laptop or a virtual
-/// machine that wakes up after a minute would still believe in a lease that ended long ago. Every check of a
-/// deadline asks this clock instead. Timers come from tokio and are only a convenience: no check relies on one.
+/// A monotonic clock that goes on counting while the machine is suspended. The standard library's `Instant` stands
+/// still during suspend on Linux and macOS, so a machine that wakes up would believe in a lease that ended long ago.
+/// Every check of a deadline asks this clock; no check relies on a timer.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a clock that leases can be measured with",
     label = "must be a `Clock`",
@@ -20,9 +18,9 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// The present moment. Must never go backwards.
     fn now(&self) -> Moment;
 
-    /// Microseconds since 1970, by a clock that people set. Fencing tokens begin with it if nothing better is known; it
-    /// may go backwards. It is also one of several clocks that decide when the record of an idempotency key
-    /// [ends](crate::LockManager::begin_idempotent). Default: the operating system's; zero before 1970.
+    /// Microseconds since 1970, by a clock that people set; it may go backwards. Fencing tokens begin with it if
+    /// nothing better is known, and it is one of the clocks that end records. Default: the operating system's; zero
+    /// before 1970.
     fn unix_micros(&self) -> u64 {
         system_unix_micros()
     }
@@ -43,9 +41,8 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
     }
 }
 
-/// The operating system's clock that counts suspend: `CLOCK_BOOTTIME` on Linux and Android, the continuous
-/// clock on Apple systems, the performance counter on Windows. Reading it panics on a system that has no such clock, as
-/// Linux before 2.6.39: a lease that cannot be measured must not be granted.
+/// The operating system's clock that counts suspend: `CLOCK_BOOTTIME` on Linux and Android, the continuous clock on
+/// Apple systems, the performance counter on Windows. Without one, reading panics.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct SystemClock;
@@ -125,7 +122,7 @@ impl Clock for TokioClock {
         Moment::from_nanos(1_000_000_000) + self.origin.elapsed()
     }
 
-    /// It goes with tokio's time, too, and is the same for all of these clocks.
+    /// It goes with tokio's time, too.
     fn unix_micros(&self) -> u64 {
         use std::sync::OnceLock;
         use std::time::{Duration, Instant};

@@ -1,9 +1,7 @@
 //! [`InspectService`]: a read-only page of a manager's nodes, held locks and queues (feature `inspect`).
 //!
-//! **Protect it.** It has no password of its own, and shows every reader the lock keys (unless they are
-//! [redacted](crate::Settings::redact_keys)), the names of the nodes and the load of the service. Serve it on
-//! a port that only operators reach, or behind a layer that authenticates them. It shows no owner token and no
-//! password, changes nothing, and loads nothing from elsewhere.
+//! **Protect it.** It has no password of its own, and shows lock keys (unless they are redacted), the names of the
+//! nodes and the load of the service. It shows no owner token and no password, and loads nothing from elsewhere.
 //!
 //! | path | response |
 //! |---|---|
@@ -11,9 +9,8 @@
 //! | `/?still` | the page without reloading: to read, to copy from, and for screen readers |
 //! | `/snapshot.json`, `/?json` | [`Snapshot`](crate::snapshot::Snapshot) as JSON |
 //!
-//! The page needs no JavaScript, follows the browser's choice of light or dark, and fits a telephone. Other paths are
-//! 404, and methods other than GET and HEAD are 405. Paths are relative to where the service is nested, with a slash at
-//! the end or without. See the example `inspect`.
+//! The page needs no JavaScript. Other paths are 404, methods other than GET and HEAD are 405. Paths are relative to
+//! the place where the service is nested.
 //!
 //! # Examples
 //!

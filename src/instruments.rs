@@ -1,6 +1,5 @@
-//! Counters, gauges and histograms: one function per change, so that names and labels are in one place. The table of
-//! them is in the docs of the module `metrics`, which is there with the feature `metrics`; without it these functions
-//! are empty.
+//! Counters, gauges and histograms: one function per change. The docs of the module `metrics` have the table. Without
+//! that feature these functions are empty.
 
 #![cfg_attr(
     not(feature = "metrics"),
@@ -33,7 +32,6 @@ type Metric = (
     &'static str,
 );
 
-/// Every metric. The docs of the module `metrics` say more of each.
 #[cfg(feature = "metrics")]
 #[rustfmt::skip]
 const METRICS: &[Metric] = &[
@@ -83,7 +81,7 @@ pub(crate) fn describe() {
     }
 }
 
-/// A manager starts: from now on every counter exists, for an alarm that asks by how much it grew, and every gauge.
+/// A manager starts: from now on every counter and gauge exists, for alarms that ask for their growth.
 pub(crate) fn at_zero() {
     #[cfg(feature = "metrics")]
     for (_, name, _, _, label, words) in METRICS {
@@ -98,7 +96,6 @@ pub(crate) fn at_zero() {
     }
 }
 
-/// One call for a lock has come to its end.
 pub(crate) fn acquired(outcome: &'static str, waited: Duration) {
     #[cfg(feature = "metrics")]
     {
@@ -107,7 +104,6 @@ pub(crate) fn acquired(outcome: &'static str, waited: Duration) {
     }
 }
 
-/// A call for a lock had an invalid key.
 pub(crate) fn invalid_key() {
     #[cfg(feature = "metrics")]
     metrics::counter!("redlock_acquire_total", "outcome" => "invalid-key").increment(1);
@@ -119,13 +115,11 @@ pub(crate) fn round(verdict: &'static str) {
     metrics::counter!("redlock_rounds_total", "verdict" => verdict).increment(1);
 }
 
-/// One more lock is held.
 pub(crate) fn held_more() {
     #[cfg(feature = "metrics")]
     metrics::gauge!("redlock_held").increment(1);
 }
 
-/// One lock less is held.
 pub(crate) fn held_less() {
     #[cfg(feature = "metrics")]
     metrics::gauge!("redlock_held").decrement(1);
@@ -143,13 +137,11 @@ pub(crate) fn waiting_more() {
     metrics::gauge!("redlock_waiting").increment(1);
 }
 
-/// One caller less waits in line.
 pub(crate) fn waiting_less() {
     #[cfg(feature = "metrics")]
     metrics::gauge!("redlock_waiting").decrement(1);
 }
 
-/// A lock ended before its guard, or was given up for its end.
 pub(crate) fn lost(reason: &'static str) {
     #[cfg(feature = "metrics")]
     metrics::counter!("redlock_lost_total", "reason" => reason).increment(1);
@@ -188,7 +180,6 @@ impl Drop for WithoutQuorum {
     }
 }
 
-/// By how many seconds a node's clock is ahead of ours.
 #[cfg(feature = "redis")]
 pub(crate) fn clock_skew(name: &str, ahead: f64) {
     #[cfg(feature = "metrics")]
@@ -203,13 +194,11 @@ pub(crate) fn credentials_stale(name: &str, stale: bool) {
         .set(f64::from(u8::from(stale)));
 }
 
-/// A layer or an extractor refused a request, or ended it.
 pub(crate) fn rejected(kind: &'static str) {
     #[cfg(feature = "metrics")]
     metrics::counter!("redlock_rejected_total", "kind" => kind).increment(1);
 }
 
-/// The result of a request with an idempotency key.
 #[cfg(feature = "idempotency")]
 pub(crate) fn idempotency(outcome: &'static str) {
     #[cfg(feature = "metrics")]

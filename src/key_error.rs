@@ -19,7 +19,7 @@ enum Reason {
     Reserved,
 }
 
-/// The source of a key. All of it is the program's own text, never the client's.
+/// The source of a key, in the program's own text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Subject {
     /// Nothing in particular.
@@ -41,13 +41,13 @@ impl fmt::Display for Subject {
 }
 
 impl KeyError {
-    /// What the key should come from is not there: a header, a path parameter. `what` names it.
+    /// The source of the key is not there: a header, a path parameter. `what` names it.
     #[must_use]
     pub const fn missing(what: &'static str) -> Self {
         Self(Reason::Missing(Subject::Text(what)))
     }
 
-    /// What the key should come from is there but unusable. `why` says what is wrong with it, without repeating it.
+    /// The source of the key is there but unusable. `why` gives the reason, without the client's text.
     #[must_use]
     pub const fn malformed(why: &'static str) -> Self {
         Self(Reason::Malformed(Subject::Key, why))
@@ -61,8 +61,7 @@ impl KeyError {
         Self(Reason::Malformed(subject, why))
     }
 
-    /// No router ran before the one that asks for `subject`, so the mistake is the program's. So it is where that is
-    /// the key itself: the extractor that it is made with does not work.
+    /// No router ran before, or the extractor of the key does not work here: the mistake is the program's.
     #[cfg_attr(
         not(feature = "axum"),
         expect(dead_code, reason = "only axum has routers")
@@ -92,7 +91,7 @@ impl KeyError {
         Self(Reason::TooMany(limit))
     }
 
-    /// In the empty namespace the key would have the name of one of our other keys.
+    /// In the empty namespace the key would have the name of another key of ours.
     pub(crate) const fn reserved() -> Self {
         Self(Reason::Reserved)
     }
@@ -107,8 +106,7 @@ impl KeyError {
         matches!(self.0, Reason::Missing(_) | Reason::NotInRoute(_))
     }
 
-    /// Whether the program is at fault, not the client: the key was asked for where it can never be, such as a path
-    /// parameter outside of any router, or one that the route does not have.
+    /// Whether the program is at fault and not the client: the key can never exist where it was asked for.
     #[must_use]
     pub const fn is_misplaced(&self) -> bool {
         matches!(self.0, Reason::Misplaced(_) | Reason::NotInRoute(_))

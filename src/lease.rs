@@ -7,10 +7,8 @@ use crate::lock_keys::LockKeys;
 use crate::moment::Moment;
 use crate::token::{FencingToken, OwnerToken};
 
-/// One granted lock as a value: its keys, its owner and its deadline.
-///
-/// A lease is only a record of the grant; renewals do not change it. The [`LockHandle`](crate::LockHandle) tells
-/// whether the lock is still held.
+/// One granted lock as a value: its keys, its owner and its deadline at the grant. The
+/// [`LockHandle`](crate::LockHandle) tells whether the lock is still held.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Lease {

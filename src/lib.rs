@@ -46,7 +46,7 @@
 //! | [`FencingToken`] | a number that grows with every holder of a key, for storage that refuses older ones |
 //! | [`AcquireError`] | why a lock was not acquired; the other errors are in [`error`] |
 //!
-//! The settings of the layers are in [`layer`] and `idempotency`, those of the manager in [`config`]; what a
+//! The settings of the layers are in [`layer`] and `idempotency`, those of the manager in [`settings`]; what a
 //! manager reports is in [`snapshot`]. [`node`] has the kinds of nodes (`redis`, `memory`), and the port for authors of
 //! another one.
 //!

@@ -5,11 +5,9 @@ use std::sync::Arc;
 
 use crate::key_error::KeyError;
 
-/// The name of the thing that a lock protects, such as `order:42`.
-///
-/// A key is 1 to [`LockKey::MAX_LEN`] bytes of UTF-8 without control characters. It is cheap to clone. Keys
-/// that are put together from several parts are joined by [`LockKey::join`], which escapes each part, so that
-/// no two different lists of parts ever make one key.
+/// The name of the thing that a lock protects, such as `order:42`: 1 to [`LockKey::MAX_LEN`] bytes of UTF-8 without
+/// control characters. [`LockKey::join`] makes one of several parts and escapes each, so that no two lists of parts
+/// make one key.
 ///
 /// # Examples
 ///
@@ -30,10 +28,8 @@ impl LockKey {
     /// The longest key that is accepted, in bytes.
     pub const MAX_LEN: usize = 512;
 
-    /// Takes `key` as it is.
-    ///
-    /// Use this for keys that the program itself makes up. For text that a client sent use
-    /// [`LockKey::join`]: it keeps the text from reaching into another part of the key.
+    /// Takes `key` as it is. For text that a client sent use [`LockKey::join`]: it keeps the text from reaching into
+    /// another part of the key.
     ///
     /// # Errors
     ///
@@ -50,15 +46,13 @@ impl LockKey {
         Ok(Self(Arc::from(key)))
     }
 
-    /// Joins `parts` with `:`, each of them escaped.
-    ///
-    /// In a part the bytes `%`, `:`, `{`, `}`, control characters and what is not UTF-8 become `%` and two
-    /// hexadecimal digits; all else stays readable. Two different lists of parts never give one key.
+    /// Joins `parts` with `:`, each of them escaped: `%`, `:`, `{`, `}`, control characters and bytes that are not
+    /// UTF-8 become `%` and two hexadecimal digits.
     ///
     /// # Errors
     ///
     /// [`KeyError`] if there is no part, if every part is empty, or if the joined key is longer than
-    /// [`LockKey::MAX_LEN`] bytes. Nothing longer than that is ever built.
+    /// [`LockKey::MAX_LEN`] bytes.
     pub fn join<P: AsRef<[u8]>>(parts: impl IntoIterator<Item = P>) -> Result<Self, KeyError> {
         let mut key = KeyParts::default();
         for part in parts {
@@ -132,9 +126,8 @@ impl TryFrom<&String> for LockKey {
     }
 }
 
-/// A key in the making: parts that are escaped and joined one by one, as [`LockKey::join`] does.
+/// A key in the making: parts that are escaped and joined one by one.
 ///
-/// After an error there is no key: without the part that was too long, it would be that of another thing.
 #[derive(Debug, Default)]
 pub(crate) struct KeyParts {
     joined: String,
@@ -174,7 +167,6 @@ fn check_len(len: usize) -> Result<(), KeyError> {
     }
 }
 
-/// Appends `part` escaped; stops with an error as soon as the whole is too long.
 fn escape_into(joined: &mut String, part: &[u8]) -> Result<(), KeyError> {
     let is_plain =
         |byte: &u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'%' | b':' | b'{' | b'}');

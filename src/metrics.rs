@@ -1,8 +1,7 @@
-//! What the crate counts and measures, through the crate [`metrics`](https://docs.rs/metrics) (feature `metrics`).
+//! Counters, gauges and histograms through the crate [`metrics`](https://docs.rs/metrics) (feature `metrics`).
 //!
-//! Install a recorder before the first [`LockManager`](crate::LockManager) is built: gauges go up and down by one, so a
-//! later recorder starts from the wrong number. All managers of a process count together. The example `metrics`
-//! shows a service that Prometheus can scrape.
+//! Install a recorder before the first [`LockManager`](crate::LockManager) is built: gauges go up and down by one. All
+//! managers of a process count together.
 //!
 //! | name | kind | label | meaning |
 //! |---|---|---|---|
@@ -22,11 +21,8 @@
 //! | `redlock_rejected_total` | counter | `kind`: `invalid-key`, `misconfigured`, `contended`, `wait-timeout`, `queue-full`, `no-quorum`, `lock-lost`, `shutting-down` | requests that a layer or an extractor refused or ended, and each [`Rejection`](crate::layer::Rejection) that a handler makes of an error, as of that of [`run`](crate::LockManager::run) |
 //! | `redlock_idempotency_total` | counter | `outcome`: `run`, `replayed`, `unrecorded`, `missing-idempotency-key`, `invalid-idempotency-key`, `body-unreadable`, `caller-unknown`, `request-in-progress`, `wait-timeout`, `not-replayable`, `body-too-large`, `idempotency-key-reused`, `misconfigured`, `queue-full`, `no-quorum`, `lock-lost`, `outcome-unknown`, `record-unreadable`, `shutting-down` | requests with an idempotency key; one that `run` may end otherwise, and counts for that too |
 //!
-//! The first manager sets every counter to zero, under each of its words: `increase()` of a counter that appears as 1
-//! is 0, so the first lost lock would raise no alarm.
-//!
-//! No label holds a lock key or anything else that a client sent. How many time series there are is bounded by these
-//! words and the number of nodes.
+//! The first manager sets every counter to zero, under each of its words, so that `increase()` sees the first event. No
+//! label holds a lock key or other text of a client.
 
 /// Describes the instruments to the recorder, for exporters that show descriptions. To be called once the recorder is
 /// installed.

@@ -4,10 +4,8 @@ use std::fmt;
 use std::ops::{Add, AddAssign};
 use std::time::Duration;
 
-/// A point in time on a clock that counts suspend, as nanoseconds since that clock's origin.
-///
-/// Moments of one clock can be compared; those of two clocks (or two machines) cannot. All arithmetic
-/// saturates, so a hostile duration can neither panic nor wrap around into the past.
+/// A point in time on a clock that counts suspend, in nanoseconds since that clock's origin. Moments of two clocks
+/// cannot be compared. All arithmetic saturates.
 ///
 /// # Examples
 ///

@@ -14,13 +14,9 @@ use crate::token::OwnerToken;
 
 /// The prefix that keeps the locks of one application apart from everything else on the nodes.
 ///
-/// The lock `order:42` in the namespace `lk` (the default) is the Redis key `lk:order:42`, and its releases are
-/// announced on the channel `lk!free:order:42`. The other keys begin with `lk!`:
-/// `lk!fence:order:42` is the counter of the lock's fencing tokens, `lk!node` the node's marker, `lk!dead:..` the
-/// tombstone of an owner, Requests with
-/// idempotency keys are locked as `lk!idem:..`, and their records are `lk!idem!record:..`. In the
-/// empty namespace the Redis key is the lock key itself, which is what other Redlock libraries use. All contenders for
-/// a lock must use the same namespace.
+/// The lock `order:42` in the namespace `lk` (the default) is the Redis key `lk:order:42`; the other keys and channels
+/// begin with `lk!`. In the empty namespace the Redis key is the lock key itself, as other Redlock libraries have it.
+/// All contenders for a lock must use the same namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Namespace {
     text: Arc<str>,
@@ -39,8 +35,7 @@ impl Namespace {
     /// # Errors
     ///
     /// [`NamespaceError`] if it is longer than [`Namespace::MAX_LEN`] bytes or holds anything but ASCII letters,
-    /// digits, `-`, `_`, `.` and `/`. Not `:`, which ends it: no two namespaces share a key on the nodes, except that
-    /// `lk:order:42` may also be a lock in the empty one.
+    /// digits, `-`, `_`, `.` and `/`.
     pub fn new(name: &str) -> Result<Self, NamespaceError> {
         let allowed =
             |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'/');
@@ -121,7 +116,6 @@ impl Namespace {
         self.marker_parts().concat()
     }
 
-    /// The parts of [`marker`](Self::marker), for those who need no text of it.
     pub(crate) fn marker_parts(&self) -> [&str; 2] {
         [self.root(), "!node"]
     }
@@ -140,7 +134,6 @@ impl Default for Namespace {
     }
 }
 
-/// `name` and `key` with the separator between them.
 fn joined(name: &str, key: &str) -> Arc<str> {
     let parts = [name, ":", key];
     let len = parts.iter().map(|part| part.len()).sum();
@@ -183,7 +176,6 @@ impl NodeKey {
         &self.text
     }
 
-    /// The same as [`as_str`](Self::as_str), shared.
     pub(crate) const fn shared(&self) -> &Arc<str> {
         &self.text
     }
@@ -212,22 +204,18 @@ impl NodeKey {
         self.record_parts().concat()
     }
 
-    /// The parts of [`channel`](Self::channel), for those who need no text of it.
     pub(crate) fn channel_parts(&self) -> [&str; 3] {
         self.beside("!free:")
     }
 
-    /// The parts of [`counter`](Self::counter).
     pub(crate) fn counter_parts(&self) -> [&str; 3] {
         self.beside("!fence:")
     }
 
-    /// The parts of [`record`](Self::record).
     pub(crate) fn record_parts(&self) -> [&str; 3] {
         self.beside("!record:")
     }
 
-    /// The lock key as shown to people: as it is, or redacted.
     pub(crate) fn show(&self) -> Cow<'_, str> {
         if self.namespace.redacts {
             Cow::Owned(self.name.redacted())
@@ -289,7 +277,6 @@ impl NodeKeys {
         self.first().namespace()
     }
 
-    /// The keys as their caller names them.
     pub(crate) fn names(&self) -> LockKeys {
         LockKeys::of(self.as_slice().iter().map(|key| key.name.clone()))
     }

@@ -10,7 +10,6 @@ pub(crate) fn fill(bytes: &mut [u8]) -> Result<(), getrandom::Error> {
     getrandom::fill(bytes)
 }
 
-/// A random number.
 pub(crate) fn u64() -> Result<u64, getrandom::Error> {
     #[cfg(tower_redlock_simulation)]
     if let Some(world) = crate::simulation::world() {

@@ -56,7 +56,6 @@ pub fn install(world: Arc<dyn World>) -> Installed {
     Installed(())
 }
 
-/// The world of this thread, if it has one.
 pub(crate) fn world() -> Option<Arc<dyn World>> {
     WORLD.with(|current| current.borrow().clone())
 }

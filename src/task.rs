@@ -3,14 +3,12 @@
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-/// Runs `task` on the runtime that this is called in.
 #[cfg(feature = "redis")]
 #[track_caller]
 pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
     spawn_on(&Handle::current(), task)
 }
 
-/// Runs `task` on `runtime`.
 #[track_caller]
 pub(crate) fn spawn_on(
     runtime: &Handle,

@@ -36,11 +36,8 @@ impl fmt::Debug for OwnerToken {
     }
 }
 
-/// A number that grows with every holder of a lock, and which the resource behind the lock remembers.
-///
-/// A holder that was paused for so long that its lock has passed to another comes with a smaller number than the
-/// resource has seen, and is turned away. For that the resource must *enter* the holder in the first statement of
-/// its work, reads included, and in the same transaction:
+/// A number that grows with every holder of a lock, and which the resource behind the lock remembers, so that it turns
+/// a late holder away. The resource must *enter* the holder in the first statement of its transaction, reads included:
 ///
 /// ```sql
 /// UPDATE orders SET fence = $token, owner = $hash
@@ -50,8 +47,7 @@ impl fmt::Debug for OwnerToken {
 /// No row means: stop. A check that stands only before the writes loses updates.
 ///
 /// A token is below 2<sup>63</sup>, so that it fits a signed database column, and above 2<sup>53</sup>, so that in JSON
-/// it must be a string; `serde` makes it one. Its upper bits are microseconds since 1970 where no clock went
-/// backwards, but that is no promise.
+/// it must be a string; `serde` makes it one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken(NonZeroU64);
 

@@ -1,17 +1,9 @@
-//! Events and spans for `tracing`: one function per event, so that names, levels and fields are in one place. They are
-//! documented in `docs/observing.md`, which a test compares with this file.
+//! Events and spans for `tracing`: one function per event. The guide lists them (`docs::observing`), and a test
+//! compares. Without the feature they are empty.
 //!
-//! Texts are told as strings and not as `Display`: subscribers quote strings, and a sentence without quotes breaks what
-//! reads `key=value`.
-//!
-//! Without the feature `tracing` they are empty. No event holds an owner token, a password or a client's text
-//! other than the lock key, which a manager can be told to hide.
-//!
-//! Events of a lock in the background belong to the span of the caller that acquired it, which therefore stays open
-//! until the guard is dropped; releases belong to the span in which the guard was dropped. The crate's only own span is
-//! that of a call for a lock.
-//!
-//! The targets are modules that users know, for their filters: `node`, `lock`, `layer` and `idempotency`.
+//! No event holds an owner token, a password or a client's text other than the lock key. Texts are strings and not
+//! `Display`: subscribers quote strings. Events of a lock in the background belong to the span of the caller that
+//! acquired it. The targets are modules that users know.
 
 #![cfg_attr(
     not(feature = "tracing"),
@@ -43,7 +35,6 @@ pub(crate) fn started_without(node: &str, reason: &dyn Display) {
     );
 }
 
-/// A node changed its state.
 #[cfg(feature = "redis")]
 pub(crate) fn node_changed(node: &str, state: &str, reason: &dyn Display) {
     #[cfg(feature = "tracing")]
@@ -188,13 +179,11 @@ pub(crate) fn command_failed(
     );
 }
 
-/// A node runs a command that it refused so often since `lasted`.
 pub(crate) fn command_runs(node: &str, command: &str, refused: u64, lasted: Duration) {
     #[cfg(feature = "tracing")]
     tracing::info!(target: "tower_redlock::node", node, command, refused, ?lasted, "a node runs a command again that it refused");
 }
 
-/// A node runs a command again that it needs for its vote.
 pub(crate) fn vote_possible(node: &str, command: &str) {
     #[cfg(feature = "tracing")]
     tracing::info!(target: "tower_redlock::node", node, command, "a node no longer refuses a command that its vote needs");
@@ -266,7 +255,6 @@ pub(crate) fn rejected(kind: &str, reason: &dyn Display) {
     tracing::debug!(target: "tower_redlock::layer", kind, reason = &*reason.to_string(), "request rejected");
 }
 
-/// The same of the idempotency layer.
 #[cfg(feature = "idempotency")]
 pub(crate) fn idempotency_rejected(kind: &str, reason: &dyn Display) {
     #[cfg(feature = "tracing")]
@@ -354,7 +342,6 @@ impl AcquireSpan {
         }
     }
 
-    /// Notes the outcome of the call.
     pub(crate) fn end(&self, outcome: &str, nodes: &str) {
         #[cfg(feature = "tracing")]
         self.0.record("outcome", outcome).record("nodes", nodes);
@@ -380,7 +367,6 @@ pub(crate) fn not_extended(key: &str, node: &str, reason: &dyn Display) {
 pub(crate) struct Caller(#[cfg(feature = "tracing")] Option<tracing::Span>);
 
 impl Caller {
-    /// The current span.
     pub(crate) fn current() -> Self {
         Self(
             #[cfg(feature = "tracing")]
@@ -414,7 +400,6 @@ impl Caller {
     }
 }
 
-/// `work`, in the current span.
 pub(crate) fn in_span<F: Future>(work: F) -> impl Future<Output = F::Output> {
     #[cfg(feature = "tracing")]
     return tracing::Instrument::in_current_span(work);

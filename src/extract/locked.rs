@@ -65,38 +65,23 @@ impl<T: AsLockKeys> AsLockKeys for Json<T> {
 
 /// A value of the request and the lock on its keys, as an axum extractor.
 ///
-/// The lock is acquired when the handler's arguments are extracted, with the [`LockManager`] that the state holds, for
-/// up to the manager's `max_wait`, and released in the background when this is dropped, which is at the end of the
-/// handler unless it is passed on. [`into_parts`](Self::into_parts) returns the guard, for a release whose result is
-/// checked, or for a job.
+/// The lock is acquired when the handler's arguments are extracted, with the [`LockManager`] of the router's state, for
+/// up to its `max_wait`, and released in the background when this is dropped. [`into_parts`](Self::into_parts) returns
+/// the guard, for a release whose result is checked, or for a job. Keys that a layer has locked for the request are
+/// shared. A refusal has the same response as a layer's.
 ///
-/// It does not end the handler when the lock is lost: a handler that must not continue without its lock watches
-/// [`lost`](LockHandle::lost) itself, or stands behind a [`RedlockLayer`](crate::RedlockLayer), which does that. Keys
-/// that such a layer has locked for the same request are shared with it.
+/// It does not end the handler when the lock is lost: watch [`lost`](crate::LockHandle::lost), or take a
+/// [`RedlockLayer`](crate::RedlockLayer).
 ///
-/// # Several locks
-///
-/// A request that holds a lock, be it a layer's or another `Locked`'s, waits only for keys that sort after it. It tries
-/// others once, and is refused if they are held: so handlers that acquire the same locks in opposite orders never wait
-/// for each other. Where a handler needs several, one `K` with all their keys is better: these are acquired all at once
-/// or not at all, and waited for.
-///
-/// A refusal has the same response as a layer's. For an `IdempotencyLayer` that is a response like any other, which it
-/// stores: it cannot tell whether this is an argument of a handler or is extracted after the handler has done
-/// something. A handler that has done nothing passes the response through `Idempotent::not_processed`; see the docs of
-/// the module `idempotency`, "What was not processed".
-///
-/// # A key from the body
-///
-/// Where `K` consumes the body, as [`Json`] does, this is the last argument of the handler, as `K` would be. The body
-/// is read before the lock is acquired, so that a slow client holds no lock. `docs::requests` has the other ways, and
-/// what each costs.
+/// A `K` that consumes the body, as [`Json`] does, is the last argument of the handler. The body is read before the
+/// lock is acquired, so that a slow client holds no lock. `docs::requests` compares this with other ways. Where a
+/// handler needs several locks, one `K` with all their keys is better than two `Locked`s: a request that holds a lock
+/// tries keys that sort before it only once.
 ///
 /// # If it does not compile
 ///
-/// `K` must be an extractor and [`AsLockKeys`], and [`FromRef`] must make a [`LockManager`] of the state. Where one is
-/// missing, the compiler says that the handler is not a `Handler`, or that it expected a `LockManager`;
-/// `#[axum::debug_handler]` (axum's feature `macros`) makes it name the missing one.
+/// `K` must be an extractor and [`AsLockKeys`], and [`FromRef`] must make a [`LockManager`] of the state.
+/// `#[axum::debug_handler]` (axum's feature `macros`) names the missing one.
 ///
 /// # Examples
 ///
@@ -215,7 +200,6 @@ where
     }
 }
 
-/// Acquires the lock that `value` names, for a part of the work of `scope`.
 async fn lock<K: AsLockKeys>(
     value: K,
     scope: &LockScope,

@@ -16,18 +16,12 @@ use crate::manager::{LockGuard, LossReason, Lost};
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
 pin_project! {
-    /// The body of a request or a response behind a layer: the inner one, or the layer's own.
+    /// The body of a request or a response behind a layer: the inner one, or the layer's own. Bytes and trailers are
+    /// those of the inner body; where a layer has read it, the chunks may differ.
     ///
-    /// All bytes and trailers are those of the inner body; where a layer has read it, the chunks may differ. The size
-    /// hint and the end of the inner body are passed on unchanged.
-    ///
-    /// Under [`HoldUntil::BodyEnd`](crate::layer::HoldUntil::BodyEnd) it holds the lock, and releases it as soon as the
-    /// inner body has ended, failed, or was dropped; the inner body is dropped first. The release is detached. If the
-    /// lock is lost before the end, and the layer is set to [abort](crate::layer::OnLost::Abort), the body ends with
-    /// the error [`BodyLockLost`].
-    ///
-    /// Where the idempotency layer has begun to read a body in order to store it, the bytes that it has read come
-    /// first, and then the rest or the error that the inner body ended with.
+    /// Under `HoldUntil::BodyEnd` it holds the lock until the inner body has ended, failed, or was dropped, and
+    /// releases it in the background. If the lock is lost before, and the layer is set to abort, the body ends with the
+    /// error [`BodyLockLost`].
     #[must_use = "a body does nothing unless polled"]
     pub struct LayerBody<B> {
         #[pin]
@@ -57,7 +51,6 @@ pin_project! {
     }
 }
 
-/// The rest of a body, behind the bytes that were read of it.
 pub(crate) enum Rest<B> {
     Nothing,
     Trailers(HeaderMap),
@@ -80,7 +73,6 @@ impl<B> LayerBody<B> {
         Self { inner }
     }
 
-    /// `body` under a lock, until one of the two ends.
     pub(crate) fn held(body: B, lost: Option<Lost>, guard: LockGuard) -> Self {
         let (lost, guard) = (lost.map(Box::pin), Some(guard));
         let inner = Inner::Held { body, lost, guard };
@@ -102,7 +94,7 @@ impl<B> LayerBody<B> {
     }
 }
 
-/// A body that has ended. Layers around this one, such as tower-http's time-out, use it for their responses.
+/// A body that has ended. Layers around this one use it for their responses.
 impl<B> Default for LayerBody<B> {
     fn default() -> Self {
         Self::whole(Bytes::new(), None)
@@ -203,7 +195,6 @@ where
     })
 }
 
-/// What a poll of a body under its lock has come to.
 enum Held {
     /// A frame, with more to come.
     Next(Frame<Bytes>),
@@ -211,8 +202,8 @@ enum Held {
     Last(Option<Result<Frame<Bytes>, BoxError>>),
 }
 
-/// Polls a body while its lock lasts. A body that is always ready never waits, so the loss is looked at after each
-/// frame, too.
+/// Polls a body while its lock lasts. The loss is looked at after each frame, because a body that is always ready never
+/// waits.
 fn poll_held<B>(
     mut body: Pin<&mut B>,
     mut lost: Option<Pin<&mut Lost>>,
@@ -246,7 +237,6 @@ impl Held {
     }
 }
 
-/// No copy if the data are `Bytes` already.
 pub(crate) fn into_bytes(mut data: impl Buf) -> Bytes {
     data.copy_to_bytes(data.remaining())
 }

@@ -1,4 +1,4 @@
-//! What the lock layer and the idempotency layer have in common.
+//! The parts that the lock layer and the idempotency layer share.
 //!
 //! | file | what it has |
 //! |---|---|

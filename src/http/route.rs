@@ -27,8 +27,7 @@ pub(crate) fn route_of(parts: &Parts) -> Option<&str> {
     }
 }
 
-/// The URI as the client sent it, where a router has changed it: a nested router removes its prefix, which may name the
-/// resource.
+/// The URI as the client sent it, where a router has changed it.
 #[cfg(feature = "idempotency")]
 pub(crate) fn original_uri(parts: &Parts) -> Option<&Uri> {
     #[cfg(feature = "axum")]
@@ -44,8 +43,7 @@ pub(crate) fn original_uri(parts: &Parts) -> Option<&Uri> {
     }
 }
 
-/// Logs that requests for the route of `parts` fail by a mistake of the program: once for each route and reason, for
-/// nothing changes until the program does.
+/// Logs that requests for the route of `parts` fail by a mistake of the program, once for each route and reason.
 pub(crate) fn misconfigured(parts: &Parts, reason: &dyn fmt::Display) {
     // Not the path of the request, which is the client's text.
     let route = route_of(parts).or_else(|| nested_path(parts));
@@ -74,8 +72,6 @@ fn nested_path(parts: &Parts) -> Option<&str> {
 }
 
 const NO_ROUTE: &str = "none: no router has matched one";
-/// Both are texts of the program, so there are few; this is for one that makes routes as it runs.
 const MOST: usize = 1_000;
 
-/// By all layers and extractors of the process: a handler without a layer has no better place.
 static TOLD: Mutex<BTreeSet<(String, String)>> = Mutex::new(BTreeSet::new());

@@ -91,10 +91,8 @@ pub(crate) async fn unless_lost<T>(
     }
 }
 
-/// Work that runs in its caller's task, and continues in a task of its own once the caller has dropped it.
-///
-/// It is not a task from the start, so that it has the task-locals and the span of its caller, and costs nothing until
-/// it is dropped. A panic passes through, and ends it.
+/// Work that runs in its caller's task, and continues in a task of its own once the caller has dropped it. So it has
+/// the task-locals and the span of its caller. A panic passes through.
 ///
 /// # Cancel safety
 ///
@@ -109,7 +107,6 @@ pub(crate) struct Detached<T: 'static> {
     caller: Caller,
 }
 
-/// Boxed work.
 type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 impl<T: 'static> Detached<T> {

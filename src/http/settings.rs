@@ -23,19 +23,16 @@ pub enum OnLost {
     Continue,
 }
 
-/// What happens to a request whose client disconnects while it runs. Each layer has its own default.
+/// The fate of a request whose client disconnects while it runs. Default: [`OnDisconnect::Cancel`]. A request that
+/// still waits for its lock is cancelled in any case. After this call the layer needs a service whose future, response
+/// and error are `Send + 'static`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnDisconnect {
-    /// The request runs to its end under its lock. Once its client is gone it runs in a task of its own, in the tokio
-    /// runtime that served it; task-locals of the request's task are not visible there.
-    ///
-    /// For an `IdempotencyLayer` this is the default: the response is stored, and a client that gives up and repeats
-    /// the request gets it.
+    /// The request runs to its end under its lock. Once its client is gone it runs in a task of its own; task-locals of
+    /// the request's task are not visible there. The default of an `IdempotencyLayer`.
     RunToEnd,
-    /// The inner future is dropped where it stands, and the lock is released; a repeat runs from the start.
-    ///
-    /// For a `RedlockLayer` this is the default.
+    /// The inner future is dropped where it stands, and the lock is released. The default of a `RedlockLayer`.
     Cancel,
 }
 
@@ -87,7 +84,6 @@ impl Common {
         }
     }
 
-    /// The response to a request that is refused or ended because of `cause`.
     pub(crate) fn refuse<B>(&self, cause: impl Into<Cause>) -> Response<LayerBody<B>> {
         let rejection = Rejection::new(self.by, cause, self.busy_status, self.retry_after);
         let response = rejection.mark((self.rejection_response)(&rejection));

@@ -1,5 +1,5 @@
-//! [`RequestState`]: all that the layers of this crate keep in the extensions of a request; and the marks that they set
-//! in the extensions of a response.
+//! [`RequestState`]: all that the layers of this crate keep in the extensions of a request; and their marks in those of
+//! a response.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,18 +11,15 @@ use crate::manager::{LockGuard, LockHandle, LockManager, LockScope};
 #[cfg(feature = "idempotency")]
 use crate::token::FencingToken;
 
-/// The one extension that the layers put into a request. Copies of the extensions share its locks.
+/// The one extension that the layers put into a request. Copies share its locks.
 #[derive(Clone, Default)]
 pub(crate) struct RequestState {
     /// The decision of the innermost lock layer.
     pub(crate) lock: LockState,
-    /// The locks that the request holds, so that layers and extractors share them. Made when the first one asks.
     scope: Option<LockScope>,
-    /// The run under an idempotency key, as the innermost idempotency layer began it.
     #[cfg(feature = "idempotency")]
     pub(crate) run: Option<Run>,
-    /// Set for a service that is called directly by the layer of this run. The service takes it out, so that no
-    /// service further in finds it.
+    /// Set for a service that is called directly by the layer of this run, which takes it out.
     pub(crate) called_by: Option<RunId>,
 }
 
@@ -35,7 +32,6 @@ pub(crate) enum LockState {
     Unlocked(UnlockedReason),
     Locked {
         handle: LockHandle,
-        /// The manager that made the lock, for further guards of it.
         locks: LockManager,
     },
 }
@@ -50,20 +46,18 @@ pub(crate) struct Run {
     pub(crate) id: RunId,
 }
 
-/// The extensions of a request that no layer keeps more of than that it runs without a lock: they have no size, so they
-/// need no allocation of their own. None of them is there beside a [`RequestState`], and no two are.
+/// The extensions of a request that runs without a lock: without a size they need no allocation. None is there beside a
+/// [`RequestState`].
 #[derive(Clone, Copy)]
 struct SkippedByMethod;
 #[derive(Clone, Copy)]
 struct SkippedWithoutKey;
 
 impl RequestState {
-    /// The state of a request, if layers keep more of it than [why it runs without a lock](Self::unlocked).
     pub(crate) fn get(extensions: &Extensions) -> Option<&Self> {
         extensions.get()
     }
 
-    /// The state of a request, which is added if it is not there.
     pub(crate) fn of(extensions: &mut Extensions) -> &mut Self {
         let skipped = skipped(extensions);
         if let Some(reason) = skipped {
@@ -78,11 +72,8 @@ impl RequestState {
         extensions.get_or_insert_default()
     }
 
-    /// Notes in a request that it runs without a lock.
-    ///
-    /// This replaces the lock of an outer layer: of several layers the innermost decides, and a handler must not take
-    /// the outer lock for the one that the inner layer did not acquire. The [caller](Self::take_caller) is forgotten,
-    /// too.
+    /// Marks a request as running without a lock, in place of the lock of an outer layer: the innermost layer decides.
+    /// The [caller](Self::take_caller) is forgotten, too.
     pub(crate) fn mark_unlocked(extensions: &mut Extensions, reason: UnlockedReason) {
         if let Some(state) = extensions.get_mut::<Self>() {
             state.lock = LockState::Unlocked(reason);
@@ -105,7 +96,6 @@ impl RequestState {
         }
     }
 
-    /// Why a request runs without a lock, where the innermost of its layers decided so.
     pub(crate) fn unlocked(extensions: &Extensions) -> Option<UnlockedReason> {
         match Self::get(extensions).map(|state| &state.lock) {
             Some(LockState::Unlocked(reason)) => Some(*reason),
@@ -114,7 +104,6 @@ impl RequestState {
         }
     }
 
-    /// One more guard of the lock that the innermost layer acquired, if it is not lost.
     pub(super) fn share_lock(extensions: &Extensions) -> Option<LockGuard> {
         match &Self::get(extensions)?.lock {
             LockState::Locked { handle, locks } => locks.reenter(handle).ok(),
@@ -122,7 +111,6 @@ impl RequestState {
         }
     }
 
-    /// Whether the request holds a lock, of whichever of its layers.
     #[cfg(feature = "idempotency")]
     pub(crate) fn holds_lock(&self) -> bool {
         let of_layer = match &self.lock {
@@ -180,7 +168,6 @@ pub fn lock_scope(extensions: &mut Extensions) -> LockScope {
 #[derive(Clone, Debug)]
 pub(crate) struct RunId(Arc<()>);
 
-/// In the extensions of a response: nothing was done in this run.
 #[derive(Clone, Debug)]
 struct Unprocessed(
     #[cfg_attr(
@@ -191,7 +178,6 @@ struct Unprocessed(
 );
 
 impl RunId {
-    /// A new run.
     #[cfg(feature = "idempotency")]
     pub(crate) fn new() -> Self {
         Self(Arc::new(()))
@@ -203,8 +189,7 @@ impl RunId {
         response
     }
 
-    /// Whether a response is marked for this run. A mark for another run, whose response may have been kept and passed
-    /// on, does not count.
+    /// Whether a response is marked for this run. A mark for another run does not count.
     #[cfg(feature = "idempotency")]
     pub(crate) fn is_unprocessed(&self, response: &Extensions) -> bool {
         let mark = response.get::<Unprocessed>();
@@ -212,8 +197,7 @@ impl RunId {
     }
 }
 
-/// In the extensions of a response: it refuses a request for a temporary reason of this kind. It says nothing about
-/// effects that happened before.
+/// In the extensions of a response: it refuses a request for a temporary reason of this kind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refusal(
     #[cfg_attr(

@@ -1,8 +1,5 @@
-//! The caller of a request, so that no client gets the response to another client's request.
-//!
-//! Two clients may choose the same idempotency key, by chance or on purpose. Keys therefore belong to their callers,
-//! and the caller is an identity that the client cannot choose: the account that it has authenticated as. There is no
-//! default, because only the program knows where that identity is.
+//! The caller of a request, so that no client gets the response to another client's request. It is an identity that the
+//! client cannot choose, and there is no default: only the program knows the place of that identity.
 //!
 //! | source | for |
 //! |---|---|
@@ -64,11 +61,8 @@ impl fmt::Debug for Caller {
     }
 }
 
-/// Why a request has no [`Caller`]. Its text never repeats what the client sent.
-///
-/// The response is 403 `caller-unknown`. It is not 401, because a 401 must name a way to log in by `WWW-Authenticate`,
-/// which only the layer that does authentication knows. Where there is such a layer, this error means that it let an
-/// anonymous request through to a route that needs to know its callers, or that it stands inside the idempotency layer.
+/// Why a request has no [`Caller`]. Its text never repeats the client's. The response is 403 and not 401, which must
+/// name a way to log in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallerError(Fault);
 
@@ -119,7 +113,7 @@ pub trait CallerSource: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`CallerError`] if there is none. The response is 403 `caller-unknown`, and the request does not run.
+    /// [`CallerError`] if there is none: 403 `caller-unknown`.
     ///
     /// # Cancel safety
     ///
@@ -152,12 +146,8 @@ pub fn from_fn<C: AsRef<[u8]>>(
     FromHead::new(move |parts| Caller::new(identify(parts).ok_or(CallerError::unknown())?))
 }
 
-/// The caller is the value of the request header `name`.
-///
-/// Use it only behind a proxy that sets the header on every request and removes the client's own. A client that could
-/// set it would get the responses of any caller.
-///
-/// A header that is missing, empty or repeated is refused with 403 `caller-unknown`.
+/// The caller is the value of the request header `name`; a header that is missing, empty or repeated is refused. Use it
+/// only behind a proxy that sets the header on every request and removes the client's own.
 pub fn header(name: &'static str) -> FromHead {
     FromHead::new(move |parts| {
         let mut values = parts.headers.get_all(name).iter();
@@ -191,10 +181,8 @@ where
     from_fn(move |parts| parts.extensions.get::<T>().map(&identify))
 }
 
-/// There is no caller: all clients of a host share one scope.
-///
-/// A client that sends a request with the key and the payload of another client gets that client's response. That is
-/// right where all clients are one party, or where every client may read all responses.
+/// There is no caller: all clients of a host share one scope, and a client that sends the key and the payload of
+/// another gets its response.
 pub fn nobody() -> FromHead {
     FromHead::new(|_| Ok(Caller::nobody()))
 }
@@ -228,7 +216,6 @@ impl fmt::Debug for FromHead {
     }
 }
 
-/// A [`CallerSource`] of any type, whose future is boxed.
 pub(super) trait AnyCallerSource: Send + Sync {
     fn find<'a>(&'a self, parts: &'a mut Parts) -> Finding<'a>;
 }

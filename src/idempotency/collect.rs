@@ -23,7 +23,6 @@ pub(super) enum Collected<B> {
 }
 
 impl<B> Collected<B> {
-    /// The body that was read, to be read again.
     pub(super) fn again(self) -> LayerBody<B> {
         match self {
             Self::All { bytes, trailers } => LayerBody::whole(bytes, trailers),
@@ -35,12 +34,8 @@ impl<B> Collected<B> {
     }
 }
 
-/// Reads `body` to its end, if that is not beyond `limit` bytes; trailers do not count.
-///
-/// A body whose size hint is longer is not read at all. The bytes that are read stay in memory: up to the limit, and
-/// one chunk beyond it.
-///
-/// Dropped half-way, it drops the body and the bytes that were read.
+/// Reads `body` to its end, if that is not beyond `limit` bytes; trailers do not count. A body whose size hint is
+/// longer is not read at all.
 pub(super) async fn collect_up_to<B>(body: B, limit: usize) -> Collected<B>
 where
     B: Body,
@@ -79,8 +74,6 @@ where
     Collected::All { bytes, trailers }
 }
 
-/// Chunks put together. A body in one chunk is not copied, and one in a million chunks takes no more memory than its
-/// bytes do.
 #[derive(Default)]
 struct Joined {
     first: Bytes,

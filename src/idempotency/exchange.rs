@@ -80,12 +80,10 @@ pub(super) struct Exchange<S> {
     /// The inner service, which is ready.
     pub(super) service: S,
     pub(super) options: Arc<Options>,
-    /// How long requests wait at most in the lock layer that the inner service is, if its type is that.
     pub(super) lock_inside: Option<Duration>,
 }
 
 impl<S> Exchange<S> {
-    /// Reads the request, and runs it or responds with the stored response.
     pub(super) async fn respond<ReqBody, ResBody>(
         self,
         request: Request<ReqBody>,
@@ -164,7 +162,6 @@ impl<S> Exchange<S> {
     }
 }
 
-/// What a request asks for.
 struct Asked {
     /// The lock key of its idempotency key.
     name: LockKey,
@@ -206,7 +203,7 @@ where
 }
 
 /// How long a request waits for another with its key. One that holds a lock does not wait: the other may wait for that
-/// lock, in a replica that has its layers in the other order.
+/// lock.
 fn max_wait(options: &Options, parts: &Parts) -> Duration {
     match RequestState::get(&parts.extensions) {
         Some(state) if state.holds_lock() => Duration::ZERO,
@@ -214,7 +211,6 @@ fn max_wait(options: &Options, parts: &Parts) -> Duration {
     }
 }
 
-/// The response to a request whose key was used before.
 fn replay<B>(options: &Options, stored: Bytes, fingerprint: Fingerprint) -> Response<LayerBody<B>> {
     let stored = match StoredResponse::decode(stored) {
         Ok(stored) => stored,
@@ -245,7 +241,6 @@ fn replay<B>(options: &Options, stored: Bytes, fingerprint: Fingerprint) -> Resp
     }
 }
 
-/// The value of the header `trailer`.
 fn names_of(trailers: &HeaderMap) -> Option<HeaderValue> {
     let names: Vec<&str> = trailers.keys().map(HeaderName::as_str).collect();
     let names = HeaderValue::from_str(&names.join(", ")).ok()?;
@@ -332,7 +327,6 @@ fn opens_a_tunnel(status: StatusCode, connects: bool) -> bool {
     status.is_informational() || (connects && status.is_success())
 }
 
-/// Whether a response is an endless stream, which must reach the client frame by frame.
 fn streams(headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
     kind.is_some_and(|kind| {
@@ -341,7 +335,6 @@ fn streams(headers: &HeaderMap) -> bool {
     })
 }
 
-/// What is stored of a response, if all of it is there.
 fn replay_of<B>(
     options: &Options,
     head: &http::response::Parts,

@@ -12,9 +12,6 @@ use sha2::{Digest as _, Sha256};
 use crate::http::route::original_uri;
 
 /// The SHA-256 of method, path and query, chosen headers, and the body of a request.
-///
-/// A key with two fingerprints was used for two requests, and the second is refused with 422. Trailers do not count,
-/// because proxies may drop them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Fingerprint(pub(super) [u8; 32]);
 
@@ -28,10 +25,8 @@ impl fmt::Debug for Fingerprint {
 }
 
 impl Fingerprint {
-    /// Hashes a request.
-    ///
-    /// Where axum's router has changed the URI, as a nested router does, the path and query that it left and the
-    /// original ones both count.
+    /// Hashes a request. Where a nested router has changed the URI, its path and query and the original ones both
+    /// count.
     pub(super) fn new(parts: &Parts, headers: &FingerprintHeaders, body: &[u8]) -> Self {
         let mut hash = Sha256::new();
         hash.update(VERSION);
@@ -76,7 +71,6 @@ pub(super) fn feed_optional(hash: &mut Sha256, bytes: Option<&[u8]>) {
     }
 }
 
-/// Feeds a length in the same number of bytes on every machine.
 pub(super) fn feed_len(hash: &mut Sha256, len: usize) {
     hash.update(u64::try_from(len).unwrap_or(u64::MAX).to_be_bytes());
 }
@@ -88,13 +82,9 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 
 /// Which request headers distinguish one request from another. Default: `content-type` alone.
 ///
-/// The layer stores a hash (the *fingerprint*) of method, path and query, these headers and the body. A key that comes
-/// again with another fingerprint is refused with 422. Trailers do not count, because proxies may drop them.
-///
-/// A header that differs between a request and its repeat makes the repeat another request: leave out headers that
-/// proxies add, times, trace ids, and credentials that are renewed. The order of different headers does not matter, the
-/// order of several values of one does. A `multipart/form-data` body whose client draws a new boundary for the repeat
-/// is another request in any case, because the boundary is in the body too.
+/// The layer stores a hash of method, path and query, these headers and the body. A key with another hash is refused
+/// with 422. Leave out headers that differ in a repeat: times, trace ids, renewed credentials, headers of proxies. The
+/// order of several values of one header counts. A `multipart/form-data` body with a new boundary is another request.
 ///
 /// # Examples
 ///

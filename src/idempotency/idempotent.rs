@@ -34,9 +34,7 @@ impl Idempotent {
         &self.key
     }
 
-    /// The fencing token of this run, greater than that of every run of the same key before. A database that stores the
-    /// highest token of each key, and refuses lower ones in the same transaction as the effect, excludes a run that was
-    /// overtaken.
+    /// The fencing token of this run, greater than that of every earlier run of the key.
     #[must_use]
     pub const fn fence(&self) -> FencingToken {
         self.run.fence
@@ -48,13 +46,11 @@ impl Idempotent {
         &self.run.handle
     }
 
-    /// Marks the response to this request as one of a run that did nothing: it is not stored, whatever the
-    /// [policy](super::RecordPolicy) is, and a repeat runs. See `docs::idempotency`, "Refusals".
+    /// Marks the response to this request as one of a run that did nothing: it is not stored, and a repeat runs
+    /// (`docs::idempotency`, "Refusals").
     ///
     /// The layer trusts the mark. Use it only where this run has begun nothing that must not happen twice, neither in
-    /// the handler nor in a layer around it. The mark is an extension of the response and counts for this run alone: in
-    /// the response to another request it means nothing, and a new response made from the same body does not have it,
-    /// so that it is stored.
+    /// the handler nor in a layer around it. The mark is an extension of the response and counts for this run alone.
     ///
     /// # Examples
     ///

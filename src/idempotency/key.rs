@@ -10,14 +10,9 @@ use http::header::HeaderName;
 /// The request header that carries the key: `idempotency-key`.
 pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// The key of an operation, which the client chooses for the first request and sends again with each repeat.
-///
-/// It is 1 to [`MAX_LEN`](Self::MAX_LEN) characters of visible ASCII. On the wire it is a string in quotes, as
-/// draft-ietf-httpapi-idempotency-key-header has it (a String of RFC 8941, in which `\"` is a quote, `\\` a backslash,
-/// and spaces are allowed as long as they are not all of it), or the characters bare, as most clients send them. Both
-/// spellings are one key. Bare, it has no quote, comma or semicolon: these would start a list or parameters.
-///
-/// A key is the client's text. It is bounded, and has no character that could break a line of a log.
+/// The key of an operation, which the client chooses for the first request and sends again with each repeat: 1 to
+/// [`MAX_LEN`](Self::MAX_LEN) characters of visible ASCII, in quotes (a String of RFC 8941) or bare. Both spellings are
+/// one key. A bare one has no quote, comma or semicolon.
 ///
 /// # Examples
 ///
@@ -169,8 +164,7 @@ fn unquote(quoted: &[u8]) -> Result<String, IdempotencyKeyError> {
     }
 }
 
-/// A value without quotes. What would delimit it elsewhere is refused, lest two header lines that a proxy joined by a
-/// comma become a key of their own.
+/// A value without quotes, commas and semicolons: two header lines that a proxy joined must not become a key.
 fn bare(value: &[u8]) -> Result<String, IdempotencyKeyError> {
     let mut key = String::new();
     for byte in value {
@@ -184,7 +178,6 @@ fn bare(value: &[u8]) -> Result<String, IdempotencyKeyError> {
     Ok(key)
 }
 
-/// Takes off the spaces around a value that HTTP allows.
 fn trim(mut value: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
         value = rest;

@@ -11,20 +11,13 @@ pub const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-
 /// See [`OnUnrecorded::Respond`](super::OnUnrecorded::Respond).
 pub const IDEMPOTENT_UNRECORDED: HeaderName = HeaderName::from_static("idempotent-unrecorded");
 
-/// Which headers of a response are stored and sent with each replay. The same applies to its trailers, which a replay
-/// announces in a `trailer` of its own.
-///
-/// Default: all except those that belong to one exchange and not to the response.
+/// Which headers of a response, and which trailers, are stored and sent with each replay. Default: all except those
+/// that belong to one exchange and not to the response.
 ///
 /// | header | by default | if it is [chosen](Self::also) |
 /// |---|---|---|
-/// | `set-cookie` | not stored: a session of the first exchange | stored |
-/// | `date`, `age` | not stored: the server sets the time of the replay | stored |
-/// | `x-request-id`, `x-correlation-id`, `traceparent`, `tracestate`, `server-timing` | not stored: they name the first exchange | stored |
-/// | `proxy-authenticate`, `proxy-authentication-info`, `alt-svc` | not stored: they belong to a connection | stored |
-/// | `connection` and what it names, `keep-alive`, `proxy-connection`, `te`, `trailer`, `transfer-encoding`, `upgrade` | not stored | not stored: they belong to a connection (RFC 9110, section 7.6.1) |
-/// | `content-length` | not stored | not stored: the replay has the length of the stored body |
-/// | `idempotent-replayed` | not stored | not stored: the layer sets it |
+/// | `set-cookie`, `date`, `age`, `x-request-id`, `x-correlation-id`, `traceparent`, `tracestate`, `server-timing`, `proxy-authenticate`, `proxy-authentication-info`, `alt-svc` | not stored | stored |
+/// | `connection` and the headers that it names, `keep-alive`, `proxy-connection`, `te`, `trailer`, `transfer-encoding`, `upgrade`, `content-length`, `idempotent-replayed` | not stored | not stored |
 /// | all others | stored | stored |
 ///
 /// # Examples

@@ -1,4 +1,4 @@
-//! [`Scope`]: what an idempotency key belongs to, and its lock key.
+//! [`Scope`]: the owner of an idempotency key, and its lock key.
 
 use http::header::HOST;
 use http::request::Parts;
@@ -11,26 +11,21 @@ use crate::http::route::original_uri;
 use crate::key_error::KeyError;
 use crate::lock_key::LockKey;
 
-/// The scope of an idempotency key: method, host, route and caller. The same key in another scope is another request.
+/// Method, host, route and caller. One key in another scope is another request.
 #[derive(Clone, Copy)]
 pub(super) struct Scope<'a> {
     pub(super) parts: &'a Parts,
-    /// The path of the route that matched, such as `/orders/{id}/pay`, if a router found one; else the path of the
-    /// request's URI counts, with the prefix that axum's `nest_service` has removed.
-    ///
-    /// Under a route, one key sent to `/orders/1/pay` and to `/orders/2/pay` is used for two different requests, and is
-    /// refused; by paths, these are two keys.
+    /// The path of the route that matched, if a router found one; else the path of the request's URI counts. Under a
+    /// route, one key sent to `/orders/1/pay` and to `/orders/2/pay` is one key of two requests, and is refused; by
+    /// paths, these are two keys.
     pub(super) route: Option<&'a str>,
     pub(super) caller: &'a Caller,
-    /// Whether the scope is the same on every host.
     pub(super) any_host: bool,
 }
 
 impl Scope<'_> {
-    /// The lock key for `key` in this scope: `idempotency:` and a SHA-256 in lower-case hexadecimal.
-    ///
-    /// The hashed bytes are unambiguous: no two different scopes and keys are encoded alike. Neither the caller nor the
-    /// client's key can be read from the hash.
+    /// The lock key for `key` in this scope: `idempotency:` and a SHA-256. No two scopes and keys are encoded alike,
+    /// and none can be read from the hash.
     pub(super) fn lock_key(&self, key: &IdempotencyKey) -> Result<LockKey, KeyError> {
         let mut hash = Sha256::new();
         hash.update(VERSION);
@@ -67,12 +62,9 @@ impl Scope<'_> {
 /// Changes with the content of the hash, so that the keys of two versions differ.
 const VERSION: &[u8] = b"tower-redlock idempotency scope 2\n";
 
-/// Feeds the host of a request, by its head: the authority of its URI, which is `:authority` in HTTP/2 and 3, and
-/// `Host`. Only spellings that certainly name one host are equal. The rest is the client's text, and is hashed
-/// unchanged.
-///
-/// If all names are equal, one is fed, or else all of them and their places: two readers could take such a request for
-/// two tenants', so it is a host of its own. Without any name, an empty one.
+/// Feeds the host of a request: the authority of its URI, and `Host`. If all names are equal, one is fed, or else all
+/// of them and their places: two readers could take such a request for two tenants', so it is a host of its own.
+/// Without any name, an empty one.
 fn feed_host(hash: &mut Sha256, parts: &Parts) {
     let authority = parts.uri.authority();
     let from_uri = authority.map(|authority| authority.as_str().as_bytes());
@@ -93,8 +85,8 @@ fn feed_host(hash: &mut Sha256, parts: &Parts) {
     }
 }
 
-/// A host in lower case, without a default port. A request of HTTP/1 has no scheme, so the default ports of both
-/// schemes count. Text that is not a host and port stays unchanged.
+/// A host in lower case, without the default ports of both schemes: a request of HTTP/1 has no scheme. Other text stays
+/// unchanged.
 fn canonical(name: &[u8]) -> Vec<u8> {
     let host = PORTS.iter().find_map(|port| name.strip_suffix(*port));
     let host = host.unwrap_or(name);
@@ -105,7 +97,6 @@ fn canonical(name: &[u8]) -> Vec<u8> {
     host.to_ascii_lowercase()
 }
 
-/// Whether the text before a port is a host, in which colons are allowed in brackets only.
 fn is_without_port(host: &[u8]) -> bool {
     match host {
         [b'[', .., b']'] => true,
@@ -113,7 +104,6 @@ fn is_without_port(host: &[u8]) -> bool {
     }
 }
 
-/// The default ports of `http` and `https`; a port may be empty, too.
 const PORTS: [&[u8]; 3] = [b":443", b":80", b":"];
 
 #[cfg(test)]

@@ -28,14 +28,9 @@ pub struct IdempotencyLayer {
 }
 
 impl IdempotencyLayer {
-    /// A layer that stores responses on the nodes of `locks`, separately for each caller.
-    ///
-    /// A request may run for the [`max_hold`](crate::Settings::max_hold) of this handle, from when it got the
-    /// lock of its key: then that is lost. The wait for the lock of [`with_lock`](Self::with_lock) does not count; a
-    /// wait for a lock inside the handler does.
-    ///
-    /// `callers` is a [source](super::caller) such as [`caller::extension`](super::caller::extension); where there is
-    /// only one client, or clients may see each other's responses, [`caller::nobody`](super::caller::nobody).
+    /// A layer that stores responses on the nodes of `locks`, separately for each caller. A request may run for the
+    /// `max_hold` of this handle; the wait for the lock of [`with_lock`](Self::with_lock) does not count. `callers` is
+    /// a [source](super::caller).
     pub fn new(locks: LockManager, callers: impl CallerSource) -> Self {
         let options = Options {
             common: Common::new(By::Idempotency, locks),
@@ -69,20 +64,15 @@ impl IdempotencyLayer {
         self.with(|options| options.common.methods = methods)
     }
 
-    /// Ignores the host: a request that is repeated under another name of the same service gets the first response. By
-    /// default each host has keys of its own, and such a repeat runs.
-    ///
-    /// Use it for services that are one under all their names, not for those that serve a tenant under each.
+    /// Ignores the host: a request that is repeated under another name of the service gets the first response. For
+    /// services that are one under all their names, not for those that serve a tenant under each.
     pub fn any_host(self) -> Self {
         self.with(|options| options.any_host = true)
     }
 
-    /// How long a repeat waits for the response of the first request. Default: zero, which responds
-    /// `409 request-in-progress` at once.
-    ///
-    /// This is how long, also where it is more than the manager's own
-    /// [`max_wait`](crate::Settings::max_wait). A request that holds the
-    /// lock of an outer [`RedlockLayer`](crate::RedlockLayer) does not wait, because others wait for that lock.
+    /// How long a repeat waits for the response of the first request, also where the manager's `max_wait` is less.
+    /// Default: zero, which responds `409 request-in-progress` at once. A request that holds the lock of an outer
+    /// [`RedlockLayer`](crate::RedlockLayer) does not wait.
     pub fn max_wait(self, max_wait: Duration) -> Self {
         self.with(|options| options.common.max_wait = max_wait)
     }
@@ -93,28 +83,21 @@ impl IdempotencyLayer {
         self.with(|options| options.common.retry_after = retry_after)
     }
 
-    /// How long responses are stored, at least a second. Default: 24 hours. Tell your clients: a later repeat runs
-    /// again. The precision is the [difference](crate::LockManager::begin_idempotent) of the clocks of nodes and
-    /// processes.
-    ///
-    /// A change does not affect the responses that are already stored.
+    /// How long responses are stored, at least a second, to within the difference of the clocks of nodes and processes.
+    /// Default: 24 hours. A later repeat runs again. A change does not affect responses that are stored already.
     pub fn retention(self, retention: Duration) -> Self {
         self.with(|options| options.retention = retention)
     }
 
-    /// The longest request body, in bytes; a longer one is refused with `413 body-too-large`. Default: 1 MiB.
-    ///
-    /// The whole body is read before the request runs, for its [fingerprint](FingerprintHeaders), and passed on
-    /// unchanged.
+    /// The longest request body, in bytes; a longer one is refused with `413 body-too-large`. Default: 1 MiB. The whole
+    /// body is read before the request runs.
     pub fn max_request_body(self, bytes: usize) -> Self {
         self.with(|options| options.max_request_body = bytes)
     }
 
-    /// The longest response body that is stored, in bytes. Default: 1 MiB.
-    ///
-    /// Up to this length the whole body is read, and stored on the nodes, before the client gets the response. A longer
-    /// one, and `text/event-stream` of any length, is passed on as it comes; so is a response that hands the connection
-    /// over, such as 101. The record then says only that the request is done, and a repeat gets `409 not-replayable`.
+    /// The longest response body that is stored, in bytes. Default: 1 MiB. Up to this length the body is stored before
+    /// the client gets it. A longer one, a `text/event-stream` and a 101 pass as they come, and a repeat gets `409
+    /// not-replayable`.
     pub fn max_response_body(self, bytes: usize) -> Self {
         self.with(|options| options.max_response_body = bytes)
     }
@@ -146,7 +129,9 @@ impl IdempotencyLayer {
         self.with(|options| options.on_unrecorded = on_unrecorded)
     }
 
-    /// What happens to a request whose client disconnects while it runs. Default: [`OnDisconnect::RunToEnd`].
+    /// The fate of a request whose client disconnects while it runs. Default: [`OnDisconnect::Cancel`]. A request that
+    /// still waits for its lock is cancelled in any case. After this call the layer needs a service whose future,
+    /// response and error are `Send + 'static`.
     pub fn on_disconnect(self, on_disconnect: OnDisconnect) -> Self {
         self.with(|options| options.on_disconnect = on_disconnect)
     }
@@ -209,14 +194,10 @@ pub struct WithLock<L> {
 
 impl IdempotencyLayer {
     /// Puts a [`RedlockLayer`](crate::RedlockLayer) directly inside, with nothing in between: its refusal, because
-    /// another request holds the lock, is not stored, and a repeat runs. An idempotency layer
-    /// further out, also this one put there once more, does store that refusal.
+    /// another request holds the lock, is not stored, and a repeat runs. The wait for that lock does not count towards
+    /// the `max_hold` of this layer's handle.
     ///
-    /// For how long a request waits for that lock does not count towards the `max_hold` of the handle that was given to
-    /// [`new`](Self::new): the handler has all of it. The lock inside has the `max_hold` of its own handle.
-    ///
-    /// Call it last: it returns both layers as one. `lock` may be any layer whose service is a
-    /// [`RedlockService`]; no other compiles.
+    /// Call it last: it returns both layers as one.
     ///
     /// # Examples
     ///

@@ -44,7 +44,6 @@ pub(super) enum Outcome {
     NotReplayable { status: StatusCode },
 }
 
-/// A response.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Replay {
     pub(super) status: StatusCode,
@@ -104,8 +103,8 @@ impl StoredResponse {
         out.freeze()
     }
 
-    /// Decodes a record. Bodies and values are not copied: they share the memory of `encoded`. A length allocates
-    /// nothing unless as many bytes follow.
+    /// Decodes a record. Bodies and values share the memory of `encoded`. A length allocates nothing unless as many
+    /// bytes follow.
     pub(super) fn decode(encoded: Bytes) -> Result<Self, StoredResponseError> {
         match encoded.first() {
             None => return Err(malformed("is empty")),

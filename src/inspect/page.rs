@@ -119,8 +119,6 @@ const fn cell(class: &'static str, text: String) -> Cell {
     }
 }
 
-/// A bar of this length. It says nothing that does not stand beside it. The length is an attribute of a picture,
-/// because the policy allows no style but that of the page.
 struct Bar(Option<u128>);
 
 impl Display for Bar {
@@ -136,8 +134,7 @@ impl Display for Bar {
     }
 }
 
-/// A table with its heading. The roles are explicit, because a narrow window turns the cells into blocks, and browsers
-/// drop the implicit roles then.
+/// A table with its heading. The roles are explicit, because a narrow window turns the cells into blocks.
 fn table<const N: usize>(
     page: &mut String,
     title: &str,
@@ -230,7 +227,6 @@ fn lock(lock: &HeldLock) -> [Cell; 6] {
     ]
 }
 
-/// With a bar beside `longest`, the longest of all waits.
 fn queue(queue: &QueueStatus, longest: Duration) -> [Cell; 3] {
     let wait = queue.longest_wait.as_micros();
     let wait = Cell {
@@ -253,5 +249,4 @@ const HEAD: &str = "<!DOCTYPE html>
 <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">
 ";
 const RELOAD: &str = "<meta http-equiv=\"refresh\" content=\"2\">\n";
-/// The policy in the headers allows this text and no other: see [`super::POLICY`].
 const STYLE: &str = include_str!("page.css");

@@ -18,15 +18,9 @@ use crate::http::state::RunId;
 use crate::manager::{LockGuard, Lost};
 
 pin_project! {
-    /// The response of a [`RedlockService`](super::RedlockService).
-    ///
-    /// It acquires the lock, runs the inner service under it, and releases it. The inner future is always dropped
-    /// before the lock is released: when it is done, when it panics, when the lock is lost, and when this future
-    /// is dropped.
-    ///
-    /// If the inner future is ready and the lock is lost at the same time, the response wins. But once the time of the
-    /// lock is over the inner future is polled no more, also where nobody could be told of that because the whole
-    /// process stood still.
+    /// The response of a [`RedlockService`](super::RedlockService). The inner future is always dropped before the lock
+    /// is released. If it is ready when the lock is lost, the response wins; once the time of the lock is over, it is
+    /// polled no more.
     ///
     /// # Panics
     ///
@@ -53,7 +47,7 @@ pub(super) struct Call<S, B> {
     pub(super) service: S,
     pub(super) body: B,
     pub(super) options: Arc<Options>,
-    /// The run of an idempotency layer directly around, which is told if the inner service was not called.
+    /// The run of an idempotency layer directly around.
     pub(super) run: Option<RunId>,
 }
 
@@ -118,7 +112,7 @@ where
         Self { state }
     }
 
-    /// Calls a service if `admission` allows it; else the response is marked for the run of the call.
+    /// Calls a service if `admission` allows it; else marks the response for the run.
     pub(super) const fn locked(admission: Admission, call: Call<S, B>) -> Self {
         let state = State::Acquiring {
             admission,
@@ -215,7 +209,6 @@ where
     }
 }
 
-/// The next step after the inner future has ended and was dropped.
 enum Next<S, B, ResBody>
 where
     S: Service<Request<B>>,
@@ -260,7 +253,7 @@ where
     }
 }
 
-/// The future that ends the request early, if it is to be ended when its lock is lost.
+/// Ends the request early when its lock is lost.
 fn watch(options: &Options, guard: Option<&LockGuard>) -> Option<Lost> {
     match options.common.on_lost {
         OnLost::Abort => guard.map(|guard| guard.lost()),

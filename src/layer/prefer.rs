@@ -7,13 +7,8 @@ use http::request::Parts;
 /// The time that the client is willing to wait, by its header `Prefer: wait=2` (RFC 7240), in whole seconds. For
 /// [`RedlockLayer::max_wait_with`](super::RedlockLayer::max_wait_with).
 ///
-/// Of several header lines and lists the first `wait` counts, in upper or lower case, in quotes or not; other
-/// preferences and parameters behind a `;` are ignored. `None` if there is no `wait` or the first is not a number of
-/// seconds: a preference is a wish, so a malformed one is ignored rather than refused. `wait=0` is valid: the client
-/// does not wait.
-///
-/// The layer's responses have no `Preference-Applied`. RFC 7240 leaves that to the server, and it has no information
-/// for the client: the response came in time, or is `wait-timeout`.
+/// The first `wait` of several headers and lists counts. `None` if there is none or it is no number of seconds: a
+/// preference is a wish, so a malformed one is ignored. `wait=0`: the client does not wait.
 ///
 /// # Examples
 ///

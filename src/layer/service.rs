@@ -30,7 +30,6 @@ impl<S> RedlockService<S> {
         Self { inner, options }
     }
 
-    /// How long a request may wait at most for its lock.
     #[cfg(feature = "idempotency")]
     pub(crate) fn longest_wait(&self) -> Duration {
         self.options.longest_wait()

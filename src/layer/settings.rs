@@ -49,34 +49,19 @@ impl RedlockLayer {
 }
 
 impl<D> RedlockLayer<D> {
-    /// How long a request waits for a lock that another request holds. Default: zero, which refuses the request at
-    /// once.
-    ///
-    /// This is how long, also where it is more than the manager's own
-    /// [`max_wait`](crate::Settings::max_wait). See [Waiting](super#waiting). For another ttl or `max_hold`
-    /// than the manager's, give the layer a handle of its own ([`LockManager::with_ttl`]).
-    ///
-    /// # A note on back-pressure
-    ///
-    /// A waiting request has been accepted: it holds its place in a `concurrency_limit` around the layer *and* in one
-    /// inside. Keep `max_wait` well below the time-outs around it.
+    /// How long a request waits for a lock that another request holds, also where the manager's `max_wait` is less.
+    /// Default: zero, which refuses the request at once. Keep it well below the time-outs around the layer: a waiting
+    /// request holds its connection, and its place in every `concurrency_limit`.
     pub fn max_wait(self, max_wait: Duration) -> Self {
         self.with(|options| options.common.max_wait = max_wait)
     }
 
-    /// How long each request waits, by a function of its head; [`max_wait`](Self::max_wait) applies where the function
-    /// returns `None`. The value may be more or less than `max_wait`; zero refuses the request at once.
+    /// How long each request waits, by a function of its head; [`max_wait`](Self::max_wait) applies where it returns
+    /// `None`. Zero refuses the request at once. [`prefer_wait`](super::prefer_wait) reads the client's own value.
     ///
-    /// [`prefer_wait`](super::prefer_wait) reads the client's own value. Other sources: the route, the tenant, or the
-    /// rest of a deadline that a gateway sent along.
-    ///
-    /// # A note on trust
-    ///
-    /// A client that chooses the value can make its requests wait, and each waiting request takes a place in the queue
-    /// and a connection. The time is bounded: by the `max_wait` of the manager, or of the
-    /// [handle](crate::LockManager::with_max_wait), that the layer was given, or by [`max_wait`](Self::max_wait) where
-    /// that is more. The bounds of the manager's queues bound the number. Where clients should have less, for example
-    /// because jobs share the manager, bound the value here:
+    /// A client that chooses the value can make its requests wait, and each takes a place in the queue and a
+    /// connection. The time is bounded by the `max_wait` of the manager's handle, or by that of the layer where that is
+    /// more. Bound it here where clients should have less:
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -91,8 +76,6 @@ impl<D> RedlockLayer<D> {
     /// # let _ = layer;
     /// # Ok(()) }
     /// ```
-    ///
-    /// The function is called once for each request that needs a lock, after the key was extracted. It should be quick.
     pub fn max_wait_with<F>(self, max_wait: F) -> Self
     where
         F: Fn(&Parts) -> Option<Duration> + Send + Sync + 'static,
@@ -139,13 +122,9 @@ impl<D> RedlockLayer<D> {
         self.with(|options| options.common.on_lost = on_lost)
     }
 
-    /// What happens to a request whose client disconnects while it runs. Default: [`OnDisconnect::Cancel`].
-    ///
-    /// With [`OnDisconnect::RunToEnd`] a payment is not cut in half. A request that still waits for its lock is
-    /// cancelled in any case.
-    ///
-    /// After this call the layer needs a service whose future, response and error are `Send + 'static`, whichever value
-    /// it was given.
+    /// The fate of a request whose client disconnects while it runs. Default: [`OnDisconnect::Cancel`]. A request that
+    /// still waits for its lock is cancelled in any case. After this call the layer needs a service whose future,
+    /// response and error are `Send + 'static`.
     pub fn on_disconnect(self, on_disconnect: OnDisconnect) -> RedlockLayer<OnDisconnect> {
         RedlockLayer {
             options: self.options,

@@ -1,23 +1,16 @@
-//! Other handles of the same manager, with times of their own.
-
 use std::time::Duration;
 
 use crate::manager::LockManager;
 use crate::settings::error::ConfigError;
 
-/// Handles with other times. They share everything else: nodes, connections, queues, tasks, snapshots and the shutdown.
+/// Handles with other times. They share everything else.
 impl LockManager {
-    /// Another handle of this manager, whose locks have this `ttl`. Give it to a [layer](crate::RedlockLayer), or
-    /// acquire with it.
+    /// Another handle of this manager, whose locks have this `ttl`, for a [layer](crate::RedlockLayer) or for single
+    /// calls. From 10 ms, or the node time-out if that is longer, to `max_ttl`, in whole milliseconds. The handle's
+    /// `max_hold` is raised to it if it is shorter.
     ///
-    /// From 10 ms, or the node time-out if that is longer, to the [`max_ttl`](crate::Settings::max_ttl) that
-    /// all processes agree on, in whole milliseconds. The handle's `max_hold` is raised to it if it is shorter, and so
-    /// is the time for which counters are kept under its locks.
-    ///
-    /// * All handles share one queue per key. A lock is handed on only to a caller that wants the same ttl; for others
-    ///   it is released on the nodes.
-    /// * A lock keeps the ttl that it was acquired with, also where it is shared ([`LockScope`](crate::LockScope),
-    ///   [`LockGuard::reenter`](crate::LockGuard::reenter)).
+    /// All handles share one queue per key; a lock passes only to a caller that wants the same ttl. A lock keeps the
+    /// ttl that it was acquired with.
     ///
     /// # Errors
     ///
@@ -51,8 +44,6 @@ impl LockManager {
     }
 
     /// Another handle of this manager, whose callers may hold a lock for `max_hold`, at least the ttl: then it is lost.
-    ///
-    /// It is each holder's own, also of a lock that was handed on from a caller of another handle.
     ///
     /// # Errors
     ///

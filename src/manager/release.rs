@@ -18,7 +18,6 @@ use crate::moment::Moment;
 use crate::node::{Node, NodeError, NodeFuture, ReleaseReply, ReleaseRequest};
 use crate::protocol::backoff::give_way;
 
-/// The reply of a node to a release.
 pub(crate) type Freed = Result<ReleaseReply, NodeError>;
 
 /// The command by which a node gives a lock back.
@@ -33,7 +32,6 @@ pub(crate) struct Release(
 );
 
 impl Release {
-    /// The release of a lock that was held.
     pub(crate) fn of(
         shared: &Arc<Shared>,
         lease: &Arc<HeldLease>,
@@ -42,7 +40,6 @@ impl Release {
         Self::new(Freeing::of(shared, lease, pending))
     }
 
-    /// The release of what `freeing` owes.
     pub(crate) fn new(mut freeing: Freeing) -> Self {
         let nodes = freeing
             .owing
@@ -52,7 +49,6 @@ impl Release {
         Self(Some(freeing))
     }
 
-    /// Waits until a quorum of nodes has confirmed, at most for the node time-out. The rest goes on in the background.
     pub(crate) async fn quorum(mut self) -> Result<(), ReleaseUnconfirmed> {
         match &mut self.0 {
             Some(freeing) => freeing.quorum().await,
@@ -181,8 +177,6 @@ impl Freeing {
         }
     }
 
-    /// Waits until a quorum of nodes has confirmed, at most for the node time-out, and lets the next caller contend for
-    /// the keys.
     async fn quorum(&mut self) -> Result<(), ReleaseUnconfirmed> {
         let needed = self.shared.terms.quorum.needed();
         self.hear(needed).await;
@@ -206,7 +200,6 @@ impl Freeing {
         is_confirmed.then_some(()).ok_or(error)
     }
 
-    /// Counts the end of a lock that was held, once.
     fn count(&mut self, outcome: &'static str) {
         if let Some(was_lost) = self.was_lost.take() {
             instruments::released(if was_lost { "lost" } else { outcome });
@@ -218,7 +211,6 @@ impl Freeing {
         self.was_lost.is_none()
     }
 
-    /// Takes in replies until `enough` nodes have confirmed, there are no more, or the node time-out is over.
     async fn hear(&mut self, enough: usize) {
         let shared = Arc::clone(&self.shared);
         let deadline = || shared.tasks.timer(shared.node_timeout);
@@ -266,8 +258,6 @@ impl Freeing {
         self.is_refused = true;
     }
 
-    /// Lets the next caller contend for the keys: other processes first, if any were told, and then the next caller of
-    /// this one.
     fn pass_on(&mut self) {
         // It passes on at the end, for the next caller looks at the cooldown first.
         let Some(_turn) = self.turn.take() else {

@@ -29,8 +29,7 @@ use crate::settings::checked::Checked;
 use crate::settings::fencing::usual;
 use crate::settings::hand_off::HandOff;
 
-/// What the handles, guards and tasks of one manager share; it dereferences to the [`NodeSet`]. The watchdog does not
-/// keep it alive.
+/// The parts that the handles, guards and tasks of one manager share. The watchdog does not keep it alive.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) node_set: Arc<NodeSet>,
@@ -119,12 +118,10 @@ impl Shared {
         }
     }
 
-    /// A number for a lock, unique in this manager.
     pub(crate) fn next_id(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// How many nodes count now, and whether that is enough for this manager.
     pub(crate) fn quorum(&self) -> Count {
         self.count().of_manager(self.registry.is_closed())
     }
@@ -136,8 +133,8 @@ impl Shared {
         self.queue.close();
     }
 
-    /// Runs `job`, which releases `keys`, in the background; if there is no room, they are left to their ttl, and that
-    /// is logged.
+    /// Runs `job`, which releases `keys`, in the background; without room they are left to their ttl, and that is
+    /// logged.
     pub(crate) fn spawn_release(
         &self,
         keys: &NodeKeys,

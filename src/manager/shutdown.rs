@@ -1,43 +1,31 @@
-//! Shutting a manager down: holders are asked to end, no new locks, time for running work to end, and then the loss of
-//! what is still held.
-
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::manager::LockManager;
 use crate::manager::error::loss::LossReason;
 
-/// What of a manager may still be set on nodes when [`LockManager::shutdown`] returns.
+/// The keys of a manager that may still be on nodes when [`LockManager::shutdown`] returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShutdownReport {
-    /// Locks that were still held when the grace was over, and that this call ended. Their holders were told of the
-    /// loss.
+    /// Locks that were still held when the grace was over, and that this call ended.
     pub lost: usize,
-    /// Locks whose guards were still alive at the very end, also lost ones. Each is released when the last of its guards
-    /// has gone.
+    /// Locks whose guards were still alive at the end, also lost ones.
     pub held: usize,
-    /// Calls for a lock that were still asking nodes at the very end. What they are granted is released.
+    /// Calls for a lock that were still asking nodes at the end. Their grants are released.
     pub acquiring: usize,
-    /// Locks, or grants of lost rounds, whose release some node had not confirmed at the very end. It is tried again in
-    /// the background, as long as the runtime lives and until the ttl is over.
+    /// Locks, or grants of lost rounds, whose release some node had not confirmed at the end. It goes on in the
+    /// background.
     pub unconfirmed: usize,
-    /// Locks, or grants of lost rounds, that are not released any more, and that some node may have until their ttl
-    /// ends: a node refused the release or did not answer for a whole ttl, there was no room for it in the background,
-    /// or the manager's runtime had ended. Those that were left before the shutdown began count, too.
-    ///
-    /// The ttl counts from when the release was given up, for the node may run a late command until then. So a lock
-    /// counts for up to two ttls after its release, or a minute and a ttl where its node also lacked a record, even if
-    /// that node was down all the time and has nothing.
+    /// Locks, or grants of lost rounds, that are not released any more, and that some node may have for up to two ttls:
+    /// it refused the release or did not answer for a whole ttl, there was no room in the background, or the manager's
+    /// runtime had ended.
     pub expiring: usize,
 }
 
 impl ShutdownReport {
-    /// Whether no node has anything of this manager any more: every node confirmed the release of all that it may ever
-    /// have granted, or its ttl was over.
-    ///
-    /// A command that the network, or a server that stood still, held back for longer than the ttl is not waited for.
-    /// Should it be delivered in the end, that node keeps the lock for one more ttl.
+    /// Whether no node has a key of this manager any more: every node confirmed the release, or the ttl was over. A
+    /// command that the network or a server held back for longer than the ttl may still set a key for one more ttl.
     #[must_use]
     pub const fn is_all_released(&self) -> bool {
         self.held == 0 && self.acquiring == 0 && self.unconfirmed == 0 && self.expiring == 0
@@ -46,24 +34,14 @@ impl ShutdownReport {
 
 impl LockManager {
     /// Asks all holders of this manager's locks to come to an end, now and from now on:
-    /// [`LockHandle::draining`](crate::LockHandle::draining) fires.
-    ///
-    /// Call it when the server begins to stop. A server that ends in order waits for its requests, and so for streams
-    /// of events that have no end of their own. They watch `draining`, say their last word, and end; then the server
-    /// can. `docs::getting_started` has the whole order.
-    ///
-    /// Locks are granted as before. The requests that the server still answers need them: it has accepted some of them
-    /// already, and load balancers go on sending others for a moment. [`shutdown`](Self::shutdown), after the server's
-    /// end, refuses new locks.
-    ///
-    /// It asks no node and cannot be undone. Calling it again does nothing.
+    /// [`LockHandle::draining`](crate::LockHandle::draining) fires. Call it when the server begins to stop:
+    /// `docs::getting_started` has the order. Locks are granted as before, until [`shutdown`](Self::shutdown). It asks
+    /// no node and cannot be undone.
     pub fn drain(&self) {
         self.shared.drain.ask();
     }
 
-    /// Waits until [`drain`](Self::drain) or [`shutdown`](Self::shutdown) is called. At once if one was.
-    ///
-    /// For streams that hold no lock, and for the limit of a server's end, as in `docs::getting_started`.
+    /// Waits until [`drain`](Self::drain) or [`shutdown`](Self::shutdown) is called; at once if one was.
     ///
     /// # Cancel safety
     ///
@@ -73,30 +51,19 @@ impl LockManager {
         async move { drain.asked().await }
     }
 
-    /// Whether [`drain`](Self::drain) or [`shutdown`](Self::shutdown) was called: for a readiness check, so that no
-    /// more requests are sent here.
+    /// Whether [`drain`](Self::drain) or [`shutdown`](Self::shutdown) was called.
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.shared.drain.is_asked()
     }
 
-    /// Ends the manager in an orderly way.
+    /// Ends the manager in an orderly way. Call it after the server has stopped and before the runtime ends.
     ///
-    /// From the call on, holders are asked to end as by [`drain`](Self::drain), and new locks are refused with
-    /// [`ShuttingDown`](crate::AcquireError::ShuttingDown), also to callers that wait for one already. Everything else
-    /// has until the end of `grace`: holders to release their locks, calls under way to release what they were granted,
-    /// nodes to confirm releases and the results of idempotent work. It returns as soon as all nodes have confirmed all
-    /// of it; a node that does not answer can take up all of the grace.
-    ///
-    /// Locks that are held after the grace are *lost* with [`LossReason::Shutdown`]: the middleware drops the
-    /// request's future, and the lock is released after it. For that, and for all that is not released yet, there is
-    /// further time: two [node time-outs](crate::Settings::node_timeout), at least 250 ms.
-    ///
-    /// Once nothing is left to be released, the connections are closed, for which there is another half second.
-    /// Otherwise they stay open, and the releases go on in the background.
-    ///
-    /// Call it after the server has stopped taking requests and before the runtime ends. It may be called
-    /// several times, also at the same time: each call waits, and reports what it finds at its end.
+    /// From the call on, new locks are refused with [`ShuttingDown`](crate::AcquireError::ShuttingDown), and holders
+    /// are asked to end. Until the end of `grace` holders may release their locks and nodes confirm. Locks that are
+    /// held after it are *lost* with [`LossReason::Shutdown`]. Their release has two node time-outs more, at least 250
+    /// ms; then the connections are closed, for which there is half a second. It returns as soon as all nodes have
+    /// confirmed all of it; otherwise the releases go on in the background. Several calls may wait.
     ///
     /// # Cancel safety
     ///
@@ -132,7 +99,5 @@ impl LockManager {
     }
 }
 
-/// How long holders have to go after the grace, at least, and nodes to confirm what is released then.
 const SHORTEST_LAST_WAIT: Duration = Duration::from_millis(250);
-/// How long nodes may take to close their connections.
 const LONGEST_CLOSE: Duration = Duration::from_millis(500);

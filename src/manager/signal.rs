@@ -16,7 +16,7 @@ pub(crate) async fn notified_until<T>(changed: &Notify, look: impl Fn() -> Optio
     }
 }
 
-/// Whether the holders of a manager's locks were asked to come to an end, once and for all.
+/// Whether the holders of a manager's locks were asked to come to an end. Once and for all.
 #[derive(Debug, Default)]
 pub(crate) struct Drain {
     asked: AtomicBool,
@@ -24,7 +24,6 @@ pub(crate) struct Drain {
 }
 
 impl Drain {
-    /// Asks all holders, also those that are still to come.
     pub(crate) fn ask(&self) {
         self.asked.store(true, Ordering::Release);
         self.changed.notify_waiters();

@@ -13,9 +13,8 @@ use crate::node::NodeState;
 use crate::token::FencingToken;
 
 impl LockManager {
-    /// The locks that are held, the callers that wait, and the state of the nodes, right now.
-    ///
-    /// It visits every lock and every caller that waits: for people and scrapes, not for every request.
+    /// The locks that are held, the callers that wait, and the state of the nodes, right now: for people and scrapes,
+    /// not for every request.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let shared = &self.shared;
@@ -77,11 +76,8 @@ impl LockManager {
     }
 }
 
-/// The locks, queues and nodes of a manager at one moment.
-///
-/// Serialised, times are seconds with fractions and fencing tokens are strings. It holds no owner token and no
-/// password; it does hold lock keys, unless they are [redacted](crate::Settings::redact_keys), and the
-/// names of nodes.
+/// The locks, queues and nodes of a manager at one moment. Serialised, times are seconds with fractions and fencing
+/// tokens are strings. It holds no owner token and no password; it does hold lock keys and the names of nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Snapshot {

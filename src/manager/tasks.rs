@@ -1,4 +1,4 @@
-//! [`TaskTracker`]: work that must go on when its caller is gone: releases, late replies, extensions.
+//! [`TaskTracker`]: work that goes on when its caller is gone: releases, late replies, extensions.
 
 use std::fmt;
 use std::pin::Pin;
@@ -12,7 +12,6 @@ use tokio::time::{Sleep, sleep};
 
 use crate::task;
 
-/// Spawns jobs on the runtime that the manager was built on, up to a bound.
 pub(crate) struct TaskTracker {
     runtime: Handle,
     limit: usize,
@@ -21,8 +20,8 @@ pub(crate) struct TaskTracker {
 }
 
 impl TaskTracker {
-    /// The most jobs at a time. One job is one lock that is being released, so this is far beyond a sane load; locks
-    /// beyond it are left to their ttl.
+    /// The most jobs at a time, one for each lock that is being released: far beyond a sane load. Locks beyond it are
+    /// left to their ttl.
     pub(crate) const LIMIT: usize = 10_000;
 
     pub(crate) fn new(runtime: Handle) -> Self {
@@ -33,10 +32,7 @@ impl TaskTracker {
         }
     }
 
-    /// Runs `job`; `false` if there is no room for it and it was dropped.
-    ///
-    /// It can be called from anywhere, also outside a runtime. If the manager's runtime has ended, the job is
-    /// dropped unrun.
+    /// Runs `job`, from anywhere; `false` if there is no room for it, or the manager's runtime has ended.
     pub(crate) fn spawn(&self, job: impl Future<Output = ()> + Send + 'static) -> bool {
         let token = Arc::clone(&self.counted);
         if self.count() > self.limit {
@@ -53,12 +49,10 @@ impl TaskTracker {
         task::spawn_on(&self.runtime, crate::trace::in_span(job));
     }
 
-    /// How many jobs there are that count towards the limit.
     fn count(&self) -> usize {
         Arc::strong_count(&self.counted) - 1
     }
 
-    /// A timer of the runtime that this is called in; outside of any, of the manager's.
     pub(crate) fn timer(&self, after: Duration) -> Sleep {
         let outside = Handle::try_current().is_err();
         let _inside = outside.then(|| self.runtime.enter());
@@ -67,8 +61,7 @@ impl TaskTracker {
 }
 
 pin_project! {
-    /// A job that is counted as long as it exists: until it ends, panics, or is dropped with its runtime. An async
-    /// block would hold the job twice.
+    /// A job that is counted until it ends, panics, or is dropped with its runtime.
     struct Counted<F> {
         #[pin]
         job: F,

@@ -12,12 +12,10 @@ use crate::moment::Moment;
 use crate::node::ExtendRequest;
 use crate::protocol::renewal::NodeEffect;
 
-/// How often the counters of a held lock are touched in the time that they are kept for. Each touch is a command on
-/// every node.
 const TOUCHES: u32 = 8;
 
-/// Looks after the locks of a manager until it is gone. Dropped before, which its runtime does when it ends, it ends
-/// the manager: callers on other runtimes would wait in vain to be told of a loss.
+/// Looks after the locks of a manager until it is gone. Dropped before, it ends the manager: callers on other runtimes
+/// would never be told of a loss.
 pub(crate) fn watch(
     shared: Weak<Shared>,
     registry: Arc<Registry>,
@@ -54,7 +52,6 @@ impl Drop for CutOff {
     }
 }
 
-/// Gives every lock that is due its step, and sends each node one batch.
 fn renew_due(shared: &Arc<Shared>) {
     let set = &shared.node_set;
     let mut batches: Vec<Vec<Due>> = set.nodes.iter().map(|_| Vec::new()).collect();
@@ -101,7 +98,6 @@ struct Due {
     request: ExtendRequest,
 }
 
-/// Extends a batch of locks on one node.
 async fn extend(set: Arc<NodeSet>, index: usize, mut batch: Vec<Due>, sent: Moment) {
     let Some(node) = set.nodes.get(index) else {
         return;

@@ -12,11 +12,10 @@ use crate::record::Record;
 pub struct RecallRequest {
     /// The lock: one key, with a fence.
     pub lock: AcquireRequest,
-    /// Whether the lock is wanted even if there is a record, to bring a record that too few nodes have to all of them.
-    /// Otherwise a node that has a record which has not ended returns it and grants nothing.
+    /// Whether the lock is wanted even if there is a record, to bring a record of too few nodes to all of them.
     pub adopt: bool,
-    /// How long a node remembers at least the owner that it granted the lock to last, if no record follows. Longer than
-    /// the holder can believe to have the lock.
+    /// How long a node remembers at least the owner of its last grant without a record: longer than that can believe to
+    /// have the lock.
     pub linger: Duration,
 }
 
@@ -36,10 +35,9 @@ impl RecallRequest {
 ///
 /// A node stores the record if it has none of a higher ballot, and if it granted the lock to no other owner since it
 /// granted it to us: a later owner may have looked for a record and found none. Where it remembers no grant, it stores
-/// the record if the lock is ours there and the counter of the key is not above the ballot: every later owner has a
-/// higher one. Nor does it store a record of a lower ballot than the fencing token that it granted us the lock with: an
-/// owner before us may have a ballot between the two. A record that has [ended](Record::until) by the node's clock is
-/// not stored, and one that is there counts as absent. In any case the lock is released if it is ours.
+/// the record if the lock is ours there and the counter of the key is not above the ballot. It stores no record of a
+/// lower ballot than the fencing token that it granted us, and none that has [ended](Record::until). In any case the
+/// lock is released if it is ours.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CompleteRequest {
@@ -47,10 +45,9 @@ pub struct CompleteRequest {
     pub release: ReleaseRequest,
     /// The record; `None`: the request may run again, and the node forgets that it granted the lock.
     pub record: Option<Record>,
-    /// Whether a quorum is known to have the record. Then it is stored whatever was granted since: later owners were
-    /// given the record.
+    /// Whether a quorum is known to have the record: then it is stored whatever was granted since.
     pub chosen: bool,
-    /// As for an acquire: a node that may have lost a grant must not store a record, unless a quorum has it.
+    /// As for an acquire.
     pub config: Option<Arc<ClusterConfig>>,
 }
 

@@ -1,5 +1,3 @@
-//! [`NodeError`]: why a node did not do what was asked.
-
 use std::borrow::Cow;
 use std::fmt;
 
@@ -35,7 +33,6 @@ impl NodeError {
         }
     }
 
-    /// The error of a node that has another config, `theirs`, with this digest.
     pub(crate) fn foreign(theirs: &str, digest: String, ours: &ClusterConfig) -> Self {
         Self {
             config: Some(digest.into()),
@@ -43,7 +40,6 @@ impl NodeError {
         }
     }
 
-    /// The digest of the node's config, if a config other than ours is the reason.
     pub(crate) fn config(&self) -> Option<&str> {
         self.config.as_deref()
     }
@@ -113,7 +109,6 @@ pub enum NodeErrorKind {
     Closed,
 }
 
-/// The error for a marker without a usable fencing token: somebody wrote to it.
 pub(crate) fn unmarked() -> NodeError {
     NodeError::new(
         NodeErrorKind::Rejected,
@@ -121,13 +116,11 @@ pub(crate) fn unmarked() -> NodeError {
     )
 }
 
-/// The error of a node in quarantine.
 pub(crate) fn quarantined() -> NodeError {
     let detail = "it may have forgotten locks and does not vote before those have ended";
     NodeError::new(NodeErrorKind::Quarantined, detail)
 }
 
-/// The text for a node that has another config than ours.
 pub(crate) fn foreign_config(theirs: &str, ours: &str) -> String {
     let theirs: String = theirs
         .chars()
@@ -139,5 +132,4 @@ pub(crate) fn foreign_config(theirs: &str, ours: &str) -> String {
     )
 }
 
-/// How many characters are shown of a config that came from a node.
 const LONGEST_CONFIG: usize = 1_000;

@@ -1,8 +1,5 @@
-//! The [`Node`] port: one independent server that can hold locks.
-//!
-//! A node runs single commands only. Quorums, deadlines, retries and everything else that makes a lock of several nodes
-//! is the manager's. The crate has two adapters: `RedisNode` (feature `redis`) and
-//! [`MemoryNode`](memory::MemoryNode).
+//! The [`Node`] port: one independent server that can hold locks. A node runs single commands only; quorums, deadlines
+//! and retries are the manager's.
 
 mod completion;
 mod error;

@@ -1,4 +1,4 @@
-//! The [`Notifier`] port: notices of releases on a node, so that a waiting caller need not keep polling.
+//! The [`Notifier`] port: notices of releases on a node.
 
 use std::any::Any;
 use std::fmt;
@@ -18,11 +18,9 @@ use crate::namespace::NodeKey;
     note = "implement it, or return `None` from `Node::notifier`: waiting callers then only poll"
 )]
 pub trait Notifier: fmt::Debug + Send + Sync + 'static {
-    /// Reports the releases of `key` to `sender` until the subscription is dropped.
-    ///
-    /// It returns at once. The node calls [`opened`](NoticeSender::opened) when the subscription begins to work, and
-    /// again when it works once more after a lost connection [`closed`](NoticeSender::closed) it. A subscription that
-    /// the server refuses stays silent.
+    /// Reports the releases of `key` to `sender` until the subscription is dropped. The node calls
+    /// [`opened`](NoticeSender::opened) when it begins to work, and again after a lost connection
+    /// [`closed`](NoticeSender::closed) it. A subscription that the server refuses stays silent.
     fn subscribe(&self, key: &NodeKey, sender: NoticeSender) -> Subscription;
 }
 
@@ -47,9 +45,7 @@ impl fmt::Debug for Subscription {
     }
 }
 
-/// Collects the notices of several nodes about one key, or about several keys that are locked together.
-///
-/// For one listener: [`changed`](Self::changed) wakes one task.
+/// Collects the notices of several nodes about the keys of one lock. [`changed`](Self::changed) wakes one task.
 #[derive(Debug)]
 pub struct NoticeReceiver {
     shared: Arc<Shared>,

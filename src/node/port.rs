@@ -52,20 +52,19 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// Called by the manager, once, from inside its runtime. A node with connections belongs to one manager.
     fn start(&self, context: NodeContext);
 
-    /// What all processes must agree on about the node besides its name: how it finds its server, say. It becomes part
-    /// of their [`ClusterConfig`](crate::node::ClusterConfig). Default: nothing.
+    /// The facts about the node besides its name on which all processes must agree: how it finds its server, say.
+    /// Default: nothing.
     fn agreed(&self) -> String {
         String::new()
     }
 
-    /// How much longer than other nodes it stays in quarantine: the time for which a process may still count the former
-    /// server after most others have agreed that a new one has taken its place. Default: zero.
+    /// How much longer than other nodes it stays in quarantine: how long a process may count the former server after
+    /// most others have agreed on a new one. Default: zero.
     fn settle_time(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// The last known state of the node. Cheap. It is [`Connecting`](NodeState::Connecting) only while
-    /// [`ready`](Self::ready) waits for the first time: a manager that starts awaits that before it asks again.
+    /// The last known state of the node. Cheap.
     fn state(&self) -> NodeState;
 
     /// Waits until the node takes commands.

@@ -1,5 +1,3 @@
-//! [`ServerRegistry`]: which server serves which node of a manager.
-
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -19,8 +17,7 @@ impl ServerRegistry {
         Self::default()
     }
 
-    /// Notes that `node` is served by the server `identity` (its `run_id`), in place of any it had before, which is
-    /// given up in any case: two nodes whose servers swapped their addresses must not keep each other out.
+    /// Stores that `node` is served by the server `identity` (its `run_id`), in place of any before.
     ///
     /// # Errors
     ///

@@ -7,10 +7,7 @@ use crate::moment::Moment;
 use crate::namespace::{Namespace, NodeKeys};
 use crate::token::{FencingToken, OwnerToken};
 
-/// What all processes that share the nodes must agree on. A node remembers it.
-///
-/// Two processes with different lists of nodes could both get a majority, and two that write different
-/// [formats](Self::FORMAT) to the nodes could not read each other's data.
+/// The settings on which all processes that share the nodes must agree. A node remembers them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClusterConfig {
@@ -48,15 +45,13 @@ impl ClusterConfig {
 
 /// A fencing token for the holder of a lock, and how long its counters are kept.
 ///
-/// Each key has a counter on each node. A grant sets the counters of all its keys to one value: the least that is at
-/// least [`token`](Self::token) and at least [`FencingToken::STEP`] above each of them. A counter that is missing
-/// counts as the *high-water mark*, the highest value that any counter of the node and namespace ever had, and so does
-/// one that is no number. None counts for less than the floor of the node's last [promotion](PromoteRequest::floor). A
-/// token that is more than an hour ahead both of the mark and of the node's clock is taken for a mistake and not looked
-/// at.
+/// A grant sets the counters of all keys of the lock to one value: the least that is at least [`token`](Self::token)
+/// and at least [`FencingToken::STEP`] above each of them. A counter that is missing or no number counts as the
+/// *high-water mark*, the highest value that any counter of the node and namespace ever had. None counts for less than
+/// the floor of the node's last promotion. A token more than an hour ahead of the mark and of the node's clock is taken
+/// for a mistake.
 ///
-/// A raise or an extension sets a counter to the fencing token of the lock, or leaves it where it is higher; a missing
-/// one counts as the mark here, too.
+/// A raise or an extension sets a counter to the token of the lock, or leaves it where it is higher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Fence {
@@ -84,7 +79,7 @@ pub struct AcquireRequest {
     pub token: OwnerToken,
     /// For how long.
     pub ttl: Duration,
-    /// The config that the node must have; `None`: it grants whatever data it may have lost, and under any config.
+    /// The config that the node must have; `None`: it grants under any.
     pub config: Option<Arc<ClusterConfig>>,
     /// The proposed fencing token; `None`: no fencing.
     pub fence: Option<Fence>,
@@ -134,14 +129,12 @@ pub struct ExtendRequest {
     pub config: Option<Arc<ClusterConfig>>,
     /// The fencing token of the lock: lower counters are raised to it.
     pub fence: Option<Fence>,
-    /// Whether counters that need not be raised are kept as long from now on as `fence` says: not each time, since that
-    /// is far longer than a ttl, and a command of its own on the node.
+    /// Whether the expiry of counters that need not be raised begins anew.
     pub touch: bool,
 }
 
 impl ExtendRequest {
-    /// A request to extend `keys` of `token` to `ttl`, and to set them where they are absent if `refill`; without a
-    /// config and a fence. It touches counters.
+    /// A request to extend `keys` of `token` to `ttl`, and to set them where they are absent if `refill`.
     #[must_use]
     pub fn new(keys: impl Into<NodeKeys>, token: OwnerToken, ttl: Duration, refill: bool) -> Self {
         Self {
@@ -185,11 +178,10 @@ pub struct ReleaseRequest {
     pub keys: NodeKeys,
     /// The owner.
     pub token: OwnerToken,
-    /// Whether the release is announced. Not when a contender releases what it got in a round that it lost: contenders
-    /// would wake each other for nothing.
+    /// Whether the release is announced: not that of a lost round, or contenders would wake each other for nothing.
     pub announce: bool,
-    /// When the first command of this owner was sent. A node whose connection is younger must leave a *tombstone*:
-    /// commands that are still in the old connection's socket then find it and do nothing.
+    /// When the first command of this owner was sent. A node whose connection is younger leaves a *tombstone*, which
+    /// voids commands in the old connection's socket.
     pub since: Option<Moment>,
 }
 
@@ -255,7 +247,7 @@ pub struct CheckInRequest {
     pub namespace: Namespace,
     /// The config that the node must have.
     pub config: Arc<ClusterConfig>,
-    /// How long a quarantine of this node lasts under the config. It remembers that.
+    /// The length of this node's quarantines under the config.
     pub quarantine: Duration,
     /// A random name for the quarantine that begins with this, if one does.
     pub fresh: String,
@@ -270,8 +262,7 @@ pub enum CheckInMode {
     /// One without a config is put into quarantine (if the config is [guarded](ClusterConfig::guarded)); one with
     /// another is left alone.
     Normal,
-    /// Both are put into quarantine: the members are being changed. Until its promotion the node tells how long
-    /// quarantines lasted under the config that was replaced.
+    /// Both are put into quarantine: the list is being changed.
     Adopt {
         /// At least so long, as an operator says.
         former: Duration,
@@ -308,8 +299,8 @@ pub struct PromoteRequest {
     pub config: Arc<ClusterConfig>,
     /// The name of the quarantine that ends. If the node is in another one by now, nothing is done.
     pub quarantine: String,
-    /// Its high-water mark is raised to this, and from then on each of its counters counts for at least this: restored
-    /// data may hold old counters. A value lower than the present floor changes nothing.
+    /// Its high-water mark is raised to this, and no counter counts for less from then on: restored data may hold old
+    /// ones.
     pub floor: Option<FencingToken>,
 }
 

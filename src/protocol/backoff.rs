@@ -19,7 +19,6 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// A backoff whose ceiling begins at `base` and ends at `cap`.
     pub(crate) const fn new(base: Duration, cap: Duration) -> Self {
         Self {
             base,
@@ -39,18 +38,16 @@ impl Backoff {
     }
 }
 
-/// How long to pause after a split vote of `contenders` that took `round_trip`: enough for all of them to
-/// try one after another at half a round trip each, chosen at random.
-///
-/// In a simulation of races this resolved splits of up to 30 contenders in about three round trips, where an
-/// exponential backoff from a fixed base took twice to seven times as long.
+/// How long to pause after a split vote of `contenders` that took `round_trip`: a random part of the time in which all
+/// can try one after another at half a round trip each. In a simulation this resolved splits of up to 30 contenders in
+/// about three round trips.
 pub(crate) fn after_split(random: u64, contenders: usize, round_trip: Duration) -> Duration {
     let contenders = u32::try_from(contenders.max(2)).unwrap_or(u32::MAX);
     jitter(random, round_trip.saturating_mul(contenders) / 2)
 }
 
-/// How long to pause after a release that took `round_trip` and was announced to `listeners` others: until the slowest
-/// of them, which pause for [`after_split`], can have tried.
+/// How long to pause after a contended release: until the slowest contender, which pauses for [`after_split`], can have
+/// tried.
 pub(crate) fn give_way(listeners: u32, round_trip: Duration) -> Duration {
     let round_trip = round_trip.clamp(Duration::from_millis(1), Duration::from_millis(25));
     round_trip.saturating_mul(4_u32.saturating_add(listeners.min(64))) / 2

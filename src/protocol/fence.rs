@@ -1,12 +1,11 @@
 //! Which fencing token a holder gets.
 //!
 //! A token is safe once a quorum of nodes has a counter at or above it that was written while we owned the lock there:
-//! any later holder shares a node with that quorum, and its token there is a step higher. If a quorum of the nodes that
-//! granted reports the same token, that is so already. Otherwise the highest one is taken and written back.
+//! any later holder shares a node with that quorum, and its token there is a step higher. If a quorum of the granting
+//! nodes reports one token, that is so already. Otherwise the highest one is written back.
 
 use crate::token::FencingToken;
 
-/// What the fencing tokens of a granted round say together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FenceVerdict {
     /// A quorum reports this token: it may be handed out.
@@ -17,7 +16,6 @@ pub(crate) enum FenceVerdict {
     None,
 }
 
-/// The verdict over `fences`, those of the nodes that granted, when `needed` must agree.
 pub(crate) fn agree(
     fences: impl Iterator<Item = FencingToken> + Clone,
     needed: usize,

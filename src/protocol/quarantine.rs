@@ -1,16 +1,13 @@
-//! How long a node that may have lost locks must not vote.
-//!
-//! One length for all: as long as the longest lease that any process may take. All processes agree on that, so nothing
-//! has to be known of the leases that were forgotten, nor of the other nodes: however many nodes forget, each of them
-//! votes again only when no lock rests on a vote that it has forgotten.
+//! How long a node that may have lost locks must not vote. One length for all: the longest lease that any process may
+//! take. So nothing has to be known of forgotten leases or other nodes: however many forget, each votes again only when
+//! no lock rests on a vote that it has forgotten.
 
 use std::time::Duration;
 
 use super::validity::Drift;
 
-/// The length of a quarantine, by the clock of the process that watches it, which may differ by `drift` from that of a
-/// holder. `max_ttl` is the longest lease. A process may count the votes of a server that this one has replaced for
-/// `confirmed` longer.
+/// The length of a quarantine, by the clock of the process that watches it, which may differ by `drift` from a
+/// holder's. A process may count the votes of a replaced server for `confirmed` longer.
 pub(crate) fn length(max_ttl: Duration, confirmed: Duration, drift: Drift) -> Duration {
     let drifting = |time: Duration| time.saturating_add(drift.of(time));
     let lease = drifting(max_ttl);

@@ -8,9 +8,8 @@ pub(crate) struct Quorum {
 }
 
 impl Quorum {
-    /// The quorum `ceil((nodes + masked + 1) / 2)`: any two of them share more than `masked` nodes, so
-    /// that as many nodes may forget everything without two holders at once. With `masked` 0 it is a plain
-    /// majority. `None` if there are not enough nodes for it (or none at all).
+    /// The quorum `ceil((nodes + masked + 1) / 2)`: any two of them share more than `masked` nodes. `None` if there are
+    /// too few nodes.
     pub(crate) const fn masking(nodes: usize, masked: usize) -> Option<Self> {
         if nodes == 0 || masked >= nodes {
             return None;
@@ -21,7 +20,6 @@ impl Quorum {
         })
     }
 
-    /// How many nodes there are.
     pub(crate) const fn nodes(self) -> usize {
         self.nodes
     }

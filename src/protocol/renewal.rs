@@ -6,14 +6,11 @@ use super::quorum::Quorum;
 use super::validity::{Drift, deadline};
 use crate::moment::Moment;
 
-/// The terms under which a lock is held and renewed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     /// How many nodes must hold it.
     pub(crate) quorum: Quorum,
-    /// The time to live sent to the nodes, in whole milliseconds.
     pub(crate) ttl: Duration,
-    /// What is taken off for clocks that do not run alike.
     pub(crate) drift: Drift,
     /// How long after a renewal that missed its quorum the next is tried.
     pub(crate) retry: Duration,
@@ -28,7 +25,6 @@ impl Terms {
     }
 }
 
-/// What is known of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NodeLease {
     /// It certainly does not have our token.
@@ -41,7 +37,6 @@ enum NodeLease {
     Foreign,
 }
 
-/// One node of a lock.
 #[derive(Clone, Copy, Debug)]
 struct NodeEntry {
     lease: NodeLease,
@@ -51,7 +46,7 @@ struct NodeEntry {
     doubtful: bool,
 }
 
-/// What is known of a lease on one node once a command sent at the moment `sent` was answered or abandoned.
+/// The state of a lease on one node once a command sent at `sent` was answered or abandoned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NodeEffect {
     /// The node has our token, for a full ttl from then on.
@@ -68,7 +63,6 @@ pub(crate) enum NodeEffect {
     Unchanged,
 }
 
-/// One lock that was granted, as a fold over the nodes' replies about it.
 #[derive(Clone, Debug)]
 pub(crate) struct LeaseNodes {
     terms: Terms,
@@ -80,7 +74,6 @@ pub(crate) struct LeaseNodes {
     cap: Moment,
 }
 
-/// What the watchdog has to do with a lock now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Nothing yet.
@@ -104,7 +97,6 @@ impl NodeEntry {
 }
 
 impl LeaseNodes {
-    /// A lock whose acquire round was sent at `sent`. The replies are added afterwards.
     pub(crate) fn new(terms: Terms, sent: Moment) -> Self {
         let nodes = terms.quorum.nodes();
         Self {
@@ -116,12 +108,10 @@ impl LeaseNodes {
         }
     }
 
-    /// A new holder has the lock from `now` on: `max_hold` counts from then.
     pub(crate) fn begin_anew(&mut self, now: Moment) {
         self.cap = self.cap.max(now + self.terms.max_hold);
     }
 
-    /// The holder since `since` may have the lock for `max_hold` from then on.
     pub(crate) fn hold_for(&mut self, since: Moment, max_hold: Duration) {
         self.terms.max_hold = max_hold;
         self.cap = since + max_hold;
@@ -132,7 +122,6 @@ impl LeaseNodes {
         self.terms.max_hold
     }
 
-    /// A command that may set our token is on its way to `node`.
     pub(crate) fn begin(&mut self, node: usize) {
         if let Some(entry) = self.nodes.get_mut(node) {
             entry.pending = entry.pending.saturating_add(1);
@@ -146,7 +135,6 @@ impl LeaseNodes {
         }
     }
 
-    /// `node` holds our token for a full ttl, by a command sent at `sent`.
     pub(crate) fn confirm(&mut self, node: usize, sent: Moment) {
         if let Some(NodeEntry { lease, .. }) = self.nodes.get_mut(node) {
             *lease = match *lease {
@@ -188,17 +176,14 @@ impl LeaseNodes {
         }
     }
 
-    /// `node` has another owner's token, says the reply to a command sent at `sent`.
     pub(crate) fn foreign(&mut self, node: usize, sent: Moment) {
         self.set(node, sent, NodeLease::Foreign);
     }
 
-    /// `node` does not have the key at all, says the reply to a command sent at `sent`.
     pub(crate) fn absent(&mut self, node: usize, sent: Moment) {
         self.set(node, sent, NodeLease::Clear);
     }
 
-    /// A command to `node` that may have set our token, or may yet set it, was not answered.
     pub(crate) fn unknown(&mut self, node: usize) {
         if let Some(entry) = self.nodes.get_mut(node) {
             entry.doubtful = true;
@@ -218,7 +203,6 @@ impl LeaseNodes {
         }
     }
 
-    /// Whether `node` holds our token, as far as is known.
     pub(crate) fn holds(&self, node: usize) -> bool {
         matches!(self.lease(node), Some(NodeLease::Held(_)))
     }
@@ -236,17 +220,14 @@ impl LeaseNodes {
         end.map_or(Moment::ORIGIN, |end| end.min(self.cap))
     }
 
-    /// Whether the end of the lock is that of `max_hold`.
     pub(crate) fn capped(&self) -> bool {
         self.deadline() == self.cap
     }
 
-    /// Whether so many nodes have another owner's token that no quorum can be ours.
     pub(crate) fn taken(&self) -> bool {
         self.count(|lease| *lease == NodeLease::Foreign) > self.terms.quorum.spare()
     }
 
-    /// Whether `node` holds our token, or may, or may be given it yet.
     pub(crate) fn owes(&self, node: usize) -> bool {
         self.is_doubtful(node)
             || matches!(
@@ -263,23 +244,19 @@ impl LeaseNodes {
         self.nodes.get(node).map(|node| node.lease)
     }
 
-    /// How many nodes there are.
     pub(crate) fn nodes(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Whether `node` certainly lacks our token and, as far as is known, has no other owner's.
     pub(crate) fn is_clear(&self, node: usize) -> bool {
         let is_clear = self.lease(node) == Some(NodeLease::Clear);
         is_clear && !self.busy(node) && !self.is_doubtful(node)
     }
 
-    /// Whether a command that may set our token is under way to `node`.
     pub(crate) fn busy(&self, node: usize) -> bool {
         self.nodes.get(node).is_some_and(|node| node.pending > 0)
     }
 
-    /// How many nodes are not known to hold our token.
     pub(crate) fn missing(&self) -> usize {
         self.count(|lease| !matches!(lease, NodeLease::Held(_)))
     }
@@ -289,12 +266,10 @@ impl LeaseNodes {
         leases.filter(wanted).count()
     }
 
-    /// Asks for a top-up of the missing nodes at `at`.
     pub(crate) fn plan_top_up(&mut self, at: Moment) {
         self.top_up = Some(self.top_up.map_or(at, |before| before.min(at)));
     }
 
-    /// What is due at `now`. A step that sends is taken to be sent at `now`.
     pub(crate) fn step(&mut self, now: Moment) -> Step {
         let end = self.deadline();
         if now >= end {
@@ -327,7 +302,7 @@ impl LeaseNodes {
     }
 
     /// A third of the ttl after the last round if a quorum confirmed that one, else soon after it. Never once the cap
-    /// is reached: extending beyond it gains nothing.
+    /// is reached.
     fn renew_at(&self) -> Option<Moment> {
         if self.capped() {
             return None;
@@ -341,8 +316,8 @@ impl LeaseNodes {
         })
     }
 
-    /// The next of the moments at which renewals are sent: locks that are due at about the same time share a
-    /// batch, at the price of coming a sixty-fourth of the ttl late.
+    /// The next of the moments at which renewals are sent, so that locks share a batch: up to a sixty-fourth of the ttl
+    /// late.
     fn on_grid(&self, at: Moment) -> Moment {
         let grid = u64::try_from(self.terms.ttl.as_nanos() / 64)
             .unwrap_or(u64::MAX)

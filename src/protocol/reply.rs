@@ -22,8 +22,7 @@ pub enum AcquireReply {
     Promised {
         /// As for a grant.
         fence: Option<FencingToken>,
-        /// The record that the key has, if the recall [adopts](crate::node::RecallRequest::adopt): one that has not
-        /// ended, and stays until it does or is overwritten.
+        /// The record that the key has, if the recall [adopts](crate::node::RecallRequest::adopt).
         record: Option<Record>,
         /// The node's clock at that time, in milliseconds since 1970. A record that ends later has not ended there.
         now: u64,
@@ -41,7 +40,7 @@ pub enum CompleteReply {
         listeners: u32,
     },
     /// The node granted the lock to another owner since, or has a record of a higher ballot, or may not vote, or the
-    /// record has ended by its clock: nothing was stored. The lock is not ours there any more.
+    /// record has ended: nothing was stored, and the lock is not ours there.
     Refused,
 }
 

@@ -22,7 +22,6 @@ pub(crate) enum Vote {
     },
 }
 
-/// The result of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// A quorum granted.
@@ -59,14 +58,12 @@ impl Round {
         }
     }
 
-    /// Notes the vote of `node`. Only the first vote of a node counts.
     pub(crate) fn record(&mut self, node: usize, vote: Vote) {
         if let Some(slot @ None) = self.votes.get_mut(node) {
             *slot = Some(vote);
         }
     }
 
-    /// Counts every node that has not replied as failed: the time is up.
     pub(crate) fn time_out(&mut self) {
         for slot in self.votes.iter_mut().filter(|slot| slot.is_none()) {
             *slot = Some(Vote::Failed { owed: true });
@@ -104,7 +101,6 @@ impl Round {
         votes.filter(|vote| wanted(vote)).count()
     }
 
-    /// The node's vote, if it has voted.
     pub(crate) fn vote(&self, node: usize) -> Option<Vote> {
         self.votes.get(node).copied().flatten()
     }
@@ -120,7 +116,6 @@ impl Round {
         keys().max_by_key(|key| keys().filter(|other| other == key).count())
     }
 
-    /// The fencing tokens of the nodes that granted one.
     pub(crate) fn fences(&self) -> impl Iterator<Item = (usize, FencingToken)> + Clone {
         let votes = self.votes.iter().enumerate();
         votes.filter_map(|(node, vote)| match vote {

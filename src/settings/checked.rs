@@ -109,7 +109,6 @@ pub(crate) struct Checked {
 }
 
 impl Checked {
-    /// The config that all processes that share `nodes` must have in common.
     pub(crate) fn config(&self, nodes: &[Arc<dyn Node>]) -> Arc<ClusterConfig> {
         let described = nodes.iter().map(|node| match node.agreed() {
             more if more.is_empty() => node.name().to_owned(),
@@ -133,7 +132,6 @@ impl Checked {
 }
 
 impl Given {
-    /// Checks the settings for a manager of `nodes` nodes.
     pub(super) fn check(&self, nodes: usize) -> Result<Checked, ConfigError> {
         let namespace = match &self.namespace {
             Some(name) => Namespace::new(name)

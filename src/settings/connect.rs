@@ -42,10 +42,9 @@ impl LockManager {
 }
 
 impl Settings {
-    /// Adds one Redis or Valkey server per URL as a node, named after its host and port.
-    ///
-    /// `redis://[user[:password]@]host[:port][/db]`, `rediss://…` for TLS (feature `tls`), `unix:///path`.
-    /// For names of your own and more settings see [`redis_nodes`](Self::redis_nodes).
+    /// Adds one Redis or Valkey server per URL as a node, named after its host and port:
+    /// `redis://[user[:password]@]host[:port][/db]`, `rediss://…` for TLS (feature `tls`), `unix:///path`. More
+    /// settings: [`redis_nodes`](Self::redis_nodes).
     #[cfg(feature = "redis")]
     pub fn redis<U: AsRef<str>>(self, urls: impl IntoIterator<Item = U>) -> Self {
         let nodes = urls.into_iter();
@@ -60,9 +59,9 @@ impl Settings {
         self
     }
 
-    /// Where user and password come from for all Redis nodes of this manager, if they change: as
+    /// A callback for user and password of all Redis nodes, if they change: as
     /// [`RedisNodeBuilder::credentials`](crate::node::redis::RedisNodeBuilder::credentials), which wins for its node.
-    /// Name the error, `Ok::<_, std::io::Error>(..)`: any type fits, so the compiler cannot tell it (E0283).
+    /// Name the error, `Ok::<_, std::io::Error>(..)` (E0283).
     #[cfg(feature = "redis")]
     pub fn credentials<F, Fut, E>(mut self, source: F) -> Self
     where
@@ -74,7 +73,7 @@ impl Settings {
         self
     }
 
-    /// Looks for mistakes in the settings, and connects to nothing. The files that they name are read.
+    /// Looks for mistakes in the settings and the files that they name, and connects to nothing.
     ///
     /// # Errors
     ///
@@ -96,10 +95,8 @@ impl Settings {
         self.assemble().map(|_| ())
     }
 
-    /// Makes the manager and waits until a quorum of nodes takes commands.
-    ///
-    /// Nodes that do not reply by then are connected in the background; they are named in the log (feature
-    /// `tracing`) and by [`LockManager::nodes`].
+    /// Makes the manager and waits until a quorum of nodes votes. The log names the other nodes, which are connected in
+    /// the background.
     ///
     /// # Errors
     ///
@@ -123,8 +120,7 @@ impl Settings {
         Ok(locks)
     }
 
-    /// Makes the manager without waiting for any node. In its first second callers wait until a connection to each node
-    /// has been tried. Until a quorum is connected, locks fail with
+    /// Makes the manager without waiting for any node. Until a quorum is connected, locks fail with
     /// [`NoQuorum`](crate::AcquireError::NoQuorum).
     ///
     /// # Errors

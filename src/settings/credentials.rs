@@ -53,10 +53,8 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// A callback that gives credentials.
 type Callback = dyn Fn() -> NodeFuture<Result<Credentials, String>> + Send + Sync;
 
-/// Where credentials come from.
 #[derive(Clone)]
 pub(crate) struct CredentialsSource(
     // It is called once at a time by each connection, and a panic in it ends that connection's task.

@@ -10,12 +10,9 @@ use crate::settings::checked::Given;
 use crate::settings::error::ConfigError;
 use crate::settings::value::{Value, read};
 
-/// Settings with settings of their own; their names are followed by `_` and the inner name.
 const TABLES: [&str; 4] = ["fencing", "hand_off", "restart_guard", "tls"];
-/// Settings that are lists, with `,` between the items.
 const LISTS: [&str; 2] = ["nodes", "sentinels"];
 
-/// The variables of this process that begin with `prefix` and `_`.
 pub(super) fn variables(prefix: &str) -> Result<Vec<(String, String)>, ConfigError> {
     let start = format!("{prefix}_");
     let mut variables = Vec::new();
@@ -37,7 +34,6 @@ pub(super) fn variables(prefix: &str) -> Result<Vec<(String, String)>, ConfigErr
 
 type Table = Vec<(String, Value)>;
 
-/// The settings in those `variables` that begin with `prefix` and `_`.
 pub(super) fn given(
     prefix: &str,
     variables: impl Iterator<Item = (String, String)>,
@@ -91,7 +87,7 @@ pub(super) fn given(
     })
 }
 
-/// Whether it looks like the name of a setting. What does not is in the wrong place, and is repeated nowhere.
+/// Whether it looks like the name of a setting. Other texts are repeated nowhere.
 fn is_name(name: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     name.len() <= LONGEST_NAME && name.bytes().all(fits)
@@ -120,7 +116,6 @@ fn table_in<'a>(table: &'a mut Table, name: &str) -> &'a mut Table {
     }
 }
 
-/// The value of the variable `name` for `field`, or why it is refused.
 fn value_of(field: &str, name: &str, text: String) -> Result<Value, &'static str> {
     if name.bytes().any(|byte| byte.is_ascii_lowercase()) {
         return Err("the names of variables are in upper case, behind the prefix");
@@ -152,7 +147,6 @@ fn variable_of<'a>(found: &'a [(String, String)], field: Option<&str>) -> Option
     part.map(|(_, variable)| variable.as_str())
 }
 
-/// Names of settings are shorter, with the number of a node too.
 const LONGEST_NAME: usize = 80;
 
 const NO_NAME: &str = ".. is an environment variable whose name is none of a setting: it is too long, or has more than letters, digits and `_`; rename or remove it";

@@ -20,7 +20,6 @@ impl ConfigError {
         }
     }
 
-    /// An error in the setting `field`. The text begins with it.
     pub(crate) fn of(field: impl Into<String>, text: impl Into<String>) -> Self {
         let (field, text) = (field.into(), text.into());
         // Some begin so anyway: "ttl is 0ns".
@@ -84,7 +83,6 @@ pub(crate) fn check_range(
     })
 }
 
-/// The place of `field` in the settings at `place`.
 #[cfg(feature = "redis")]
 pub(crate) fn within(place: &str, field: &str) -> String {
     match place {

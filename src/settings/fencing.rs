@@ -44,8 +44,6 @@ pub struct Fencing {
     off: bool,
 }
 
-/// Long enough for keys that are used again and again, and short enough that keys which are used once do not fill the
-/// nodes.
 const USUAL: Duration = Duration::from_secs(5 * 60);
 
 impl Fencing {
@@ -56,8 +54,8 @@ impl Fencing {
         off: true,
     };
 
-    /// Holders get fencing tokens, and a counter is kept for `keep` after its last use. At least the ttl; default:
-    /// 5 min, or the ttl if that is longer.
+    /// Holders get fencing tokens, and a counter is kept for `keep` after its last use: at least the ttl; default: 5
+    /// min, or the ttl if that is longer.
     #[must_use]
     pub const fn keep(keep: Duration) -> Self {
         Self {
@@ -80,7 +78,6 @@ impl Fencing {
 /// A hundred years; the servers count milliseconds in 63 bits.
 const MAX_KEEP: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// How long counters are kept by default, under locks of this ttl; also where fencing is off.
 pub(crate) fn usual(ttl: Duration) -> Duration {
     USUAL.max(ttl)
 }

@@ -8,20 +8,12 @@ use crate::settings::error::{ConfigError, check_range, ensure};
 
 /// How often, and for how long, a lock may pass from one caller to the next inside a process.
 ///
-/// When a guard is released and another caller of the same manager waits for that key, the lock passes to it
-/// without asking the nodes, as long as enough of its validity is left. After `max_passes` passes in a row, or
-/// `max_time` from the moment the nodes granted it, the lock is really released, so that other processes get
-/// their turn; if any of them was waiting, the key has a cooldown of a few round trips in this process.
+/// When a guard is released and another caller of the manager waits for that key with the same ttl, the lock passes to
+/// it without asking the nodes, as long as enough of its validity is left. After `max_passes` passes in a row, or
+/// `max_time` from the grant, it is released, so that other processes get their turn. Each holder has its own guard,
+/// `max_hold` and loss; the handles of the holder before say *lost*.
 ///
-/// It passes only to a caller that wants the same ttl ([`with_ttl`](crate::LockManager::with_ttl)). Each holder has its
-/// own [`LockGuard`](crate::LockGuard), its own [`max_hold`](crate::Settings::max_hold)
-/// and its own loss; the handles of the holder before say *lost* from the moment of the pass.
-///
-/// # What is excluded, and what is not
-///
-/// Work under one guard never overlaps with work under another. A handler that spawns work and does not give it the
-/// guard leaves that work behind: the next holder starts while it still runs. That is so after every release; a
-/// hand-off makes it likelier to be seen, because the next holder starts within microseconds.
+/// Work under one guard never overlaps with work under another. Work that a handler spawned without the guard may.
 ///
 /// # Examples
 ///
@@ -54,8 +46,8 @@ impl HandOff {
     /// No lock passes without being released on the nodes.
     pub const OFF: Self = Self::new(0, Duration::ZERO);
 
-    /// At most `max_passes` passes in a row, of which there may be 1023, and none later than `max_time` after the
-    /// nodes have granted the lock. Default: 32 passes, 250 ms.
+    /// At most `max_passes` passes in a row, 1023 at most, and none later than `max_time` after the grant. Default: 32
+    /// passes, 250 ms.
     #[must_use]
     pub const fn new(max_passes: u32, max_time: Duration) -> Self {
         Self {

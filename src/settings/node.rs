@@ -78,11 +78,9 @@ pub(crate) struct ForAll<'a> {
     pub(crate) credentials: Option<&'a CredentialsSource>,
 }
 
-/// A node in a list of nodes.
 #[cfg(feature = "redis")]
 pub(crate) type Listed = NodeSettings;
 
-/// No node can be listed.
 #[cfg(not(feature = "redis"))]
 #[derive(Clone, Debug)]
 pub(crate) enum Listed {}

@@ -22,7 +22,6 @@ impl Refusal {
         self.reason.starts_with(UNKNOWN)
     }
 
-    /// The same with the name of the field at `path`.
     pub(super) fn at(self, path: &Path) -> ConfigError {
         let Self { mut reason, field } = self;
         let mut place = String::new();

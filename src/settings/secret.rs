@@ -47,7 +47,6 @@ impl fmt::Debug for Pem {
     }
 }
 
-/// Whether it is a PEM text, and no path.
 pub(crate) fn is_pem(text: &str) -> bool {
     text.contains("-----BEGIN")
 }

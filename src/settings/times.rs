@@ -16,7 +16,6 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    /// The same with another ttl.
     pub(crate) fn with_ttl(
         mut self,
         ttl: Duration,
@@ -35,7 +34,6 @@ impl Times {
         Ok(self)
     }
 
-    /// The same with another `max_hold`.
     pub(crate) fn with_max_hold(mut self, max_hold: Duration) -> Result<Self, ConfigError> {
         self.terms.max_hold = checked_max_hold(max_hold, self.terms.ttl)?;
         Ok(self)

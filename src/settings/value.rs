@@ -18,7 +18,6 @@ use crate::settings::error::ConfigError;
 use crate::settings::node::Listed;
 use crate::settings::refusal::Refusal;
 
-/// The settings in `value`.
 pub(super) fn read(value: Value) -> Result<Given, ConfigError> {
     serde_path_to_error::deserialize(value).map_err(|error| {
         let path = error.path().clone();
@@ -29,7 +28,6 @@ pub(super) fn read(value: Value) -> Result<Given, ConfigError> {
     })
 }
 
-/// Whether `name` is a setting of nodes and not of the whole.
 fn is_of_each_node(name: &str) -> bool {
     // No field accepts nothing, and an unknown field is refused as such.
     let table = || Value::Table(vec![(name.to_owned(), Value::Nothing)]);
@@ -41,7 +39,6 @@ fn is_of_each_node(name: &str) -> bool {
 
 const OF_EACH_NODE: &str = "is a setting of each node, not of all at once; put it into the table of each node, or into its variables behind `NODES_0_`";
 
-/// A value of any kind.
 pub(super) enum Value {
     Nothing,
     Flag(bool),
@@ -178,7 +175,6 @@ impl<'de> Deserializer<'de> for Value {
         visitor.visit_some(self)
     }
 
-    /// Durations and nothing else are read by this method.
     fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
         match self {
             Self::Text(text) | Self::Word(text) if !has_sum(&text) => {

@@ -1,11 +1,10 @@
-//! What must hold for any bytes that a node returns as a record: `tests/fuzz/corpus` has inputs.
+//! Claims for any bytes that a node returns as a record: `tests/fuzz/corpus` has inputs.
 
 use bytes::Bytes;
 
 use super::{Outcome, StoredResponse, checksum};
 use crate::fuzzed::replay;
 
-/// Decodes `input`, which came from a node. Returns whether it is a record.
 fn record(input: &[u8]) -> bool {
     // As it is, and, as few inputs have the right check sum by chance, with one behind it.
     let sum = checksum(input);

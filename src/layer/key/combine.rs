@@ -52,8 +52,8 @@ impl<V> Key<V> {
         self.behind(Take::Text(prefix.into()))
     }
 
-    /// Runs a request without a lock if a value that the key needs is missing. By default it is refused with 400. A
-    /// value that is present and cannot be used is still refused with 400.
+    /// Runs a request without a lock if a value that the key needs is missing. By default it is refused with 400, as is
+    /// a value that cannot be used.
     pub fn optional(self) -> Key {
         let mut steps = self.steps;
         for step in &mut steps {
@@ -69,7 +69,7 @@ impl<V> Key<V> {
         Key::of(steps)
     }
 
-    /// Locks the keys of `other` as well: all keys or none. If one of the two needs no lock, only the keys of the other
+    /// Locks the keys of `other` as well, all keys or none. If one of the two needs no lock, only the keys of the other
     /// are locked.
     ///
     /// # Examples
@@ -101,11 +101,8 @@ impl<V> Key<V> {
 }
 
 impl Key<Value> {
-    /// Parses the value as a `T` and locks the text that `T` prints, so that all spellings of one value are one key. A
-    /// value that is not a `T` is refused with 400.
-    ///
-    /// Use it wherever the handler parses the same value: for `Path<u64>` the paths `/orders/7`, `/orders/07` and
-    /// `/orders/+7` are one order, but as text they are three keys, and the client chooses which.
+    /// Parses the value as a `T` and locks the text that `T` prints, so that all spellings of one value are one key:
+    /// `7`, `07` and `+7` are one `u64`. A value that is not a `T` is refused with 400.
     ///
     /// # Examples
     ///

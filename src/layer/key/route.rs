@@ -84,10 +84,7 @@ async fn is_led_to(parts: &Parts) -> bool {
     routed(parts) || is_in_nested_service(parts).await
 }
 
-/// Whether the request is below the path of a [`nest_service`](axum::Router::nest_service).
-///
-/// axum tells this to nobody but its own routers: the path that one of them matches inside goes on from that of the
-/// service. So a router is asked.
+/// Whether the request is below a `nest_service`. axum tells this only to its own routers, so a router is asked.
 async fn is_in_nested_service(parts: &Parts) -> bool {
     static ASKED: LazyLock<Router> = LazyLock::new(|| {
         let goes_on = async |path: MatchedPath| match path.as_str() {
@@ -120,7 +117,6 @@ pub(super) async fn path_params(
     }
 }
 
-/// Adds the path of the route; `false` if the request needs no lock.
 pub(super) async fn push_matched_path(
     request: &mut Parts,
     key: &mut KeyParts,
@@ -136,7 +132,6 @@ pub(super) async fn push_matched_path(
     }
 }
 
-/// The path parameters. axum adds them, even an empty list, to every request that goes through a router.
 async fn params(request: &mut Parts, subject: Subject) -> Result<RawPathParams, KeyError> {
     RawPathParams::from_request_parts(request, &())
         .await

@@ -12,19 +12,13 @@ use super::route;
 use super::take::{Source, Take};
 use crate::key_error::KeyError;
 
-/// The value of the request header `name`.
-///
-/// The value is taken byte for byte. A header that is repeated or empty is refused with 400, because it is not clear
-/// which resource is meant.
+/// The value of the request header `name`, byte for byte. A header that is repeated or empty is refused with 400.
 pub fn header(name: &'static str) -> Key<Value> {
     Key::from_take(Take::Value(Source::Header(name), None))
 }
 
-/// The value of the parameter `name` in the request's query, decoded as a form is: `+` is a space, `%2F` a slash.
-///
-/// A parameter that is repeated or empty is refused with 400, because it is not clear which resource is meant. So is a
-/// value that is not UTF-8: axum's `Query` replaces invalid bytes, and would see one value where there are several
-/// keys.
+/// The value of the parameter `name` in the request's query, decoded as a form is. A parameter that is repeated, empty
+/// or not UTF-8 is refused with 400.
 pub fn query(name: &'static str) -> Key<Value> {
     Key::from_take(Take::Value(Source::Query(name), None))
 }
@@ -49,59 +43,35 @@ pub fn from_fn<R: IntoKeyPart>(make: impl Fn(&Parts) -> R + Send + Sync + 'stati
 }
 
 #[cfg(feature = "axum")]
-/// The path parameter `name`, percent-decoded: `42` of `/orders/42/pay` on the route `/orders/{order_id}/pay`.
+/// The path parameter `name`, percent-decoded: `42` of `/orders/42/pay` on the route `/orders/{order_id}/pay`. The key
+/// is the text and not the parsed value; [`parse`](Key::parse) makes one key of all spellings.
 ///
-/// On a route or a nested service without the parameter, as when the name is misspelt, every request is refused with
-/// 500 `misconfigured`, and the log has an error with the route, once; unless the key is [`optional`](Key::optional). A
-/// value that is not UTF-8 is refused with 400.
+/// On a route without the parameter, as when the name is misspelt, every request is refused with 500 `misconfigured`,
+/// unless the key is [`optional`](Key::optional). A value that is not UTF-8 is refused with 400.
 ///
-/// The key is the text and not the parsed value: `42` and `042` are two keys and one `Path<u64>`. With
-/// [`parse`](Key::parse) they are one: `key::path("order_id").parse::<u64>()`.
-///
-/// # A note on placement
-///
-/// The router finds the parameters, so the layer must be inside it:
-///
-/// | placement | parameters | unmatched paths (404) | wrong methods (405) |
-/// |---|---|---|---|
-/// | `post(pay).route_layer(layer)` | yes | do not reach the layer | do not reach the layer |
-/// | `any(f).layer(layer)` | yes | do not reach the layer | there are none |
-/// | `any(f).route_layer(layer)` | axum panics as the route is made, for `any` is a fallback to it | | |
-/// | `Router::route_layer(layer)` | yes | do not reach the layer | reach it: use `.methods([..])` |
-/// | `Router::layer(layer)` | yes | run unlocked, without a command to a node | reach it: use `.methods([..])` |
-/// | inside a router that is [nested](axum::Router::nest) | also those of the outer path | as above | as above |
-/// | in or around a [nested service](axum::Router::nest_service) | those of its path | 500 `misconfigured`, unless the path has the parameter | reach it |
-/// | in a `fallback_service` | none: all run unlocked | the same | the same |
-/// | around the router, as a service | none: 500 `misconfigured` | the same | the same |
-///
-/// A fallback of a nested router gets the parameters of the outer path. If the key has only these, `Router::layer` on
-/// either router locks for its 404s; `.when(key::routed)` avoids that. So it does where the 404s of a router that is
-/// nested as a service would be answered 500.
-///
-/// The last row is a mistake of the program and is refused: requests that run unlocked would hide it.
+/// The router finds the parameters, so the layer must be inside it: `docs::requests` has a table of the placements.
+/// Around the router every request is refused with 500. In a `fallback_service` all run unlocked. In or around a
+/// [nested service](axum::Router::nest_service) the parameters are those of its path. With `Router::layer`,
+/// `.when(key::routed)` keeps 404s from locking.
 pub fn path(name: &'static str) -> Key<Value> {
     Key::from_take(Take::Value(Source::Path(name), None))
 }
 
 #[cfg(feature = "axum")]
-/// The path of the route as the program wrote it, such as `/orders/{order_id}/pay`, with that of the routers
-/// around it. Where it is known, and where not, is as with [`path`], but for services: below the path of a
-/// [`nest_service`](axum::Router::nest_service), and in a `fallback_service`, nothing has matched, and requests
-/// run unlocked. Use [`path`] or a closure there.
+/// The path of the route as the program wrote it, such as `/orders/{order_id}/pay`, with that of the routers around it.
+/// It is known where [`path`] is, except below a [`nest_service`](axum::Router::nest_service), where requests run
+/// unlocked.
 pub fn matched_path() -> Key {
     Key::from_take(Take::MatchedPath)
 }
 
 #[cfg(feature = "axum")]
-/// A part of the key from an axum extractor, of the same type as in the handler.
+/// A part of the key from an axum extractor, of the same type as in the handler. `make` turns it into text; two values
+/// that are one resource must become one text. The extractor must need no state, and gets the request's head alone.
 ///
-/// `make` turns it into text; two values that are one resource must become one text. The extractor must need no state,
-/// and gets the request's head alone. If it refuses the request, the response is `400 invalid-key`, or
-/// `500 misconfigured` where its own response would have been a server error, as with path parameters outside a router,
-/// a route that has others, or a missing `Extension`.
-///
-/// With [`Router::layer`](axum::Router::layer), a request that no route matched runs unlocked if axum's own `Path`
-/// fails on it, as with [`path`]. Any other extractor runs for those, too; `.when(key::routed)` avoids that.
+/// If it refuses the request, the response is `400 invalid-key`, or `500 misconfigured` where its own response would
+/// have been a server error. With `Router::layer`, unmatched paths run unlocked if axum's own `Path` fails on them; for
+/// other extractors add `.when(key::routed)`.
 ///
 /// # Examples
 ///

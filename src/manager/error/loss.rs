@@ -2,10 +2,7 @@
 
 use std::fmt;
 
-/// Why a lock ended before its guard did.
-///
-/// It is no response. A handler returns a [`Rejection`](crate::layer::Rejection), which `?` makes of it: 503
-/// `lock-lost`.
+/// Why a lock ended before its guard did. `?` makes a [`Rejection`](crate::layer::Rejection) of it: 503 `lock-lost`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LossReason {

@@ -1,7 +1,5 @@
-//! [`HeldLease`]: one lock that this process holds, shared by its guard, its handles, the watchdog and late replies.
-//!
-//! What happens to it is decided by [`LeaseState`]; this is its driver: a mutex around the state, two atomics that
-//! show it without the mutex, and the notifications of waiting tasks.
+//! [`HeldLease`]: the driver of [`LeaseState`] for one lock: a mutex around the state, atomics that show it without the
+//! mutex, and the notifications of waiting tasks.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,10 +24,8 @@ use crate::trace::Caller;
 
 /// The callers of one manager.
 pub(crate) type Queue = queue::Queue<Passed>;
-/// The right to contend for all keys of one lock.
 pub(crate) type Turn = queue::Turn<Passed>;
 
-/// What passes from one caller of this process to the next.
 #[derive(Debug)]
 pub(crate) enum Passed {
     /// A turn without a lock: contend for the keys.
@@ -152,8 +148,8 @@ impl HeldLease {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets an event happen, and performs its effects once the mutex is unlocked, for that calls code that is not ours.
-    /// Those that are the caller's to perform are returned.
+    /// Lets an event happen, and performs its effects once the mutex is unlocked, because they call foreign code.
+    /// Returns the caller's own.
     fn change<T>(&self, event: impl FnOnce(&mut Inner) -> (T, Effects)) -> (T, Effects) {
         let mut inner = self.inner();
         let (value, effects) = event(&mut inner);
@@ -226,8 +222,8 @@ impl HeldLease {
         effects.lost.is_some()
     }
 
-    /// Passes the lock to a new tenant, if a caller of this process waits for it and `terms` allow it; returns its
-    /// tenancy. From here on the lock has ended for all tenants before.
+    /// Passes the lock to a new tenant, if a caller waits for it and `terms` allow it. From here on it has ended for
+    /// all tenants before.
     pub(crate) fn succeed(self: &Arc<Self>, terms: &HandOff) -> Option<Tenancy> {
         let ((), effects) = self.change(|inner| {
             let turn = inner.turn.as_ref().filter(|_| self.is_passed_on);
@@ -330,7 +326,6 @@ impl HeldLease {
 
 /// Showing it.
 impl HeldLease {
-    /// Notes that it belongs to the caller that runs now.
     pub(crate) fn belongs_to_caller(&self) {
         self.inner().caller = Caller::current();
     }

@@ -96,7 +96,6 @@ impl Registry {
         self.state().closed
     }
 
-    /// All locks that are held.
     pub(crate) fn leases(&self) -> Vec<Arc<HeldLease>> {
         self.state().leases.values().map(Arc::clone).collect()
     }
@@ -144,7 +143,6 @@ impl Registry {
         }
     }
 
-    /// The locks that are due at `now`.
     pub(crate) fn due(&self, now: Moment) -> Vec<Arc<HeldLease>> {
         let until = (now, u64::MAX);
         let state = self.state();
@@ -172,7 +170,6 @@ impl Registry {
     }
 }
 
-/// How long the watchdog sleeps at most while a tick is planned, be it for a lock that has been released since: timers
-/// stand still while the host is suspended, so when it goes on, what is left of this has to pass before anybody looks
-/// at the clock.
+/// The longest sleep of the watchdog while a tick is planned: timers stand still while the host is suspended, so the
+/// clock is looked at again within this time.
 const LOOK: Duration = Duration::from_secs(1);

@@ -126,7 +126,6 @@ impl LeaseState {
         self.since
     }
 
-    /// When to tick first.
     pub(super) fn first_due(&self) -> Moment {
         self.nodes.due()
     }
@@ -178,7 +177,6 @@ impl LeaseState {
         }
     }
 
-    /// Why the lock has ended or is about to, for `tenant`, if so.
     pub(super) fn ended_because(
         &mut self,
         tenant: u32,

@@ -20,7 +20,6 @@ use crate::moment::Moment;
 use crate::node::NodeState;
 
 impl NodeSet {
-    /// Whether the votes of `node` count now, or why they do not.
     pub(crate) fn standing(&self, node: usize, now: Moment) -> VotingStatus {
         let down = match self.nodes.get(node).map(|node| node.state()) {
             Some(NodeState::Up | NodeState::Connecting) => None,
@@ -39,7 +38,6 @@ impl NodeSet {
         self.standing(node, self.clock.now()) == VotingStatus::Voting
     }
 
-    /// How many nodes count now, and whether that is enough.
     pub(crate) fn count(&self) -> Count {
         Count {
             voting: (0..self.nodes.len()).filter(|n| self.counts(*n)).count(),
@@ -56,7 +54,6 @@ impl NodeSet {
     }
 }
 
-/// How many nodes count, and how many are needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Count {
     voting: usize,
@@ -73,7 +70,6 @@ impl Count {
         self.voting >= self.needed && !self.blocked && !self.ended
     }
 
-    /// The same for a manager that takes no more locks, if it `ended`.
     pub(crate) const fn of_manager(self, ended: bool) -> Self {
         Self { ended, ..self }
     }

@@ -9,24 +9,19 @@ use tokio::time::Sleep;
 
 use crate::node::NodeFuture;
 
-/// The futures of one command to several nodes, polled together where their replies are awaited.
-///
-/// There are a handful of nodes, so every wake-up polls every future that is left: cheaper than a task or a
-/// waker for each.
+/// The futures of one command to several nodes, polled together: cheaper than a task or a waker for each of a handful.
 pub(crate) struct Fanout<T> {
     slots: Vec<(usize, Slot<T>)>,
     // Replies are awaited until then; `None` for as long as it takes.
     deadline: Option<Pin<Box<Sleep>>>,
 }
 
-/// What one node was asked, until its reply is taken.
 enum Slot<T> {
     Pending(NodeFuture<T>),
     Ready(T),
 }
 
 impl<T> Fanout<T> {
-    /// Futures, each with the number of its node. Nothing is sent before the first poll.
     pub(crate) fn new(futures: impl IntoIterator<Item = (usize, NodeFuture<T>)>) -> Self {
         let futures = futures.into_iter();
         // Room for all at once: what is filtered has no least length, and would grow step by step.
@@ -38,33 +33,25 @@ impl<T> Fanout<T> {
         }
     }
 
-    /// Adds one more future.
     pub(crate) fn push(&mut self, node: usize, future: NodeFuture<T>) {
         self.slots.push((node, Slot::Pending(future)));
     }
 
-    /// Awaits replies until `deadline` from now on, in place of any deadline before.
     pub(crate) fn until(&mut self, deadline: Sleep) {
         self.deadline = Some(Box::pin(deadline));
     }
 
-    /// Awaits replies as long as it takes from now on, or [until it is told](Self::next_within).
     pub(crate) fn no_deadline(&mut self) {
         self.deadline = None;
     }
 
-    /// The next reply, or `None` when there are no more, or the [deadline](Self::until) has passed. Then
-    /// [`abandon`](Self::abandon) tells which nodes have not answered.
-    ///
-    /// Cancel safe: a reply is either returned or kept.
+    /// The next reply; `None` when there are no more, or at the [deadline](Self::until). Cancel safe: a reply is either
+    /// returned or kept.
     pub(crate) async fn next(&mut self) -> Option<(usize, T)> {
         poll_fn(|cx| self.poll_next(cx)).await
     }
 
-    /// The same; if it has to be waited for and there is no deadline, one is made. Nodes in memory reply at once, and
-    /// need none.
-    ///
-    /// Cancel safe, as that.
+    /// The same; if it has to be waited for, a deadline is made. Cancel safe.
     pub(crate) async fn next_within(
         &mut self,
         mut deadline: impl FnMut() -> Sleep,
@@ -137,7 +124,7 @@ impl<T> Fanout<T> {
             .map(|(node, _)| *node)
     }
 
-    /// Gives up on the nodes that have not answered, and names them. What they were sent may still take effect.
+    /// Gives up on the nodes that have not answered, and names them. Their commands may still take effect.
     pub(crate) fn abandon(&mut self) -> Vec<usize> {
         let late = self.pending().collect();
         self.slots

@@ -24,7 +24,6 @@ use crate::protocol::renewal::NodeEffect;
 use crate::protocol::validity::Drift;
 use crate::token::FencingToken;
 
-/// All that is needed to ask nodes and to judge their replies.
 #[derive(Debug)]
 pub(crate) struct NodeSet {
     pub(crate) nodes: Vec<Arc<dyn Node>>,
@@ -48,7 +47,6 @@ pub(crate) struct NodeSet {
     pub(crate) repeats: Repeats,
 }
 
-/// How many grants got their fencing token in which way.
 #[derive(Debug, Default)]
 pub(crate) struct FenceCounts {
     agreed: AtomicU64,
@@ -65,14 +63,12 @@ impl FenceCounts {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many tokens the nodes agreed on at once, and how many had to be written back.
     pub(crate) fn get(&self) -> (u64, u64) {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         (read(&self.agreed), read(&self.written_back))
     }
 }
 
-/// The terms that all locks of a manager have in common. A ttl is that of a handle.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CommonTerms {
     pub(crate) quorum: Quorum,
@@ -80,7 +76,6 @@ pub(crate) struct CommonTerms {
 }
 
 impl NodeSet {
-    /// One command to each of the nodes `to`. Nothing is sent before the fan-out is polled.
     pub(crate) fn send<T>(
         &self,
         to: impl IntoIterator<Item = usize>,
@@ -90,12 +85,10 @@ impl NodeSet {
         Fanout::new(nodes.filter_map(|index| Some((index, command(&**self.nodes.get(index)?)))))
     }
 
-    /// One command to every node.
     pub(crate) fn send_all<T>(&self, command: impl Fn(&dyn Node) -> NodeFuture<T>) -> Fanout<T> {
         self.send(0..self.nodes.len(), command)
     }
 
-    /// The reply to `command`, or that there was none within the node time-out.
     pub(crate) async fn reply<T>(
         &self,
         command: NodeFuture<Result<T, NodeError>>,
@@ -104,7 +97,7 @@ impl NodeSet {
         reply.unwrap_or_else(|_| Err(self.timed_out()))
     }
 
-    /// Why nothing may be granted or extended, however many nodes vote: some of them serve processes with another list.
+    /// Why nothing may be granted or extended: some nodes serve processes with another list.
     pub(crate) fn disagreement(&self) -> Option<NoQuorum> {
         if !self.voting.is_blocked() {
             return None;
@@ -116,7 +109,6 @@ impl NodeSet {
         })
     }
 
-    /// The error where these nodes failed, and too few are left.
     pub(crate) fn no_quorum(&self, failures: Vec<(usize, NodeError)>) -> NoQuorum {
         self.disagreement()
             .unwrap_or_else(|| self.without_quorum(failures))
@@ -137,7 +129,6 @@ impl NodeSet {
         }
     }
 
-    /// Names `node` as failed with `error`.
     pub(crate) fn failure(&self, node: usize, error: NodeError) -> NodeFailure {
         let error = match error.kind() {
             // The node knows only that it is quarantined, and this process knows for how long.
@@ -153,14 +144,14 @@ impl NodeSet {
         self.nodes.get(node).map_or("?", |node| node.name())
     }
 
-    /// After how long a quorum votes again, if it is quarantines that keep it from that.
+    /// When a quorum votes again, if quarantines keep it from that.
     pub(super) fn quorum_in(&self) -> Option<Duration> {
         let last = self.terms.quorum.needed().checked_sub(1)?;
         let wait = self.until_votes().into_iter().nth(last)?;
         (!wait.is_zero()).then_some(wait)
     }
 
-    /// After how long each node that takes commands votes, if that is known; the shortest time first.
+    /// When each node that takes commands votes, where it is known; the shortest time first.
     pub(super) fn until_votes(&self) -> Vec<Duration> {
         let now = self.clock.now();
         self.voting.until_votes(now, |node| self.is_up(node))
@@ -177,15 +168,13 @@ impl NodeSet {
         (0..self.nodes.len()).filter(|n| self.is_up(*n)).count()
     }
 
-    /// Whether the first connection to `node` is being made.
     pub(crate) fn is_connecting(&self, node: usize) -> bool {
         let node = self.nodes.get(node);
         node.is_some_and(|node| node.state() == NodeState::Connecting)
     }
 
-    /// Waits until every node was asked once, so that it is known which processes they serve: those that answer within
-    /// the node time-out, and connections that are being made in the first second of a manager. Only the first callers
-    /// wait.
+    /// Waits until every node was asked once, so that it is known which processes they serve; in the first second of a
+    /// manager only.
     pub(crate) async fn all_asked(&self) {
         if self.voting.were_all_asked() {
             return;
@@ -196,7 +185,6 @@ impl NodeSet {
         self.voting.all_asked(asking, self.node_timeout).await;
     }
 
-    /// Stores what an error of `node` says about the node itself.
     pub(crate) fn heard(&self, node: usize, error: &NodeError) {
         let now = self.clock.now();
         self.voting
@@ -209,12 +197,10 @@ impl NodeSet {
         }
     }
 
-    /// Stores that `node` ran a command for a lock.
     pub(crate) fn ran(&self, node: usize) {
         self.voting.replies(node, Replies::ran);
     }
 
-    /// Stores that a node refused a command, and logs it.
     pub(crate) fn refused(&self, node: usize, name: &'static str, error: &NodeError) {
         if error.kind() == NodeErrorKind::Foreign {
             self.heard(node, error);
@@ -222,7 +208,6 @@ impl NodeSet {
         self.tell_refusal(node, name, error);
     }
 
-    /// Logs that a node refused a command, if an operator has to repair that.
     pub(crate) fn log_refusal(&self, node: usize, name: &'static str, error: &NodeError) {
         if matches!(
             error.kind(),
@@ -235,27 +220,22 @@ impl NodeSet {
         }
     }
 
-    /// The error of a node that did not answer within the node time-out.
     pub(crate) fn timed_out(&self) -> NodeError {
         no_answer(self.node_timeout)
     }
 
-    /// The fencing token that is proposed for a grant at this moment, to be kept for so long.
     pub(crate) fn proposal(&self, keep: Duration) -> Option<Fence> {
         // A clock far off proposes nothing that counts: the nodes go on from what they have.
         let token = FencingToken::proposed_at(self.clock.unix_micros()).or(FencingToken::new(1))?;
         Some(Fence::new(token, keep))
     }
 
-    /// The fencing token of a lock with this ttl, for the nodes.
     pub(crate) fn fence(&self, token: FencingToken, ttl: Duration) -> Fence {
         Fence::new(token, self.counters_kept.max(ttl))
     }
 }
 
-/// Telling of what goes wrong: a line for each change, then counts.
 impl NodeSet {
-    /// A node refused a command that it should have run.
     pub(crate) fn tell_refusal(&self, node: usize, command: &'static str, error: &NodeError) {
         let trouble = Trouble::Refused(node, command, error.kind());
         if self.repeats.is_first(trouble, error, self.clock.now()) {
@@ -263,14 +243,12 @@ impl NodeSet {
         }
     }
 
-    /// A node ran a command.
     pub(crate) fn tell_run(&self, node: usize, command: &'static str) {
         if let Some((refused, lasted)) = self.repeats.is_run(node, command, self.clock.now()) {
             crate::trace::command_runs(self.name_of(node), command, refused, lasted);
         }
     }
 
-    /// The lock on `key` is left to its ttl.
     pub(crate) fn left_to_expire(&self, key: &str, reason: &'static str) {
         let trouble = Trouble::Left(reason);
         if self.repeats.is_first(trouble, &key, self.clock.now()) {
@@ -278,7 +256,6 @@ impl NodeSet {
         }
     }
 
-    /// A call for a lock found too few nodes.
     pub(crate) fn quorum_missed(&self, error: &dyn Display) {
         if (self.repeats).is_first(Trouble::NoQuorum, error, self.clock.now()) {
             crate::trace::no_quorum(error, 1);
@@ -292,7 +269,6 @@ impl NodeSet {
         }
     }
 
-    /// Tells how often what was told of before has happened since.
     pub(crate) fn tell_repeats(&self) {
         for count in self.repeats.due(self.clock.now()) {
             let (text, times) = (&count.text, count.times);
@@ -308,7 +284,7 @@ impl NodeSet {
     }
 }
 
-/// What replies that came just now say about a lease on a node. These also store what they say about the node itself.
+/// The meaning of fresh replies for a lease; these also store their meaning for the node.
 impl NodeSet {
     pub(crate) fn after_acquire(
         &self,
@@ -372,7 +348,6 @@ impl Drop for NodeSet {
     }
 }
 
-/// The effect of a command that may have set our token and was not answered.
 const fn of_error(error: &NodeError) -> NodeEffect {
     if error.outcome_unknown() {
         NodeEffect::Unknown
@@ -381,7 +356,6 @@ const fn of_error(error: &NodeError) -> NodeEffect {
     }
 }
 
-/// The error of a node that did not answer within `limit`.
 pub(crate) fn no_answer(limit: Duration) -> NodeError {
     NodeError::new(
         NodeErrorKind::TimedOut,
@@ -389,7 +363,5 @@ pub(crate) fn no_answer(limit: Duration) -> NodeError {
     )
 }
 
-/// How long after its start the callers of a manager wait for connections that are being made.
 const FIRST_CONNECTION: Duration = Duration::from_secs(1);
-/// How often the connections are looked at while nodes are awaited.
 pub(crate) const LOOK: Duration = Duration::from_secs(1);

@@ -1,33 +1,28 @@
-//! [`Patience`]: for how long the votes of a quorum are awaited.
+//! [`Patience`]: how long the votes of a quorum are awaited.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// For how long the votes of a quorum are awaited: for as long as quarantines last, and otherwise until an end, which
-/// is put off as little as nodes that recover need.
+/// How long the votes of a quorum are awaited: as long as quarantines last, and otherwise until an end, which is put
+/// off a little for nodes that recover.
 #[derive(Debug)]
 pub(super) struct Patience {
     end: Instant,
-    /// A caller that has not waited for the nodes that are down, and is not to wait for long after quarantines.
     fails_fast: bool,
     connect_timeout: Duration,
     /// How long nodes may take from the end of their quarantine to their vote.
     grace: Duration,
-    /// When it was looked last, a quorum was in quarantine or up, and voted in a known time.
     recovers: bool,
     /// The end was put off after a quarantine.
     extended: bool,
-    /// And for nodes that need not wait any more. That is done once.
     graced: bool,
 }
 
-/// What is known of the nodes at a moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sight {
     /// A quorum votes.
     pub(super) votes: bool,
-    /// Nodes that are to be trusted or taken over are not yet.
     pub(super) pending: bool,
     /// Nodes are being trusted.
     pub(super) trusting: bool,
@@ -37,7 +32,6 @@ pub(super) struct Sight {
     pub(super) is_up: bool,
 }
 
-/// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// All that was awaited is there.
@@ -66,7 +60,6 @@ impl Patience {
         }
     }
 
-    /// What to do at `now`, where the nodes are as `seen`.
     pub(super) fn look(&mut self, now: Instant, seen: Sight) -> Next {
         let is_over = now >= self.end;
         if seen.votes && (is_over || !seen.pending) {
@@ -92,8 +85,8 @@ impl Patience {
         Next::GiveUp
     }
 
-    /// Whether nodes are given time anew after a quarantine. Who need not fail fast has waited until the end for those
-    /// that are down; and while it trusts nodes, one that comes and goes must not keep it.
+    /// Whether nodes are given time anew after a quarantine: not for a caller that has waited for nodes that are down,
+    /// nor, while nodes are trusted, for one that comes and goes.
     fn may_extend(&self, is_over: bool, seen: Sight) -> bool {
         self.fails_fast || is_over && !(self.extended && seen.trusting)
     }

@@ -52,7 +52,6 @@ impl NodeSet {
         }
     }
 
-    /// Tells how long it takes until a quorum votes, once.
     fn tell_wait(&self, is_told: &mut bool) {
         if !std::mem::replace(is_told, true) {
             let ready_in = self.quorum_in().unwrap_or_default();
@@ -72,7 +71,6 @@ impl NodeSet {
         }
     }
 
-    /// The error that names all nodes which do not vote.
     fn not_voting(&self) -> NoQuorum {
         let now = self.clock.now();
         let untold = || NodeError::new(NodeErrorKind::TimedOut, "it did not say whether it votes");
@@ -89,6 +87,4 @@ impl NodeSet {
     }
 }
 
-/// How long nodes may take from the end of their quarantine to their vote: they are promoted together where none votes,
-/// which each is asked about once a second.
 const ENDING: Duration = Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! [`Repeats`]: what goes wrong again and again is told at once the first time, and then once a minute how often.
+//! [`Repeats`]: a fault is logged at once the first time, and then once a minute with its count.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,11 +12,9 @@ use crate::node::NodeErrorKind;
 const EVERY: Duration = Duration::from_secs(60);
 /// For how long the text of a line with a count may have been overtaken.
 const WORDS: Duration = Duration::from_secs(1);
-/// For how long no call may have failed before a quorum counts as back. One that comes and goes would be told of each
-/// time otherwise.
+/// For how long no call may have failed before a quorum counts as back.
 const CALM: Duration = Duration::from_secs(5);
 
-/// What goes wrong. There are few of these: each is told of by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trouble {
     /// A node refuses a command.
@@ -31,7 +29,6 @@ pub(crate) enum Trouble {
 #[derive(Debug)]
 struct Entry {
     trouble: Trouble,
-    /// The text of the latest, for the line with the count.
     text: String,
     began: Moment,
     last: Moment,
@@ -39,7 +36,6 @@ struct Entry {
     told: Moment,
     /// It did not go on for a minute, so the next is told at once.
     paused: bool,
-    /// How often in all, and how often since it was told.
     times: u64,
     untold: u64,
 }
@@ -50,7 +46,7 @@ pub(crate) struct Count {
     pub(crate) trouble: Trouble,
     pub(crate) text: String,
     pub(crate) times: u64,
-    /// How long ago it happened last, in whole seconds, unless that is now: it may be over.
+    /// How long ago it happened last, in whole seconds, unless that is now.
     pub(crate) ago: Option<Duration>,
 }
 
@@ -58,9 +54,7 @@ pub(crate) struct Count {
 #[derive(Debug, Default)]
 pub(crate) struct Repeats {
     entries: Mutex<Vec<Entry>>,
-    /// Whether calls for locks found no quorum. Calls that succeed look at this alone.
     is_out: AtomicBool,
-    /// Whether any node refused a command, for those that run one.
     are_refused: AtomicBool,
 }
 
@@ -102,8 +96,8 @@ impl Repeats {
         true
     }
 
-    /// What is to be told now, because it went on for a minute. What did not go on is told at once the next time; that
-    /// there is no quorum is true until calls succeed.
+    /// The counts to be logged now, because a fault went on for a minute. One that did not is logged at once the next
+    /// time; a missing quorum lasts until calls succeed.
     pub(crate) fn due(&self, now: Moment) -> Vec<Count> {
         let mut due = Vec::new();
         self.entries().retain_mut(|entry| {
@@ -128,8 +122,8 @@ impl Repeats {
         due
     }
 
-    /// A call for a lock succeeded. Returns how many did not since a quorum was lost, and how long after the first of
-    /// these the last was, if this is the end of it: nobody knows of the time between the last and now.
+    /// A call for a lock succeeded. If that ends a lack of a quorum: how many calls had failed, and how long after the
+    /// first the last of them.
     pub(crate) fn is_back(&self, now: Moment) -> Option<(u64, Duration)> {
         if !self.is_out.load(Ordering::Relaxed) {
             return None;
@@ -143,8 +137,7 @@ impl Repeats {
         Some((entry.times, entry.last.since(entry.began)))
     }
 
-    /// `node` ran `command`. Returns how often it refused that since it began to, and how long ago that was, if this is
-    /// the end of it.
+    /// `node` ran `command`. If that ends its refusals: how many, and how long ago they began.
     pub(crate) fn is_run(
         &self,
         node: usize,

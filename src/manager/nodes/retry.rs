@@ -11,7 +11,6 @@ use crate::moment::Moment;
 use crate::node::{Node, NodeError, NodeErrorKind, NodeFuture};
 use crate::protocol::backoff::Backoff;
 
-/// Why a node did not run a command that was sent again and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Missed {
     /// It refused, which was logged.
@@ -20,7 +19,6 @@ pub(crate) enum Missed {
     Late,
 }
 
-/// Sends a command, called `name` in the log, to one node again and again until it answers or it is `until`.
 pub(crate) async fn retry<T>(
     set: &NodeSet,
     index: usize,
@@ -62,8 +60,7 @@ pub(crate) async fn retry<T>(
     }
 }
 
-/// Whether the same command may work later: not if the server refuses it or the node is closed. A node that cannot
-/// serve for now was not sent it.
+/// Whether the same command may work later: not if the server refuses it or the node is closed.
 pub(crate) fn is_retryable(error: &NodeError) -> bool {
     !matches!(
         error.kind(),

@@ -1,7 +1,5 @@
-//! Which caller of this process is next.
-//!
-//! [`fifo`] is the queue: the turns of keys, and the seats of callers that wait for them. It knows nothing of locks and
-//! nodes. [`waiting`] is what is known beside it: who has a key, who waits, and which keys others are to have first.
+//! Which caller of this process is next. [`fifo`] is the queue; it knows nothing of locks and nodes. [`waiting`] has
+//! the holder of a key, the waiting callers, and the keys that others are to have first.
 
 pub(crate) mod fifo;
 pub(crate) mod waiting;

@@ -12,7 +12,6 @@ use crate::manager::queue::fifo::Name;
 use crate::moment::Moment;
 use crate::namespace::NodeKey;
 
-/// The holder of a key that is in use, as far as is known.
 #[derive(Clone, Debug)]
 pub(crate) enum Holder {
     /// This process.
@@ -22,7 +21,6 @@ pub(crate) enum Holder {
 }
 
 impl Holder {
-    /// How long the lease goes on, as far as is known.
     pub(crate) fn remaining(&self, clock: &dyn Clock) -> Option<Duration> {
         match self {
             Self::Here(deadline) => deadline.left(clock),
@@ -47,7 +45,6 @@ impl Deadline {
         }
     }
 
-    /// The origin of time for a lock that has ended: so one comparison answers for every loss.
     pub(crate) fn get(&self) -> Moment {
         Moment::from_nanos(self.nanos.load(Ordering::Acquire))
     }
@@ -56,15 +53,13 @@ impl Deadline {
         self.nanos.store(end.as_nanos(), Ordering::Release);
     }
 
-    /// How long the nodes keep the lock unless it is extended or released; `None` once it has ended.
     fn left(&self, clock: &dyn Clock) -> Option<Duration> {
         let end = self.get();
         (end > Moment::ORIGIN).then(|| (end + self.reserve).since(clock.now()))
     }
 }
 
-/// The callers of one manager that wait: in its queue, or for other processes. A caller that gets its lock at once is
-/// never among them. Clones are the same list.
+/// The callers of one manager that wait: in its queue, or for other processes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Waiters(Arc<Mutex<ByAge>>);
 
@@ -80,8 +75,7 @@ impl Waiters {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a caller that began at `began` and waits for `key`, until the result is dropped: in the queue behind other
-    /// callers of its process, or else for other processes.
+    /// Adds a caller that waits for `key` since `began`, until the result is dropped.
     pub(crate) fn add(&self, key: &NodeKey, began: Moment, in_queue: bool) -> Waiter {
         let mut list = self.list();
         let at = (began, list.next);
@@ -98,7 +92,6 @@ impl Waiters {
         }
     }
 
-    /// For each key: how many callers wait for it, and since when the first of them.
     pub(crate) fn by_key(&self) -> BTreeMap<Arc<str>, (NodeKey, usize, Moment)> {
         let mut keys = BTreeMap::new();
         for ((since, _), key) in &self.list().waiters {
@@ -110,7 +103,6 @@ impl Waiters {
     }
 }
 
-/// One caller that waits.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     waiters: Waiters,
@@ -129,10 +121,9 @@ impl Drop for Waiter {
     }
 }
 
-/// The keys in cooldown after a contended release, and until when: meanwhile other processes get the lock first. The
-/// process that releases a lock is the first to know that it is free, and would win it again every time.
-///
-/// A hint: an entry that is forgotten costs fairness only.
+/// The keys in cooldown after a contended release: meanwhile other processes get the lock first. The process that
+/// releases a lock is the first to know that it is free, and would win it again every time. An entry that is forgotten
+/// costs fairness only.
 #[derive(Debug, Default)]
 pub(crate) struct Cooldown {
     until: Mutex<HashMap<Name, Moment>>,
@@ -143,7 +134,6 @@ impl Cooldown {
         self.until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts the cooldown of `name` at `now`.
     pub(crate) fn start(&self, name: &Name, now: Moment, length: Duration) {
         let mut until = self.until();
         if until.len() >= LIMIT {
@@ -166,7 +156,6 @@ impl Cooldown {
     }
 }
 
-/// The most keys at a time. Each stays for some milliseconds after a contended release.
 const LIMIT: usize = 1_024;
 
 #[cfg(test)]

@@ -74,7 +74,6 @@ impl Drop for Completion {
     }
 }
 
-/// The reply of a node to a completion.
 type Stored = Result<CompleteReply, NodeError>;
 
 struct Completing {
@@ -300,8 +299,5 @@ pub(crate) fn forget(node: &dyn Node, request: &ReleaseRequest) -> NodeFuture<Fr
 
 /// The name of the command in the log.
 const COMPLETE: &str = "complete";
-/// For how long a record is brought to nodes that lack it. One that comes back later is given it when the record is
-/// next asked for.
 const SPREAD: Duration = Duration::from_secs(60);
-/// What a record counts for at least, in bytes: no more are kept than there are tasks to be had for them.
 const LEAST: usize = ROOM_FOR_RECORDS / TaskTracker::LIMIT;

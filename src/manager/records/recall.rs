@@ -59,7 +59,6 @@ impl Recall {
         recalled(round, self.quorum, &ballots)
     }
 
-    /// The record with the highest ballot that is not over.
     fn highest_record(&self) -> (Option<Record>, Life) {
         let stored = self.stored.iter().map(|(_, record)| record);
         let mut records: Vec<&Record> = stored.chain(&self.adopted).collect();
@@ -170,15 +169,8 @@ impl Purpose for Recall {
     }
 }
 
-/// The record that is to be written to a quorum in place of a run, of those that the nodes which granted have: of
-/// several, the one that may have been chosen, unless it has ended.
-///
-/// While it ends on one node after the other, a quorum of replies may leave open whether it has; then this waits for
-/// more of them.
-///
-/// # Errors
-///
-/// [`AcquireError::NoQuorum`] if it is still open after the node time-out.
+/// The record that is to be written to a quorum in place of a run: the one that may have been chosen, unless it has
+/// ended. Waits for more replies while they leave that open, for the node time-out at most.
 async fn adoptable(attempt: &mut Attempt<Recall>) -> Result<Option<Record>, AcquireError> {
     loop {
         let (record, life) = attempt.purpose.highest_record();
@@ -199,7 +191,7 @@ async fn adoptable(attempt: &mut Attempt<Recall>) -> Result<Option<Record>, Acqu
     }
 }
 
-/// What the nodes' clocks showed, in milliseconds since 1970, when they granted a run.
+/// The nodes' clocks at the grant of a run, in milliseconds since 1970.
 #[derive(Debug)]
 pub(crate) struct Clocks {
     showed: Vec<u64>,
@@ -208,12 +200,9 @@ pub(crate) struct Clocks {
 }
 
 impl Clocks {
-    /// When something ends that is kept for `keep` from now on, in milliseconds since 1970: by the clocks of the nodes
-    /// that granted the run and of this process, the middle one. So one that is wrong does no harm, not even if it is
-    /// that of one of three nodes of which two granted.
-    ///
-    /// The nodes' clocks are taken to have shown what they did when they were asked, so that it errs by up to a round
-    /// trip, and to the late side.
+    /// The end of something that is kept for `keep` from now on, in milliseconds since 1970: by the middle one of the
+    /// clocks of the granting nodes and of this process, so that a single wrong one does no harm. It errs by up to a
+    /// round trip, to the late side.
     pub(crate) fn end_after(&self, ours: &dyn Clock, keep: Duration) -> u64 {
         let mut clocks = vec![ours.unix_micros() / 1_000];
         let since = millis(ours.now().since(self.asked));
@@ -230,8 +219,8 @@ fn millis(span: Duration) -> u64 {
 /// Longer than this is forever. Servers do not know times that are much later.
 const FOREVER: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
 
-/// For how long a holder from before a run that begins now, under `terms`, may believe that it still has the lock, by
-/// the handles that have begun runs so far; the `longest` of these.
+/// How long a holder from before this run may believe that it holds the lock: the longest of the handles that have
+/// begun runs.
 fn before_run(longest: &AtomicU64, terms: &Terms) -> Duration {
     let own = terms.max_hold.saturating_add(terms.ttl);
     // Rounded up.
@@ -240,9 +229,8 @@ fn before_run(longest: &AtomicU64, terms: &Terms) -> Duration {
     own.max(Duration::from_millis(before))
 }
 
-/// For how long nodes remember a grant with this `ttl` and without a result: longer than its commands can be under way,
-/// and than the holder before it can believe that it still holds the lock. That is up to `before`, a `max_hold` and a
-/// ttl, where a node has lost it too early. Records are not kept for longer than `keep` either.
+/// How long nodes remember a grant without a result: longer than its commands can be under way, and than the holder
+/// before can believe that it has the lock (a `max_hold` and a ttl where a node lost it early); at most `keep`.
 fn linger(before: Duration, ttl: Duration, keep: Duration) -> Duration {
     let under_way = ttl.saturating_mul(4);
     before.min(keep).max(under_way).max(Duration::from_secs(60))

@@ -1,5 +1,3 @@
-//! The commands for idempotency keys: a lock or a record, and the completion of a request.
-
 use crate::namespace::NodeKey;
 use crate::node::memory::records::Now;
 use crate::node::memory::store::Store;
@@ -60,7 +58,6 @@ impl Store {
         })
     }
 
-    /// Stores the record if it may be stored; without a record, forgets the grant. Returns whether that was done.
     fn keep_record(
         &mut self,
         request: &CompleteRequest,

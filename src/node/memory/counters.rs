@@ -26,7 +26,6 @@ struct Count {
     expires: Moment,
 }
 
-/// The highest fencing token and the floor of a namespace.
 #[derive(Clone, Copy, Default)]
 struct Mark {
     // It stands in for missing counters.
@@ -59,7 +58,6 @@ impl Counters {
         });
     }
 
-    /// A new fencing token for a holder of `keys`: see [`Fence`].
     pub(super) fn advance(
         &mut self,
         keys: &NodeKeys,
@@ -80,7 +78,6 @@ impl Counters {
         Ok(token)
     }
 
-    /// Raises lower counters to the token of `fence`, and sets their expiry; that of the others only to `touch` them.
     pub(super) fn raise(
         &mut self,
         keys: &NodeKeys,
@@ -151,7 +148,6 @@ impl Counters {
     }
 }
 
-/// Refuses a floor that leaves no fencing tokens above it.
 pub(super) fn check_floor(floor: Option<FencingToken>) -> Result<(), NodeError> {
     match floor {
         Some(floor) if floor.get() > FencingToken::LAST_COUNTED => Err(unmarked()),

@@ -1,4 +1,4 @@
-//! How a memory node is made to fail in the ways servers fail. Feature `test-util`.
+//! Faults of a memory node, as servers fail. Feature `test-util`.
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,14 +9,12 @@ use crate::node::memory::records::Now;
 use crate::node::memory::store::Store;
 use crate::node::{NodeError, NodeErrorKind, NodeFuture, NodeState};
 
-/// How a node behaves, and the commands that wait for it to behave otherwise.
 pub(super) struct Faults {
     pub(super) mode: watch::Sender<Mode>,
     // The commands in the sockets of a frozen node: they run when the node is thawed, wanted or not.
     backlog: Mutex<Vec<Queued>>,
 }
 
-/// A command in the socket of a frozen node.
 pub(super) type Queued = Box<dyn FnOnce(&mut Store, Now) + Send>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +42,6 @@ impl Faults {
         }
     }
 
-    /// Waits until the node takes commands and runs them.
     pub(super) fn well(&self) -> NodeFuture<Result<(), NodeError>> {
         let mut mode = self.mode.subscribe();
         Box::pin(async move {

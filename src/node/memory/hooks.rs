@@ -1,4 +1,4 @@
-//! What tests do to a memory node: its faults, and a look inside. Feature `test-util`.
+//! Hooks for tests into a memory node: its faults, and a look inside. Feature `test-util`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,8 +26,7 @@ impl MemoryNode {
         self.shared.store().listeners.set_deaf(false);
     }
 
-    /// From now on commands wait, as if the server process were stopped. They run in their order when it is
-    /// thawed, also those whose futures were dropped meanwhile: they stand in the server's socket.
+    /// From now on commands wait, as if the server process were stopped, and run in their order when it is thawed.
     pub fn freeze(&self) {
         self.shared.faults.mode.send_replace(Mode::Frozen);
     }

@@ -5,11 +5,9 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::namespace::NodeKey;
 
-/// A map by key. A key's hash is made with a random secret of this process, so clients that choose keys cannot choose
-/// such as collide; hashing it once more would add nothing.
+/// A map by key. A key's hash has a random secret of this process already, so clients cannot choose keys that collide.
 pub(super) type KeyMap<V> = HashMap<NodeKey, V, BuildHasherDefault<Known>>;
 
-/// The hash that the key has.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Known(u64);
 

@@ -36,7 +36,6 @@ impl Listeners {
         }
     }
 
-    /// Announces a release to the listeners of `key`. Returns how many there are.
     pub(super) fn announce(&self, key: &NodeKey) -> u32 {
         if self.deaf {
             return 0;
@@ -48,7 +47,6 @@ impl Listeners {
         u32::try_from(senders.len()).unwrap_or(u32::MAX)
     }
 
-    /// Closes or re-opens all subscriptions, as a lost connection and a new one do.
     #[cfg(feature = "test-util")]
     pub(super) fn set_deaf(&mut self, deaf: bool) {
         if self.deaf == deaf {

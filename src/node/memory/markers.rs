@@ -10,7 +10,6 @@ use crate::node::{
 };
 use crate::token::FencingToken;
 
-/// The markers of one node, one for each root namespace.
 #[derive(Clone, Default)]
 pub(super) struct Markers {
     // There are few.
@@ -69,7 +68,6 @@ impl Marker {
 }
 
 impl Markers {
-    /// Whether the node votes under `config`.
     pub(super) fn is_voting(
         &self,
         namespace: &Namespace,
@@ -87,7 +85,6 @@ impl Markers {
         }
     }
 
-    /// Refuses commands that the node must not grant under `config`.
     pub(super) fn admit(
         &self,
         namespace: &Namespace,

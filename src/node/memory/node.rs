@@ -18,14 +18,9 @@ use crate::node::{
     ReleaseRequest, Subscription,
 };
 
-/// A node that keeps its locks in the memory of this process.
-///
-/// It behaves like a Redis node in everything the lock protocol can see: expiry, compare-and-delete, release
-/// notices. Clones share one state, so several managers in one process can share nodes. Nothing is shared
-/// between processes: use it for development, for tests, and where one process is all there is.
-///
-/// With the feature `test-util` it can be made to fail in the ways servers fail: see `go_down`, `freeze`, `forget` and
-/// `restore`.
+/// A node that keeps its locks in the memory of this process. It behaves like a Redis node in everything that the lock
+/// protocol can see. Clones share one state, so several managers in one process can share nodes. With the feature
+/// `test-util` it can be made to fail: `go_down`, `freeze`, `forget` and `restore`.
 ///
 /// # Examples
 ///
@@ -75,7 +70,6 @@ impl MemoryNode {
         self.try_run(move |store, now| Ok(command(store, now)))
     }
 
-    /// The same for a command that can be refused.
     fn try_run<N: Reading, T: Send + 'static>(
         &self,
         command: impl FnOnce(&mut Store, N) -> Result<T, NodeError> + Send + 'static,

@@ -9,7 +9,6 @@ use crate::node::memory::key_map::KeyMap;
 use crate::record::Record;
 use crate::token::{FencingToken, OwnerToken};
 
-/// The records of one node, and the last owner of each of their locks.
 #[derive(Clone, Default)]
 pub(super) struct Records {
     slots: KeyMap<Slot>,
@@ -27,7 +26,6 @@ pub(super) struct Slot {
     expires: Moment,
 }
 
-/// The time by the two clocks of a node: that of locks, and that of records.
 #[derive(Clone, Copy)]
 pub(super) struct Now {
     pub(super) moment: Moment,
@@ -131,7 +129,6 @@ impl Records {
         self.slot(key, now).record = Some(record);
     }
 
-    /// Forgets that `token` was granted the lock, if there is no record and no later owner.
     pub(super) fn forget(&mut self, key: &NodeKey, token: &OwnerToken, now: Now) {
         let void = |slot: &Slot| {
             slot.record(now).is_none() && slot.last.as_ref().is_some_and(|t| t == token)

@@ -1,5 +1,3 @@
-//! The keys of one memory node, and what the commands do to them.
-
 use std::time::Duration;
 
 use crate::moment::Moment;
@@ -55,13 +53,11 @@ impl Store {
         entry.filter(|entry| entry.expires > now)
     }
 
-    /// Whether `key` holds `token`.
     pub(super) fn holds(&self, key: &NodeKey, token: &OwnerToken, now: Moment) -> bool {
         let entry = self.live(key, now);
         entry.is_some_and(|entry| entry.token == *token)
     }
 
-    /// Sets all keys to the token.
     fn set(&mut self, keys: &NodeKeys, token: OwnerToken, ttl: Duration, now: Moment) {
         let Data {
             entries, sweep_at, ..
@@ -77,7 +73,6 @@ impl Store {
         }
     }
 
-    /// Another owner's entry among `keys`, and the index of its key.
     fn rival(&self, keys: &NodeKeys, token: &OwnerToken, now: Moment) -> Option<(usize, Holder)> {
         let keys = keys.as_slice().iter().enumerate();
         let mut live = keys.filter_map(|(index, key)| Some((index, self.live(key, now)?)));

@@ -1,4 +1,4 @@
-//! What must hold for any reply of a server, or of a Sentinel: `tests/fuzz/corpus` has inputs.
+//! Claims for any reply of a server, or of a Sentinel: `tests/fuzz/corpus` has inputs.
 
 use std::fmt::Debug;
 
@@ -112,7 +112,6 @@ fn sentinel(replies: Vec<Value>) -> bool {
     true
 }
 
-/// The token is the one in `value`, which is written as we write it.
 fn assert_token(token: Option<FencingToken>, value: &Value) {
     let text = token.map(|token| token.to_string()).unwrap_or_default();
     assert_eq!(*value, Value::BulkString(text.into_bytes()));

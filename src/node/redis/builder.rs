@@ -23,9 +23,7 @@ use crate::settings::node::{ForAll, NodeSettings, TlsSettings};
 use crate::settings::secret::{Pem, is_pem};
 use crate::settings::secret::{Secret, Url};
 
-/// How long one attempt to connect may take, unless set.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// The connections of a node with replicas, unless set.
 const CONNECTIONS: usize = 4;
 /// The most connections that carry commands.
 const MOST_CONNECTIONS: usize = 32;
@@ -67,18 +65,14 @@ impl RedisNodeBuilder {
         self
     }
 
-    /// Where user and password come from, if they change: tokens of a cloud's identity service, or passwords that are
-    /// rotated. In place of [`user`](Self::user), [`password`](Self::password) and those in the URL.
+    /// A callback for user and password that change, in place of [`user`](Self::user), [`password`](Self::password) and
+    /// those in the URL.
     ///
-    /// `source` is called before each connection to the server is made, of which a node has one for commands (or
-    /// [more](Self::connections)) and one for notices; and on each of them again when three quarters of the time are
-    /// over for which the credentials are [valid](Credentials::valid_for). Then the running connection authenticates
-    /// anew (`AUTH`); nothing that is under way notices. If that fails, the connection goes on as it was, the log has a
-    /// warning, and it is tried again until it works. Keep what is expensive to make in the callback, and let it return
-    /// within 10 s. A panic in it counts as an error.
-    ///
-    /// Sentinels are asked with the credentials in their own URLs. The guide says why it is not a pool of connections
-    /// that is taken: `docs::nodes`, "Credentials that change".
+    /// It is called before each connection to the server is made, and on each again when three quarters of the time are
+    /// over for which the credentials are [valid](Credentials::valid_for): then the running connection authenticates
+    /// anew (`AUTH`). If that fails, the connection goes on as it was, the log has a warning, and it is tried again. It
+    /// has 10 s. A panic in it counts as an error. Sentinels are asked with the credentials in their own URLs. See
+    /// `docs::nodes`, "Credentials that change".
     ///
     /// # Examples
     ///
@@ -116,29 +110,16 @@ impl RedisNodeBuilder {
         self
     }
 
-    /// How many replicas must acknowledge a lock before it counts as granted or renewed, at least 1.
+    /// How many replicas must acknowledge a lock before it counts as granted or extended, at least 1.
     ///
-    /// Each acquire and each renewal is followed, in the same message, by a `WAIT` for so many replicas
-    /// [`within`](Self::within) a time. If fewer acknowledge, the node has not granted: the error is
-    /// [`NotReplicated`](crate::node::NodeErrorKind::NotReplicated), and the key is released. A renewal of that kind
-    /// does not count, and the lock stays where it is.
+    /// Each acquire and each extension is followed by a `WAIT` for that number of replicas, [`within`](Self::within) a
+    /// time. If fewer acknowledge, the node has not granted
+    /// ([`NotReplicated`](crate::node::NodeErrorKind::NotReplicated)), and the key is released; an extension of that
+    /// kind does not count.
     ///
-    /// # What it proves
-    ///
-    /// That so many replicas had received the lock, in memory. It is no consensus: a failover may choose another
-    /// replica, unless all that can be chosen are required. So either require *all* replicas, and lose the node with
-    /// the first of them; or require fewer, and accept that a failover may lose locks. A manager of several such nodes,
-    /// or one that [masks losses](crate::Settings::mask_losses), does not depend on any single one.
-    ///
-    /// Without it, one master with one replica does this (`tests/manager_redis/failover.rs` plays it on real servers):
-    ///
-    /// | | master has | replica has | who believes to hold the lock |
-    /// |---|---|---|---|
-    /// | the replica's connection breaks, A acquires: granted | A | – | A |
-    /// | the master is killed, the replica takes its place | | – | A |
-    /// | B acquires: granted | | B | A and B |
-    ///
-    /// With `require(1)` A is told "0 of 1 replicas acknowledged" in the first line, and holds nothing.
+    /// It proves that the replicas had received the lock, in memory. It is no consensus: a failover may choose another
+    /// replica, unless all that can be chosen are required. So require *all*, and lose the node with the first of them;
+    /// or accept that a failover may lose locks, which the restart guard covers.
     ///
     /// # Examples
     ///
@@ -170,72 +151,55 @@ impl RedisNodeBuilder {
         self
     }
 
-    /// How many connections carry commands, from 1 to 32. Unless set: 4 if replicas are
-    /// [required](Self::require), else 1, which is best then.
-    ///
-    /// With replicas each carries one acquire at a time, so this and the round trips bound how many locks this
-    /// process can take in a second: 4 connections and 1 ms to the server and on to its replica make 4,000.
+    /// How many connections carry commands, from 1 to 32. Unless set: 4 if replicas are [required](Self::require), else
+    /// 1, which is best then. With replicas each carries one acquire at a time: 4 connections and 1 ms to the server
+    /// and on to its replica make 4,000 locks a second.
     pub const fn connections(mut self, count: usize) -> Self {
         self.0.connections = Some(count);
         self
     }
 
     /// How long a statement of a Sentinel counts: a server is this node only while more than half of the listed
-    /// Sentinels named it when they were asked no longer ago than this. From 100 ms to 1 min; unless set: 3 s.
-    ///
-    /// All are asked at the same time, so one that hangs costs nothing. No reply is no confirmation. With a shorter
-    /// time the node goes down sooner when most Sentinels cannot be reached; with a longer one its quarantine after a
-    /// failover takes that much longer.
+    /// Sentinels named it when they were asked no longer ago than this. From 100 ms to 1 min; unless set: 3 s. With a
+    /// shorter time the node goes down sooner when most Sentinels cannot be reached; with a longer one its quarantine
+    /// after a failover takes that much longer.
     ///
     /// # Both sides of a partition
     ///
-    /// A master that is cut off, and one that was promoted in its place, both serve those who reach them, also with
-    /// replicas on either side, so that [`require`](Self::require) does not help. A process that uses the old one stops
-    /// `confirm_within` after its last question to Sentinels of which most still named the old one; what it was granted
-    /// by then ends a ttl later. Two majorities of one list have a Sentinel in common, which goes from the old master
-    /// to the new one and not back. So a process that learns of the new one from most Sentinels learns it after that
-    /// question was sent, however long ago the new one was promoted, and only then does its quarantine begin: for the
-    /// longest ttl, `confirm_within`, and what the clocks of the two processes may run apart during both (the drift
-    /// factor). No lock is held on both sides. The old side is without this node while the partition lasts, the new one
-    /// for that wait.
+    /// A master that is cut off, and one that was promoted in its place, both serve the processes that reach them. A
+    /// process that uses the old one stops `confirm_within` after its last question to Sentinels of which most still
+    /// named the old one; its grants end a ttl later. Two majorities of one list have a Sentinel in common, which goes
+    /// from the old master to the new one and not back. So a process that learns of the new one from most Sentinels
+    /// learns it after that question, and only then does its quarantine begin: for `max_ttl` and `confirm_within`. No
+    /// lock is held on both sides.
     ///
     /// # Assumptions
     ///
-    /// * All processes have the same list and the same `confirm_within`, which are part of what they agree on. Host and
-    ///   port are compared as they are written: a name and an address for one Sentinel are two lists, and refused.
+    /// * All processes have the same list and the same `confirm_within`. Host and port are compared as they are
+    ///   written.
     /// * No Sentinel forgets: it keeps the configuration file that it writes, and nobody has it monitor a former master
-    ///   by hand (`SENTINEL REMOVE` and `MONITOR`) before those locks have ended.
-    /// * Each address of the master that Sentinels give leads to one server at a time. There may be several addresses.
+    ///   by hand before those locks have ended.
+    /// * Each address of the master that Sentinels give leads to one server at a time.
     ///
-    /// Sentinels number their failovers (`config-epoch`), and that number is part of the server's identity: one that is
-    /// made the master again is quarantined again, even if it never learnt that it was not the master. `SENTINEL RESET`
-    /// does not change it; Sentinels that all begin anew do, and the node is quarantined once.
+    /// Sentinels number their failovers (`config-epoch`), and that number is part of the server's identity.
     pub const fn confirm_within(mut self, limit: Duration) -> Self {
         self.0.confirm_within = Some(limit);
         self
     }
 
-    /// Has each script read the server's identity from the beginning (`docs::nodes` of the guide, "The identity
-    /// of a server"), so that a server that was demoted and promoted again does not vote even for a moment. That costs
-    /// the server 6 to 10 µs for each command. Unless set, a node begins with that when a check sees that the server
-    /// has a replica or was ever promoted; nodes whose replicas are [required](Self::require) or that are found through
-    /// [Sentinel](RedisNode::sentinel) do it from the beginning.
-    ///
-    /// Replicas are not waited for: what the master had not replicated when it died is lost, and the [restart
-    /// guard](crate::settings::RestartGuard) quarantines the node for that. Set it for every instance with a stand-by,
-    /// also where the stand-by cannot be seen.
+    /// Has each script read the server's identity from the beginning, so that a server that was demoted and promoted
+    /// again does not vote even for a moment (`docs::nodes`, "The identity of a server"). It costs the server 6 to 10
+    /// µs for each command. Unless set, a node begins with that when a check sees a replica or a promotion. Set it for
+    /// every instance with a stand-by, also where the stand-by cannot be seen. Replicas are not waited for.
     pub const fn expect_replicas(mut self, expect: bool) -> Self {
         self.0.expect_replicas = expect;
         self
     }
 
     /// Accepts the server although its `maxmemory-policy` lets it evict keys when it is full. Unless set: such a server
-    /// is refused.
-    ///
-    /// Every evicted lock can be granted a second time, and neither the lock's holder nor the [restart
-    /// guard](crate::settings::RestartGuard) notices: evictions of such a node are not checked. For managed servers
-    /// whose policy cannot be set and which are never full; a quorum that [masks losses](crate::Settings::mask_losses)
-    /// tolerates some evictions.
+    /// is refused. Every evicted lock can be granted a second time, unnoticed. For managed servers whose policy cannot
+    /// be set and which are never full; a quorum that [masks losses](crate::Settings::mask_losses) tolerates some
+    /// evictions.
     pub const fn accept_eviction(mut self, accept: bool) -> Self {
         self.0.accept_eviction = accept;
         self
@@ -281,7 +245,6 @@ impl RedisNodeBuilder {
 }
 
 impl RedisNode {
-    /// Makes the node that stands at `place` in the settings of a manager.
     pub(crate) fn build(
         node: &NodeSettings,
         place: &str,
@@ -367,7 +330,6 @@ fn access(node: &NodeSettings, place: &str, all: ForAll<'_>) -> Result<Access, C
     })
 }
 
-/// The password at `place`, given itself or by its file.
 fn password(
     password: Option<&Secret>,
     file: Option<&Path>,
@@ -477,13 +439,12 @@ impl RedisNode {
         Self::builder(url).require(1)
     }
 
-    /// The node that is whatever server the Sentinels at `urls` call `master`. See [Sentinel](super#sentinel).
+    /// The node whose server is the one that the Sentinels at `urls` call `master`.
     ///
-    /// A URL is `redis://[[user]:password@]host:port`, or `rediss://..` for TLS to the Sentinels and to the server,
-    /// whose certificate must then be good for the address that they tell. Its credentials are those for the Sentinel,
-    /// where `+sentinel` is the right that is needed; those for the server are set with
+    /// A URL is `redis://[[user]:password@]host:port`, or `rediss://..` for TLS to the Sentinels and to the server. Its
+    /// credentials are those for the Sentinel, with the right `+sentinel`; those for the server are set with
     /// [`user`](RedisNodeBuilder::user) and [`password`](RedisNodeBuilder::password). List every Sentinel, in all
-    /// processes the same: most of those listed must name a server again and again for it to count.
+    /// processes alike.
     ///
     /// # Examples
     ///

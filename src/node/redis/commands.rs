@@ -19,7 +19,7 @@ use crate::node::{
 };
 
 /// Runs a script that acquires a lock, and releases the lock if too few replicas have it. A record that too few have is
-/// not returned either: a failover may lose it.
+/// not returned: a failover may lose it.
 pub(super) async fn acquire(
     shared: &Shared,
     script: &Script,
@@ -34,8 +34,8 @@ pub(super) async fn acquire(
     judge(&mut connection, request, reply, acknowledged).await
 }
 
-/// Acquires a lock of one key that needs neither a fencing token nor a restart guard, by the one command that does so.
-/// `None` if it was not set: only the script tells who holds it, and for how long.
+/// Acquires a lock of one key without fencing token and restart guard, by one `SET`. `None` if it was not set: only the
+/// script tells the holder.
 pub(super) async fn acquire_bare(
     shared: &Shared,
     request: &AcquireRequest,
@@ -56,7 +56,6 @@ pub(super) async fn acquire_bare(
     Ok(Some(reply))
 }
 
-/// The reply to an acquire, unless too few replicas have it. Then the lock is released.
 async fn judge(
     connection: &mut Connection,
     request: &AcquireRequest,
@@ -100,8 +99,6 @@ pub(super) async fn complete(
     Ok(reply)
 }
 
-/// Runs one script, and waits for the replicas if the node has any. Returns the reply, and whether enough replicas have
-/// acknowledged what was written.
 async fn run_and_wait(
     shared: &Shared,
     connection: &mut Connection,
@@ -115,7 +112,6 @@ async fn run_and_wait(
     }
 }
 
-/// Runs one script. If the server has lost it, loads it and runs it again.
 pub(super) async fn run(
     connection: &mut Connection,
     script: &Script,
@@ -137,7 +133,6 @@ const fn is_unknown_script(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Server(ServerErrorKind::NoScript))
 }
 
-/// Extends locks, each on the connection of its token.
 pub(super) async fn extend(shared: &Shared, requests: &[ExtendRequest]) -> ExtendReplies {
     if requests.is_empty() {
         return Ok(Vec::new());
@@ -148,7 +143,6 @@ pub(super) async fn extend(shared: &Shared, requests: &[ExtendRequest]) -> Exten
     extend_on(shared, 0, requests).await
 }
 
-/// Extends locks whose tokens are spread over several connections. One connection's failure is that of its locks alone.
 async fn extend_on_all(shared: &Shared, requests: &[ExtendRequest]) -> Vec<Extended> {
     let mut parts = vec![(Vec::new(), Vec::new()); shared.connections.count()];
     for (index, request) in requests.iter().enumerate() {
@@ -172,10 +166,8 @@ async fn extend_on_all(shared: &Shared, requests: &[ExtendRequest]) -> Vec<Exten
     replies.into_iter().map(|(_, reply)| reply).collect()
 }
 
-/// The extend on one connection: its replies with their indices in the whole.
 type Job<'a> = Pin<Box<dyn Future<Output = Vec<(usize, Extended)>> + Send + 'a>>;
 
-/// Runs all jobs concurrently. There are few, so each wake-up polls all that are left.
 async fn all(mut jobs: Vec<Job<'_>>) -> Vec<(usize, Extended)> {
     let mut done = Vec::new();
     poll_fn(|cx| {
@@ -196,8 +188,6 @@ async fn all(mut jobs: Vec<Job<'_>>) -> Vec<(usize, Extended)> {
     done
 }
 
-/// Extends on one connection, in chunks that go out in one message. An error of one chunk is the error of each of its
-/// locks.
 async fn extend_on(shared: &Shared, index: usize, requests: &[ExtendRequest]) -> ExtendReplies {
     let mut connection = shared.connection_of(index)?;
     let chunks: Vec<&[ExtendRequest]> = scripts::chunks(requests).collect();
@@ -229,7 +219,6 @@ async fn extend_on(shared: &Shared, index: usize, requests: &[ExtendRequest]) ->
     Ok(replies)
 }
 
-/// Turns renewals that too few replicas acknowledged into errors. The locks stay where they are.
 fn discount(replies: &mut [Extended], acknowledged: Option<Value>, replicas: &Replicas) {
     let Err(error) = replicas.judge(acknowledged) else {
         return;
@@ -241,10 +230,8 @@ fn discount(replies: &mut [Extended], acknowledged: Option<Value>, replicas: &Re
     }
 }
 
-/// Runs a script and waits for the replicas. Returns the reply, and whether enough of them have acknowledged.
-///
-/// One connection carries one such wait at a time: the server holds up everything behind a `WAIT`, so a second one
-/// in a row would hold up the releases twice as long.
+/// Runs a script and waits for the replicas. One connection carries one such wait at a time: the server holds up
+/// everything behind a `WAIT`, also releases.
 async fn call_and_wait(
     connection: &mut Connection,
     replicas: &Replicas,
@@ -262,7 +249,6 @@ async fn call_and_wait(
     Ok((value, replicas.judge(values.next())))
 }
 
-/// The next of the values that came for a pipeline. An error may say that the server has changed.
 fn next_value(
     connection: &Connection,
     values: &mut impl Iterator<Item = Value>,
@@ -274,7 +260,6 @@ fn next_value(
     })
 }
 
-/// Runs the whole of a pipeline of scripts, again if the server has lost the script.
 async fn call_all(
     connection: &mut Connection,
     script: &Script,
@@ -293,5 +278,4 @@ fn is_lost_script(value: &Value) -> bool {
     matches!(value, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoScript))
 }
 
-/// The reply for one lock.
 type Extended = Result<ExtendReply, NodeError>;

@@ -20,7 +20,6 @@ use crate::node::redis::shared::Shared;
 use crate::node::redis::transport::{self, Multiplexed};
 use crate::protocol::backoff::Backoff;
 
-/// How many commands wait in the client's channel before callers wait outside it.
 const QUEUE: usize = 1024;
 
 /// The previous connection, as the server names it.
@@ -29,7 +28,6 @@ pub(super) struct Former {
     client_id: i64,
 }
 
-/// Connects, and checks that the server can serve as a node. The receiver is notified when the connection ends.
 pub(super) async fn connect(
     shared: &Shared,
     index: usize,
@@ -79,7 +77,6 @@ pub(super) async fn connect(
     Ok((connection, lost))
 }
 
-/// Opens a connection. The receiver is notified when it ends; `hear` is called with every push message before.
 pub(super) async fn open(
     shared: &Shared,
     route: &Route,
@@ -104,7 +101,6 @@ pub(super) async fn open(
     Ok((connection, lost))
 }
 
-/// Loads the scripts, reads the server's `INFO`, and checks it.
 async fn look(
     shared: &Shared,
     connection: &mut Multiplexed,
@@ -148,19 +144,14 @@ async fn look(
     Ok((info, client_id))
 }
 
-/// Ends our previous connection on the server's side.
-///
-/// The server may still read commands from the socket of a connection that we gave up, and run an acquire after the
-/// release that was sent on the new one. Once it has killed the connection, it runs nothing from it any more. This
-/// needs the right to run `CLIENT KILL`; without that, such a key lives for its ttl.
+/// Ends our previous connection on the server's side: the server may still read an acquire from its socket after the
+/// release on the new one. This needs the right to run `CLIENT KILL`.
 async fn bury(connection: &mut Multiplexed, client_id: i64) {
     let mut kill = redis::cmd("CLIENT");
     kill.arg("KILL").arg("ID").arg(client_id);
     let _ = connection.send_packed_command(&kill).await;
 }
 
-/// Authenticates `connection` again and again, each time before its credentials end. The first time is at `again`.
-/// Never ends.
 pub(super) async fn keep_valid(
     shared: &Shared,
     connection: &Multiplexed,
@@ -185,8 +176,6 @@ pub(super) async fn keep_valid(
     }
 }
 
-/// Asks for credentials and shows them on a connection in use. Refused, the server goes on with those before. Returns
-/// when to ask again.
 async fn authenticate(
     shared: &Shared,
     mut connection: Multiplexed,
@@ -214,7 +203,5 @@ async fn authenticate(
     }
 }
 
-/// How long the server may take to check credentials.
 const LONGEST_REPLY: Duration = Duration::from_secs(1);
-/// The pauses after credentials that could not be renewed.
 const NEW_BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(30));

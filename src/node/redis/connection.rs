@@ -17,10 +17,8 @@ use crate::node::redis::info::Info;
 use crate::node::redis::transport::Multiplexed;
 use crate::task;
 
-/// One connection that has passed the checks. Cheap to clone.
-///
-/// A command that was queued on a connection goes out before one that is queued later, so a release that follows a
-/// dropped acquire takes effect after it.
+/// One connection that has passed the checks. Commands go out in the order in which they were queued, so a release
+/// takes effect after a dropped acquire.
 #[derive(Clone, Debug)]
 pub(super) struct Connection {
     multiplexed: Multiplexed,
@@ -32,21 +30,16 @@ pub(super) struct Connection {
 #[derive(Debug)]
 pub(super) struct Seen {
     pub(super) info: Info,
-    /// The server's identity, as the scripts are given it; `None` where they have to read it themselves.
     pub(super) identity: Option<String>,
-    /// Until when it is given: later the identity may have changed.
     pub(super) until: Moment,
 }
 
 /// Given in place of an identity: the script reads the server's identity itself.
 const ASK: &str = "ask";
 
-/// Signals between the users of a connection and its supervisor.
 #[derive(Debug)]
 pub(super) struct Signals {
-    /// A command was given up or broke: is the server still there?
     pub(super) suspect: Notify,
-    /// A reply says that the server has changed: look at it again.
     pub(super) recheck: Notify,
     /// Another connection of the node was told that.
     pub(super) warned: Notify,
@@ -83,9 +76,8 @@ impl Connection {
         }
     }
 
-    /// Ends all waiting for replies once the connection has ended, which `lost` tells. The client itself can lose a
-    /// command that reaches its channel while the other end is being closed: it stays in there, without a reply, for as
-    /// long as anything can send; and the caller that waits for the reply can.
+    /// Ends all waiting for replies once the connection has ended: the client can lose a command that reaches its
+    /// channel while the other end is being closed.
     pub(super) fn end_with(&self, lost: watch::Receiver<()>) {
         task::spawn(condemn_after(lost, Arc::clone(&self.signals)));
     }
@@ -95,8 +87,6 @@ impl Connection {
         &self.signals.epoch
     }
 
-    /// The same connection after another look at the server. Commands that are under way go on with what was seen
-    /// before.
     pub(super) fn seen_again(&self, seen: Seen) -> Self {
         Self {
             seen: Arc::new(seen),
@@ -104,7 +94,6 @@ impl Connection {
         }
     }
 
-    /// What the server said of itself at the last look.
     pub(super) fn info(&self) -> &Info {
         &self.seen.info
     }
@@ -114,13 +103,11 @@ impl Connection {
         &self.multiplexed
     }
 
-    /// The signals; shared, so that they can be used while the connection itself is borrowed.
     pub(super) fn signals(&self) -> &Arc<Signals> {
         &self.signals
     }
 
-    /// The server's identity, for a script that is sent now. If the last look is too old (this process may have slept),
-    /// the script has to read it itself.
+    /// The server's identity, for a script that is sent now. If the last look is too old, the script reads it itself.
     pub(super) fn identity(&self) -> &str {
         match &self.seen.identity {
             Some(identity) if self.signals.clock.now() <= self.seen.until => identity,
@@ -128,17 +115,14 @@ impl Connection {
         }
     }
 
-    /// Whether both lead to one server, and know it as the master by the same failover.
     pub(super) fn is_beside(&self, other: &Self) -> bool {
         self.info().run_id() == other.info().run_id() && self.epoch() == other.epoch()
     }
 
-    /// When it was made: a command that was sent earlier, on another connection, may still arrive.
     pub(super) fn since(&self) -> Moment {
         self.signals.since
     }
 
-    /// Sends one command and waits for its reply. Errors from the server are errors.
     pub(super) async fn call(&mut self, cmd: &Cmd) -> Result<Value, RedisError> {
         let mut reply = pin!(self.multiplexed.send_packed_command(cmd));
         // The client reports a server's error as a successful reply here.
@@ -149,7 +133,6 @@ impl Connection {
         self.signals.attended(reply).await
     }
 
-    /// Sends many commands at once and waits for all replies. Errors from the server are among the values.
     pub(super) async fn call_all(&mut self, pipeline: &Pipeline) -> Result<Vec<Value>, RedisError> {
         let count = pipeline.len();
         let replies = self.multiplexed.send_packed_commands(pipeline, 0, count);
@@ -189,12 +172,10 @@ impl Signals {
         self.bell.notify_waiters();
     }
 
-    /// Waits for the right to make the server hold up this connection.
     pub(super) async fn turn(&self) -> MutexGuard<'_, ()> {
         self.turn.lock().await
     }
 
-    /// Waits for `reply`, until the connection is condemned. Dropped halfway, or failed, it raises suspicion.
     async fn attended<T>(
         &self,
         reply: impl Future<Output = Result<T, RedisError>>,
@@ -222,14 +203,12 @@ impl Signals {
         result
     }
 
-    /// Has the supervisor look at the server again if a reply says that it has changed.
     pub(super) fn look_at(&self, error: &RedisError) {
         if error::is_read_only(&error::server_text(error)) {
             self.recheck.notify_one();
         }
     }
 
-    /// The same for the replies to one chunk of an extend, where the errors of single locks are items.
     pub(super) fn look_at_locks<T>(&self, replies: &[Result<T, NodeError>]) {
         let mut errors = replies.iter().filter_map(|reply| reply.as_ref().err());
         if errors.any(|error| error::is_read_only(&error.to_string())) {

@@ -7,10 +7,8 @@ use crate::node::redis::error::unavailable;
 use crate::node::{NodeError, NodeErrorKind, NodeState};
 use crate::token::OwnerToken;
 
-/// The connections of one node that carry commands, one in most cases.
-///
-/// All commands of one owner token go over the same one, so that a release comes after the acquire that it undoes, and
-/// `WAIT` after the write that it waits for.
+/// The connections of one node that carry commands. All commands of one owner go over the same one, so that a release
+/// comes after its acquire, and `WAIT` after its write.
 pub(super) struct Connections {
     status: watch::Sender<Status>,
 }
@@ -18,11 +16,9 @@ pub(super) struct Connections {
 /// What is known of all of them.
 struct Status {
     slots: Box<[Slot]>,
-    /// Why the node is unusable although it is connected.
     doubt: Option<NodeState>,
 }
 
-/// The state of one connection, and the connection while it is up.
 #[derive(Clone)]
 struct Slot {
     state: NodeState,
@@ -30,7 +26,6 @@ struct Slot {
 }
 
 impl Connections {
-    /// So many connections, none of them connected.
     pub(super) fn new(count: usize) -> Self {
         let slot = Slot {
             state: NodeState::Connecting,
@@ -48,7 +43,6 @@ impl Connections {
         self.status.borrow().slots.len()
     }
 
-    /// The index of the connection for everything that belongs to `token`.
     pub(super) fn of(&self, token: &OwnerToken) -> usize {
         let connections = self.count();
         if connections < 2 {
@@ -62,12 +56,10 @@ impl Connections {
         usize::try_from(hash >> 40).unwrap_or_default() % connections
     }
 
-    /// The connection for what belongs to `token`, or why there is none.
     pub(super) fn connection_for(&self, token: &OwnerToken) -> Result<Connection, NodeError> {
         self.connection(self.of(token))
     }
 
-    /// The connection at `index`, or why there is none.
     pub(super) fn connection(&self, index: usize) -> Result<Connection, NodeError> {
         let slots = &self.status.borrow().slots;
         let slot = slots.get(index).ok_or_else(closed)?;
@@ -80,20 +72,15 @@ impl Connections {
         })
     }
 
-    /// The connection at `index` while the node is being closed, as far as there is one left.
     pub(super) fn last_connection(&self, index: usize) -> Option<Connection> {
         self.status.borrow().slots.get(index)?.connection.clone()
     }
 
-    /// The state of the node.
-    ///
-    /// It is the state of the worst connection: while one is down, those locks cannot be acquired here whose tokens
-    /// happen to fall on it.
+    /// The state of the node: that of its worst connection, whose locks cannot be acquired here.
     pub(super) fn state(&self) -> NodeState {
         together(&self.status.borrow()).clone()
     }
 
-    /// Waits until the node is in a state that `claim` accepts, and returns that.
     pub(super) async fn wait_for(&self, claim: impl Fn(&NodeState) -> bool) -> NodeState {
         let mut status = self.status.subscribe();
         let reached = status.wait_for(|status| claim(together(status))).await;
@@ -101,7 +88,6 @@ impl Connections {
         reached.map_or(NodeState::Closed, |status| together(&status).clone())
     }
 
-    /// Waits until every connection has been closed and emptied.
     pub(super) async fn ended(&self) {
         let mut status = self.status.subscribe();
         let over = |slot: &Slot| slot.state == NodeState::Closed && slot.connection.is_none();
@@ -111,7 +97,6 @@ impl Connections {
             .await;
     }
 
-    /// Sets the state of the connection at `index`. Returns the state of the node if that has changed.
     pub(super) fn publish(
         &self,
         index: usize,
@@ -125,8 +110,6 @@ impl Connections {
         })
     }
 
-    /// Sets why the node is unusable although it is connected; `None`: it is usable. Returns the state of the node if
-    /// that has changed.
     pub(super) fn doubt(&self, reason: Option<NodeError>) -> Option<NodeState> {
         self.modify(|status| status.doubt = reason.map(NodeState::Down))
     }
@@ -142,14 +125,12 @@ impl Connections {
         news
     }
 
-    /// Whether the connection at `index`, if there is one, leads to the server of `other`.
     pub(super) fn is_at(&self, index: usize, other: &Connection) -> bool {
         let slots = &self.status.borrow().slots;
         let connection = slots.get(index).and_then(|slot| slot.connection.as_ref());
         connection.is_none_or(|connection| connection.is_beside(other))
     }
 
-    /// Makes those connections look for the right server that lead to another one than `connection`.
     pub(super) fn warn_strangers(&self, connection: &Connection) {
         let slots = &self.status.borrow().slots;
         let others = slots.iter().filter_map(|slot| slot.connection.as_ref());
@@ -158,7 +139,6 @@ impl Connections {
         }
     }
 
-    /// Makes all connections except the one at `index` look at the server again: that one has seen that it changed.
     pub(super) fn warn_others(&self, index: usize) {
         for (other, slot) in self.status.borrow().slots.iter().enumerate() {
             if let (true, Some(connection)) = (other != index, &slot.connection) {
@@ -184,7 +164,6 @@ fn together(status: &Status) -> &NodeState {
     }
 }
 
-/// The error of every command to a closed node.
 pub(super) fn closed() -> NodeError {
     NodeError::new(NodeErrorKind::Closed, "the node was closed")
 }

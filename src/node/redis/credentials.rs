@@ -23,12 +23,10 @@ pub(super) struct Rotation {
 }
 
 impl Rotation {
-    /// Sets where they come from, unless that is set.
     pub(super) fn begin(&self, source: CredentialsSource) {
         self.source.get_or_init(|| source);
     }
 
-    /// Notes whether they could be renewed; returns whether that is news. All connections of a node have one source.
     pub(super) fn set_stale(&self, is_stale: bool) -> bool {
         self.is_stale.swap(is_stale, Ordering::Relaxed) != is_stale
     }
@@ -37,7 +35,6 @@ impl Rotation {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for credentials. Returns them and when to ask again; `None` if they do not change.
     pub(super) async fn ask(&self) -> Result<Option<(Credentials, Option<Instant>)>, String> {
         let Some(CredentialsSource(source)) = self.source.get() else {
             return Ok(None);
@@ -66,7 +63,6 @@ impl Rotation {
         Ok(Some((credentials, again)))
     }
 
-    /// `client` with the last credentials.
     pub(super) fn apply(&self, client: Client) -> Client {
         let known = self.known();
         let Some(credentials) = known.first() else {
@@ -93,8 +89,6 @@ impl Rotation {
 const PANICKED: &str = "the callback panicked";
 /// How long the callback may take.
 const LONGEST_CALL: Duration = Duration::from_secs(10);
-/// How soon credentials are asked for again, at least.
 pub(super) const SOONEST: Duration = Duration::from_millis(100);
-/// Of how many different credentials the passwords are known, so that no text shows them: some for each connection,
-/// where each is given its own.
+/// The number of credentials whose passwords are kept out of texts.
 const REMEMBERED: usize = 64;

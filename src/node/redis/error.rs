@@ -7,7 +7,6 @@ use redis::{ErrorKind, RedisError, ServerErrorKind};
 use crate::node::{NodeError, NodeErrorKind, unmarked};
 use crate::settings::error::{ConfigError, within};
 
-/// The longest server text that is passed on, in characters.
 const LONGEST_TEXT: usize = 200;
 
 /// A URL or certificate that cannot be used. The text never repeats a URL, which may hold a password.
@@ -35,7 +34,6 @@ impl NodeUrlError {
         }
     }
 
-    /// The same, found in one of several Sentinels' URLs.
     pub(super) fn of_sentinel(self, index: usize) -> Self {
         if self.about != "url" {
             return self;
@@ -58,10 +56,8 @@ impl NodeUrlError {
     }
 }
 
-/// How an error of our scripts begins if a node's marker has no usable fencing token.
 const UNMARKED: &str = "NOMARK ";
 
-/// The error for a reply that the client could read but that makes no sense.
 pub(super) fn garbled(command: &str) -> NodeError {
     NodeError::new(
         NodeErrorKind::Garbled,
@@ -69,12 +65,10 @@ pub(super) fn garbled(command: &str) -> NodeError {
     )
 }
 
-/// The error of a node without a connection that can be used now.
 pub(super) fn unavailable(detail: impl Into<Cow<'static, str>>) -> NodeError {
     NodeError::new(NodeErrorKind::Unavailable, detail)
 }
 
-/// The error for a command that the server refused with `text`.
 pub(super) fn rejected(text: &str) -> NodeError {
     if text.contains(UNMARKED) {
         return unmarked();
@@ -97,7 +91,6 @@ pub(super) fn rejected(text: &str) -> NodeError {
 
 const WRONG_TYPE: &str = "the key holds something that is not a lock, or not what belongs beside one; use another namespace or remove it";
 
-/// The error for a command that failed on a connection.
 pub(super) fn failed(error: &RedisError) -> NodeError {
     match error.kind() {
         ErrorKind::Server(_) | ErrorKind::Extension => rejected(&server_text(error)),
@@ -116,13 +109,16 @@ pub(super) fn failed(error: &RedisError) -> NodeError {
     }
 }
 
-/// Whether the server refuses writes, as a demoted master does.
 pub(super) fn is_read_only(text: &str) -> bool {
     // Older servers wrap the errors of calls inside a script in a text of their own.
     text.contains("READONLY")
 }
 
-/// Whether the server will accept the command later, without any change to it.
+/// Another handle of this manager, whose callers may hold a lock for `max_hold`, at least the ttl: then it is lost.
+///
+/// # Errors
+///
+/// [`ConfigError`] if it is shorter than the ttl.
 pub(super) fn is_not_ready(error: &RedisError) -> bool {
     matches!(
         error.kind(),
@@ -135,12 +131,10 @@ pub(super) fn is_not_ready(error: &RedisError) -> bool {
             .is_some_and(|text| text.contains("max number of clients"))
 }
 
-/// Whether the server refused because a right is missing.
 pub(super) fn is_missing_right(text: &str) -> bool {
     text.contains("NOPERM") || text.contains("The user executing the script can't")
 }
 
-/// A server error's code and text.
 pub(super) fn server_text(error: &RedisError) -> String {
     let code = error.code().unwrap_or("ERR");
     match error.detail() {
@@ -155,10 +149,8 @@ pub(super) fn clean(text: &str, secrets: &[String]) -> String {
     scrub(&secrets.iter().fold(text.to_owned(), hide))
 }
 
-/// Makes a server's text fit for logs.
-///
-/// Servers quote the arguments of an unknown command, and those can be tokens or a password; something that is not a
-/// Redis server may reply with anything, at any length.
+/// Makes a server's text fit for logs: servers quote arguments, which can be tokens or a password, and other programs
+/// reply with anything.
 pub(super) fn scrub(text: &str) -> String {
     let text = text
         .split_once("with args beginning")
@@ -185,7 +177,6 @@ pub(super) fn scrub(text: &str) -> String {
     clean
 }
 
-/// Why there is no connection, or no longer.
 pub(super) enum ConnectFailure {
     /// It may come back any time.
     Down(NodeError),
@@ -209,13 +200,12 @@ impl ConnectFailure {
     }
 }
 
-/// A random number for pauses: processes that lost a server together must not come back together.
+/// A random number for pauses, so that processes do not come back together.
 pub(super) fn random() -> u64 {
     // Without a random source (which stops the manager elsewhere) the pause is the whole bound.
     crate::random::u64().unwrap_or(u64::MAX)
 }
 
-/// The failure for an error of the attempt to `act`. Its text does not contain the `secrets`.
 pub(super) fn failure(secrets: &[String], error: &RedisError, act: &str) -> ConnectFailure {
     let text = match error.kind() {
         ErrorKind::Server(_) | ErrorKind::Extension => server_text(error),
@@ -262,7 +252,6 @@ fn wrong_password(cause: &str) -> String {
     )
 }
 
-/// Whether the error came out of a TLS handshake that took place.
 #[cfg(feature = "tls")]
 fn is_tls(error: &RedisError) -> bool {
     use std::error::Error;

@@ -28,7 +28,6 @@ pub(super) struct Info {
     has_replica: bool,
 }
 
-/// The server's time in its reply to `INFO`, in microseconds since 1970.
 pub(super) fn server_time(text: &str) -> Option<u64> {
     let mut lines = text.lines();
     let time = lines.find_map(|line| line.strip_prefix("server_time_usec:"))?;
@@ -36,7 +35,6 @@ pub(super) fn server_time(text: &str) -> Option<u64> {
 }
 
 impl Info {
-    /// Reads the fields from the reply to `INFO`. Missing fields are empty.
     pub(super) fn parse(text: &str) -> Self {
         let mut info = Self::default();
         for line in text.lines() {
@@ -67,12 +65,9 @@ impl Info {
         &self.run_id
     }
 
-    /// The server's identity: its process and, if it was promoted, its last promotion. `lua/identity.lua` makes the
-    /// same text.
-    ///
-    /// It changes with every restart and with every promotion, but not with a backup or the first replica. The part
-    /// that a promotion adds is cleared once the backlog is freed; [`is_still`](Self::is_still) does not count that as
-    /// a change.
+    /// The server's identity: its process and its last promotion, as `lua/identity.lua` makes it. It changes with every
+    /// restart and promotion, but not with a backup or the first replica. A freed backlog clears the promotion;
+    /// [`is_still`](Self::is_still) does not count that.
     pub(super) fn identity(&self) -> String {
         let Self {
             run_id,
@@ -90,8 +85,7 @@ impl Info {
         self.since != "-1" && self.former.bytes().any(|digit| digit != b'0')
     }
 
-    /// Whether it has replicas or was ever promoted: then it may get another server's data while its connections live
-    /// on, by demotion and promotion.
+    /// Whether it has replicas or was ever promoted: then it may get another server's data over live connections.
     pub(super) fn may_be_replaced(&self) -> bool {
         self.has_replica || self.was_promoted()
     }
@@ -104,17 +98,14 @@ impl Info {
         now == identity || now == self.run_id && before.is_some_and(|rest| rest.starts_with('/'))
     }
 
-    /// Whether it is a replica.
     pub(super) fn is_replica(&self) -> bool {
         self.role == "slave"
     }
 
-    /// How many keys it has evicted since it started, or since its statistics were reset; empty if it does not say.
     pub(super) fn evicted(&self) -> &str {
         &self.evicted
     }
 
-    /// Whether locks are safe with this server; `may_evict`: the operator accepts that it evicts keys when it is full.
     pub(super) fn check(&self, may_evict: bool) -> Result<(), NodeError> {
         let refuse = |why: String| Err(NodeError::new(NodeErrorKind::Misconfigured, why));
         let needed = [
@@ -157,25 +148,21 @@ impl Info {
     }
 }
 
-/// Whether a line of `INFO` describes a replica. A backup by `redis-cli --rdb` looks like a replica, but announces no
-/// port: it cannot take the master's place.
+/// Whether a line of `INFO` describes a replica. A backup by `redis-cli --rdb` announces no port.
 fn is_replica(name: &str, value: &str) -> bool {
     let number = name.strip_prefix("slave").map(str::parse::<u32>);
     let mut fields = value.split(',').map(str::trim);
     matches!(number, Some(Ok(_))) && fields.all(|field| field != "port=0")
 }
 
-/// The major and minor number of a version; zero for what is no number.
 fn version(text: &str) -> (u64, u64) {
     let mut parts = text.split('.').map(|part| part.parse().unwrap_or(0));
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
 }
 
-/// A reply that took longer says too little: the server read its clock at any time in between.
+/// A reply that took longer says too little.
 const SLOW: Duration = Duration::from_millis(500);
-/// A clock that goes on by so much more or less than ours, besides what the replies took, was set.
 const STEP: Duration = Duration::from_millis(250);
-/// By how much the rates of two clocks may differ in addition, as one part of this many.
 const RATE: u32 = 1_000;
 
 /// What a server's reply says about its clock.
@@ -194,9 +181,7 @@ pub(super) struct Reading<'a> {
 /// What follows from it, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Found {
-    /// By how much the server's clock is ahead of ours.
     pub(super) ahead: f64,
-    /// By how much it was set since the last reading, if it was.
     pub(super) step: Option<f64>,
 }
 
@@ -213,9 +198,7 @@ struct Last {
 }
 
 impl Skew {
-    /// Takes a reading; `None` if it says too little.
-    ///
-    /// A step is measured by our clock that nobody sets, so that a step of our own is not taken for the server's.
+    /// Takes a reading; `None` if it says too little. A step is measured by our clock that nobody sets.
     pub(super) fn found(&self, reading: &Reading<'_>) -> Option<Found> {
         let took = reading.answered.since(reading.asked);
         if took > SLOW {
@@ -243,7 +226,6 @@ impl Skew {
     }
 }
 
-/// From `earlier` to `later`, both in microseconds, in seconds.
 fn seconds(later: u64, earlier: u64) -> f64 {
     let span = Duration::from_micros(later.abs_diff(earlier)).as_secs_f64();
     if later < earlier { -span } else { span }

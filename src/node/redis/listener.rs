@@ -1,7 +1,5 @@
-//! The connection for release notices. It carries nothing else.
-//!
-//! When the client re-subscribes by itself, it cannot tell the confirmations from the replies to other commands. So the
-//! connection for commands carries no subscription, and we re-connect this one ourselves.
+//! The connection for release notices. When the client re-subscribes by itself, it cannot tell the confirmations from
+//! other replies, so this connection carries nothing else.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,18 +20,14 @@ use crate::node::redis::transport::Multiplexed;
 
 /// How often a silent connection is tested.
 const TICK: Duration = Duration::from_secs(3);
-/// How long the server may take to confirm a command.
 const REPLY_LIMIT: Duration = Duration::from_secs(1);
-/// How long to wait before a server that refused the subscriptions is asked again.
 const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 
-/// Why a connection ended.
 enum End {
     Lost,
     Refused(RedisError),
 }
 
-/// Serves the node's subscriptions until the node is closed.
 pub(super) async fn listen(shared: Arc<Shared>) {
     shared.until_closing(serve(&shared)).await;
     shared.subscriptions.lost();
@@ -106,7 +100,6 @@ fn hear(subscriptions: &Subscriptions, push: &PushInfo) {
     }
 }
 
-/// Keeps the server's subscriptions as ours, until the connection ends.
 async fn bring(
     subscriptions: &Subscriptions,
     connection: &mut Multiplexed,

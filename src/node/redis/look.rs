@@ -17,11 +17,8 @@ use crate::node::redis::shared::Shared;
 use crate::node::redis::{commands, scripts};
 use crate::node::{NodeContext, NodeErrorKind};
 
-/// How often the server of a connection is looked at.
 pub(super) const LOOK: Duration = Duration::from_secs(1);
-/// How long a server may take to reply before it counts as down, or the node time-out if that is longer.
 const LIMIT: Duration = Duration::from_millis(200);
-/// The extra time for a reply that is late because this process was held up.
 const GRACE: Duration = Duration::from_millis(5);
 
 /// How a node's servers are looked at.
@@ -44,7 +41,7 @@ impl<'a> Looks<'a> {
         }
     }
 
-    /// What a look that began at `asked` saw, and until when it is valid: normally the next look ends before that.
+    /// The findings of a look that began at `asked`, valid until after the next look.
     pub(super) fn seen(&self, info: Info, asked: Moment) -> Seen {
         if info.may_be_replaced() {
             self.shared.ask_identity();
@@ -57,7 +54,6 @@ impl<'a> Looks<'a> {
         }
     }
 
-    /// Looks at the server again. Returns the connection with what was seen; `None` if the server is not ready to tell.
     pub(super) async fn again(
         &self,
         connection: &Connection,
@@ -84,7 +80,6 @@ impl<'a> Looks<'a> {
         Ok(Some(connection))
     }
 
-    /// Shows how far the server's clock is from ours, and tells if it was set.
     fn compare_clocks(&self, info: &str, asked: Moment, run_id: &str) {
         // Servers that hide their time are as good as others.
         let Some(server) = info::server_time(info) else {
@@ -108,12 +103,10 @@ impl<'a> Looks<'a> {
         }
     }
 
-    /// Whether the server replies at all; the reply itself does not matter.
     pub(super) async fn is_there(&self, connection: &Connection) -> Result<(), ConnectFailure> {
         self.ask(connection, "PING").await.map(drop)
     }
 
-    /// Marks the server as one that may have lost locks, if it has evicted keys since this was last checked.
     pub(super) async fn evictions(&self, connection: &Connection) -> Result<(), ConnectFailure> {
         if self.shared.may_evict {
             return Ok(());
@@ -137,7 +130,6 @@ impl<'a> Looks<'a> {
         }
     }
 
-    /// Sends a command that the server always replies to.
     async fn ask(
         &self,
         connection: &Connection,
@@ -157,7 +149,6 @@ impl<'a> Looks<'a> {
             .ok_or_else(|| self.silent(connection))
     }
 
-    /// Gives up the connection, because the server does not reply.
     fn silent(&self, connection: &Connection) -> ConnectFailure {
         connection.signals().condemn();
         let limit = self.limit;

@@ -1,9 +1,6 @@
-//! [`RedisNode`]: a Redis or Valkey server as a node.
-//!
-//! It must be Redis 6.2 or later, or any Valkey: a master of its own, not in cluster mode, with `maxmemory-policy
-//! noeviction`. Any other server is *refused*: it gets no commands, the [state](super::Node::state) of the node says
-//! what to change, and the server is checked again from time to time. The rights that the user needs, and what does not
-//! work without each: `docs::nodes` of the guide, "The rights".
+//! [`RedisNode`]: a Redis or Valkey server as a node. The guide says which servers can be one, which rights they need,
+//! and how a server is identified (`docs::nodes`). A server that does not fit is *refused*: it gets no commands, and is
+//! checked again from time to time.
 //!
 //! # Data on the server
 //!
@@ -11,41 +8,19 @@
 //!
 //! | name | content |
 //! |---|---|
-//! | `lk:order:42` | the lock: the owner's token; expires with the lease. Other Redlock clients use the same form, so they exclude us and we exclude them; but they know nothing of the restart guard and of fencing tokens |
+//! | `lk:order:42` | the lock: the owner's token; expires with the lease |
 //! | `lk!fence:order:42` | the counter of the lock's fencing tokens; expires |
-//! | `lk!node` | the marker, a hash that shows whether the server still has its locks. Who changes it by hand deletes it as a whole: its field `vote` stands for what was found in the others |
+//! | `lk!node` | the marker, a hash that shows whether the server still has its locks |
 //! | `lk!dead:..` | a tombstone, for a minute: commands of this owner that were given up with a connection have no effect |
 //! | `lk!free:order:42` | the channel on which releases are announced |
-//! | `lk!idem:..`, with `lk!idem!..` | the locks of idempotency keys, with counters, tombstones and channels like those of other locks |
-//! | `lk!idem!record:..` | the last owner of an idempotency key's lock and, once there is one, the stored response, in one text of about its size |
+//! | `lk!idem:..`, with `lk!idem!..` | the locks of idempotency keys, with counters, tombstones and channels |
+//! | `lk!idem!record:..` | the last owner of an idempotency key's lock and, once there is one, the stored response |
 //!
 //! # Connections
 //!
 //! A plain node sends all commands over one connection, called `tower-redlock` on the server. A second one,
-//! `tower-redlock-notices`, carries the subscriptions to releases; it is made when a caller first waits for a lock, and
-//! made again only while one waits. A node that [requires replicas](#replicas) has several connections for commands;
-//! all commands of one acquire round go over the same one, and the state of the node is that of its worst connection.
-//!
-//! # Replicas
-//!
-//! A replica may take its master's place without having its locks. So a failover, or a failback, counts as a loss of
-//! data: a server is identified by its process and its last promotion, which are checked every second, and by each
-//! script once a check has seen a replica. Where replicas are [expected](RedisNodeBuilder::expect_replicas) or
-//! [required](RedisNodeBuilder::require), or the server is found through Sentinel, each script checks from the
-//! beginning (`docs::nodes` of the guide, "The identity of a server").
-//!
-//! A master that dies takes with it what its replicas do not have yet, and its successor grants the same lock again.
-//! With [`RedisNode::replicated`] acquires, renewals and records count only if replicas acknowledge them in time
-//! (`WAIT`, which needs the right `+wait`). What that proves: [`RedisNodeBuilder::require`].
-//!
-//! # Sentinel
-//!
-//! [`RedisNode::sentinel`] is one node, wherever its master is. Each listed Sentinel is asked about twice a second, and
-//! a server is the node only while more than half of *those listed* named it a short time ago. Otherwise the node is
-//! down, with the reason in its state and in the log: it only releases. The node leaves a server that is demoted at the
-//! first `READONLY`, and one that was replaced without knowing it. A failover counts as a *loss of data*, because
-//! Sentinel does not look at the data when it chooses a master. Both sides of a partition:
-//! [`RedisNodeBuilder::confirm_within`].
+//! `tower-redlock-notices`, carries the subscriptions to releases while a caller waits. A node that requires replicas
+//! has several for commands; all commands of one owner go over the same one.
 //!
 //! # Failures
 //!
@@ -57,12 +32,11 @@
 //! | a restart, `SCRIPT FLUSH` | the scripts are loaded again, unnoticed by callers |
 //! | most Sentinels do not confirm the master | [`Unavailable`], except for releases |
 //! | the master becomes a replica | [`Rejected`] once, or noticed within a second; then the node is refused, or with Sentinel down until there is a master |
-//! | it is promoted again | down for a moment, then quarantined: it has another server's data |
-//! | it is told to evict | refused within a second until that is mended; then quarantined if it evicted anything |
-//! | it gets its first replica | noticed within a second, and said once in the log: from then on each script reads the server's identity |
-//! | too few replicas acknowledge | [`NotReplicated`] for acquires (the key is released), renewals and records (stored or returned); releases work |
-//! | out of memory | acquires are [`Rejected`]; renewals and releases work |
-//! | the connection for notices breaks | waiters learn that they may have missed one, and try again once it is back; commands are not affected |
+//! | it is promoted again | down for a moment, then quarantined |
+//! | it is told to evict | refused within a second until that is mended; then quarantined if it evicted a key |
+//! | it gets its first replica | said once in the log: from then on each script reads the server's identity |
+//! | too few replicas acknowledge | [`NotReplicated`] for acquires, extensions and records; releases work |
+//! | out of memory | acquires are [`Rejected`]; extensions and releases work |
 //! | a key of another type | [`WrongType`] |
 //!
 //! [`Unavailable`]: super::NodeErrorKind::Unavailable

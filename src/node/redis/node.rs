@@ -21,11 +21,8 @@ use crate::node::{
 };
 use crate::task;
 
-/// A Redis or Valkey server as a node. See the [module](super) for what the server must be.
-///
-/// It connects once its manager starts it, with one connection for all commands unless it has replicas, and keeps it
-/// up until [`close`](Node::close) or until the last clone and the last command are gone. Clones are the same node:
-/// give it to one manager only, for the first that shuts down closes it.
+/// A Redis or Valkey server as a node. It connects once its manager starts it. Clones are one node: give it to one
+/// manager only.
 ///
 /// # Examples
 ///
@@ -192,7 +189,6 @@ impl RedisNode {
         })
     }
 
-    /// Where the node is, the same for two URLs of one address; without credentials.
     #[allow(
         dead_code,
         reason = "the builder of the manager looks for duplicates with it"
@@ -218,10 +214,8 @@ impl fmt::Debug for RedisNode {
     }
 }
 
-/// The connection for what belongs to no owner token.
 const FIRST: fn(&Shared) -> Result<Connection, NodeError> = |shared| shared.connection_of(0);
 
-/// For a command that always runs the same `script`.
 fn one(
     script: &'static Script,
     cmd: impl FnOnce(&Connection) -> Cmd,
@@ -229,8 +223,8 @@ fn one(
     move |connection| (script, cmd(connection))
 }
 
-/// What the clones of a node and its commands hold. The supervisors hold only [`Shared`], so they are told to end when
-/// the last handle is gone.
+/// The part that clones of a node and its commands hold. The supervisors hold only [`Shared`], so they end when the
+/// last handle is gone.
 struct Handle {
     shared: Arc<Shared>,
 }

@@ -39,7 +39,6 @@ impl Replicas {
         self.limit.get().copied().unwrap_or(within)
     }
 
-    /// Whether a reply can come within the manager's node time-out.
     pub(super) fn check(&self, context: &NodeContext) -> Result<(), NodeError> {
         let (within, node_timeout) = (self.limit(), context.node_timeout);
         if within < node_timeout {
@@ -62,7 +61,6 @@ impl Replicas {
         cmd
     }
 
-    /// Reads the reply to `WAIT`: whether enough replicas have acknowledged what was written before it.
     pub(super) fn judge(&self, reply: Option<Value>) -> Result<(), NodeError> {
         let reply = reply.unwrap_or(Value::Nil).extract_error();
         match reply {

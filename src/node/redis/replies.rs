@@ -13,8 +13,6 @@ use crate::node::{
 use crate::record::Record;
 use crate::token::{FencingToken, OwnerHash};
 
-/// Reads the reply to an acquire or a recall with a `proposed` fencing token. It is taken by value, because a record
-/// may be big.
 pub(super) fn read_acquire(
     reply: Value,
     proposed: Option<FencingToken>,
@@ -48,7 +46,6 @@ pub(super) fn read_acquire(
     }
 }
 
-/// Reads the reply to a `SET NX`: whether it was set.
 pub(super) fn read_set(reply: &Value) -> Result<bool, NodeError> {
     match reply {
         Value::Okay => Ok(true),
@@ -84,7 +81,6 @@ fn record(kept: Vec<u8>) -> Result<Record, NodeError> {
     Ok(Record::new(ballot, body, until))
 }
 
-/// Reads the reply to a completion.
 pub(super) fn read_complete(
     reply: &Value,
     ours: Option<&ClusterConfig>,
@@ -98,7 +94,6 @@ pub(super) fn read_complete(
     }
 }
 
-/// Reads the reply to a raise.
 pub(super) fn read_raise(
     reply: &Value,
     ours: Option<&ClusterConfig>,
@@ -110,7 +105,6 @@ pub(super) fn read_raise(
     }
 }
 
-/// Reads the reply to a release.
 pub(super) fn read_release(reply: &Value) -> Result<ReleaseReply, NodeError> {
     match reply {
         Value::Int(-1) => Ok(ReleaseReply::NotOwner),
@@ -121,7 +115,6 @@ pub(super) fn read_release(reply: &Value) -> Result<ReleaseReply, NodeError> {
     }
 }
 
-/// Reads the reply to one chunk of an extend, which must have `expected` items.
 pub(super) fn read_extend(
     reply: &Value,
     expected: usize,
@@ -162,7 +155,6 @@ fn read_one_extend(reply: &Value, voting: bool) -> Result<ExtendReply, NodeError
     }
 }
 
-/// Reads the reply to a check-in.
 pub(super) fn read_check_in(reply: &Value) -> Result<CheckInReply, NodeError> {
     match items(reply) {
         Some([Value::Int(1), token]) => Ok(CheckInReply::Voting {
@@ -196,7 +188,6 @@ pub(super) fn read_check_in(reply: &Value) -> Result<CheckInReply, NodeError> {
     }
 }
 
-/// Reads the reply to a promotion.
 pub(super) fn read_promote(reply: &Value) -> Result<bool, NodeError> {
     match reply {
         Value::Int(1) => Ok(true),
@@ -205,7 +196,6 @@ pub(super) fn read_promote(reply: &Value) -> Result<bool, NodeError> {
     }
 }
 
-/// The error for a reply to `command` by which the node refuses it.
 fn refusal(reply: Option<&[Value]>, ours: Option<&ClusterConfig>, command: &str) -> NodeError {
     match (reply, ours) {
         (Some([Value::Int(-1)]), _) => quarantined(),
@@ -227,7 +217,6 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The highest fencing token of a node, if it has any. It must be usable, because the other nodes are given it.
 fn mark_of(value: &Value) -> Result<Option<FencingToken>, NodeError> {
     match (token_of(value, "a check-in"), value) {
         (Ok(Some(mark)), _) if mark.get() > FencingToken::LAST_COUNTED => Err(unmarked()),
@@ -237,7 +226,6 @@ fn mark_of(value: &Value) -> Result<Option<FencingToken>, NodeError> {
     }
 }
 
-/// The fencing token in a reply to `command`, if there is one.
 fn token_of(value: &Value, command: &str) -> Result<Option<FencingToken>, NodeError> {
     let Value::BulkString(digits) = value else {
         return Err(garbled(command));
@@ -248,14 +236,12 @@ fn token_of(value: &Value, command: &str) -> Result<Option<FencingToken>, NodeEr
     token_in(digits).map(Some).ok_or_else(|| garbled(command))
 }
 
-/// The fencing token as servers have it: nineteen digits.
 fn token_in(digits: &[u8]) -> Option<FencingToken> {
     let is_plain = digits.len() == 19 && digits.iter().all(u8::is_ascii_digit);
     let text = std::str::from_utf8(digits).ok().filter(|_| is_plain)?;
     FencingToken::new(text.parse().ok()?)
 }
 
-/// The whole number that is written as we write it: without a sign or zeros in front.
 fn whole(digits: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(digits).ok()?;
     let is_plain = text == "0" || !text.starts_with(['+', '0']);
@@ -286,7 +272,7 @@ fn holder(remaining: &Value, tag: &Value) -> Option<Holder> {
     Some(Holder::new(tag, remaining))
 }
 
-/// Whole milliseconds, rounded up: the server must never keep a key for less than was asked for.
+/// Whole milliseconds, rounded up: the server must not keep a key for less than asked.
 pub(super) fn millis(ttl: Duration) -> u64 {
     let millis = ttl.as_nanos().div_ceil(1_000_000).max(1);
     u64::try_from(millis).unwrap_or(u64::MAX)

@@ -1,7 +1,5 @@
-//! The commands that are sent to a server.
-//!
-//! A command on locks is one script run by its hash. The scripts use nothing newer than Redis 6.2, carry no flags
-//! line, and therefore run even when the server is out of memory; only setting a new key is refused then.
+//! The commands that are sent to a server. A command on locks is one script run by its hash. Scripts use nothing newer
+//! than Redis 6.2 and carry no flags line, so they run even when the server is out of memory.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -20,21 +18,18 @@ use crate::node::{
 };
 use crate::token::FencingToken;
 
-/// How many keys of locks one run of the extend script covers, or else one lock. A script holds up everybody else on
-/// the server, so a big batch goes out as several short runs (in one pipeline).
+/// How many keys of locks one run of the extend script covers: a script holds up all other clients, so a big batch goes
+/// out as several short runs.
 pub(super) const EXTEND_CHUNK: usize = 100;
 
-/// How long a tombstone lives: longer, as far as can be told, than a command can wait in the socket of a connection
-/// that was given up.
+/// How long a tombstone lives: longer than a command can wait in the socket of a connection that was given up.
 const TOMBSTONE: Duration = Duration::from_secs(60);
 
-/// The longest expiry that is sent: servers refuse much longer ones.
 const FOREVER: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
 
 /// In place of the server's identity if it does not matter what data it may have lost.
 const ANY: &str = "any";
 
-/// One argument, of several parts: every command has such names, and a text of each would be thrown away at once.
 struct Parts<'a>(&'a [&'a str]);
 
 impl ToRedisArgs for Parts<'_> {
@@ -59,14 +54,11 @@ fn life(keep: Duration) -> u64 {
     millis(keep.min(FOREVER))
 }
 
-/// The command for an acquire on the server known as `identity`.
 pub(super) fn acquire(request: &AcquireRequest, identity: &str) -> Cmd {
     take(&ACQUIRE, request, None, identity)
 }
 
-/// Whether this is a request that `SET` serves as well as a script: one key, no fencing token, and no matter what data
-/// the server may have lost. What the script would look at besides is the config, which was compared when the process
-/// connected, and the owner's tombstone, without which a late command may set the key for one ttl.
+/// Whether `SET` serves this request as well as a script: one key, no fencing token, and no restart guard.
 pub(super) fn is_bare(request: &AcquireRequest) -> bool {
     let config = request.config.as_deref();
     request.keys.as_slice().len() == 1
@@ -86,8 +78,6 @@ pub(super) fn set(request: &AcquireRequest) -> Cmd {
     cmd
 }
 
-/// The command for a recall on the server known as `identity`. If it is `replicated`, a record that is returned must be
-/// written again, so that its replicas can be waited for.
 pub(super) fn recall(request: &RecallRequest, identity: &str, replicated: bool) -> Cmd {
     let record = request.lock.keys.first().record_parts();
     let mut cmd = take(&RECALL, &request.lock, Some(Parts(&record)), identity);
@@ -97,8 +87,6 @@ pub(super) fn recall(request: &RecallRequest, identity: &str, replicated: bool) 
     cmd
 }
 
-/// The command for a completion on the server known as `identity`, over a connection that was made at `connected`; for
-/// `replicated` see [`recall`].
 pub(super) fn complete(
     request: &CompleteRequest,
     identity: &str,
@@ -143,7 +131,6 @@ const fn flag(yes: bool) -> &'static str {
     if yes { "1" } else { "" }
 }
 
-/// A run of `script`, which acquires a lock, with the extra key `beside` after the lock's keys.
 fn take(
     script: &Script,
     request: &AcquireRequest,
@@ -178,7 +165,6 @@ fn take(
     cmd
 }
 
-/// The command for a raise.
 pub(super) fn raise(request: &RaiseRequest, identity: &str) -> Cmd {
     let keys = request.keys.as_slice();
     let mut cmd = RAISE.run(1 + 2 * keys.len(), 5 + 2 * keys.len());
@@ -193,7 +179,6 @@ pub(super) fn raise(request: &RaiseRequest, identity: &str) -> Cmd {
     cmd
 }
 
-/// The command for a release on a connection that was made at `connected`.
 pub(super) fn release(request: &ReleaseRequest, connected: Moment) -> Cmd {
     let keys = request.keys.as_slice();
     let leaves = needs_tombstone(request, connected);
@@ -223,12 +208,10 @@ fn tombstone_life(leaves: bool) -> String {
     }
 }
 
-/// Whether commands of this owner may have been given up with an earlier connection.
 fn needs_tombstone(request: &ReleaseRequest, connected: Moment) -> bool {
     request.since.is_some_and(|since| since <= connected)
 }
 
-/// The command for one chunk of an extend: locks that are [alike].
 pub(super) fn extend(requests: &[ExtendRequest], identity: &str) -> Cmd {
     let first = requests.first();
     let refills = first.is_some_and(|first| first.refill);
@@ -274,7 +257,6 @@ fn alike(a: &ExtendRequest, b: &ExtendRequest) -> bool {
     shape(a) == shape(b) && a.keys.namespace() == b.keys.namespace() && a.config == b.config
 }
 
-/// The requests in chunks that fit one run of the script each.
 pub(super) fn chunks(requests: &[ExtendRequest]) -> impl Iterator<Item = &[ExtendRequest]> {
     requests.chunk_by(alike).flat_map(|same| {
         let keys = same.first().map_or(1, |first| first.keys.as_slice().len());
@@ -282,7 +264,6 @@ pub(super) fn chunks(requests: &[ExtendRequest]) -> impl Iterator<Item = &[Exten
     })
 }
 
-/// The command for a check-in.
 pub(super) fn check_in(request: &CheckInRequest, identity: &str) -> Cmd {
     let mut cmd = CHECK_IN.run(1, 8);
     cmd.arg(Parts(&request.namespace.marker_parts()))
@@ -299,7 +280,6 @@ pub(super) fn check_in(request: &CheckInRequest, identity: &str) -> Cmd {
     cmd
 }
 
-/// The command for a promotion.
 pub(super) fn promote(request: &PromoteRequest, identity: &str) -> Cmd {
     let mut cmd = PROMOTE.run(1, 5);
     cmd.arg(Parts(&request.namespace.marker_parts()))
@@ -320,13 +300,10 @@ pub(super) fn evictions(namespace: &Namespace) -> Cmd {
     cmd
 }
 
-/// The server's identity, as far as it matters under `config`.
 const fn identity_for<'a>(config: &ClusterConfig, identity: &'a str) -> &'a str {
     if config.guarded { identity } else { ANY }
 }
 
-/// Adds what a node's vote must be for: the digest of the config and the server's identity; an empty argument without a
-/// config.
 fn standing(cmd: &mut Cmd, config: Option<&ClusterConfig>, identity: &str) {
     match config {
         Some(config) => cmd.arg(Parts(&[

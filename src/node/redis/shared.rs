@@ -20,7 +20,6 @@ use crate::node::redis::subscriptions::Subscriptions;
 use crate::node::{NodeError, NodeState};
 use crate::token::OwnerToken;
 
-/// One node: its settings, its connections and its subscriptions.
 pub(super) struct Shared {
     pub(super) name: String,
     pub(super) target: Target,
@@ -29,7 +28,6 @@ pub(super) struct Shared {
     pub(super) subscriptions: Arc<Subscriptions>,
     /// How many replicas must acknowledge, if any.
     pub(super) replicas: Option<Replicas>,
-    /// Whether it is accepted that the server evicts keys when it is full.
     pub(super) may_evict: bool,
     // Each script reads the server's identity itself, because the server may be replaced while connections live on.
     asks_identity: AtomicBool,
@@ -65,12 +63,10 @@ impl Shared {
         }
     }
 
-    /// The connection for commands of `token` whose replies count, or why there is none.
     pub(super) fn connection(&self, token: &OwnerToken) -> Result<Connection, NodeError> {
         self.connection_of(self.connections.of(token))
     }
 
-    /// The same for the connection at `index`.
     pub(super) fn connection_of(&self, index: usize) -> Result<Connection, NodeError> {
         let connection = self.connections.connection(index)?;
         if let Some(sentinels) = self.target.way.sentinels() {
@@ -90,7 +86,6 @@ impl Shared {
         }
     }
 
-    /// Waits for all connections, or for news that there will be none.
     pub(super) async fn ready(&self) -> Result<(), NodeError> {
         let is_settled =
             |state: &NodeState| !matches!(state, NodeState::Connecting | NodeState::Down(_));
@@ -101,7 +96,6 @@ impl Shared {
         }
     }
 
-    /// Runs `work` until it ends or the node is to be closed.
     pub(super) async fn until_closing(&self, work: impl Future<Output = ()>) {
         let mut closing = self.closing.subscribe();
         tokio::select! {
@@ -112,7 +106,6 @@ impl Shared {
         }
     }
 
-    /// Whether this is the first call; the supervisors are started once.
     pub(super) fn begin(&self) -> bool {
         !self.started.swap(true, Ordering::AcqRel)
     }
@@ -128,15 +121,12 @@ impl Shared {
         }
     }
 
-    /// Whether all other connections must lead to the server that this one leads to. A connection to another server
-    /// could have that grant a lock which the first server has granted already.
-    ///
-    /// With Sentinels only the first connection leads: it alone follows what most of them say.
+    /// Whether all other connections must lead to this one's server: another server could grant a lock which the first
+    /// has granted already. With Sentinels only the first connection leads.
     pub(super) const fn is_leading(&self, index: usize) -> bool {
         index == 0 || matches!(self.target.way, Way::Direct(_))
     }
 
-    /// Whether `connection`, which is the one at `index`, leads to the right server.
     pub(super) fn agrees(&self, index: usize, connection: &Connection) -> bool {
         self.is_leading(index) || self.connections.is_at(0, connection)
     }
@@ -147,14 +137,12 @@ impl Shared {
         }
     }
 
-    /// Sets why the node is unusable although it is connected; `None`: it is usable.
     pub(super) fn doubt(&self, reason: Option<NodeError>) {
         if let Some(state) = self.connections.doubt(reason) {
             self.changed(&state);
         }
     }
 
-    /// Logs a change of the state. Called once for each change.
     fn changed(&self, state: &NodeState) {
         // What becomes of its connections then is our own doing.
         if *self.closing.borrow() {
@@ -169,12 +157,10 @@ impl Shared {
         }
     }
 
-    /// The failure for an error of the attempt to `act`.
     pub(super) fn failure(&self, error: &RedisError, act: &str) -> ConnectFailure {
         error::failure(&self.secrets(), error, act)
     }
 
-    /// A text fit for logs: without tokens and passwords.
     pub(super) fn clean(&self, text: &str) -> String {
         error::clean(text, &self.secrets())
     }
@@ -185,7 +171,6 @@ impl Shared {
         secrets
     }
 
-    /// Asks for credentials, if they change, before a connection is made. Returns when to ask again.
     pub(super) async fn credentials(&self) -> Result<Option<Instant>, ConnectFailure> {
         let fresh = self.target.rotation.ask().await.map_err(|reason| {
             let reason = self.clean(&reason);
@@ -194,7 +179,6 @@ impl Shared {
         Ok(fresh.and_then(|(_, again)| again))
     }
 
-    /// A connection could not renew its credentials, and goes on with those before.
     pub(super) fn credentials_fail(&self, reason: &str) {
         instruments::credentials_stale(&self.name, true);
         if self.target.rotation.set_stale(true) {
@@ -210,7 +194,6 @@ impl Shared {
         }
     }
 
-    /// How to get to the server, and what is known of it before it is asked.
     pub(super) async fn route(&self) -> Result<Route, ConnectFailure> {
         match &self.target.way {
             Way::Direct(client) => Ok(Route {

@@ -10,7 +10,6 @@ use tokio::sync::Notify;
 use crate::namespace::NodeKey;
 use crate::node::{NoticeSender, Subscription};
 
-/// The subscriptions of one node.
 #[derive(Default)]
 pub(super) struct Subscriptions {
     channels: Mutex<Channels>,
@@ -78,7 +77,6 @@ impl Subscriptions {
         self.channels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reports the releases of `key` to `sender` until the subscription is dropped.
     pub(super) fn subscribe(self: &Arc<Self>, key: &NodeKey, sender: NoticeSender) -> Subscription {
         let name: Arc<str> = Arc::from(key.channel());
         let mut guard = self.channels();
@@ -110,7 +108,6 @@ impl Subscriptions {
         self.changed.notify_one();
     }
 
-    /// Waits until there is something to ask of the server.
     pub(super) async fn work(&self) {
         while self.channels().is_settled() {
             self.changed.notified().await;
@@ -122,7 +119,6 @@ impl Subscriptions {
         !self.channels().by_name.is_empty()
     }
 
-    /// What is to be asked of the server now. More may be left for the next batch.
     pub(super) fn next_batch(&self) -> Batch {
         let mut guard = self.channels();
         let channels = &mut *guard;
@@ -138,7 +134,6 @@ impl Subscriptions {
         Batch { join, leave }
     }
 
-    /// The server has done what `batch` asked.
     pub(super) fn done(&self, batch: Batch) {
         let mut channels = self.channels();
         for (names, server) in [(batch.join, Server::On), (batch.leave, Server::Off)] {
@@ -154,7 +149,6 @@ impl Subscriptions {
         }
     }
 
-    /// The connection is gone, and with it all that the server knew.
     pub(super) fn lost(&self) {
         let mut guard = self.channels();
         let channels = &mut *guard;
@@ -183,19 +177,16 @@ impl Subscriptions {
         }
     }
 
-    /// Whether this is the first report of a missing right.
     pub(super) fn report(&self) -> bool {
         !self.reported.swap(true, Ordering::Relaxed)
     }
 }
 
 impl Channels {
-    /// Whether the server's subscriptions are those that we want.
     fn is_settled(&self) -> bool {
         self.to_join.is_empty() && self.to_leave.is_empty()
     }
 
-    /// Notes what to ask of the server about `name`; drops it if neither we nor the server know it any more.
     fn mark(&mut self, name: &Arc<str>) {
         let Some(channel) = self.by_name.get(name) else {
             return;
@@ -220,7 +211,6 @@ impl Channels {
     }
 }
 
-/// Takes out as many names as go into one command.
 fn take_chunk(names: &mut BTreeSet<Arc<str>>) -> Vec<Arc<str>> {
     std::iter::from_fn(|| names.pop_first())
         .take(CHUNK)
@@ -236,7 +226,6 @@ impl fmt::Debug for Subscriptions {
     }
 }
 
-/// Ends a subscription when it is dropped.
 struct End {
     subscriptions: Arc<Subscriptions>,
     name: Arc<str>,

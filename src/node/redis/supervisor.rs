@@ -24,12 +24,9 @@ pub(super) const NEW_BACKOFF: Backoff =
 /// first.
 const SLOW_PAUSE: Duration = Duration::from_secs(1);
 
-/// How long `close` waits for commands that are under way.
 const DRAIN_LIMIT: Duration = Duration::from_secs(1);
-/// A connection that lived for this long ends a series of failures.
 const HEALTHY: Duration = Duration::from_secs(1);
 
-/// Keeps one connection of the node connected until it is told to stop.
 pub(super) async fn supervise(shared: Arc<Shared>, index: usize, context: NodeContext) {
     // Also when the runtime drops this task: those that wait for the end must see it.
     let _end = End(&shared, index);
@@ -124,7 +121,6 @@ async fn attempt(
 
 const PROMOTED: &str = "it was demoted and promoted again, and may have another server's data now; it is being looked at again";
 
-/// Publishes the connection for commands until it is unusable.
 async fn keep_up(
     shared: &Shared,
     index: usize,
@@ -164,7 +160,6 @@ async fn drain(shared: &Shared, index: usize) {
     }
 }
 
-/// Waits until the connection is unusable. Meanwhile looks at the server again and again, and publishes what it saw.
 async fn watch_over(
     shared: &Shared,
     index: usize,
@@ -215,11 +210,9 @@ fn disconnected() -> ConnectFailure {
     ConnectFailure::down("the connection was lost")
 }
 
-/// Waits until most Sentinels name another server as the master, and that server agrees. Meanwhile the state of the
-/// first connection, which watches this for all of them, shows whether most Sentinels still name this server.
-///
-/// A master that is cut off from its Sentinels goes on serving us as long as we reach it. A single Sentinel proves
-/// nothing: it may be cut off itself.
+/// Waits until most Sentinels name another server as the master, and that server agrees: a master that is cut off from
+/// its Sentinels goes on serving us, and a single Sentinel proves nothing. Meanwhile the state shows whether most still
+/// name this server.
 async fn replaced(shared: &Shared, index: usize, connection: &Connection) {
     let (Some(sentinels), 0) = (shared.target.way.sentinels(), index) else {
         return std::future::pending().await;
@@ -231,7 +224,6 @@ async fn replaced(shared: &Shared, index: usize, connection: &Connection) {
     }
 }
 
-/// Keeps the state up to date with whether the server is confirmed. Never ends.
 async fn show_doubt(shared: &Shared, sentinels: &Sentinels, connection: &Connection) {
     let mut news = sentinels.confirmation.subscribe();
     let mut doubted = None;

@@ -8,7 +8,6 @@ pub(super) use redis::aio::MultiplexedConnection as Multiplexed;
 #[cfg(tower_redlock_simulation)]
 pub(super) use self::simulated::Multiplexed;
 
-/// Connects to where `client` leads.
 pub(super) async fn connect(
     client: &Client,
     config: &AsyncConnectionConfig,
@@ -24,7 +23,6 @@ pub(super) async fn connect(
     connection.await.map(Multiplexed::from)
 }
 
-/// A connection over `stream`, for tests.
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 pub(super) async fn over(

@@ -6,7 +6,6 @@ use crate::manager::nodes::voting::state::{Quarantine, State};
 use crate::moment::Moment;
 use crate::node::{NodeError, NodeErrorKind};
 
-/// The list of nodes.
 #[derive(Debug)]
 pub(super) struct List {
     pub(super) nodes: Vec<Known>,
@@ -25,7 +24,6 @@ pub(super) struct List {
     pub(super) former: Duration,
 }
 
-/// What is known of one node, and what to do at its next check-in.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     pub(super) state: State,
@@ -88,12 +86,10 @@ impl List {
         self.nodes.get(node)?.quarantine()
     }
 
-    /// Whether a quorum of other nodes than one in quarantine remembers the fencing tokens.
     pub(super) fn remembers(&self) -> bool {
         self.votes() >= self.needed
     }
 
-    /// Whether no node may have forgotten a grant. One that has may have been in use by others until then.
     pub(super) fn is_intact(&self) -> bool {
         let mut nodes = self.nodes.iter();
         nodes.all(|known| {
@@ -103,7 +99,7 @@ impl List {
 
     /// When the wait of a quarantine began; `None` if it has not. A node that votes under our config, or has, proves
     /// that all have accepted the list. Otherwise the wait begins when they have, and processes with another list have
-    /// seen it: until then these may have extended locks.
+    /// had time to see it.
     pub(super) fn began(&self, quarantine: &Quarantine) -> Option<Moment> {
         let is_proven = quarantine.accepted || self.votes() > 0;
         if is_proven {
@@ -112,7 +108,6 @@ impl List {
         Some(quarantine.since.max(self.complete? + self.notice))
     }
 
-    /// When the quarantine of a node ends; `None`: not known yet, or in none.
     pub(super) fn end(&self, node: usize) -> Option<Moment> {
         let quarantine = self.quarantine(node)?;
         // Each node tells of the lists that ours replaced there, and the locks of those may rest on other nodes.
@@ -122,7 +117,6 @@ impl List {
         Some(self.began(quarantine)? + length)
     }
 
-    /// Whether a node has nothing to forget, as it says itself or an operator says.
     pub(super) fn is_spared(&self, node: usize) -> bool {
         self.quarantine(node).is_some_and(|quarantine| {
             // Others may have used a node of the list until that forgot.
@@ -136,7 +130,6 @@ impl List {
         first && self.trusts_new || self.nodes.get(node).is_some_and(|known| known.trusted)
     }
 
-    /// Whether the quarantine of a node is about to end, because it need not wait.
     pub(super) fn is_exempt(&self, node: usize) -> bool {
         let began = self.quarantine(node).and_then(|it| self.began(it));
         began.is_some() && self.is_spared(node)

@@ -20,7 +20,6 @@ use crate::node::{
 use crate::protocol::quarantine;
 use crate::token::FencingToken;
 
-/// Asks one node again and again whether it votes, until its manager is gone.
 pub(crate) async fn monitor(set: Weak<NodeSet>, voting: Arc<VotingStatuses>, index: usize) {
     let mut pause = Duration::ZERO;
     let mut connecting: Option<NodeFuture<Result<(), NodeError>>> = None;
@@ -86,7 +85,6 @@ async fn ask(set: &NodeSet, index: usize) -> Option<Duration> {
     Some(next)
 }
 
-/// Asks `node` whether it votes, and has it quarantine itself if it lost its data.
 fn check_in(
     set: &NodeSet,
     node: &dyn Node,
@@ -106,7 +104,6 @@ fn length(set: &NodeSet, node: &dyn Node) -> Duration {
     quarantine::length(set.max_ttl, node.settle_time(), set.terms.drift)
 }
 
-/// Applies the reply to a check-in. Returns when to ask again.
 async fn apply(set: &NodeSet, index: usize, reply: CheckInReply) -> Duration {
     let now = set.clock.now();
     match reply {
@@ -145,7 +142,6 @@ async fn apply(set: &NodeSet, index: usize, reply: CheckInReply) -> Duration {
     }
 }
 
-/// Stores that a node votes.
 fn votes(set: &NodeSet, index: usize) {
     refuses_no_more(set, index, None);
     set.voting.replies(index, Replies::votes);
@@ -160,7 +156,6 @@ fn votes(set: &NodeSet, index: usize) {
     }
 }
 
-/// Follows a node through its quarantine. Returns when to ask again.
 async fn follow(set: &NodeSet, index: usize, found: Quarantine) -> Duration {
     let (now, id) = (found.since, found.id.clone());
     let is_new = set.voting.waits(index, found);
@@ -175,7 +170,6 @@ async fn follow(set: &NodeSet, index: usize, found: Quarantine) -> Duration {
     left.unwrap_or(IDLE).min(IDLE)
 }
 
-/// Logs what is news of a quarantine that goes on.
 async fn tell(set: &NodeSet, index: usize, is_new: bool, left: Duration) {
     let Some(what) = set.voting.news_of(index, is_new) else {
         return;
@@ -193,7 +187,6 @@ async fn tell(set: &NodeSet, index: usize, is_new: bool, left: Duration) {
     }
 }
 
-/// Ends the quarantine called `id`. Returns when to ask again.
 async fn promote(set: &NodeSet, index: usize, id: String) -> Duration {
     let Some(node) = set.nodes.get(index) else {
         return IDLE;
@@ -228,7 +221,6 @@ async fn promote(set: &NodeSet, index: usize, id: String) -> Duration {
     }
 }
 
-/// How many other nodes than `index` vote, and the highest fencing token that these know of.
 async fn high_water(set: &NodeSet, index: usize) -> (usize, Option<FencingToken>) {
     let others = (0..set.nodes.len()).filter(|other| *other != index);
     let mut replies = set.send(others, |node| check_in(set, node, CheckInMode::Normal));
@@ -243,8 +235,6 @@ async fn high_water(set: &NodeSet, index: usize) -> (usize, Option<FencingToken>
     (intact, highest)
 }
 
-/// Stores and logs why a node refuses a command that it needs for its vote, if an operator has to repair that. Returns
-/// when to ask again.
 fn refused(set: &NodeSet, index: usize, command: &'static str, error: &NodeError) -> Duration {
     let is_lasting = matches!(
         error.kind(),
@@ -264,7 +254,6 @@ fn refused(set: &NodeSet, index: usize, command: &'static str, error: &NodeError
     }
 }
 
-/// Stores and logs that a node does not refuse this command any more, or any, that it needs for its vote.
 fn refuses_no_more(set: &NodeSet, index: usize, command: Option<&'static str>) {
     if let Some(command) = set.voting.clear_refusal(index, command) {
         crate::trace::vote_possible(set.name_of(index), command);

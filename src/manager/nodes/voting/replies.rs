@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::moment::Moment;
 use crate::node::{NodeError, NodeErrorKind};
 
-/// What became of a node's last check-ins and of commands for locks.
+/// The last check-ins of a node, and its last commands for locks.
 #[derive(Debug, Default)]
 pub(crate) struct Replies {
     // How many check-ins have begun.
@@ -21,7 +21,6 @@ pub(crate) struct Replies {
 }
 
 impl Replies {
-    /// A check-in begins.
     pub(crate) fn begin(&mut self) {
         self.begun += 1;
     }
@@ -46,7 +45,6 @@ impl Replies {
         self.failure = Some(error);
     }
 
-    /// The check-in found that the node votes, or had it promoted.
     pub(crate) fn votes(&mut self) {
         self.voted = self.begun;
     }
@@ -56,7 +54,6 @@ impl Replies {
         self.voted > begun
     }
 
-    /// The node refused a command for a lock.
     pub(crate) fn refused(&mut self, error: &NodeError, now: Moment) {
         if matches!(
             error.kind(),
@@ -74,7 +71,6 @@ impl Replies {
         self.refused = None;
     }
 
-    /// Why the node's replies do not count now, if that is so.
     pub(crate) fn problem(&self, now: Moment) -> Option<&NodeError> {
         let failure = self.failure.as_ref();
         // One late answer may be this process's own delay.
@@ -86,8 +82,8 @@ impl Replies {
     }
 }
 
-/// For how long a refusal counts unless a command runs meanwhile: where nothing is locked because of it, no other
-/// command would ever tell that the node has been repaired.
+/// For how long a refusal counts unless a command runs meanwhile: without it, a node that nobody asks any more could
+/// not come back.
 const REMEMBERED: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

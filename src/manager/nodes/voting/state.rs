@@ -20,13 +20,11 @@ pub(super) enum State {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Quarantine {
     pub(super) id: String,
-    /// From when on this process waits, by its own clock: from its first sight.
     pub(super) since: Moment,
     /// For how long.
     pub(super) length: Duration,
-    /// How long quarantines lasted under the list that ours replaced on the node; zero if it replaced none.
+    /// The length of quarantines under the list that ours replaced on the node; zero if none.
     pub(super) former: Duration,
-    /// Whether the node has voted under our config: then all nodes had accepted the list.
     pub(super) accepted: bool,
     /// Observed before anything else of the node.
     pub(super) first: bool,
@@ -34,7 +32,6 @@ pub(super) struct Quarantine {
     pub(super) unused: bool,
     /// The node served processes with another list and has forgotten them.
     pub(super) reclaimed: bool,
-    /// Whether nothing that is known says that the node was ever used, once that was looked at.
     pub(super) fresh: Option<bool>,
     pub(super) told: Told,
 }
@@ -49,7 +46,6 @@ pub(super) enum Told {
     Wait,
 }
 
-/// The config of a node that is under another than ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Foreign {
     pub(super) reason: String,
@@ -63,13 +59,11 @@ impl Foreign {
 }
 
 impl Quarantine {
-    /// Whether nothing says that the node was ever used, where so many others vote. It is judged once.
     pub(super) fn is_fresh(&mut self, votes: usize) -> bool {
         let is_blank = self.first && !self.accepted && self.former.is_zero();
         *self.fresh.get_or_insert(is_blank && votes == 0)
     }
 
-    /// Why the node does not vote, if its quarantine has so much `left`; `None`: it does not run yet.
     pub(super) fn explain(&self, left: Option<Duration>, remembered: bool) -> String {
         let Some(left) = left else {
             return "it does not vote before every node has accepted this list once, and not all have; start those that cannot be reached".to_owned();

@@ -4,20 +4,19 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
-/// Whether a node's votes count towards the quorum now, as far as this process knows.
-///
-/// Serialised, it is `{"is": "voting"}`, and so on with the fields of the variant; times are seconds.
+/// Whether a node's votes count towards the quorum now. Serialised, it is `{"is": "voting"}`, and so on with the fields
+/// of the variant; times are seconds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum VotingStatus {
     /// Not known yet: the node is being connected, or asked for the first time.
     Unknown,
-    /// Its votes count now: it takes commands, and when it was last asked, at most about a second ago, it answered that
-    /// it votes. Without the restart guard every node that answers does.
+    /// Its votes count: it takes commands, and when it was last asked, about a second ago at most, it answered that it
+    /// votes.
     Voting,
-    /// Its votes do not count now, because it does not take commands, did not answer twice in a row when it was asked,
-    /// or refuses commands. A refused command for a lock counts for five seconds, unless another one runs meanwhile.
+    /// Its votes do not count now: it takes no commands, did not answer twice in a row, or refuses commands. A refusal
+    /// counts for five seconds, unless another command runs meanwhile.
     Failing {
         /// Why its replies do not count.
         reason: String,

@@ -1,4 +1,4 @@
-//! [`VotingStatuses`]: which nodes vote, and under which list of nodes, as last observed; and an operator's overrides.
+//! [`VotingStatuses`]: which nodes vote, and under which list of nodes, as last observed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,6 @@ use crate::manager::signal::notified_until;
 use crate::moment::Moment;
 use crate::node::{CheckInMode, NodeError, NodeErrorKind};
 
-/// What is known of the votes of all nodes.
 #[derive(Debug)]
 pub(crate) struct VotingStatuses {
     list: Mutex<List>,
@@ -31,8 +30,7 @@ pub(crate) struct VotingStatuses {
     blocked: AtomicBool,
 }
 
-/// While it lives, or another that began meanwhile, nodes are trusted to have nothing to forget, or are taken over from
-/// others.
+/// While one lives, nodes are trusted to have nothing to forget, or are taken over from others.
 #[must_use = "the override ends when this is dropped"]
 pub(crate) struct Override<'a> {
     voting: &'a VotingStatuses,
@@ -55,7 +53,6 @@ impl Drop for Override<'_> {
 
 /// The overrides.
 impl VotingStatuses {
-    /// Sets whether nodes that are seen for the first time are trusted to have nothing to forget.
     pub(crate) fn trust_new(&self, trusted: bool) {
         self.list().trusts_new = trusted;
     }
@@ -65,13 +62,12 @@ impl VotingStatuses {
         self.override_all(false)
     }
 
-    /// Whether any call trusts nodes to have nothing to forget.
     pub(crate) fn is_trusting(&self) -> bool {
         self.list().trusting > 0
     }
 
-    /// Takes all nodes that answer over from processes with another config, until this is dropped. Quarantines lasted
-    /// `former` under that, or as long as the nodes say.
+    /// Takes all nodes that answer over from processes with another config, until this is dropped. `former`: the length
+    /// of quarantines under that, if the nodes do not tell it.
     pub(crate) fn adopt_all(&self, former: Duration) -> Override<'_> {
         let mut list = self.list();
         list.former = list.former.max(former);
@@ -89,7 +85,6 @@ impl VotingStatuses {
         Override { voting, adopts }
     }
 
-    /// What the next check-in does about a node that has another config or none.
     pub(super) fn mode(&self, node: usize) -> CheckInMode {
         let list = self.list();
         match list.nodes.get(node) {
@@ -107,7 +102,6 @@ impl VotingStatuses {
         }
     }
 
-    /// Whether an override has yet to be applied to a node.
     pub(crate) fn is_pending(&self) -> bool {
         let list = self.list();
         list.nodes.iter().any(|known| known.adopt || known.trusted)
@@ -135,7 +129,6 @@ impl VotingStatuses {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stores something about `node`, and judges the list as a whole.
     fn store<T>(
         &self,
         node: usize,
@@ -158,7 +151,6 @@ impl VotingStatuses {
         stored
     }
 
-    /// Reads or stores whether the replies of `node` count now.
     pub(crate) fn replies<T>(
         &self,
         node: usize,
@@ -170,7 +162,6 @@ impl VotingStatuses {
         ))
     }
 
-    /// Stores that `node` votes. Returns the quarantine that has ended by that.
     pub(super) fn votes(&self, node: usize, now: Moment) -> Option<Quarantine> {
         let before = self.store(node, now, |known| {
             known.trusted = false;
@@ -182,8 +173,7 @@ impl VotingStatuses {
         }
     }
 
-    /// Stores that `node` is in quarantine: in the one that was `found`, unless that is known. Returns whether it is
-    /// new.
+    /// Stores that `node` is in quarantine, in the one that was `found`. Returns whether it is new.
     pub(super) fn waits(&self, node: usize, mut found: Quarantine) -> bool {
         let (now, notice) = (found.since, self.list().notice);
         let is_new = self.store(node, now, |known| {
@@ -233,7 +223,6 @@ impl VotingStatuses {
         self.store(node, now, change) == Some(true)
     }
 
-    /// Stores that `node` is under another config, as the error of a command says.
     pub(crate) fn note_foreign(&self, node: usize, error: &NodeError, now: Moment) {
         let is_known = match self.list().nodes.get(node).map(|known| &known.state) {
             Some(State::Foreign(foreign)) => foreign.digest.as_deref() == error.config(),
@@ -245,7 +234,6 @@ impl VotingStatuses {
         }
     }
 
-    /// Stores that `node` was asked whether it votes, and whether it `answered`.
     pub(super) fn checked_in(&self, node: usize, answered: bool) {
         let is_news = self.list().nodes.get_mut(node).is_some_and(|known| {
             let is_news = !known.asked || answered && !known.answered;
@@ -258,7 +246,6 @@ impl VotingStatuses {
         }
     }
 
-    /// Stores that `node` refuses a command, and why; returns whether that is news.
     pub(super) fn note_refusal(
         &self,
         node: usize,
@@ -272,7 +259,6 @@ impl VotingStatuses {
             .is_some_and(|known| std::mem::replace(&mut known.refusal, refusal.clone()) != refusal)
     }
 
-    /// Stores that `node` does not refuse this command, or any. Returns the one that it refused until then.
     pub(super) fn clear_refusal(
         &self,
         node: usize,
@@ -308,13 +294,11 @@ impl VotingStatuses {
 
 /// The course of a quarantine.
 impl VotingStatuses {
-    /// Whether the quarantine of `node` may be ended now.
     pub(super) fn may_promote(&self, node: usize, now: Moment) -> bool {
         let list = self.list();
         list.is_over(node, now) && !list.serves_others()
     }
 
-    /// For how much longer `node` does not vote, if that is known.
     pub(super) fn left(&self, node: usize, now: Moment) -> Option<Duration> {
         self.list().end(node).map(|end| end.since(now))
     }
@@ -347,8 +331,8 @@ impl VotingStatuses {
         }
     }
 
-    /// Whether the tokens of `node`, which is about to vote, may be lost with what it forgot, where `intact` other
-    /// nodes vote; and whether that is to be told.
+    /// Whether the tokens of `node`, which is about to vote, may be lost where `intact` other nodes vote; and whether
+    /// that is to be logged.
     pub(super) fn lost_tokens(&self, node: usize, intact: usize) -> (bool, bool) {
         let mut list = self.list();
         let (is_intact, is_trusted) = (list.is_intact(), list.is_trusted(node));
@@ -367,18 +351,15 @@ impl VotingStatuses {
 
 /// What follows for all of them.
 impl VotingStatuses {
-    /// The nodes that block all grants, and why: they serve processes with another list, or did until they forgot them,
-    /// and those may not have noticed yet.
+    /// The nodes that block all grants, and why: they serve processes with another list.
     pub(crate) fn blocking(&self, now: Moment) -> Vec<(usize, NodeError)> {
         self.list().blocking(now)
     }
 
-    /// Whether a node serves processes with another list now, so that none of ours may be promoted.
     pub(crate) fn serves_others(&self) -> bool {
         self.list().serves_others()
     }
 
-    /// Whether nothing may be granted or extended, because of a node that [blocks](Self::blocking) that.
     pub(crate) fn is_blocked(&self) -> bool {
         self.blocked.load(Ordering::Acquire)
     }
@@ -421,7 +402,6 @@ impl VotingStatuses {
         list.nodes.iter().filter(|known| known.answered).count()
     }
 
-    /// How many nodes have answered whether they vote, and are not about to be promoted.
     pub(crate) fn settled(&self) -> usize {
         let list = self.list();
         let nodes = list.nodes.iter().enumerate();
@@ -429,8 +409,7 @@ impl VotingStatuses {
         settled.count()
     }
 
-    /// After how long each node that is `up` votes, if that is known; the shortest time first. None does before those
-    /// have noticed from whom a node was reclaimed.
+    /// When each node that is `up` votes, where it is known; the shortest time first.
     pub(crate) fn until_votes(&self, now: Moment, up: impl Fn(usize) -> bool) -> Vec<Duration> {
         let list = self.list();
         let wait = |node: usize| match &list.nodes.get(node)?.state {
@@ -449,7 +428,6 @@ impl VotingStatuses {
         waits
     }
 
-    /// What is known of `node`, for snapshots and metrics; `down`: why it takes no commands now.
     pub(crate) fn show(&self, node: usize, now: Moment, down: Option<String>) -> VotingStatus {
         let list = self.list();
         let votes = match list.nodes.get(node).map(|known| &known.state) {
@@ -496,13 +474,11 @@ impl VotingStatuses {
         }
     }
 
-    /// Whether an error of this kind says nothing new about the vote of `node`.
     pub(crate) fn knows(&self, node: usize, kind: NodeErrorKind) -> bool {
         kind != NodeErrorKind::Quarantined || self.list().quarantine(node).is_some()
     }
 }
 
-/// How often a node that votes is asked: a restart should be noticed before the next lock is requested.
 pub(super) const IDLE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! [`WaitLists`]: the waiters of each key, in the order in which they came, and which of them gets a key that comes
-//! free. No locks; waiters to wake are collected in [`Giving`].
+//! [`WaitLists`]: the waiters of each key in order, and the one that gets a key that comes free. No locks; waiters to
+//! wake are collected in [`Giving`].
 //!
-//! A waiter for several keys is in one list at a time: that of a key that is in use. When this key comes free and all
-//! its others are free, too, it gets them; otherwise it moves to the list of one that is in use, and the next waiter is
-//! offered the key. So no free key is kept from anybody, and waiters for fewer keys may overtake it.
+//! A waiter for several keys is in the list of one key that is in use. When this key comes free and all its others are
+//! free, it gets them; otherwise it moves to the list of one in use, and the next waiter is offered the key. So no free
+//! key is kept from anybody, and waiters for fewer keys may overtake it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, hash_map};
 use std::mem;
@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-/// The name of a key.
 pub(crate) type Name = Arc<str>;
 
 /// How many may wait.
@@ -21,7 +20,6 @@ pub(crate) struct Bounds {
     pub(crate) total: usize,
 }
 
-/// Why a caller got neither a turn nor a seat.
 #[derive(Debug)]
 pub(crate) enum Refused<N> {
     /// The key is in use here, and the caller does not wait.
@@ -34,7 +32,6 @@ pub(crate) enum Refused<N> {
     Closed,
 }
 
-/// Why a waiter waits no more, though it was not called.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum SentAway {
     /// The queue was closed.
@@ -43,7 +40,6 @@ pub(crate) enum SentAway {
     InUse,
 }
 
-/// The waiters of all keys. `T` is the handover to a waiter, `N` the note for callers that do not wait.
 pub(super) struct WaitLists<T, N> {
     pub(super) entries: HashMap<Name, Entry<N>>,
     // By number: lower for callers that came earlier.
@@ -66,7 +62,6 @@ pub(super) struct Entry<N> {
     note: Option<N>,
 }
 
-/// One waiter: in the list of a key, and then called with something.
 pub(super) struct Waiter<T> {
     // The keys that it wants.
     wants: Vec<Name>,
@@ -86,9 +81,8 @@ pub(super) enum Call<T> {
     SentAway(SentAway),
 }
 
-/// How turns are given; and what is to be done without the mutex, because it is not the queue's own code.
+/// The turns that are given, and the work for outside of the mutex: it is foreign code.
 pub(super) struct Giving<'a, T, N> {
-    /// Makes the handover for a waiter that gets these keys.
     turn: &'a dyn Fn(&[Name]) -> T,
     // Mostly there is one of each.
     waker: Option<Waker>,
@@ -109,8 +103,8 @@ impl<T, N: Clone> WaitLists<T, N> {
         }
     }
 
-    /// Takes all of these keys, or else waits for the first that is in use, or for its lock if that has this `ttl`.
-    /// Returns the number of the waiter, or `None` if the caller has the turn.
+    /// Takes all of these keys, or waits for the first that is in use, or for its lock if that has this `ttl`. Returns
+    /// the number of the waiter, or `None` with the turn.
     pub(super) fn enter(
         &mut self,
         names: &[Name],
@@ -151,7 +145,6 @@ impl<T, N: Clone> WaitLists<T, N> {
         Ok(Some(self.callers))
     }
 
-    /// Takes all of these keys if none is in use.
     pub(super) fn take_free(&mut self, names: &[Name]) -> bool {
         if self.closed {
             return false;
@@ -174,7 +167,7 @@ impl<T, N: Clone> WaitLists<T, N> {
     }
 
     /// Whether even a caller that does not wait may wait for the key: it is being released, and no waiter wants it
-    /// alone. If the list is full, the key counts as in use for such a caller.
+    /// alone.
     fn is_leaving(&self, name: &str) -> bool {
         let Some(entry) = self.entries.get(name) else {
             return false;
@@ -188,7 +181,6 @@ impl<T, N: Clone> WaitLists<T, N> {
         entry.leaving && has_room && !entry.waiters.iter().any(wants_one)
     }
 
-    /// Puts a waiter into the list of a key: behind those that came before it.
     fn link(&mut self, number: u64, name: &Name) {
         let waiter = self.waiters.get_mut(&number);
         if let (Some(waiter), Some(entry)) = (waiter, self.entries.get_mut(name)) {
@@ -205,7 +197,6 @@ impl<T, N: Clone> WaitLists<T, N> {
         }
     }
 
-    /// Ends the turns of these keys: each passes to the next waiter, or is free.
     pub(super) fn release(&mut self, names: &[Name], giving: &mut Giving<'_, T, N>) {
         if let [name] = names
             && let hash_map::Entry::Occupied(place) = self.entries.entry(Name::clone(name))
@@ -233,7 +224,6 @@ impl<T, N: Clone> WaitLists<T, N> {
         }
     }
 
-    /// The waiter that is offered an open key next.
     fn next(&self, name: &str) -> Option<u64> {
         let entry = self.entries.get(name).filter(|entry| entry.is_open)?;
         entry.waiters.first().copied()
@@ -244,7 +234,7 @@ impl<T, N: Clone> WaitLists<T, N> {
     }
 
     /// Gives the first waiter for an open key all keys that it wants; or moves it to the list of one that is in use, or
-    /// sends it away if it does not wait for that.
+    /// sends it away.
     fn offer(&mut self, number: u64, giving: &mut Giving<'_, T, N>) {
         self.unlink(number);
         let Some(waiter) = self.waiters.get(&number) else {
@@ -266,7 +256,6 @@ impl<T, N: Clone> WaitLists<T, N> {
         }
     }
 
-    /// Ends the wait of a waiter that is in no list any more.
     fn end_wait(&mut self, number: u64, call: Call<T>, giving: &mut Giving<'_, T, N>) {
         let Some(waiter) = self.waiters.get_mut(&number) else {
             return;
@@ -278,8 +267,7 @@ impl<T, N: Clone> WaitLists<T, N> {
     }
 
     /// The waiter that takes the lock of a key, which has this `ttl`, as it is: the first that wants this key alone,
-    /// unless that wants another ttl, or one before it wants several keys that are free but for this one, for which
-    /// the lock must be released.
+    /// unless a waiter before it wants another ttl, or several keys of which only this one is missing.
     fn heir(&self, name: &str, ttl: Duration) -> Option<u64> {
         for number in self.entries.get(name)?.waiters.iter() {
             let waiter = self.waiters.get(number)?;
@@ -294,7 +282,6 @@ impl<T, N: Clone> WaitLists<T, N> {
         None
     }
 
-    /// Whether a waiter would take the lock of a key, which has this `ttl`, as it is.
     pub(super) fn has_heir(&self, name: &str, ttl: Duration) -> bool {
         self.heir(name, ttl).is_some()
     }
@@ -315,7 +302,6 @@ impl<T, N: Clone> WaitLists<T, N> {
         Ok(())
     }
 
-    /// Sets whether the key is about to come free. If it is not, callers that do not wait are sent away.
     pub(super) fn set_leaving(&mut self, name: &str, leaving: bool, giving: &mut Giving<'_, T, N>) {
         let Some(entry) = self.entries.get_mut(name) else {
             return;
@@ -336,7 +322,6 @@ impl<T, N: Clone> WaitLists<T, N> {
         }
     }
 
-    /// Refuses all callers from now on, and sends all waiters away.
     pub(super) fn close(&mut self, giving: &mut Giving<'_, T, N>) {
         self.closed = true;
         self.waiting = 0;
@@ -351,7 +336,6 @@ impl<T, N: Clone> WaitLists<T, N> {
         }
     }
 
-    /// Gives a waiter the waker of `cx` in place of the one that is returned; `Err` if it waits no more.
     pub(super) fn wait(&mut self, number: u64, cx: &Context<'_>) -> Result<Option<Waker>, ()> {
         match self.waiters.get_mut(&number).map(|waiter| &mut waiter.call) {
             Some(Call::Waiting(Some(waker))) if waker.will_wake(cx.waker()) => Ok(None),

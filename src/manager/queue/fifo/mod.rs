@@ -1,4 +1,4 @@
-//! [`Queue`]: which caller of this process contends for a key, and which callers wait.
+//! [`Queue`]: the one caller of this process that contends for a key, and the callers that wait.
 //!
 //! ```text
 //!   enter ──► Turn  (the key is not in use here: contend for it)
@@ -8,14 +8,12 @@
 //!     └─────► Refused  (it would have to wait and will not, or the queue is full or closed)
 //! ```
 //!
-//! For each key there is at most one turn, and an entry exactly while there is one. A turn may be for several keys: it
-//! is taken at once or not at all, so that no caller has the turn of one key while it waits for that of another.
+//! For each key there is at most one turn, and an entry exactly while there is one. A turn for several keys is taken at
+//! once or not at all. A waiter that is called and does not want it drops the handover, which passes it on: no wake-up
+//! is lost. No waiter is woken under the mutex.
 //!
-//! A waiter that is called and does not want it any more drops the handover, which passes it on: no wake-up is lost.
-//! All changes are made under one short mutex; no waiter is woken and nothing of a caller's is dropped inside it.
-//!
-//! The module depends on the standard library and the module `sync` beside it, so that the model checker of
-//! `tests/queue` runs this very code.
+//! The module depends on the standard library and the module `sync` beside it, so that `tests/queue` runs this very
+//! code under a model checker.
 
 mod lists;
 
@@ -30,9 +28,7 @@ pub(crate) use self::lists::{Bounds, Name, Refused, SentAway};
 use self::lists::{Call, Giving, WaitLists};
 use super::sync::{Mutex, MutexGuard};
 
-/// The value that a waiter is called with: a turn, or a lock with its turn.
 pub(crate) trait Handover: Sized {
-    /// The note on a key that is in use, for callers that do not wait.
     type Note: Clone;
 
     /// A turn without a lock.
@@ -57,7 +53,6 @@ pub(crate) struct Load {
     pub(crate) keys: usize,
     /// Callers that wait.
     pub(crate) waiting: usize,
-    /// Callers that wait, and those that were called and have not polled since.
     pub(crate) seats: usize,
 }
 
@@ -71,8 +66,7 @@ impl<H: Handover> Queue<H> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enters the queue for all of `names`, of which each is there once. A lock is handed over to this caller only if
-    /// it has this `ttl`.
+    /// Enters the queue for all of `names`. A lock is handed over to this caller only if it has this `ttl`.
     pub(crate) fn enter(
         self: &Arc<Self>,
         names: &[Name],
@@ -96,7 +90,6 @@ impl<H: Handover> Queue<H> {
         }
     }
 
-    /// Changes the lists; then, outside of the mutex, wakes the waiters that were called.
     fn change<R>(
         self: &Arc<Self>,
         change: impl FnOnce(&mut WaitLists<H, H::Note>, &mut Giving<'_, H, H::Note>) -> R,
@@ -108,8 +101,8 @@ impl<H: Handover> Queue<H> {
         changed
     }
 
-    /// Calls the first waiter for `name` alone with `handover`, a lock of this `ttl`. Returns it if there is none, if
-    /// that wants another ttl, or if one that wants several keys comes before and all of them are free.
+    /// Calls the first waiter for `name` alone with `handover`, a lock of this `ttl`. Returns it where no waiter takes
+    /// it.
     pub(crate) fn hand_over(
         self: &Arc<Self>,
         name: &str,
@@ -119,7 +112,6 @@ impl<H: Handover> Queue<H> {
         self.change(|lists, giving| lists.hand_over(name, ttl, handover, giving))
     }
 
-    /// Ends the turns of these keys: each passes to the next waiter; if there is none, its entry goes.
     fn pass(self: &Arc<Self>, names: &[Name]) {
         if !names.is_empty() {
             self.change(|lists, giving| lists.release(names, giving));
@@ -131,7 +123,6 @@ impl<H: Handover> Queue<H> {
         self.change(|lists, giving| lists.close(giving));
     }
 
-    /// The note of `name`, if it is in use.
     pub(crate) fn note(&self, name: &str) -> Option<H::Note> {
         self.lists().note(name)
     }
@@ -150,8 +141,8 @@ impl<H: Handover> Queue<H> {
     }
 }
 
-/// The place of a waiter: a future of the handover. Dropped, it leaves nothing behind, and a handover that
-/// came meanwhile passes on.
+/// The place of a waiter: a future of the handover. Dropped, it leaves nothing behind, and a handover that came passes
+/// on.
 #[must_use = "a seat that is dropped is given up"]
 pub(crate) struct Seat<H: Handover> {
     queue: Arc<Queue<H>>,
@@ -160,7 +151,6 @@ pub(crate) struct Seat<H: Handover> {
 }
 
 impl<H: Handover> Seat<H> {
-    /// Gives the seat up, and returns a handover that came meanwhile.
     pub(crate) fn leave(&mut self) -> Option<H> {
         let number = self.number.take()?;
         let call = self.queue.lists().take_out(number);
@@ -216,7 +206,6 @@ pub(crate) struct Turn<H: Handover> {
     names: Names,
 }
 
-/// The names of one or several keys. One takes no more room than its name.
 enum Names {
     One(Name),
     Several(Vec<Name>),
@@ -241,12 +230,10 @@ impl From<&[Name]> for Names {
 }
 
 impl<H: Handover> Turn<H> {
-    /// Whether it is for one key, and a waiter would take the lock of that, which has this `ttl`, as it is.
     pub(crate) fn is_waited_for(&self, ttl: Duration) -> bool {
         matches!(self.names.as_slice(), [name] if self.queue.lists().has_heir(name, ttl))
     }
 
-    /// Sets the note for callers that do not wait.
     pub(crate) fn note(&self, note: &H::Note) {
         self.queue.change(|lists, giving| {
             for name in self.names.as_slice() {
@@ -255,8 +242,7 @@ impl<H: Handover> Turn<H> {
         });
     }
 
-    /// Sets whether the keys are about to come free: they are being released, or will be if one of them is held
-    /// elsewhere. Then callers that do not wait may wait for that. They are sent away when it is not so.
+    /// Sets whether the keys are about to come free. Then callers that do not wait may wait for that.
     pub(crate) fn set_leaving(&self, leaving: bool) {
         self.queue.change(|lists, giving| {
             for name in self.names.as_slice() {
@@ -265,7 +251,6 @@ impl<H: Handover> Turn<H> {
         });
     }
 
-    /// The turn of `name` alone; those of the other keys end.
     pub(crate) fn keep_only(mut self, name: &str) -> Option<Self> {
         let names = self.names.as_slice().iter().cloned();
         let (kept, others): (Vec<Name>, Vec<Name>) = names.partition(|other| **other == *name);
@@ -277,7 +262,6 @@ impl<H: Handover> Turn<H> {
         Some(self)
     }
 
-    /// The turn of `names`, which are several, this one's among them, if none of the others is in use.
     pub(crate) fn widen(mut self, names: &[Name]) -> Option<Self> {
         let mut others = names.to_vec();
         others.retain(|other| !self.names.as_slice().contains(other));

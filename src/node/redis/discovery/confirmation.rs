@@ -1,8 +1,8 @@
-//! [`Confirmation`]: what the Sentinels of a node said last, and whether most of them name the node's server.
+//! [`Confirmation`]: the last statements of a node's Sentinels, and whether most of them name the node's server.
 //!
-//! A Sentinel goes from one master to the next and never back: each change has a number, its *epoch*, and the numbers
-//! grow. Two majorities have one Sentinel in common. So if most of them named one server in answer to questions sent at
-//! some time or later, every process that hears another server from most of them hears it after that time.
+//! A Sentinel goes from one master to the next and never back; each change has a growing number, its *epoch*. Two
+//! majorities have one Sentinel in common. So if most named one server in answer to questions of some time or later,
+//! every process that hears another server from most hears it after that time.
 
 use crate::moment::Moment;
 
@@ -33,23 +33,19 @@ pub(crate) struct Trouble {
     pub(crate) lasting: bool,
 }
 
-/// What is known of one Sentinel.
 #[derive(Clone, Debug, Default)]
 struct SentinelState {
-    /// What it said last, and when it was asked that.
     statement: Option<(Moment, Statement)>,
     /// Why it did not reply since.
     trouble: Option<Trouble>,
 }
 
-/// The node's server.
 #[derive(Clone, Debug)]
 struct Server {
     run_id: String,
     epoch: String,
     /// Its addresses: Sentinels may know it by several.
     addresses: Vec<Address>,
-    /// Most Sentinels named it when they were asked at this moment or later.
     confirmed: Option<Moment>,
 }
 
@@ -61,7 +57,6 @@ pub(crate) struct Confirmation {
 }
 
 impl Confirmation {
-    /// So many Sentinels, none of which has replied yet.
     pub(crate) fn new(count: usize) -> Self {
         Self {
             sentinels: vec![SentinelState::default(); count],
@@ -69,12 +64,10 @@ impl Confirmation {
         }
     }
 
-    /// How many Sentinels are a majority of those listed, whether they exist or not.
     const fn most(&self) -> usize {
         self.sentinels.len() / 2 + 1
     }
 
-    /// Notes what a Sentinel said when it was asked at `asked`.
     pub(crate) fn note(
         &mut self,
         sentinel: usize,
@@ -100,7 +93,6 @@ impl Confirmation {
         self.count();
     }
 
-    /// The node's server is `run_id` now, which Sentinels know by the address in `place`.
     pub(crate) fn set_server(&mut self, run_id: &str, place: &Place) {
         self.server = Some(Server {
             run_id: run_id.to_owned(),
@@ -134,14 +126,12 @@ impl Confirmation {
         }
     }
 
-    /// When a majority that names the server `run_id` of this `epoch` was asked: the earliest of their questions.
     pub(crate) fn confirmed(&self, run_id: &str, epoch: &str) -> Option<Moment> {
         let server = self.server.as_ref()?;
         let same = server.run_id == run_id && server.epoch == epoch;
         server.confirmed.filter(|_| same)
     }
 
-    /// The statements that `wanted` accepts, one per Sentinel, however often it is listed.
     fn votes(&self, wanted: impl Fn(&Place) -> bool) -> impl Iterator<Item = (Moment, &Place)> {
         let votes = self.sentinels.iter().enumerate();
         let votes = votes.filter(|(index, _)| !self.is_double(*index));
@@ -160,7 +150,6 @@ impl Confirmation {
         }
     }
 
-    /// The servers named in reply to questions sent after `since`, the most frequent first.
     pub(crate) fn named(&self, since: Moment) -> Vec<(Place, usize)> {
         let mut named: Vec<(Place, usize)> = Vec::new();
         for (_, place) in self.votes(|_| true).filter(|(asked, _)| *asked > since) {
@@ -204,7 +193,6 @@ impl Confirmation {
         server.is_some_and(|server| server.addresses.contains(address))
     }
 
-    /// Whether every Sentinel has replied, or failed to, at least once.
     pub(crate) fn is_complete(&self) -> bool {
         let has_replied =
             |state: &SentinelState| state.statement.is_some() || state.trouble.is_some();
@@ -218,7 +206,6 @@ impl Confirmation {
         self.sentinels.len() - refusing < self.most()
     }
 
-    /// What each Sentinel said of late, for people. `addresses` are theirs.
     pub(crate) fn describe<'a>(
         &self,
         since: Moment,

@@ -22,7 +22,6 @@ use crate::node::redis::discovery::url::{Access, Certificates, address_of, clien
 use crate::node::redis::error::NodeUrlError;
 use crate::settings::secret::Url;
 
-/// Where a node is and how to get there.
 pub(super) struct Target {
     /// `host:port` in lower case, or the path of a socket: the same for two URLs of one address.
     pub(super) address: String,
@@ -46,7 +45,6 @@ pub(super) enum Way {
 }
 
 impl Way {
-    /// Those that tell where the server is, if any do.
     pub(super) const fn sentinels(&self) -> Option<&Sentinels> {
         match self {
             Self::Direct(_) => None,
@@ -56,7 +54,6 @@ impl Way {
 }
 
 impl Target {
-    /// Reads `url`.
     pub(super) fn parse(
         url: &str,
         access: &Access,
@@ -91,7 +88,6 @@ impl Target {
     }
 }
 
-/// The node that is whatever server the Sentinels at `urls` call `master`.
 pub(super) fn target(
     urls: &[Url],
     master: &str,

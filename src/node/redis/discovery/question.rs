@@ -16,10 +16,8 @@ use crate::node::redis::shared::Shared;
 use crate::node::redis::transport::Multiplexed;
 use crate::task;
 
-/// The longest name of a host that there is.
 const LONGEST_HOST: usize = 253;
 
-/// Starts a task for each Sentinel of a node, which ends when the node is closed.
 pub(crate) fn begin(shared: &Arc<Shared>, context: &NodeContext) {
     if let Some(sentinels) = shared.target.way.sentinels() {
         sentinels.begin(context);
@@ -77,7 +75,6 @@ impl Sentinels {
     }
 }
 
-/// Why a Sentinel does not say where the master is.
 pub(crate) enum AskError {
     /// It knows no master of that name.
     Unknown,
@@ -90,7 +87,6 @@ impl From<RedisError> for AskError {
     }
 }
 
-/// Asks one Sentinel where the master is, on a connection that is made where there is none or the last one broke.
 async fn ask(
     sentinel: &Client,
     kept: &mut Option<Multiplexed>,
@@ -116,7 +112,6 @@ async fn ask(
     read_replies(connection.send_packed_commands(&questions, 0, 3).await?)
 }
 
-/// Reads the replies to the three questions.
 pub(crate) fn read_replies(replies: Vec<Value>) -> Result<Statement, AskError> {
     let mut replies = replies.into_iter().map(Value::extract_error);
     let mut next = || replies.next().unwrap_or(Ok(Value::Nil));
@@ -146,7 +141,6 @@ pub(crate) fn read_replies(replies: Vec<Value>) -> Result<Statement, AskError> {
     Ok(Statement { place, id })
 }
 
-/// Whether a Sentinel (or a server that is none) replies, but will refuse until an operator fixes something.
 fn is_refusal(error: &RedisError) -> bool {
     error.kind() != ErrorKind::Io && !is_not_ready(error)
 }

@@ -24,11 +24,8 @@ use crate::node::redis::transport::{self, Multiplexed};
 use crate::node::{NodeContext, NodeError};
 use crate::protocol::backoff::jitter;
 
-/// For how long what a Sentinel said counts, unless set.
 pub(crate) const CONFIRM_WITHIN: Duration = Duration::from_secs(3);
-/// How long to wait before a Sentinel is asked again, more or less by half.
 const PAUSE: Duration = Duration::from_millis(500);
-/// How often each is asked, at least, while what it said counts.
 const QUESTIONS: u32 = 6;
 
 /// The Sentinels that watch one master, and how to get to that.
@@ -41,17 +38,14 @@ pub(crate) struct Sentinels {
     pub(crate) rotation: Arc<Rotation>,
     pub(crate) tls: bool,
     pub(crate) certificates: Certificates,
-    /// How long a statement counts, from when the Sentinel was asked.
     pub(crate) within: Duration,
     pub(crate) confirmation: watch::Sender<Confirmation>,
     // Known once the node has started.
     pub(crate) clock: OnceLock<Arc<dyn Clock>>,
 }
 
-/// How to get to the server that is the master now.
 pub(crate) struct Route {
     pub(crate) client: Client,
-    /// What the Sentinels said of it, if there are any.
     pub(crate) place: Option<Place>,
 }
 
@@ -78,12 +72,11 @@ impl Sentinels {
         self.clock.get().map_or(Moment::ORIGIN, |clock| clock.now())
     }
 
-    /// Statements that were asked for earlier are too old to count.
     pub(crate) fn horizon(&self) -> Moment {
         self.now().saturating_sub(self.within)
     }
 
-    /// Returns how to get to the server that most Sentinels name, within two thirds of `limit`.
+    /// The way to the server that most Sentinels name, within two thirds of `limit`.
     pub(crate) async fn master(&self, limit: Duration) -> Result<Route, ConnectFailure> {
         let mut news = self.confirmation.subscribe();
         let is_enough = |known: &Confirmation| {
@@ -133,14 +126,13 @@ impl Sentinels {
         })
     }
 
-    /// How long to wait between two questions, more or less by half.
     pub(crate) fn pause(&self) -> Duration {
         let pause = PAUSE.min(self.within / QUESTIONS);
         pause / 2 + jitter(random(), pause)
     }
 
-    /// Accepts the server `run_id` as the node's, if most Sentinels name it. It was reached at `place`; they may know
-    /// it by other addresses, too.
+    /// Accepts the server `run_id`, reached at `place`, as the node's, if most Sentinels name it, be it by another
+    /// address.
     pub(crate) async fn accept(
         &self,
         place: &Place,
@@ -159,13 +151,11 @@ impl Sentinels {
         }
     }
 
-    /// Until when the server is confirmed; `None` if most Sentinels do not name it at all.
     fn until(&self, run_id: &str, epoch: &str) -> Option<Moment> {
         let confirmed = self.confirmation.borrow().confirmed(run_id, epoch)?;
         Some(confirmed + self.within)
     }
 
-    /// Until when replies on `connection` count as this node's. An error if they do not count now.
     pub(crate) fn confirmed_until(&self, connection: &Connection) -> Result<Moment, NodeError> {
         let until = self.until(connection.info().run_id(), connection.epoch());
         until.filter(|until| self.now() < *until).ok_or_else(|| {
@@ -176,7 +166,6 @@ impl Sentinels {
         })
     }
 
-    /// The reason why the server is not confirmed, with what each Sentinel said.
     pub(crate) fn unconfirmed(&self) -> NodeError {
         let (known, within) = (self.confirmation.borrow(), self.within);
         let reasons = known.describe(self.horizon(), self.addresses());
@@ -185,8 +174,8 @@ impl Sentinels {
         ))
     }
 
-    /// Looks up the servers at the addresses that are not known as ours; if one is ours, learns the address. Returns
-    /// whether most Sentinels name another server, and that server is a master.
+    /// Looks up the servers at unknown addresses. Returns whether most Sentinels name another server, and that is a
+    /// master.
     async fn other_names(&self, run_id: &str, epoch: &str, limit: Duration) -> bool {
         let named = self.confirmation.borrow().named(self.horizon());
         // Servers with their votes.
@@ -217,7 +206,6 @@ impl Sentinels {
         servers.iter().any(|(_, _, votes)| known.is_most(*votes))
     }
 
-    /// The `run_id` of the server at `address`, unless it is a replica (which may be about to become the master).
     async fn server_at(&self, address: &Address, limit: Duration) -> Option<String> {
         let client = self.client(address).ok()?;
         let info = timeout(limit, info_of(&client)).await.ok()?.ok()?;
@@ -248,7 +236,6 @@ pub(crate) async fn connection(client: &Client) -> Result<Multiplexed, RedisErro
     transport::connect(client, &config).await
 }
 
-/// The `INFO` of the server that `client` leads to.
 async fn info_of(client: &Client) -> Result<Info, RedisError> {
     let mut connection = connection(client).await?;
     let text = connection.send_packed_command(&redis::cmd("INFO")).await;

@@ -1,5 +1,3 @@
-//! Reads node URLs, and makes clients that can connect.
-
 use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
 
 use crate::node::redis::error::NodeUrlError;
@@ -17,7 +15,6 @@ impl Certificates {
     }
 }
 
-/// Credentials and database, where they are not in the URL.
 #[derive(Clone, Default)]
 pub(crate) struct Access {
     pub(crate) user: Option<String>,
@@ -40,7 +37,6 @@ impl Access {
     }
 }
 
-/// Reads the URL of any server. Returns whether it speaks TLS, too.
 pub(crate) fn read(
     url: &str,
     certificates: &Certificates,
@@ -73,8 +69,7 @@ pub(crate) fn read(
     Ok((info, tls))
 }
 
-/// Whether there is something behind the `?` that the client ignores: a URL like `redis://h?db=3` or `?ssl=true` must
-/// not silently have no effect.
+/// Whether text that the client ignores stands behind the `?`: `redis://h?db=3` must not silently have no effect.
 fn says_more(url: &str) -> bool {
     let known: &[&str] = match url.split_once("://") {
         // We use RESP3 whatever it says, and URLs written for other clients have it.
@@ -102,7 +97,6 @@ pub(crate) fn address_of(addr: &ConnectionAddr) -> String {
     }
 }
 
-/// A client for the server at `info`.
 #[cfg(feature = "tls")]
 pub(crate) fn client(
     info: ConnectionInfo,
