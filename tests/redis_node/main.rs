@@ -16,8 +16,6 @@ mod failure;
 mod looks;
 mod nonsense;
 mod notices;
-mod quick;
-mod quick_records;
 mod refused;
 mod replicas;
 mod rights;

@@ -60,6 +60,8 @@ if not done or done.err then
     return holder or done
   elseif holder ~= ARGV[1] then
     return {0, redis.call('PTTL', KEYS[3]), redis.sha1hex(holder), 0}
+  elseif done then
+    return done
   end
   redis.call('PEXPIRE', KEYS[3], ARGV[2])
 end
