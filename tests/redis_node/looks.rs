@@ -155,8 +155,8 @@ async fn a_process_that_slept_does_not_say_who_the_server_is() {
         if words[0] != "EVALSHA" {
             return sound(words);
         }
-        // Behind the marker, the lock and its counter: token and ttl, then the digest and the identity.
-        heard.lock().unwrap().push(words[8].clone());
+        // Behind the marker, the tombstone, the lock and its counter: token and ttl, then the digest and the identity.
+        heard.lock().unwrap().push(words[9].clone());
         "*1\r\n:-1\r\n".to_owned()
     })
     .await;

@@ -37,7 +37,7 @@ if owner == '' and ballot ~= '' then
   -- the grant of a later holder had ended. A missing counter may have come as far as the mark.
   -- use counted
   local count = redis.call('MGET', KEYS[3])[1]
-  count = count and counted(count) or counted(redis.call('HGET', KEYS[1], 'hwm'))
+  count = count and counted(count) or counted(redis.call('HMGET', KEYS[1], 'hwm')[1])
   owner = count and ballot >= count and redis.pcall('GET', KEYS[2])
 end
 -- A grant from before the node's last promotion does not count: the data may be older than a later grant that was lost.

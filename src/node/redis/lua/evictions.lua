@@ -10,7 +10,7 @@ if count == '0' then
 end
 -- With the process: the count of another one, be it the one before a restart or the former master, says nothing.
 local now = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)') .. ':' .. count
-if now == redis.call('HGET', KEYS[1], 'evicted') then
+if now == redis.call('HMGET', KEYS[1], 'evicted')[1] then
   return 0
 end
 -- This first: it needs no memory, and after it no write is refused for lack of memory.

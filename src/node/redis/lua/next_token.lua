@@ -18,7 +18,7 @@ local function next_token(mark, proposal, lowered)
   end
   if lowered < mark then
     -- Else it is not below the floor either, for the mark is not.
-    local floor = counted(redis.call('HGET', KEYS[1], 'floor'))
+    local floor = counted(redis.call('HMGET', KEYS[1], 'floor')[1])
     if not floor then
       return nil
     end
