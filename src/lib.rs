@@ -1,13 +1,12 @@
 //! A distributed request lock for tower and axum: Redlock over independent Redis nodes, as a layer and an extractor.
 //!
-//! Requests that touch the same resource run one at a time, across every replica of a service. A
-//! [`RedlockLayer`] derives a [`LockKey`] from each request, acquires that lock on a majority of independent
-//! nodes before the inner service runs, and releases it when the response is done or dropped. While another
-//! request holds the key, the answer is 409 at once, or the request queues until `max_wait`.
+//! Requests that touch the same resource run one at a time, across every replica of a service. A [`RedlockLayer`]
+//! derives a [`LockKey`] from each request, acquires that lock on a majority of independent nodes before the inner
+//! service runs, and releases it when the response is done or dropped. While another request holds the key, the answer
+//! is 409 at once, or the request queues until `max_wait`.
 //!
-//! Use it where two requests for one order, account or document must not run together and a database transaction
-//! alone cannot see to that: because the work calls other services, or spans several stores. Where one
-//! transaction can do it, let it.
+//! Use it where two requests for one order, account or document must not run together and a database transaction alone
+//! cannot see to that: because the work calls other services, or spans several stores.
 //!
 //! # Examples
 //!
@@ -29,39 +28,22 @@
 //! # }
 //! ```
 //!
-//! # What is here
+//! # Items
 //!
-//! | item | what it is for |
+//! | item | use |
 //! |---|---|
 //! | [`LockManager`] | one per process: connects to the nodes, and acquires locks for jobs and for handlers that learn their key late |
 //! | [`Settings`] | its nodes and settings, in code or from a file and the environment |
 //! | [`RedlockLayer`] | runs each request under the lock of its key; keys come from [`key`] |
 //! | `IdempotencyLayer` | a request that is sent again gets the first response |
-//! | [`Held`] | in a handler: the lock that the layer holds |
-//! | `Locked` | in a handler: a lock on a key that comes from its own extractors |
-//! | [`LockGuard`] | owns a lock, and releases it |
-//! | [`LockHandle`] | observes a lock: whether and until when it is held |
-//! | [`LockScope`] | shares locks within one request, so that nested layers and handlers do not wait for each other |
-//! | [`LockKey`] | what is locked: text of parts, escaped |
+//! | [`Held`], `Locked` | in a handler: the lock that the layer holds; a lock on a key from an argument |
+//! | [`LockGuard`], [`LockHandle`] | owns a lock and releases it; observes one |
+//! | [`LockScope`] | shares locks within one request |
 //! | [`FencingToken`] | a number that grows with every holder of a key, for storage that refuses older ones |
 //! | [`AcquireError`] | why a lock was not acquired; the other errors are in [`error`] |
 //!
-//! The settings of the layers are in [`layer`] and `idempotency`, those of the manager in [`settings`]; what a
-//! manager reports is in [`snapshot`]. [`node`] has the kinds of nodes (`redis`, `memory`), and the port for authors of
-//! another one.
-//!
-//! # How it fails
-//!
-//! | event | what happens |
-//! |---|---|
-//! | another holds the key | [`AcquireError::Contended`], or [`WaitTimeout`](AcquireError::WaitTimeout) after a wait; the layer answers 409 |
-//! | as many callers of this process wait as may | [`AcquireError::QueueFull`]; the layer answers 503 |
-//! | too few nodes answer | [`AcquireError::NoQuorum`], after the node time-out at most; the layer answers 503 |
-//! | the nodes cannot be reached while a lock is held | it is *lost* when its validity ends: [`LockHandle::is_lost`], [`LockHandle::lost`]; the layer drops the handler and answers 503 |
-//! | a future is dropped, at any point | what it had set on any node is released in the background |
-//! | the process dies | the nodes drop its locks when their ttl ends |
-//!
-//! What is promised, and what no lock of this kind can promise, stands in the README and in `docs::promises`.
+//! When a future is dropped, at any point, its locks are released in the background. When the process dies, the nodes
+//! drop its locks with their ttl. Promises and their limits: the README and `docs::promises`.
 //!
 //! # Feature flags
 //!
@@ -70,18 +52,11 @@
 //! | `redis` | yes | Redis and Valkey servers as nodes |
 //! | `axum` | yes | the extractors `Held` and `Locked`, and keys from path parameters, matched paths and extractors |
 //! | `tls` | no | `rediss://` URLs, by rustls with the ring provider |
-//! | `idempotency` | no | `IdempotencyLayer`: a request that is sent again gets the first response; `LockManager::begin_idempotent` |
-//! | `tracing` | yes | events and a span through `tracing`: without them a first start says nothing of what it waits for |
+//! | `idempotency` | no | `IdempotencyLayer`; `LockManager::begin_idempotent` |
+//! | `tracing` | yes | events and a span through `tracing` |
 //! | `metrics` | no | counters, gauges and histograms through `metrics` |
 //! | `inspect` | no | `InspectService`: a page of nodes, held locks and queues, for operators |
 //! | `test-util` | no | faults for memory nodes, and a clock that follows tokio's paused time |
-//!
-//! # Words
-//!
-//! *Node*: one independent server. *Quorum*: how many nodes must agree. *ttl*: how long a node keeps a lock
-//! unless it is extended. *Validity*: what is left of the ttl after the time that passed and the drift. *Guard*:
-//! owns a lock and releases it. *Handle*: observes one. *Watchdog*: extends held locks. *Lost*: ended before its
-//! guard. *Contended*: held by another.
 
 #![cfg_attr(
     all(
@@ -169,8 +144,7 @@ pub mod error {
     pub use crate::token::FencingTokenError;
 }
 
-/// What a held lock gives besides its guard and its handle: a record of the grant, its end as a future, and idempotent
-/// runs.
+/// A held lock besides its guard and its handle: a record of the grant, its end as a future, and idempotent runs.
 pub mod lock {
     pub use crate::lease::Lease;
     pub use crate::manager::Lost;
@@ -179,7 +153,7 @@ pub mod lock {
     pub use crate::token::OwnerHash;
 }
 
-/// What a manager reports: nodes, held locks and queues ([`LockManager::snapshot`]), and what its
+/// The reports of a manager: nodes, held locks and queues ([`LockManager::snapshot`]), and keys that its
 /// [shutdown](LockManager::shutdown) could not release.
 pub mod snapshot {
     pub use crate::manager::{
@@ -187,12 +161,12 @@ pub mod snapshot {
     };
 }
 
-/// Where lock keys come from: [`key::header`], [`key::query`] and their like, to be put together with
-/// [`prefix`](key::Key::prefix), [`and`](key::Key::and), [`optional`](key::Key::optional) and
-/// [`when`](key::Key::when).
+/// Sources of lock keys: [`key::header`], [`key::query`] and their like, put together with
+/// [`prefix`](key::Key::prefix), [`and`](key::Key::and), [`optional`](key::Key::optional) and [`when`](key::Key::when).
 ///
 /// A key is a list of parts, joined by `:` after each was escaped, so that `("a:b", "c")` and `("a", "b:c")` never
-/// meet, whatever clients send. Parts stand in the order in which their sources are written down.
+/// meet. Parts stand in the order in which their sources are written down. A request without a part is answered with
+/// `400 invalid-key`, unless the source is optional: then it runs without a lock.
 ///
 /// ```
 /// use tower_redlock::key;
@@ -201,13 +175,6 @@ pub mod snapshot {
 /// let account = key::header("x-tenant").and(key::query("from")).prefix("account");
 /// # let _ = account;
 /// ```
-///
-/// A key is text, and two texts are two keys. A handler that parses what a client sent may take several texts for
-/// one resource: `42`, `042` and `+42` are one `u64`, upper and lower case are one UUID. Requests for them do not
-/// exclude one another. [`parse`](key::Key::parse) reads the value as the handler does, and all spellings are one key.
-///
-/// A request without what its key is made of is answered with `400 invalid-key`, unless the source is optional:
-/// then it runs without a lock.
 pub mod key {
     pub use crate::layer::key::{Also, IntoKeyPart, Key, Value, from_fn, header, method, query};
     #[cfg(feature = "axum")]

@@ -36,7 +36,6 @@ impl<S: Send + Sync> OptionalFromRequestParts<S> for Held {
     }
 }
 
-/// Counts and logs a request whose handler and layers do not fit together.
 fn note(parts: &Parts, rejection: &HeldRejection) {
     if rejection.status() == StatusCode::INTERNAL_SERVER_ERROR {
         instruments::rejected(RejectionKind::Misconfigured.as_str());

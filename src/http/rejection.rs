@@ -1,7 +1,5 @@
-//! [`Rejection`]: why a layer refused or ended a request, and the response to it.
-//!
-//! [`RejectionKind`] has the table: one row for each kind, from which responses, logs and metrics are written, and
-//! with which the guide's list is compared.
+//! [`Rejection`]: why a layer refused or ended a request. [`RejectionKind`] has the table from which responses, logs
+//! and metrics are written, and with which the guide's list is compared.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -68,7 +66,7 @@ pub enum RejectionKind {
     ShuttingDown,
 }
 
-/// All that is written of a kind. None of it comes from the client.
+/// The texts of a kind. None of them comes from the client.
 struct Row {
     /// A name to compare: `urn:tower-redlock:problem:` and the word.
     urn: &'static str,
@@ -188,32 +186,14 @@ impl BusyStatus {
 /// Why a layer refused or ended a request, and the default response to it.
 ///
 /// A handler that locks by itself makes one of an [`AcquireError`], a [`KeyError`], a [`LossReason`] or a [`RunError`],
-/// by `?` for instance, and so has the response of a [`RedlockLayer`](crate::RedlockLayer): with the feature `axum` it
-/// is a response.
+/// by `?` for instance, and so has the response of a layer: with the feature `axum` it is a response.
+/// `docs::operations` lists the kinds with their statuses and remedies.
 ///
-/// The response never holds the client's text, a lock key, the name of a node or a token. The
-/// [`source`](Error::source) may name nodes and is for logs.
+/// The response never holds the client's text, a lock key, the name of a node or a token. The [`source`](Error::source)
+/// may name nodes and is for logs.
 ///
-/// # What a client should do
-///
-/// | kind | status | `Retry-After` | the client |
-/// |---|---|---|---|
-/// | `invalid-key`, `missing-idempotency-key`, `invalid-idempotency-key` | 400 | no | sends a key |
-/// | `body-unreadable` | 400 | no | sends the whole body |
-/// | `caller-unknown` | 403 | no | identifies itself |
-/// | `contended`, `wait-timeout` | 409 or as set | yes | repeats the request |
-/// | `request-in-progress` | 409 | yes | repeats the request unchanged and gets the first response |
-/// | `not-replayable` | 409 | no | looks up the result of the first request, which is done |
-/// | `body-too-large` | 413 | no | sends less |
-/// | `idempotency-key-reused` | 422 | no | chooses a new key |
-/// | `misconfigured` | 500 | no | cannot help it |
-/// | `queue-full`, `no-quorum`, `shutting-down`, `record-unreadable` | 503 | yes | repeats the request unchanged; it was not processed |
-/// | `outcome-unknown` | 503 | no | repeats the request with its key if a second run does no harm, or checks the outcome first |
-/// | `lock-lost` | 503 | no | checks the outcome before it repeats the request |
-///
-/// `outcome-unknown` and `lock-lost` have no `Retry-After`, because clients that obey it do not check the outcome
-/// first, and a second run cannot be excluded. Where the handler's effect is guarded, by the fencing token or by a
-/// unique key in the database, a repeat is safe after either.
+/// `outcome-unknown` and `lock-lost` have no `Retry-After`: a client that obeys it does not check the outcome first,
+/// and a second run cannot be excluded. Where a fencing token or a unique key guards the effect, a repeat is safe.
 #[derive(Clone, Debug)]
 pub struct Rejection {
     by: By,
@@ -222,7 +202,6 @@ pub struct Rejection {
     retry_after: Duration,
 }
 
-/// The layer that rejects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum By {
     Lock,
@@ -230,7 +209,6 @@ pub(crate) enum By {
     Idempotency,
 }
 
-/// The cause of a rejection.
 #[derive(Clone, Debug)]
 pub(crate) enum Cause {
     /// The key of a lock cannot be made.
@@ -336,9 +314,8 @@ impl Rejection {
         }
     }
 
-    /// When the client may repeat the request, unchanged: the `retry_after` of the layer, or the rest of a quarantine
-    /// if that is the cause and takes longer; `None` where a repeat does not help, or is not safe before the client has
-    /// checked the outcome.
+    /// When the client may repeat the request unchanged: the `retry_after` of the layer, or the rest of a quarantine if
+    /// that takes longer; `None` where a repeat does not help, or is not safe.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         let quarantine = match &self.cause {
@@ -377,9 +354,8 @@ impl Rejection {
     /// The default response: `application/problem+json` (RFC 9457), `Cache-Control: no-store`, and `Retry-After` in
     /// whole seconds, at least one, if [`retry_after`](Self::retry_after) is set.
     ///
-    /// Its text says that the request was not processed; a handler that returns it must make sure of that. For an
-    /// `IdempotencyLayer` the text alone proves nothing: it stores the response like any other, unless the handler
-    /// passes it through `Idempotent::not_processed`.
+    /// Its text says that the request was not processed; a handler that returns it must make sure of that, and an
+    /// `IdempotencyLayer` stores it unless it passes `Idempotent::not_processed`.
     #[must_use]
     pub fn to_response(&self) -> Response<Bytes> {
         let row = self.kind().row();
@@ -406,7 +382,6 @@ impl Rejection {
         self.mark(response)
     }
 
-    /// `response`, marked for the log of an idempotency layer as the temporary refusal of a request, where it is one.
     pub(super) fn mark<B>(&self, mut response: Response<B>) -> Response<B> {
         if self.kind().row().retry {
             let refusal = Refusal(self.kind().as_str());
@@ -416,7 +391,6 @@ impl Rejection {
     }
 }
 
-/// The members of RFC 9457, and the remaining time of the holder's lease.
 #[derive(Serialize)]
 struct Problem<'a> {
     r#type: &'a str,

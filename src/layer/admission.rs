@@ -22,8 +22,7 @@ pub enum HoldUntil {
     #[default]
     ResponseHead,
     /// Until the last frame of the response's body is passed to the server, or the body failed or was dropped. The
-    /// server may still be sending buffered data. The release is [detached](ReleaseMode::Detached): a body cannot wait
-    /// for it. A response without a body, such as that of an upgrade, holds no lock after its head.
+    /// release is [detached](ReleaseMode::Detached). A response without a body holds no lock after its head.
     BodyEnd,
 }
 
@@ -31,15 +30,12 @@ pub enum HoldUntil {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ReleaseMode {
-    /// The response goes out when a majority of the nodes has released the lock, so that a client that has its
-    /// response can lock again at once, on any replica, unless another request came first. The wait is bounded by the
-    /// manager's node time-out. If a request waits for the lock in this process, the lock may pass to it instead, which
-    /// takes no time.
+    /// The response goes out when a quorum of the nodes has released the lock, after a node time-out at the latest, so
+    /// that its client can lock again at once on any replica.
     #[default]
     Awaited,
-    /// The response goes out at once, the lock is released in the background. The next request in this process waits
-    /// for that release, for a node time-out at most, even if its `max_wait` is zero; on another replica it may find
-    /// the lock still held.
+    /// The response goes out at once, and the lock is released in the background. On another replica the next request
+    /// may find it held.
     Detached,
 }
 
@@ -51,9 +47,8 @@ pub enum OnNoQuorum {
     #[default]
     Reject,
     /// The request runs without a lock, and [`Held::of`](super::Held::of) gives
-    /// [`UnlockedReason::NoQuorum`](super::UnlockedReason::NoQuorum). Nothing excludes other requests then. A request
-    /// is still rejected where some nodes serve processes with another list of nodes or other settings: these nodes
-    /// reply, and the key may be held.
+    /// [`UnlockedReason::NoQuorum`](super::UnlockedReason::NoQuorum). Where nodes serve processes with another list, it
+    /// is rejected all the same: the key may be held.
     RunUnlocked,
 }
 
@@ -68,11 +63,9 @@ pub(super) struct Options {
     pub(super) on_no_quorum: OnNoQuorum,
 }
 
-/// How long one request waits; `None` for the layer's `max_wait`.
 pub(super) type MaxWaitWith = dyn Fn(&Parts) -> Option<Duration> + Send + Sync;
 
 impl Options {
-    /// How long this request waits. What is said of one request, perhaps by its client, is bounded.
     pub(super) fn max_wait_of(&self, request: &Parts) -> Duration {
         let own = self.max_wait_with.as_ref();
         let own = own.and_then(|own| own(request));
@@ -100,14 +93,11 @@ impl fmt::Debug for Options {
     }
 }
 
-/// The boxed work that goes before a request runs. The body of the request is not in it, so the body need not be
-/// `Send`.
+/// The boxed work before a request runs, without its body, so the body need not be `Send`.
 pub(super) type Admission = Pin<Box<dyn Future<Output = Result<Admitted, Cause>> + Send>>;
 
-/// The head of a request that runs, and its lock, if it has one.
 type Admitted = (Parts, Option<LockGuard>);
 
-/// A [`KeyExtractor`] of any type: its future is boxed together with what follows it.
 pub(super) trait Admit: Send + Sync {
     fn admit(self: Arc<Self>, options: Arc<Options>, parts: Parts) -> Admission;
 }
@@ -118,11 +108,6 @@ impl<K: KeyExtractor> Admit for K {
     }
 }
 
-/// Extracts the key and acquires its lock.
-///
-/// # Cancel safety
-///
-/// May be dropped at any point: keys that the acquisition has set on nodes by then are released in the background.
 async fn admit<K: KeyExtractor>(
     extractor: Arc<K>,
     options: Arc<Options>,

@@ -19,11 +19,8 @@ use crate::manager::error::loss::LossReason;
 use crate::manager::guard::{LockGuard, LockHandle};
 use crate::manager::lock_manager::LockManager;
 
-/// The locks that one piece of work holds, a request for instance, so that its parts share them instead of waiting for
-/// each other.
-///
-/// A [`RedlockLayer`](crate::RedlockLayer) keeps one in the extensions of each request. Clones are the same scope.
-/// A piece of work belongs to a scope if it is given a clone, whatever thread or task it runs on.
+/// The locks that one piece of work holds, such as a request, so that its parts share them. A
+/// [`RedlockLayer`](crate::RedlockLayer) keeps one in the extensions of each request. Clones are the same scope.
 ///
 /// # Examples
 ///
@@ -57,7 +54,6 @@ struct Work {
     turn: AssertUnwindSafe<tokio::sync::Mutex<()>>,
 }
 
-/// The locks of a piece of work, most of which hold one.
 #[derive(Default)]
 struct Locks {
     first: Option<LockHandle>,
@@ -93,7 +89,6 @@ impl LockScope {
         }
     }
 
-    /// Whether the work holds a lock, as far as is known.
     #[cfg_attr(
         not(feature = "idempotency"),
         expect(dead_code, reason = "no layer asks")
@@ -118,16 +113,12 @@ impl fmt::Debug for LockScope {
 }
 
 impl LockManager {
-    /// Acquires all of `keys` or none for a part of the work that `scope` stands for.
+    /// Acquires all of `keys` or none for a part of the work that `scope` stands for. Keys that the work holds already
+    /// are shared: the guard asks no node for them.
     ///
-    /// Keys that the work holds already are shared: the guard asks no node, has the same deadline and fencing token,
-    /// and the lock is released when the last of its guards goes. If only some of `keys` are held, the guard is that
-    /// of a lock on the others, and shares those.
-    ///
-    /// Work that holds locks waits only for keys that sort after all of these, for up to `max_wait` or the manager's
-    /// `max_wait` if that is less; for others it tries once. So pieces of work that take the same locks in opposite
-    /// orders never wait for each other. Parts of one piece of work that acquire at the same time do so one after the
-    /// other, unless all that they want is held already.
+    /// Work that holds locks waits only for keys that sort after all of these, for up to `max_wait` or the manager's if
+    /// that is less; others it tries once. So pieces of work never deadlock. Parts of one piece of work acquire one
+    /// after the other.
     ///
     /// # Errors
     ///
@@ -147,7 +138,6 @@ impl LockManager {
         self.acquire_in_within(scope, keys, limit).await
     }
 
-    /// The same, waiting up to `limit`, whatever the manager's `max_wait` is.
     pub(crate) async fn acquire_in_within(
         &self,
         scope: &LockScope,
@@ -191,7 +181,6 @@ impl LockManager {
         Ok(guard.along_with(guards))
     }
 
-    /// Guards of those of the locks `live` that `keys` want, and the keys that are missing.
     fn share(
         &self,
         live: &[LockHandle],
@@ -238,7 +227,6 @@ impl LockManager {
     }
 }
 
-/// One guard of all.
 fn together(mut guards: Vec<LockGuard>) -> Result<LockGuard, AcquireError> {
     match guards.pop() {
         Some(guard) => Ok(guard.along_with(guards)),

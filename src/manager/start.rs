@@ -76,9 +76,8 @@ impl LockManager {
         Ok(Self { shared, times })
     }
 
-    /// Waits until a quorum of nodes is ready and votes and, for a moment longer, for the others, so that each of them
-    /// is checked if it answers at all. Nodes that are refused are an error, unless `on_quorum` says that the others
-    /// are enough: their votes prove that every node has accepted the list once.
+    /// Waits until a quorum of nodes votes and, for a moment longer, for the others, so that each is checked. Nodes
+    /// that are refused are an error, unless `on_quorum` says that the others are enough.
     pub(crate) async fn connected(
         &self,
         limit: Duration,
@@ -119,20 +118,17 @@ impl LockManager {
         Ok(())
     }
 
-    /// Begins to close all nodes. Their tasks would go on until the monitors have let go of them, and tell of nodes
-    /// that nobody asks any more.
+    /// Begins to close all nodes, whose tasks would go on otherwise.
     pub(crate) async fn give_up(&self) {
         let mut closing = self.shared.send_all(|node| node.close());
         closing.until(sleep(Duration::ZERO));
         while closing.next().await.is_some() {}
     }
 
-    /// From now on new nodes are no longer trusted to have nothing to forget.
     pub(crate) fn stop_trusting_new_nodes(&self) {
         self.shared.voting.trust_new(false);
     }
 
-    /// Whether enough nodes are ready. Returns those that are refused, if that may be, and those that do not answer.
     fn judge(
         &self,
         ready: &[bool],
@@ -163,7 +159,6 @@ impl LockManager {
     }
 }
 
-/// A node by its number, and what is wrong with it.
 type Failed = (usize, NodeError);
 
 /// A disagreement is a matter of settings, however many nodes vote.
@@ -175,14 +170,11 @@ fn refusal(error: NoQuorum) -> ConnectError {
     ConnectError::NoQuorum(error)
 }
 
-/// How much longer than the quorum the other nodes are waited for, at least.
 const STRAGGLERS: Duration = Duration::from_millis(100);
 
 impl LockManager {
-    /// Declares that no lock is held on any node, and waits until those that answer vote.
-    ///
-    /// It ends the quarantines that are under way. See [`RestartGuard`](crate::settings::RestartGuard) for when that is
-    /// right: if a lock is held after all, a second holder can appear.
+    /// Declares that no lock is held on any node, and waits until those that answer vote. It ends the quarantines that
+    /// are under way. If a lock is held after all, a second holder can appear.
     ///
     /// # Errors
     ///

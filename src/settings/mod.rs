@@ -1,4 +1,4 @@
-//! The settings of a manager: [`Settings`](crate::Settings), and the types of single ones.
+//! The settings of a manager: [`Settings`], and the types of single ones.
 
 pub(crate) mod checked;
 mod connect;
@@ -37,9 +37,8 @@ use crate::node::Node;
 /// The nodes and all settings of a [`LockManager`](crate::LockManager): by setters, from TOML, JSON and the like
 /// through `serde`, or from the [environment](Self::with_env), one after the other.
 ///
-/// Only the nodes are required; each setter says what its setting does, and its default. In a file, the settings have
-/// the names of the setters. Durations are texts of numbers with units (`d`, `h`, `m`, `s`, `ms` and the others of the
-/// crate `humantime`): `"10s"`, `"250ms"`, `"1m30s"`.
+/// Only the nodes are required; each setter says its default. In a file, the settings have the names of the setters,
+/// and durations are texts: `"10s"`, `"250ms"`, `"1m30s"`.
 ///
 /// # Examples
 ///
@@ -50,12 +49,13 @@ use crate::node::Node;
 /// let text = r#"
 ///     memory = 5                # Or `nodes = ["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"]`.
 ///     ttl = "30s"
-///     max_wait = "2s"
+///     max_ttl = "30s"
 ///     hand_off = { max_passes = 8, max_time = "50ms" }        # Or "off".
 /// "#;
 /// // Its `message`, and not the whole error, which may quote passwords.
 /// let settings: Settings = toml::from_str(text).map_err(|error| error.message().to_owned())?;
-/// let locks = settings.connect().await?;
+/// // `REDLOCK_PASSWORD`, or `REDLOCK_PASSWORD_FILE`.
+/// let locks = settings.with_env("REDLOCK")?.connect().await?;
 /// let guard = locks.acquire("order:42").await?;
 /// # drop(guard);
 /// # Ok(()) }
@@ -117,33 +117,12 @@ use crate::node::Node;
 ///
 /// # Errors
 ///
-/// An error begins with the field: `nodes[1].require: is a text; it must be a whole number ..`. A field that does not
-/// exist is an error, and so are a repeated field, `null`, and a number for a duration. Names and types are checked
-/// when the text is read; values (URLs, ranges, files), by [`check`](Self::check), [`connect`](Self::connect) and
-/// [`lazy`](Self::lazy), before anything is connected.
+/// An error begins with the field: `nodes[1].require: is a text; it must be a whole number ..`. An unknown or repeated
+/// field is an error. Names and types are checked when the text is read; values by [`check`](Self::check),
+/// [`connect`](Self::connect) and [`lazy`](Self::lazy).
 ///
-/// # Passwords
-///
-/// `user`, and `password` or `password_file`, are for all nodes; each node may have its own, in its table or its URL.
-/// So the nodes may be in a file and the password in the environment:
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use tower_redlock::Settings;
-///
-/// let file = r#"nodes = ["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"]"#;
-/// let settings: Settings = toml::from_str(file)?;
-/// // `REDLOCK_PASSWORD`, or `REDLOCK_PASSWORD_FILE`.
-/// let settings = settings.with_env("REDLOCK")?;
-/// # let _ = settings;
-/// # Ok(()) }
-/// ```
-///
-/// Neither `Debug` nor any error shows a password or key. Settings cannot be serialised: their passwords must not be
-/// written out.
-///
-/// A format's own error may show the text, which this crate cannot prevent. That of `toml` shows all of it in `Debug`,
-/// which `main` prints, and lines of it in `Display`. Its `message()` is the error of this crate and nothing else.
+/// Neither `Debug` nor any error of this crate shows a password or key, and settings cannot be serialised. A format's
+/// own error may show the text: that of `toml` does in `Debug` and `Display`, its `message()` does not.
 #[derive(Clone, Default)]
 #[must_use = "settings do nothing before `connect` or `lazy`"]
 pub struct Settings {
@@ -198,21 +177,18 @@ impl Settings {
         self
     }
 
-    /// The time to live of a lock on the nodes: how long a lock outlives a crashed holder. It is renewed every
-    /// third of it, so it does not limit how long a lock can be held. From 10 ms to [`max_ttl`](Self::max_ttl), in
-    /// whole milliseconds; default: 10 s. Less than a second is for tests: a busy machine may not come to renew it in
-    /// time. For some locks alone: [`with_ttl`](LockManager::with_ttl).
+    /// How long a node keeps a lock unless it is extended, and so how long a lock outlives a crashed holder. It is
+    /// extended every third of it, so it does not limit the work. From 10 ms to [`max_ttl`](Self::max_ttl), in whole
+    /// milliseconds; default: 10 s. Less than a second is for tests. For some locks alone:
+    /// [`with_ttl`](crate::LockManager::with_ttl).
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.given.ttl = Some(ttl);
         self
     }
 
-    /// The longest ttl that *any* process uses with these nodes. From 10 ms to 24 h, and at least the
-    /// [`ttl`](Self::ttl); default: 10 s.
-    ///
-    /// A node that may have forgotten a lock waits for that long before it votes ([`RestartGuard`]). All processes
-    /// agree on it: one with another value is refused. It is changed as the list of nodes is
-    /// ([`adopt_nodes`](crate::LockManager::adopt_nodes)).
+    /// The longest ttl that *any* process uses with these nodes, and the length of every quarantine. Equal in all
+    /// processes. From 10 ms to 24 h, and at least the [`ttl`](Self::ttl); default: 10 s. A node may take a tenth of it
+    /// to reply, at least a second and never more than all of it: a later vote does not count.
     pub fn max_ttl(mut self, max_ttl: Duration) -> Self {
         self.given.max_ttl = Some(max_ttl);
         self
@@ -232,26 +208,23 @@ impl Settings {
         self
     }
 
-    /// How many nodes may lose everything they hold without two holders at once. The quorum becomes
-    /// `ceil((nodes + losses + 1) / 2)`. Default: 0, a majority. 4 nodes mask 1 loss with a quorum of 3, 6
-    /// nodes with a quorum of 4.
+    /// How many nodes may lose everything they hold unseen by the restart guard. The quorum becomes `ceil((nodes +
+    /// losses + 1) / 2)`. Default: 0, a majority.
     pub fn mask_losses(mut self, losses: usize) -> Self {
         self.given.mask_losses = Some(losses);
         self
     }
 
     /// The longest a lock may be held: it is lost then. At least the ttl; default: 60 s, or the ttl if that is
-    /// longer. For some locks alone: [`with_max_hold`](LockManager::with_max_hold).
+    /// longer. For some locks alone: [`with_max_hold`](crate::LockManager::with_max_hold).
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.given.max_hold = Some(max_hold);
         self
     }
 
-    /// The longest time that a caller waits for a busy lock. It also bounds
-    /// [`acquire_within`](LockManager::acquire_within) and what a layer's
-    /// [`max_wait_with`](crate::RedlockLayer::max_wait_with) says of one request; a layer's own
-    /// [`max_wait`](crate::RedlockLayer::max_wait) counts as it is. Default: 5 s. Zero: no caller waits. For some
-    /// callers alone: [`with_max_wait`](LockManager::with_max_wait).
+    /// The longest time that a caller waits for a busy lock; it also bounds the wait that a layer takes from one
+    /// request. Default: 5 s. Zero: no caller waits. For some callers alone:
+    /// [`with_max_wait`](crate::LockManager::with_max_wait).
     pub fn max_wait(mut self, max_wait: Duration) -> Self {
         self.given.max_wait = Some(max_wait);
         self
@@ -270,9 +243,8 @@ impl Settings {
         self
     }
 
-    /// How often a lock may pass from one caller to the next inside this process before it is released on the
-    /// nodes. Default: 32 times, for 250 ms; [`HandOff::OFF`] switches it off. The time is at most
-    /// [`max_hold`](Self::max_hold). Beside processes with another library: [`HandOff::OFF`].
+    /// How often a lock may pass from one caller to the next inside this process before it is released. Default: 32
+    /// times, for 250 ms; [`HandOff::OFF`] for none, as beside other libraries.
     pub fn hand_off(mut self, hand_off: HandOff) -> Self {
         self.given.hand_off = Some(hand_off);
         self
@@ -292,40 +264,36 @@ impl Settings {
         self
     }
 
-    /// Declares that no lock is held on any node: nodes that remember nothing need not wait for the end of leases that
-    /// they may have forgotten. Default: `false`.
+    /// Declares that no lock is held on any node, so that nodes need not wait before they grant. Default: `false`.
     ///
     /// For tests, and for the first start of a deployment. It holds until [`connect`](Self::connect) returns (for
-    /// [`lazy`](Self::lazy): for the connect time-out) and for nodes that are seen for the first time. A program that
-    /// always sets it undoes the restart guard whenever it starts.
+    /// [`lazy`](Self::lazy): for the connect time-out). A program that always sets it undoes the restart guard whenever
+    /// it starts.
     pub fn bootstrap(mut self, no_lock_is_held: bool) -> Self {
         self.given.bootstrap = Some(no_lock_is_held);
         self
     }
 
-    /// Whether [`connect`](Self::connect) takes a quorum of nodes for enough where others reply and cannot serve: after
-    /// a change of one server's settings or password, say. Default: `false`, so that a mistake in the list of nodes is
-    /// found before it matters.
+    /// Whether [`connect`](Self::connect) takes a quorum of nodes for enough where others reply and cannot serve, as
+    /// after a change of one server's password. Default: `false`, so that a mistake in the list is found before it
+    /// matters.
     ///
-    /// Each node that cannot serve is told as an error event, and `redlock_node_voting` is 0 for it. It is looked at
-    /// again from time to time, and votes once it is repaired. It holds for a list that all of its nodes have accepted
-    /// before: a new list needs every node as always, and ends with [`ConnectError::NoQuorum`] otherwise. A node that
-    /// serves processes with another list is still an error. It needs the [restart guard](Self::restart_guard), by
-    /// which nodes tell what they have accepted. Nodes that do not reply at all never keep a quorum from starting.
+    /// Each node that cannot serve is an error in the log, and votes once it is repaired. The list must have been
+    /// accepted by all of its nodes before, and a node with another list is still an error. It needs the [restart
+    /// guard](Self::restart_guard).
     pub fn start_on_quorum(mut self, enough: bool) -> Self {
         self.given.start_on_quorum = Some(enough);
         self
     }
 
-    /// Whether lock keys, which may name people, are kept out of events and [snapshots](LockManager::snapshot):
+    /// Whether lock keys, which may name people, are kept out of events and [snapshots](crate::LockManager::snapshot):
     /// [`LockKey::redacted`](crate::LockKey::redacted) stands in their place. Default: `false`.
     pub fn redact_keys(mut self, redact: bool) -> Self {
         self.given.redact_keys = Some(redact);
         self
     }
 
-    /// How long [`connect`](Self::connect) waits for a quorum of nodes. Default: 5 s. It waits longer while nodes
-    /// that reply wait for the end of leases that they may have forgotten ([`RestartGuard`]).
+    /// How long [`connect`](Self::connect) waits for a quorum of nodes, besides quarantines. Default: 5 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.given.connect_timeout = Some(timeout);
         self
@@ -339,25 +307,16 @@ impl Settings {
     }
 
     /// The same with the settings of environment variables that begin with `prefix` and `_`, in place of its own:
-    /// `REDLOCK_TTL=30s`.
+    /// `REDLOCK_TTL=30s`, `REDLOCK_NODES=redis://10.0.0.1,redis://10.0.0.2`; for nodes with more settings
+    /// `REDLOCK_NODES_0_URL`, `REDLOCK_NODES_0_PASSWORD` and so on; `REDLOCK_HAND_OFF=off`, or
+    /// `REDLOCK_HAND_OFF_MAX_PASSES`.
     ///
-    /// | settings | variables with the prefix `REDLOCK` |
-    /// |---|---|
-    /// | nodes by their URLs | `REDLOCK_NODES=redis://10.0.0.1,redis://10.0.0.2` |
-    /// | nodes with more settings | `REDLOCK_NODES_0_URL`, `REDLOCK_NODES_0_PASSWORD`, .. `REDLOCK_NODES_1_URL`, .. |
-    /// | credentials of all nodes | `REDLOCK_USER`, `REDLOCK_PASSWORD` or `REDLOCK_PASSWORD_FILE` |
-    /// | Sentinels | `REDLOCK_NODES_0_SENTINELS=redis://10.0.0.3:26379,..`, `REDLOCK_NODES_0_MASTER` |
-    /// | what can be off | `REDLOCK_HAND_OFF=off`, or `REDLOCK_HAND_OFF_MAX_PASSES` and `REDLOCK_HAND_OFF_MAX_TIME` |
-    /// | all others | `REDLOCK_MEMORY=5`, `REDLOCK_TTL=30s`, `REDLOCK_TLS_ROOT_CERTIFICATE`, .. |
-    ///
-    /// Lists and tables are replaced as a whole; `memory` also replaces `nodes`, `password` also replaces
-    /// `password_file`, and the reverse. A comma in a URL's password is `%2C`. A variable with the prefix that is no
-    /// setting is refused. Kubernetes sets variables with this prefix for a service called `redlock`: choose another
-    /// name for one of the two.
+    /// Lists and tables are replaced as a whole. A comma in a URL's password is `%2C`. A variable with the prefix that
+    /// is no setting is refused: Kubernetes sets variables for a service called `redlock`.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`](crate::error::ConfigError) with the field and the variable.
+    /// [`ConfigError`] with the field and the variable.
     pub fn with_env(self, prefix: &str) -> Result<Self, ConfigError> {
         self.with_vars(prefix, env::variables(prefix)?)
     }

@@ -12,7 +12,7 @@ use super::route;
 use crate::key_error::{KeyError, Subject};
 use crate::lock_key::KeyParts;
 
-/// What one step of making a key takes from a request. `false` says that the request needs no lock.
+/// One step of making a key. `false`: the request needs no lock.
 #[derive(Clone)]
 pub(super) enum Take {
     Text(Cow<'static, str>),
@@ -75,7 +75,6 @@ impl fmt::Debug for Take {
     }
 }
 
-/// A value that a client sent, by its name.
 #[derive(Clone, Copy)]
 pub(super) enum Source {
     Header(&'static str),
@@ -98,7 +97,6 @@ impl Source {
         KeyError::malformed_in(self.subject(), why)
     }
 
-    /// The value; `None` if the request needs no lock.
     async fn value(self, request: &mut Parts) -> Result<Option<Cow<'_, [u8]>>, KeyError> {
         match self {
             Self::Header(name) => {
@@ -139,7 +137,6 @@ fn form_decode(text: &str) -> Cow<'_, [u8]> {
     }
 }
 
-/// The text of the error for a value that does not parse.
 const UNREADABLE: &str = "cannot be read as what it should be";
 
 /// The only value, which must not be empty: all requests with an empty one would share a key.

@@ -18,7 +18,6 @@ use crate::namespace::{NodeKey, NodeKeys};
 use crate::protocol::renewal::Terms;
 use crate::{instruments, trace};
 
-/// Acquires a lock on `names` under these `terms`, waiting for `limit` at most.
 pub(crate) async fn acquire(
     shared: &Arc<Shared>,
     terms: Terms,
@@ -107,12 +106,10 @@ impl<'a> AcquireCall<'a> {
         }
     }
 
-    /// `work`, in the span of the call.
     pub(crate) fn around<F: Future>(&self, work: F) -> impl Future<Output = F::Output> + use<F> {
         self.span.around(work)
     }
 
-    /// Reports the result.
     pub(crate) fn end<P: Purpose>(mut self, outcome: &Result<Acquired<P>, AcquireError>) {
         self.ended = true;
         match outcome {

@@ -19,7 +19,6 @@ use crate::manager::shared::Shared;
 use crate::namespace::NodeKeys;
 use crate::protocol::renewal::Terms;
 
-/// Waits for the turn of one key, or for its lock. Sets `queued` if it had to wait.
 pub(crate) async fn turn<P: Purpose>(
     shared: &Arc<Shared>,
     terms: &Terms,
@@ -42,8 +41,8 @@ pub(crate) async fn turn<P: Purpose>(
     }
 }
 
-/// Enters the queue for one key. A caller that does not wait is refused if the key is in use; except where it wants a
-/// record and nothing is known of the key yet, for the caller before it may only be reading the record, too.
+/// Enters the queue for one key. A caller that does not wait is refused if the key is in use, unless it wants a record
+/// and nothing is known of the key: the caller before it may only read the record.
 fn enter<P: Purpose>(
     shared: &Shared,
     terms: &Terms,
@@ -63,7 +62,6 @@ fn enter<P: Purpose>(
     }
 }
 
-/// Waits in the queue for one of `keys`, or for all of them.
 async fn called(
     shared: &Shared,
     keys: &NodeKeys,
@@ -78,7 +76,6 @@ async fn called(
     }
 }
 
-/// Waits for the turn of several keys. Calls `before_wait` if it has to wait.
 pub(crate) async fn turn_of_all(
     shared: &Arc<Shared>,
     terms: &Terms,
@@ -99,7 +96,6 @@ pub(crate) async fn turn_of_all(
     }
 }
 
-/// The names of `keys` in the queue.
 pub(crate) fn names(keys: &NodeKeys) -> Vec<Name> {
     let keys = keys.as_slice().iter();
     keys.map(|key| Name::clone(key.shared())).collect()
@@ -139,8 +135,8 @@ impl Called {
     }
 }
 
-/// A place in the queue. The queue hands over a tenancy as a plain value; each way out of this gives it to a guard,
-/// which releases the lock or hands it to the next: also if the caller leaves between hand-over and wake-up.
+/// A place in the queue. Each way out of it gives the tenancy to a guard, also if the caller leaves between hand-over
+/// and wake-up.
 #[must_use = "a seat that is dropped is given up"]
 pub(crate) struct LockSeat<'a> {
     pub(crate) shared: &'a Arc<Shared>,
@@ -149,7 +145,6 @@ pub(crate) struct LockSeat<'a> {
 }
 
 impl<'a> LockSeat<'a> {
-    /// The seat of a caller that is to hold the lock under these `terms`.
     pub(crate) const fn new(shared: &'a Arc<Shared>, terms: &Terms, inner: Seat<Passed>) -> Self {
         Self {
             shared,

@@ -1,4 +1,4 @@
-//! Between two rounds: how long a caller waits, what wakes it, and the error when the wait is over.
+//! Between two rounds: the length of the wait, its signals, and the error at its end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,6 @@ use crate::namespace::NodeKeys;
 use crate::node::{Node, NoticeReceiver, Subscription};
 use crate::protocol::backoff::{Backoff, after_split};
 
-/// How long a caller waits for a busy lock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wait {
     pub(crate) began: Moment,
@@ -43,8 +42,8 @@ impl Wait {
         self.limit.saturating_sub(self.waited(shared))
     }
 
-    /// How long to wait in the queue. A caller that does not wait for locks is there only because a lock is being
-    /// released or a record read: neither takes longer than a node time-out.
+    /// How long to wait in the queue. A caller that does not wait for locks waits there for a release or a record: a
+    /// node time-out at most.
     pub(crate) fn left_in_queue(&self, shared: &Shared) -> Duration {
         if self.is_patient() {
             self.left(shared)
@@ -53,7 +52,6 @@ impl Wait {
         }
     }
 
-    /// The error of a caller that waited in vain for `keys`.
     pub(crate) fn busy(&self, shared: &Shared, keys: &NodeKeys) -> AcquireError {
         let holder = keys
             .as_slice()
@@ -62,7 +60,6 @@ impl Wait {
         self.busy_for(shared, holder.as_ref())
     }
 
-    /// The error of a caller that waited in vain for a key with that holder.
     pub(crate) fn busy_for(&self, shared: &Shared, holder: Option<&Holder>) -> AcquireError {
         let remaining = holder.and_then(|holder| holder.remaining(&*shared.clock));
         if self.is_patient() {
@@ -82,9 +79,7 @@ pub(crate) struct ReleaseNotices {
 }
 
 impl ReleaseNotices {
-    /// Subscribes. Whether and when each subscription works shows later.
-    ///
-    /// A release of any of several keys counts: which of them was in the way is not known, and may change.
+    /// Subscribes. A release of any of several keys counts: the key in the way may change.
     pub(crate) fn subscribe(nodes: &[Arc<dyn Node>], keys: &NodeKeys) -> Self {
         let receiver = NoticeReceiver::new(nodes.len());
         let notifiers = nodes.iter().enumerate();
@@ -105,13 +100,13 @@ impl ReleaseNotices {
         self.receiver.notices().open
     }
 
-    /// Forgets the notices received so far: the nodes are about to be asked.
+    /// Forgets the notices so far: the nodes are about to be asked.
     pub(crate) fn forget(&self) {
         self.receiver.forget();
     }
 
-    /// Waits for a reason to ask the nodes again: `needed` nodes announced a release; or fewer did, and no more
-    /// within `grace`; or, if `opening`, the subscriptions on `needed` nodes work at last, and may have missed one.
+    /// Waits for `needed` notices; or for fewer, and no more within `grace`; or, if `opening`, until the subscriptions
+    /// on `needed` nodes work.
     pub(crate) async fn next(&self, needed: usize, grace: Duration, opening: bool) -> Woken {
         loop {
             let notices = self.receiver.notices();
@@ -126,7 +121,6 @@ impl ReleaseNotices {
         }
     }
 
-    /// Waits until `needed` nodes have announced a release.
     pub(crate) async fn released(&self, needed: usize) {
         while self.receiver.notices().released < needed {
             self.receiver.changed().await;
@@ -180,16 +174,14 @@ pub(crate) fn contention_delay(contenders: usize, round_trip: Duration) -> Optio
     (delay >= round_trip * 3 / 4).then_some(delay)
 }
 
-/// The round trip that contenders reckon with where they spread their rounds. Timers count in milliseconds; less would
-/// not spread them. A round that took long was held up by a slow node, which is no reason to wait for long.
+/// The round trip that contenders reckon with where they spread their rounds: at least a timer's millisecond, at most
+/// that of a slow node.
 pub(crate) fn reckoned(round_trip: Duration) -> Duration {
     round_trip.clamp(Duration::from_millis(1), Duration::from_millis(25))
 }
 
-/// The ceiling of the first delay; it doubles from there.
 const FIRST_POLL: Duration = Duration::from_millis(4);
 /// The ceiling of the longest delay.
 const SLOWEST_POLL: Duration = Duration::from_millis(100);
-/// The same while a quorum of nodes announces releases: a poll is only a safeguard then.
 const FIRST_POLL_NOTIFIED: Duration = Duration::from_millis(100);
 const SLOWEST_POLL_NOTIFIED: Duration = Duration::from_secs(1);

@@ -31,10 +31,8 @@ pub enum IdempotentRun {
     Replay(Bytes),
 }
 
-/// The right to compute the result of a key, and the place to store it.
-///
-/// It holds the lock of the key, which a watchdog extends. Dropped without a result it releases the lock, and the next
-/// caller computes the result.
+/// The right to compute the result of a key. It holds the lock of the key. Dropped without a result it releases the
+/// lock, and the next caller computes the result.
 #[must_use = "a guard that is not bound lets others do the work"]
 #[clippy::has_significant_drop]
 pub struct RunGuard {
@@ -71,15 +69,13 @@ impl RunGuard {
     }
 
     /// Stores the result and releases the lock in the same step. From `Ok` on every caller with this key gets this
-    /// result, for as long as it is kept.
-    ///
-    /// It is tried also when the lock was lost: it succeeds if nobody else was granted the lock since, for a minute at
-    /// least after the grant.
+    /// result, for as long as it is kept. It is tried also when the lock was lost, and succeeds if nobody else was
+    /// granted the lock since.
     ///
     /// # Errors
     ///
-    /// [`CompleteError`] if too few nodes have the result within the node time-out: it may or may not be durable. The
-    /// next caller with this key resolves it for good: it gets this result, or does the work again.
+    /// [`CompleteError`] if too few nodes have the result within the node time-out: the next caller with this key gets
+    /// it, or does the work again.
     ///
     /// # Cancel safety
     ///
@@ -96,8 +92,7 @@ impl RunGuard {
     ///
     /// # Errors
     ///
-    /// [`CompleteError`] if too few nodes replied within the node time-out. The release is tried again in the
-    /// background until the ttl has ended the lock.
+    /// [`CompleteError`] if too few nodes replied within the node time-out; the release goes on in the background.
     ///
     /// # Cancel safety
     ///
@@ -127,9 +122,7 @@ impl fmt::Debug for RunGuard {
     }
 }
 
-/// Fewer nodes than a quorum stored a result in time.
-///
-/// The result may or may not be durable; the next caller with this key resolves it.
+/// Fewer nodes than a quorum stored a result in time. The next caller with this key finds out whether it is durable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CompleteError {
@@ -151,33 +144,18 @@ impl std::error::Error for CompleteError {}
 
 impl LockManager {
     /// Returns the stored result for `key`, or acquires its lock so that the caller can compute it: one round trip
-    /// either way. The result is kept for `keep`, at least a second; [see below](#when-it-ends).
+    /// either way. While another caller computes it, waits up to `max_wait`, or the manager's if that is less. The keys
+    /// are apart from those of other locks. The result is kept for `keep`, at least a second.
     ///
-    /// While another caller computes it, waits up to `max_wait`, or the manager's `max_wait` if that is less. The keys
-    /// are apart from those of other locks.
-    ///
-    /// # What is promised
-    ///
-    /// While at most as many nodes as the quorum [masks](crate::Settings::mask_losses) lose what they have,
-    /// and until the result ends: all callers that get a result for `key` get the same, whatever is slow, crashes, or
-    /// is cut off; no clock matters. But **the work may be done twice**: the caller that did it may have crashed, or
-    /// lost the lock, before it could store the result.
-    ///
-    /// # When it ends
+    /// All callers that get a result for `key` get the same until it ends, while at most as many nodes as the quorum
+    /// [masks](crate::Settings::mask_losses) lose their data. But **the work may be done twice**: its caller may crash,
+    /// or lose the lock, before it stores the result.
     ///
     /// The end is decided once, by the caller that completes: after `keep`, by the middle one of the clocks of the
-    /// nodes that granted the run and of its own process. It goes with the record to every node that is given it later,
-    /// whichever process brings it there and however long that one keeps its own results. Each node takes it from there
-    /// by its own clock, and near the end callers compare clocks: one node alone neither ends it early nor brings it
-    /// back.
-    ///
-    /// So if no two clocks of the nodes and processes differ by more than *d*, no caller gets the result later than
-    /// `keep` and *d* after it was stored (and the time that the nodes took to grant the run, a node time-out at most),
-    /// and no caller is to compute it again before `keep` less *d* is over. Let clocks agree to within a second, as
-    /// [`max_clock_skew`](crate::settings::RestartGuard::max_clock_skew) has it. Of three nodes or more, a single one
-    /// whose clock is wrong by any time changes nothing of that once all have the record; before, it counts as one that
-    /// lost it. While the record ends on one node after the other, and others are away, too few may be left to decide:
-    /// then it is [`AcquireError::NoQuorum`], for *d* at most.
+    /// nodes and of its process, and it goes with the record to every node. If no two clocks differ by more than *d*,
+    /// no caller gets the result later than `keep` and *d* after it was stored (and a node time-out), and none computes
+    /// it again before `keep` less *d*. A single wrong clock of three nodes or more changes nothing once all have the
+    /// record. Near the end it may be [`AcquireError::NoQuorum`], for *d* at most.
     ///
     /// # Errors
     ///
@@ -225,8 +203,8 @@ impl LockManager {
             .await
     }
 
-    /// The same, waiting up to `limit`, whatever the manager's `max_wait` is. The run may last a `max_hold` beside the
-    /// time, `idle` at most, in which it only waits.
+    /// The same, waiting up to `limit`. The run may last a `max_hold` beside the time, `idle` at most, in which it only
+    /// waits.
     pub(crate) async fn begin_idempotent_within(
         &self,
         key: LockKey,
@@ -256,7 +234,6 @@ impl LockManager {
         Ok(IdempotentRun::Replay(body))
     }
 
-    /// Whether `handle` observes a run of `key` by this manager that has not ended.
     pub(crate) fn is_run_of(&self, handle: &LockHandle, key: &LockKey) -> bool {
         handle.is_of(&self.shared) && handle.key() == key && !handle.is_lost()
     }

@@ -23,7 +23,6 @@ use crate::protocol::round::Vote;
 use crate::token::FencingToken;
 
 impl<P: Purpose> Attempt<P> {
-    /// The token that each node is believed to hold now that the round is granted.
     fn lease_nodes(&self) -> LeaseNodes {
         let mut holding = LeaseNodes::new(self.terms, self.sent);
         for node in 0..self.shared.nodes.len() {
@@ -101,15 +100,13 @@ impl<P: Purpose> Attempt<P> {
         nodes.filter(|node| self.round.vote(*node).is_none())
     }
 
-    /// The nodes that granted.
     fn granted(&self) -> Vec<usize> {
         let is_granted = |node: &usize| matches!(self.round.vote(*node), Some(Vote::Granted(_)));
         let nodes = 0..self.shared.nodes.len();
         nodes.filter(is_granted).collect()
     }
 
-    /// Releases what the round set and waits until those nodes are free, so that the next round is not refused by
-    /// keys of our own previous attempt. Nodes that have not replied are settled in the background.
+    /// Releases the keys of the round and waits until those nodes are free. Other nodes are settled in the background.
     pub(crate) async fn release(mut self) {
         if let Some(freeing) = self.give_back() {
             // Never an error that matters: a release that is not confirmed goes on in the background.
@@ -178,7 +175,7 @@ async fn free_after(
     }
 }
 
-/// Counts the late replies of a round that was won; plans a top-up for the nodes that are missing then.
+/// Counts the late replies of a round that was won, and plans a top-up for missing nodes.
 async fn take_late_replies(shared: Arc<Shared>, held: Arc<HeldLease>, mut fanout: Fanout<Reply>) {
     let sent = held.lease.started;
     fanout.until(sleep(shared.node_timeout));

@@ -13,7 +13,6 @@ pub(super) struct Script {
     hash: OnceLock<String>,
 }
 
-/// The functions that several scripts have.
 const FUNCTIONS: [(&str, &str); 5] = [
     // This one uses another.
     ("-- use next_token\n", include_str!("lua/next_token.lua")),
@@ -33,7 +32,6 @@ pub(super) static RECALL: Script = Script::of(include_str!("lua/recall.lua"));
 pub(super) static COMPLETE: Script = Script::of(include_str!("lua/complete.lua"));
 pub(super) static EVICTIONS: Script = Script::of(include_str!("lua/evictions.lua"));
 
-/// All of them.
 pub(super) static ALL: [&Script; 9] = [
     &ACQUIRE, &EXTEND, &RELEASE, &RAISE, &CHECK_IN, &PROMOTE, &RECALL, &COMPLETE, &EVICTIONS,
 ];
@@ -56,19 +54,16 @@ impl Script {
         self.hash.get_or_init(hash)
     }
 
-    /// The command that makes the script known to the server.
     pub(super) fn load(&self) -> Cmd {
         let mut cmd = redis::cmd("SCRIPT");
         cmd.arg("LOAD").arg(self.text());
         cmd
     }
 
-    /// The start of a run over `keys` keys; keys and arguments are to be added.
     pub(super) fn run(&self, keys: usize, capacity: usize) -> Cmd {
         self.run_with(keys, capacity, 0)
     }
 
-    /// The same, with room for so many bytes more than keys and arguments usually have.
     pub(super) fn run_with(&self, keys: usize, capacity: usize, room: usize) -> Cmd {
         let mut cmd = Cmd::with_capacity(3 + capacity, 64 + 40 * capacity + room);
         cmd.arg("EVALSHA").arg(self.hash()).arg(keys);
