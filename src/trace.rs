@@ -119,7 +119,7 @@ pub(crate) fn new_node_votes(node: &str) {
     );
 }
 
-/// A manager that connects waits for quarantines: for so long, as far as is known.
+/// A manager that connects waits for quarantines, this long if it is known.
 pub(crate) fn waits_for_votes(ready_in: Duration, verdict: &dyn Display) {
     #[cfg(feature = "tracing")]
     tracing::info!(
@@ -189,7 +189,7 @@ pub(crate) fn vote_possible(node: &str, command: &str) {
     tracing::info!(target: "tower_redlock::node", node, command, "a node no longer refuses a command that its vote needs");
 }
 
-/// A key was left on a node until its ttl ends, and others before it since that was last told: so many in all.
+/// A key was left on a node until its ttl ends; `times`: as often since the last line.
 pub(crate) fn left_to_expire(key: &str, reason: &str, times: u64) {
     #[cfg(feature = "tracing")]
     tracing::warn!(
@@ -201,7 +201,7 @@ pub(crate) fn left_to_expire(key: &str, reason: &str, times: u64) {
     );
 }
 
-/// Too few nodes answered the calls for locks: so many since that was last told. `reason` names nodes.
+/// Too few nodes answered calls for locks; `times`: as often since the last line. `reason` names nodes.
 pub(crate) fn no_quorum(reason: &dyn Display, times: u64) {
     #[cfg(feature = "tracing")]
     tracing::warn!(
@@ -212,7 +212,7 @@ pub(crate) fn no_quorum(reason: &dyn Display, times: u64) {
     );
 }
 
-/// A quorum answers again, after so many calls without a lock, the last of them so long after the first.
+/// A quorum answers again; `refused`: calls without a lock; `within`: from the first of them to the last.
 pub(crate) fn quorum_again(refused: u64, within: Duration) {
     #[cfg(feature = "tracing")]
     tracing::info!(
@@ -223,7 +223,7 @@ pub(crate) fn quorum_again(refused: u64, within: Duration) {
     );
 }
 
-/// The clock of a node was set, by so many seconds, and is so far ahead of ours now.
+/// The clock of a node was set, `by` these seconds, and is `ahead` of ours now.
 #[cfg(feature = "redis")]
 pub(crate) fn clock_set(node: &str, by: f64, ahead: f64) {
     #[cfg(feature = "tracing")]

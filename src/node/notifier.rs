@@ -91,7 +91,7 @@ pub struct Notices {
 }
 
 impl NoticeReceiver {
-    /// A receiver for so many nodes.
+    /// A receiver for this number of nodes.
     #[must_use]
     pub fn new(nodes: usize) -> Self {
         Self {

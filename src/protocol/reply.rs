@@ -113,7 +113,7 @@ pub enum ReleaseReply {
     NotOwner,
 }
 
-/// The holder of a key on one node, as far as another contender may know it.
+/// The holder of a key on one node, as another contender may know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Holder {

@@ -12,7 +12,7 @@ use super::quorum::Quorum;
 pub(crate) enum Life {
     /// It has not ended on a quorum of nodes: a quorum can have it.
     Kept,
-    /// It has ended on so many nodes that no quorum has it, and none ever will.
+    /// No quorum has it, and none ever will.
     Over,
     /// Too few clocks are known to tell.
     Open,

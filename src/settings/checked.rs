@@ -85,7 +85,7 @@ impl Given {
     }
 }
 
-/// The settings, checked, for so many nodes.
+/// The settings, checked, for this number of nodes.
 #[derive(Clone, Debug)]
 pub(crate) struct Checked {
     pub(crate) namespace: Namespace,

@@ -163,7 +163,7 @@ impl PollDelays {
     }
 }
 
-/// A random delay that spreads the rounds of so many contenders; `None` if this one goes at once.
+/// A random delay that spreads the rounds of the contenders; `None` if this one goes at once.
 pub(crate) fn contention_delay(contenders: usize, round_trip: Duration) -> Option<Duration> {
     if contenders < 2 {
         return None;

@@ -336,7 +336,7 @@ impl HeldLease {
         caller.tell(|| tell(&self.keys.first().show()));
     }
 
-    /// The nodes that have granted it, as far as is known.
+    /// The nodes that are known to have granted it.
     pub(crate) fn granted(&self) -> Vec<usize> {
         self.inner().state.holding()
     }

@@ -130,7 +130,7 @@ impl LeaseState {
         self.nodes.due()
     }
 
-    /// The nodes that hold it, as far as is known.
+    /// The nodes that are known to hold it.
     pub(super) fn holding(&self) -> Vec<usize> {
         let nodes = 0..self.nodes.nodes();
         nodes.filter(|node| self.nodes.holds(*node)).collect()

@@ -105,7 +105,7 @@ impl Repeats {
                 return true;
             }
             if entry.untold == 0 {
-                // That a node refuses a command is true until it runs one, for whoever reads the log.
+                // A node refuses a command until it runs one.
                 entry.paused = matches!(entry.trouble, Trouble::Refused(..));
                 return !matches!(entry.trouble, Trouble::Left(_));
             }

@@ -193,7 +193,7 @@ async fn promote(set: &NodeSet, index: usize, id: String) -> Duration {
     };
     let (intact, mark) = high_water(set, index).await;
     let (tokens_lost, tell) = set.voting.lost_tokens(index, intact);
-    // Whoever said that no lock is held may have gone meanwhile.
+    // The operator's word that no lock is held may have ended meanwhile.
     if !set.voting.may_promote(index, set.clock.now()) {
         return IDLE;
     }

@@ -176,7 +176,7 @@ impl Confirmation {
         place.cloned()
     }
 
-    /// Whether so many votes are a majority.
+    /// Whether this number of votes is a majority.
     pub(crate) const fn is_most(&self, votes: usize) -> bool {
         votes >= self.most()
     }
@@ -199,7 +199,7 @@ impl Confirmation {
         self.sentinels.iter().all(has_replied)
     }
 
-    /// Whether so many Sentinels refuse that no majority can agree before an operator fixes that.
+    /// Whether the Sentinels that refuse leave no majority.
     pub(crate) fn is_hopeless(&self) -> bool {
         let refuses = |state: &&SentinelState| state.trouble.as_ref().is_some_and(|it| it.lasting);
         let refusing = self.sentinels.iter().filter(refuses).count();
