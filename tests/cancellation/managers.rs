@@ -19,12 +19,12 @@ fn begins() -> Vec<Operation> {
     vec![
         Operation::new(
             "connect",
-            &["builder Settings::connect"],
+            &["settings Settings::connect"],
             by!(connect_alone),
         ),
         Operation::new(
             "connect, which trusts new nodes meanwhile",
-            &["builder Settings::connect"],
+            &["settings Settings::connect"],
             by!(connect_which_trusts_new_nodes_meanwhile),
         ),
         Operation::new(
