@@ -177,6 +177,7 @@ async fn a_key_that_is_deleted_under_its_holder_comes_back_or_has_two_holders() 
     guard.release().await.unwrap();
     cluster.settle_free("released").await;
     // These are extended after twenty seconds.
+    let cluster = Cluster::start();
     let [ours, theirs] = [cluster.manager().await, cluster.manager().await];
     let first = ours.acquire(KEY).await.unwrap();
     run(&cluster.servers, FREE);
@@ -202,8 +203,7 @@ async fn a_quorum_that_is_gone_is_seen_and_comes_back() {
         before[0] != "(nil)" && before[1] == "(nil)",
         "it votes: {before:?}"
     );
-    assert_eq!(before[2], LONG.as_millis().to_string());
-    assert!(before[3].contains("quorum 3"), "{before:?}");
+    assert!(before[2].contains("quorum 3"), "{before:?}");
     cluster.servers[..3].iter_mut().for_each(Server::kill);
     let error = locks.acquire(KEY).await.unwrap_err();
     let AcquireError::NoQuorum(error) = error else {
@@ -224,6 +224,6 @@ async fn a_quorum_that_is_gone_is_seen_and_comes_back() {
     all_up(&locks).await;
     let voting = fields(&run(&cluster.servers, MARKER), 0);
     assert!(voting[0] != "(nil)" && voting[1] == "(nil)", "{voting:?}");
-    assert_eq!(voting[2], before[2], "the longest lease is known again");
+    assert_eq!(voting[2], before[2], "what was agreed on is known again");
     locks.acquire(KEY).await.unwrap().release().await.unwrap();
 }
