@@ -296,6 +296,4 @@ const NOT_REPLAYABLE: u8 = 2;
 const SUM_LEN: usize = 8;
 
 #[cfg(test)]
-mod any_record;
-#[cfg(test)]
 mod tests;

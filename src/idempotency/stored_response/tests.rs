@@ -1,5 +1,7 @@
 //! Every record is decoded as it was encoded, and nothing else is decoded.
 
+mod any_record;
+
 use super::*;
 use proptest::prelude::*;
 

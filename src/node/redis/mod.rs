@@ -46,6 +46,7 @@
 //! [`NotReplicated`]: super::NodeErrorKind::NotReplicated
 
 #[cfg(test)]
+#[path = "tests/any_reply.rs"]
 mod any_reply;
 mod builder;
 mod commands;

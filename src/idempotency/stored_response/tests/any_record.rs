@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::{Outcome, StoredResponse, checksum};
+use super::super::{Outcome, StoredResponse, checksum};
 use crate::fuzzed::replay;
 
 fn record(input: &[u8]) -> bool {
