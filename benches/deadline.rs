@@ -75,8 +75,8 @@ pub(crate) async fn run() {
             let lates = at_once(|wait| {
                 let locks = here.clone();
                 async move {
-                    let outcome = locks.acquire_within(KEY, wait).await;
-                    matches!(outcome, Err(AcquireError::WaitTimeout(_)))
+                    let outcome = locks.with_max_wait(wait).acquire(KEY).await;
+                    matches!(outcome, Err(AcquireError::WaitTimeout { .. }))
                 }
             });
             for (late, as_due) in lates.await {

@@ -76,7 +76,7 @@ async fn busy_service() -> Result<(LockManager, Vec<LockGuard>), AnyError> {
     ] {
         guards.push(locks.acquire(key).await?);
     }
-    guards.push(locks.acquire_all(["account:3", "account:7"]).await?);
+    guards.push(locks.acquire(["account:3", "account:7"]).await?);
     for (key, count) in [("order:1042", 4), ("account:3", 2)] {
         for _ in 0..count {
             let locks = locks.clone();

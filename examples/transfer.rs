@@ -209,7 +209,7 @@ mod tests {
     async fn who_comes_too_late_for_one_account_enters_neither() {
         let locks = LockManager::builder().memory(5).connect().await.unwrap();
         let holder = async |keys: &[&str]| {
-            let lock = locks.acquire_all(keys.iter().copied()).await.unwrap();
+            let lock = locks.acquire(keys).await.unwrap();
             (lock.fence().unwrap(), lock.owner_hash())
         };
         let late = holder(&["account:1", "account:2"]).await;

@@ -136,8 +136,7 @@ pub mod error {
     #[cfg(feature = "idempotency")]
     pub use crate::manager::CompleteError;
     pub use crate::manager::{
-        ConnectError, Contended, LossReason, Misconfigured, NoEntropy, NoQuorum, NodeFailure,
-        QueueFull, ReleaseError, ReleaseUnconfirmed, RunError, ShuttingDown, TooSlow, WaitTimeout,
+        ConnectError, LossReason, NoQuorum, NodeFailure, ReleaseError, RunError,
     };
     pub use crate::namespace::NamespaceError;
     pub use crate::settings::error::ConfigError;

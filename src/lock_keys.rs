@@ -11,7 +11,7 @@ use crate::lock_key::LockKey;
 ///
 /// The order in which they are given does not matter. A caller that waits for several keys does not block other callers
 /// of single ones, and is overtaken only a limited number of times: see
-/// [`acquire_all`](crate::LockManager::acquire_all).
+/// [`acquire`](crate::LockManager::acquire).
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct LockKeys(SmallVec<[LockKey; 1]>);
 
@@ -75,6 +75,54 @@ impl LockKeys {
 impl From<LockKey> for LockKeys {
     fn from(key: LockKey) -> Self {
         Self(smallvec![key])
+    }
+}
+
+macro_rules! one {
+    ($($key:ty),*) => {
+        $(impl TryFrom<$key> for LockKeys {
+            type Error = KeyError;
+
+            fn try_from(key: $key) -> Result<Self, KeyError> {
+                LockKey::new(key).map(Self::from)
+            }
+        })*
+    };
+}
+
+one!(&str, String, &String);
+
+macro_rules! several {
+    ($($list:ty $(, $len:ident)?;)*) => {
+        $(impl<K $(, const $len: usize)?> TryFrom<$list> for LockKeys
+        where
+            K: TryInto<LockKey, Error: Into<KeyError>>,
+        {
+            type Error = KeyError;
+
+            fn try_from(keys: $list) -> Result<Self, KeyError> {
+                Self::new(keys)
+            }
+        })*
+    };
+}
+
+several! { [K; N], N; Vec<K>; }
+
+impl<K> TryFrom<&[K]> for LockKeys
+where
+    K: Clone + TryInto<LockKey, Error: Into<KeyError>>,
+{
+    type Error = KeyError;
+
+    fn try_from(keys: &[K]) -> Result<Self, KeyError> {
+        Self::new(keys.iter().cloned())
+    }
+}
+
+impl From<&LockKey> for LockKeys {
+    fn from(key: &LockKey) -> Self {
+        key.clone().into()
     }
 }
 

@@ -68,9 +68,7 @@ mod table {
     use std::time::Duration;
     use tower_redlock::settings::{Fencing, HandOff, RestartGuard};
     use tower_redlock::error::{
-        CompleteError, ConfigError, ConnectError, Contended, KeyError, LossReason,
-        Misconfigured, NoEntropy, NoQuorum, NodeFailure, QueueFull, ReleaseError, ReleaseUnconfirmed,
-        RunError, ShuttingDown, TooSlow, WaitTimeout,
+        ConfigError, ConnectError, KeyError, LossReason, NoQuorum, NodeFailure, ReleaseError, RunError,
     };
     use tower_redlock::key::LockKeys;
     use tower_redlock::lock::{IdempotentRun, Lease, Lost, OwnerHash, RunGuard};
@@ -157,16 +155,7 @@ mod table {
         ConfigError:        yes  yes  yes   yes        yes;
         ConnectError:       yes  yes  yes   yes        yes;
         NodeFailure:        yes  yes  yes   yes        yes;
-        Contended:          yes  yes  yes   yes        yes;
-        WaitTimeout:        yes  yes  yes   yes        yes;
-        QueueFull:          yes  yes  yes   yes        yes;
         NoQuorum:           yes  yes  yes   yes        yes;
-        TooSlow:            yes  yes  yes   yes        yes;
-        ShuttingDown:       yes  yes  yes   yes        yes;
-        NoEntropy:          yes  yes  yes   yes        yes;
-        ReleaseUnconfirmed:        yes  yes  yes   yes        yes;
-        CompleteError:         yes  yes  yes   yes        yes;
-        Misconfigured:      yes  yes  yes   yes        yes;
         NodeStatus:         yes  yes  yes   yes        yes;
         HandOff:            yes  yes  yes   yes        yes;
         Fencing:            yes  yes  yes   yes        yes;
@@ -287,7 +276,7 @@ mod table {
         assert_future_is_send(|node: &'static dyn Node| node.ready());
         assert_future_is_send(|locks: &'static LockManager| locks.acquire("key"));
         assert_future_is_send(|locks: &'static LockManager| locks.try_acquire("key"));
-        assert_future_is_send(|locks: &'static LockManager| locks.acquire_within("key", Duration::ZERO));
+        assert_future_is_send(|locks: &'static LockManager| locks.try_acquire("key"));
         assert_future_is_send(|locks: &'static LockManager| locks.run("key", |_lock| async {}));
         assert_future_is_send(|locks: &'static LockManager| locks.shutdown(Duration::ZERO));
         assert_future_is_send(Settings::connect);

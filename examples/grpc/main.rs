@@ -136,7 +136,7 @@ mod tests {
     #[tokio::test]
     async fn refusals_are_statuses() {
         let (locks, channel) = service(Duration::ZERO).await;
-        let held = locks.acquire_all(["order:42", "account:3"]).await.unwrap();
+        let held = locks.acquire(["order:42", "account:3"]).await.unwrap();
         let busy = pay(&channel, Some("42")).await.unwrap_err();
         assert_eq!(busy.code(), Code::Aborted);
         assert_eq!(

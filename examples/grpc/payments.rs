@@ -72,7 +72,7 @@ impl Payments {
     async fn transfer(self, request: Request<Transfer>) -> Result<Response<Receipt>, Status> {
         let Transfer { from, to } = request.into_inner();
         let accounts = [from, to].map(|account| format!("account:{account}"));
-        let text = self.locks.run_all(accounts, async |lock| {
+        let text = self.locks.run(accounts, async |lock| {
             tokio::time::sleep(self.takes).await;
             let keys: Vec<&str> = lock.keys().iter().map(|key| key.as_str()).collect();
             format!("from {from} to {to} under {}", keys.join(" "))

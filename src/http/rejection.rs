@@ -289,14 +289,14 @@ impl Rejection {
                 #[cfg(feature = "idempotency")]
                 By::Idempotency => RejectionKind::Misconfigured,
             },
-            Cause::NotAcquired(AcquireError::Contended(_)) => match self.by {
+            Cause::NotAcquired(AcquireError::Contended { .. }) => match self.by {
                 By::Lock => RejectionKind::Contended,
                 #[cfg(feature = "idempotency")]
                 By::Idempotency => RejectionKind::RequestInProgress,
             },
-            Cause::NotAcquired(AcquireError::WaitTimeout(_)) => RejectionKind::WaitTimeout,
-            Cause::NotAcquired(AcquireError::QueueFull(_)) => RejectionKind::QueueFull,
-            Cause::NotAcquired(AcquireError::ShuttingDown(_)) => RejectionKind::ShuttingDown,
+            Cause::NotAcquired(AcquireError::WaitTimeout { .. }) => RejectionKind::WaitTimeout,
+            Cause::NotAcquired(AcquireError::QueueFull { .. }) => RejectionKind::QueueFull,
+            Cause::NotAcquired(AcquireError::ShuttingDown) => RejectionKind::ShuttingDown,
             // For every other error the client can only come back later.
             Cause::NotAcquired(_) => RejectionKind::NoQuorum,
             Cause::Lost(_) => RejectionKind::LockLost,
@@ -331,8 +331,7 @@ impl Rejection {
     #[must_use]
     pub const fn remaining(&self) -> Option<Duration> {
         match &self.cause {
-            Cause::NotAcquired(AcquireError::Contended(error)) => error.remaining(),
-            Cause::NotAcquired(AcquireError::WaitTimeout(error)) => error.remaining(),
+            Cause::NotAcquired(error) => error.remaining(),
             _ => None,
         }
     }

@@ -147,7 +147,7 @@ async fn admit<K: KeyExtractor>(
 const fn may_run_unlocked(error: &AcquireError, on_no_quorum: OnNoQuorum) -> bool {
     let nodes_fail = match error {
         AcquireError::NoQuorum(error) => !error.is_disagreement(),
-        AcquireError::TooSlow(_) => true,
+        AcquireError::TooSlow { .. } => true,
         _ => false,
     };
     nodes_fail && matches!(on_no_quorum, OnNoQuorum::RunUnlocked)

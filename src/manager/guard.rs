@@ -13,7 +13,6 @@ use tokio::sync::futures::OwnedNotified;
 
 use crate::lease::Lease;
 use crate::lock_key::LockKey;
-use crate::manager::error::acquire::ShuttingDown;
 use crate::manager::error::loss::LossReason;
 use crate::manager::error::release::ReleaseError;
 #[cfg(feature = "idempotency")]
@@ -68,13 +67,11 @@ impl LockGuard {
 
     /// The first guard of a lock, which the watchdog takes care of from here on.
     ///
-    /// # Errors
-    ///
-    /// [`ShuttingDown`] if the manager is: then the lock is released in the background.
-    pub(crate) fn first(shared: &Arc<Shared>, lease: Arc<HeldLease>) -> Result<Self, ShuttingDown> {
+    /// `None` if the manager is shutting down: then the lock is released in the background.
+    pub(crate) fn first(shared: &Arc<Shared>, lease: Arc<HeldLease>) -> Option<Self> {
         let inserted = shared.registry.insert(&lease);
         let guard = Self::new(Arc::clone(shared), Tenancy { lease, number: 0 });
-        inserted.then_some(guard).ok_or(ShuttingDown)
+        inserted.then_some(guard)
     }
 
     /// Keeps `others` for as long as this one.
@@ -132,7 +129,7 @@ impl LockGuard {
                 let _ = release.quorum().await;
                 Err(ReleaseError::Lost(reason))
             }
-            Some((release, None)) => release.quorum().await.map_err(ReleaseError::Unconfirmed),
+            Some((release, None)) => release.quorum().await.map_err(ReleaseError::from),
             // Handed on, or shared by others.
             None => lost_before.map_or(Ok(()), |reason| Err(ReleaseError::Lost(reason))),
         };

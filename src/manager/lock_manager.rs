@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::key_error::KeyError;
-use crate::lock_key::LockKey;
 use crate::lock_keys::LockKeys;
 use crate::manager::acquire::call::acquire;
 use crate::manager::error::acquire::AcquireError;
@@ -35,7 +34,7 @@ use crate::settings::times::Times;
 ///
 /// FIFO within a process: callers of one manager that wait for one key get it in the order of their calls, and callers
 /// that do not wait never overtake them. For callers that want several keys see
-/// [`acquire_all`](LockManager::acquire_all).
+/// [`acquire`](Self::acquire).
 ///
 /// No order between managers, which usually means between processes. For fairness each manager has one contender per
 /// key, however many callers wait behind it; it passes a lock among its own callers only so often
@@ -71,67 +70,32 @@ pub struct LockManager {
 }
 
 impl LockManager {
-    /// Acquires `key` if it is free, and fails at once if it is not.
+    /// Acquires `keys` if they are free, and fails at once if one of them is not.
     ///
-    /// While another caller of this manager holds the key or contends for it, no node is asked. Otherwise one round
-    /// asks all nodes in parallel. If several contenders split the votes, this one waits for a few round trips and
-    /// tries again, for two node time-outs at most.
+    /// `keys` is one key (a text, a [`LockKey`](crate::LockKey)), an array or `Vec` of keys, or [`LockKeys`]. While another caller of
+    /// this manager holds a key or contends for it, no node is asked. Otherwise one round asks all nodes in parallel.
+    /// If several contenders split the votes, this one waits for a few round trips and tries again, for two node
+    /// time-outs at most.
     ///
     /// # Errors
     ///
-    /// [`AcquireError::Contended`] if another holds it; see [`AcquireError`] for the rest.
+    /// [`AcquireError::Contended`] if another holds a key; see [`AcquireError`] for the rest.
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, the keys that it has set on any node are released in the background, also those that
     /// are granted later.
-    pub async fn try_acquire<K>(&self, key: K) -> Result<LockGuard, AcquireError>
+    pub async fn try_acquire<K>(&self, keys: K) -> Result<LockGuard, AcquireError>
     where
-        K: TryInto<LockKey, Error: Into<KeyError>>,
+        K: TryInto<LockKeys, Error: Into<KeyError>>,
     {
-        self.acquire_within(key, Duration::ZERO).await
+        self.acquire_keys(lock_keys(keys)?, Duration::ZERO).await
     }
 
-    /// Acquires `key`, waiting up to the manager's `max_wait` while another holds it.
+    /// Acquires all of `keys` or none, waiting up to the [`max_wait`](Self::with_max_wait) of this handle while others
+    /// hold some of them. `keys` are as for [`try_acquire`](Self::try_acquire).
     ///
-    /// # Errors
-    ///
-    /// [`AcquireError::WaitTimeout`] if another held it all the time; see [`AcquireError`] for the rest.
-    ///
-    /// # Cancel safety
-    ///
-    /// As for [`try_acquire`](Self::try_acquire). A dropped waiter leaves nothing behind: no place in the queue, no
-    /// subscription, no key; if its turn had just come, that passes to the next caller.
-    pub async fn acquire<K>(&self, key: K) -> Result<LockGuard, AcquireError>
-    where
-        K: TryInto<LockKey, Error: Into<KeyError>>,
-    {
-        self.acquire_within(key, self.times.max_wait).await
-    }
-
-    /// Acquires `key`, waiting up to `max_wait`, or the manager's `max_wait` if that is less.
-    ///
-    /// # Errors
-    ///
-    /// As for [`acquire`](Self::acquire), or [`try_acquire`](Self::try_acquire) if `max_wait` is zero.
-    ///
-    /// # Cancel safety
-    ///
-    /// As for [`try_acquire`](Self::try_acquire).
-    pub async fn acquire_within<K>(
-        &self,
-        key: K,
-        max_wait: Duration,
-    ) -> Result<LockGuard, AcquireError>
-    where
-        K: TryInto<LockKey, Error: Into<KeyError>>,
-    {
-        let key: Result<LockKey, K::Error> = key.try_into();
-        let key = key.map_err(|error| invalid(error.into()))?;
-        self.acquire_keys(key.into(), max_wait).await
-    }
-
-    /// Acquires all of `keys` or none, waiting up to the manager's `max_wait` while others hold some of them.
+    /// # Several keys
     ///
     /// They are sorted, each is taken once, and there may be 1 to [`LockKeys::MAX`] of them. On each node they are
     /// taken in one step, so that two callers whose keys overlap never wait for each other, in whatever order they
@@ -139,7 +103,7 @@ impl LockManager {
     /// The token is greater than that of every earlier holder of each of the keys, and less than that of every later
     /// one: register it with the row of each, as the page `fencing` of the guide has it.
     ///
-    /// # Fairness
+    /// # Fairness of several keys
     ///
     /// * **Rule**: a caller that waits for several keys keeps none of them from other callers. It contends when all of
     ///   them are free in this manager. While the nodes reply that one of them is held elsewhere, it has the turn of
@@ -153,53 +117,35 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// As for [`acquire`](Self::acquire).
+    /// [`AcquireError::WaitTimeout`] if another held a key all the time; see [`AcquireError`] for the rest.
     ///
     /// # Cancel safety
     ///
-    /// As for [`acquire`](Self::acquire).
+    /// As for [`try_acquire`](Self::try_acquire). A dropped waiter leaves nothing behind: no place in the queue, no
+    /// subscription, no key; if its turn had just come, that passes to the next caller.
     ///
     /// # Examples
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let locks = tower_redlock::LockManager::builder().memory(5).connect().await?;
-    /// let guard = locks.acquire_all(["account:7", "account:3"]).await?;
+    /// let guard = locks.acquire(["account:7", "account:3"]).await?;
     /// assert!(locks.try_acquire("account:3").await.is_err());
     /// guard.release().await?;
     /// # Ok(()) }
     /// ```
-    pub async fn acquire_all<I>(&self, keys: I) -> Result<LockGuard, AcquireError>
+    pub async fn acquire<K>(&self, keys: K) -> Result<LockGuard, AcquireError>
     where
-        I: IntoIterator<Item: TryInto<LockKey, Error: Into<KeyError>>>,
+        K: TryInto<LockKeys, Error: Into<KeyError>>,
     {
-        let keys = LockKeys::new(keys).map_err(invalid)?;
-        self.acquire_keys(keys, self.times.max_wait).await
+        self.acquire_keys(lock_keys(keys)?, self.times.max_wait)
+            .await
     }
 
-    /// Acquires all of `keys` or none, as [`acquire_all`](Self::acquire_all) does, waiting up to `max_wait`, or the
-    /// manager's `max_wait` if that is less. Zero: does not wait.
-    ///
-    /// # Errors
-    ///
-    /// As for [`acquire_within`](Self::acquire_within).
-    ///
-    /// # Cancel safety
-    ///
-    /// As for [`acquire`](Self::acquire).
-    pub async fn acquire_keys(
-        &self,
-        keys: LockKeys,
-        max_wait: Duration,
-    ) -> Result<LockGuard, AcquireError> {
-        let limit = max_wait.min(self.times.max_wait);
-        acquire(&self.shared, self.times.terms, keys, limit).await
-    }
-
-    /// Acquires `key` as [`acquire`](Self::acquire) does, runs `work` under the lock, and releases it.
+    /// Acquires `keys` as [`acquire`](Self::acquire) does, runs `work` under the lock, and releases it.
     ///
     /// When the lock is lost, `work` is dropped where it stands. A result that exists wins over a loss at the
-    /// same moment.
+    /// same moment. A [`Rejection`](crate::middleware::Rejection) makes a response of the error.
     ///
     /// # Errors
     ///
@@ -219,47 +165,31 @@ impl LockManager {
     /// assert_eq!(sum, 42);
     /// # Ok(()) }
     /// ```
-    pub async fn run<K, F, Fut>(&self, key: K, work: F) -> Result<Fut::Output, RunError>
+    pub async fn run<K, F, Fut>(&self, keys: K, work: F) -> Result<Fut::Output, RunError>
     where
-        K: TryInto<LockKey, Error: Into<KeyError>>,
+        K: TryInto<LockKeys, Error: Into<KeyError>>,
         F: FnOnce(LockHandle) -> Fut,
         Fut: Future,
     {
-        let guard = self.acquire(key).await?;
-        under(guard, work).await
+        let guard = self.acquire(keys).await?;
+        let outcome = {
+            // Dropped before the guard: the work ends before the lock does.
+            let work = work(guard.handle());
+            guard.lost().or_done(work).await.map_err(RunError::Lost)
+        };
+        // A release that is not confirmed goes on in the background; the result of the work stands.
+        let _ = guard.release().await;
+        outcome
     }
 
-    /// Acquires all of `keys` or none as [`acquire_all`](Self::acquire_all) does, runs `work` under their lock, and
-    /// releases it.
-    ///
-    /// When the lock is lost, `work` is dropped where it stands, as by [`run`](Self::run). A
-    /// [`Rejection`](crate::layer::Rejection) makes a response of the error.
-    ///
-    /// # Errors
-    ///
-    /// As for [`run`](Self::run).
-    ///
-    /// # Cancel safety
-    ///
-    /// As for [`run`](Self::run).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let locks = tower_redlock::LockManager::builder().memory(5).connect().await?;
-    /// let sum = locks.run_all(["account:7", "account:3"], |_lock| async { 40 + 2 }).await?;
-    /// assert_eq!(sum, 42);
-    /// # Ok(()) }
-    /// ```
-    pub async fn run_all<I, F, Fut>(&self, keys: I, work: F) -> Result<Fut::Output, RunError>
-    where
-        I: IntoIterator<Item: TryInto<LockKey, Error: Into<KeyError>>>,
-        F: FnOnce(LockHandle) -> Fut,
-        Fut: Future,
-    {
-        let guard = self.acquire_all(keys).await?;
-        under(guard, work).await
+    /// Acquires `keys`, waiting up to `max_wait`, or the `max_wait` of this handle if that is less.
+    pub(crate) async fn acquire_keys(
+        &self,
+        keys: LockKeys,
+        max_wait: Duration,
+    ) -> Result<LockGuard, AcquireError> {
+        let limit = max_wait.min(self.times.max_wait);
+        acquire(&self.shared, self.times.terms, keys, limit).await
     }
 
     /// One more guard of a lock of this manager that is still held.
@@ -292,25 +222,14 @@ impl LockManager {
     }
 }
 
-/// Runs `work` until it ends or the lock is lost, and releases the lock.
-async fn under<F, Fut>(guard: LockGuard, work: F) -> Result<Fut::Output, RunError>
+fn lock_keys<K>(keys: K) -> Result<LockKeys, AcquireError>
 where
-    F: FnOnce(LockHandle) -> Fut,
-    Fut: Future,
+    K: TryInto<LockKeys, Error: Into<KeyError>>,
 {
-    let outcome = {
-        // Dropped before the guard: the work ends before the lock does.
-        let work = work(guard.handle());
-        guard.lost().or_done(work).await.map_err(RunError::Lost)
-    };
-    // A release that is not confirmed goes on in the background; the result of the work stands.
-    let _ = guard.release().await;
-    outcome
-}
-
-fn invalid(error: KeyError) -> AcquireError {
-    crate::instruments::invalid_key();
-    AcquireError::InvalidKey(error)
+    keys.try_into().map_err(|error: K::Error| {
+        crate::instruments::invalid_key();
+        AcquireError::InvalidKey(error.into())
+    })
 }
 
 impl fmt::Debug for LockManager {

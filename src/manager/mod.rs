@@ -37,13 +37,10 @@ mod start;
 mod tasks;
 mod watchdog;
 
-pub use self::error::acquire::{
-    AcquireError, Contended, NoEntropy, NoQuorum, NodeFailure, QueueFull, ShuttingDown, TooSlow,
-    WaitTimeout,
-};
-pub use self::error::connect::{ConnectError, Misconfigured};
+pub use self::error::acquire::{AcquireError, NoQuorum, NodeFailure};
+pub use self::error::connect::ConnectError;
 pub use self::error::loss::LossReason;
-pub use self::error::release::{ReleaseError, ReleaseUnconfirmed, RunError};
+pub use self::error::release::{ReleaseError, RunError};
 pub use self::guard::{LockGuard, LockHandle, Lost};
 pub use self::lock_manager::LockManager;
 pub use self::nodes::voting::status::VotingStatus;

@@ -3,7 +3,7 @@
 use tokio::time::timeout;
 
 use crate::manager::LockManager;
-use crate::manager::error::acquire::ShuttingDown;
+use crate::manager::error::acquire::AcquireError;
 use crate::manager::nodes::node_set::LOOK;
 
 impl LockManager {
@@ -33,12 +33,12 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// [`ShuttingDown`] once the manager is shut down.
+    /// [`AcquireError::ShuttingDown`] once the manager is shut down.
     ///
     /// # Cancel safety
     ///
     /// It changes nothing, so it can be dropped at any time.
-    pub async fn all_voting(&self) -> Result<(), ShuttingDown> {
+    pub async fn all_voting(&self) -> Result<(), AcquireError> {
         let shared = &self.shared;
         let begun = |node| shared.voting.replies(node, |replies| replies.begun());
         let begun: Vec<Option<u64>> = (0..shared.nodes.len()).map(begun).collect();
@@ -46,7 +46,7 @@ impl LockManager {
         loop {
             let news = shared.voting.news();
             if shared.registry.is_closed() {
-                return Err(ShuttingDown);
+                return Err(AcquireError::ShuttingDown);
             }
             let voted = |(node, begun): (usize, &Option<u64>)| {
                 let voted = |begun| shared.voting.replies(node, |it| it.voted_after(begun));

@@ -122,7 +122,7 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// As for [`acquire_within`](Self::acquire_within); [`AcquireError::Lost`] if the work has lost a lock on one of
+    /// As for [`acquire`](Self::acquire); [`AcquireError::Lost`] if the work has lost a lock on one of
     /// the keys.
     ///
     /// # Cancel safety

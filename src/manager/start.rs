@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::clock::Clock;
 use crate::manager::LockManager;
 use crate::manager::error::acquire::{NoQuorum, NodeFailure};
-use crate::manager::error::connect::{ConnectError, Misconfigured};
+use crate::manager::error::connect::ConnectError;
 use crate::manager::nodes::node_set::no_answer;
 use crate::manager::nodes::voting::monitor::monitor;
 use crate::manager::shared::Shared;
@@ -150,7 +150,7 @@ impl LockManager {
         let others = set.nodes.len() - refused.len();
         if !(refused.is_empty() || on_quorum && others - missing.len() >= needed) {
             let failures = refused;
-            return Err(ConnectError::Misconfigured(Misconfigured { failures }));
+            return Err(ConnectError::Misconfigured(failures));
         }
         if others - missing.len() < needed {
             return Err(ConnectError::NoQuorum(set.without_quorum(missing)));
@@ -165,7 +165,7 @@ type Failed = (usize, NodeError);
 fn refusal(error: NoQuorum) -> ConnectError {
     if error.is_disagreement() {
         let failures = error.failures;
-        return ConnectError::Misconfigured(Misconfigured { failures });
+        return ConnectError::Misconfigured(failures);
     }
     ConnectError::NoQuorum(error)
 }

@@ -47,9 +47,9 @@ pub(crate) fn operations() -> Vec<Operation> {
             by!(try_acquire_the_first_call_of_a_manager),
         ),
         Operation::new(
-            "acquire_all of free keys",
-            &["manager LockManager::acquire_all"],
-            by!(acquire_all_of_free_keys),
+            "acquire of several free keys",
+            &["manager LockManager::acquire"],
+            by!(acquire_of_several_free_keys),
         ),
         Operation::new(
             "run for half a ttl",
@@ -62,9 +62,9 @@ pub(crate) fn operations() -> Vec<Operation> {
             by!(run_for_a_moment),
         ),
         Operation::new(
-            "run_all for a moment",
-            &["manager LockManager::run_all"],
-            by!(run_all_for_a_moment),
+            "run under several keys for a moment",
+            &["manager LockManager::run"],
+            by!(run_under_several_keys_for_a_moment),
         ),
         Operation::new(
             "acquire_in a scope that holds a part",
@@ -91,13 +91,13 @@ pub(crate) fn crowded() -> Vec<Operation> {
             by!(acquire_what_another_process_releases),
         ),
         Operation::new(
-            "acquire_within, behind another caller",
+            "acquire, behind another caller",
             &[
-                "manager LockManager::acquire_within",
+                "manager LockManager::acquire",
                 "manager Future for LockSeat",
                 "manager Future for Seat",
             ],
-            by!(acquire_within_behind_another_caller),
+            by!(acquire_behind_another_caller),
         ),
         Operation::new(
             "acquire between two other callers",
@@ -109,14 +109,14 @@ pub(crate) fn crowded() -> Vec<Operation> {
             by!(acquire_between_two_other_callers),
         ),
         Operation::new(
-            "acquire_keys of which another process holds one",
-            &["manager LockManager::acquire_keys"],
-            by!(acquire_keys_of_which_another_process_holds_one),
+            "acquire of keys of which another process holds one",
+            &["manager LockManager::acquire"],
+            by!(acquire_of_keys_of_which_another_process_holds_one),
         ),
         Operation::new(
-            "acquire_all of which another caller holds one",
-            &["manager LockManager::acquire_all"],
-            by!(acquire_all_of_which_another_caller_holds_one),
+            "acquire of keys of which another caller holds one",
+            &["manager LockManager::acquire"],
+            by!(acquire_of_keys_of_which_another_caller_holds_one),
         ),
         Operation::new(
             "acquire_in beside another part",
@@ -148,9 +148,9 @@ async fn try_acquire_the_first_call_of_a_manager(scene: Rc<Scene>) -> Work {
     work(async move { end(locks.try_acquire(KEY).await) })
 }
 
-async fn acquire_all_of_free_keys(scene: Rc<Scene>) -> Work {
+async fn acquire_of_several_free_keys(scene: Rc<Scene>) -> Work {
     let locks = scene.met().await;
-    work(async move { end(locks.acquire_all(ALL).await) })
+    work(async move { end(locks.acquire(ALL).await) })
 }
 
 /// Long enough for its lock to be extended.
@@ -164,9 +164,9 @@ async fn run_for_a_moment(scene: Rc<Scene>) -> Work {
     work(async move { end(locks.run(KEY, |_| sleep(5 * MS)).await) })
 }
 
-async fn run_all_for_a_moment(scene: Rc<Scene>) -> Work {
+async fn run_under_several_keys_for_a_moment(scene: Rc<Scene>) -> Work {
     let locks = scene.met().await;
-    work(async move { end(locks.run_all(ALL, |_| sleep(5 * MS)).await) })
+    work(async move { end(locks.run(ALL, |_| sleep(5 * MS)).await) })
 }
 
 /// Of three keys the work holds the first.
@@ -190,11 +190,11 @@ async fn acquire_what_another_process_releases(scene: Rc<Scene>) -> Work {
     work(async move { end(locks.acquire(KEY).await) })
 }
 
-async fn acquire_within_behind_another_caller(scene: Rc<Scene>) -> Work {
+async fn acquire_behind_another_caller(scene: Rc<Scene>) -> Work {
     let locks = scene.met().await;
     scene.keep(locks.try_acquire(KEY).await.unwrap());
     let wait = 100 * MS;
-    work(async move { end(locks.acquire_within(KEY, wait).await) })
+    work(async move { end(locks.with_max_wait(wait).acquire(KEY).await) })
 }
 
 /// The lock passes to it, and from it to the next, or past it.
@@ -209,20 +209,20 @@ async fn acquire_between_two_other_callers(scene: Rc<Scene>) -> Work {
     work(ours)
 }
 
-async fn acquire_keys_of_which_another_process_holds_one(scene: Rc<Scene>) -> Work {
+async fn acquire_of_keys_of_which_another_process_holds_one(scene: Rc<Scene>) -> Work {
     let (locks, other) = (scene.met().await, scene.other().await);
     let guard = other.try_acquire(ALL[1]).await.unwrap();
     goes_after(&scene, 40 * MS, guard);
     rival(&scene, &locks, ALL[2]).await;
-    work(async move { end(locks.acquire_keys(all(), SECOND).await) })
+    work(async move { end(locks.with_max_wait(SECOND).acquire(all()).await) })
 }
 
-async fn acquire_all_of_which_another_caller_holds_one(scene: Rc<Scene>) -> Work {
+async fn acquire_of_keys_of_which_another_caller_holds_one(scene: Rc<Scene>) -> Work {
     let locks = scene.met().await;
     let guard = locks.try_acquire(ALL[1]).await.unwrap();
     goes_after(&scene, 20 * MS, guard);
     rival(&scene, &locks, ALL[1]).await;
-    work(async move { end(locks.acquire_all(ALL).await) })
+    work(async move { end(locks.acquire(ALL).await) })
 }
 
 /// Parts of one piece of work acquire one after the other.

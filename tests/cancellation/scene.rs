@@ -134,7 +134,7 @@ impl Scene {
         let next = self.other().await;
         let began = Instant::now();
         let all = LockKeys::new(ALL).unwrap();
-        if let Err(error) = next.acquire_keys(all, Duration::ZERO).await {
+        if let Err(error) = next.try_acquire(all).await {
             return Some(format!("the next process is refused: {error}"));
         }
         let run = next.begin_idempotent(RUN, TTL, Duration::ZERO).await;

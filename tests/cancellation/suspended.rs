@@ -177,7 +177,7 @@ async fn who_waited_through_the_night_is_answered_and_the_queue_goes_on() {
     for waiter in [first, second] {
         let outcome = waiter.await.unwrap();
         assert!(
-            matches!(outcome, Err(AcquireError::WaitTimeout(_))),
+            matches!(outcome, Err(AcquireError::WaitTimeout { .. })),
             "{outcome:?}"
         );
     }
@@ -200,7 +200,7 @@ async fn who_waited_for_another_process_through_the_night_is_answered_too() {
     let began = Instant::now();
     let outcome = waiter.await.unwrap();
     assert!(
-        matches!(outcome, Err(AcquireError::WaitTimeout(_))),
+        matches!(outcome, Err(AcquireError::WaitTimeout { .. })),
         "{outcome:?}"
     );
     assert!(began.elapsed() <= SECOND, "{:?}", began.elapsed());

@@ -147,7 +147,7 @@ async fn contend(client: usize, locks: LockManager, work: Arc<Work>) {
         let key = KEYS[dice.below(KEYS.len())];
         // Some wait their turn, some ask again and again: they are the first to find what a node has forgotten.
         let outcome = if dice.chance(1, 4) {
-            locks.acquire_within(key, dice.millis(50, 500)).await
+            locks.with_max_wait(dice.millis(50, 500)).acquire(key).await
         } else {
             locks.try_acquire(key).await
         };

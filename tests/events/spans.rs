@@ -80,7 +80,8 @@ async fn a_call_has_a_span_inside_of_the_callers() {
     // The loss of the lock would be told in the caller's span, not in that of the call.
     drop(request);
     assert_eq!(told(), [""; 0]);
-    let second = locks.acquire_within("order:1", Duration::from_secs(60));
+    let locks = locks.with_max_wait(Duration::from_secs(60));
+    let second = locks.acquire("order:1");
     let gone = tokio::time::timeout(Duration::from_millis(1), second).await;
     assert!(gone.is_err());
     assert_eq!(told(), [begin("", "cancelled") + "\" entered"]);

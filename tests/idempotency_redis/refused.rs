@@ -37,7 +37,7 @@ async fn a_refused_request_leaves_a_counter_and_nothing_else() {
     let before: Vec<_> = servers.iter().map(keys).collect();
     let refused = begin("order:1").await;
     assert!(
-        matches!(refused, Err(AcquireError::Contended(_))),
+        matches!(refused, Err(AcquireError::Contended { .. })),
         "{refused:?}"
     );
     assert_eq!(servers.iter().map(keys).collect::<Vec<_>>(), before);

@@ -175,7 +175,7 @@ async fn keys_that_are_not_one_do_not_look_like_one() {
     ] {
         guards.push(locks.try_acquire(key).await.unwrap());
     }
-    guards.push(locks.acquire_all(["a", "b"]).await.unwrap());
+    guards.push(locks.acquire(["a", "b"]).await.unwrap());
     guards.push(locks.try_acquire("a<br>b").await.unwrap());
     let (_, _, page) = ask(&locks, "GET", "/").await;
     for shown in [

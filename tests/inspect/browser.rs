@@ -39,7 +39,7 @@ impl Scene {
             .unwrap();
         let guards = vec![
             locks.try_acquire(HOSTILE).await.unwrap(),
-            locks.acquire_all(["account:3", "account:7"]).await.unwrap(),
+            locks.acquire(["account:3", "account:7"]).await.unwrap(),
         ];
         for _ in 0..3 {
             let locks = locks.clone();

@@ -212,12 +212,12 @@ async fn run_returns_what_the_work_returns_and_releases() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn run_all_holds_every_key_while_it_runs() {
+async fn run_holds_every_key_while_it_runs() {
     let nodes = Nodes::five();
     let locks = nodes.manager();
     let keys = ["account:7", "account:3"];
     let held = |nodes: &Nodes| keys.map(|key| nodes.holding(key));
-    let run = locks.run_all(keys, |lock| {
+    let run = locks.run(keys, |lock| {
         let names: Vec<_> = lock.keys().iter().map(ToString::to_string).collect();
         let held = held(&nodes);
         async move { (names, held) }
@@ -227,13 +227,13 @@ async fn run_all_holds_every_key_while_it_runs() {
     assert_eq!((during, held(&nodes)), ([5, 5], [0, 0]));
 
     // Lost half-way, and not acquired at all.
-    let cut = locks.run_all(keys, |_| {
+    let cut = locks.run(keys, |_| {
         nodes.each(0..5, MemoryNode::freeze);
         std::future::pending::<()>()
     });
     assert_eq!(cut.await, Err(RunError::Lost(LossReason::Expired)));
     let none: [&str; 0] = [];
-    let refused = locks.run_all(none, async |_| panic!("there is no key"));
+    let refused = locks.run(none, async |_| panic!("there is no key"));
     let refused = refused.await;
     assert!(
         matches!(

@@ -96,10 +96,13 @@ async fn what_is_done_is_not_done_again_and_everybody_is_told_the_same() {
     let (here, there) = (nodes.manager(), nodes.manager());
     let guard = run(&here).await;
     let (fence, busy) = (guard.handle().fence(), begin(&there, Duration::ZERO).await);
-    assert!(matches!(busy, Err(AcquireError::Contended(_))), "{busy:?}");
+    assert!(
+        matches!(busy, Err(AcquireError::Contended { .. })),
+        "{busy:?}"
+    );
     assert!(matches!(
         begin(&here, Duration::ZERO).await,
-        Err(AcquireError::Contended(_))
+        Err(AcquireError::Contended { .. })
     ));
     guard.complete("shipped").await.unwrap();
     assert!(fence.is_some());

@@ -46,7 +46,7 @@ fn foreign(locks: &LockManager) -> usize {
 
 async fn assert_refused(builder: Settings, ours: &str) {
     match builder.connect().await {
-        Err(ConnectError::Misconfigured(error)) => {
+        Err(error @ ConnectError::Misconfigured(_)) => {
             let text = error.to_string();
             assert!(text.contains(FIVE) && text.contains(ours), "{text}");
         }
@@ -200,7 +200,7 @@ async fn a_process_without_the_guard_is_refused_beside_those_with_it_and_they_be
         "{text}"
     );
     match nodes.unguarded().connect().await {
-        Err(ConnectError::Misconfigured(error)) => assert_eq!(error.failures().len(), 5),
+        Err(ConnectError::Misconfigured(failures)) => assert_eq!(failures.len(), 5),
         other => panic!("{other:?}"),
     }
 
@@ -208,7 +208,7 @@ async fn a_process_without_the_guard_is_refused_beside_those_with_it_and_they_be
     let bare = nodes.unguarded().connect().await.unwrap();
     drop(bare.try_acquire("order:1").await.unwrap());
     match nodes.builder().connect().await {
-        Err(ConnectError::Misconfigured(error)) => {
+        Err(error @ ConnectError::Misconfigured(_)) => {
             let text = error.to_string();
             assert!(text.contains("restart guard off"), "{text}");
         }

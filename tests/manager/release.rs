@@ -54,7 +54,10 @@ async fn a_release_that_is_not_confirmed_says_so_and_goes_on() {
     let guard = nodes.manager().try_acquire("order:1").await.unwrap();
     nodes.each([0, 1, 2], MemoryNode::go_down);
     let error = guard.release().await.unwrap_err();
-    assert!(matches!(error, ReleaseError::Unconfirmed(_)), "{error:?}");
+    assert!(
+        matches!(error, ReleaseError::Unconfirmed { .. }),
+        "{error:?}"
+    );
     assert_eq!(
         error.to_string(),
         "the release was confirmed by 2 nodes where 3 are needed; the lock may stay until its ttl ends"
@@ -73,7 +76,10 @@ async fn a_node_that_may_yet_grant_does_not_count_as_free() {
     let guard = locks.try_acquire("order:1").await.unwrap();
     nodes.each([1, 2], MemoryNode::freeze);
     let error = guard.release().await.unwrap_err();
-    assert!(matches!(error, ReleaseError::Unconfirmed(_)), "{error:?}");
+    assert!(
+        matches!(error, ReleaseError::Unconfirmed { .. }),
+        "{error:?}"
+    );
     nodes.each(1..5, MemoryNode::thaw);
     nodes.settle_free("order:1").await;
 }

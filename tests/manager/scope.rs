@@ -41,7 +41,7 @@ async fn what_is_held_already_is_shared_and_costs_no_command() {
     assert_eq!(inner.remaining(), outer.remaining());
     // Another piece of work is kept out as ever.
     let other = locks.try_acquire("order:1").await.unwrap_err();
-    assert!(matches!(other, AcquireError::Contended(_)));
+    assert!(matches!(other, AcquireError::Contended { .. }));
 
     outer.release().await.unwrap();
     drop(third);
@@ -117,7 +117,7 @@ async fn who_holds_something_waits_only_for_what_sorts_after_it() {
     let c = other.acquire("c").await.unwrap();
     let began = Instant::now();
     let error = take(&locks, &scope, &["a"]).await.unwrap_err();
-    assert!(matches!(error, AcquireError::Contended(_)), "{error}");
+    assert!(matches!(error, AcquireError::Contended { .. }), "{error}");
     assert!(began.elapsed() < 100 * MS, "{:?}", began.elapsed());
     let waiting = take(&locks, &scope, &["c"]);
     let releasing = async {
@@ -151,7 +151,7 @@ async fn two_pieces_of_work_that_cross_do_not_wait_for_each_other() {
     };
     let (first, second) = tokio::join!(first, second);
     drop(first.unwrap());
-    assert!(matches!(second, Err(AcquireError::Contended(_))));
+    assert!(matches!(second, Err(AcquireError::Contended { .. })));
     assert!(began.elapsed() < Duration::from_secs(1));
 }
 
@@ -162,7 +162,7 @@ async fn a_scope_tells_managers_apart() {
     let scope = LockScope::new();
     let _held = take(&locks, &scope, &["order:1"]).await.unwrap();
     let error = take(&other, &scope, &["order:1"]).await.unwrap_err();
-    assert!(matches!(error, AcquireError::Contended(_)), "{error}");
+    assert!(matches!(error, AcquireError::Contended { .. }), "{error}");
 }
 
 /// The nodes answer nothing for a moment, so that whoever asks meanwhile does so at the same time.
@@ -207,7 +207,10 @@ async fn parts_that_acquire_at_the_same_time_wait_for_no_other_work_in_a_circle(
     // Of the two that meet the other's lock, one may wait and the other may not.
     assert!(outcomes.0.is_ok() && outcomes.2.is_ok());
     let refused = outcomes.3.unwrap_err();
-    assert!(matches!(refused, AcquireError::Contended(_)), "{refused:?}");
+    assert!(
+        matches!(refused, AcquireError::Contended { .. }),
+        "{refused:?}"
+    );
     assert_eq!(
         before.elapsed(),
         3 * SECOND,
@@ -228,7 +231,7 @@ async fn a_part_that_does_not_wait_is_not_held_up_by_one_that_does() {
             let refused = locks.acquire_in(&scope, keys(&["b"]), Duration::ZERO).await;
             (refused.unwrap_err(), before.elapsed())
         },);
-    assert!(matches!(does_not.0, AcquireError::Contended(_)));
+    assert!(matches!(does_not.0, AcquireError::Contended { .. }));
     assert_eq!(does_not.1, 100 * MS, "the node time-out");
     waits.unwrap_err();
     // Its turn has gone with it.

@@ -18,14 +18,14 @@ fn keys(names: &str) -> LockKeys {
 }
 
 async fn try_all(locks: &LockManager, names: &str) -> Outcome {
-    locks.acquire_keys(keys(names), Duration::ZERO).await
+    locks.try_acquire(keys(names)).await
 }
 
 /// Starts to wait for all of `names`, and returns when it is in line, or going for them.
 async fn wait_for_all(locks: &LockManager, names: &str) -> JoinHandle<Outcome> {
     let (locks, names) = (locks.clone(), keys(names));
     let max_wait = locks.max_wait();
-    let waiter = tokio::spawn(async move { locks.acquire_keys(names, max_wait).await });
+    let waiter = tokio::spawn(async move { locks.with_max_wait(max_wait).acquire(names).await });
     for _ in 0..20 {
         tokio::task::yield_now().await;
     }
@@ -44,7 +44,7 @@ async fn assert_nothing_left(nodes: &Nodes, managers: &[&LockManager]) {
 
 fn assert_contended(outcome: Outcome) {
     let error = outcome.unwrap_err();
-    assert!(matches!(error, AcquireError::Contended(_)), "{error:?}");
+    assert!(matches!(error, AcquireError::Contended { .. }), "{error:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -56,7 +56,7 @@ async fn any_order_and_any_repetition_is_one_lock() {
         ["a", "m", "z", "z"],
         ["m", "m", "z", "a"],
     ] {
-        let guard = a.acquire_all(names).await.unwrap();
+        let guard = a.acquire(names).await.unwrap();
         let held: Vec<&str> = guard.keys().iter().map(LockKey::as_str).collect();
         assert_eq!(held, ["a", "m", "z"]);
         assert_eq!(guard.key().as_str(), "a");
@@ -107,10 +107,11 @@ async fn who_does_not_wait_and_meets_a_local_holder_of_any_of_them_asks_no_node(
     let _guard = try_all(&locks, "c").await.unwrap();
     let (commands, before) = (nodes.commands(), Instant::now());
     for names in ["a b c", "c d", "c"] {
-        let AcquireError::Contended(busy) = try_all(&locks, names).await.unwrap_err() else {
+        let AcquireError::Contended { remaining, .. } = try_all(&locks, names).await.unwrap_err()
+        else {
             panic!("{names}");
         };
-        assert_eq!(busy.remaining(), Some(TTL), "{names}");
+        assert_eq!(remaining, Some(TTL), "{names}");
     }
     assert_eq!(
         (nodes.commands(), before.elapsed()),
@@ -124,14 +125,17 @@ async fn who_does_not_wait_and_meets_a_local_holder_of_any_of_them_asks_no_node(
 async fn there_are_at_most_sixty_four() {
     let nodes = Nodes::five();
     let locks = nodes.manager();
-    let names = |count: usize| (0..count).map(|n| format!("order:{n}"));
-    let error = locks.acquire_all(names(65)).await.unwrap_err();
+    let names = |count: usize| -> Vec<_> { (0..count).map(|n| format!("order:{n}")).collect() };
+    let error = locks.acquire(names(65)).await.unwrap_err();
     assert!(matches!(error, AcquireError::InvalidKey(_)), "{error:?}");
     assert!(error.to_string().contains("at most 64"), "{error}");
-    let error = locks.acquire_all([""; 0]).await.unwrap_err();
+    let error = locks.acquire([""; 0]).await.unwrap_err();
     assert!(matches!(error, AcquireError::InvalidKey(_)), "{error:?}");
     assert_eq!(nodes.commands(), 0);
-    let guard = locks.acquire_all(names(64).chain(names(64))).await.unwrap();
+    let guard = locks
+        .acquire([names(64), names(64)].concat())
+        .await
+        .unwrap();
     assert_eq!(guard.keys().len(), 64);
     assert_eq!((nodes.commands(), nodes.0[4].keys().len()), (5, 64));
     // Extended together, and released together.

@@ -71,7 +71,7 @@ async fn waiters_for_pairs_of_which_one_is_always_in_use_do_not_slow_the_other_d
             let (locks, ends) = (locks.clone(), Arc::clone(&ends));
             tokio::spawn(async move {
                 loop {
-                    let pair = locks.acquire_all(["mine", "victim"]).await;
+                    let pair = locks.acquire(["mine", "victim"]).await;
                     // Both are free in the end: then each has its turn.
                     if ends.load(Ordering::Relaxed) {
                         return drop(pair.unwrap());
@@ -114,7 +114,7 @@ async fn callers_of_one_key_keep_their_order_around_those_who_want_more() {
             };
             let (locks, order) = (locks.clone(), Arc::clone(&order));
             waiters.push(tokio::spawn(async move {
-                let _guard = locks.acquire_all(keys.iter().copied()).await.unwrap();
+                let _guard = locks.acquire(keys).await.unwrap();
                 order.lock().unwrap().push(number);
                 sleep((1 + number % 4) * MS).await;
             }));

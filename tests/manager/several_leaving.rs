@@ -50,7 +50,10 @@ async fn bring<'a>(
     others: &LockManager,
 ) -> (Waiter<'a>, Vec<LockGuard>) {
     let keys = LockKeys::new(["b", "a"]).unwrap();
-    let mut waiter: Waiter<'a> = Box::pin(locks.acquire_keys(keys, SECOND));
+    let mut waiter: Waiter<'a> = {
+        let locks = locks.with_max_wait(SECOND);
+        Box::pin(async move { locks.acquire(keys).await })
+    };
     let mut guards = Vec::new();
     match stage {
         Stage::FirstTurn => guards.push(locks.try_acquire("a").await.unwrap()),
@@ -121,7 +124,7 @@ async fn who_waits_in_vain_at_any_stage_leaves_nothing() {
             assert!(matches!(error, AcquireError::NoQuorum(_)), "{error:?}");
         } else {
             assert!(
-                matches!(error, AcquireError::WaitTimeout(_)),
+                matches!(error, AcquireError::WaitTimeout { .. }),
                 "{stage:?}: {error:?}"
             );
             assert!(before.elapsed() >= SECOND && before.elapsed() <= SECOND + 2 * MS);
@@ -174,12 +177,18 @@ async fn a_wait_ends_in_time_though_a_lock_was_handed_over_that_cannot_be_given_
     let second = locks.try_acquire("b").await.unwrap();
     let keys = LockKeys::new(["a", "b"]).unwrap();
     let before = Instant::now();
-    let mut waiter = Box::pin(locks.acquire_keys(keys, SECOND));
+    let mut waiter = {
+        let locks = locks.with_max_wait(SECOND);
+        Box::pin(async move { locks.acquire(keys).await })
+    };
     assert!(poll_once(&mut waiter).await.is_none());
     nodes.each(0..5, MemoryNode::freeze);
     drop(first);
     let error = waiter.await.unwrap_err();
-    assert!(matches!(error, AcquireError::WaitTimeout(_)), "{error:?}");
+    assert!(
+        matches!(error, AcquireError::WaitTimeout { .. }),
+        "{error:?}"
+    );
     assert!(before.elapsed() <= SECOND + MS, "{:?}", before.elapsed());
     nodes.each(0..5, MemoryNode::thaw);
     drop(second);
@@ -196,8 +205,8 @@ async fn what_a_lost_round_got_of_several_keys_is_given_back() {
     let held = a.try_acquire("b").await.unwrap();
     nodes.each([3, 4], MemoryNode::come_up);
     let keys = LockKeys::new(["a", "b", "c"]).unwrap();
-    let error = b.acquire_keys(keys, Duration::ZERO).await.unwrap_err();
-    assert!(matches!(error, AcquireError::Contended(_)), "{error:?}");
+    let error = b.try_acquire(keys).await.unwrap_err();
+    assert!(matches!(error, AcquireError::Contended { .. }), "{error:?}");
     nodes
         .settle("nothing but the holder's", |nodes| {
             let free = ["a", "c"].iter().all(|key| nodes.holding(key) == 0);
@@ -215,7 +224,7 @@ async fn a_waiter_for_several_is_woken_by_the_release_of_the_one_in_the_way() {
         let (a, b) = (nodes.manager(), nodes.manager());
         let guard = a.try_acquire(in_the_way).await.unwrap();
         let locks = b.clone();
-        let waiter = tokio::spawn(async move { locks.acquire_all(["c", "a", "b"]).await });
+        let waiter = tokio::spawn(async move { locks.acquire(["c", "a", "b"]).await });
         tokio::time::sleep(2_111 * MS).await;
         let before = Instant::now();
         guard.release().await.unwrap();
@@ -248,7 +257,7 @@ async fn crossing_sets_of_several_processes_never_wait_in_a_circle() {
         tasks.spawn(async move {
             for turn in 0..5 {
                 let set = sets[(number * 7 + turn) % sets.len()];
-                let guard = locks.acquire_all(set).await.unwrap();
+                let guard = locks.acquire(set).await.unwrap();
                 let places = set.map(|key| &inside[usize::from(key.as_bytes()[0] - b'a')]);
                 for place in places {
                     assert_eq!(place.fetch_add(1, Ordering::SeqCst), 0, "two holders");

@@ -17,7 +17,7 @@ const SECOND: Duration = Duration::from_secs(1);
 async fn wait_for_all(locks: &LockManager, names: &str) -> JoinHandle<Outcome> {
     let keys = LockKeys::new(names.split(' ')).unwrap();
     let (locks, max_wait) = (locks.clone(), locks.max_wait());
-    let waiter = tokio::spawn(async move { locks.acquire_keys(keys, max_wait).await });
+    let waiter = tokio::spawn(async move { locks.with_max_wait(max_wait).acquire(keys).await });
     for _ in 0..20 {
         tokio::task::yield_now().await;
     }

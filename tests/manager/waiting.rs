@@ -42,8 +42,15 @@ async fn a_waiter_stops_to_listen_when_its_wait_is_over_or_dropped() {
     let nodes = Nodes::five();
     let (a, b) = (nodes.manager(), nodes.manager());
     let _guard = a.try_acquire("order:1").await.unwrap();
-    let error = b.acquire_within("order:1", SECOND).await.unwrap_err();
-    assert!(matches!(error, AcquireError::WaitTimeout(_)), "{error:?}");
+    let error = b
+        .with_max_wait(SECOND)
+        .acquire("order:1")
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(error, AcquireError::WaitTimeout { .. }),
+        "{error:?}"
+    );
     assert_eq!(nodes.subscriptions(), 0);
     let mut waiter = Box::pin(b.acquire("order:1"));
     assert!(poll_once(&mut waiter).await.is_none());

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use tower_redlock::LockManager;
-use tower_redlock::error::{ConnectError, Misconfigured, NoQuorum};
+use tower_redlock::error::{ConnectError, NoQuorum};
 
 use crate::support::server::{Kind, Server, free_port};
 use crate::support::stalls::{Stopwatch, undisturbed};
 use crate::{Cluster, MS};
 
-async fn misconfigured(urls: Vec<String>) -> Misconfigured {
+async fn misconfigured(urls: Vec<String>) -> ConnectError {
     let began = Stopwatch::start();
     match LockManager::builder()
         .bootstrap(true)
@@ -17,7 +17,7 @@ async fn misconfigured(urls: Vec<String>) -> Misconfigured {
         .connect()
         .await
     {
-        Err(ConnectError::Misconfigured(error)) => {
+        Err(error @ ConnectError::Misconfigured(_)) => {
             assert!(began.elapsed() < Duration::from_secs(4), "not a time-out");
             error
         }
@@ -66,8 +66,11 @@ async fn a_wrong_password_is_named_and_not_shown() {
     let mut urls = cluster.urls();
     urls[2] = cluster.servers[2].url_as("default", "s3cret-wrong");
     let error = misconfigured(urls.clone()).await;
-    assert_eq!(error.failures().len(), 1);
-    assert_eq!(error.failures()[0].node, name(&urls[2]));
+    let ConnectError::Misconfigured(failures) = &error else {
+        panic!("{error}");
+    };
+    assert_eq!(failures.len(), 1);
+    assert_eq!(failures[0].node, name(&urls[2]));
     let text = format!("{error} {error:?}");
     assert!(text.contains("check the user and password"), "{text}");
     assert!(!text.contains("s3cret"), "{text}");

@@ -33,10 +33,10 @@ async fn exclude_each_other(cluster: &Cluster, ours: &LockManager, key: &str, pl
     let ttl = Duration::from_secs(7);
     let lock = theirs.lock(place_bytes, ttl).await.unwrap();
     let error = ours.try_acquire(key).await.unwrap_err();
-    let AcquireError::Contended(busy) = &error else {
+    let AcquireError::Contended { remaining, .. } = &error else {
         panic!("{error}");
     };
-    let left = busy.remaining().unwrap();
+    let left = remaining.unwrap();
     assert!(left <= ttl && left > ttl / 2, "{left:?}");
     for server in &cluster.servers {
         let value = server.command(&["EXISTS", place]);

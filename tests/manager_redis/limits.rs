@@ -90,7 +90,8 @@ async fn an_evicted_lock_can_be_granted_again() {
         Err(AcquireError::NoQuorum(_)) => {
             server.run("DEL filler:0");
             second
-                .acquire_within("order:1", Duration::from_secs(1))
+                .with_max_wait(Duration::from_secs(1))
+                .acquire("order:1")
                 .await
         }
         outcome => outcome,

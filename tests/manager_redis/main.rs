@@ -155,6 +155,6 @@ async fn all_up(locks: &LockManager) {
 fn is_contended(error: &AcquireError) -> bool {
     matches!(
         error,
-        AcquireError::Contended(_) | AcquireError::WaitTimeout(_)
+        AcquireError::Contended { .. } | AcquireError::WaitTimeout { .. }
     )
 }

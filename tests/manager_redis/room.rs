@@ -65,7 +65,7 @@ async fn nothing_that_a_client_names_stays_for_long() {
     let fast = connected(cluster.short(300 * MS)).await;
 
     drop(first.try_acquire("granted").await.unwrap());
-    let pair = first.acquire_all(["a", "b"]).await.unwrap();
+    let pair = first.acquire(["a", "b"]).await.unwrap();
     let extended = fast.try_acquire("extended").await.unwrap();
     let mut least = extended.remaining();
     let is_extended = || {

@@ -49,7 +49,11 @@ async fn no_text_holds_a_password_or_a_token() {
     assert_kept(&guard.lost(), "", &secrets);
     let busy = locks.try_acquire("order:1").await.unwrap_err();
     assert_kept(&busy, &busy.to_string(), &secrets);
-    let late = locks.acquire_within("order:1", 5 * MS).await.unwrap_err();
+    let late = locks
+        .with_max_wait(5 * MS)
+        .acquire("order:1")
+        .await
+        .unwrap_err();
     assert_kept(&late, &late.to_string(), &secrets);
 
     // Dead in the middle of a command, then down, then back with another password.

@@ -19,7 +19,7 @@ async fn a_quorum_is_enough_for_a_list_that_all_nodes_have_accepted() {
     spoil(&cluster, 0..1);
     let builder = || cluster.builder().bootstrap(false);
     match builder().connect().await {
-        Err(ConnectError::Misconfigured(error)) => assert_eq!(error.failures().len(), 1),
+        Err(ConnectError::Misconfigured(failures)) => assert_eq!(failures.len(), 1),
         other => panic!("{other:?}"),
     }
     let locks = builder().start_on_quorum(true).connect().await.unwrap();
@@ -33,7 +33,7 @@ async fn a_quorum_is_enough_for_a_list_that_all_nodes_have_accepted() {
     spoil(&cluster, 0..3);
     let few = builder().start_on_quorum(true).connect().await;
     match few {
-        Err(ConnectError::Misconfigured(error)) => assert_eq!(error.failures().len(), 3),
+        Err(ConnectError::Misconfigured(failures)) => assert_eq!(failures.len(), 3),
         other => panic!("{other:?}"),
     }
     let refused = || {

@@ -49,7 +49,7 @@ impl Bank {
         let to = (from + 1 + dice.below(ACCOUNTS - 1)) % ACCOUNTS;
         let began = Instant::now();
         let keys = [from, to].map(|number| format!("account:{number}"));
-        let guard = locks.acquire_all(keys).await.unwrap();
+        let guard = locks.acquire(keys).await.unwrap();
         let waited = began.elapsed();
         let pair = [from, to].map(|number| &self.accounts[usize::try_from(number).unwrap()]);
         for account in pair {

@@ -192,7 +192,10 @@ async fn subscriptions_that_are_killed_again_and_again_cost_no_turn_and_no_answe
                 guard.release().await.unwrap();
                 if n > 0 {
                     let refused = locks.try_acquire("order:held").await.unwrap_err();
-                    assert!(matches!(refused, AcquireError::Contended(_)), "{refused}");
+                    assert!(
+                        matches!(refused, AcquireError::Contended { .. }),
+                        "{refused}"
+                    );
                 }
             }
             (longest, turns)

@@ -60,7 +60,10 @@ pub(super) async fn too_late() {
     sleep(Duration::from_secs(6)).await;
     nodes.iter().for_each(MemoryNode::thaw);
     let late = late.await.unwrap();
-    assert!(matches!(late, Err(AcquireError::TooSlow(_))), "{late:?}");
+    assert!(
+        matches!(late, Err(AcquireError::TooSlow { .. })),
+        "{late:?}"
+    );
 }
 
 /// What becomes of calls that wait.
@@ -68,8 +71,8 @@ pub(super) async fn waiting() {
     let nodes = five();
     let locks = builder(&nodes).max_waiters_per_key(1).lazy().unwrap();
     let guard = locks.acquire("order:1").await.unwrap();
-    let timed_out = locks.acquire_within("order:1", 10 * MS).await;
-    assert!(matches!(timed_out, Err(AcquireError::WaitTimeout(_))));
+    let timed_out = locks.with_max_wait(10 * MS).acquire("order:1").await;
+    assert!(matches!(timed_out, Err(AcquireError::WaitTimeout { .. })));
     let next = tokio::spawn({
         let locks = locks.clone();
         async move { locks.acquire("order:1").await }
@@ -86,11 +89,12 @@ pub(super) async fn waiting() {
     let patient = builder(&nodes).node_timeout(Duration::from_secs(2));
     let patient = patient.lazy().unwrap();
     let guard = locks.acquire("order:2").await.unwrap();
-    let late = tokio::spawn(async move { patient.acquire_within("order:2", 500 * MS).await });
+    let late =
+        tokio::spawn(async move { patient.with_max_wait(500 * MS).acquire("order:2").await });
     sleep(MS).await;
     nodes.iter().for_each(MemoryNode::freeze);
     let timed_out = late.await.unwrap();
-    assert!(matches!(timed_out, Err(AcquireError::WaitTimeout(_))));
+    assert!(matches!(timed_out, Err(AcquireError::WaitTimeout { .. })));
     nodes.iter().for_each(MemoryNode::thaw);
     drop(guard);
 }

@@ -144,7 +144,7 @@ fn wires(locks: &LockManager) -> Router {
     let by_hand = async |State(App(locks)): State<App>, Json(wire): Json<Wire>| {
         let keys = wire.as_lock_keys()?;
         let work = |lock: tower_redlock::LockHandle| async move { lock.key().to_string() };
-        let done = locks.run_all(keys.as_slice(), work).await?;
+        let done = locks.run(keys, work).await?;
         Ok::<_, Rejection>(done)
     };
     Router::new()

@@ -234,7 +234,7 @@ pub(crate) async fn a_queue_is_full_and_a_release_is_late() -> Scrapes {
     let waits = || locks.snapshot().waiting == 1;
     eventually("a caller waits", waits).await;
     let refused = locks.acquire("order:1").await;
-    assert!(matches!(refused, Err(AcquireError::QueueFull(_))));
+    assert!(matches!(refused, Err(AcquireError::QueueFull { .. })));
     waiting.abort();
     let _aborted = waiting.await;
     nodes.iter().for_each(MemoryNode::freeze);

@@ -117,7 +117,7 @@ fn holders(world: &World, notes: &Notes, hold: Duration) {
 
 fn kind(error: &AcquireError) -> &'static str {
     match error {
-        AcquireError::Contended(_) => "contended",
+        AcquireError::Contended { .. } => "contended",
         AcquireError::NoQuorum(_) => "no quorum",
         _ => "another error",
     }

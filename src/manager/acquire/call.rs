@@ -124,7 +124,7 @@ impl<'a> AcquireCall<'a> {
             Ok(_) => self.shared.quorum_answered(),
             // Each node that disagrees was told of, as an error.
             Err(AcquireError::NoQuorum(error)) if error.is_disagreement() => {}
-            Err(error @ (AcquireError::NoQuorum(_) | AcquireError::TooSlow(_))) => {
+            Err(error @ (AcquireError::NoQuorum(_) | AcquireError::TooSlow { .. })) => {
                 self.shared.quorum_missed(error);
             }
             Err(_) => {}

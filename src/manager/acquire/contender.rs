@@ -11,7 +11,7 @@ use crate::manager::acquire::turn::{names, turn_of_all};
 use crate::manager::acquire::wait::{
     PollDelays, ReleaseNotices, Wait, Woken, contention_delay, reckoned,
 };
-use crate::manager::error::acquire::{AcquireError, ShuttingDown};
+use crate::manager::error::acquire::AcquireError;
 use crate::manager::guard::LockGuard;
 use crate::manager::lease::held::Turn;
 use crate::manager::queue::waiting::{Holder, Waiter};
@@ -196,7 +196,7 @@ impl<'a, P: Purpose> Contender<'a, P> {
             turn.set_leaving(false);
         }
         let held = attempt.win(turn)?;
-        let guard = LockGuard::first(self.shared, held).map_err(AcquireError::ShuttingDown)?;
+        let guard = LockGuard::first(self.shared, held).ok_or(AcquireError::ShuttingDown)?;
         let guard = guard.waited_for(self.wait.waited(self.shared));
         Ok(Acquired::Lock(guard, along))
     }
@@ -337,7 +337,7 @@ impl<'a, P: Purpose> Contender<'a, P> {
     async fn unless_closing<F: Future>(&self, done: F) -> Result<F::Output, AcquireError> {
         tokio::select! {
             biased;
-            () = self.shared.registry.closing() => Err(AcquireError::ShuttingDown(ShuttingDown)),
+            () = self.shared.registry.closing() => Err(AcquireError::ShuttingDown),
             output = done => Ok(output),
         }
     }

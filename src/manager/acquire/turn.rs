@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use crate::manager::acquire::wait::Wait;
-use crate::manager::error::acquire::{AcquireError, QueueFull, ShuttingDown};
+use crate::manager::error::acquire::AcquireError;
 use crate::manager::guard::LockGuard;
 use crate::manager::lease::held::{Passed, Turn};
 use crate::manager::queue::fifo::{Entered, Name, Refused, Seat, SentAway};
@@ -71,7 +71,7 @@ async fn called(
     let _waiter = shared.waiters.add(keys.first(), wait.began, true);
     match timeout(wait.left_in_queue(shared), seat).await {
         Ok(Ok(called)) => Ok(called),
-        Ok(Err(SentAway::Closed)) => Err(AcquireError::ShuttingDown(ShuttingDown)),
+        Ok(Err(SentAway::Closed)) => Err(AcquireError::ShuttingDown),
         Err(_) | Ok(Err(SentAway::InUse)) => Err(wait.busy(shared, keys)),
     }
 }
@@ -103,12 +103,12 @@ pub(crate) fn names(keys: &NodeKeys) -> Vec<Name> {
 
 fn refusal(shared: &Shared, refused: Refused<Holder>, wait: Wait) -> AcquireError {
     let bounds = shared.queue.bounds();
-    let full = |limit, of_key| AcquireError::QueueFull(QueueFull { limit, of_key });
+    let full = |limit, of_key| AcquireError::QueueFull { limit, of_key };
     match refused {
         Refused::InUse(holder) => wait.busy_for(shared, holder.as_ref()),
         Refused::KeyFull => full(bounds.per_key, true),
         Refused::Full => full(bounds.total, false),
-        Refused::Closed => AcquireError::ShuttingDown(ShuttingDown),
+        Refused::Closed => AcquireError::ShuttingDown,
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use crate::clock::Clock as _;
-use crate::manager::error::acquire::{AcquireError, Contended, WaitTimeout};
+use crate::manager::error::acquire::AcquireError;
 use crate::manager::nodes::random::random;
 use crate::manager::queue::waiting::Holder;
 use crate::manager::shared::Shared;
@@ -64,9 +64,9 @@ impl Wait {
         let remaining = holder.and_then(|holder| holder.remaining(&*shared.clock));
         if self.is_patient() {
             let waited = self.waited(shared);
-            AcquireError::WaitTimeout(WaitTimeout { remaining, waited })
+            AcquireError::WaitTimeout { waited, remaining }
         } else {
-            AcquireError::Contended(Contended { remaining })
+            AcquireError::Contended { remaining }
         }
     }
 }

@@ -9,30 +9,55 @@ use crate::node::NodeError;
 
 /// Why a lock was not acquired. Nothing is held: the keys that the attempt set are being released.
 ///
-/// It is no response. A handler returns a [`Rejection`](crate::layer::Rejection), which `?` makes of it: the
+/// It is no response. A handler returns a [`Rejection`](crate::middleware::Rejection), which `?` makes of it: the
 /// response that a layer would give.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AcquireError {
-    /// The key cannot be a lock key.
+    /// The keys cannot be locked. Mend the key, or what it is made of.
     InvalidKey(KeyError),
-    /// Another holder has the lock.
-    Contended(Contended),
-    /// Another holder had the lock until the end of the wait.
-    WaitTimeout(WaitTimeout),
-    /// As many callers of this process wait already as the settings allow.
-    QueueFull(QueueFull),
-    /// Too many nodes cannot vote, or a node serves processes with another list.
+    /// Another holder has the lock. Wait for it ([`acquire`](crate::LockManager::acquire)), or try again later.
+    #[non_exhaustive]
+    Contended {
+        /// The rest of the holder's lease, as far as the nodes told. A holder that renews goes on longer; one that
+        /// releases ends earlier. `None` if the key has no expiry, or if that is not known yet: another caller of this
+        /// process is asking the nodes at this moment.
+        remaining: Option<Duration>,
+    },
+    /// Another holder had the lock until the end of the wait. Wait longer
+    /// ([`with_max_wait`](crate::LockManager::with_max_wait)), hold for less time, or try again later.
+    #[non_exhaustive]
+    WaitTimeout {
+        /// How long the wait was.
+        waited: Duration,
+        /// The rest of the holder's lease, when the nodes were last asked.
+        remaining: Option<Duration>,
+    },
+    /// As many callers of this process wait already as the settings allow. Turn the request away, or raise the limit.
+    #[non_exhaustive]
+    QueueFull {
+        /// How many may wait.
+        limit: usize,
+        /// Whether the key's queue is full, rather than all queues together.
+        of_key: bool,
+    },
+    /// Too many nodes cannot vote, or a node serves processes with another list. Its text names them, for the operator.
     NoQuorum(NoQuorum),
-    /// The lock was granted, and by then its validity was over.
-    TooSlow(TooSlow),
+    /// A quorum granted the lock, and by then its validity was over: the ttl is too short for these nodes.
+    #[non_exhaustive]
+    TooSlow {
+        /// How long the round took.
+        elapsed: Duration,
+        /// The time to live of the lock.
+        ttl: Duration,
+    },
     /// The work holds a lock on the key already, which is lost. Only where locks are shared within a
-    /// [`LockScope`](crate::LockScope).
+    /// [`LockScope`](crate::LockScope). The work must stop.
     Lost(LossReason),
-    /// The manager is shutting down.
-    ShuttingDown(ShuttingDown),
-    /// The operating system gave no random bytes for an owner token.
-    NoEntropy(NoEntropy),
+    /// The manager is shutting down and grants no new locks. Ask another process.
+    ShuttingDown,
+    /// The operating system gave no random bytes for an owner token, for this reason.
+    NoEntropy(String),
 }
 
 impl AcquireError {
@@ -40,14 +65,22 @@ impl AcquireError {
     pub(crate) const fn word(&self) -> &'static str {
         match self {
             Self::InvalidKey(_) => "invalid-key",
-            Self::Contended(_) => "contended",
-            Self::WaitTimeout(_) => "wait-timeout",
-            Self::QueueFull(_) => "queue-full",
+            Self::Contended { .. } => "contended",
+            Self::WaitTimeout { .. } => "wait-timeout",
+            Self::QueueFull { .. } => "queue-full",
             Self::NoQuorum(_) => "no-quorum",
-            Self::TooSlow(_) => "too-slow",
+            Self::TooSlow { .. } => "too-slow",
             Self::Lost(_) => "lost",
-            Self::ShuttingDown(_) => "shutting-down",
+            Self::ShuttingDown => "shutting-down",
             Self::NoEntropy(_) => "no-entropy",
+        }
+    }
+
+    /// The rest of the holder's lease, if another holder has the lock and the nodes told of it.
+    pub(crate) const fn remaining(&self) -> Option<Duration> {
+        match self {
+            Self::Contended { remaining } | Self::WaitTimeout { remaining, .. } => *remaining,
+            _ => None,
         }
     }
 }
@@ -56,21 +89,48 @@ impl fmt::Display for AcquireError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::InvalidKey(error) => error.fmt(f),
-            Self::Contended(error) => error.fmt(f),
-            Self::WaitTimeout(error) => error.fmt(f),
-            Self::QueueFull(error) => error.fmt(f),
+            Self::Contended {
+                remaining: Some(remaining),
+            } => write!(
+                f,
+                "the lock is held by another; its lease ends in {remaining:?} unless renewed"
+            ),
+            Self::Contended { remaining: None } => {
+                f.write_str("the lock is held or being taken by another")
+            }
+            Self::WaitTimeout { waited, .. } => write!(
+                f,
+                "the lock was still held by another after a wait of {waited:?}"
+            ),
+            Self::QueueFull {
+                limit,
+                of_key: true,
+            } => write!(
+                f,
+                "{limit} callers wait for the lock already, as many as `max_waiters_per_key` allows"
+            ),
+            Self::QueueFull { limit, .. } => write!(
+                f,
+                "{limit} callers wait for locks already, as many as `max_waiters` allows"
+            ),
             Self::NoQuorum(error) => error.fmt(f),
-            Self::TooSlow(error) => error.fmt(f),
+            Self::TooSlow { elapsed, ttl } => write!(
+                f,
+                "a quorum granted the lock, but after {elapsed:?} of a ttl of {ttl:?} no validity was left; use a longer ttl"
+            ),
             Self::Lost(reason) => {
                 write!(f, "the lock that this work holds already is lost: {reason}")
             }
-            Self::ShuttingDown(error) => error.fmt(f),
-            Self::NoEntropy(error) => error.fmt(f),
+            Self::ShuttingDown => f.write_str("the lock manager is shutting down"),
+            Self::NoEntropy(detail) => write!(
+                f,
+                "the operating system gave no random bytes for an owner token: {detail}"
+            ),
         }
     }
 }
 
-// Each variant's text is that of its content, so the content is not a source: a chain would print it twice.
+// Each variant's text has that of its content, so the content is not a source: a chain would print it twice.
 impl std::error::Error for AcquireError {}
 
 impl From<KeyError> for AcquireError {
@@ -78,112 +138,6 @@ impl From<KeyError> for AcquireError {
         Self::InvalidKey(error)
     }
 }
-
-/// Another holder has the lock.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Contended {
-    pub(crate) remaining: Option<Duration>,
-}
-
-impl Contended {
-    /// The rest of the holder's lease, as far as the nodes told. A holder that renews goes on longer; one
-    /// that releases ends earlier. `None` if the key has no expiry, or if that is not known yet: another caller of
-    /// this process is asking the nodes at this moment.
-    #[must_use]
-    pub const fn remaining(&self) -> Option<Duration> {
-        self.remaining
-    }
-}
-
-impl fmt::Display for Contended {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.remaining {
-            Some(remaining) => write!(
-                f,
-                "the lock is held by another; its lease ends in {remaining:?} unless renewed"
-            ),
-            None => f.write_str("the lock is held or being taken by another"),
-        }
-    }
-}
-
-impl std::error::Error for Contended {}
-
-/// Another holder had the lock until the end of the wait.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct WaitTimeout {
-    pub(crate) remaining: Option<Duration>,
-    pub(crate) waited: Duration,
-}
-
-impl WaitTimeout {
-    /// As [`Contended::remaining`], when last asked.
-    #[must_use]
-    pub const fn remaining(&self) -> Option<Duration> {
-        self.remaining
-    }
-
-    /// How long the wait was.
-    #[must_use]
-    pub const fn waited(&self) -> Duration {
-        self.waited
-    }
-}
-
-impl fmt::Display for WaitTimeout {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the lock was still held by another after a wait of {:?}",
-            self.waited
-        )
-    }
-}
-
-impl std::error::Error for WaitTimeout {}
-
-/// As many callers of this process wait already as the settings allow, for the key or in total.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct QueueFull {
-    pub(crate) limit: usize,
-    pub(crate) of_key: bool,
-}
-
-impl QueueFull {
-    /// How many may wait.
-    #[must_use]
-    pub const fn limit(&self) -> usize {
-        self.limit
-    }
-
-    /// Whether the key's queue is full, rather than all queues together.
-    #[must_use]
-    pub const fn is_of_key(&self) -> bool {
-        self.of_key
-    }
-}
-
-impl fmt::Display for QueueFull {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let limit = self.limit;
-        if self.of_key {
-            write!(
-                f,
-                "{limit} callers wait for the lock already, as many as `max_waiters_per_key` allows"
-            )
-        } else {
-            write!(
-                f,
-                "{limit} callers wait for locks already, as many as `max_waiters` allows"
-            )
-        }
-    }
-}
-
-impl std::error::Error for QueueFull {}
 
 /// Too many nodes cannot vote, or a node serves processes with another list (see
 /// [`RestartGuard`](crate::settings::RestartGuard)), and then nothing is granted. The text names each of them: it is
@@ -283,63 +237,3 @@ impl fmt::Display for NodeFailure {
         write!(f, "{} ({})", self.node, self.error)
     }
 }
-
-/// A quorum granted the lock, and by then its validity was over: the ttl is too short for these nodes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct TooSlow {
-    pub(crate) elapsed: Duration,
-    pub(crate) ttl: Duration,
-}
-
-impl TooSlow {
-    /// How long the round took.
-    #[must_use]
-    pub const fn elapsed(&self) -> Duration {
-        self.elapsed
-    }
-}
-
-impl fmt::Display for TooSlow {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "a quorum granted the lock, but after {:?} of a ttl of {:?} no validity was left; use a longer ttl",
-            self.elapsed, self.ttl
-        )
-    }
-}
-
-impl std::error::Error for TooSlow {}
-
-/// The manager is shutting down and takes no new locks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ShuttingDown;
-
-impl fmt::Display for ShuttingDown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the lock manager is shutting down")
-    }
-}
-
-impl std::error::Error for ShuttingDown {}
-
-/// The operating system gave no random bytes, so no owner token could be made.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct NoEntropy {
-    pub(crate) detail: String,
-}
-
-impl fmt::Display for NoEntropy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the operating system gave no random bytes for an owner token: {}",
-            self.detail
-        )
-    }
-}
-
-impl std::error::Error for NoEntropy {}

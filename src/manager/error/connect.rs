@@ -12,7 +12,7 @@ pub enum ConnectError {
     /// A setting is invalid. Nothing was connected.
     Config(ConfigError),
     /// Nodes reply and cannot serve; each is named with what to change.
-    Misconfigured(Misconfigured),
+    Misconfigured(Vec<NodeFailure>),
     /// Fewer nodes than a quorum replied within the connect time-out.
     NoQuorum(NoQuorum),
 }
@@ -21,7 +21,10 @@ impl fmt::Display for ConnectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Config(error) => error.fmt(f),
-            Self::Misconfigured(error) => error.fmt(f),
+            Self::Misconfigured(failures) => {
+                f.write_str("these nodes cannot serve: ")?;
+                list(f, failures)
+            }
             Self::NoQuorum(error) => error.fmt(f),
         }
     }
@@ -34,27 +37,3 @@ impl From<ConfigError> for ConnectError {
         Self::Config(error)
     }
 }
-
-/// Nodes that reply and cannot serve.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Misconfigured {
-    pub(crate) failures: Vec<NodeFailure>,
-}
-
-impl Misconfigured {
-    /// The nodes and what is wrong with each.
-    #[must_use]
-    pub fn failures(&self) -> &[NodeFailure] {
-        &self.failures
-    }
-}
-
-impl fmt::Display for Misconfigured {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("these nodes cannot serve: ")?;
-        list(f, &self.failures)
-    }
-}
-
-impl std::error::Error for Misconfigured {}

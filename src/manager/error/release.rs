@@ -32,15 +32,22 @@ impl From<AcquireError> for RunError {
     }
 }
 
-/// Why a release is not certain to have freed the lock. The lock is given up all the same, and its ttl ends
-/// the keys that could not be released.
+/// Why a release is not certain to have freed the lock. The lock is given up all the same, and its ttl ends the keys
+/// that could not be released.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReleaseError {
-    /// The lock had been lost before it was released.
+    /// The lock had been lost before it was released: the work may have run without it.
     Lost(LossReason),
-    /// Fewer nodes than a quorum confirmed within the node time-out; the others are retried in the background.
-    Unconfirmed(ReleaseUnconfirmed),
+    /// Fewer nodes than a quorum confirmed within the node time-out. Nothing is to be done: the others are tried again
+    /// in the background.
+    #[non_exhaustive]
+    Unconfirmed {
+        /// How many nodes confirmed.
+        confirmed: usize,
+        /// How many must.
+        needed: usize,
+    },
 }
 
 impl fmt::Display for ReleaseError {
@@ -49,7 +56,10 @@ impl fmt::Display for ReleaseError {
             Self::Lost(reason) => {
                 write!(f, "the lock had been lost before it was released: {reason}")
             }
-            Self::Unconfirmed(error) => error.fmt(f),
+            Self::Unconfirmed { confirmed, needed } => write!(
+                f,
+                "the release was confirmed by {confirmed} nodes where {needed} are needed; the lock may stay until its ttl ends"
+            ),
         }
     }
 }
@@ -57,21 +67,14 @@ impl fmt::Display for ReleaseError {
 impl std::error::Error for ReleaseError {}
 
 /// Fewer nodes than a quorum confirmed a release in time.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ReleaseUnconfirmed {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReleaseUnconfirmed {
     pub(crate) confirmed: usize,
     pub(crate) needed: usize,
 }
 
-impl fmt::Display for ReleaseUnconfirmed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the release was confirmed by {} nodes where {} are needed; the lock may stay until its ttl ends",
-            self.confirmed, self.needed
-        )
+impl From<ReleaseUnconfirmed> for ReleaseError {
+    fn from(ReleaseUnconfirmed { confirmed, needed }: ReleaseUnconfirmed) -> Self {
+        Self::Unconfirmed { confirmed, needed }
     }
 }
-
-impl std::error::Error for ReleaseUnconfirmed {}

@@ -159,7 +159,7 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// As for [`acquire_within`](Self::acquire_within).
+    /// As for [`acquire`](Self::acquire).
     ///
     /// # Cancel safety
     ///

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::clock::Clock as _;
-use crate::manager::error::acquire::{AcquireError, NoEntropy, ShuttingDown};
+use crate::manager::error::acquire::AcquireError;
 use crate::manager::ledger::Obligation;
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::release::{FreeCommand, release};
@@ -164,7 +164,7 @@ impl<P: Purpose> Attempt<P> {
         }
         let token = fresh_token().map_err(AcquireError::NoEntropy)?;
         let obligation = shared.ledger.begin(terms.ttl);
-        let obligation = obligation.ok_or(AcquireError::ShuttingDown(ShuttingDown))?;
+        let obligation = obligation.ok_or(AcquireError::ShuttingDown)?;
         let keep_fence = purpose.keep_fence(shared, terms.ttl);
         let request = AcquireRequest::new(keys.clone(), token, terms.ttl)
             .under(Some(Arc::clone(&shared.config)))
@@ -266,11 +266,9 @@ pub(super) const fn is_grant(reply: &AcquireReply) -> bool {
 }
 
 /// A fresh owner token.
-fn fresh_token() -> Result<OwnerToken, NoEntropy> {
+fn fresh_token() -> Result<OwnerToken, String> {
     let mut entropy = [0; OwnerToken::ENTROPY_LEN];
-    crate::random::fill(&mut entropy).map_err(|error| NoEntropy {
-        detail: error.to_string(),
-    })?;
+    crate::random::fill(&mut entropy).map_err(|error| error.to_string())?;
     Ok(OwnerToken::from_entropy(entropy))
 }
 

@@ -6,7 +6,7 @@ use tokio::time::sleep;
 
 use crate::clock::Clock as _;
 use crate::lease::Lease;
-use crate::manager::error::acquire::{AcquireError, TooSlow};
+use crate::manager::error::acquire::AcquireError;
 use crate::manager::lease::held::{HeldLease, Turn};
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::release::{FreeCommand, Freed, Freeing, Release};
@@ -46,10 +46,10 @@ impl<P: Purpose> Attempt<P> {
         let deadline = holding.deadline();
         let now = shared.clock.now();
         if now >= deadline {
-            return Err(AcquireError::TooSlow(TooSlow {
+            return Err(AcquireError::TooSlow {
                 elapsed: now.since(self.sent),
                 ttl: self.terms.ttl,
-            }));
+            });
         }
         if let Some(error) = shared.disagreement() {
             return Err(AcquireError::NoQuorum(error));

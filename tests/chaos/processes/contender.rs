@@ -75,7 +75,10 @@ impl Caller {
         while !self.stop.load(Ordering::SeqCst) {
             let key = KEYS[dice.below(KEYS.len())];
             let outcome = if dice.chance(1, 4) {
-                self.locks.acquire_within(key, dice.millis(50, 500)).await
+                self.locks
+                    .with_max_wait(dice.millis(50, 500))
+                    .acquire(key)
+                    .await
             } else {
                 self.locks.try_acquire(key).await
             };

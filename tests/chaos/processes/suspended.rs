@@ -37,7 +37,11 @@ async fn holds_a_lock() {
     let part: Part = serde_json::from_str(&part).unwrap();
     let connect = part.settings.builder(&part.ways).connect();
     let locks = connect.await.unwrap();
-    let guard = locks.acquire_within(KEYS[0], PATIENCE).await.unwrap();
+    let guard = locks
+        .with_max_wait(PATIENCE)
+        .acquire(KEYS[0])
+        .await
+        .unwrap();
     let mut lost = Some(guard.lost());
     let mut guard = Some(guard);
     println!("\n{SAID}held");
@@ -115,7 +119,11 @@ async fn wake_up(
     let mut holder = Holder::start(&part, &clocks).await;
     holder.program.stop();
     // Only the end of its lease lets another one in.
-    let guard = other.acquire_within(KEYS[0], PATIENCE).await.unwrap();
+    let guard = other
+        .with_max_wait(PATIENCE)
+        .acquire(KEYS[0])
+        .await
+        .unwrap();
     let mut owner = Vec::new();
     eventually("the other has it everywhere", || {
         owner = owners(servers);

@@ -57,7 +57,7 @@ async fn scene(bytes: &[u8]) -> bool {
     };
     let mut any = false;
     for keys in [&["a"][..], &["a", "b"], &["c"]] {
-        let acquired = timeout(BOUND, locks.acquire_all(keys.iter().copied())).await;
+        let acquired = timeout(BOUND, locks.acquire(keys)).await;
         match acquired.expect("an acquire ends") {
             Ok(guard) => {
                 any = true;

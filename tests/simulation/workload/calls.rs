@@ -245,7 +245,7 @@ impl Here {
 
     /// Notes that a key was refused, if that was for others who have it or wait for it.
     fn refused(&self, key: u32, since: u64, error: &AcquireError) {
-        if !matches!(error, AcquireError::WaitTimeout(_)) {
+        if !matches!(error, AcquireError::WaitTimeout { .. }) {
             return;
         }
         let Self {
@@ -287,7 +287,12 @@ impl Here {
         let text = format!("{keys:?} within {wait} ms");
         let since = self.scene.world.millis();
         let question = async {
-            let asked = self.shop.locks.acquire_keys(names(keys), ms(wait)).await;
+            let asked = self
+                .shop
+                .locks
+                .with_max_wait(ms(wait))
+                .acquire(names(keys))
+                .await;
             if let (Err(error), [key]) = (&asked, keys) {
                 self.refused(*key, since, error);
             }

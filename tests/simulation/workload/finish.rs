@@ -96,7 +96,12 @@ async fn acquires(scene: &Arc<Scene>, place: u32, key: u32, start: Instant, boun
         };
         let own = Arc::clone(scene);
         let attempt = scene.world.spawn_in(process, async move {
-            let Ok(guard) = shop.locks.acquire_keys(names(&[key]), ms(1_000)).await else {
+            let Ok(guard) = shop
+                .locks
+                .with_max_wait(ms(1_000))
+                .acquire(names(&[key]))
+                .await
+            else {
                 return false;
             };
             own.world
