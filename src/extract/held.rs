@@ -8,7 +8,7 @@ use http::request::Parts;
 
 use crate::http::route;
 use crate::instruments;
-use crate::layer::{Held, HeldRejection, Rejection, RejectionKind};
+use crate::layer::{Held, HeldRejection, Rejection, RejectionKind, UnlockedReason};
 
 impl<S: Send + Sync> FromRequestParts<S> for Held {
     type Rejection = HeldRejection;
@@ -37,15 +37,22 @@ impl<S: Send + Sync> OptionalFromRequestParts<S> for Held {
 }
 
 fn note(parts: &Parts, rejection: &HeldRejection) {
-    if rejection.status() == StatusCode::INTERNAL_SERVER_ERROR {
+    if status(rejection) == StatusCode::INTERNAL_SERVER_ERROR {
         instruments::rejected(RejectionKind::Misconfigured.as_str());
         route::misconfigured(parts, rejection);
     }
 }
 
+const fn status(rejection: &HeldRejection) -> StatusCode {
+    match rejection.unlocked_reason() {
+        Some(UnlockedReason::NoQuorum) => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
 impl IntoResponse for HeldRejection {
     fn into_response(self) -> Response {
-        (self.status(), self.to_string()).into_response()
+        (status(&self), self.to_string()).into_response()
     }
 }
 

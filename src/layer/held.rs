@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 use std::ops::Deref;
 
-use http::{Extensions, StatusCode};
+use http::Extensions;
 
 use crate::manager::{LockGuard, LockHandle, LockManager, LossReason};
 
@@ -117,15 +117,6 @@ impl Deref for Held {
 pub struct HeldRejection(Option<UnlockedReason>);
 
 impl HeldRejection {
-    /// The status of the response.
-    #[cfg(feature = "axum")]
-    pub(crate) const fn status(&self) -> StatusCode {
-        match self.0 {
-            Some(UnlockedReason::NoQuorum) => StatusCode::SERVICE_UNAVAILABLE,
-            _ => StatusCode::INTERNAL_SERVER_ERROR,
-        }
-    }
-
     /// Why the request runs without a lock; `None` if there is no layer at all.
     #[must_use]
     pub const fn unlocked_reason(&self) -> Option<UnlockedReason> {

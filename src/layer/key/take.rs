@@ -97,6 +97,14 @@ impl Source {
         KeyError::malformed_in(self.subject(), why)
     }
 
+    /// The value; `None` if the request needs no lock.
+    #[cfg_attr(
+        not(feature = "axum"),
+        expect(
+            clippy::needless_pass_by_ref_mut,
+            reason = "axum's extractors change it"
+        )
+    )]
     async fn value(self, request: &mut Parts) -> Result<Option<Cow<'_, [u8]>>, KeyError> {
         match self {
             Self::Header(name) => {
