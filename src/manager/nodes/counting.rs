@@ -94,6 +94,38 @@ impl fmt::Display for Count {
     }
 }
 
+/// Sets the gauges of the nodes and of the quorum, again and again until the manager is gone: not all kinds of nodes
+/// report a change.
+#[cfg(feature = "metrics")]
+pub(crate) async fn gauge(set: Weak<NodeSet>, voting: Arc<VotingStatuses>) {
+    let mut shown: Vec<String> = Vec::new();
+    let mut lack: Option<WithoutQuorum> = None;
+    loop {
+        let news = voting.news();
+        let Some(set) = set.upgrade() else {
+            // Otherwise they would look fine for as long as the process runs.
+            for name in shown {
+                crate::instruments::node(&name, false, false);
+            }
+            return;
+        };
+        if shown.is_empty() {
+            let names = set.nodes.iter().map(|node| node.name().to_owned());
+            shown.extend(names);
+        }
+        for (index, node) in set.nodes.iter().enumerate() {
+            crate::instruments::node(node.name(), set.is_up(index), set.counts(index));
+        }
+        lack = (!set.has_quorum()).then(|| lack.take().unwrap_or_else(WithoutQuorum::new));
+        drop(set);
+        tokio::select! {
+            biased;
+            () = news => {}
+            () = sleep(LOOK) => {}
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,38 +156,6 @@ mod tests {
             let voting = count.voting;
             let text = format!("quorum: {voting} of 5 vote, 3 needed{text}");
             assert_eq!((count.to_string(), count.is_quorum()), (text, is_quorum));
-        }
-    }
-}
-
-/// Sets the gauges of the nodes and of the quorum, again and again until the manager is gone: not all kinds of nodes
-/// report a change.
-#[cfg(feature = "metrics")]
-pub(crate) async fn gauge(set: Weak<NodeSet>, voting: Arc<VotingStatuses>) {
-    let mut shown: Vec<String> = Vec::new();
-    let mut lack: Option<WithoutQuorum> = None;
-    loop {
-        let news = voting.news();
-        let Some(set) = set.upgrade() else {
-            // Otherwise they would look fine for as long as the process runs.
-            for name in shown {
-                crate::instruments::node(&name, false, false);
-            }
-            return;
-        };
-        if shown.is_empty() {
-            let names = set.nodes.iter().map(|node| node.name().to_owned());
-            shown.extend(names);
-        }
-        for (index, node) in set.nodes.iter().enumerate() {
-            crate::instruments::node(node.name(), set.is_up(index), set.counts(index));
-        }
-        lack = (!set.has_quorum()).then(|| lack.take().unwrap_or_else(WithoutQuorum::new));
-        drop(set);
-        tokio::select! {
-            biased;
-            () = news => {}
-            () = sleep(LOOK) => {}
         }
     }
 }

@@ -8,6 +8,10 @@
 mod copy;
 mod programs;
 mod runs;
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "the tests compare the rest of a row with the tree")
+)]
 mod table;
 
 use std::path::{Path, PathBuf};
