@@ -10,7 +10,10 @@ mod programs;
 mod runs;
 #[cfg_attr(
     not(test),
-    expect(dead_code, reason = "the tests compare the rest of a row with the tree")
+    expect(
+        dead_code,
+        reason = "the tests compare the rest of a row with the tree"
+    )
 )]
 mod table;
 
