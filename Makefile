@@ -314,7 +314,7 @@ cost: redis-server valgrind
 demo:
 	$(CARGO) run --example orders -- --demo
 	$(CARGO) run --example orders -- --redis --demo
-	$(CARGO) run --example fencing
+	$(CARGO) run --example fencing --features test-util
 	$(CARGO) run --features idempotency --example idempotent_payment
 	$(CARGO) run --example transfer
 	$(CARGO) run --example background_job

@@ -1,7 +1,7 @@
 //! What a fencing token is for, on a SQLite database.
 //!
 //! ```text
-//! cargo run --example fencing
+//! cargo run --example fencing --features test-util
 //! ```
 //!
 //! Two processes add to one account: they lock it, read the balance, and write the sum. The first one stops between

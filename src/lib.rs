@@ -70,6 +70,10 @@
     ),
     doc = "\n# Guide\n\n[`docs`] has a guide: how to choose the ttl and the nodes, the order of layers, every error and what to do, how to come from other libraries, and more."
 )]
+#![cfg_attr(
+    not(feature = "test-util"),
+    allow(unreachable_pub, reason = "tests use the node port")
+)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::unimplemented))]
 #![doc(test(no_crate_inject, attr(deny(warnings), allow(dead_code))))]
@@ -106,10 +110,22 @@ mod manager;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 mod moment;
+#[cfg_attr(
+    not(feature = "test-util"),
+    allow(dead_code, reason = "tests use all of it")
+)]
 mod namespace;
+#[cfg_attr(
+    not(all(feature = "idempotency", feature = "test-util")),
+    allow(dead_code, reason = "tests use all of the port")
+)]
 pub mod node;
 mod protocol;
 mod random;
+#[cfg_attr(
+    not(all(feature = "idempotency", feature = "test-util")),
+    allow(dead_code, reason = "tests use all of it")
+)]
 mod record;
 pub mod settings;
 #[cfg(tower_redlock_simulation)]

@@ -1,5 +1,5 @@
-//! The [`Node`] port: one independent server that can hold locks. A node runs single commands only; quorums, deadlines
-//! and retries are the manager's.
+//! The kinds of nodes: `redis` (feature `redis`) and [`memory`]. A node runs single commands only; quorums, deadlines
+//! and retries are the manager's. [`NodeState`] and [`NodeError`] say how a node is.
 
 mod completion;
 mod error;
@@ -11,19 +11,33 @@ pub mod redis;
 mod registry;
 mod request;
 
-pub use self::completion::{CompleteRequest, RecallRequest};
 pub use self::error::{NodeError, NodeErrorKind};
 pub(crate) use self::error::{foreign_config, quarantined, unmarked};
-pub use self::notifier::{NoticeReceiver, NoticeSender, Notices, Notifier, Subscription};
-pub use self::port::{ExtendReplies, Node, NodeContext, NodeFuture, NodeState};
-pub use self::registry::ServerRegistry;
-pub use self::request::{
-    AcquireRequest, CheckInMode, CheckInRequest, ClusterConfig, ExtendRequest, Fence,
-    PromoteRequest, RaiseRequest, ReleaseRequest,
-};
-pub use crate::namespace::{Namespace, NodeKey, NodeKeys};
-pub use crate::protocol::reply::{
-    AcquireReply, CheckInReply, CompleteReply, ExtendReply, Holder, RaiseReply, ReleaseReply,
-};
-pub use crate::record::Record;
-pub use crate::token::OwnerToken;
+pub use self::port::NodeState;
+
+/// The port: private, but for tests with faults between a manager and its nodes.
+#[cfg_attr(
+    not(feature = "test-util"),
+    allow(unused_imports, reason = "tests use all of it")
+)]
+mod door {
+    pub use super::completion::{CompleteRequest, RecallRequest};
+    pub use super::notifier::{NoticeReceiver, NoticeSender, Notices, Notifier, Subscription};
+    pub use super::port::{ExtendReplies, Node, NodeContext, NodeFuture};
+    pub use super::registry::ServerRegistry;
+    pub use super::request::{
+        AcquireRequest, CheckInMode, CheckInRequest, ClusterConfig, ExtendRequest, Fence,
+        PromoteRequest, RaiseRequest, ReleaseRequest,
+    };
+    pub use crate::namespace::{Namespace, NodeKey, NodeKeys};
+    pub use crate::protocol::reply::{
+        AcquireReply, CheckInReply, CompleteReply, ExtendReply, Holder, RaiseReply, ReleaseReply,
+    };
+    pub use crate::record::Record;
+    pub use crate::token::OwnerToken;
+}
+#[cfg(feature = "test-util")]
+#[doc(hidden)]
+pub use self::door::*;
+#[cfg(not(feature = "test-util"))]
+pub(crate) use self::door::*;

@@ -12,11 +12,6 @@ use crate::namespace::NodeKey;
 ///
 /// Notices are hints. They may be missing, late, repeated or wrong: a waiting caller polls now and then all the same,
 /// and a notice alone never grants a lock.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot tell of releases",
-    label = "must be a `Notifier`",
-    note = "implement it, or return `None` from `Node::notifier`: waiting callers then only poll"
-)]
 pub trait Notifier: fmt::Debug + Send + Sync + 'static {
     /// Reports the releases of `key` to `sender` until the subscription is dropped. The node calls
     /// [`opened`](NoticeSender::opened) when it begins to work, and again after a lost connection

@@ -10,7 +10,9 @@ use serde::Serialize;
 use crate::clock::Clock;
 use crate::namespace::Namespace;
 use crate::node::completion::{CompleteRequest, RecallRequest};
-use crate::node::error::{NodeError, NodeErrorKind};
+use crate::node::error::NodeError;
+#[cfg(doc)]
+use crate::node::error::NodeErrorKind;
 use crate::node::notifier::Notifier;
 use crate::node::registry::ServerRegistry;
 use crate::node::request::{
@@ -25,7 +27,7 @@ pub type NodeFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
 
 /// One independent server that can hold locks.
 ///
-/// # Contract of an implementation
+/// # Contract
 ///
 /// * Every command is atomic on the node, also one on several keys: all of them or none.
 /// * A command does nothing until its future is first polled. A future may be dropped at any time; then the outcome is
@@ -36,13 +38,8 @@ pub type NodeFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
 /// * Errors say whether the command can have taken effect ([`NodeError::outcome_unknown`]), and never contain
 ///   credentials or tokens.
 /// * A node that may have lost keys does not grant, and fails with [`NodeErrorKind::Quarantined`], until it was
-///   [promoted](Node::promote). The default methods are for nodes that cannot lose data.
+///   [promoted](Node::promote).
 /// * If a request has a [`Fence`](crate::node::Fence), the node counts as described there, and never counts backwards.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a node that can hold locks",
-    label = "must be a `Node`",
-    note = "give URLs to `LockManager::builder().redis(..)`, and `RedisNode`s, `MemoryNode`s or nodes of your own to `.nodes(..)`"
-)]
 pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// A stable name, unique in a manager, fit for logs.
     fn name(&self) -> &str;
@@ -85,40 +82,25 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     fn release(&self, request: ReleaseRequest) -> NodeFuture<Result<ReleaseReply, NodeError>>;
 
     /// Raises the counters of keys that hold the token to the lock's fencing token.
-    fn raise(&self, request: RaiseRequest) -> NodeFuture<Result<RaiseReply, NodeError>> {
-        unsupported(request, "it does not count fencing tokens")
-    }
+    fn raise(&self, request: RaiseRequest) -> NodeFuture<Result<RaiseReply, NodeError>>;
 
     /// Acquires the lock of an idempotency key, or returns its record.
-    fn recall(&self, request: RecallRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
-        unsupported(request, NO_RECORDS)
-    }
+    fn recall(&self, request: RecallRequest) -> NodeFuture<Result<AcquireReply, NodeError>>;
 
     /// Stores a record and releases its lock.
-    fn complete(&self, request: CompleteRequest) -> NodeFuture<Result<CompleteReply, NodeError>> {
-        unsupported(request, NO_RECORDS)
-    }
+    fn complete(&self, request: CompleteRequest) -> NodeFuture<Result<CompleteReply, NodeError>>;
 
     /// Tells whether the node may vote; if it may have lost data, begins its quarantine.
-    fn check_in(&self, request: CheckInRequest) -> NodeFuture<Result<CheckInReply, NodeError>> {
-        let reply = CheckInReply::Voting { high_water: None };
-        drop(request);
-        Box::pin(std::future::ready(Ok(reply)))
-    }
+    fn check_in(&self, request: CheckInRequest) -> NodeFuture<Result<CheckInReply, NodeError>>;
 
     /// Ends the node's quarantine, if it is in the one that is named. Returns whether it was.
-    fn promote(&self, request: PromoteRequest) -> NodeFuture<Result<bool, NodeError>> {
-        drop(request);
-        Box::pin(std::future::ready(Ok(true)))
-    }
+    fn promote(&self, request: PromoteRequest) -> NodeFuture<Result<bool, NodeError>>;
 
     /// Stops re-connecting, lets queued commands finish, and closes the connection.
     fn close(&self) -> NodeFuture<()>;
 
-    /// Notices of releases on this node; `None` (the default) if it has none.
-    fn notifier(&self) -> Option<Arc<dyn Notifier>> {
-        None
-    }
+    /// Notices of releases on this node; `None` if it has none.
+    fn notifier(&self) -> Option<Arc<dyn Notifier>>;
 }
 
 /// The result of one [`Node::extend`]: one error for all, or one result per lock.
@@ -174,15 +156,3 @@ pub enum NodeState {
     /// It was closed.
     Closed,
 }
-
-/// Refuses a request of a kind that a node need not serve.
-fn unsupported<R, T: Send + 'static>(
-    request: R,
-    reason: &'static str,
-) -> NodeFuture<Result<T, NodeError>> {
-    drop(request);
-    let error = NodeError::new(NodeErrorKind::Rejected, reason);
-    Box::pin(std::future::ready(Err(error)))
-}
-
-const NO_RECORDS: &str = "it keeps no records of requests";

@@ -143,7 +143,8 @@ impl Settings {
         self
     }
 
-    /// Adds nodes of any kind.
+    /// Adds nodes of any kind. Feature `test-util`, for [nodes in memory](crate::node::memory::MemoryNode) with faults.
+    #[cfg(feature = "test-util")]
     pub fn nodes<N: Node>(mut self, nodes: impl IntoIterator<Item = N>) -> Self {
         let nodes = nodes.into_iter();
         self.others

@@ -12,7 +12,6 @@ pub(crate) use tower_redlock::error::KeyError;
 pub(crate) use tower_redlock::extract::AsLockKeys;
 pub(crate) use tower_redlock::idempotency::caller;
 pub(crate) use tower_redlock::key::LockKeys;
-pub(crate) use tower_redlock::node::{Node, Notifier};
 pub(crate) use tower_redlock::{IdempotencyLayer, LockKey, LockManager, Locked, RedlockLayer, key};
 pub(crate) use tower_service::Service;
 

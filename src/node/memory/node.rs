@@ -20,11 +20,13 @@ use crate::node::{
 
 /// A node that keeps its locks in the memory of this process. It behaves like a Redis node in everything that the lock
 /// protocol can see. Clones share one state, so several managers in one process can share nodes. With the feature
-/// `test-util` it can be made to fail: `go_down`, `freeze`, `forget` and `restore`.
+/// `test-util` it can be given to a manager, and made to fail: `go_down`, `freeze`, `forget` and `restore`.
 ///
 /// # Examples
 ///
 /// ```
+/// # #[cfg(not(feature = "test-util"))] fn main() {}
+/// # #[cfg(feature = "test-util")]
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use tower_redlock::{LockManager, node::memory::MemoryNode};
 ///

@@ -4,9 +4,8 @@ use std::sync::OnceLock;
 
 use redis::Cmd;
 
-/// One script: its text and the hash it is run by. A line `-- use name` stands for a function that several scripts have,
-/// see [`FUNCTIONS`]. It stands where the function is needed: every run defines it again, which costs as much as a good
-/// part of a call.
+/// One script: its text, and the hash it is run by. A line `-- use name` stands for one of [`FUNCTIONS`]. It stands
+/// where the function is needed, because every run defines it again, which costs as much as a good part of a call.
 #[derive(Debug)]
 pub(super) struct Script {
     source: &'static str,

@@ -12,8 +12,8 @@ use tower_redlock::lock::IdempotentRun;
 use tower_redlock::node::{
     AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, CompleteReply, CompleteRequest,
     ExtendReplies, ExtendReply, ExtendRequest, Holder, Node, NodeContext, NodeError, NodeErrorKind,
-    NodeFuture, NodeState, PromoteRequest, RaiseReply, RaiseRequest, RecallRequest, Record,
-    ReleaseReply, ReleaseRequest,
+    NodeFuture, NodeState, Notifier, PromoteRequest, RaiseReply, RaiseRequest, RecallRequest,
+    Record, ReleaseReply, ReleaseRequest,
 };
 use tower_redlock::{FencingToken, LockGuard, LockManager};
 
@@ -294,6 +294,10 @@ impl Node for Liar {
 
     fn promote(&self, _: PromoteRequest) -> NodeFuture<Result<bool, NodeError>> {
         self.say(true, |input| input.flag())
+    }
+
+    fn notifier(&self) -> Option<Arc<dyn Notifier>> {
+        None
     }
 
     fn close(&self) -> NodeFuture<()> {
