@@ -7,11 +7,7 @@ use smallvec::{SmallVec, smallvec};
 use crate::key_error::KeyError;
 use crate::lock_key::LockKey;
 
-/// One or several keys that are locked together: each once, in order.
-///
-/// The order in which they are given does not matter. A caller that waits for several keys does not block other callers
-/// of single ones, and is overtaken only a limited number of times: see
-/// [`acquire`](crate::LockManager::acquire).
+/// One or several keys that are locked together: each once, sorted. The order in which they are given does not matter.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct LockKeys(SmallVec<[LockKey; 1]>);
 

@@ -13,13 +13,9 @@ use crate::http::state::{LockState, RequestState, UnlockedReason};
 /// The lock under which a request runs: the [`LockHandle`] of the innermost [`RedlockLayer`](super::RedlockLayer).
 /// Dropping it does not release the lock.
 ///
-/// It has all methods of the handle: [`key`](LockHandle::key), [`is_lost`](LockHandle::is_lost),
-/// [`remaining`](LockHandle::remaining), [`waited`](LockHandle::waited) and the rest.
-///
-/// With the feature `axum` it is an extractor; other services get it by [`Held::of`]. Without a layer, or when the
-/// layer let the request through without a lock, a handler with this argument does not run: [`HeldRejection`].
-/// `Option<Held>` is for handlers that run either way; it is `None` where the layer decided against a lock, and still
-/// an error where there is no layer.
+/// With the feature `axum` it is an extractor; other services get it by [`Held::of`]. A handler with this argument does
+/// not run without a lock: [`HeldRejection`]. `Option<Held>` is for handlers that run either way, and still an error
+/// where there is no layer.
 #[derive(Clone, Debug)]
 pub struct Held {
     handle: LockHandle,
@@ -31,8 +27,7 @@ impl Held {
     ///
     /// # Errors
     ///
-    /// [`HeldRejection`] if there is no layer around this service, or if the innermost one let the request through
-    /// without a lock: [`unlocked_reason`](HeldRejection::unlocked_reason) tells the two apart.
+    /// [`HeldRejection`] if there is no layer around this service, or if it let the request through without a lock.
     ///
     /// # Examples
     ///
@@ -64,17 +59,12 @@ impl Held {
     }
 
     /// A guard of the lock, for a job, a WebSocket or a stream that continues after the response: the lock is released
-    /// when the last of its guards is dropped, so the response no longer releases it.
-    ///
-    /// The owner of the guard watches [`lost`](LockHandle::lost); the layer watches only while the request runs. The
-    /// watchdog extends the lock for the manager's [`max_hold`](crate::Settings::max_hold) at most.
-    ///
-    /// WebSockets (over HTTP/1.1) and server-sent events are requested by GET, which runs without a lock unless the
-    /// layer is set to [`all_methods`](super::RedlockLayer::all_methods).
+    /// when the last of its guards is dropped. The owner of the guard watches [`lost`](LockHandle::lost). A GET has a
+    /// lock only with [`all_methods`](super::RedlockLayer::all_methods).
     ///
     /// # Errors
     ///
-    /// The reason why the lock has ended, or is about to, if so. `?` makes a [`Rejection`](super::Rejection) of it.
+    /// The reason why the lock has ended, or is about to. `?` makes a [`Rejection`](super::Rejection) of it.
     ///
     /// # Examples
     ///
@@ -111,8 +101,7 @@ impl Deref for Held {
 }
 
 /// Why there is no [`Held`]. The extractor responds with plain text: 503 where too few nodes replied, and 500
-/// otherwise, because the handler and the layers around it do not fit together; then the log has an error with the
-/// route, once.
+/// otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeldRejection(Option<UnlockedReason>);
 

@@ -24,20 +24,15 @@ use crate::manager::signal::Drain;
 use crate::namespace::NodeKey;
 use crate::token::{FencingToken, OwnerHash};
 
-/// A lock that is held, and released when this is dropped.
+/// A lock that is held, and released when this is dropped. It dereferences to its [`LockHandle`].
 ///
-/// A watchdog extends it in the background until then, for at most the manager's `max_hold`. The lock can still
-/// be *lost*: when the nodes cannot be reached for so long that validity ends. Work that must not go on without
-/// the lock watches [`lost`](LockHandle::lost), or runs inside [`LockManager::run`](crate::LockManager::run).
+/// A watchdog extends it until then, for at most the manager's `max_hold`. The lock can still be *lost*, when the nodes
+/// cannot be reached until its validity ends. Work that must not go on without it watches [`lost`](LockHandle::lost),
+/// or runs inside [`LockManager::run`](crate::LockManager::run).
 ///
-/// Whatever its [`LockHandle`] can do, the guard can do, too: it dereferences to it.
-///
-/// # Dropping
-///
-/// Dropping the guard releases the lock on every node in the background, on the runtime that the manager was
-/// built on. It never blocks and never panics, inside or outside a runtime. If that runtime has ended, nothing
-/// can be sent and the lock stays on the nodes until its ttl ends. So it does if 10 000 releases are under way
-/// already. Either is counted as [`ShutdownReport::expiring`](crate::snapshot::ShutdownReport::expiring).
+/// Dropping it releases the lock on every node in the background, on the manager's runtime. It never blocks and never
+/// panics. If that runtime has ended, or 10 000 releases are under way, the lock stays on the nodes until its ttl ends,
+/// and [`ShutdownReport::expiring`](crate::snapshot::ShutdownReport::expiring) counts it.
 #[must_use = "a guard that is not bound releases the lock at once"]
 #[clippy::has_significant_drop]
 pub struct LockGuard {
@@ -50,7 +45,6 @@ pub struct LockGuard {
 }
 
 impl LockGuard {
-    /// The guard of a tenancy.
     pub(crate) fn new(shared: Arc<Shared>, tenancy: Tenancy) -> Self {
         let handle = LockHandle {
             tenancy,
@@ -83,7 +77,6 @@ impl LockGuard {
         self
     }
 
-    /// Notes how long it was waited for.
     pub(crate) const fn waited_for(mut self, waited: Duration) -> Self {
         self.handle.waited = waited;
         self
@@ -96,7 +89,7 @@ impl LockGuard {
     }
 
     /// One more guard of the same lock, for a part of the same work that may outlast this one: the lock is released
-    /// when the last of them goes. It has the same deadline and the same fencing token, and asks no node.
+    /// when the last of them is dropped. It asks no node.
     ///
     /// # Errors
     ///
@@ -105,16 +98,16 @@ impl LockGuard {
         self.handle.reenter(&self.shared)
     }
 
-    /// Releases the lock and waits until a quorum of nodes is free of it, so that a contender that asks afterwards can
-    /// acquire it at once. Waits for the node time-out at most. If another caller of this manager waits for the key,
-    /// the lock may pass to it instead ([`HandOff`](crate::settings::HandOff)), which takes no time. It takes none
-    /// either while the lock is shared: then it is released when the last of its guards has gone.
+    /// Releases the lock and waits until a quorum of nodes is free of it, for the node time-out at most; then a
+    /// contender can acquire it at once. If another caller of this manager waits for the key, the lock may pass to it
+    /// instead ([`HandOff`](crate::settings::HandOff)). While the lock is shared, it is released with the last of its
+    /// guards.
     ///
     /// # Errors
     ///
     /// [`ReleaseError::Lost`] if the lock had been lost before: the work may have run without it.
-    /// [`ReleaseError::Unconfirmed`] if too few nodes answered in time. Either way nothing is left to do: what is not
-    /// yet released is tried again in the background until its ttl has ended it.
+    /// [`ReleaseError::Unconfirmed`] if too few nodes answered in time; the release goes on in the background until the
+    /// ttl has ended the lock.
     ///
     /// # Cancel safety
     ///
@@ -147,7 +140,6 @@ impl LockGuard {
 /// What a run of idempotent work needs of it.
 #[cfg(feature = "idempotency")]
 impl LockGuard {
-    /// Takes a lock that no other guard shares from the watchdog, without its release.
     pub(crate) fn resign(mut self) -> (Arc<HeldLease>, PendingRelease) {
         self.is_over = true;
         let held = Arc::clone(self.held());
@@ -161,8 +153,8 @@ impl LockGuard {
     }
 }
 
-/// Ends a tenancy: passes the lock to the next waiter of this process, or else takes it from the watchdog and prepares
-/// its release.
+/// Ends a tenancy: passes the lock to the next waiter of this process, or takes it from the watchdog and prepares its
+/// release.
 fn let_go(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> Option<(Release, Option<LossReason>)> {
     if !held.leave() {
         // Others share it.
@@ -235,25 +227,21 @@ impl LockHandle {
         self.tenancy.lease.lease.keys.as_slice()
     }
 
-    /// The fencing token of this holder, for the resource: see [`FencingToken`]. `None` if the manager gives none
-    /// ([`Fencing::OFF`](crate::settings::Fencing::OFF)).
-    ///
-    /// It is greater than that of every holder before, also of a holder in another process, or one that still believes
-    /// that it holds the lock.
+    /// The fencing token of this holder, for the resource: see [`FencingToken`]. It is greater than that of every
+    /// earlier holder. `None` with [`Fencing::OFF`](crate::settings::Fencing::OFF).
     #[must_use]
     pub fn fence(&self) -> Option<FencingToken> {
         let first = self.tenancy.lease.lease.fence?;
         Some(first.handed_on(self.tenancy.number))
     }
 
-    /// A hash that tells this owner from every other. Stored beside the fencing token, it makes a second holder with
-    /// the same token, which only lost counters on too many nodes could bring about, as visible as a lower token.
+    /// A hash that tells this owner from every other. Stored beside the fencing token, it keeps apart two holders with
+    /// one token, which only the loss of a majority's counters can bring about.
     #[must_use]
     pub fn owner_hash(&self) -> OwnerHash {
         OwnerHash::of(&self.tenancy.lease.lease.owner)
     }
 
-    /// The lock, and which of its holders this observes.
     pub(crate) const fn tenancy(&self) -> &Tenancy {
         &self.tenancy
     }
@@ -263,12 +251,10 @@ impl LockHandle {
         self.tenancy.lease.manager == shared.serial
     }
 
-    /// Whether `key` is one of those that are locked.
     pub(crate) fn covers(&self, key: &LockKey) -> bool {
         self.keys().binary_search(key).is_ok()
     }
 
-    /// The last of the keys as the nodes know them.
     pub(crate) fn last_node_key(&self) -> Option<&str> {
         self.tenancy
             .lease
@@ -278,7 +264,6 @@ impl LockHandle {
             .map(NodeKey::as_str)
     }
 
-    /// Why the lock has been lost, if it has.
     fn lost_before(&self) -> Option<LossReason> {
         self.is_lost()
             .then(|| self.tenancy.lease.ended_because(self.tenancy.number))?
@@ -289,7 +274,6 @@ impl LockHandle {
         self.tenancy.lease.ended_because(self.tenancy.number) == Some(LossReason::Released)
     }
 
-    /// One more guard of the observed lock.
     pub(crate) fn reenter(&self, shared: &Arc<Shared>) -> Result<LockGuard, LossReason> {
         self.tenancy.lease.share(self.tenancy.number)?;
         let guard = LockGuard::new(Arc::clone(shared), self.tenancy.clone());
@@ -302,10 +286,8 @@ impl LockHandle {
         &self.tenancy.lease.lease
     }
 
-    /// Whether the lock may no longer be relied on.
-    ///
-    /// It asks the clock, not a timer: it is exact even if the process was suspended or the nodes cannot be
-    /// reached. Once it has said `true` it never says `false` again. Also `true` after the release.
+    /// Whether the lock may no longer be relied on. It asks the clock, not a timer, so it is exact even if the process
+    /// was suspended. Once `true`, it stays `true`. Also `true` after the release.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.tenancy.lease.is_lost(self.tenancy.number)
@@ -324,13 +306,9 @@ impl LockHandle {
         self.waited
     }
 
-    /// Waits until the lock is lost, or is about to be: it fires a few milliseconds before validity ends, so
-    /// that work can be stopped in time. From then on the lock is not extended any more. It also fires when the
-    /// guard is released. It gives the [`LossReason`](crate::error::LossReason), of which `Rejection::from` makes the
-    /// response of a layer.
-    ///
-    /// Timers stand still while the host is suspended. If the lock was lost meanwhile, this fires within a second of
-    /// the host going on, or at once if anybody asks [`is_lost`](Self::is_lost), which is exact.
+    /// Waits until the lock is lost, or until a few milliseconds before its validity ends, so that work can be stopped
+    /// in time; from then on the lock is not extended. It also fires when the guard is released. If the host was
+    /// suspended past the end, it fires within a second of its going on.
     ///
     /// # Cancel safety
     ///
@@ -339,12 +317,9 @@ impl LockHandle {
         Lost::new(self.tenancy.clone())
     }
 
-    /// Waits until the holders of this manager's locks are asked to come to an end: by
-    /// [`drain`](crate::LockManager::drain) or [`shutdown`](crate::LockManager::shutdown). At once if they were.
-    ///
-    /// For work without an end of its own, such as a stream of events, which would keep a server from stopping. It is a
-    /// request: the lock is held and extended as before. It does not fire when the lock is lost;
-    /// [`lost`](Self::lost) does.
+    /// Waits until [`drain`](crate::LockManager::drain) or [`shutdown`](crate::LockManager::shutdown) asks holders to
+    /// come to an end; at once if one did. For work without an end of its own, such as a stream of events. The lock is
+    /// held and extended as before; [`lost`](Self::lost) tells of its loss.
     ///
     /// # Cancel safety
     ///
@@ -391,8 +366,7 @@ impl Lost {
 }
 
 impl Lost {
-    /// Whether the time is over for which the lock may be relied on. Nobody may have been told of that yet, as when
-    /// this process has just gone on after it stood still.
+    /// Whether the time of the lock is over, also where no task was told yet.
     pub(crate) fn is_overdue(&self) -> bool {
         self.tenancy.lease.is_overdue()
     }
@@ -404,8 +378,8 @@ impl Lost {
         poll_fn(|cx| lost.as_mut().poll_beside(cx, |cx| work.as_mut().poll(cx))).await
     }
 
-    /// Polls work that ends with the lock. A result that exists wins, but work is not polled that goes on after the
-    /// time of the lock is over: it would go on until it next waits.
+    /// Polls work that ends with the lock. A result that exists wins; after the time of the lock work is polled no
+    /// more.
     pub(crate) fn poll_beside<T>(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -16,39 +16,24 @@ use crate::settings::times::Times;
 
 /// Acquires and releases locks over a set of nodes.
 ///
-/// A manager is cheap to clone; all clones share connections, the watchdog and background tasks, and so do handles with
-/// other times ([`with_ttl`](Self::with_ttl), [`with_max_hold`](Self::with_max_hold),
-/// [`with_max_wait`](Self::with_max_wait)). It belongs
-/// to the tokio runtime on which it was built: its tasks live there. It can be used from others; when its own ends, its
-/// locks are lost ([`Shutdown`](LossReason::Shutdown)), and it grants no more. Make one with
-/// [`LockManager::builder`](Self::builder).
-///
-/// # Which method should you use?
-///
-/// * [`run`](Self::run) for work that must stop when the lock is lost: it is cancelled then.
-/// * [`acquire`](Self::acquire) to wait for a busy lock, up to the manager's `max_wait`.
-/// * [`try_acquire`](Self::try_acquire) to fail at once if it is busy.
-/// * the [`RedlockLayer`](crate::RedlockLayer) for HTTP requests.
+/// A manager is cheap to clone; clones, and handles with other times ([`with_ttl`](Self::with_ttl),
+/// [`with_max_hold`](Self::with_max_hold), [`with_max_wait`](Self::with_max_wait)), share connections, the watchdog and
+/// background tasks. It belongs to the tokio runtime on which it was built and can be used from others; when its own
+/// ends, its locks are lost and it grants no more.
 ///
 /// # Fairness
 ///
 /// FIFO within a process: callers of one manager that wait for one key get it in the order of their calls, and callers
-/// that do not wait never overtake them. For callers that want several keys see
-/// [`acquire`](Self::acquire).
+/// that do not wait never overtake them. A caller that waits for several keys keeps none of them from others, and gets
+/// them when all are free.
 ///
-/// No order between managers, which usually means between processes. For fairness each manager has one contender per
-/// key, however many callers wait behind it; it passes a lock among its own callers only so often
-/// ([`HandOff`](crate::settings::HandOff)); and after a contended release the key has a cooldown of a few round trips
-/// in this manager, while the others contend at random moments. So each has about the same chance at each release, and
-/// no caller waits for ever; but there is no bound on how often one may be unlucky. Contenders of other libraries know
-/// nothing of this; beside them set [`HandOff::OFF`](crate::settings::HandOff::OFF), or they hardly ever get a lock
-/// that is wanted all the time. Callers that do not wait take a lock that they find free.
+/// No order between managers. Each has one contender per key, passes a lock among its own callers only so often
+/// ([`HandOff`](crate::settings::HandOff)), and contends a few round trips later after a contended release. So each has
+/// about the same chance at each release, but no bound says how often one may lose. Beside other libraries set
+/// [`HandOff::OFF`](crate::settings::HandOff::OFF).
 ///
-/// # Waiting
-///
-/// A waiter does not poll. The contender subscribes to releases on every node that can announce them, and asks the
-/// nodes again after a release, when the holder's lease ends, and now and then in any case (after up to 1 s, or 100 ms
-/// while fewer than a quorum of nodes announce releases): notices may be lost, and some holders announce nothing.
+/// A waiter does not poll: its process listens for releases, and asks again when the holder's lease ends, and at least
+/// once a second (every 100 ms while fewer than a quorum of nodes announce releases).
 ///
 /// # Examples
 ///
@@ -70,12 +55,11 @@ pub struct LockManager {
 }
 
 impl LockManager {
-    /// Acquires `keys` if they are free, and fails at once if one of them is not.
+    /// Acquires `keys` if they are free, and fails at once if one of them is not. `keys` is one key (a text, a
+    /// [`LockKey`](crate::LockKey)), an array or `Vec` of keys, or [`LockKeys`]; all of them are taken or none.
     ///
-    /// `keys` is one key (a text, a [`LockKey`](crate::LockKey)), an array or `Vec` of keys, or [`LockKeys`]. While another caller of
-    /// this manager holds a key or contends for it, no node is asked. Otherwise one round asks all nodes in parallel.
-    /// If several contenders split the votes, this one waits for a few round trips and tries again, for two node
-    /// time-outs at most.
+    /// While another caller of this manager holds a key or contends for it, no node is asked. If several contenders
+    /// split the votes, this one tries again after a few round trips, for two node time-outs at most.
     ///
     /// # Errors
     ///
@@ -83,8 +67,8 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the keys that it has set on any node are released in the background, also those that
-    /// are granted later.
+    /// If the future is dropped, its keys are released on every node in the background, also those that are granted
+    /// later.
     pub async fn try_acquire<K>(&self, keys: K) -> Result<LockGuard, AcquireError>
     where
         K: TryInto<LockKeys, Error: Into<KeyError>>,
@@ -95,25 +79,9 @@ impl LockManager {
     /// Acquires all of `keys` or none, waiting up to the [`max_wait`](Self::with_max_wait) of this handle while others
     /// hold some of them. `keys` are as for [`try_acquire`](Self::try_acquire).
     ///
-    /// # Several keys
-    ///
-    /// They are sorted, each is taken once, and there may be 1 to [`LockKeys::MAX`] of them. On each node they are
-    /// taken in one step, so that two callers whose keys overlap never wait for each other, in whatever order they
-    /// name them. The lock has one ttl, one fencing token and one guard; it is never handed off inside the process.
-    /// The token is greater than that of every earlier holder of each of the keys, and less than that of every later
-    /// one: register it with the row of each, as the page `fencing` of the guide has it.
-    ///
-    /// # Fairness of several keys
-    ///
-    /// * **Rule**: a caller that waits for several keys keeps none of them from other callers. It contends when all of
-    ///   them are free in this manager. While the nodes reply that one of them is held elsewhere, it has the turn of
-    ///   that key alone (of none, if the nodes do not tell [which](crate::node::Holder::key)), and other callers get
-    ///   the rest.
-    /// * **Bound**: callers that want fewer keys overtake it, and only `max_wait` bounds how often: where one of its
-    ///   keys or another is always in use, it waits in vain.
-    /// * **Several such callers**: of those that want the same keys, the older comes before the younger.
-    /// * **Callers that do not wait** are not refused because of it, but may have to wait for the replies of its nodes.
-    /// * **Between managers** no order is promised, as for one key.
+    /// There may be 1 to [`LockKeys::MAX`] keys. On each node they are taken in one step, so callers never wait for
+    /// each other in a circle. A lock on several keys has one ttl, one guard and one fencing token, greater than that
+    /// of every earlier holder of each key; it is never handed off inside the process.
     ///
     /// # Errors
     ///
@@ -121,8 +89,8 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// As for [`try_acquire`](Self::try_acquire). A dropped waiter leaves nothing behind: no place in the queue, no
-    /// subscription, no key; if its turn had just come, that passes to the next caller.
+    /// As for [`try_acquire`](Self::try_acquire). A dropped waiter leaves nothing behind; if its turn had just come,
+    /// that passes to the next caller.
     ///
     /// # Examples
     ///
@@ -142,15 +110,14 @@ impl LockManager {
             .await
     }
 
-    /// Acquires `keys` as [`acquire`](Self::acquire) does, runs `work` under the lock, and releases it.
-    ///
-    /// When the lock is lost, `work` is dropped where it stands. A result that exists wins over a loss at the
-    /// same moment. A [`Rejection`](crate::middleware::Rejection) makes a response of the error.
+    /// Acquires `keys` as [`acquire`](Self::acquire) does, runs `work` under the lock, and releases it. When the lock
+    /// is lost, `work` is dropped where it stands. A result that exists wins over a loss at that moment. A `Rejection`
+    /// makes a response of the error.
     ///
     /// # Errors
     ///
-    /// [`RunError::Acquire`] if the lock was not acquired: `work` was not called. [`RunError::Lost`] if it was
-    /// lost half-way: how far `work` came is unknown.
+    /// [`RunError::Acquire`] if the lock was not acquired: `work` was not called. [`RunError::Lost`] if it was lost
+    /// half-way.
     ///
     /// # Cancel safety
     ///
@@ -192,7 +159,6 @@ impl LockManager {
         acquire(&self.shared, self.times.terms, keys, limit).await
     }
 
-    /// One more guard of a lock of this manager that is still held.
     pub(crate) fn reenter(&self, handle: &LockHandle) -> Result<LockGuard, LossReason> {
         handle.reenter(&self.shared)
     }

@@ -1,4 +1,4 @@
-//! [`Contender`]: the one caller of this process that asks the nodes for its keys.
+//! [`Contender`]: one caller's rounds over the nodes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,6 @@ use crate::namespace::{NodeKey, NodeKeys};
 use crate::protocol::renewal::Terms;
 use crate::protocol::round::Verdict;
 
-/// The result of a contender.
 pub(crate) enum Acquired<P: Purpose> {
     /// The lock, and what comes with it.
     Lock(LockGuard, P::Along),
@@ -29,7 +28,7 @@ pub(crate) enum Acquired<P: Purpose> {
     Found(P::Found),
 }
 
-/// The one caller of this process that asks the nodes for its keys.
+/// The caller of this process that asks the nodes for its keys.
 pub(crate) struct Contender<'a, P: Purpose> {
     shared: &'a Arc<Shared>,
     terms: Terms,
@@ -55,7 +54,6 @@ pub(crate) struct Contender<'a, P: Purpose> {
 }
 
 impl<'a, P: Purpose> Contender<'a, P> {
-    /// The contender that has the `turn` of its keys; `queued` if it waited for that.
     pub(crate) fn new(
         shared: &'a Arc<Shared>,
         terms: Terms,
@@ -175,7 +173,6 @@ impl<'a, P: Purpose> Contender<'a, P> {
         AcquireError::NoQuorum(self.shared.no_quorum(Vec::new()))
     }
 
-    /// Whether split votes are not to be tried again.
     fn has_split_too_often(&self) -> bool {
         if self.wait.is_patient() {
             return self.left().is_zero();
@@ -185,7 +182,7 @@ impl<'a, P: Purpose> Contender<'a, P> {
             || self.wait.waited(self.shared) >= self.shared.node_timeout * SPLIT_TIMEOUTS
     }
 
-    /// Settles the fencing token of a granted round and puts the lock under the care of the watchdog.
+    /// Settles the fencing token of a granted round and gives the lock to the watchdog.
     async fn won(mut self, mut attempt: Attempt<P>) -> Result<Acquired<P>, AcquireError> {
         let along = P::settle(&mut attempt).await?;
         let Some(turn) = self.turn.take() else {
@@ -201,8 +198,7 @@ impl<'a, P: Purpose> Contender<'a, P> {
         Ok(Acquired::Lock(guard, along))
     }
 
-    /// Releases the keys that a lost round set, so that the next one is not refused by keys of our own previous
-    /// attempt.
+    /// Releases the keys of a lost round, so that they do not refuse the next one.
     async fn release(&mut self, attempt: Attempt<P>) {
         self.blocking = attempt.blocking_key();
         let limit = if self.wait.is_patient() {
@@ -230,8 +226,8 @@ impl<'a, P: Purpose> Contender<'a, P> {
         }
     }
 
-    /// Takes back the turns that [`narrow_turn`](Self::narrow_turn) passed: at once if they are free, or else it passes
-    /// the one that is left, too, and enters the queue anew.
+    /// Takes back the turns that [`narrow_turn`](Self::narrow_turn) passed: if they are not free, passes the last one,
+    /// too, and queues anew.
     async fn widen_turn(&mut self) -> Result<(), AcquireError> {
         if !self.keys.are_several() {
             return Ok(());
@@ -298,8 +294,7 @@ impl<'a, P: Purpose> Contender<'a, P> {
         self.widen_turn().await
     }
 
-    /// Waits until there is a reason to ask the nodes again: a release, the end of the holder's lease, or the next
-    /// poll.
+    /// Waits for a release, the end of the holder's lease, or the next poll.
     async fn wait_for_release(
         &mut self,
         remaining: Option<Duration>,
@@ -333,7 +328,6 @@ impl<'a, P: Purpose> Contender<'a, P> {
         self.widen_turn().await
     }
 
-    /// Waits for `done`, unless the manager shuts down before.
     async fn unless_closing<F: Future>(&self, done: F) -> Result<F::Output, AcquireError> {
         tokio::select! {
             biased;

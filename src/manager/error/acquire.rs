@@ -7,10 +7,8 @@ use crate::key_error::KeyError;
 use crate::manager::error::loss::LossReason;
 use crate::node::NodeError;
 
-/// Why a lock was not acquired. Nothing is held: the keys that the attempt set are being released.
-///
-/// It is no response. A handler returns a [`Rejection`](crate::middleware::Rejection), which `?` makes of it: the
-/// response that a layer would give.
+/// Why a lock was not acquired. Nothing is held: the keys that the attempt set are being released. `?` makes a
+/// [`Rejection`](crate::layer::Rejection) of it, the response that a layer would give.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AcquireError {
@@ -19,9 +17,8 @@ pub enum AcquireError {
     /// Another holder has the lock. Wait for it ([`acquire`](crate::LockManager::acquire)), or try again later.
     #[non_exhaustive]
     Contended {
-        /// The rest of the holder's lease, as far as the nodes told. A holder that renews goes on longer; one that
-        /// releases ends earlier. `None` if the key has no expiry, or if that is not known yet: another caller of this
-        /// process is asking the nodes at this moment.
+        /// The rest of the holder's lease, which it may extend or release early. `None` if the key has no expiry, or if
+        /// it is not known yet because another caller of this process asks the nodes.
         remaining: Option<Duration>,
     },
     /// Another holder had the lock until the end of the wait. Wait longer
@@ -43,7 +40,7 @@ pub enum AcquireError {
     },
     /// Too many nodes cannot vote, or a node serves processes with another list. Its text names them, for the operator.
     NoQuorum(NoQuorum),
-    /// A quorum granted the lock, and by then its validity was over: the ttl is too short for these nodes.
+    /// A quorum granted the lock, and by then its validity was over.
     #[non_exhaustive]
     TooSlow {
         /// How long the round took.

@@ -1,4 +1,4 @@
-//! Why a held lock was lost, or not certainly released, or the result under it not certainly stored.
+//! Errors of held locks: lost, not certainly released, result not certainly stored.
 
 use std::fmt;
 
@@ -32,8 +32,7 @@ impl From<AcquireError> for RunError {
     }
 }
 
-/// Why a release is not certain to have freed the lock. The lock is given up all the same, and its ttl ends the keys
-/// that could not be released.
+/// Why a release is not certain to have freed the lock. Its ttl ends the keys that are left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReleaseError {

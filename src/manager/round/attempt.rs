@@ -21,7 +21,6 @@ use crate::protocol::renewal::Terms;
 use crate::protocol::round::{Round, Verdict, Vote};
 use crate::token::{FencingToken, OwnerToken};
 
-/// The reply of a node to one round.
 pub(crate) type Reply = Result<AcquireReply, NodeError>;
 
 /// What a round is for. It is chosen once, where a call enters.
@@ -122,10 +121,8 @@ impl Purpose for PlainLock {
     }
 }
 
-/// One acquire round over all nodes, with one owner token.
-///
-/// It ends in exactly one of three ways: [`win`](Self::win) makes a lock of it, [`release`](Self::release) releases
-/// what it set and waits for that, and `drop`, at any point, releases what it set in the background.
+/// One acquire round over all nodes, with one owner token. [`win`](Self::win) makes a lock of it,
+/// [`release`](Self::release) releases its keys and waits for that, and `drop` releases them in the background.
 #[derive(Debug)]
 pub(crate) struct Attempt<P: Purpose> {
     pub(crate) shared: Arc<Shared>,
@@ -147,12 +144,7 @@ pub(crate) struct Attempt<P: Purpose> {
 }
 
 impl<P: Purpose> Attempt<P> {
-    /// Prepares a round for `keys`, under these `terms`. Nothing is sent before [`decide`](Self::decide) is polled.
-    ///
-    /// # Errors
-    ///
-    /// [`AcquireError::ShuttingDown`] if the manager takes no more locks, and [`AcquireError::NoQuorum`] if a node is
-    /// known to serve processes with another list.
+    /// Prepares a round for `keys`, under these `terms`. Sends nothing before [`decide`](Self::decide) is polled.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         keys: &NodeKeys,
@@ -188,7 +180,6 @@ impl<P: Purpose> Attempt<P> {
         })
     }
 
-    /// Which of the keys is in the way, as far as the nodes tell.
     pub(crate) fn blocking_key(&self) -> Option<NodeKey> {
         let index = self.round.in_the_way()?;
         self.keys.as_slice().get(index).cloned()
@@ -217,7 +208,6 @@ impl<P: Purpose> Attempt<P> {
         }
     }
 
-    /// Counts every node that has not replied as failed: the time is up.
     pub(crate) fn time_out(&mut self) {
         let late = self.fanout.abandon().into_iter();
         let late = late.map(|node| (node, self.shared.timed_out()));
@@ -225,7 +215,6 @@ impl<P: Purpose> Attempt<P> {
         self.round.time_out();
     }
 
-    /// Counts the reply of a node.
     pub(crate) fn take_reply(&mut self, node: usize, reply: Reply) {
         let vote = match reply {
             Ok(
@@ -265,7 +254,6 @@ pub(super) const fn is_grant(reply: &AcquireReply) -> bool {
     )
 }
 
-/// A fresh owner token.
 fn fresh_token() -> Result<OwnerToken, String> {
     let mut entropy = [0; OwnerToken::ENTROPY_LEN];
     crate::random::fill(&mut entropy).map_err(|error| error.to_string())?;
