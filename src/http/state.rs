@@ -166,7 +166,13 @@ pub fn lock_scope(extensions: &mut Extensions) -> LockScope {
 
 /// Identifies one run of one request.
 #[derive(Clone, Debug)]
-pub(crate) struct RunId(Arc<()>);
+pub(crate) struct RunId(
+    #[cfg_attr(
+        not(feature = "idempotency"),
+        expect(dead_code, reason = "no other layer compares runs")
+    )]
+    Arc<()>,
+);
 
 #[derive(Clone, Debug)]
 struct Unprocessed(

@@ -21,15 +21,17 @@ pub use self::port::NodeState;
     allow(unused_imports, reason = "tests use all of it")
 )]
 mod door {
-    pub use super::completion::{CompleteRequest, RecallRequest};
-    pub use super::notifier::{NoticeReceiver, NoticeSender, Notices, Notifier, Subscription};
-    pub use super::port::{ExtendReplies, Node, NodeContext, NodeFuture};
-    pub use super::registry::ServerRegistry;
-    pub use super::request::{
+    pub use crate::namespace::{Namespace, NodeKey, NodeKeys};
+    pub use crate::node::completion::{CompleteRequest, RecallRequest};
+    pub use crate::node::notifier::{
+        NoticeReceiver, NoticeSender, Notices, Notifier, Subscription,
+    };
+    pub use crate::node::port::{ExtendReplies, Node, NodeContext, NodeFuture};
+    pub use crate::node::registry::ServerRegistry;
+    pub use crate::node::request::{
         AcquireRequest, CheckInMode, CheckInRequest, ClusterConfig, ExtendRequest, Fence,
         PromoteRequest, RaiseRequest, ReleaseRequest,
     };
-    pub use crate::namespace::{Namespace, NodeKey, NodeKeys};
     pub use crate::protocol::reply::{
         AcquireReply, CheckInReply, CompleteReply, ExtendReply, Holder, RaiseReply, ReleaseReply,
     };
