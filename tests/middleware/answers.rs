@@ -211,7 +211,7 @@ async fn no_quorum_while_nodes_sit_out_what_they_forgot() {
     // The first to come finds it out; the wardens look at once.
     answer(layer(&locks), post()).await;
     tokio::time::sleep(MS).await;
-    // The longest ttl that is agreed on, ten seconds, and its drift of 102 ms.
+    // The longest ttl that is agreed on, 10 s, and its drift of 102 ms.
     let told = answer(layer(&locks), post()).await;
     assert_problem(&told, 503, Some("11"), &no_quorum_body());
     tokio::time::sleep(Duration::from_millis(10_150)).await;
