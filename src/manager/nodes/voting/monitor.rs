@@ -148,7 +148,7 @@ fn votes(set: &NodeSet, index: usize) {
     match set.voting.votes(index, set.clock.now()) {
         // Unless somebody was told to wait for it.
         Some(quarantine) if quarantine.unused && quarantine.told == Told::Nothing => {}
-        Some(quarantine) if quarantine.fresh == Some(true) => {
+        Some(quarantine) if quarantine.unused || quarantine.fresh == Some(true) => {
             crate::trace::new_node_votes(set.name_of(index));
         }
         Some(_) => crate::trace::node_promoted(set.name_of(index)),
