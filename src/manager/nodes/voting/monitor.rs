@@ -13,6 +13,7 @@ use crate::manager::nodes::retry::is_retryable;
 use crate::manager::nodes::voting::replies::Replies;
 use crate::manager::nodes::voting::state::{Quarantine, Told};
 use crate::manager::nodes::voting::statuses::{IDLE, VotingStatuses};
+use crate::moment::Moment;
 use crate::node::{
     CheckInMode, CheckInReply, CheckInRequest, Node, NodeError, NodeErrorKind, NodeFuture,
     PromoteRequest,
@@ -158,20 +159,20 @@ fn votes(set: &NodeSet, index: usize) {
 
 async fn follow(set: &NodeSet, index: usize, found: Quarantine) -> Duration {
     let (now, id) = (found.since, found.id.clone());
-    let is_new = set.voting.waits(index, found);
+    set.voting.waits(index, found);
     set.voting.checked_in(index, true);
     if set.voting.may_promote(index, now) {
         return promote(set, index, id).await;
     }
     let left = set.voting.left(index, now);
-    tell(set, index, is_new, left.unwrap_or_default()).await;
+    tell(set, index, now, left.unwrap_or_default()).await;
     // While a node serves others nothing is promoted, however long it waits.
     let left = left.filter(|left| !left.is_zero());
     left.unwrap_or(IDLE).min(IDLE)
 }
 
-async fn tell(set: &NodeSet, index: usize, is_new: bool, left: Duration) {
-    let Some(what) = set.voting.news_of(index, is_new) else {
+async fn tell(set: &NodeSet, index: usize, now: Moment, left: Duration) {
+    let Some(what) = set.voting.news_of(index, now) else {
         return;
     };
     let node = set.name_of(index);

@@ -304,12 +304,10 @@ impl VotingStatuses {
     }
 
     /// What the log has to say of a quarantine that goes on. Each thing is said once.
-    pub(super) fn news_of(&self, node: usize, is_new: bool) -> Option<Told> {
+    pub(super) fn news_of(&self, node: usize, now: Moment) -> Option<Told> {
         let mut list = self.list();
         let tell = match list.end(node) {
             Some(_) => Told::Wait,
-            // The others may not have been asked yet.
-            None if is_new => return None,
             None => Told::Incomplete,
         };
         if list.is_spared(node) {
@@ -318,6 +316,10 @@ impl VotingStatuses {
         let State::Quarantined(quarantine) = &mut list.nodes.get_mut(node)?.state else {
             return None;
         };
+        // The others may not have answered yet.
+        if tell == Told::Incomplete && now.since(quarantine.since) < IDLE {
+            return None;
+        }
         let before = std::mem::replace(&mut quarantine.told, tell);
         (before != tell && before != Told::Wait).then_some(tell)
     }
