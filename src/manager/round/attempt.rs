@@ -93,7 +93,8 @@ impl Purpose for PlainLock {
             AcquireReply::Granted { fence } | AcquireReply::Promised { fence, .. } => {
                 Vote::Granted(fence)
             }
-            AcquireReply::Recorded(_) => Vote::Withheld,
+            // No answer to an acquire: nothing follows from it, and the node may have set the key.
+            AcquireReply::Recorded(_) => Vote::Failed { owed: true },
             AcquireReply::Held(holder) => Vote::Refused(holder),
         }
     }
