@@ -14,6 +14,10 @@ pub(crate) enum Vote {
     /// The node holds another token.
     Refused(Holder),
     /// The node grants nothing, though the lock may be free: it has something else in its place.
+    #[cfg_attr(
+        not(feature = "idempotency"),
+        expect(dead_code, reason = "only records take a lock's place")
+    )]
     Withheld,
     /// The node did not reply.
     Failed {

@@ -173,12 +173,11 @@ impl VotingStatuses {
         }
     }
 
-    /// Stores that `node` is in quarantine, in the one that was `found`. Returns whether it is new.
-    pub(super) fn waits(&self, node: usize, mut found: Quarantine) -> bool {
+    /// Stores that `node` is in quarantine: in the one that was `found`, unless that is known.
+    pub(super) fn waits(&self, node: usize, mut found: Quarantine) {
         let (now, notice) = (found.since, self.list().notice);
-        let is_new = self.store(node, now, |known| {
-            let before = std::mem::take(&mut known.state);
-            let is_new = match before {
+        self.store(node, now, |known| {
+            match std::mem::take(&mut known.state) {
                 State::Quarantined(before) if before.id == found.id => {
                     let (former, accepted) = (found.former, found.accepted);
                     found = Quarantine {
@@ -186,23 +185,16 @@ impl VotingStatuses {
                         accepted,
                         ..before
                     };
-                    false
                 }
                 State::Foreign(_) if found.former.is_zero() => {
                     found.reclaimed = true;
                     found.since = now + notice;
-                    true
                 }
-                State::Unknown => {
-                    found.first = true;
-                    true
-                }
-                _ => true,
-            };
+                State::Unknown => found.first = true,
+                _ => {}
+            }
             known.state = State::Quarantined(found);
-            is_new
         });
-        is_new == Some(true)
     }
 
     /// Stores that `node` serves processes with another config. Returns whether that is news.
