@@ -47,7 +47,7 @@ const METRICS: &[Metric] = &[
     (Counter, "redlock_lost_total", Some(Count), "Locks that ended before their guards.", "reason",
         "expired taken max-hold shutdown"),
     (Counter, "redlock_release_total", Some(Count), "Ends of holders.", "outcome",
-        "released unconfirmed handed-on lost returned"),
+        "released unconfirmed handed-on lost"),
     (Gauge, "redlock_node_up", None, "Whether the node takes commands.", "", ""),
     (Gauge, "redlock_node_voting", None, "Whether the node's votes count towards the quorum.", "", ""),
     (Gauge, "redlock_without_quorum", Some(Count),

@@ -12,7 +12,7 @@
 //! | `redlock_held` | gauge | | locks that guards hold, lost ones among them |
 //! | `redlock_waiting` | gauge | | callers in line behind others of their process |
 //! | `redlock_lost_total` | counter | `reason`: `expired`, `taken`, `max-hold`, `shutdown` | locks that ended before their guards, or were given up because [`lost`](crate::LockHandle::lost) told of the end |
-//! | `redlock_release_total` | counter | `outcome`: `released`, `unconfirmed`, `handed-on`, `lost` | ends of holders; `unconfirmed`: too few nodes answered in time; `lost`: the lock had been lost before, or was given up because its end was told; `returned`: it was borrowed |
+//! | `redlock_release_total` | counter | `outcome`: `released`, `unconfirmed`, `handed-on`, `lost` | ends of holders; `unconfirmed`: too few nodes answered in time; `lost`: the lock had been lost before, or was given up because its end was told |
 //! | `redlock_node_up` | gauge | `node` | 1 while the node takes commands, else 0, as when its manager is gone; looked at every second |
 //! | `redlock_node_voting` | gauge | `node` | 1 while the node's votes count, 0 while it is down, failing, quarantined, unknown or foreign; looked at every second |
 //! | `redlock_without_quorum` | gauge | | managers that can grant no lock now: too few nodes vote; looked at every second |

@@ -123,7 +123,9 @@ async fn a_server_listed_twice_is_a_mistake_before_anything_is_connected() {
             .unwrap_err();
         assert_eq!(
             error.to_string(),
-            format!("the server {address} is listed twice; every node must be a server of its own")
+            format!(
+                "nodes[1]: the server {address} is listed twice; every node must be a server of its own"
+            )
         );
         assert!(matches!(error, ConnectError::Config(_)));
     }

@@ -62,7 +62,8 @@ async fn nothing_that_a_client_names_stays_for_long() {
     let first = cluster.manager().await;
     let unnumbered = cluster.builder().namespace("bare").fencing(Fencing::OFF);
     let unnumbered = connected(unnumbered).await;
-    let fast = connected(cluster.short(300 * MS)).await;
+    let fast = cluster.builder().ttl(300 * MS).node_timeout(200 * MS);
+    let fast = connected(fast).await;
 
     drop(first.try_acquire("granted").await.unwrap());
     let pair = first.acquire(["a", "b"]).await.unwrap();

@@ -12,8 +12,9 @@ pub(super) struct Script {
     hash: OnceLock<String>,
 }
 
-const FUNCTIONS: [(&str, &str); 5] = [
-    // This one uses another.
+const FUNCTIONS: [(&str, &str); 6] = [
+    // The first two use the one after them, or the last.
+    ("-- use take\n", include_str!("lua/take.lua")),
     ("-- use next_token\n", include_str!("lua/next_token.lua")),
     ("-- use identity\n", include_str!("lua/identity.lua")),
     ("-- use is_told\n", include_str!("lua/is_told.lua")),

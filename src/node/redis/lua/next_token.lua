@@ -1,19 +1,16 @@
 -- The fencing token of a new grant; `nil` if the marker has no numbers to count on from. `mark` is the node's highest,
--- which stands in for a missing counter, every second key from the fourth on; a counter below the floor counts as that:
--- restored data may hold old ones.
+-- which stands in for a missing counter; of `found`, every second one from the third on is a counter. One below the
+-- floor counts as that: restored data may hold old ones.
 -- use counted
-local function next_token(mark, proposal, lowered)
+local function next_token(mark, proposal, lowered, found)
   local base = ''
   mark = counted(mark)
   if not mark then
     return nil
   end
-  for i = 4, #KEYS, 2 do
-    local count = redis.pcall('GET', KEYS[i])
-    if type(count) ~= 'string' or #count ~= 19 or count > lowered then
-      -- A counter that holds no number counts as missing and is overwritten.
-      count = type(count) == 'string' and counted(count) or mark
-    end
+  for i = 3, #found, 2 do
+    -- A counter that holds no number counts as missing and is overwritten.
+    local count = found[i] and counted(found[i]) or mark
     base = base < count and count or base
   end
   if lowered < mark then

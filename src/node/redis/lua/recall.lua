@@ -41,35 +41,11 @@ if kept ~= '' and ARGV[7] == '' then
     redis.call('PEXPIRE', KEYS[5], string.format('%.0f', math.max(stays, till) - clock()))
   end
   return kept
-elseif redis.call('GET', KEYS[2]) then
-  return {-4}
 end
-local number, mark = ARGV[4], known[2]
-if number ~= '' then
-  -- use next_token
-  number = next_token(mark, number, ARGV[5])
-  if not number then
-    return redis.error_reply('NOMARK the marker holds no numbers to count on from')
-  end
-end
--- The first write, and so the one that a server without memory refuses; the key may still be held.
-local done = redis.pcall('SET', KEYS[3], ARGV[1], 'NX', 'PX', ARGV[2])
-if not done or done.err then
-  local holder = redis.pcall('GET', KEYS[3])
-  if type(holder) ~= 'string' then
-    return holder or done
-  elseif holder ~= ARGV[1] then
-    return {0, redis.call('PTTL', KEYS[3]), redis.sha1hex(holder), 0}
-  elseif done then
-    return done
-  end
-  redis.call('PEXPIRE', KEYS[3], ARGV[2])
-end
-if number ~= '' then
-  redis.call('SET', KEYS[4], number, 'PX', ARGV[6])
-  if (mark or '') < number then
-    redis.call('HSET', KEYS[1], 'hwm', number)
-  end
+-- use take
+local number, why = take(4, known[2])
+if why then
+  return why
 end
 -- From now on no earlier owner may store a record, and this one none under a lower ballot than its fencing token.
 local now = clock()
