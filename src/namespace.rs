@@ -293,7 +293,7 @@ impl From<NodeKey> for NodeKeys {
     }
 }
 
-/// A text that cannot be a [`Namespace`].
+/// A text that cannot be a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamespaceError(());
 

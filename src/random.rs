@@ -10,7 +10,7 @@ pub(crate) fn fill(bytes: &mut [u8]) -> Result<(), getrandom::Error> {
     getrandom::fill(bytes)
 }
 
-pub(crate) fn u64() -> Result<u64, getrandom::Error> {
+fn u64() -> Result<u64, getrandom::Error> {
     #[cfg(tower_redlock_simulation)]
     if let Some(world) = crate::simulation::world() {
         let mut bytes = [0; 8];
@@ -18,4 +18,10 @@ pub(crate) fn u64() -> Result<u64, getrandom::Error> {
         return Ok(u64::from_le_bytes(bytes));
     }
     getrandom::u64()
+}
+
+/// A random number for pauses, of managers and of Redis nodes. Without entropy pauses are equal, which is slower but not
+/// wrong.
+pub(crate) fn for_pause() -> u64 {
+    u64().unwrap_or(u64::MAX / 2)
 }

@@ -152,7 +152,7 @@ impl fmt::Display for FencingTokenError {
 
 impl std::error::Error for FencingTokenError {}
 
-/// A hash of an [`OwnerToken`]. It tells owners apart, but does not authorise any command on the nodes.
+/// A hash of an owner token. It tells owners apart, but does not authorise any command on the nodes.
 ///
 /// It is the SHA-1 of the token in hexadecimal digits, which is what a Redis script can compute. The token is 160
 /// random bits, so it cannot be found from its hash.

@@ -16,7 +16,6 @@
 mod acquire;
 mod error;
 mod guard;
-mod handles;
 mod lease;
 mod ledger;
 mod lock_manager;
@@ -43,7 +42,7 @@ pub use self::error::loss::LossReason;
 pub use self::error::release::{ReleaseError, RunError};
 pub use self::guard::{LockGuard, LockHandle, Lost};
 pub use self::lock_manager::LockManager;
-pub use self::nodes::voting::status::VotingStatus;
+pub use self::nodes::voting::state::VotingStatus;
 #[cfg(feature = "idempotency")]
 pub use self::records::run::{CompleteError, IdempotentRun, RunGuard};
 pub use self::scope::LockScope;

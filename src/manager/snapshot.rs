@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 use crate::clock::Clock as _;
 use crate::manager::LockManager;
 use crate::manager::lease::held::LeaseView;
-use crate::manager::nodes::voting::status::VotingStatus;
+use crate::manager::nodes::voting::state::VotingStatus;
 use crate::namespace::NodeKey;
 use crate::node::NodeState;
 use crate::token::FencingToken;

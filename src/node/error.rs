@@ -99,7 +99,7 @@ pub enum NodeErrorKind {
     Garbled,
     /// The server cannot serve as a node: wrong role, eviction, missing rights, listed twice.
     Misconfigured,
-    /// It serves processes with another [`ClusterConfig`]: another list of nodes, other settings, or another format. It
+    /// It serves processes with another config: another list of nodes, other settings, or another format. It
     /// had no effect.
     Foreign,
     /// The node may have lost locks that it granted, and does not grant before those have ended. The command had no

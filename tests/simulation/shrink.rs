@@ -1,7 +1,7 @@
 //! A failing plan with fewer faults, calls and processes, and as short as may be, that still breaks the same promise.
 
 use crate::checkers::Violation;
-use crate::plan::{Action, Cut, Plan};
+use crate::plan::{Cut, Plan};
 use tower_redlock_simulated::world::{Fault, Named};
 
 /// How many plans are tried at most.

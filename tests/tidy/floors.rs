@@ -127,7 +127,7 @@ const INSIDE: &[&[Inner]] = &[
     &[&["mod.rs"]],
     // Features, each an `impl LockManager`.
     &[
-        &["start.rs"], &["shutdown.rs"], &["snapshot.rs"], &["readiness.rs"], &["handles.rs"], &["scope.rs"],
+        &["start.rs"], &["shutdown.rs"], &["snapshot.rs"], &["readiness.rs"], &["scope.rs"],
         &["records/"],
     ],
     &[&["lock_manager.rs"]],
@@ -390,7 +390,7 @@ mod tests {
             ("queue/waiting.rs", "queue/fifo/mod.rs", 0),
             ("lock_manager.rs", "mod.rs", 1),
             ("scope.rs", "snapshot.rs", 1),
-            ("queue/mod.rs", "nodes/random.rs", 1),
+            ("queue/mod.rs", "nodes/retry.rs", 1),
         ] {
             let edge = Edge {
                 from: format!("{ROOM_WITH_FLOORS}{from}"),

@@ -7,13 +7,13 @@ use tokio::time::timeout;
 
 use crate::clock::Clock as _;
 use crate::manager::error::acquire::AcquireError;
-use crate::manager::nodes::random::random;
 use crate::manager::queue::waiting::Holder;
 use crate::manager::shared::Shared;
 use crate::moment::Moment;
 use crate::namespace::NodeKeys;
 use crate::node::{Node, NoticeReceiver, Subscription};
 use crate::protocol::backoff::{Backoff, after_split};
+use crate::random::for_pause;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wait {
@@ -159,7 +159,7 @@ impl PollDelays {
         } else {
             &mut self.without_notices
         };
-        backoff.next(random())
+        backoff.next(for_pause())
     }
 }
 
@@ -169,7 +169,7 @@ pub(crate) fn contention_delay(contenders: usize, round_trip: Duration) -> Optio
         return None;
     }
     let round_trip = reckoned(round_trip);
-    let delay = after_split(random(), contenders, round_trip);
+    let delay = after_split(for_pause(), contenders, round_trip);
     // One or two go at once: two cannot split an odd number of nodes.
     (delay >= round_trip * 3 / 4).then_some(delay)
 }

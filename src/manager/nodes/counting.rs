@@ -13,7 +13,7 @@ use crate::instruments::WithoutQuorum;
 #[cfg(feature = "metrics")]
 use crate::manager::nodes::node_set::LOOK;
 use crate::manager::nodes::node_set::NodeSet;
-use crate::manager::nodes::voting::status::VotingStatus;
+use crate::manager::nodes::voting::state::VotingStatus;
 #[cfg(feature = "metrics")]
 use crate::manager::nodes::voting::statuses::VotingStatuses;
 use crate::moment::Moment;

@@ -3,9 +3,7 @@
 pub(crate) mod counting;
 pub(crate) mod fanout;
 pub(crate) mod node_set;
-mod patience;
 mod quorum;
-pub(crate) mod random;
 pub(crate) mod repeats;
 pub(crate) mod retry;
 pub(crate) mod voting;

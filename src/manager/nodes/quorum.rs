@@ -7,8 +7,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::clock::Clock as _;
 use crate::manager::error::acquire::NoQuorum;
 use crate::manager::nodes::node_set::{LOOK, NodeSet};
-use crate::manager::nodes::patience::{Next, Patience, Sight};
-use crate::manager::nodes::voting::status::VotingStatus;
+use crate::manager::nodes::voting::state::VotingStatus;
 use crate::node::{NodeError, NodeErrorKind, NodeState};
 
 impl NodeSet {
@@ -88,3 +87,237 @@ impl NodeSet {
 }
 
 const ENDING: Duration = Duration::from_secs(2);
+
+/// How long the votes of a quorum are awaited: as long as quarantines last, and otherwise until an end, which is put
+/// off a little for nodes that recover.
+#[derive(Debug)]
+struct Patience {
+    end: Instant,
+    fails_fast: bool,
+    connect_timeout: Duration,
+    /// How long nodes may take from the end of their quarantine to their vote.
+    grace: Duration,
+    recovers: bool,
+    /// The end was put off after a quarantine.
+    extended: bool,
+    graced: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Sight {
+    /// A quorum votes.
+    votes: bool,
+    pending: bool,
+    /// Nodes are being trusted.
+    trusting: bool,
+    /// A quorum will vote, and it is known when, but it does not vote yet.
+    recovers: bool,
+    /// A quorum is up and known to vote by now or at a later time.
+    is_up: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// All that was awaited is there.
+    Done,
+    /// It is not, and will not come in time.
+    GiveUp,
+    /// Look again when there is news, or at this time.
+    Wait(Option<Instant>),
+}
+
+impl Patience {
+    const fn until(
+        end: Instant,
+        fails_fast: bool,
+        connect_timeout: Duration,
+        grace: Duration,
+    ) -> Self {
+        Self {
+            end,
+            fails_fast,
+            connect_timeout,
+            grace,
+            recovers: false,
+            extended: false,
+            graced: false,
+        }
+    }
+
+    fn look(&mut self, now: Instant, seen: Sight) -> Next {
+        let is_over = now >= self.end;
+        if seen.votes && (is_over || !seen.pending) {
+            return Next::Done;
+        }
+        let recovered = std::mem::replace(&mut self.recovers, seen.recovers);
+        if recovered && !seen.recovers && self.may_extend(is_over, seen) {
+            self.end = now + self.connect_timeout;
+            self.extended = true;
+        }
+        if now < self.end {
+            return Next::Wait(Some(self.end));
+        }
+        if seen.recovers {
+            return Next::Wait(None);
+        }
+        if seen.is_up && !self.graced {
+            // A node may have come at the last moment, and votes at the next.
+            self.graced = true;
+            self.end = now + self.grace;
+            return Next::Wait(Some(self.end));
+        }
+        Next::GiveUp
+    }
+
+    /// Whether nodes are given time anew after a quarantine: not for a caller that has waited for nodes that are down,
+    /// nor, while nodes are trusted, for one that comes and goes.
+    fn may_extend(&self, is_over: bool, seen: Sight) -> bool {
+        self.fails_fast || is_over && !(self.extended && seen.trusting)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONNECT: Duration = Duration::from_secs(5);
+    const GRACE: Duration = Duration::from_secs(2);
+    const END: Duration = Duration::from_secs(10);
+    const SEC: Duration = Duration::from_secs(1);
+
+    const NOTHING: Sight = Sight {
+        votes: false,
+        pending: false,
+        trusting: false,
+        recovers: false,
+        is_up: false,
+    };
+    const VOTES: Sight = Sight {
+        votes: true,
+        is_up: true,
+        ..NOTHING
+    };
+    const RECOVERS: Sight = Sight {
+        recovers: true,
+        is_up: true,
+        ..NOTHING
+    };
+
+    /// What is done at each of these times, in seconds since the start, and until when.
+    fn run(fails_fast: bool, sights: &[(f64, Sight, Next)], start: Instant) {
+        let mut patience = Patience::until(start + END, fails_fast, CONNECT, GRACE);
+        for (at, seen, next) in sights {
+            let now = start + Duration::from_secs_f64(*at);
+            assert_eq!(patience.look(now, *seen), *next, "at {at} s: {seen:?}");
+        }
+    }
+
+    #[test]
+    fn a_quorum_is_awaited_until_the_end() {
+        let start = Instant::now();
+        let wait = Next::Wait(Some(start + END));
+        for fails_fast in [false, true] {
+            run(fails_fast, &[(0.0, VOTES, Next::Done)], start);
+            let late = [(0.0, NOTHING, wait), (9.0, VOTES, Next::Done)];
+            run(fails_fast, &late, start);
+            let never = [(9.9, NOTHING, wait), (10.0, NOTHING, Next::GiveUp)];
+            run(fails_fast, &never, start);
+        }
+    }
+
+    #[test]
+    fn what_is_pending_is_awaited_until_the_end_and_no_longer() {
+        let start = Instant::now();
+        let pending = Sight {
+            pending: true,
+            ..VOTES
+        };
+        let steps = [
+            (0.0, pending, Next::Wait(Some(start + END))),
+            (10.0, pending, Next::Done),
+        ];
+        run(false, &steps, start);
+    }
+
+    #[test]
+    fn a_quarantine_is_awaited_however_long_it_lasts() {
+        let start = Instant::now();
+        let steps = [
+            (1.0, RECOVERS, Next::Wait(Some(start + END))),
+            (10.0, RECOVERS, Next::Wait(None)),
+            (3_600.0, RECOVERS, Next::Wait(None)),
+            (3_601.0, VOTES, Next::Done),
+        ];
+        run(false, &steps, start);
+    }
+
+    #[test]
+    fn nodes_that_fail_in_the_midst_of_a_quarantine_are_given_time_to_come_back() {
+        let start = Instant::now();
+        for (fails_fast, at, until) in [(true, 3.0, 8.0), (false, 12.0, 17.0)] {
+            let until = start + Duration::from_secs_f64(until);
+            let before = match fails_fast {
+                true => Next::Wait(Some(start + END)),
+                false => Next::Wait(None),
+            };
+            let steps = [
+                (at - 0.5, RECOVERS, before),
+                (at, NOTHING, Next::Wait(Some(until))),
+                (at + 4.9, NOTHING, Next::Wait(Some(until))),
+                (at + 5.0, NOTHING, Next::GiveUp),
+            ];
+            run(fails_fast, &steps, start);
+        }
+        // Before its end, who waits for it anyhow gains nothing.
+        let wait = Next::Wait(Some(start + END));
+        let steps = [
+            (2.0, RECOVERS, wait),
+            (3.0, NOTHING, wait),
+            (10.0, NOTHING, Next::GiveUp),
+        ];
+        run(false, &steps, start);
+    }
+
+    #[test]
+    fn a_node_that_comes_and_goes_does_not_keep_who_trusts_nodes() {
+        let start = Instant::now();
+        let at = |secs| Next::Wait(Some(start + Duration::from_secs(secs)));
+        let trusting = |sight| Sight {
+            trusting: true,
+            ..sight
+        };
+        let until_the_second_loss = [
+            (9.0, RECOVERS, at(10)),
+            (11.0, NOTHING, at(16)),
+            (12.0, RECOVERS, at(16)),
+        ];
+        let (up_again, gone) = ((17.0, RECOVERS), (18.0, NOTHING));
+        let mut steps = until_the_second_loss.to_vec();
+        steps.push((up_again.0, up_again.1, Next::Wait(None)));
+        steps.push((gone.0, gone.1, at(23)));
+        run(false, &steps, start);
+        let mut steps: Vec<_> = until_the_second_loss
+            .map(|(at, seen, next)| (at, trusting(seen), next))
+            .to_vec();
+        steps.push((up_again.0, trusting(up_again.1), Next::Wait(None)));
+        steps.push((gone.0, trusting(gone.1), Next::GiveUp));
+        run(false, &steps, start);
+    }
+
+    #[test]
+    fn a_quorum_that_is_up_at_the_end_is_given_a_moment_once() {
+        let start = Instant::now();
+        let is_up = Sight {
+            is_up: true,
+            ..NOTHING
+        };
+        let graced = Next::Wait(Some(start + END + SEC + GRACE));
+        let steps = [
+            (0.0, is_up, Next::Wait(Some(start + END))),
+            (11.0, is_up, graced),
+            (12.9, is_up, graced),
+            (13.0, is_up, Next::GiveUp),
+        ];
+        run(true, &steps, start);
+    }
+}

@@ -6,10 +6,10 @@ use tokio::time::{sleep, timeout};
 
 use crate::clock::Clock as _;
 use crate::manager::nodes::node_set::NodeSet;
-use crate::manager::nodes::random::random;
 use crate::moment::Moment;
 use crate::node::{Node, NodeError, NodeErrorKind, NodeFuture};
 use crate::protocol::backoff::Backoff;
+use crate::random::for_pause;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Missed {
@@ -36,7 +36,7 @@ pub(crate) async fn retry<T>(
             Ok(Ok(())) => {}
             // Refused, perhaps for a moment only, as while a password changes.
             Ok(Err(error)) if is_retryable(&error) && !left.is_zero() => {
-                sleep(backoff.next(random()).min(left)).await;
+                sleep(backoff.next(for_pause()).min(left)).await;
                 continue;
             }
             Ok(Err(_)) | Err(_) => return Err(Missed::Late),
@@ -56,7 +56,7 @@ pub(crate) async fn retry<T>(
         if set.clock.now() >= until {
             return Err(Missed::Late);
         }
-        sleep(backoff.next(random())).await;
+        sleep(backoff.next(for_pause())).await;
     }
 }
 

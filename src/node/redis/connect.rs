@@ -12,13 +12,14 @@ use crate::node::NodeContext;
 use crate::node::redis::connection::Connection;
 use crate::node::redis::credentials::SOONEST;
 use crate::node::redis::discovery::sentinel::Route;
-use crate::node::redis::error::{ConnectFailure, random, server_text};
+use crate::node::redis::error::{ConnectFailure, server_text};
 use crate::node::redis::info::Info;
 use crate::node::redis::look::Looks;
 use crate::node::redis::scripts;
 use crate::node::redis::shared::Shared;
 use crate::node::redis::transport::{self, Multiplexed};
 use crate::protocol::backoff::Backoff;
+use crate::random::for_pause;
 
 const QUEUE: usize = 1024;
 
@@ -170,7 +171,7 @@ pub(super) async fn keep_valid(
             }
             Err(reason) => {
                 shared.credentials_fail(&reason);
-                again = Some(Instant::now() + SOONEST + backoff.next(random()));
+                again = Some(Instant::now() + SOONEST + backoff.next(for_pause()));
             }
         }
     }

@@ -200,12 +200,6 @@ impl ConnectFailure {
     }
 }
 
-/// A random number for pauses, so that processes do not come back together.
-pub(super) fn random() -> u64 {
-    // Without a random source (which stops the manager elsewhere) the pause is the whole bound.
-    crate::random::u64().unwrap_or(u64::MAX)
-}
-
 pub(super) fn failure(secrets: &[String], error: &RedisError, act: &str) -> ConnectFailure {
     let text = match error.kind() {
         ErrorKind::Server(_) | ErrorKind::Extension => server_text(error),

@@ -11,12 +11,13 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::node::NodeState;
 use crate::node::redis::connect::keep_valid;
 use crate::node::redis::connect::open;
-use crate::node::redis::error::{ConnectFailure, random};
+use crate::node::redis::error::ConnectFailure;
 use crate::node::redis::error::{is_not_ready, server_text};
 use crate::node::redis::shared::Shared;
 use crate::node::redis::subscriptions::{Batch, Subscriptions};
 use crate::node::redis::supervisor::NEW_BACKOFF;
 use crate::node::redis::transport::Multiplexed;
+use crate::random::for_pause;
 
 /// How often a silent connection is tested.
 const TICK: Duration = Duration::from_secs(3);
@@ -60,7 +61,7 @@ async fn serve(shared: &Shared) {
             None => End::Lost,
         };
         let pause = match end {
-            End::Lost => backoff.next(random()),
+            End::Lost => backoff.next(for_pause()),
             End::Refused(error) => {
                 if subscriptions.report() {
                     let reason = shared.clean(&server_text(&error));

@@ -10,12 +10,13 @@ use crate::node::redis::connect::keep_valid;
 use crate::node::redis::connect::{Former, connect};
 use crate::node::redis::connection::Connection;
 use crate::node::redis::discovery::sentinel::Sentinels;
+use crate::node::redis::error::ConnectFailure;
 use crate::node::redis::error::unavailable;
-use crate::node::redis::error::{ConnectFailure, random};
 use crate::node::redis::look::{LOOK, Looks};
 use crate::node::redis::shared::Shared;
 use crate::node::{NodeContext, NodeState};
 use crate::protocol::backoff::{Backoff, jitter};
+use crate::random::for_pause;
 
 /// The pauses between attempts to connect: the bound doubles from 50 ms to 2 s.
 pub(super) const NEW_BACKOFF: Backoff =
@@ -71,9 +72,9 @@ async fn serve(shared: &Shared, index: usize, context: &NodeContext) {
             shared.connections.warn_others(index);
         }
         let (state, pause) = match failure {
-            ConnectFailure::Down(reason) => (NodeState::Down(reason), backoff.next(random())),
+            ConnectFailure::Down(reason) => (NodeState::Down(reason), backoff.next(for_pause())),
             ConnectFailure::Refused(reason) => {
-                let pause = SLOW_PAUSE / 2 + jitter(random(), SLOW_PAUSE);
+                let pause = SLOW_PAUSE / 2 + jitter(for_pause(), SLOW_PAUSE);
                 (NodeState::Refused(reason), pause)
             }
             ConnectFailure::Changed | ConnectFailure::Warned | ConnectFailure::Promoted => {
@@ -84,7 +85,7 @@ async fn serve(shared: &Shared, index: usize, context: &NodeContext) {
                 // At once, unless this happens again and again.
                 let pause = match settled {
                     true => Duration::ZERO,
-                    false => backoff.next(random()),
+                    false => backoff.next(for_pause()),
                 };
                 (NodeState::Down(unavailable(reason)), pause)
             }

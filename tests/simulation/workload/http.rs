@@ -187,7 +187,7 @@ fn signed(mut response: Response<Body>, run: u64, work: &str) -> Response<Body> 
 fn runs(scene: &Scene, parts: &Parts) {
     let (process, call) = (World::current(), number(&parts.headers, CALL) as usize);
     if let Some(run) = Idempotent::of(&parts.extensions) {
-        scene.granted(process, call, run.handle(), Kind::Work, None);
+        scene.granted(process, call, run.handle(), Kind::Work);
     }
 }
 
@@ -200,7 +200,7 @@ fn handler(scene: &Arc<Scene>) -> Service {
             let (parts, _) = request.into_parts();
             let (process, call) = (World::current(), number(&parts.headers, CALL) as usize);
             if let Ok(held) = Held::of(&parts.extensions) {
-                scene.granted(process, call, &held, Kind::Lock, None);
+                scene.granted(process, call, &held, Kind::Lock);
             }
             runs(&scene, &parts);
             let work = work_of(&scene, &parts);

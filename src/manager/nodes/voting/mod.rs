@@ -24,6 +24,5 @@
 mod list;
 pub(crate) mod monitor;
 pub(crate) mod replies;
-mod state;
-pub(crate) mod status;
+pub(crate) mod state;
 pub(crate) mod statuses;

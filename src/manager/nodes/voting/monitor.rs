@@ -8,7 +8,6 @@ use tokio::time::sleep;
 
 use crate::clock::Clock as _;
 use crate::manager::nodes::node_set::NodeSet;
-use crate::manager::nodes::random::random;
 use crate::manager::nodes::retry::is_retryable;
 use crate::manager::nodes::voting::replies::Replies;
 use crate::manager::nodes::voting::state::{Quarantine, Told};
@@ -19,6 +18,7 @@ use crate::node::{
     PromoteRequest,
 };
 use crate::protocol::quarantine;
+use crate::random::for_pause;
 use crate::token::FencingToken;
 
 pub(crate) async fn monitor(set: Weak<NodeSet>, voting: Arc<VotingStatuses>, index: usize) {
@@ -95,7 +95,7 @@ fn check_in(
         namespace: set.namespace.clone(),
         config: Arc::clone(&set.config),
         quarantine: length(set, node),
-        fresh: format!("{:016x}{:016x}", random(), random()),
+        fresh: format!("{:016x}{:016x}", for_pause(), for_pause()),
         mode,
     })
 }

@@ -9,8 +9,7 @@ use tokio::time::timeout;
 
 use crate::manager::nodes::voting::list::{Known, List};
 use crate::manager::nodes::voting::replies::Replies;
-use crate::manager::nodes::voting::state::{Foreign, Quarantine, State, Told};
-use crate::manager::nodes::voting::status::VotingStatus;
+use crate::manager::nodes::voting::state::{Foreign, Quarantine, State, Told, VotingStatus};
 use crate::manager::signal::notified_until;
 use crate::moment::Moment;
 use crate::node::{CheckInMode, NodeError, NodeErrorKind};

@@ -17,12 +17,13 @@ use crate::node::redis::connection::Connection;
 use crate::node::redis::credentials::Rotation;
 use crate::node::redis::discovery::confirmation::{Address, Confirmation, Place};
 use crate::node::redis::discovery::url::{Certificates, client};
+use crate::node::redis::error::ConnectFailure;
 use crate::node::redis::error::unavailable;
-use crate::node::redis::error::{ConnectFailure, random};
 use crate::node::redis::info::Info;
 use crate::node::redis::transport::{self, Multiplexed};
 use crate::node::{NodeContext, NodeError};
 use crate::protocol::backoff::jitter;
+use crate::random::for_pause;
 
 pub(crate) const CONFIRM_WITHIN: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(500);
@@ -128,7 +129,7 @@ impl Sentinels {
 
     pub(crate) fn pause(&self) -> Duration {
         let pause = PAUSE.min(self.within / QUESTIONS);
-        pause / 2 + jitter(random(), pause)
+        pause / 2 + jitter(for_pause(), pause)
     }
 
     /// Accepts the server `run_id`, reached at `place`, as the node's, if most Sentinels name it, be it by another
