@@ -25,7 +25,7 @@ pub(super) async fn once(here: &Here, key: u32, wait: u64, work: u64, end: OnceE
     let settings = scene.settings(*process);
     let (name, keep) = (format!("work:{key}"), ms(settings.retention));
     let about = format!("{}/{name}", settings.namespace);
-    scene.called(*process, *call, &about, ms(wait));
+    scene.called(*process, *call, &about, ms(wait.min(settings.max_wait)));
     let begun = shop
         .locks
         .begin_idempotent(name.as_str(), keep, ms(wait))

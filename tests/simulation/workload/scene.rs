@@ -139,7 +139,7 @@ impl Scene {
     /// A client asks for a lock.
     pub(super) fn called(&self, process: ProcessId, call: usize, text: &str, wait: Duration) {
         let settings = self.settings(process);
-        let wait = (wait.as_millis() as u64).min(settings.max_wait);
+        let wait = wait.as_millis() as u64;
         // At first connections are waited for, too, while there is one to wait for.
         let first = self.shop(process).map_or(CONNECT_LIMIT, |shop| {
             let nodes = shop.locks.nodes();
