@@ -54,28 +54,32 @@ pub(crate) async fn an_unguarded_process_keeps_to_its_config(bench: &impl Bench)
 }
 
 /// Without a quarantine, nothing but the config itself tells the node whom to refuse.
-pub(crate) async fn an_unguarded_node_that_changed_its_config_refuses_the_one_before(
-    bench: &impl Bench,
-) {
-    let unguarded = |text| Arc::new(ClusterConfig::new(text).unguarded());
-    let (before, after) = (unguarded("nodes a"), unguarded("nodes b"));
-    let node = bench.node();
-    let numbered = |config: &Arc<ClusterConfig>, number| {
-        let fence = Fence::new(FencingToken::new(HIGH + number * STEP).unwrap(), LONG);
-        let name = format!("k{number}");
-        acquire_under(Arc::clone(config), &name, 1).fenced(Some(fence))
-    };
+pub(crate) async fn a_node_that_changed_its_config_refuses_the_one_before(bench: &impl Bench) {
+    let before = Arc::new(ClusterConfig::new("nodes a").unguarded());
     let is_voting = |reply| matches!(reply, CheckInReply::Voting { .. });
-    assert!(is_voting(check_in(&*node, Arc::clone(&before), "x").await));
-    // The second is granted by what the node remembers of the first.
-    for number in [1, 2] {
-        token_of(&*node, numbered(&before, number)).await;
+    let node = bench.node();
+    for guarded in [false, true] {
+        let numbered = |config: &Arc<ClusterConfig>, number| {
+            let fence = Fence::new(FencingToken::new(HIGH + number * STEP).unwrap(), LONG);
+            let name = format!("{guarded} {number}");
+            acquire_under(Arc::clone(config), &name, 1).fenced(Some(fence))
+        };
+        let after = ClusterConfig::new("nodes b");
+        let after = Arc::new(if guarded { after } else { after.unguarded() });
+        let began = enter(&*node, Arc::clone(&before), "x", ADOPT).await;
+        assert!(is_voting(began));
+        // The second is granted by what the node remembers of the first.
+        for number in [1, 2] {
+            token_of(&*node, numbered(&before, number)).await;
+        }
+        let adopted = enter(&*node, Arc::clone(&after), "x", ADOPT).await;
+        assert_eq!(is_voting(adopted), !guarded);
+        let reply = node.acquire(numbered(&before, 3)).await;
+        assert_shows_both(&reply.unwrap_err(), "nodes b", "nodes a");
+        if !guarded {
+            token_of(&*node, numbered(&after, 4)).await;
+        }
     }
-    let adopted = enter(&*node, Arc::clone(&after), "x", ADOPT).await;
-    assert!(is_voting(adopted));
-    let reply = node.acquire(numbered(&before, 3)).await;
-    assert_shows_both(&reply.unwrap_err(), "nodes b", "nodes a");
-    token_of(&*node, numbered(&after, 4)).await;
 }
 
 pub(crate) async fn what_writes_another_format_is_refused_with_both(bench: &impl Bench) {

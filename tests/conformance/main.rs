@@ -194,7 +194,7 @@ macro_rules! all_claims {
                 where_no_number_is_left_nothing_is_granted,
             ] configs: [
                 a_node_under_another_config_refuses_and_shows_both,
-                an_unguarded_node_that_changed_its_config_refuses_the_one_before,
+                a_node_that_changed_its_config_refuses_the_one_before,
                 an_unguarded_process_keeps_to_its_config,
                 what_writes_another_format_is_refused_with_both,
                 a_node_that_is_taken_over_tells_how_long_quarantines_lasted_before,
