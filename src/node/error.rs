@@ -3,8 +3,6 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::node::request::ClusterConfig;
-
 /// Why a node did not do what was asked.
 #[derive(Clone, PartialEq, Eq)]
 pub struct NodeError {
@@ -33,10 +31,10 @@ impl NodeError {
         }
     }
 
-    pub(crate) fn foreign(theirs: &str, digest: String, ours: &ClusterConfig) -> Self {
+    pub(crate) fn foreign(theirs: &str, digest: String, ours: &str) -> Self {
         Self {
             config: Some(digest.into()),
-            ..Self::new(NodeErrorKind::Foreign, foreign_config(theirs, &ours.text))
+            ..Self::new(NodeErrorKind::Foreign, foreign_config(theirs, ours))
         }
     }
 

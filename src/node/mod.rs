@@ -1,7 +1,7 @@
 //! The kinds of nodes: `redis` (feature `redis`) and [`memory`]. A node runs single commands only; quorums, deadlines
 //! and retries are the manager's. [`NodeState`] and [`NodeError`] say how a node is.
 
-mod completion;
+mod commands;
 mod error;
 pub mod memory;
 mod notifier;
@@ -9,7 +9,6 @@ mod port;
 #[cfg(feature = "redis")]
 pub mod redis;
 mod registry;
-mod request;
 
 pub use self::error::{NodeError, NodeErrorKind};
 pub(crate) use self::error::{foreign_config, quarantined, unmarked};
@@ -22,19 +21,21 @@ pub use self::port::NodeState;
 )]
 mod door {
     pub use crate::namespace::{Namespace, NodeKey, NodeKeys};
-    pub use crate::node::completion::{CompleteRequest, RecallRequest};
+    pub use crate::node::commands::acquire::{AcquireReply, AcquireRequest};
+    pub use crate::node::commands::check_in::{CheckInMode, CheckInReply, CheckInRequest};
+    pub use crate::node::commands::complete::{CompleteReply, CompleteRequest};
+    pub use crate::node::commands::extend::{ExtendReplies, ExtendReply, ExtendRequest};
+    pub use crate::node::commands::promote::PromoteRequest;
+    pub use crate::node::commands::raise::{RaiseReply, RaiseRequest};
+    pub use crate::node::commands::recall::RecallRequest;
+    pub use crate::node::commands::release::{ReleaseReply, ReleaseRequest};
+    pub use crate::node::commands::terms::{ClusterConfig, Fence};
     pub use crate::node::notifier::{
         NoticeReceiver, NoticeSender, Notices, Notifier, Subscription,
     };
-    pub use crate::node::port::{ExtendReplies, Node, NodeContext, NodeFuture};
+    pub use crate::node::port::{Node, NodeContext, NodeFuture};
     pub use crate::node::registry::ServerRegistry;
-    pub use crate::node::request::{
-        AcquireRequest, CheckInMode, CheckInRequest, ClusterConfig, ExtendRequest, Fence,
-        PromoteRequest, RaiseRequest, ReleaseRequest,
-    };
-    pub use crate::protocol::reply::{
-        AcquireReply, CheckInReply, CompleteReply, ExtendReply, Holder, RaiseReply, ReleaseReply,
-    };
+    pub use crate::protocol::round::Holder;
     pub use crate::record::Record;
     pub use crate::token::OwnerToken;
 }

@@ -9,18 +9,19 @@ use serde::Serialize;
 
 use crate::clock::Clock;
 use crate::namespace::Namespace;
-use crate::node::completion::{CompleteRequest, RecallRequest};
+use crate::node::commands::acquire::{AcquireReply, AcquireRequest};
+use crate::node::commands::check_in::{CheckInReply, CheckInRequest};
+use crate::node::commands::complete::{CompleteReply, CompleteRequest};
+use crate::node::commands::extend::{ExtendReplies, ExtendRequest};
+use crate::node::commands::promote::PromoteRequest;
+use crate::node::commands::raise::{RaiseReply, RaiseRequest};
+use crate::node::commands::recall::RecallRequest;
+use crate::node::commands::release::{ReleaseReply, ReleaseRequest};
 use crate::node::error::NodeError;
 #[cfg(doc)]
 use crate::node::error::NodeErrorKind;
 use crate::node::notifier::Notifier;
 use crate::node::registry::ServerRegistry;
-use crate::node::request::{
-    AcquireRequest, CheckInRequest, ExtendRequest, PromoteRequest, RaiseRequest, ReleaseRequest,
-};
-use crate::protocol::reply::{
-    AcquireReply, CheckInReply, CompleteReply, ExtendReply, RaiseReply, ReleaseReply,
-};
 
 /// What the methods of a [`Node`] return.
 pub type NodeFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
@@ -102,9 +103,6 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// Notices of releases on this node; `None` if it has none.
     fn notifier(&self) -> Option<Arc<dyn Notifier>>;
 }
-
-/// The result of one [`Node::extend`]: one error for all, or one result per lock.
-pub type ExtendReplies = Result<Vec<Result<ExtendReply, NodeError>>, NodeError>;
 
 /// What a node is given when it starts.
 #[derive(Clone, Debug)]

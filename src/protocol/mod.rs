@@ -23,7 +23,6 @@ pub(crate) mod quorum;
 #[cfg(feature = "idempotency")]
 pub(crate) mod recall;
 pub(crate) mod renewal;
-pub(crate) mod reply;
 #[cfg(feature = "idempotency")]
 pub(crate) mod retention;
 pub(crate) mod round;

@@ -47,7 +47,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::protocol::reply::Holder;
+    use crate::protocol::round::Holder;
     use crate::protocol::round::Vote;
     use proptest::prelude::*;
 

@@ -3,8 +3,39 @@
 use std::time::Duration;
 
 use super::quorum::Quorum;
-use super::reply::Holder;
 use crate::token::FencingToken;
+
+/// The holder of a key on one node, as another contender may know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Holder {
+    /// Tells holders apart without naming their tokens: equal tokens give equal tags.
+    pub tag: u64,
+    /// How long the node will keep the key unless it is extended or released; `None` for a key without expiry.
+    pub remaining: Option<Duration>,
+    /// In reply to an acquire: the index of the held key among the requested ones; `None` if the node does not tell.
+    /// While the caller waits for that key, its process lets other callers have the rest.
+    pub key: Option<usize>,
+}
+
+impl Holder {
+    /// A holder known by `tag`, whose key has `remaining` to live.
+    #[must_use]
+    pub const fn new(tag: u64, remaining: Option<Duration>) -> Self {
+        Self {
+            tag,
+            remaining,
+            key: None,
+        }
+    }
+
+    /// The same, with the index of the key among the requested ones.
+    #[must_use]
+    pub const fn of_key(mut self, key: usize) -> Self {
+        self.key = Some(key);
+        self
+    }
+}
 
 /// What one node's reply means for the round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use crate::moment::Moment;
 use crate::namespace::{Namespace, NodeKey, NodeKeys};
-use crate::node::memory::key_map::KeyMap;
-use crate::node::memory::records::Now;
-use crate::node::{Fence, NodeError, unmarked};
+use crate::node::commands::terms::Fence;
+use crate::node::memory::key_map::{KeyMap, Now};
+use crate::node::{NodeError, unmarked};
 use crate::token::FencingToken;
 
 /// The counters of one node, and the highest value of each namespace.
 #[derive(Clone, Default)]
-pub(super) struct Counters {
+pub(crate) struct Counters {
     counts: KeyMap<Count>,
     // Sweep when the map has grown to this.
     sweep_at: usize,
@@ -58,7 +58,7 @@ impl Counters {
         });
     }
 
-    pub(super) fn advance(
+    pub(crate) fn advance(
         &mut self,
         keys: &NodeKeys,
         fence: Fence,
@@ -78,7 +78,7 @@ impl Counters {
         Ok(token)
     }
 
-    pub(super) fn raise(
+    pub(crate) fn raise(
         &mut self,
         keys: &NodeKeys,
         fence: Fence,
@@ -100,7 +100,7 @@ impl Counters {
     }
 
     /// Whether a lock on `key` may have been granted with a higher number than `token`.
-    pub(super) fn surpass(&self, key: &NodeKey, token: FencingToken, now: Moment) -> bool {
+    pub(crate) fn surpass(&self, key: &NodeKey, token: FencingToken, now: Moment) -> bool {
         // A missing counter may have come as far as the mark.
         let count = self.count(key, now);
         let mark = self.countable(key.namespace());
@@ -109,18 +109,18 @@ impl Counters {
     }
 
     /// The highest value that any counter of `namespace` ever had.
-    pub(super) fn mark(&self, namespace: &Namespace) -> Result<Option<FencingToken>, NodeError> {
+    pub(crate) fn mark(&self, namespace: &Namespace) -> Result<Option<FencingToken>, NodeError> {
         Ok(FencingToken::new(self.countable(namespace)?.highest))
     }
 
     /// A fencing token up to this may be from before the node lost data.
-    pub(super) fn floor(&self, namespace: &Namespace) -> u64 {
+    pub(crate) fn floor(&self, namespace: &Namespace) -> u64 {
         let mark = self.marks.get(namespace.root());
         mark.map_or(0, |mark| mark.floor)
     }
 
     /// From now on no counter of `namespace` counts for less than `floor`, which the other nodes gave.
-    pub(super) fn raise_floor(&mut self, namespace: &Namespace, floor: Option<FencingToken>) {
+    pub(crate) fn raise_floor(&mut self, namespace: &Namespace, floor: Option<FencingToken>) {
         let floor = floor.map_or(0, FencingToken::get);
         self.change_mark(namespace, |mark| {
             for value in [&mut mark.highest, &mut mark.floor] {
@@ -145,13 +145,6 @@ impl Counters {
             Some(mark) => change(mark),
             None => change(self.marks.entry(namespace.root().into()).or_default()),
         }
-    }
-}
-
-pub(super) fn check_floor(floor: Option<FencingToken>) -> Result<(), NodeError> {
-    match floor {
-        Some(floor) if floor.get() > FencingToken::LAST_COUNTED => Err(unmarked()),
-        _ => Ok(()),
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{oneshot, watch};
 
-use crate::node::memory::records::Now;
+use crate::node::memory::key_map::Now;
 use crate::node::memory::store::Store;
 use crate::node::{NodeError, NodeErrorKind, NodeFuture, NodeState};
 
@@ -52,14 +52,13 @@ impl Faults {
     }
 
     /// Runs `command` by `execute` now; or leaves it to be executed when the node is thawed; or refuses it.
-    pub(super) async fn run<N, C, T>(
+    pub(super) async fn run<C, T>(
         &self,
         command: C,
         execute: impl FnOnce(C) -> T + Send,
     ) -> Result<T, NodeError>
     where
-        N: From<Now>,
-        C: FnOnce(&mut Store, N) -> T + Send + 'static,
+        C: FnOnce(&mut Store, Now) -> T + Send + 'static,
         T: Send + 'static,
     {
         let (sender, receiver) = oneshot::channel();
@@ -72,7 +71,7 @@ impl Faults {
                 Mode::Down => return Err(down()),
                 Mode::Frozen => backlog.push(Box::new(move |store, now| {
                     // Nobody may wait for the reply any more.
-                    let _ = sender.send(command(store, now.into()));
+                    let _ = sender.send(command(store, now));
                 })),
             }
         }

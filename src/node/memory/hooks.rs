@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::moment::Moment;
 use crate::node::memory::faults::Mode;
 use crate::node::memory::node::MemoryNode;
 use crate::node::memory::store::Data;
@@ -66,7 +65,7 @@ impl MemoryNode {
     /// The secret that holds `key` (as the node knows it, with its namespace) right now.
     #[must_use]
     pub fn holder(&self, key: &str) -> Option<Vec<u8>> {
-        let now: Moment = self.shared.now();
+        let now = self.shared.now().moment;
         self.shared
             .store()
             .data
@@ -79,7 +78,7 @@ impl MemoryNode {
     /// The keys that are held right now, sorted.
     #[must_use]
     pub fn keys(&self) -> Vec<String> {
-        let now: Moment = self.shared.now();
+        let now = self.shared.now().moment;
         let store = self.shared.store();
         let held = store
             .data

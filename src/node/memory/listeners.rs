@@ -6,7 +6,7 @@ use crate::node::memory::key_map::KeyMap;
 
 /// The senders of one node, by key.
 #[derive(Default)]
-pub(super) struct Listeners {
+pub(crate) struct Listeners {
     senders: KeyMap<Vec<(u64, NoticeSender)>>,
     next: u64,
     // A node that is down sends no notices.
@@ -14,7 +14,7 @@ pub(super) struct Listeners {
 }
 
 impl Listeners {
-    pub(super) fn add(&mut self, key: &NodeKey, sender: NoticeSender) -> u64 {
+    pub(crate) fn add(&mut self, key: &NodeKey, sender: NoticeSender) -> u64 {
         let id = self.next;
         self.next += 1;
         if !self.deaf {
@@ -27,7 +27,7 @@ impl Listeners {
         id
     }
 
-    pub(super) fn remove(&mut self, key: &NodeKey, id: u64) {
+    pub(crate) fn remove(&mut self, key: &NodeKey, id: u64) {
         if let Some(senders) = self.senders.get_mut(key) {
             senders.retain(|(other, _)| *other != id);
             if senders.is_empty() {
@@ -36,7 +36,7 @@ impl Listeners {
         }
     }
 
-    pub(super) fn announce(&self, key: &NodeKey) -> u32 {
+    pub(crate) fn announce(&self, key: &NodeKey) -> u32 {
         if self.deaf {
             return 0;
         }
@@ -48,7 +48,7 @@ impl Listeners {
     }
 
     #[cfg(feature = "test-util")]
-    pub(super) fn set_deaf(&mut self, deaf: bool) {
+    pub(crate) fn set_deaf(&mut self, deaf: bool) {
         if self.deaf == deaf {
             return;
         }
@@ -64,7 +64,7 @@ impl Listeners {
 
     /// How many subscriptions there are.
     #[cfg(feature = "test-util")]
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.senders.values().map(Vec::len).sum()
     }
 }

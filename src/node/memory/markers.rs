@@ -4,36 +4,33 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::namespace::Namespace;
-use crate::node::{
-    CheckInMode, CheckInReply, CheckInRequest, ClusterConfig, NodeError, PromoteRequest,
-    quarantined,
-};
-use crate::token::FencingToken;
+use crate::node::commands::terms::ClusterConfig;
+use crate::node::{NodeError, quarantined};
 
 #[derive(Clone, Default)]
-pub(super) struct Markers {
+pub(crate) struct Markers {
     // There are few.
-    markers: BTreeMap<Box<str>, Marker>,
+    pub(crate) markers: BTreeMap<Box<str>, Marker>,
     // Whether the node may have lost locks. A new node never had any.
-    forgot: bool,
+    pub(crate) forgot: bool,
 }
 
 #[derive(Clone)]
-struct Marker {
-    digest: String,
-    config: String,
+pub(crate) struct Marker {
+    pub(crate) digest: String,
+    pub(crate) config: String,
     // How long quarantines last under this config, and how long under the one that it replaced, until that was waited
     // for.
-    quarantine: Duration,
-    former: Duration,
+    pub(crate) quarantine: Duration,
+    pub(crate) former: Duration,
     // Whether the node has voted under this config.
-    accepted: bool,
-    mode: Mode,
+    pub(crate) accepted: bool,
+    pub(crate) mode: Mode,
 }
 
 /// Whether the node may vote.
 #[derive(Clone)]
-enum Mode {
+pub(crate) enum Mode {
     Voting,
     Quarantined {
         id: String,
@@ -42,33 +39,8 @@ enum Mode {
     },
 }
 
-impl Marker {
-    fn new(request: &CheckInRequest, mode: Mode) -> Self {
-        Self {
-            digest: request.config.digest.clone(),
-            config: request.config.text.clone(),
-            quarantine: request.quarantine,
-            former: Duration::ZERO,
-            accepted: false,
-            mode,
-        }
-    }
-
-    fn reply(&self, high_water: Option<FencingToken>) -> CheckInReply {
-        match &self.mode {
-            Mode::Voting => CheckInReply::Voting { high_water },
-            Mode::Quarantined { id, unused } => CheckInReply::Quarantined {
-                id: id.clone(),
-                former: self.former,
-                accepted: self.accepted,
-                unused: *unused,
-            },
-        }
-    }
-}
-
 impl Markers {
-    pub(super) fn is_voting(
+    pub(crate) fn is_voting(
         &self,
         namespace: &Namespace,
         config: &ClusterConfig,
@@ -77,7 +49,7 @@ impl Markers {
             Some(marker) if marker.digest != config.digest => Err(NodeError::foreign(
                 &marker.config,
                 marker.digest.clone(),
-                config,
+                &config.text,
             )),
             _ if !config.guarded => Ok(true),
             Some(marker) => Ok(matches!(marker.mode, Mode::Voting)),
@@ -85,7 +57,7 @@ impl Markers {
         }
     }
 
-    pub(super) fn admit(
+    pub(crate) fn admit(
         &self,
         namespace: &Namespace,
         config: &ClusterConfig,
@@ -96,69 +68,10 @@ impl Markers {
         }
     }
 
-    pub(super) fn check_in(
-        &mut self,
-        request: &CheckInRequest,
-        high_water: Option<FencingToken>,
-    ) -> CheckInReply {
-        let config = &request.config;
-        let unused = !self.forgot;
-        let mode = |unused| match config.guarded {
-            true => Mode::Quarantined {
-                id: request.fresh.clone(),
-                unused,
-            },
-            false => Mode::Voting,
-        };
-        let root = request.namespace.root();
-        let marker = match self.markers.get_mut(root) {
-            Some(marker) if marker.digest == config.digest => marker,
-            Some(marker) if request.mode != CheckInMode::Normal => {
-                let former = marker.former.max(marker.quarantine);
-                *marker = Marker {
-                    former,
-                    ..Marker::new(request, mode(false))
-                };
-                marker
-            }
-            Some(marker) => {
-                return CheckInReply::Foreign {
-                    config: marker.config.clone(),
-                    digest: marker.digest.clone(),
-                };
-            }
-            None => self
-                .markers
-                .entry(root.into())
-                .or_insert(Marker::new(request, mode(unused))),
-        };
-        if let (CheckInMode::Adopt { former }, Mode::Quarantined { .. }) =
-            (request.mode, &marker.mode)
-        {
-            marker.former = marker.former.max(former);
-        }
-        marker.reply(high_water)
-    }
-
-    pub(super) fn promote(&mut self, request: &PromoteRequest) -> bool {
-        let Some(marker) = self.markers.get_mut(request.namespace.root()) else {
-            return false;
-        };
-        let meant =
-            matches!(&marker.mode, Mode::Quarantined { id, .. } if *id == request.quarantine);
-        if !meant || marker.digest != request.config.digest {
-            return false;
-        }
-        marker.mode = Mode::Voting;
-        marker.accepted = true;
-        marker.former = Duration::ZERO;
-        true
-    }
-
     /// The server restarts with the data that it has: its identity is new, so that a quarantine called `id` begins
     /// under each marker.
     #[cfg(feature = "test-util")]
-    pub(super) fn restart(&mut self, id: &str) {
+    pub(crate) fn restart(&mut self, id: &str) {
         for marker in self.markers.values_mut() {
             marker.mode = Mode::Quarantined {
                 id: id.to_owned(),

@@ -4,12 +4,10 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::clock::{Clock, SystemClock};
-use crate::moment::Moment;
 use crate::namespace::NodeKey;
-use crate::node::memory::counters::check_floor;
 #[cfg(feature = "test-util")]
 use crate::node::memory::faults::Faults;
-use crate::node::memory::records::{Now, Reading};
+use crate::node::memory::key_map::Now;
 use crate::node::memory::store::Store;
 use crate::node::{
     AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, CompleteReply, CompleteRequest,
@@ -65,23 +63,23 @@ impl MemoryNode {
     }
 
     /// Runs `command` on the store when it is polled: with faults, also later or not at all.
-    fn run<N: Reading, T: Send + 'static>(
+    fn run<T: Send + 'static>(
         &self,
-        command: impl FnOnce(&mut Store, N) -> T + Send + 'static,
+        command: impl FnOnce(&mut Store, Now) -> T + Send + 'static,
     ) -> NodeFuture<Result<T, NodeError>> {
         self.try_run(move |store, now| Ok(command(store, now)))
     }
 
-    fn try_run<N: Reading, T: Send + 'static>(
+    fn try_run<T: Send + 'static>(
         &self,
-        command: impl FnOnce(&mut Store, N) -> Result<T, NodeError> + Send + 'static,
+        command: impl FnOnce(&mut Store, Now) -> Result<T, NodeError> + Send + 'static,
     ) -> NodeFuture<Result<T, NodeError>> {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {
             #[cfg(feature = "test-util")]
             return shared
                 .faults
-                .run(command, |command| shared.execute::<N, _>(command))
+                .run(command, |command| shared.execute(command))
                 .await?;
             #[cfg(not(feature = "test-util"))]
             return shared.execute(command);
@@ -90,9 +88,9 @@ impl MemoryNode {
 }
 
 impl Shared {
-    pub(super) fn now<N: Reading>(&self) -> N {
+    pub(super) fn now(&self) -> Now {
         let system = || Arc::new(SystemClock::new()) as Arc<dyn Clock>;
-        N::read(&**self.clock.get_or_init(system))
+        Now::read(&**self.clock.get_or_init(system))
     }
 
     pub(super) fn store(&self) -> MutexGuard<'_, Store> {
@@ -100,7 +98,7 @@ impl Shared {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn execute<N: Reading, T>(&self, command: impl FnOnce(&mut Store, N) -> T) -> T {
+    pub(super) fn execute<T>(&self, command: impl FnOnce(&mut Store, Now) -> T) -> T {
         let mut store = self.store();
         // Under the mutex, so that times go up from command to command.
         let now = self.now();
@@ -133,55 +131,41 @@ impl Node for MemoryNode {
     }
 
     fn acquire(&self, request: AcquireRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
-        self.try_run(move |store, now: Now| store.acquire(&request, now))
+        self.try_run(move |store, now| store.acquire(&request, now))
     }
 
     fn extend(&self, requests: Arc<[ExtendRequest]>) -> NodeFuture<ExtendReplies> {
-        self.run(move |store, now: Moment| {
+        self.run(move |store, now| {
             store.count_command();
             let requests = requests.iter();
-            requests.map(|request| store.extend(request, now)).collect()
+            requests
+                .map(|request| store.extend(request, now.moment))
+                .collect()
         })
     }
 
     fn release(&self, request: ReleaseRequest) -> NodeFuture<Result<ReleaseReply, NodeError>> {
-        self.run(move |store, now: Moment| store.release(&request, now))
+        self.run(move |store, now| store.release(&request, now.moment))
     }
 
     fn raise(&self, request: RaiseRequest) -> NodeFuture<Result<RaiseReply, NodeError>> {
-        self.try_run(move |store, now: Moment| store.raise(&request, now))
+        self.try_run(move |store, now| store.raise(&request, now.moment))
     }
 
     fn recall(&self, request: RecallRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
-        self.try_run(move |store, now: Now| store.recall(&request, now))
+        self.try_run(move |store, now| store.recall(&request, now))
     }
 
     fn complete(&self, request: CompleteRequest) -> NodeFuture<Result<CompleteReply, NodeError>> {
-        self.try_run(move |store, now: Now| store.complete(&request, now))
+        self.try_run(move |store, now| store.complete(&request, now))
     }
 
     fn check_in(&self, request: CheckInRequest) -> NodeFuture<Result<CheckInReply, NodeError>> {
-        self.try_run(move |store, _: Moment| {
-            let mark = store.data.counters.mark(&request.namespace);
-            let high_water = mark.as_ref().ok().copied().flatten();
-            match (store.data.markers.check_in(&request, high_water), mark) {
-                // The other nodes would be given this mark.
-                (CheckInReply::Voting { .. }, Err(error)) => Err(error),
-                (reply, _) => Ok(reply),
-            }
-        })
+        self.try_run(move |store, _| store.check_in(&request))
     }
 
     fn promote(&self, request: PromoteRequest) -> NodeFuture<Result<bool, NodeError>> {
-        self.try_run(move |store, _: Moment| {
-            check_floor(request.floor)?;
-            let data = &mut store.data;
-            let promoted = data.markers.promote(&request);
-            if promoted {
-                data.counters.raise_floor(&request.namespace, request.floor);
-            }
-            Ok(promoted)
-        })
+        self.try_run(move |store, _| store.promote(&request))
     }
 
     /// Does nothing: a memory node has no connection, and other managers may share it.

@@ -2,70 +2,27 @@
 
 use std::time::Duration;
 
-use crate::clock::Clock;
 use crate::moment::Moment;
 use crate::namespace::NodeKey;
-use crate::node::memory::key_map::KeyMap;
+use crate::node::memory::key_map::{KeyMap, Now};
 use crate::record::Record;
 use crate::token::{FencingToken, OwnerToken};
 
 #[derive(Clone, Default)]
-pub(super) struct Records {
+pub(crate) struct Records {
     slots: KeyMap<Slot>,
     // Sweep when the map has grown to this.
     sweep_at: usize,
 }
 
 #[derive(Clone)]
-pub(super) struct Slot {
-    pub(super) last: Option<OwnerToken>,
+pub(crate) struct Slot {
+    pub(crate) last: Option<OwnerToken>,
     // The number that it was granted the lock with: nothing is stored under a lower ballot.
-    pub(super) promised: Option<FencingToken>,
+    pub(crate) promised: Option<FencingToken>,
     record: Option<Record>,
     // Until when `last` is remembered at least. The record has its own end.
     expires: Moment,
-}
-
-#[derive(Clone, Copy)]
-pub(super) struct Now {
-    pub(super) moment: Moment,
-    pub(super) unix_micros: u64,
-}
-
-/// Which clocks a command needs read.
-pub(super) trait Reading: From<Now> {
-    fn read(clock: &dyn Clock) -> Self;
-}
-
-impl Reading for Now {
-    fn read(clock: &dyn Clock) -> Self {
-        Self {
-            moment: clock.now(),
-            unix_micros: clock.unix_micros(),
-        }
-    }
-}
-
-impl From<Now> for Moment {
-    fn from(now: Now) -> Self {
-        now.moment
-    }
-}
-
-impl Reading for Moment {
-    fn read(clock: &dyn Clock) -> Self {
-        clock.now()
-    }
-}
-
-impl Now {
-    pub(super) const fn unix_millis(self) -> u64 {
-        self.unix_micros / 1_000
-    }
-
-    pub(super) const fn is_after(self, record: &Record) -> bool {
-        record.until <= self.unix_millis()
-    }
 }
 
 impl Slot {
@@ -78,8 +35,10 @@ impl Slot {
         }
     }
 
-    pub(super) fn record(&self, now: Now) -> Option<&Record> {
-        self.record.as_ref().filter(|record| !now.is_after(record))
+    pub(crate) fn record(&self, now: Now) -> Option<&Record> {
+        self.record
+            .as_ref()
+            .filter(|record| record.until > now.unix_millis())
     }
 
     fn is_over(&self, now: Now) -> bool {
@@ -88,11 +47,11 @@ impl Slot {
 }
 
 impl Records {
-    pub(super) fn live(&self, key: &NodeKey, now: Now) -> Option<&Slot> {
+    pub(crate) fn live(&self, key: &NodeKey, now: Now) -> Option<&Slot> {
         self.slots.get(key).filter(|slot| !slot.is_over(now))
     }
 
-    pub(super) fn record(&self, key: &NodeKey, now: Now) -> Option<Record> {
+    pub(crate) fn record(&self, key: &NodeKey, now: Now) -> Option<Record> {
         self.live(key, now)?.record(now).cloned()
     }
 
@@ -110,7 +69,7 @@ impl Records {
     }
 
     /// Notes the owner that was granted the lock. A record that is there keeps its end.
-    pub(super) fn grant(
+    pub(crate) fn grant(
         &mut self,
         key: &NodeKey,
         (token, fence): (OwnerToken, Option<FencingToken>),
@@ -125,11 +84,11 @@ impl Records {
         }
     }
 
-    pub(super) fn put(&mut self, key: &NodeKey, record: Record, now: Now) {
+    pub(crate) fn put(&mut self, key: &NodeKey, record: Record, now: Now) {
         self.slot(key, now).record = Some(record);
     }
 
-    pub(super) fn forget(&mut self, key: &NodeKey, token: &OwnerToken, now: Now) {
+    pub(crate) fn forget(&mut self, key: &NodeKey, token: &OwnerToken, now: Now) {
         let void = |slot: &Slot| {
             slot.record(now).is_none() && slot.last.as_ref().is_some_and(|t| t == token)
         };

@@ -8,16 +8,15 @@ use redis::{AsyncConnectionConfig, PushInfo, PushKind, Value};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::node::NodeContext;
 use crate::node::redis::connection::Connection;
 use crate::node::redis::credentials::SOONEST;
 use crate::node::redis::discovery::sentinel::Route;
 use crate::node::redis::error::{ConnectFailure, server_text};
 use crate::node::redis::info::Info;
 use crate::node::redis::look::Looks;
-use crate::node::redis::scripts;
 use crate::node::redis::shared::Shared;
 use crate::node::redis::transport::{self, Multiplexed};
+use crate::node::{NodeContext, commands};
 use crate::protocol::backoff::Backoff;
 use crate::random::for_pause;
 
@@ -112,7 +111,7 @@ async fn look(
         pipeline.cmd("WAIT").arg(0).arg(1);
     }
     pipeline.cmd("INFO");
-    for script in scripts::ALL {
+    for script in commands::SCRIPTS {
         pipeline.add_command(script.load());
     }
     // The name is for operators, the id is a precaution; an ACL may forbid both.
@@ -133,7 +132,7 @@ async fn look(
     if let Some(Err(error)) = may_wait {
         return Err(shared.failure(&error, "run `WAIT`"));
     }
-    for _ in scripts::ALL {
+    for _ in commands::SCRIPTS {
         next().map_err(|error| shared.failure(&error, "run `SCRIPT LOAD`"))?;
     }
     // Whether the name was accepted does not matter.

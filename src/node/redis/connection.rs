@@ -20,7 +20,7 @@ use crate::task;
 /// One connection that has passed the checks. Commands go out in the order in which they were queued, so a release
 /// takes effect after a dropped acquire.
 #[derive(Clone, Debug)]
-pub(super) struct Connection {
+pub(crate) struct Connection {
     multiplexed: Multiplexed,
     signals: Arc<Signals>,
     seen: Arc<Seen>,
@@ -38,7 +38,7 @@ pub(super) struct Seen {
 const ASK: &str = "ask";
 
 #[derive(Debug)]
-pub(super) struct Signals {
+pub(crate) struct Signals {
     pub(super) suspect: Notify,
     pub(super) recheck: Notify,
     /// Another connection of the node was told that.
@@ -103,12 +103,12 @@ impl Connection {
         &self.multiplexed
     }
 
-    pub(super) fn signals(&self) -> &Arc<Signals> {
+    pub(crate) fn signals(&self) -> &Arc<Signals> {
         &self.signals
     }
 
     /// The server's identity, for a script that is sent now. If the last look is too old, the script reads it itself.
-    pub(super) fn identity(&self) -> &str {
+    pub(crate) fn identity(&self) -> &str {
         match &self.seen.identity {
             Some(identity) if self.signals.clock.now() <= self.seen.until => identity,
             _ => &self.signals.asking,
@@ -119,11 +119,11 @@ impl Connection {
         self.info().run_id() == other.info().run_id() && self.epoch() == other.epoch()
     }
 
-    pub(super) fn since(&self) -> Moment {
+    pub(crate) fn since(&self) -> Moment {
         self.signals.since
     }
 
-    pub(super) async fn call(&mut self, cmd: &Cmd) -> Result<Value, RedisError> {
+    pub(crate) async fn call(&mut self, cmd: &Cmd) -> Result<Value, RedisError> {
         let mut reply = pin!(self.multiplexed.send_packed_command(cmd));
         // The client reports a server's error as a successful reply here.
         let reply = poll_fn(|cx| {
@@ -133,7 +133,7 @@ impl Connection {
         self.signals.attended(reply).await
     }
 
-    pub(super) async fn call_all(&mut self, pipeline: &Pipeline) -> Result<Vec<Value>, RedisError> {
+    pub(crate) async fn call_all(&mut self, pipeline: &Pipeline) -> Result<Vec<Value>, RedisError> {
         let count = pipeline.len();
         let replies = self.multiplexed.send_packed_commands(pipeline, 0, count);
         self.signals.attended(replies).await
@@ -172,7 +172,7 @@ impl Signals {
         self.bell.notify_waiters();
     }
 
-    pub(super) async fn turn(&self) -> MutexGuard<'_, ()> {
+    pub(crate) async fn turn(&self) -> MutexGuard<'_, ()> {
         self.turn.lock().await
     }
 
@@ -203,13 +203,13 @@ impl Signals {
         result
     }
 
-    pub(super) fn look_at(&self, error: &RedisError) {
+    pub(crate) fn look_at(&self, error: &RedisError) {
         if error::is_read_only(&error::server_text(error)) {
             self.recheck.notify_one();
         }
     }
 
-    pub(super) fn look_at_locks<T>(&self, replies: &[Result<T, NodeError>]) {
+    pub(crate) fn look_at_locks<T>(&self, replies: &[Result<T, NodeError>]) {
         let mut errors = replies.iter().filter_map(|reply| reply.as_ref().err());
         if errors.any(|error| error::is_read_only(&error.to_string())) {
             self.recheck.notify_one();

@@ -9,7 +9,7 @@ use crate::token::OwnerToken;
 
 /// The connections of one node that carry commands. All commands of one owner go over the same one, so that a release
 /// comes after its acquire, and `WAIT` after its write.
-pub(super) struct Connections {
+pub(crate) struct Connections {
     status: watch::Sender<Status>,
 }
 
@@ -39,11 +39,11 @@ impl Connections {
         }
     }
 
-    pub(super) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.status.borrow().slots.len()
     }
 
-    pub(super) fn of(&self, token: &OwnerToken) -> usize {
+    pub(crate) fn of(&self, token: &OwnerToken) -> usize {
         let connections = self.count();
         if connections < 2 {
             return 0;
@@ -56,7 +56,7 @@ impl Connections {
         usize::try_from(hash >> 40).unwrap_or_default() % connections
     }
 
-    pub(super) fn connection_for(&self, token: &OwnerToken) -> Result<Connection, NodeError> {
+    pub(crate) fn connection_for(&self, token: &OwnerToken) -> Result<Connection, NodeError> {
         self.connection(self.of(token))
     }
 

@@ -58,7 +58,7 @@ impl NodeUrlError {
 
 const UNMARKED: &str = "NOMARK ";
 
-pub(super) fn garbled(command: &str) -> NodeError {
+pub(crate) fn garbled(command: &str) -> NodeError {
     NodeError::new(
         NodeErrorKind::Garbled,
         format!("it answered {command} with something that makes no sense"),
@@ -69,7 +69,7 @@ pub(super) fn unavailable(detail: impl Into<Cow<'static, str>>) -> NodeError {
     NodeError::new(NodeErrorKind::Unavailable, detail)
 }
 
-pub(super) fn rejected(text: &str) -> NodeError {
+pub(crate) fn rejected(text: &str) -> NodeError {
     if text.contains(UNMARKED) {
         return unmarked();
     }
@@ -91,7 +91,7 @@ pub(super) fn rejected(text: &str) -> NodeError {
 
 const WRONG_TYPE: &str = "the key holds something that is not a lock, or not what belongs beside one; use another namespace or remove it";
 
-pub(super) fn failed(error: &RedisError) -> NodeError {
+pub(crate) fn failed(error: &RedisError) -> NodeError {
     match error.kind() {
         ErrorKind::Server(_) | ErrorKind::Extension => rejected(&server_text(error)),
         ErrorKind::Io => {

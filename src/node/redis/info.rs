@@ -65,7 +65,7 @@ impl Info {
         &self.run_id
     }
 
-    /// The server's identity: its process and its last promotion, as `lua/identity.lua` makes it. It changes with every
+    /// The server's identity: its process and its last promotion, as `commands/lua/identity.lua` makes it. It changes with every
     /// restart and promotion, but not with a backup or the first replica. A freed backlog clears the promotion;
     /// [`is_still`](Self::is_still) does not count that.
     pub(super) fn identity(&self) -> String {
@@ -90,7 +90,7 @@ impl Info {
         self.has_replica || self.was_promoted()
     }
 
-    /// Whether this is the server that was known as `identity` and has the same data. `lua/identity.lua` has the same
+    /// Whether this is the server that was known as `identity` and has the same data. `commands/lua/identity.lua` has the same
     /// rule for markers.
     pub(super) fn is_still(&self, identity: &str) -> bool {
         let now = self.identity();

@@ -6,6 +6,7 @@ use redis::{Cmd, RedisError, Value};
 use tokio::time::timeout;
 
 use crate::moment::Moment;
+use crate::node::commands::evictions;
 use crate::node::redis::connection::{Connection, Seen};
 use crate::node::redis::discovery::Way;
 use crate::node::redis::error::ConnectFailure;
@@ -14,7 +15,6 @@ use crate::node::redis::info::Reading;
 use crate::node::redis::info::{self, Info};
 use crate::node::redis::replicas::Replicas;
 use crate::node::redis::shared::Shared;
-use crate::node::redis::{commands, scripts};
 use crate::node::{NodeContext, NodeErrorKind};
 
 pub(super) const LOOK: Duration = Duration::from_secs(1);
@@ -111,11 +111,10 @@ impl<'a> Looks<'a> {
         if self.shared.may_evict {
             return Ok(());
         }
-        let cmd = scripts::evictions(&self.context.namespace);
         let mut own = connection.clone();
-        let call = commands::run(&mut own, &scripts::EVICTIONS, &cmd);
-        match timeout(self.limit, call).await {
-            Ok(Ok(_)) => Ok(()),
+        let look = evictions::look(&mut own, &self.context.namespace);
+        match timeout(self.limit, look).await {
+            Ok(Ok(())) => Ok(()),
             // The server is not used before that is known.
             Ok(Err(error))
                 if matches!(

@@ -49,22 +49,18 @@
 #[path = "tests/any_reply.rs"]
 mod any_reply;
 mod builder;
-mod commands;
 mod connect;
-mod connection;
+pub(super) mod connection;
 mod connections;
 mod credentials;
 mod discovery;
-mod error;
+pub(super) mod error;
 mod info;
 mod listener;
 mod look;
 mod node;
-mod replicas;
-mod replies;
-mod script;
-mod scripts;
-mod shared;
+pub(super) mod replicas;
+pub(super) mod shared;
 mod subscriptions;
 mod supervisor;
 mod transport;

@@ -4,15 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, Value};
-
 use crate::namespace::NodeKey;
-use crate::node::redis::connection::Connection;
+use crate::node::commands::{acquire, check_in, complete, extend, promote, raise, recall, release};
 use crate::node::redis::discovery::question;
 use crate::node::redis::discovery::sentinel::Sentinels;
-use crate::node::redis::script::Script;
 use crate::node::redis::shared::Shared;
-use crate::node::redis::{commands, listener, replies, scripts, supervisor};
+use crate::node::redis::{listener, supervisor};
 use crate::node::{
     AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, CompleteReply, CompleteRequest,
     ExtendReplies, ExtendRequest, Node, NodeContext, NodeError, NodeFuture, NodeState,
@@ -78,66 +75,42 @@ impl Node for RedisNode {
 
     fn acquire(&self, request: AcquireRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
         let handle = Arc::clone(&self.handle);
-        Box::pin(async move {
-            if scripts::is_bare(&request) {
-                let bare = commands::acquire_bare(&handle.shared, &request).await?;
-                if let Some(reply) = bare {
-                    return Ok(reply);
-                }
-            }
-            let cmd = |connection: &Connection| scripts::acquire(&request, connection.identity());
-            commands::acquire(&handle.shared, &scripts::ACQUIRE, &request, cmd).await
-        })
+        Box::pin(async move { acquire::on_redis::acquire(&handle.shared, &request).await })
     }
 
     fn extend(&self, requests: Arc<[ExtendRequest]>) -> NodeFuture<ExtendReplies> {
         let handle = Arc::clone(&self.handle);
-        Box::pin(async move { commands::extend(&handle.shared, &requests).await })
+        Box::pin(async move { extend::on_redis::extend(&handle.shared, &requests).await })
     }
 
     fn release(&self, request: ReleaseRequest) -> NodeFuture<Result<ReleaseReply, NodeError>> {
-        // Also while the server is not confirmed: a key that is left there would block others once it is.
-        let token = request.token;
-        let choose = move |shared: &Shared| shared.connections.connection_for(&token);
-        let cmd = move |connection: &Connection| scripts::release(&request, connection.since());
-        self.command(choose, one(&scripts::RELEASE, cmd), replies::read_release)
+        let handle = Arc::clone(&self.handle);
+        Box::pin(async move { release::on_redis::release(&handle.shared, &request).await })
+    }
+
+    fn raise(&self, request: RaiseRequest) -> NodeFuture<Result<RaiseReply, NodeError>> {
+        let handle = Arc::clone(&self.handle);
+        Box::pin(async move { raise::on_redis::raise(&handle.shared, &request).await })
     }
 
     fn recall(&self, request: RecallRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
         let handle = Arc::clone(&self.handle);
-        Box::pin(async move {
-            let replicated = handle.shared.replicas.is_some();
-            let cmd = |connection: &Connection| {
-                scripts::recall(&request, connection.identity(), replicated)
-            };
-            commands::acquire(&handle.shared, &scripts::RECALL, &request.lock, cmd).await
-        })
+        Box::pin(async move { recall::on_redis::recall(&handle.shared, &request).await })
     }
 
     fn complete(&self, request: CompleteRequest) -> NodeFuture<Result<CompleteReply, NodeError>> {
         let handle = Arc::clone(&self.handle);
-        Box::pin(async move { commands::complete(&handle.shared, &request).await })
-    }
-
-    fn raise(&self, request: RaiseRequest) -> NodeFuture<Result<RaiseReply, NodeError>> {
-        let token = request.token;
-        let choose = move |shared: &Shared| shared.connection(&token);
-        let config = request.config.clone();
-        let cmd = move |connection: &Connection| scripts::raise(&request, connection.identity());
-        let read = move |value: &Value| replies::read_raise(value, config.as_deref());
-        self.command(choose, one(&scripts::RAISE, cmd), read)
+        Box::pin(async move { complete::on_redis::complete(&handle.shared, &request).await })
     }
 
     fn check_in(&self, request: CheckInRequest) -> NodeFuture<Result<CheckInReply, NodeError>> {
-        let cmd = move |connection: &Connection| scripts::check_in(&request, connection.identity());
-        let cmd = one(&scripts::CHECK_IN, cmd);
-        self.command(FIRST, cmd, replies::read_check_in)
+        let handle = Arc::clone(&self.handle);
+        Box::pin(async move { check_in::on_redis::check_in(&handle.shared, &request).await })
     }
 
     fn promote(&self, request: PromoteRequest) -> NodeFuture<Result<bool, NodeError>> {
-        let cmd = move |connection: &Connection| scripts::promote(&request, connection.identity());
-        let cmd = one(&scripts::PROMOTE, cmd);
-        self.command(FIRST, cmd, replies::read_promote)
+        let handle = Arc::clone(&self.handle);
+        Box::pin(async move { promote::on_redis::promote(&handle.shared, &request).await })
     }
 
     fn settle_time(&self) -> Duration {
@@ -173,22 +146,6 @@ impl RedisNode {
         }
     }
 
-    /// Runs one script when it is polled: `choose` picks the connection, `cmd` the script and builds the command for
-    /// that connection, and `read` reads the reply.
-    fn command<T: 'static>(
-        &self,
-        choose: impl FnOnce(&Shared) -> Result<Connection, NodeError> + Send + 'static,
-        cmd: impl FnOnce(&Connection) -> (&'static Script, Cmd) + Send + 'static,
-        read: impl FnOnce(&Value) -> Result<T, NodeError> + Send + 'static,
-    ) -> NodeFuture<Result<T, NodeError>> {
-        let handle = Arc::clone(&self.handle);
-        Box::pin(async move {
-            let mut connection = choose(&handle.shared)?;
-            let (script, cmd) = cmd(&connection);
-            read(&commands::run(&mut connection, script, &cmd).await?)
-        })
-    }
-
     #[allow(
         dead_code,
         reason = "the builder of the manager looks for duplicates with it"
@@ -212,15 +169,6 @@ impl fmt::Debug for RedisNode {
             .field("state", &self.handle.shared.connections.state())
             .finish_non_exhaustive()
     }
-}
-
-const FIRST: fn(&Shared) -> Result<Connection, NodeError> = |shared| shared.connection_of(0);
-
-fn one(
-    script: &'static Script,
-    cmd: impl FnOnce(&Connection) -> Cmd,
-) -> impl FnOnce(&Connection) -> (&'static Script, Cmd) {
-    move |connection| (script, cmd(connection))
 }
 
 /// The part that clones of a node and its commands hold. The supervisors hold only [`Shared`], so they end when the

@@ -10,7 +10,7 @@ use crate::node::{NodeContext, NodeError, NodeErrorKind};
 
 /// How many replicas must have a lock before it counts, and how long they may take.
 #[derive(Debug)]
-pub(super) struct Replicas {
+pub(crate) struct Replicas {
     require: u32,
     // Unless set: a third of the node time-out.
     within: Option<Duration>,
@@ -53,7 +53,7 @@ impl Replicas {
     }
 
     /// The command that waits for the replicas. It takes whole milliseconds, and 0 would be for ever.
-    pub(super) fn wait(&self) -> Cmd {
+    pub(crate) fn wait(&self) -> Cmd {
         let millis = self.limit().as_millis().max(1);
         let mut cmd = redis::cmd("WAIT");
         cmd.arg(self.require)
@@ -61,7 +61,7 @@ impl Replicas {
         cmd
     }
 
-    pub(super) fn judge(&self, reply: Option<Value>) -> Result<(), NodeError> {
+    pub(crate) fn judge(&self, reply: Option<Value>) -> Result<(), NodeError> {
         let reply = reply.unwrap_or(Value::Nil).extract_error();
         match reply {
             Ok(Value::Int(count)) if count >= i64::from(self.require) => Ok(()),

@@ -20,19 +20,19 @@ use crate::node::redis::subscriptions::Subscriptions;
 use crate::node::{NodeError, NodeState};
 use crate::token::OwnerToken;
 
-pub(super) struct Shared {
+pub(crate) struct Shared {
     pub(super) name: String,
     pub(super) target: Target,
     pub(super) connect_timeout: Duration,
     /// The subscriptions to releases.
     pub(super) subscriptions: Arc<Subscriptions>,
     /// How many replicas must acknowledge, if any.
-    pub(super) replicas: Option<Replicas>,
+    pub(crate) replicas: Option<Replicas>,
     pub(super) may_evict: bool,
     // Each script reads the server's identity itself, because the server may be replaced while connections live on.
     asks_identity: AtomicBool,
     /// The connections that carry commands.
-    pub(super) connections: Connections,
+    pub(crate) connections: Connections,
     /// Of the server's clock.
     pub(super) skew: Skew,
     closing: watch::Sender<bool>,
@@ -63,11 +63,11 @@ impl Shared {
         }
     }
 
-    pub(super) fn connection(&self, token: &OwnerToken) -> Result<Connection, NodeError> {
+    pub(crate) fn connection(&self, token: &OwnerToken) -> Result<Connection, NodeError> {
         self.connection_of(self.connections.of(token))
     }
 
-    pub(super) fn connection_of(&self, index: usize) -> Result<Connection, NodeError> {
+    pub(crate) fn connection_of(&self, index: usize) -> Result<Connection, NodeError> {
         let connection = self.connections.connection(index)?;
         if let Some(sentinels) = self.target.way.sentinels() {
             sentinels.confirmed_until(&connection)?;

@@ -10,7 +10,7 @@ use crate::check::{NOW, TICK, ago, ticks};
 use crate::moment::Moment;
 use crate::protocol::quorum::Quorum;
 use crate::protocol::renewal::{LeaseNodes, Terms};
-use crate::protocol::reply::Holder;
+use crate::protocol::round::Holder;
 use crate::protocol::round::{Round, Verdict, Vote};
 use crate::protocol::validity::{Drift, deadline};
 

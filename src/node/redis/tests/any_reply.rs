@@ -7,11 +7,9 @@ use redis::Value;
 use super::discovery::confirmation::Confirmation;
 use super::discovery::question::{self, AskError};
 use super::info::Info;
-use super::replies::{
-    read_acquire, read_check_in, read_complete, read_extend, read_promote, read_raise, read_release,
-};
 use crate::fuzzed::replay;
 use crate::moment::Moment;
+use crate::node::commands::{acquire, check_in, complete, extend, promote, raise, recall, release};
 use crate::node::{AcquireReply, CheckInReply, ClusterConfig, NodeError};
 use crate::token::FencingToken;
 
@@ -28,10 +26,10 @@ fn reply(input: &[u8]) -> bool {
     let mut sense = [
         acquired(&value, &config),
         extended(&value, &config),
-        judged(&value, read_complete(&value, Some(&config))),
-        judged(&value, read_raise(&value, None)),
-        judged(&value, read_release(&value)),
-        judged(&value, read_promote(&value)),
+        judged(&value, complete::on_redis::read(&value, Some(&config))),
+        judged(&value, raise::on_redis::read(&value, None)),
+        judged(&value, release::on_redis::read(&value)),
+        judged(&value, promote::on_redis::read(&value)),
         checked_in(&value),
         server(&value),
     ]
@@ -44,7 +42,8 @@ fn reply(input: &[u8]) -> bool {
 
 /// A grant, a holder and a record are read as they are written, to the last digit.
 fn acquired(value: &Value, config: &ClusterConfig) -> bool {
-    let read = read_acquire(value.clone(), None, Some(config));
+    let read = recall::on_redis::read(value.clone(), Some(config))
+        .or_else(|_| acquire::on_redis::read(value, None, Some(config)));
     let items = match (value, &read) {
         (Value::Array(items), _) => items,
         (Value::BulkString(kept), Ok(AcquireReply::Recorded(record))) => {
@@ -68,7 +67,7 @@ fn acquired(value: &Value, config: &ClusterConfig) -> bool {
 
 /// There is one reply for each lock, or an error for all.
 fn extended(value: &Value, config: &ClusterConfig) -> bool {
-    let read = read_extend(value, LOCKS, Some(config));
+    let read = extend::on_redis::read(value, LOCKS, Some(config));
     if let Ok(replies) = &read {
         assert_eq!(replies.len(), LOCKS);
         for error in replies.iter().filter_map(|reply| reply.as_ref().err()) {
@@ -80,7 +79,7 @@ fn extended(value: &Value, config: &ClusterConfig) -> bool {
 
 /// A highest token is one from which can be counted on.
 fn checked_in(value: &Value) -> bool {
-    let read = read_check_in(value);
+    let read = check_in::on_redis::read(value);
     if let Ok(CheckInReply::Voting { high_water, .. }) = &read {
         assert!(high_water.is_none_or(|mark| mark.get() <= FencingToken::LAST_COUNTED));
     }

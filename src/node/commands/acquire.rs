@@ -1,0 +1,300 @@
+//! Acquire: sets the keys to the token for a ttl, if all of them are free.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::namespace::NodeKeys;
+use crate::node::NodeError;
+use crate::node::commands::terms::{ClusterConfig, Fence};
+use crate::node::memory::key_map::Now;
+use crate::node::memory::store::Store;
+use crate::protocol::round::Holder;
+use crate::record::Record;
+use crate::token::{FencingToken, OwnerToken};
+
+/// A request to acquire a lock on one node.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct AcquireRequest {
+    /// What to lock.
+    pub keys: NodeKeys,
+    /// The owner.
+    pub token: OwnerToken,
+    /// For how long.
+    pub ttl: Duration,
+    /// The config that the node must have; `None`: it grants under any.
+    pub config: Option<Arc<ClusterConfig>>,
+    /// The proposed fencing token; `None`: no fencing.
+    pub fence: Option<Fence>,
+}
+
+impl AcquireRequest {
+    /// A request for `keys` as `token` for `ttl`, without a config and a fence.
+    #[must_use]
+    pub fn new(keys: impl Into<NodeKeys>, token: OwnerToken, ttl: Duration) -> Self {
+        Self {
+            keys: keys.into(),
+            token,
+            ttl,
+            config: None,
+            fence: None,
+        }
+    }
+
+    /// The same under `config`.
+    #[must_use]
+    pub fn under(mut self, config: Option<Arc<ClusterConfig>>) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// The same with a fence.
+    #[must_use]
+    pub const fn fenced(mut self, fence: Option<Fence>) -> Self {
+        self.fence = fence;
+        self
+    }
+}
+
+/// A node's reply to an acquire or a recall.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AcquireReply {
+    /// The keys were free (or held this very token) and now hold our token for a full ttl.
+    Granted {
+        /// What the counters of the keys were set to; `None` if the request had no fence.
+        fence: Option<FencingToken>,
+    },
+    /// A key holds another token. Nothing was changed.
+    Held(Holder),
+    /// Only to a recall: the key has a record that has not ended. Nothing was changed.
+    Recorded(Record),
+    /// Only to a recall: granted, and the node will store no record of an earlier owner.
+    Promised {
+        /// As for a grant.
+        fence: Option<FencingToken>,
+        /// The record that the key has, if the recall [adopts](crate::node::RecallRequest::adopt).
+        record: Option<Record>,
+        /// The node's clock at that time, in milliseconds since 1970. A record that ends later has not ended there.
+        now: u64,
+    },
+}
+
+#[cfg(feature = "redis")]
+pub(crate) mod on_redis {
+    use redis::{Cmd, Value};
+
+    use crate::node::commands::acquire::{AcquireReply, AcquireRequest};
+    use crate::node::commands::release::{self, ReleaseRequest};
+    use crate::node::commands::script::{
+        Parts, Script, digits, life, millis, run, run_and_wait, standing,
+    };
+    use crate::node::commands::terms::ClusterConfig;
+    use crate::node::commands::value::{holder, refusal, token_of};
+    use crate::node::redis::connection::Connection;
+    use crate::node::redis::error::garbled;
+    use crate::node::redis::shared::Shared;
+    use crate::node::{NodeError, NodeErrorKind};
+    use crate::token::FencingToken;
+
+    pub(crate) static SCRIPT: Script = Script::of(include_str!("acquire.lua"));
+
+    pub(crate) async fn acquire(
+        shared: &Shared,
+        request: &AcquireRequest,
+    ) -> Result<AcquireReply, NodeError> {
+        if is_bare(request)
+            && let Some(reply) = set(shared, request).await?
+        {
+            return Ok(reply);
+        }
+        let mut connection = shared.connection(&request.token)?;
+        let cmd = take(&SCRIPT, request, None, connection.identity());
+        let (value, acknowledged) = run_and_wait(shared, &mut connection, &SCRIPT, cmd).await?;
+        let reply = read(
+            &value,
+            request.fence.map(|fence| fence.token),
+            request.config.as_deref(),
+        )?;
+        judge(&mut connection, request, reply, acknowledged).await
+    }
+
+    /// Whether `SET` serves this request as well as a script: one key, no fencing token, and no restart guard.
+    fn is_bare(request: &AcquireRequest) -> bool {
+        let config = request.config.as_deref();
+        request.keys.as_slice().len() == 1
+            && request.fence.is_none()
+            && config.is_none_or(|config| !config.guarded)
+    }
+
+    /// Acquires by one `SET`. `None` if it was not set: only the script tells the holder.
+    async fn set(
+        shared: &Shared,
+        request: &AcquireRequest,
+    ) -> Result<Option<AcquireReply>, NodeError> {
+        let mut connection = shared.connection(&request.token)?;
+        let mut cmd = Cmd::with_capacity(6, 128);
+        cmd.arg("SET")
+            .arg(request.keys.first().as_str())
+            .arg(request.token.expose())
+            .arg("NX")
+            .arg("PX")
+            .arg(millis(request.ttl));
+        let set = run_and_wait(shared, &mut connection, &SCRIPT, cmd).await;
+        let (value, acknowledged) = match set {
+            // A server that takes no more keys says so whether or not this one is held.
+            Err(error) if !error.outcome_unknown() => return Ok(None),
+            set => set?,
+        };
+        if !read_set(&value)? {
+            return Ok(None);
+        }
+        let reply = AcquireReply::Granted { fence: None };
+        let reply = judge(&mut connection, request, reply, acknowledged).await?;
+        Ok(Some(reply))
+    }
+
+    /// Releases the lock if too few replicas have it. A record that too few have is not returned: a failover may lose it.
+    pub(crate) async fn judge(
+        connection: &mut Connection,
+        request: &AcquireRequest,
+        reply: AcquireReply,
+        acknowledged: Result<(), NodeError>,
+    ) -> Result<AcquireReply, NodeError> {
+        match acknowledged {
+            Err(error) if !matches!(reply, AcquireReply::Held(_)) => {
+                // If this fails or is dropped, the caller still sends a release. If nothing was granted, it does nothing.
+                let release = ReleaseRequest::new(request.keys.clone(), request.token, false);
+                let release = release::on_redis::cmd(&release, connection.since());
+                let _ = Box::pin(run(connection, &release::on_redis::SCRIPT, &release)).await;
+                Err(error)
+            }
+            _ => Ok(reply),
+        }
+    }
+
+    /// The command of an acquire or a recall, with the key that only a recall has.
+    pub(crate) fn take(
+        script: &Script,
+        request: &AcquireRequest,
+        beside: Option<Parts<'_>>,
+        identity: &str,
+    ) -> Cmd {
+        let keys = request.keys.as_slice();
+        let namespace = request.keys.namespace();
+        let count = 2 + 2 * keys.len() + usize::from(beside.is_some());
+        let mut cmd = script.run(count, count + 10);
+        cmd.arg(Parts(&namespace.marker_parts()))
+            .arg(namespace.tombstone(&request.token));
+        for key in keys {
+            cmd.arg(key.as_str()).arg(Parts(&key.counter_parts()));
+        }
+        if let Some(key) = beside {
+            cmd.arg(key);
+        }
+        cmd.arg(request.token.expose()).arg(millis(request.ttl));
+        standing(&mut cmd, request.config.as_deref(), identity);
+        match request.fence {
+            Some(fence) => {
+                let lowered = fence.token.get().checked_sub(FencingToken::STEP);
+                // Less than every number: a proposal below one step is less than every next fencing token.
+                let lowered = lowered.map_or_else(String::new, |lowered| format!("{lowered:019}"));
+                cmd.arg(digits(fence.token))
+                    .arg(lowered)
+                    .arg(life(fence.keep))
+            }
+            None => cmd.arg("").arg("").arg(""),
+        };
+        cmd
+    }
+
+    pub(crate) fn read(
+        reply: &Value,
+        proposed: Option<FencingToken>,
+        ours: Option<&ClusterConfig>,
+    ) -> Result<AcquireReply, NodeError> {
+        let items = match reply {
+            Value::Int(1) => return Ok(AcquireReply::Granted { fence: proposed }),
+            Value::Array(items) => items,
+            _ => return Err(garbled("an acquire")),
+        };
+        match items.as_slice() {
+            [Value::Int(1), token] => {
+                let fence = token_of(token, "an acquire")?;
+                Ok(AcquireReply::Granted { fence })
+            }
+            [Value::Int(0), remaining, tag, Value::Int(key)] => holder(remaining, tag)
+                .zip(usize::try_from(*key).ok())
+                .map(|(holder, key)| AcquireReply::Held(holder.of_key(key)))
+                .ok_or_else(|| garbled("an acquire")),
+            [Value::Int(-4)] => Err(NodeError::new(
+                NodeErrorKind::Rejected,
+                "the attempt was given up before it arrived",
+            )),
+            other => Err(refusal(Some(other), ours, "an acquire")),
+        }
+    }
+
+    fn read_set(reply: &Value) -> Result<bool, NodeError> {
+        match reply {
+            Value::Okay => Ok(true),
+            Value::Nil => Ok(false),
+            _ => Err(garbled("an acquire")),
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use std::time::Duration;
+
+        use super::*;
+        use crate::node::commands::value::nonsense;
+        use crate::protocol::round::Holder;
+
+        #[test]
+        fn nonsense_is_no_reply() {
+            for value in nonsense() {
+                assert!(
+                    read(&value, None, None).is_err() || value == Value::Int(1),
+                    "{value:?}"
+                );
+                assert!(read_set(&value).is_err() || matches!(value, Value::Okay | Value::Nil));
+            }
+        }
+
+        #[test]
+        fn a_holder_is_read_with_its_tag_and_time() {
+            let tag = || Value::BulkString(b"00000000000000ff999999999999999999999999".to_vec());
+            let of = |remaining| {
+                let reply = vec![Value::Int(0), Value::Int(remaining), tag(), Value::Int(2)];
+                read(&Value::Array(reply), None, None).unwrap()
+            };
+            let held = |remaining| AcquireReply::Held(Holder::new(255, remaining).of_key(2));
+            assert_eq!(of(1_500), held(Some(Duration::from_millis(1_500))));
+            assert_eq!(of(-1), held(None));
+            assert_eq!(of(-2), held(Some(Duration::ZERO)));
+        }
+    }
+}
+
+impl Store {
+    pub(crate) fn acquire(
+        &mut self,
+        request: &AcquireRequest,
+        now: Now,
+    ) -> Result<AcquireReply, NodeError> {
+        self.count_command();
+        let (keys, markers) = (&request.keys, &self.data.markers);
+        if let Some(config) = &request.config {
+            markers.admit(keys.namespace(), config)?;
+        }
+        if let Some((index, holder)) = self.rival(keys, &request.token, now.moment) {
+            return Ok(AcquireReply::Held(holder.of_key(index)));
+        }
+        let counters = &mut self.data.counters;
+        let advance = |fence| counters.advance(keys, fence, now);
+        let fence = request.fence.map(advance).transpose()?;
+        self.set(keys, request.token, request.ttl, now.moment);
+        Ok(AcquireReply::Granted { fence })
+    }
+}

@@ -1,0 +1,241 @@
+//! Complete: stores the record of an idempotency key and releases its lock.
+
+use std::sync::Arc;
+
+use crate::namespace::NodeKey;
+use crate::node::NodeError;
+use crate::node::commands::release::{ReleaseReply, ReleaseRequest};
+use crate::node::commands::terms::ClusterConfig;
+use crate::node::memory::key_map::Now;
+use crate::node::memory::store::Store;
+use crate::record::Record;
+use crate::token::OwnerToken;
+
+/// A request to store a record and to release the lock of its key, in one step.
+///
+/// A node stores the record if it has none of a higher ballot, and if it granted the lock to no other owner since it
+/// granted it to us: a later owner may have looked for a record and found none. Where it remembers no grant, it stores
+/// the record if the lock is ours there and the counter of the key is not above the ballot. It stores no record of a
+/// lower ballot than the fencing token that it granted us, and none that has [ended](Record::until). In any case the
+/// lock is released if it is ours.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct CompleteRequest {
+    /// The lock that is released: one key.
+    pub release: ReleaseRequest,
+    /// The record; `None`: the request may run again, and the node forgets that it granted the lock.
+    pub record: Option<Record>,
+    /// Whether a quorum is known to have the record: then it is stored whatever was granted since.
+    pub chosen: bool,
+    /// As for an acquire.
+    pub config: Option<Arc<ClusterConfig>>,
+}
+
+impl CompleteRequest {
+    /// A request to store `record` and to run `release`.
+    #[must_use]
+    pub const fn new(release: ReleaseRequest, record: Option<Record>) -> Self {
+        Self {
+            release,
+            record,
+            chosen: false,
+            config: None,
+        }
+    }
+
+    /// The same for a record that a quorum has.
+    #[must_use]
+    pub const fn chosen(mut self) -> Self {
+        self.chosen = true;
+        self
+    }
+
+    /// The same under `config`.
+    #[must_use]
+    pub fn under(mut self, config: Option<Arc<ClusterConfig>>) -> Self {
+        self.config = config;
+        self
+    }
+}
+
+/// A node's reply to a completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CompleteReply {
+    /// The node has the record now, or had it; without a record, it has forgotten the grant. The lock is not ours there
+    /// any more.
+    Stored {
+        /// How many connections listened for the release, if there was one.
+        listeners: u32,
+    },
+    /// The node granted the lock to another owner since, or has a record of a higher ballot, or may not vote, or the
+    /// record has ended: nothing was stored, and the lock is not ours there.
+    Refused,
+}
+
+#[cfg(feature = "redis")]
+pub(crate) mod on_redis {
+    use redis::{Cmd, Value};
+
+    use crate::moment::Moment;
+    use crate::node::NodeError;
+    use crate::node::commands::complete::{CompleteReply, CompleteRequest};
+    use crate::node::commands::release::on_redis::{needs_tombstone, tombstone_life};
+    use crate::node::commands::script::{Parts, Script, digits, flag, run, run_and_wait, standing};
+    use crate::node::commands::terms::ClusterConfig;
+    use crate::node::commands::value::{count, items, refusal};
+    use crate::node::redis::shared::Shared;
+
+    pub(crate) static SCRIPT: Script = Script::of(include_str!("complete.lua"));
+
+    /// Runs a completion. A record that too few replicas have does not count; it stays where it is.
+    pub(crate) async fn complete(
+        shared: &Shared,
+        request: &CompleteRequest,
+    ) -> Result<CompleteReply, NodeError> {
+        let token = &request.release.token;
+        let mut connection = match &request.record {
+            Some(_) => shared.connection(token)?,
+            None => shared.connections.connection_for(token)?,
+        };
+        let (identity, since) = (connection.identity(), connection.since());
+        let cmd = cmd(request, identity, since, shared.replicas.is_some());
+        // Without a record there is nothing that replicas must have.
+        let (value, acknowledged) = match &request.record {
+            Some(_) => run_and_wait(shared, &mut connection, &SCRIPT, cmd).await?,
+            None => (run(&mut connection, &SCRIPT, &cmd).await?, Ok(())),
+        };
+        let reply = read(&value, request.config.as_deref())?;
+        if matches!(reply, CompleteReply::Stored { .. }) {
+            acknowledged?;
+        }
+        Ok(reply)
+    }
+
+    fn cmd(request: &CompleteRequest, identity: &str, connected: Moment, replicated: bool) -> Cmd {
+        let release = &request.release;
+        let (key, namespace) = (release.keys.first(), release.keys.namespace());
+        let body = request
+            .record
+            .as_ref()
+            .map_or(0, |record| record.body.len());
+        let leaves = needs_tombstone(release, connected);
+        let keys = 4 + usize::from(leaves);
+        let mut cmd = SCRIPT.run_with(keys, keys + 9, body);
+        cmd.arg(Parts(&namespace.marker_parts()))
+            .arg(key.as_str())
+            .arg(Parts(&key.counter_parts()))
+            .arg(Parts(&key.record_parts()));
+        if leaves {
+            cmd.arg(namespace.tombstone(&release.token));
+        }
+        cmd.arg(release.token.expose()).arg(tombstone_life(leaves));
+        match release.announce {
+            true => cmd.arg(Parts(&key.channel_parts())),
+            false => cmd.arg(""),
+        };
+        standing(&mut cmd, request.config.as_deref(), identity);
+        match &request.record {
+            Some(record) => cmd
+                .arg(digits(record.ballot))
+                .arg(&record.body[..])
+                .arg(record.until),
+            None => cmd.arg("").arg("").arg(""),
+        };
+        cmd.arg(flag(request.chosen)).arg(flag(replicated));
+        cmd
+    }
+
+    pub(crate) fn read(
+        reply: &Value,
+        ours: Option<&ClusterConfig>,
+    ) -> Result<CompleteReply, NodeError> {
+        match reply {
+            Value::Int(-1) => Ok(CompleteReply::Refused),
+            Value::Int(listeners @ 0..) => Ok(CompleteReply::Stored {
+                listeners: count(*listeners),
+            }),
+            other => Err(refusal(items(other), ours, "a completion")),
+        }
+    }
+
+    #[cfg(test)]
+    #[test]
+    fn nonsense_is_no_reply() {
+        for value in crate::node::commands::value::nonsense() {
+            assert!(
+                read(&value, None).is_err() || value == Value::Int(1),
+                "{value:?}"
+            );
+        }
+    }
+}
+
+impl Store {
+    pub(crate) fn complete(
+        &mut self,
+        request: &CompleteRequest,
+        now: Now,
+    ) -> Result<CompleteReply, NodeError> {
+        let (key, token) = (request.release.keys.first(), &request.release.token);
+        let namespace = request.release.keys.namespace();
+        let voting = match &request.config {
+            Some(config) => self.data.markers.is_voting(namespace, config)?,
+            None => true,
+        };
+        // A node that may have lost data can still store what a quorum has.
+        let stored = (voting || request.chosen) && self.keep_record(request, key, token, now);
+        let released = self.release(&request.release, now.moment);
+        Ok(match (stored, released) {
+            (false, _) => CompleteReply::Refused,
+            (true, ReleaseReply::Released { listeners }) => CompleteReply::Stored { listeners },
+            (true, ReleaseReply::NotOwner) => CompleteReply::Stored { listeners: 0 },
+        })
+    }
+
+    fn keep_record(
+        &mut self,
+        request: &CompleteRequest,
+        key: &NodeKey,
+        token: &OwnerToken,
+        now: Now,
+    ) -> bool {
+        let Some(record) = &request.record else {
+            self.data.records.forget(key, token, now);
+            return true;
+        };
+        if record.until <= now.unix_millis() {
+            // Another caller may have found that it has ended.
+            return false;
+        }
+        let slot = self.data.records.live(key, now);
+        let known = slot.and_then(|slot| slot.record(now));
+        let known = known.map(|known| known.ballot);
+        if known > Some(record.ballot) {
+            // The writer of that record was told of ours, if ours was chosen.
+            return request.chosen;
+        }
+        let same = known == Some(record.ballot);
+        let ours = match slot.and_then(|slot| slot.last.as_ref()) {
+            Some(last) => last == token,
+            // That the lock is ours proves nothing by itself: an extension may have set it again after the grant of a
+            // later owner had ended.
+            None => {
+                let surpassed = self.data.counters.surpass(key, record.ballot, now.moment);
+                !surpassed && self.holds(key, token, now.moment)
+            }
+        };
+        // A grant from before the last promotion does not count: a later grant may have been lost.
+        let floor = self.data.counters.floor(request.release.keys.namespace());
+        let ours = ours && record.ballot.get() > floor;
+        // The grant promised that nothing is stored under a lower ballot than its number. An earlier owner may have a
+        // ballot between the two, and the owner of this grant one that other nodes agreed on.
+        let promised = slot.and_then(|slot| slot.promised);
+        let kept = promised.is_none_or(|promised| promised <= record.ballot);
+        let right = same || ours && kept || request.chosen;
+        if right {
+            self.data.records.put(key, record.clone(), now);
+        }
+        right
+    }
+}

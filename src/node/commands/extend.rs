@@ -1,0 +1,388 @@
+//! Extend: sets the ttl of many locks again where we still own them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::moment::Moment;
+use crate::namespace::NodeKeys;
+use crate::node::NodeError;
+use crate::node::commands::terms::{ClusterConfig, Fence};
+use crate::node::memory::store::Store;
+use crate::protocol::round::Holder;
+use crate::token::OwnerToken;
+
+/// A request to extend one lock on one node.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ExtendRequest {
+    /// What is locked.
+    pub keys: NodeKeys,
+    /// The owner.
+    pub token: OwnerToken,
+    /// For how long from now on.
+    pub ttl: Duration,
+    /// Whether to set keys where they are absent, unless the owner has a [tombstone](ReleaseRequest::since).
+    pub refill: bool,
+    /// As for an acquire. A node in quarantine is written all the same, and says so.
+    pub config: Option<Arc<ClusterConfig>>,
+    /// The fencing token of the lock: lower counters are raised to it.
+    pub fence: Option<Fence>,
+    /// Whether the expiry of counters that need not be raised begins anew.
+    pub touch: bool,
+}
+
+impl ExtendRequest {
+    /// A request to extend `keys` of `token` to `ttl`, and to set them where they are absent if `refill`.
+    #[must_use]
+    pub fn new(keys: impl Into<NodeKeys>, token: OwnerToken, ttl: Duration, refill: bool) -> Self {
+        Self {
+            keys: keys.into(),
+            token,
+            ttl,
+            refill,
+            config: None,
+            fence: None,
+            touch: true,
+        }
+    }
+
+    /// The same, which leaves the expiry of counters alone unless it `touch`es them.
+    #[must_use]
+    pub const fn touching(mut self, touch: bool) -> Self {
+        self.touch = touch;
+        self
+    }
+
+    /// The same under `config`.
+    #[must_use]
+    pub fn under(mut self, config: Option<Arc<ClusterConfig>>) -> Self {
+        self.config = config;
+        self
+    }
+
+    /// The same with a fence.
+    #[must_use]
+    pub const fn fenced(mut self, fence: Option<Fence>) -> Self {
+        self.fence = fence;
+        self
+    }
+}
+
+/// A node's reply to one lock of an extend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ExtendReply {
+    /// The keys held our token and their ttl was set again.
+    Extended,
+    /// A key was absent and, as asked for, now holds our token for a full ttl.
+    Refilled,
+    /// Either of these on a node in quarantine: the lock is there, and counts at most while its last vote there does.
+    Quarantined,
+    /// A key was absent and was left so.
+    Absent,
+    /// A key holds another token. Nothing was changed.
+    Held(Holder),
+}
+
+/// The result of an extend: one error for all, or one result per lock.
+pub type ExtendReplies = Result<Vec<Result<ExtendReply, NodeError>>, NodeError>;
+
+#[cfg(feature = "redis")]
+pub(crate) mod on_redis {
+    use std::future::poll_fn;
+    use std::pin::Pin;
+    use std::task::Poll;
+
+    use redis::{Cmd, Value};
+
+    use crate::node::NodeError;
+    use crate::node::commands::extend::{ExtendReplies, ExtendReply, ExtendRequest};
+    use crate::node::commands::script::{
+        Parts, Script, call_all, digits, flag, life, millis, next_value, standing,
+    };
+    use crate::node::commands::terms::ClusterConfig;
+    use crate::node::commands::value::{holder, items, refusal};
+    use crate::node::redis::error::{failed, garbled, rejected};
+    use crate::node::redis::replicas::Replicas;
+    use crate::node::redis::shared::Shared;
+
+    pub(crate) static SCRIPT: Script = Script::of(include_str!("extend.lua"));
+
+    /// How many keys of locks one run of the script covers: a script holds up all other clients, so a big batch goes out as
+    /// several short runs.
+    const CHUNK: usize = 100;
+
+    pub(crate) async fn extend(shared: &Shared, requests: &[ExtendRequest]) -> ExtendReplies {
+        if requests.is_empty() {
+            return Ok(Vec::new());
+        }
+        if shared.connections.count() > 1 {
+            return Ok(Box::pin(extend_on_all(shared, requests)).await);
+        }
+        extend_on(shared, 0, requests).await
+    }
+
+    async fn extend_on_all(shared: &Shared, requests: &[ExtendRequest]) -> Vec<Extended> {
+        let mut parts = vec![(Vec::new(), Vec::new()); shared.connections.count()];
+        for (index, request) in requests.iter().enumerate() {
+            if let Some((indices, part)) = parts.get_mut(shared.connections.of(&request.token)) {
+                indices.push(index);
+                part.push(request.clone());
+            }
+        }
+        let parts = parts.into_iter().enumerate();
+        let parts = parts.filter(|(_, (indices, _))| !indices.is_empty());
+        let jobs = parts.map(|(connection, (indices, part))| {
+            let job: Job<'_> = Box::pin(async move {
+                let replies = extend_on(shared, connection, &part).await;
+                let replies = replies.unwrap_or_else(|error| vec![Err(error); part.len()]);
+                indices.into_iter().zip(replies).collect()
+            });
+            job
+        });
+        let mut replies = all(jobs.collect()).await;
+        replies.sort_unstable_by_key(|(index, _)| *index);
+        replies.into_iter().map(|(_, reply)| reply).collect()
+    }
+
+    type Job<'a> = Pin<Box<dyn Future<Output = Vec<(usize, Extended)>> + Send + 'a>>;
+
+    async fn all(mut jobs: Vec<Job<'_>>) -> Vec<(usize, Extended)> {
+        let mut done = Vec::new();
+        poll_fn(|cx| {
+            jobs.retain_mut(|job| match job.as_mut().poll(cx) {
+                Poll::Ready(replies) => {
+                    done.extend(replies);
+                    false
+                }
+                Poll::Pending => true,
+            });
+            if jobs.is_empty() {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        })
+        .await;
+        done
+    }
+
+    async fn extend_on(shared: &Shared, index: usize, requests: &[ExtendRequest]) -> ExtendReplies {
+        let mut connection = shared.connection_of(index)?;
+        let chunks: Vec<&[ExtendRequest]> = chunks(requests).collect();
+        let mut pipeline = redis::pipe();
+        for chunk in &chunks {
+            pipeline.add_command(cmd(chunk, connection.identity()));
+        }
+        if let Some(replicas) = &shared.replicas {
+            pipeline.add_command(replicas.wait());
+        }
+        let values = call_all(&mut connection, &SCRIPT, &pipeline).await;
+        let mut values = values.map_err(|error| failed(&error))?.into_iter();
+        let mut replies = Vec::with_capacity(requests.len());
+        for chunk in chunks {
+            let ours = chunk.first().and_then(|request| request.config.as_deref());
+            let read = next_value(&connection, &mut values)
+                .and_then(|value| read(&value, chunk.len(), ours));
+            match read {
+                Ok(items) => {
+                    connection.signals().look_at_locks(&items);
+                    replies.extend(items);
+                }
+                Err(error) => replies.extend(chunk.iter().map(|_| Err(error.clone()))),
+            }
+        }
+        if let Some(replicas) = &shared.replicas {
+            discount(&mut replies, values.next(), replicas);
+        }
+        Ok(replies)
+    }
+
+    fn discount(replies: &mut [Extended], acknowledged: Option<Value>, replicas: &Replicas) {
+        let Err(error) = replicas.judge(acknowledged) else {
+            return;
+        };
+        for reply in replies {
+            if matches!(reply, Ok(ExtendReply::Extended | ExtendReply::Refilled)) {
+                *reply = Err(error.clone());
+            }
+        }
+    }
+
+    fn cmd(requests: &[ExtendRequest], identity: &str) -> Cmd {
+        let first = requests.first();
+        let refills = first.is_some_and(|first| first.refill);
+        let locks: usize = requests.iter().map(|r| r.keys.as_slice().len()).sum();
+        let keys = 1 + 2 * locks + if refills { requests.len() } else { 0 };
+        let mut cmd = SCRIPT.run(keys, 7 + keys + 2 * requests.len());
+        let Some(first) = first else {
+            return cmd;
+        };
+        let namespace = first.keys.namespace();
+        cmd.arg(Parts(&namespace.marker_parts()));
+        for key in requests.iter().flat_map(|request| request.keys.as_slice()) {
+            cmd.arg(key.as_str()).arg(Parts(&key.counter_parts()));
+        }
+        for request in requests.iter().filter(|_| refills) {
+            cmd.arg(namespace.tombstone(&request.token));
+        }
+        standing(&mut cmd, first.config.as_deref(), identity);
+        cmd.arg(first.keys.as_slice().len())
+            .arg(millis(first.ttl))
+            .arg(flag(first.refill));
+        match first.fence {
+            Some(fence) => cmd.arg(life(fence.keep)),
+            None => cmd.arg(""),
+        };
+        cmd.arg(flag(first.touch));
+        for request in requests {
+            cmd.arg(request.token.expose());
+            if let Some(fence) = request.fence {
+                cmd.arg(digits(fence.token));
+            }
+        }
+        cmd
+    }
+
+    /// Whether one run of the script extends both.
+    fn alike(a: &ExtendRequest, b: &ExtendRequest) -> bool {
+        let shape = |request: &ExtendRequest| {
+            let keep = request.fence.map(|fence| fence.keep);
+            let keys = request.keys.as_slice().len();
+            (keys, request.ttl, request.refill, keep, request.touch)
+        };
+        shape(a) == shape(b) && a.keys.namespace() == b.keys.namespace() && a.config == b.config
+    }
+
+    fn chunks(requests: &[ExtendRequest]) -> impl Iterator<Item = &[ExtendRequest]> {
+        requests.chunk_by(alike).flat_map(|same| {
+            let keys = same.first().map_or(1, |first| first.keys.as_slice().len());
+            same.chunks((CHUNK / keys.max(1)).max(1))
+        })
+    }
+
+    pub(crate) fn read(
+        reply: &Value,
+        expected: usize,
+        ours: Option<&ClusterConfig>,
+    ) -> Result<Vec<Result<ExtendReply, NodeError>>, NodeError> {
+        let replies = items(reply).ok_or_else(|| garbled("an extend"))?;
+        let (voting, replies) = match replies {
+            [Value::Int(1), replies @ ..] => (true, replies),
+            [Value::Int(0), replies @ ..] => (false, replies),
+            other => return Err(refusal(Some(other), ours, "an extend")),
+        };
+        if matches!(replies, [Value::BulkString(text)] if text == b"all") {
+            let extended = read_one(&Value::Int(1), voting);
+            return Ok(vec![extended; expected]);
+        }
+        if replies.len() != expected {
+            return Err(garbled("an extend"));
+        }
+        Ok(replies
+            .iter()
+            .map(|reply| read_one(reply, voting))
+            .collect())
+    }
+
+    fn read_one(reply: &Value, voting: bool) -> Result<ExtendReply, NodeError> {
+        match reply {
+            Value::Int(0) => Ok(ExtendReply::Absent),
+            Value::Int(1 | 2) if !voting => Ok(ExtendReply::Quarantined),
+            Value::Int(1) => Ok(ExtendReply::Extended),
+            Value::Int(2) => Ok(ExtendReply::Refilled),
+            Value::BulkString(text) => Err(rejected(&String::from_utf8_lossy(text))),
+            other => match items(other) {
+                Some([remaining, tag]) => holder(remaining, tag)
+                    .map(ExtendReply::Held)
+                    .ok_or_else(|| garbled("an extend")),
+                _ => Err(garbled("an extend")),
+            },
+        }
+    }
+
+    type Extended = Result<ExtendReply, NodeError>;
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::node::NodeErrorKind;
+        use crate::node::commands::value::nonsense;
+
+        #[test]
+        fn nonsense_is_no_reply() {
+            for value in nonsense() {
+                let extend = read(&value, 3, None).unwrap_err();
+                assert_eq!(extend.kind(), NodeErrorKind::Garbled, "{value:?}");
+            }
+            let odd = Value::Array(vec![Value::Int(1), Value::Int(1), Value::Nil]);
+            let replies = read(&odd, 2, None).unwrap();
+            assert_eq!(replies[0], Ok(ExtendReply::Extended));
+            assert_eq!(
+                replies[1].as_ref().unwrap_err().kind(),
+                NodeErrorKind::Garbled
+            );
+        }
+
+        /// Only this crate says how many keys a lock has. But a script that does not end stops the whole server.
+        #[test]
+        fn an_extend_ends_however_many_keys_a_lock_is_said_to_have() {
+            let server = "redis = {call = function() return {} end, pcall = function() return {} end,
+                sha1hex = function() return '' end, error_reply = function(text) return {err = text} end}
+                KEYS, ARGV = {'marker', 'key', 'counter', 'tombstone'}, ";
+            for (count, right) in [
+                ("1", true),
+                ("-1", false),
+                ("-2", false),
+                ("-0.5", false),
+                ("0", false),
+                ("nan", false),
+                ("", false),
+            ] {
+                let lua = mlua::Lua::new();
+                let steps = mlua::HookTriggers::new().every_nth_instruction(100_000);
+                lua.set_hook(steps, |_, _| Err(mlua::Error::runtime("no end")))
+                    .unwrap();
+                let args = format!("{{'', '{count}', '1000', '', '', '', 'token'}}\n");
+                let reply = lua.load(server.to_owned() + &args + &SCRIPT.text());
+                let reply: mlua::Table = reply.eval().unwrap();
+                let error: Option<String> = reply.get("err").unwrap();
+                assert_eq!(error.is_none(), right, "{count}: {error:?}");
+            }
+        }
+    }
+}
+
+impl Store {
+    pub(crate) fn extend(
+        &mut self,
+        request: &ExtendRequest,
+        now: Moment,
+    ) -> Result<ExtendReply, NodeError> {
+        let (keys, markers) = (&request.keys, &self.data.markers);
+        let voting = match &request.config {
+            Some(config) => markers.is_voting(keys.namespace(), config)?,
+            None => true,
+        };
+        if let Some((_, holder)) = self.rival(keys, &request.token, now) {
+            return Ok(ExtendReply::Held(holder));
+        }
+        let held = self.holds_all(keys, &request.token, now);
+        if !held && !request.refill {
+            return Ok(ExtendReply::Absent);
+        }
+        let counters = &mut self.data.counters;
+        let raise = |fence| counters.raise(keys, fence, request.touch, now);
+        let counted = request.fence.map(raise).transpose();
+        // If the counters are unusable the lock is still extended; a key that is set again needs its counter.
+        if !held {
+            counted?;
+        }
+        self.set(keys, request.token, request.ttl, now);
+        Ok(match (voting, held) {
+            (false, _) => ExtendReply::Quarantined,
+            (true, true) => ExtendReply::Extended,
+            (true, false) => ExtendReply::Refilled,
+        })
+    }
+}

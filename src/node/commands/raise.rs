@@ -1,0 +1,134 @@
+//! Raise: raises the counters of keys that hold the token to the lock's fencing token.
+
+use std::sync::Arc;
+
+use crate::moment::Moment;
+use crate::namespace::NodeKeys;
+use crate::node::NodeError;
+use crate::node::commands::terms::{ClusterConfig, Fence};
+use crate::node::memory::store::Store;
+use crate::token::OwnerToken;
+
+/// A request to write the fencing token of a lock back to one node.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct RaiseRequest {
+    /// What is locked.
+    pub keys: NodeKeys,
+    /// The owner.
+    pub token: OwnerToken,
+    /// The fencing token of the lock.
+    pub fence: Fence,
+    /// As for an acquire: a node that may have lost data does not raise, for the lock may be one that it had before.
+    pub config: Option<Arc<ClusterConfig>>,
+}
+
+impl RaiseRequest {
+    /// A request to raise the counters of `keys` of `token` to the token of `fence`.
+    #[must_use]
+    pub fn new(keys: impl Into<NodeKeys>, token: OwnerToken, fence: Fence) -> Self {
+        Self {
+            keys: keys.into(),
+            token,
+            fence,
+            config: None,
+        }
+    }
+
+    /// The same, to be refused by a node that may not vote under `config`.
+    #[must_use]
+    pub fn under(mut self, config: Option<Arc<ClusterConfig>>) -> Self {
+        self.config = config;
+        self
+    }
+}
+
+/// A node's reply to a raise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RaiseReply {
+    /// The keys hold our token and no counter is below the fencing token.
+    Raised,
+    /// A key was absent or held another token. Nothing was changed.
+    NotOwner,
+}
+
+#[cfg(feature = "redis")]
+pub(crate) mod on_redis {
+    use redis::{Cmd, Value};
+
+    use crate::node::NodeError;
+    use crate::node::commands::raise::{RaiseReply, RaiseRequest};
+    use crate::node::commands::script::{Parts, Script, digits, life, run, standing};
+    use crate::node::commands::terms::ClusterConfig;
+    use crate::node::commands::value::{items, refusal};
+    use crate::node::redis::shared::Shared;
+
+    pub(crate) static SCRIPT: Script = Script::of(include_str!("raise.lua"));
+
+    pub(crate) async fn raise(
+        shared: &Shared,
+        request: &RaiseRequest,
+    ) -> Result<RaiseReply, NodeError> {
+        let mut connection = shared.connection(&request.token)?;
+        let cmd = cmd(request, connection.identity());
+        let value = run(&mut connection, &SCRIPT, &cmd).await?;
+        read(&value, request.config.as_deref())
+    }
+
+    fn cmd(request: &RaiseRequest, identity: &str) -> Cmd {
+        let keys = request.keys.as_slice();
+        let mut cmd = SCRIPT.run(1 + 2 * keys.len(), 5 + 2 * keys.len());
+        cmd.arg(Parts(&request.keys.namespace().marker_parts()));
+        for key in keys {
+            cmd.arg(key.as_str()).arg(Parts(&key.counter_parts()));
+        }
+        cmd.arg(request.token.expose())
+            .arg(digits(request.fence.token))
+            .arg(life(request.fence.keep));
+        standing(&mut cmd, request.config.as_deref(), identity);
+        cmd
+    }
+
+    pub(crate) fn read(
+        reply: &Value,
+        ours: Option<&ClusterConfig>,
+    ) -> Result<RaiseReply, NodeError> {
+        match reply {
+            Value::Int(1) => Ok(RaiseReply::Raised),
+            Value::Int(0) => Ok(RaiseReply::NotOwner),
+            other => Err(refusal(items(other), ours, "a raise")),
+        }
+    }
+
+    #[cfg(test)]
+    #[test]
+    fn nonsense_is_no_reply() {
+        for value in crate::node::commands::value::nonsense() {
+            assert!(
+                read(&value, None).is_err() || value == Value::Int(1),
+                "{value:?}"
+            );
+        }
+    }
+}
+
+impl Store {
+    pub(crate) fn raise(
+        &mut self,
+        request: &RaiseRequest,
+        now: Moment,
+    ) -> Result<RaiseReply, NodeError> {
+        self.count_command();
+        if let Some(config) = &request.config {
+            let namespace = request.keys.namespace();
+            self.data.markers.admit(namespace, config)?;
+        }
+        if !self.holds_all(&request.keys, &request.token, now) {
+            return Ok(RaiseReply::NotOwner);
+        }
+        let counters = &mut self.data.counters;
+        counters.raise(&request.keys, request.fence, true, now)?;
+        Ok(RaiseReply::Raised)
+    }
+}

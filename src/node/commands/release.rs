@@ -1,0 +1,156 @@
+//! Release: deletes the keys that hold the token, and announces that if the request says so.
+
+use crate::moment::Moment;
+use crate::namespace::NodeKeys;
+use crate::node::memory::store::Store;
+use crate::token::OwnerToken;
+
+/// A request to release a lock on one node.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ReleaseRequest {
+    /// What is locked.
+    pub keys: NodeKeys,
+    /// The owner.
+    pub token: OwnerToken,
+    /// Whether the release is announced: not that of a lost round, or contenders would wake each other for nothing.
+    pub announce: bool,
+    /// When the first command of this owner was sent. A node whose connection is younger leaves a *tombstone*, which
+    /// voids commands in the old connection's socket.
+    pub since: Option<Moment>,
+}
+
+impl ReleaseRequest {
+    /// A request to release `keys` of `token`, and to announce it if `announce`.
+    #[must_use]
+    pub fn new(keys: impl Into<NodeKeys>, token: OwnerToken, announce: bool) -> Self {
+        Self {
+            keys: keys.into(),
+            token,
+            announce,
+            since: None,
+        }
+    }
+
+    /// The same for an owner whose first command was sent at `since`.
+    #[must_use]
+    pub const fn since(mut self, since: Moment) -> Self {
+        self.since = Some(since);
+        self
+    }
+}
+
+/// A node's reply to a release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ReleaseReply {
+    /// At least one key held our token, and none does any more.
+    Released {
+        /// How many connections were listening for this release.
+        listeners: u32,
+    },
+    /// No key held our token. Nothing was changed.
+    NotOwner,
+}
+
+#[cfg(feature = "redis")]
+pub(crate) mod on_redis {
+    use std::time::Duration;
+
+    use redis::{Cmd, Value};
+
+    use crate::moment::Moment;
+    use crate::node::NodeError;
+    use crate::node::commands::release::{ReleaseReply, ReleaseRequest};
+    use crate::node::commands::script::{Parts, Script, millis, run};
+    use crate::node::commands::value::count;
+    use crate::node::redis::error::garbled;
+    use crate::node::redis::shared::Shared;
+
+    pub(crate) static SCRIPT: Script = Script::of(include_str!("release.lua"));
+
+    /// How long a tombstone lives: longer than a command can wait in the socket of a connection that was given up.
+    const TOMBSTONE: Duration = Duration::from_secs(60);
+
+    /// Also while the server is not confirmed: a key that is left there would block others once it is.
+    pub(crate) async fn release(
+        shared: &Shared,
+        request: &ReleaseRequest,
+    ) -> Result<ReleaseReply, NodeError> {
+        let mut connection = shared.connections.connection_for(&request.token)?;
+        let cmd = cmd(request, connection.since());
+        read(&run(&mut connection, &SCRIPT, &cmd).await?)
+    }
+
+    pub(crate) fn cmd(request: &ReleaseRequest, connected: Moment) -> Cmd {
+        let keys = request.keys.as_slice();
+        let leaves = needs_tombstone(request, connected);
+        let count = keys.len() + usize::from(leaves);
+        let mut cmd = SCRIPT.run(count, count + 2 + keys.len());
+        for key in keys {
+            cmd.arg(key.as_str());
+        }
+        if leaves {
+            cmd.arg(request.keys.namespace().tombstone(&request.token));
+        }
+        cmd.arg(request.token.expose()).arg(tombstone_life(leaves));
+        for key in keys {
+            match request.announce {
+                true => cmd.arg(Parts(&key.channel_parts())),
+                false => cmd.arg(""),
+            };
+        }
+        cmd
+    }
+
+    /// How long the tombstone lives in milliseconds; empty where none is left.
+    pub(crate) fn tombstone_life(leaves: bool) -> String {
+        match leaves {
+            true => millis(TOMBSTONE).to_string(),
+            false => String::new(),
+        }
+    }
+
+    pub(crate) fn needs_tombstone(request: &ReleaseRequest, connected: Moment) -> bool {
+        request.since.is_some_and(|since| since <= connected)
+    }
+
+    pub(crate) fn read(reply: &Value) -> Result<ReleaseReply, NodeError> {
+        match reply {
+            Value::Int(-1) => Ok(ReleaseReply::NotOwner),
+            Value::Int(listeners @ 0..) => Ok(ReleaseReply::Released {
+                listeners: count(*listeners),
+            }),
+            _ => Err(garbled("a release")),
+        }
+    }
+
+    #[cfg(test)]
+    #[test]
+    fn nonsense_is_no_reply() {
+        for value in crate::node::commands::value::nonsense() {
+            assert!(read(&value).is_err() || value == Value::Int(1), "{value:?}");
+        }
+    }
+}
+
+impl Store {
+    pub(crate) fn release(&mut self, request: &ReleaseRequest, now: Moment) -> ReleaseReply {
+        self.count_command();
+        let (mut ours, mut told) = (false, 0);
+        for key in request.keys.as_slice() {
+            if self.holds(key, &request.token, now) {
+                ours = true;
+                self.data.entries.remove(key);
+                if request.announce {
+                    told = told.max(self.listeners.announce(key));
+                }
+            }
+        }
+        if ours {
+            ReleaseReply::Released { listeners: told }
+        } else {
+            ReleaseReply::NotOwner
+        }
+    }
+}

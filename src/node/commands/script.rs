@@ -1,0 +1,235 @@
+//! How commands run on a Redis server: each is one script, run by its hash. Scripts use nothing newer than Redis 6.2 and
+//! carry no flags line, so they run even when the server is out of memory.
+
+use std::io::Write as _;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use redis::{
+    Cmd, ErrorKind, Pipeline, RedisError, RedisWrite, ServerErrorKind, ToRedisArgs, Value,
+};
+
+use crate::node::NodeError;
+use crate::node::commands::terms::ClusterConfig;
+use crate::node::redis::connection::Connection;
+use crate::node::redis::error::failed;
+use crate::node::redis::replicas::Replicas;
+use crate::node::redis::shared::Shared;
+use crate::token::FencingToken;
+
+const FOREVER: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
+
+/// In place of the server's identity if it does not matter what data it may have lost.
+const ANY: &str = "any";
+
+/// One script: its text, and the hash it is run by. A line `-- use name` stands for one of [`FUNCTIONS`]. It stands
+/// where the function is needed, because every run defines it again, which costs as much as a good part of a call.
+#[derive(Debug)]
+pub(crate) struct Script {
+    source: &'static str,
+    hash: OnceLock<String>,
+}
+
+const FUNCTIONS: [(&str, &str); 6] = [
+    // The first two use the one after them, or the last.
+    ("-- use take\n", include_str!("lua/take.lua")),
+    ("-- use next_token\n", include_str!("lua/next_token.lua")),
+    ("-- use identity\n", include_str!("lua/identity.lua")),
+    ("-- use is_told\n", include_str!("lua/is_told.lua")),
+    ("-- use refused\n", include_str!("lua/refused.lua")),
+    ("-- use counted\n", include_str!("lua/counted.lua")),
+];
+
+impl Script {
+    pub(crate) const fn of(source: &'static str) -> Self {
+        Self {
+            source,
+            hash: OnceLock::new(),
+        }
+    }
+
+    pub(crate) fn text(&self) -> String {
+        let with = |text: String, (line, function): &(&str, &str)| text.replace(line, function);
+        FUNCTIONS.iter().fold(self.source.to_owned(), with)
+    }
+
+    fn hash(&self) -> &str {
+        let hash = || redis::Script::new(&self.text()).get_hash().to_owned();
+        self.hash.get_or_init(hash)
+    }
+
+    pub(crate) fn load(&self) -> Cmd {
+        let mut cmd = redis::cmd("SCRIPT");
+        cmd.arg("LOAD").arg(self.text());
+        cmd
+    }
+
+    pub(crate) fn run(&self, keys: usize, capacity: usize) -> Cmd {
+        self.run_with(keys, capacity, 0)
+    }
+
+    pub(crate) fn run_with(&self, keys: usize, capacity: usize, room: usize) -> Cmd {
+        let mut cmd = Cmd::with_capacity(3 + capacity, 64 + 40 * capacity + room);
+        cmd.arg("EVALSHA").arg(self.hash()).arg(keys);
+        cmd
+    }
+}
+
+/// One argument in several pieces.
+pub(crate) struct Parts<'a>(pub(crate) &'a [&'a str]);
+
+impl ToRedisArgs for Parts<'_> {
+    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
+        let mut writer = out.writer_for_next_arg();
+        for part in self.0 {
+            // Into memory, which does not fail.
+            let _ = writer.write_all(part.as_bytes());
+        }
+    }
+}
+
+impl redis::ToSingleRedisArg for Parts<'_> {}
+
+/// A fencing token as servers have it: nineteen digits, which compare as texts.
+pub(crate) fn digits(token: FencingToken) -> String {
+    format!("{:019}", token.get())
+}
+
+/// An expiry in milliseconds that a server accepts.
+pub(crate) fn life(keep: Duration) -> u64 {
+    millis(keep.min(FOREVER))
+}
+
+/// Whole milliseconds, rounded up: the server must not keep a key for less than asked.
+pub(crate) fn millis(ttl: Duration) -> u64 {
+    let millis = ttl.as_nanos().div_ceil(1_000_000).max(1);
+    u64::try_from(millis).unwrap_or(u64::MAX)
+}
+
+/// Empty for no.
+pub(crate) const fn flag(yes: bool) -> &'static str {
+    if yes { "1" } else { "" }
+}
+
+pub(crate) const fn identity_for<'a>(config: &ClusterConfig, identity: &'a str) -> &'a str {
+    if config.guarded { identity } else { ANY }
+}
+
+pub(crate) fn standing(cmd: &mut Cmd, config: Option<&ClusterConfig>, identity: &str) {
+    match config {
+        Some(config) => cmd.arg(Parts(&[
+            &config.digest,
+            " ",
+            identity_for(config, identity),
+        ])),
+        None => cmd.arg(""),
+    };
+}
+
+pub(crate) async fn run(
+    connection: &mut Connection,
+    script: &Script,
+    cmd: &Cmd,
+) -> Result<Value, NodeError> {
+    let value = match connection.call(cmd).await {
+        Err(error) if is_unknown_script(error.kind()) => {
+            match connection.call(&script.load()).await {
+                Ok(_) => connection.call(cmd).await,
+                Err(error) => Err(error),
+            }
+        }
+        result => result,
+    };
+    value.map_err(|error| failed(&error))
+}
+
+const fn is_unknown_script(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Server(ServerErrorKind::NoScript))
+}
+
+pub(crate) async fn run_and_wait(
+    shared: &Shared,
+    connection: &mut Connection,
+    script: &Script,
+    cmd: Cmd,
+) -> Result<(Value, Result<(), NodeError>), NodeError> {
+    match &shared.replicas {
+        None => Ok((run(connection, script, &cmd).await?, Ok(()))),
+        // In a box, so that the futures of plain nodes stay small.
+        Some(replicas) => Box::pin(call_and_wait(connection, replicas, script, cmd)).await,
+    }
+}
+
+/// Runs a script and waits for the replicas. One connection carries one such wait at a time: the server holds up
+/// everything behind a `WAIT`, also releases.
+async fn call_and_wait(
+    connection: &mut Connection,
+    replicas: &Replicas,
+    script: &Script,
+    cmd: Cmd,
+) -> Result<(Value, Result<(), NodeError>), NodeError> {
+    let signals = Arc::clone(connection.signals());
+    let _turn = signals.turn().await;
+    let mut pipeline = redis::pipe();
+    pipeline.add_command(cmd);
+    pipeline.add_command(replicas.wait());
+    let values = call_all(connection, script, &pipeline).await;
+    let mut values = values.map_err(|error| failed(&error))?.into_iter();
+    let value = next_value(connection, &mut values)?;
+    Ok((value, replicas.judge(values.next())))
+}
+
+pub(crate) fn next_value(
+    connection: &Connection,
+    values: &mut impl Iterator<Item = Value>,
+) -> Result<Value, NodeError> {
+    let value = values.next().unwrap_or(Value::Nil).extract_error();
+    value.map_err(|error| {
+        connection.signals().look_at(&error);
+        failed(&error)
+    })
+}
+
+pub(crate) async fn call_all(
+    connection: &mut Connection,
+    script: &Script,
+    pipeline: &Pipeline,
+) -> Result<Vec<Value>, RedisError> {
+    let values = connection.call_all(pipeline).await?;
+    if !values.iter().any(is_lost_script) {
+        return Ok(values);
+    }
+    // All of it again: running it twice does no harm.
+    connection.call(&script.load()).await?;
+    connection.call_all(pipeline).await
+}
+
+fn is_lost_script(value: &Value) -> bool {
+    matches!(value, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoScript))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ttl_is_rounded_up_and_never_zero() {
+        assert_eq!(millis(Duration::ZERO), 1);
+        assert_eq!(millis(Duration::from_micros(1_001)), 2);
+        assert_eq!(millis(Duration::from_secs(3)), 3_000);
+        assert_eq!(millis(Duration::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn the_scripts_know_how_long_a_digest_is() {
+        let config = ClusterConfig::new("");
+        assert_eq!(config.digest.len(), 40);
+    }
+
+    #[test]
+    fn the_scripts_know_the_last_usable_fencing_token() {
+        let last = format!("'{}'", FencingToken::LAST_COUNTED);
+        assert!(include_str!("lua/counted.lua").contains(&last), "{last}");
+        assert!(include_str!("lua/next_token.lua").contains(&last), "{last}");
+    }
+}
