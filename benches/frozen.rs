@@ -51,7 +51,7 @@ async fn measure(servers: &[Server], locks: &LockManager) -> [Row; 3] {
         row("frozen, not yet noticed"),
         row("frozen, known to be down"),
     ];
-    let is_up = || locks.nodes()[FROZEN].state == NodeState::Up;
+    let is_up = || locks.snapshot().nodes[FROZEN].state == NodeState::Up;
     (candidate.batch)(SIZE).await;
     for _ in 0..TURNS {
         rows[0].samples.extend((candidate.batch)(SIZE).await);

@@ -102,13 +102,13 @@ impl KeyError {
 
     /// Whether the key was absent rather than wrong.
     #[must_use]
-    pub const fn is_missing(&self) -> bool {
+    pub(crate) const fn is_missing(&self) -> bool {
         matches!(self.0, Reason::Missing(_) | Reason::NotInRoute(_))
     }
 
     /// Whether the program is at fault and not the client: the key can never exist where it was asked for.
     #[must_use]
-    pub const fn is_misplaced(&self) -> bool {
+    pub(crate) const fn is_misplaced(&self) -> bool {
         matches!(self.0, Reason::Misplaced(_) | Reason::NotInRoute(_))
     }
 }

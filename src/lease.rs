@@ -10,15 +10,14 @@ use crate::token::{FencingToken, OwnerToken};
 /// One granted lock as a value: its keys, its owner and its deadline at the grant. The
 /// [`LockHandle`](crate::LockHandle) tells whether the lock is still held.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct Lease {
     /// What is locked.
-    pub keys: LockKeys,
+    pub(crate) keys: LockKeys,
     // It contains the secret owner token, so handlers, which see the lease through their handle, must not see it.
     pub(crate) owner: OwnerToken,
     /// The fencing token of the first holder, if fencing is on. Holders to whom the lock is handed over have higher
     /// ones.
-    pub fence: Option<FencingToken>,
+    pub(crate) fence: Option<FencingToken>,
     /// The time to live that was sent to the nodes. It never changes during a lease.
     pub ttl: Duration,
     /// When the round that won began.
@@ -30,7 +29,7 @@ pub struct Lease {
 impl Lease {
     /// What is locked; the first of several keys.
     #[must_use]
-    pub fn key(&self) -> &LockKey {
+    pub(crate) fn key(&self) -> &LockKey {
         self.keys.first()
     }
 }

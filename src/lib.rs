@@ -154,13 +154,13 @@ pub mod error {
     pub use crate::manager::{
         ConnectError, LossReason, NoQuorum, NodeFailure, ReleaseError, RunError,
     };
-    pub use crate::namespace::NamespaceError;
     pub use crate::settings::error::ConfigError;
     pub use crate::token::FencingTokenError;
 }
 
-/// A held lock besides its guard and its handle: a record of the grant, its end as a future, and idempotent runs.
+/// A held lock besides its guard and its handle: its end as a future, its owner as a hash, and idempotent runs.
 pub mod lock {
+    #[doc(hidden)]
     pub use crate::lease::Lease;
     pub use crate::manager::Lost;
     #[cfg(feature = "idempotency")]

@@ -13,13 +13,13 @@ pub struct LockKeys(SmallVec<[LockKey; 1]>);
 
 impl LockKeys {
     /// The most keys that can be locked together.
-    pub const MAX: usize = 64;
+    const MAX: usize = 64;
 
     /// These keys, sorted, each once.
     ///
     /// # Errors
     ///
-    /// [`KeyError`] if a key is invalid, or if there is no key or more than [`LockKeys::MAX`].
+    /// [`KeyError`] if a key is invalid, or if there is no key or more than 64.
     pub fn new<I>(keys: I) -> Result<Self, KeyError>
     where
         I: IntoIterator,
@@ -52,19 +52,13 @@ impl LockKeys {
     /// The first of them.
     #[must_use]
     #[expect(clippy::indexing_slicing, reason = "never empty")]
-    pub fn first(&self) -> &LockKey {
+    pub(crate) fn first(&self) -> &LockKey {
         &self.0[0]
     }
 
     /// These keys, which are sorted, each once, and one at least.
     pub(crate) fn of(keys: impl Iterator<Item = LockKey>) -> Self {
         Self(keys.collect())
-    }
-
-    /// Whether there is more than one.
-    #[must_use]
-    pub fn are_several(&self) -> bool {
-        self.as_slice().len() > 1
     }
 }
 
@@ -138,10 +132,8 @@ mod tests {
         let texts: Vec<&str> = keys.as_slice().iter().map(LockKey::as_str).collect();
         assert_eq!(texts, ["a", "b", "c"]);
         assert_eq!(keys.first().as_str(), "a");
-        assert!(keys.are_several());
         let one = LockKeys::new(["a", "a"]).unwrap();
         assert_eq!(one, LockKeys::from(LockKey::new("a").unwrap()));
-        assert!(!one.are_several());
     }
 
     #[test]

@@ -28,19 +28,18 @@ pub struct Namespace {
 
 impl Namespace {
     /// The longest namespace that is accepted, in bytes.
-    pub const MAX_LEN: usize = 64;
+    pub(crate) const MAX_LEN: usize = 64;
 
     /// The namespace `name`.
     ///
     /// # Errors
     ///
-    /// [`NamespaceError`] if it is longer than [`Namespace::MAX_LEN`] bytes or holds anything but ASCII letters,
-    /// digits, `-`, `_`, `.` and `/`.
-    pub fn new(name: &str) -> Result<Self, NamespaceError> {
+    /// What is allowed, if this is not.
+    pub fn new(name: &str) -> Result<Self, &'static str> {
         let allowed =
             |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'/');
         if name.len() > Self::MAX_LEN || !name.bytes().all(allowed) {
-            return Err(NamespaceError(()));
+            return Err(NOT_A_NAMESPACE);
         }
         Ok(Self::root_of(name))
     }
@@ -293,21 +292,8 @@ impl From<NodeKey> for NodeKeys {
     }
 }
 
-/// A text that cannot be a namespace.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NamespaceError(());
-
-impl fmt::Display for NamespaceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let most = Namespace::MAX_LEN;
-        write!(
-            f,
-            "a namespace has at most {most} bytes and holds only ASCII letters, digits, `-`, `_`, `.` and `/`"
-        )
-    }
-}
-
-impl std::error::Error for NamespaceError {}
+const NOT_A_NAMESPACE: &str =
+    "a namespace has at most 64 bytes and holds only ASCII letters, digits, `-`, `_`, `.` and `/`";
 
 #[cfg(test)]
 mod tests {

@@ -168,8 +168,8 @@ impl OwnerHash {
     }
 
     /// Reads a hash that came from elsewhere: `None` unless it is 40 hexadecimal digits in lower case.
-    #[must_use]
-    pub fn parse(text: &[u8]) -> Option<Self> {
+    #[cfg(any(test, feature = "redis"))]
+    pub(crate) fn parse(text: &[u8]) -> Option<Self> {
         let digits = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
         let text: [u8; Self::LEN] = text.try_into().ok()?;
         text.iter().all(digits).then_some(Self(text))

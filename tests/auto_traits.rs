@@ -71,7 +71,7 @@ mod table {
         ConfigError, ConnectError, KeyError, LossReason, NoQuorum, NodeFailure, ReleaseError, RunError,
     };
     use tower_redlock::key::LockKeys;
-    use tower_redlock::lock::{IdempotentRun, Lease, Lost, OwnerHash, RunGuard};
+    use tower_redlock::lock::{IdempotentRun, Lost, OwnerHash, RunGuard};
     use tower_redlock::snapshot::{
         HeldLock, NodeStatus, QueueStatus, ShutdownReport, Snapshot, VotingStatus,
     };
@@ -80,9 +80,9 @@ mod table {
         Settings, LockScope, RedlockLayer,
     };
     use tower_redlock::clock::{Clock, Moment, SystemClock};
-    use tower_redlock::error::{FencingTokenError, NamespaceError};
+    use tower_redlock::error::FencingTokenError;
     use tower_redlock::layer::{
-        BodyLockLost, BusyStatus, HeldRejection, HoldUntil, LayerBody, OnDisconnect,
+        BusyStatus, HoldUntil, LayerBody, OnDisconnect,
         OnLost, OnNoQuorum, RedlockService, Rejection, RejectionKind, ReleaseMode,
         ResponseFuture, RunToEndService, UnlockedReason,
     };
@@ -119,9 +119,7 @@ mod table {
         CompleteRequest:    yes  yes  yes   yes        yes;
         CompleteReply:      yes  yes  yes   yes        yes;
         CheckInReply:           yes  yes  yes   yes        yes;
-        Lease:              yes  yes  yes   yes        yes;
         Namespace:          yes  yes  yes   yes        yes;
-        NamespaceError:     yes  yes  yes   yes        yes;
         NodeKey:            yes  yes  yes   yes        yes;
         SystemClock:        yes  yes  yes   yes        yes;
         AcquireRequest:     yes  yes  yes   yes        yes;
@@ -198,7 +196,6 @@ mod table {
         RunToEndService<Inner>:           yes  yes  yes   no         no;
         RunToEndService<Local>:           no   no   yes   yes        yes;
         Held:                             yes  yes  yes   no         no;
-        HeldRejection:                    yes  yes  yes   yes        yes;
         LayerBody<Bytes>:              yes  yes  yes   no         no;
         LayerBody<Local>:              no   no   yes   no         no;
         BusyStatus:                       yes  yes  yes   yes        yes;
@@ -208,7 +205,6 @@ mod table {
         ReleaseMode:                      yes  yes  yes   yes        yes;
         Rejection:                        yes  yes  yes   yes        yes;
         RejectionKind:                    yes  yes  yes   yes        yes;
-        BodyLockLost:                     yes  yes  yes   yes        yes;
         UnlockedReason:                   yes  yes  yes   yes        yes;
         // The closures in it say nothing of unwinding.
         key::Key:                         yes  yes  yes   no         no;
@@ -255,7 +251,6 @@ mod table {
 
     #[cfg(all(feature = "axum", feature = "idempotency"))]
     auto_traits! {
-        tower_redlock::extract::IdempotentRejection: yes yes yes yes yes;
     }
 
     #[cfg(feature = "redis")]

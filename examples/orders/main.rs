@@ -217,7 +217,12 @@ async fn connect(nodes: Option<&Nodes>) -> Result<LockManager, AnyError> {
 }
 
 fn print_help(address: SocketAddr, locks: &LockManager) {
-    let nodes: Vec<String> = locks.nodes().into_iter().map(|node| node.name).collect();
+    let nodes: Vec<String> = locks
+        .snapshot()
+        .nodes
+        .into_iter()
+        .map(|node| node.name)
+        .collect();
     println!(
         "order service on http://{address}, locks on {}",
         nodes.join(", ")

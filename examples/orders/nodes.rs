@@ -66,7 +66,7 @@ mod tests {
         });
         let nodes = nodes.unwrap();
         let locks = crate::connect(Some(&nodes)).await.unwrap();
-        assert_eq!(locks.nodes().len(), 5);
+        assert_eq!(locks.snapshot().nodes.len(), 5);
         let guard = locks.acquire("order:42").await.unwrap();
         guard.release().await.unwrap();
         locks.shutdown(std::time::Duration::from_secs(5)).await;

@@ -8,51 +8,48 @@ use http::request::Parts;
 
 use crate::http::route;
 use crate::instruments;
-use crate::layer::{Held, HeldRejection, Rejection, RejectionKind, UnlockedReason};
+use crate::layer::{Held, Rejection, RejectionKind, UnlockedReason};
 
 impl<S: Send + Sync> FromRequestParts<S> for Held {
-    type Rejection = HeldRejection;
+    type Rejection = UnlockedReason;
 
-    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, HeldRejection> {
-        Self::of(&parts.extensions).inspect_err(|rejection| note(parts, rejection))
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, UnlockedReason> {
+        Self::of(&parts.extensions).inspect_err(|reason| log(parts, *reason))
     }
 }
 
 impl<S: Send + Sync> OptionalFromRequestParts<S> for Held {
-    type Rejection = HeldRejection;
+    type Rejection = UnlockedReason;
 
     async fn from_request_parts(
         parts: &mut Parts,
         _state: &S,
-    ) -> Result<Option<Self>, HeldRejection> {
+    ) -> Result<Option<Self>, UnlockedReason> {
         match Self::of(&parts.extensions) {
             Ok(held) => Ok(Some(held)),
-            Err(rejection) if rejection.unlocked_reason().is_some() => Ok(None),
-            Err(rejection) => {
-                note(parts, &rejection);
-                Err(rejection)
+            Err(reason @ UnlockedReason::NoLayer) => {
+                log(parts, reason);
+                Err(reason)
             }
+            Err(_) => Ok(None),
         }
     }
 }
 
-fn note(parts: &Parts, rejection: &HeldRejection) {
-    if status(rejection) == StatusCode::INTERNAL_SERVER_ERROR {
+fn log(parts: &Parts, reason: UnlockedReason) {
+    if reason != UnlockedReason::NoQuorum {
         instruments::rejected(RejectionKind::Misconfigured.as_str());
-        route::misconfigured(parts, rejection);
+        route::misconfigured(parts, &reason);
     }
 }
 
-const fn status(rejection: &HeldRejection) -> StatusCode {
-    match rejection.unlocked_reason() {
-        Some(UnlockedReason::NoQuorum) => StatusCode::SERVICE_UNAVAILABLE,
-        _ => StatusCode::INTERNAL_SERVER_ERROR,
-    }
-}
-
-impl IntoResponse for HeldRejection {
+impl IntoResponse for UnlockedReason {
     fn into_response(self) -> Response {
-        (status(&self), self.to_string()).into_response()
+        let status = match self {
+            Self::NoQuorum => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        (status, self.to_string()).into_response()
     }
 }
 

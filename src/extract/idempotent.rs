@@ -1,31 +1,30 @@
 //! [`Idempotent`] as an extractor.
 
-use std::error::Error;
-use std::fmt;
+use std::convert::Infallible;
 
 use axum::extract::{FromRequestParts, OptionalFromRequestParts};
-use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::request::Parts;
 
 use crate::http::route;
 use crate::idempotency::Idempotent;
 
+/// Plain text with status 500 for a request without an idempotency key: the handler and the layers around it do not fit
+/// together.
 impl<S: Send + Sync> FromRequestParts<S> for Idempotent {
-    type Rejection = IdempotentRejection;
+    type Rejection = (StatusCode, &'static str);
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Self::Rejection> {
         Self::of(&parts.extensions).ok_or_else(|| {
-            let rejection = IdempotentRejection(());
-            route::misconfigured(parts, &rejection);
-            rejection
+            route::misconfigured(parts, &NO_KEY);
+            (StatusCode::INTERNAL_SERVER_ERROR, NO_KEY)
         })
     }
 }
 
 /// `None` for a request without a key, where the layer lets those in, and where there is no layer.
 impl<S: Send + Sync> OptionalFromRequestParts<S> for Idempotent {
-    type Rejection = std::convert::Infallible;
+    type Rejection = Infallible;
 
     async fn from_request_parts(
         parts: &mut Parts,
@@ -35,23 +34,4 @@ impl<S: Send + Sync> OptionalFromRequestParts<S> for Idempotent {
     }
 }
 
-/// The request of a handler with an [`Idempotent`] runs without an idempotency key. The response is plain text with
-/// status 500: the handler and the layers around it do not fit together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IdempotentRejection(());
-
-impl fmt::Display for IdempotentRejection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(
-            "the handler needs an idempotency key and its request runs without one; put an `IdempotencyLayer` around its route, not told `optional()` and not for other methods, or take an `Option<Idempotent>`",
-        )
-    }
-}
-
-impl Error for IdempotentRejection {}
-
-impl IntoResponse for IdempotentRejection {
-    fn into_response(self) -> Response {
-        (StatusCode::INTERNAL_SERVER_ERROR, self.to_string()).into_response()
-    }
-}
+const NO_KEY: &str = "the handler needs an idempotency key and its request runs without one; put an `IdempotencyLayer` around its route, not told `optional()` and not for other methods, or take an `Option<Idempotent>`";

@@ -8,7 +8,5 @@ mod held;
 mod idempotent;
 mod locked;
 
-pub use crate::layer::{Held, HeldRejection};
-#[cfg(feature = "idempotency")]
-pub use idempotent::IdempotentRejection;
+pub use crate::layer::Held;
 pub use locked::{AsLockKeys, Locked, LockedRejection};

@@ -10,10 +10,10 @@ use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use crate::manager::{LockGuard, LossReason, Lost};
+use crate::manager::{LockGuard, LossReason, Lost, RunError};
 
 /// Any error, as bodies know it.
-pub type BoxError = Box<dyn Error + Send + Sync>;
+pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
 
 pin_project! {
     /// The body of a request or a response behind a layer: the inner one, or the layer's own. Bytes and trailers are
@@ -21,7 +21,7 @@ pin_project! {
     ///
     /// Under `HoldUntil::BodyEnd` it holds the lock until the inner body has ended, failed, or was dropped, and
     /// releases it in the background. If the lock is lost before, and the layer is set to abort, the body ends with the
-    /// error [`BodyLockLost`].
+    /// error [`RunError::Lost`](crate::error::RunError::Lost).
     #[must_use = "a body does nothing unless polled"]
     pub struct LayerBody<B> {
         #[pin]
@@ -233,7 +233,7 @@ where
 
 impl Held {
     fn lost(reason: LossReason) -> Self {
-        Self::Last(Some(Err(Box::new(BodyLockLost { reason }))))
+        Self::Last(Some(Err(Box::new(RunError::Lost(reason)))))
     }
 }
 
@@ -257,21 +257,3 @@ impl<B> fmt::Debug for LayerBody<B> {
             .finish_non_exhaustive()
     }
 }
-
-/// The lock was lost while the response's body was on its way, so the body was cut off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BodyLockLost {
-    reason: LossReason,
-}
-
-impl fmt::Display for BodyLockLost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let reason = self.reason;
-        write!(
-            f,
-            "the lock was lost before the response's body ended: {reason}"
-        )
-    }
-}
-
-impl Error for BodyLockLost {}

@@ -1,13 +1,13 @@
 //! [`RequestState`]: all that the layers of this crate keep in the extensions of a request; and their marks in those of
 //! a response.
 
+use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
 use http::{Extensions, Response};
 
 use crate::manager::{LockGuard, LockHandle, LockManager, LockScope};
-#[cfg(feature = "idempotency")]
 #[cfg(feature = "idempotency")]
 use crate::token::FencingToken;
 
@@ -24,16 +24,19 @@ pub(crate) struct RequestState {
 }
 
 /// Whether a request runs under a lock.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) enum LockState {
-    /// No lock layer has seen the request.
-    #[default]
-    NoLayer,
     Unlocked(UnlockedReason),
     Locked {
         handle: LockHandle,
         locks: LockManager,
     },
+}
+
+impl Default for LockState {
+    fn default() -> Self {
+        Self::Unlocked(UnlockedReason::NoLayer)
+    }
 }
 
 /// A run under an idempotency key.
@@ -90,24 +93,27 @@ impl RequestState {
                 extensions.remove::<SkippedByMethod>();
                 extensions.insert(SkippedWithoutKey);
             }
-            UnlockedReason::NoQuorum => {
+            UnlockedReason::NoQuorum | UnlockedReason::NoLayer => {
                 Self::of(extensions).lock = LockState::Unlocked(reason);
             }
         }
     }
 
-    pub(crate) fn unlocked(extensions: &Extensions) -> Option<UnlockedReason> {
+    /// The lock of the innermost layer, and the manager that it is from.
+    pub(crate) fn lock(
+        extensions: &Extensions,
+    ) -> Result<(LockHandle, LockManager), UnlockedReason> {
         match Self::get(extensions).map(|state| &state.lock) {
-            Some(LockState::Unlocked(reason)) => Some(*reason),
-            Some(LockState::Locked { .. } | LockState::NoLayer) => None,
-            None => skipped(extensions),
+            Some(LockState::Locked { handle, locks }) => Ok((handle.clone(), locks.clone())),
+            Some(LockState::Unlocked(reason)) => Err(*reason),
+            None => Err(skipped(extensions).unwrap_or(UnlockedReason::NoLayer)),
         }
     }
 
     pub(super) fn share_lock(extensions: &Extensions) -> Option<LockGuard> {
         match &Self::get(extensions)?.lock {
             LockState::Locked { handle, locks } => locks.reenter(handle).ok(),
-            LockState::NoLayer | LockState::Unlocked(_) => None,
+            LockState::Unlocked(_) => None,
         }
     }
 
@@ -115,7 +121,7 @@ impl RequestState {
     pub(crate) fn holds_lock(&self) -> bool {
         let of_layer = match &self.lock {
             LockState::Locked { handle, .. } => !handle.is_lost(),
-            LockState::NoLayer | LockState::Unlocked(_) => false,
+            LockState::Unlocked(_) => false,
         };
         of_layer || self.scope.as_ref().is_some_and(LockScope::holds)
     }
@@ -213,10 +219,13 @@ pub(crate) struct Refusal(
     pub(crate) &'static str,
 );
 
-/// Why a request runs without a lock.
+/// Why a request runs without a lock. A handler that takes a [`Held`](crate::Held) is answered with this text: 503 where
+/// too few nodes replied, and 500 otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum UnlockedReason {
+    /// There is no lock layer around the handler.
+    NoLayer,
     /// The layer does not lock requests of this method. By default it locks all except GET, HEAD, OPTIONS and TRACE.
     Method,
     /// The key extractor found that the request needs no lock: no route matched, or an optional part of the key
@@ -228,13 +237,24 @@ pub enum UnlockedReason {
 
 impl fmt::Display for UnlockedReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+        let reason = match self {
+            Self::NoLayer => {
+                return f.write_str(
+                    "the handler needs a lock and there is no `RedlockLayer` around it; add one to its route",
+                );
+            }
             Self::Method => "the layer does not lock requests of this method",
             Self::NoKey => "the layer found no lock key in the request",
             Self::NoQuorum => "too few lock nodes replied",
-        })
+        };
+        write!(
+            f,
+            "the handler needs a lock and its request runs without one: {reason}"
+        )
     }
 }
+
+impl Error for UnlockedReason {}
 
 #[cfg(test)]
 mod tests {
@@ -242,13 +262,14 @@ mod tests {
 
     #[test]
     fn the_innermost_layer_that_skips_a_request_decides_whatever_else_is_kept_of_it() {
-        use UnlockedReason::{Method, NoKey, NoQuorum};
+        use UnlockedReason::{Method, NoKey, NoLayer, NoQuorum};
 
         let mut extensions = Extensions::new();
-        assert_eq!(RequestState::unlocked(&extensions), None);
+        let unlocked = |extensions: &Extensions| RequestState::lock(extensions).unwrap_err();
+        assert_eq!(unlocked(&extensions), NoLayer);
         for reason in [Method, NoKey, Method, NoQuorum, NoKey, Method] {
             RequestState::mark_unlocked(&mut extensions, reason);
-            assert_eq!(RequestState::unlocked(&extensions), Some(reason));
+            assert_eq!(unlocked(&extensions), reason);
         }
         for reason in [Method, NoKey] {
             let mut extensions = Extensions::new();
@@ -258,9 +279,9 @@ mod tests {
             assert_eq!(extensions.len(), 1, "one decision is kept");
             assert!(RequestState::get(&extensions).is_none(), "it takes no room");
             let _ = lock_scope(&mut extensions);
-            assert_eq!(RequestState::unlocked(&extensions), Some(reason));
+            assert_eq!(unlocked(&extensions), reason);
             RequestState::mark_unlocked(&mut extensions, NoQuorum);
-            assert_eq!(RequestState::unlocked(&extensions), Some(NoQuorum));
+            assert_eq!(unlocked(&extensions), NoQuorum);
         }
     }
 

@@ -17,21 +17,20 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::request::Parts;
 
-/// The sender of a request: 1 to [`MAX_LEN`](Self::MAX_LEN) bytes, or none in particular.
+/// The sender of a request: 1 to 512 bytes, or none in particular.
 ///
 /// `Debug` shows the length alone: an identity may be personal, or a credential.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Caller(Option<Bytes>);
 
 impl Caller {
-    /// The longest identity that is accepted, in bytes.
-    pub const MAX_LEN: usize = 512;
+    pub(crate) const MAX_LEN: usize = 512;
 
     /// The caller that is identified by these bytes.
     ///
     /// # Errors
     ///
-    /// [`CallerError`] if there are none, or more than [`MAX_LEN`](Self::MAX_LEN).
+    /// [`CallerError`] if there are none, or more than 512.
     pub fn new(identity: impl AsRef<[u8]>) -> Result<Self, CallerError> {
         match identity.as_ref() {
             [] => Err(CallerError(Fault::Empty)),

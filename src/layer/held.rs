@@ -1,20 +1,17 @@
 //! [`Held`]: the lock under which a request runs.
 
-use std::error::Error;
-use std::fmt;
 use std::ops::Deref;
 
 use http::Extensions;
 
+use crate::http::state::{RequestState, UnlockedReason};
 use crate::manager::{LockGuard, LockHandle, LockManager, LossReason};
-
-use crate::http::state::{LockState, RequestState, UnlockedReason};
 
 /// The lock under which a request runs: the [`LockHandle`] of the innermost [`RedlockLayer`](super::RedlockLayer).
 /// Dropping it does not release the lock.
 ///
 /// With the feature `axum` it is an extractor; other services get it by [`Held::of`]. A handler with this argument does
-/// not run without a lock: [`HeldRejection`]. `Option<Held>` is for handlers that run either way, and still an error
+/// not run without a lock: [`UnlockedReason`](super::UnlockedReason). `Option<Held>` is for handlers that run either way, and still an error
 /// where there is no layer.
 #[derive(Clone, Debug)]
 pub struct Held {
@@ -27,7 +24,7 @@ impl Held {
     ///
     /// # Errors
     ///
-    /// [`HeldRejection`] if there is no layer around this service, or if it let the request through without a lock.
+    /// [`UnlockedReason`](super::UnlockedReason) if there is no layer around this service, or if it let the request through without a lock.
     ///
     /// # Examples
     ///
@@ -42,14 +39,9 @@ impl Held {
     ///     }
     /// }
     /// ```
-    pub fn of(extensions: &Extensions) -> Result<Self, HeldRejection> {
-        match RequestState::get(extensions).map(|state| &state.lock) {
-            Some(LockState::Locked { handle, locks }) => Ok(Self {
-                handle: handle.clone(),
-                locks: locks.clone(),
-            }),
-            _ => Err(HeldRejection(RequestState::unlocked(extensions))),
-        }
+    pub fn of(extensions: &Extensions) -> Result<Self, UnlockedReason> {
+        let (handle, locks) = RequestState::lock(extensions)?;
+        Ok(Self { handle, locks })
     }
 
     /// The handle, to be kept.
@@ -99,32 +91,3 @@ impl Deref for Held {
         &self.handle
     }
 }
-
-/// Why there is no [`Held`]. The extractor responds with plain text: 503 where too few nodes replied, and 500
-/// otherwise.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HeldRejection(Option<UnlockedReason>);
-
-impl HeldRejection {
-    /// Why the request runs without a lock; `None` if there is no layer at all.
-    #[must_use]
-    pub const fn unlocked_reason(&self) -> Option<UnlockedReason> {
-        self.0
-    }
-}
-
-impl fmt::Display for HeldRejection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            None => f.write_str(
-                "the handler needs a lock and there is no `RedlockLayer` around it; add one to its route",
-            ),
-            Some(reason) => write!(
-                f,
-                "the handler needs a lock and its request runs without one: {reason}"
-            ),
-        }
-    }
-}
-
-impl Error for HeldRejection {}

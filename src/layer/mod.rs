@@ -19,14 +19,14 @@ mod prefer;
 mod service;
 mod settings;
 
-pub use crate::http::body::{BodyLockLost, BoxError, LayerBody};
+pub use crate::http::body::LayerBody;
 pub use crate::http::rejection::{BusyStatus, Rejection, RejectionKind};
 pub use crate::http::run_to_end::RunToEndService;
 pub use crate::http::settings::{OnDisconnect, OnLost};
 pub use crate::http::state::{UnlockedReason, lock_scope};
 pub use admission::{HoldUntil, OnNoQuorum, ReleaseMode};
 pub use future::ResponseFuture;
-pub use held::{Held, HeldRejection};
+pub use held::Held;
 pub use key::{IntoKey, KeyExtractor};
 pub use prefer::prefer_wait;
 pub use service::RedlockService;

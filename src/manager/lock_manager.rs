@@ -80,7 +80,7 @@ impl LockManager {
     /// Acquires all of `keys` or none, waiting up to the [`max_wait`](Self::with_max_wait) of this handle while others
     /// hold some of them. `keys` are as for [`try_acquire`](Self::try_acquire).
     ///
-    /// There may be 1 to [`LockKeys::MAX`] keys. On each node they are taken in one step, so callers never wait for
+    /// There may be 1 to 64 keys. On each node they are taken in one step, so callers never wait for
     /// each other in a circle. A lock on several keys has one ttl, one guard and one fencing token, greater than that
     /// of every earlier holder of each key; it is never handed off inside the process.
     ///
@@ -181,12 +181,6 @@ impl LockManager {
     pub fn node_timeout(&self) -> Duration {
         self.shared.node_timeout
     }
-
-    /// How many nodes must grant.
-    #[must_use]
-    pub fn quorum(&self) -> usize {
-        self.shared.terms.quorum.needed()
-    }
 }
 
 /// Handles with other times. They share everything else.
@@ -265,7 +259,7 @@ impl fmt::Debug for LockManager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockManager")
             .field("nodes", &self.shared.nodes)
-            .field("quorum", &self.quorum())
+            .field("quorum", &self.shared.terms.quorum.needed())
             .field("ttl", &self.ttl())
             .finish_non_exhaustive()
     }

@@ -46,6 +46,12 @@ impl LockManager {
         let mut queues: Vec<QueueStatus> = queues.collect();
         queues.sort_by_key(|queue| std::cmp::Reverse(queue.longest_wait));
         queues.truncate(Snapshot::MOST);
+        let nodes = shared.nodes.iter().enumerate();
+        let nodes = nodes.map(|(index, node)| NodeStatus {
+            name: node.name().to_owned(),
+            state: node.state(),
+            voting: shared.standing(index, now),
+        });
         let count = shared.quorum();
         Snapshot {
             verdict: count.to_string(),
@@ -55,24 +61,10 @@ impl LockManager {
             waiting: load.waiting,
             fences_agreed: agreed,
             fences_written_back: written_back,
-            nodes: self.nodes(),
+            nodes: nodes.collect(),
             locks,
             queues,
         }
-    }
-
-    /// The nodes and the state of each, as last observed.
-    #[must_use]
-    pub fn nodes(&self) -> Vec<NodeStatus> {
-        let now = self.shared.clock.now();
-        let nodes = self.shared.nodes.iter().enumerate();
-        nodes
-            .map(|(index, node)| NodeStatus {
-                name: node.name().to_owned(),
-                state: node.state(),
-                voting: self.shared.standing(index, now),
-            })
-            .collect()
     }
 }
 

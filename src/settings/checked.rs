@@ -134,8 +134,9 @@ impl Checked {
 impl Given {
     pub(super) fn check(&self, nodes: usize) -> Result<Checked, ConfigError> {
         let namespace = match &self.namespace {
-            Some(name) => Namespace::new(name)
-                .map_err(|error| ConfigError::of("namespace", error.to_string()))?,
+            Some(name) => {
+                Namespace::new(name).map_err(|error| ConfigError::of("namespace", error))?
+            }
             None => Namespace::default(),
         };
         // First of all: without a usable ttl nothing can be said of the others.

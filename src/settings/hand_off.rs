@@ -56,18 +56,6 @@ impl HandOff {
             off: false,
         }
     }
-
-    /// How many passes in a row there may be.
-    #[must_use]
-    pub const fn max_passes(&self) -> u32 {
-        self.max_passes
-    }
-
-    /// How long after its grant a lock may still be passed.
-    #[must_use]
-    pub const fn max_time(&self) -> Duration {
-        self.max_time
-    }
 }
 
 impl Default for HandOff {

@@ -177,13 +177,13 @@ fn settings(builder: Settings) -> Settings {
 /// Lets a manager find that its nodes vote, without any time passing.
 pub(crate) async fn meet(locks: &LockManager) {
     for _ in 0..1_000 {
-        let nodes = locks.nodes();
+        let nodes = locks.snapshot().nodes;
         if nodes.iter().all(|node| node.voting == VotingStatus::Voting) {
             return;
         }
         tokio::task::yield_now().await;
     }
-    panic!("they do not vote: {:?}", locks.nodes());
+    panic!("they do not vote: {:?}", locks.snapshot().nodes);
 }
 
 /// Waits until nothing is `left`, for `limit` at most; says what is.

@@ -120,7 +120,11 @@ impl Clients {
         for (client, locks) in connecting.join_all().await {
             let locks = locks.unwrap();
             eventually("all nodes up", || {
-                locks.nodes().iter().all(|node| node.state == NodeState::Up)
+                locks
+                    .snapshot()
+                    .nodes
+                    .iter()
+                    .all(|node| node.state == NodeState::Up)
             })
             .await;
             tasks.spawn(contend(client, locks, Arc::clone(&work)));

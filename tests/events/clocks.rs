@@ -15,7 +15,7 @@ async fn a_server_whose_clock_is_set_is_told_of_once_for_each_step() {
     let server = Server::start_clocked(Kind::Redis);
     let builder = LockManager::builder().redis([server.url()]);
     let locks = builder.bootstrap(true).connect().await.unwrap();
-    let name = &locks.nodes()[0].name;
+    let name = &locks.snapshot().nodes[0].name;
     // Before it was looked at, no time is known that it could have been set from.
     let asked = Cell::new(0);
     let looks = || {

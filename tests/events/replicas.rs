@@ -31,8 +31,8 @@ async fn a_replica_that_appears_under_load_is_told_of_once_and_refuses_nothing()
         }
         let line = book.line("has replicas");
         assert!(line.starts_with("INFO"), "{line}");
-        assert!(line.contains(&locks.nodes()[0].name), "{line}");
-        let name = &locks.nodes()[0].name;
+        assert!(line.contains(&locks.snapshot().nodes[0].name), "{line}");
+        let name = &locks.snapshot().nodes[0].name;
         let of_node = book.lines().into_iter().filter(|line| line.contains(name));
         let down: Vec<String> = of_node.filter(|line| line.contains("not up")).collect();
         assert_eq!(down, [""; 0]);
@@ -44,7 +44,7 @@ async fn a_replica_that_appears_under_load_is_told_of_once_and_refuses_nothing()
         let error = locks.try_acquire("order:2").await.unwrap_err();
         assert!(matches!(error, AcquireError::NoQuorum(_)), "{error}");
         eventually("quarantined", || {
-            let voting = &locks.nodes()[0].voting;
+            let voting = &locks.snapshot().nodes[0].voting;
             matches!(voting, VotingStatus::Quarantined { .. })
         })
         .await;

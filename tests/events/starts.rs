@@ -103,7 +103,7 @@ async fn a_start_without_a_node_that_cannot_serve_is_an_error_event() {
         .await
         .unwrap();
     let line = book.line("a node cannot serve; started on the quorum of the others");
-    let name = &locks.nodes()[1].name;
+    let name = &locks.snapshot().nodes[1].name;
     assert!(line.starts_with("ERROR") && line.contains(name), "{line}");
     assert!(line.contains("maxmemory-policy"), "{line}");
 }

@@ -63,7 +63,7 @@ async fn connected(builder: Settings) -> LockManager {
 
 async fn all_vote(locks: &LockManager) {
     eventually("all nodes vote", || {
-        let nodes = locks.nodes();
+        let nodes = locks.snapshot().nodes;
         let up = nodes.iter().all(|node| node.state == NodeState::Up);
         up && nodes.iter().all(|node| node.voting == VotingStatus::Voting)
     })

@@ -96,7 +96,7 @@ fn ahead() -> AheadClock {
 async fn settled(builder: Settings) -> LockManager {
     let locks = builder.connect().await.unwrap();
     eventually("two nodes vote", || {
-        let nodes = locks.nodes();
+        let nodes = locks.snapshot().nodes;
         let voting = nodes
             .iter()
             .filter(|node| node.voting == VotingStatus::Voting);

@@ -61,8 +61,11 @@ async fn connected(builder: Settings) -> LockManager {
 async fn all_vote(locks: &LockManager) {
     let votes =
         |node: &NodeStatus| node.state == NodeState::Up && node.voting == VotingStatus::Voting;
-    let all = || locks.nodes().iter().all(votes);
-    eventually_or_tell("all nodes vote", all, || format!("{:?}", locks.nodes())).await;
+    let all = || locks.snapshot().nodes.iter().all(votes);
+    eventually_or_tell("all nodes vote", all, || {
+        format!("{:?}", locks.snapshot().nodes)
+    })
+    .await;
 }
 
 /// The very first start of these servers: none of them can have forgotten anything.

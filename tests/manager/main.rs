@@ -136,12 +136,12 @@ impl Nodes {
 async fn meet(locks: &LockManager) {
     let votes = |node: &NodeStatus| node.voting == VotingStatus::Voting;
     for _ in 0..1_000 {
-        if locks.nodes().iter().all(votes) {
+        if locks.snapshot().nodes.iter().all(votes) {
             return;
         }
         tokio::task::yield_now().await;
     }
-    panic!("they do not vote: {:?}", locks.nodes());
+    panic!("they do not vote: {:?}", locks.snapshot().nodes);
 }
 
 /// What an acquire comes to.

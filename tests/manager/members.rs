@@ -27,7 +27,7 @@ const FIVE: &str = "[format 2; nodes n0, n1, n2, n3, n4; quorum 3; losses masked
                     restart guard on; fencing on]";
 
 fn voting(locks: &LockManager) -> usize {
-    let nodes = locks.nodes();
+    let nodes = locks.snapshot().nodes;
     let nodes = nodes.iter();
     nodes
         .filter(|node| node.voting == VotingStatus::Voting)
@@ -35,7 +35,7 @@ fn voting(locks: &LockManager) -> usize {
 }
 
 fn foreign(locks: &LockManager) -> usize {
-    let nodes = locks.nodes();
+    let nodes = locks.snapshot().nodes;
     let nodes = nodes.iter();
     let is_foreign = |node: &&NodeStatus| match &node.voting {
         VotingStatus::Foreign { reason } => reason.contains(FIVE),

@@ -21,7 +21,7 @@ fn three() -> Nodes {
 
 /// Waits until the nodes that had to be in quarantine vote.
 async fn promoted(locks: &LockManager) {
-    let standings = || locks.nodes().into_iter().map(|node| node.voting);
+    let standings = || locks.snapshot().nodes.into_iter().map(|node| node.voting);
     sleep(MS).await;
     let of_first = standings().next().unwrap();
     assert!(
@@ -34,7 +34,7 @@ async fn promoted(locks: &LockManager) {
         }
         sleep(TTL / 10).await;
     }
-    panic!("no promotion: {:?}", locks.nodes());
+    panic!("no promotion: {:?}", locks.snapshot().nodes);
 }
 
 /// Three nodes on which `count` was called, of which the first comes back with what it had then; meanwhile `lose` was
@@ -141,7 +141,7 @@ async fn a_node_that_is_set_back_holds_what_it_held_then_and_does_not_vote() {
     fresh.restore(&saved);
     drop(locks.try_acquire("probe").await);
     sleep(MS).await;
-    let standing = locks.nodes().remove(1).voting;
+    let standing = locks.snapshot().nodes.remove(1).voting;
     assert!(
         matches!(standing, VotingStatus::Quarantined { .. }),
         "{standing:?}"
@@ -175,7 +175,7 @@ async fn a_run_that_was_overtaken_keeps_no_result_on_a_node_that_came_back_with_
     nodes[1].restore(&saved);
     sleep(2 * TTL).await;
     let votes = |node: tower_redlock::snapshot::NodeStatus| node.voting == VotingStatus::Voting;
-    assert!(c.nodes().into_iter().all(votes));
+    assert!(c.snapshot().nodes.into_iter().all(votes));
     first.0[..2].iter().for_each(super::links::Link::mend);
     overtaken.complete("a").await.unwrap_err();
 }

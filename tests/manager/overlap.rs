@@ -61,7 +61,7 @@ async fn never_both_beside(guard: LockGuard, old: &LockManager, new: &LockManage
 }
 
 fn foreign(locks: &LockManager) -> Vec<String> {
-    let nodes = locks.nodes().into_iter();
+    let nodes = locks.snapshot().nodes.into_iter();
     let foreign = nodes.filter(|node| matches!(node.voting, VotingStatus::Foreign { .. }));
     foreign.map(|node| node.name).collect()
 }

@@ -74,7 +74,7 @@ async fn refusing(nodes: &Nodes) -> (Vec<Refusing>, LockManager) {
 /// How many nodes vote, by each of the places that tell.
 #[track_caller]
 fn assert_voting(locks: &LockManager, voting: usize) {
-    let nodes = locks.nodes();
+    let nodes = locks.snapshot().nodes;
     let votes = nodes.iter().filter(|it| it.voting == VotingStatus::Voting);
     assert_eq!(votes.count(), voting, "{nodes:?}");
     let snapshot = locks.snapshot();
@@ -91,7 +91,7 @@ fn assert_voting(locks: &LockManager, voting: usize) {
 
 #[track_caller]
 fn assert_failing(locks: &LockManager, node: usize, why: &str) {
-    match &locks.nodes()[node].voting {
+    match &locks.snapshot().nodes[node].voting {
         VotingStatus::Failing { reason } => assert!(reason.contains(why), "{reason}"),
         other => panic!("{other:?}"),
     }
@@ -107,7 +107,11 @@ async fn a_node_votes_only_while_its_replies_count() {
     assert_failing(&locks, 0, "the node is down");
     nodes.0[1].freeze();
     sleep(2 * SECOND).await;
-    assert_eq!(locks.nodes()[1].state, NodeState::Up, "as far as is known");
+    assert_eq!(
+        locks.snapshot().nodes[1].state,
+        NodeState::Up,
+        "as far as is known"
+    );
     assert_failing(&locks, 1, "no answer within");
     assert_voting(&locks, 3);
     refusing[2].refuse(EVERYTHING);

@@ -123,7 +123,7 @@ async fn the_longer_quarantine_is_waited_for_when_another_longest_ttl_is_agreed_
         nodes[0].forget();
         let began = Instant::now();
         sleep(2 * SECOND).await;
-        while locks.nodes()[0].voting != VotingStatus::Voting {
+        while locks.snapshot().nodes[0].voting != VotingStatus::Voting {
             sleep(100 * MS).await;
         }
         let waited = began.elapsed();
@@ -176,7 +176,7 @@ async fn a_node_with_a_new_server_waits_until_nobody_counts_the_one_before() {
         let began = Instant::now();
         // By then it is noticed, and not over.
         sleep(2 * SECOND).await;
-        while locks.nodes()[0].voting != VotingStatus::Voting {
+        while locks.snapshot().nodes[0].voting != VotingStatus::Voting {
             sleep(10 * MS).await;
         }
         waited.push(began.elapsed());

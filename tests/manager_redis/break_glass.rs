@@ -186,7 +186,7 @@ async fn a_key_that_is_deleted_under_its_holder_comes_back_or_has_two_holders() 
 }
 
 fn quarantined(locks: &LockManager) -> usize {
-    let nodes = locks.nodes().into_iter();
+    let nodes = locks.snapshot().nodes.into_iter();
     let waits = |voting: &VotingStatus| matches!(voting, VotingStatus::Quarantined { .. });
     nodes.filter(|node| waits(&node.voting)).count()
 }

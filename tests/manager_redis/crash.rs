@@ -161,7 +161,7 @@ async fn three_of_five_killed_fail_fast_and_come_back_without_a_restart() {
     // Whoever waits is told at once, too: waiting is for locks that are held.
     eventually("known to be down", || {
         let down = |node: &NodeState| matches!(node, NodeState::Down(_));
-        let nodes = locks.nodes();
+        let nodes = locks.snapshot().nodes;
         nodes.iter().filter(|node| down(&node.state)).count() == 3
     })
     .await;

@@ -91,7 +91,7 @@ async fn a_release_waits_for_a_node_that_is_refused_for_a_moment() {
     assert!(is_held());
     servers[0].run("ACL SETUSER locks resetpass >other");
     servers[0].run("CLIENT KILL USER locks");
-    let is_refused = || matches!(locks.nodes()[0].state, NodeState::Refused(_));
+    let is_refused = || matches!(locks.snapshot().nodes[0].state, NodeState::Refused(_));
     eventually("refused", is_refused).await;
     guard.release().await.unwrap();
     assert!(is_held());

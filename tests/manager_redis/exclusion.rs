@@ -13,7 +13,12 @@ async fn servers_of_both_kinds_serve_side_by_side() {
     };
     cluster.servers.extend(Server::start_many(Kind::Valkey, 2));
     let (ours, theirs) = (cluster.manager().await, cluster.manager().await);
-    assert!(ours.nodes().iter().all(|node| node.state == NodeState::Up));
+    assert!(
+        ours.snapshot()
+            .nodes
+            .iter()
+            .all(|node| node.state == NodeState::Up)
+    );
     let guard = ours.try_acquire("order:1").await.unwrap();
     crate::eventually("held on all five", || cluster.holding("order:1") == 5).await;
     let error = theirs.try_acquire("order:1").await.unwrap_err();

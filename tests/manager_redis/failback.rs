@@ -37,12 +37,12 @@ fn process(servers: &[Server], like: Like, cut_off: Option<usize>) -> Settings {
 }
 
 fn is_voting(locks: &LockManager, node: usize) -> bool {
-    let status = &locks.nodes()[node];
+    let status = &locks.snapshot().nodes[node];
     status.state == NodeState::Up && status.voting == VotingStatus::Voting
 }
 
 fn is_quarantined(locks: &LockManager, node: usize) -> bool {
-    let standing = &locks.nodes()[node].voting;
+    let standing = &locks.snapshot().nodes[node].voting;
     matches!(standing, VotingStatus::Quarantined { .. })
 }
 
@@ -270,7 +270,7 @@ async fn a_node_that_evicted_locks_forgot_them() {
         evict(&servers[0], "volatile-lru");
         if seen {
             eventually("refused", || {
-                matches!(witness.nodes()[0].state, NodeState::Refused(_))
+                matches!(witness.snapshot().nodes[0].state, NodeState::Refused(_))
             })
             .await;
         }

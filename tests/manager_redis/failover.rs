@@ -178,6 +178,12 @@ async fn guarded_fail_over() -> bool {
 }
 
 async fn all_up_again(locks: &LockManager) {
-    let up = || locks.nodes().iter().all(|node| node.state == NodeState::Up);
+    let up = || {
+        locks
+            .snapshot()
+            .nodes
+            .iter()
+            .all(|node| node.state == NodeState::Up)
+    };
     eventually("the new master is used", up).await;
 }

@@ -11,7 +11,7 @@ use crate::support::{PATIENCE, eventually};
 use crate::{Cluster, MS, connected};
 
 fn is_down(locks: &LockManager, node: usize) -> bool {
-    matches!(locks.nodes()[node].state, NodeState::Down(_))
+    matches!(locks.snapshot().nodes[node].state, NodeState::Down(_))
 }
 
 #[tokio::test]

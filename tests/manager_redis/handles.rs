@@ -26,7 +26,7 @@ async fn a_server_that_lost_its_data_waits_for_the_longest_ttl_that_is_agreed_on
     cluster.servers[0].restart();
     let mut waits = Duration::ZERO;
     eventually("it is quarantined", || {
-        let status = locks.nodes().swap_remove(0).voting;
+        let status = locks.snapshot().nodes.swap_remove(0).voting;
         if let VotingStatus::Quarantined {
             remaining: Some(remaining),
             ..

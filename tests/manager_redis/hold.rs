@@ -18,7 +18,13 @@ async fn an_extension_that_fails_does_not_lose_the_lock() {
     // The extension at a third of the ttl is given up, which leads to a PING, which is not answered either.
     eventually("the extension has failed", || {
         let down = |node: &NodeStatus| matches!(node.state, NodeState::Down(_));
-        locks.nodes().iter().filter(|node| down(node)).count() == 3
+        locks
+            .snapshot()
+            .nodes
+            .iter()
+            .filter(|node| down(node))
+            .count()
+            == 3
     })
     .await;
     let left = guard.remaining();

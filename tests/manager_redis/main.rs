@@ -143,7 +143,7 @@ async fn connected(builder: Settings) -> LockManager {
 
 async fn all_up(locks: &LockManager) {
     eventually("all nodes up", || {
-        let nodes = locks.nodes();
+        let nodes = locks.snapshot().nodes;
         let votes = |node: &NodeStatus| node.voting == VotingStatus::Voting;
         nodes
             .iter()

@@ -29,7 +29,7 @@ async fn of_two_lists_with_a_server_in_common_never_do_both_hold() {
     assert!(matches!(error, ConnectError::NoQuorum(_)), "{error}");
     let new = builder(&urls[2..]).lazy().unwrap();
     eventually("the others are there", || {
-        let nodes = new.nodes();
+        let nodes = new.snapshot().nodes;
         nodes[1..].iter().all(|node| node.state == NodeState::Up)
     })
     .await;
@@ -38,7 +38,7 @@ async fn of_two_lists_with_a_server_in_common_never_do_both_hold() {
     // It comes back with nothing, for whoever is first.
     cluster.servers[2].restart();
     let foreign = |locks: &LockManager| {
-        let nodes = locks.nodes();
+        let nodes = locks.snapshot().nodes;
         let foreign = |standing: &VotingStatus| matches!(standing, VotingStatus::Foreign { .. });
         nodes.iter().any(|node| foreign(&node.voting))
     };

@@ -165,7 +165,7 @@ async fn one_side_of_a_partition_holds_at_a_time(replicated: bool) {
         "the old one may have counted"
     );
     assert!(guard.fence() > held.fence(), "and it is a later one");
-    let state = first.nodes()[0].state.clone();
+    let state = first.snapshot().nodes[0].state.clone();
     let NodeState::Down(reason) = state else {
         panic!("{state:?}");
     };
@@ -210,7 +210,7 @@ async fn the_quarantine_begins_when_most_sentinels_know_the_new_master() {
     let builder = LockManager::builder().nodes(nodes);
     let alone = builder.lazy().unwrap();
     eventually("looked for", || {
-        matches!(alone.nodes()[0].state, NodeState::Down(_))
+        matches!(alone.snapshot().nodes[0].state, NodeState::Down(_))
     })
     .await;
     assert_eq!(scene.new.run("HEXISTS lk!node quarantine"), "0");
@@ -226,7 +226,7 @@ async fn the_quarantine_begins_when_most_sentinels_know_the_new_master() {
 async fn a_master_that_is_made_so_once_more_is_quarantined_though_it_was_never_demoted() {
     let scene = Scene::start(false).await;
     let locks = scene.process("p1").await;
-    let standing = || locks.nodes()[0].voting.clone();
+    let standing = || locks.snapshot().nodes[0].voting.clone();
     scene.new.run("REPLICAOF NO ONE");
     for (server, epoch) in [(&scene.new, 1), (&scene.old, 2)] {
         scene.tell(0, [Some((server.port(), epoch)); 3]);

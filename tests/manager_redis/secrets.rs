@@ -31,7 +31,7 @@ async fn no_text_holds_a_password_or_a_token() {
     assert_kept(&builder, "", &secrets);
     let locks = builder.connect().await.unwrap();
     assert_kept(&locks, "", &secrets);
-    assert_kept(&locks.nodes(), "", &secrets);
+    assert_kept(&locks.snapshot().nodes, "", &secrets);
 
     let guard = locks.acquire("order:1").await.unwrap();
     // From a server, as an operator would see it: at least two of three hold it by now.

@@ -238,7 +238,7 @@ async fn what_a_frozen_server_has_is_told_and_released_when_it_goes_on() {
     assert_eq!((report.lost, report.held, report.acquiring), (0, 0, 0));
     assert_eq!((report.unconfirmed, report.expiring), (1, 0));
     let is_open = |node: &NodeStatus| node.state != NodeState::Closed;
-    assert!(locks.nodes().iter().all(is_open), "it goes on");
+    assert!(locks.snapshot().nodes.iter().all(is_open), "it goes on");
     let report = locks.shutdown(GRACE).await;
     assert_eq!(cluster.keys(), []);
     assert!(report.is_all_released(), "{report:?}");

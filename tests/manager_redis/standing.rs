@@ -21,8 +21,12 @@ async fn a_server_votes_only_while_its_replies_count() {
     let mut cluster = Cluster::start();
     let locks = connected(brisk(&cluster)).await;
     assert!(locks.has_quorum());
-    let is_failing =
-        |node: usize| matches!(locks.nodes()[node].voting, VotingStatus::Failing { .. });
+    let is_failing = |node: usize| {
+        matches!(
+            locks.snapshot().nodes[node].voting,
+            VotingStatus::Failing { .. }
+        )
+    };
     cluster.servers[0].kill();
     eventually("a killed server does not vote", || is_failing(0)).await;
     cluster.servers[1].run("ACL SETUSER default -evalsha -eval");
@@ -73,8 +77,12 @@ async fn a_roll_does_not_go_on_while_a_server_is_dead() {
             cluster.servers[4].kill();
             let wait = timeout(Duration::from_secs(4), locks.all_voting()).await;
             assert!(wait.is_err(), "went on with a dead server");
-            let is_up = |node: usize| locks.nodes()[node].voting == VotingStatus::Voting;
-            assert!((0..4).all(is_up) && !is_up(4), "{:?}", locks.nodes());
+            let is_up = |node: usize| locks.snapshot().nodes[node].voting == VotingStatus::Voting;
+            assert!(
+                (0..4).all(is_up) && !is_up(4),
+                "{:?}",
+                locks.snapshot().nodes
+            );
             assert!(locks.has_quorum());
             cluster.servers[4].restart();
         }

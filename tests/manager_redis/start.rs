@@ -24,8 +24,11 @@ async fn a_quorum_is_enough_for_a_list_that_all_nodes_have_accepted() {
     }
     let locks = builder().start_on_quorum(true).connect().await.unwrap();
     drop(locks.try_acquire("k").await.unwrap());
-    let is_failing = matches!(locks.nodes()[0].voting, VotingStatus::Failing { .. });
-    assert!(is_failing, "{:?}", locks.nodes());
+    let is_failing = matches!(
+        locks.snapshot().nodes[0].voting,
+        VotingStatus::Failing { .. }
+    );
+    assert!(is_failing, "{:?}", locks.snapshot().nodes);
     assert_eq!(locks.snapshot().verdict, "quorum: 4 of 5 vote, 3 needed");
     cluster.servers[0].run("CONFIG SET maxmemory-policy noeviction");
     locks.all_voting().await.unwrap();
@@ -37,7 +40,7 @@ async fn a_quorum_is_enough_for_a_list_that_all_nodes_have_accepted() {
         other => panic!("{other:?}"),
     }
     let refused = || {
-        let nodes = locks.nodes();
+        let nodes = locks.snapshot().nodes;
         nodes[..3]
             .iter()
             .all(|node| node.voting != VotingStatus::Voting)

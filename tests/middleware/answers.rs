@@ -21,15 +21,13 @@ async fn answer(
 ) -> (StatusCode, HeaderMap, String) {
     let inner = service_fn(async |request: Request<Empty<Bytes>>| {
         let held = Held::of(request.extensions());
-        Ok::<_, Infallible>(ok(
-            match held.map_err(|rejection| rejection.unlocked_reason()) {
-                Ok(_) => "locked",
-                Err(Some(UnlockedReason::Method)) => "unlocked: method",
-                Err(Some(UnlockedReason::NoKey)) => "unlocked: no key",
-                Err(Some(UnlockedReason::NoQuorum)) => "unlocked: no quorum",
-                Err(_) => "confused",
-            },
-        ))
+        Ok::<_, Infallible>(ok(match held {
+            Ok(_) => "locked",
+            Err(UnlockedReason::Method) => "unlocked: method",
+            Err(UnlockedReason::NoKey) => "unlocked: no key",
+            Err(UnlockedReason::NoQuorum) => "unlocked: no quorum",
+            Err(_) => "confused",
+        }))
     });
     let service = ServiceBuilder::new().layer(layer).service(inner);
     let response = service.oneshot(request).await.unwrap();
@@ -357,7 +355,7 @@ async fn of_two_layers_the_inner_one_decides() {
     let locks = nodes.manager();
     let inner = service_fn(async |request: Request<Empty<Bytes>>| {
         let unlocked = Held::of(request.extensions()).unwrap_err();
-        assert_eq!(unlocked.unlocked_reason(), Some(UnlockedReason::NoKey));
+        assert_eq!(unlocked, UnlockedReason::NoKey);
         Ok::<_, Infallible>(ok("ran"))
     });
     let service = ServiceBuilder::new()

@@ -10,7 +10,8 @@ use http::{HeaderMap, Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt as _, Empty};
 use tower::{ServiceBuilder, ServiceExt as _, service_fn};
-use tower_redlock::layer::{BoxError, HoldUntil, LayerBody};
+use tower_redlock::error::RunError;
+use tower_redlock::layer::{HoldUntil, LayerBody};
 
 use super::{KEY, Nodes, Seen, Spy, layer, post};
 
@@ -187,12 +188,12 @@ async fn a_loss_after_the_head_fails_the_body() {
     let mut body = case.respond(script).await;
     body.frame().await.unwrap().unwrap();
     case.nodes.each(|n| n.freeze());
-    let error: BoxError = body.frame().await.unwrap().unwrap_err();
+    let error: tower::BoxError = body.frame().await.unwrap().unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the lock was lost before the response's body ended: its validity ended without a successful extension"
+        "the lock was lost while the work ran: its validity ended without a successful extension"
     );
-    assert!(error.is::<tower_redlock::layer::BodyLockLost>());
+    assert!(error.is::<RunError>());
     case.seen.assert_dropped_under_the_lock();
     assert!(body.frame().await.is_none());
     case.nodes.each(|n| n.thaw());

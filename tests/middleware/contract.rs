@@ -6,8 +6,9 @@ use std::task::Poll;
 use bytes::Bytes;
 use http::{Method, Request, Response};
 use http_body_util::{Empty, Full};
+use tower::BoxError;
 use tower::{Service as _, ServiceBuilder, ServiceExt as _, service_fn};
-use tower_redlock::layer::{BoxError, RedlockService};
+use tower_redlock::layer::RedlockService;
 use tower_test::mock::{self, Mock};
 
 use super::{KEY, MS, Nodes, Seen, layer, ok, post, request};

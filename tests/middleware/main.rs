@@ -42,8 +42,9 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Extensions, Method, Request, Response};
 use http_body_util::{BodyExt as _, Empty, Full};
+use tower::BoxError;
 use tower_redlock::clock::TokioClock;
-use tower_redlock::layer::{BoxError, KeyExtractor, LayerBody};
+use tower_redlock::layer::{KeyExtractor, LayerBody};
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::{Held, LockHandle, LockKey, LockManager, RedlockLayer, Settings};
 

@@ -56,7 +56,7 @@ async fn it_starts_five_nodes_and_ends_them_with_its_input() {
     let locks = builder.bootstrap(true).connect().await.unwrap();
     let guard = locks.acquire("order:1").await.unwrap();
     guard.release().await.unwrap();
-    assert_eq!(locks.nodes().len(), 5);
+    assert_eq!(locks.snapshot().nodes.len(), 5);
     drop(script.input.take());
     assert!(script.child.wait().unwrap().success());
     let refused = |url: &String| {

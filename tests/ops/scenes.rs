@@ -75,7 +75,7 @@ impl Site {
 
     /// The lines of these gauges of all nodes, at this number.
     fn gauges(&self, name: &str, number: u8) -> Vec<String> {
-        let nodes = self.locks.nodes().into_iter();
+        let nodes = self.locks.snapshot().nodes.into_iter();
         let line = |node: &str| format!("{name}{{node=\"{node}\"}} {number}");
         nodes.map(|node| line(&node.name)).collect()
     }
@@ -173,7 +173,7 @@ pub(crate) async fn a_clock_is_set() -> Scrapes {
     site.servers[4].step_clock(30);
     let ahead = format!(
         "redlock_node_clock_skew_seconds{{node=\"{}\"}} 30.",
-        site.locks.nodes()[4].name
+        site.locks.snapshot().nodes[4].name
     );
     let late = ahead.replace("30.", "29.");
     let shown = || {

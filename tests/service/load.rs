@@ -109,7 +109,7 @@ async fn killing_two_of_five_servers_under_load_loses_nothing() {
     visits(200).await;
     doomed.iter_mut().for_each(super::Server::restart);
     eventually("the manager uses them again", || {
-        let nodes = site.locks.nodes();
+        let nodes = site.locks.snapshot().nodes;
         nodes.iter().all(|node| node.state == NodeState::Up)
     })
     .await;
@@ -137,7 +137,7 @@ async fn with_three_servers_down_the_answer_is_503_at_once_and_they_need_only_re
         assert_eq!(site.status("pay/1").await, StatusCode::OK);
         site.servers[..3].iter_mut().for_each(super::Server::kill);
         eventually("the loss is noticed", || {
-            let nodes = site.locks.nodes();
+            let nodes = site.locks.snapshot().nodes;
             nodes
                 .iter()
                 .filter(|node| node.state == NodeState::Up)
@@ -160,7 +160,7 @@ async fn with_three_servers_down_the_answer_is_503_at_once_and_they_need_only_re
             .iter_mut()
             .for_each(super::Server::restart);
         eventually("they are back", || {
-            let nodes = site.locks.nodes();
+            let nodes = site.locks.snapshot().nodes;
             nodes.iter().all(|node| node.state == NodeState::Up)
         })
         .await;

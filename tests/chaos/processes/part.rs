@@ -96,7 +96,7 @@ impl Settings {
         let urls: Vec<String> = servers.iter().map(Server::url).collect();
         let locks = self.builder(&urls).bootstrap(true).connect().await.unwrap();
         eventually("all nodes vote", || {
-            let nodes = locks.nodes();
+            let nodes = locks.snapshot().nodes;
             let mut nodes = nodes.iter();
             nodes.all(|node| node.state == NodeState::Up && node.voting == VotingStatus::Voting)
         })

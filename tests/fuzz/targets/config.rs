@@ -140,7 +140,7 @@ fn usable(settings: &Settings, is_public: bool) {
             // What was accepted is within the bounds that the docs state.
             assert!(locks.ttl() >= Duration::from_millis(10), "{shown}");
             assert!(locks.ttl() <= Duration::from_secs(24 * 3_600), "{shown}");
-            assert!((1..=32).contains(&locks.nodes().len()), "{shown}");
+            assert!((1..=32).contains(&locks.snapshot().nodes.len()), "{shown}");
             assert!(!format!("{locks:?}").contains(SECRET), "{shown}");
         }
         Err(error) => {

@@ -32,7 +32,7 @@ fn place(input: &mut Input<'_>) -> (Namespace, Parts) {
         _ => input.text(8),
     };
     let namespace = Namespace::new(&name).unwrap_or_else(|error| {
-        assert_short(&error.to_string(), 120);
+        assert_short(error, 120);
         Namespace::default()
     });
     let count = input.below(4);

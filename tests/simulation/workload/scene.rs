@@ -142,7 +142,7 @@ impl Scene {
         let wait = wait.as_millis() as u64;
         // At first connections are waited for, too, while there is one to wait for.
         let first = self.shop(process).map_or(CONNECT_LIMIT, |shop| {
-            let nodes = shop.locks.nodes();
+            let nodes = shop.locks.snapshot().nodes;
             let is_first = nodes.iter().any(|node| node.state == NodeState::Connecting);
             let age = self.world.millis() - shop.since;
             if is_first {
