@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::lock_key::LockKey;
-use crate::lock_keys::LockKeys;
+use crate::lock_key::LockKeys;
 use crate::moment::Moment;
 use crate::token::{FencingToken, OwnerToken};
 

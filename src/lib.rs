@@ -105,7 +105,6 @@ mod key_error;
 pub mod layer;
 mod lease;
 mod lock_key;
-mod lock_keys;
 mod manager;
 #[cfg(feature = "metrics")]
 pub mod metrics;
@@ -194,7 +193,7 @@ pub mod key {
     pub use crate::layer::key::{Also, IntoKeyPart, Key, Value, from_fn, header, method, query};
     #[cfg(feature = "axum")]
     pub use crate::layer::key::{from_extractor, matched_path, path, routed};
-    pub use crate::lock_keys::LockKeys;
+    pub use crate::lock_key::LockKeys;
 }
 
 #[cfg(all(doctest, feature = "axum", feature = "redis"))]

@@ -9,7 +9,7 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::key_error::KeyError;
 use crate::lock_key::LockKey;
-use crate::lock_keys::LockKeys;
+use crate::lock_key::LockKeys;
 use crate::token::OwnerToken;
 
 /// The prefix that keeps the locks of one application apart from everything else on the nodes.

@@ -6,7 +6,7 @@ use axum::extract::{FromRequestParts, OptionalFromRequestParts};
 use http::StatusCode;
 use http::request::Parts;
 
-use crate::http::route;
+use crate::http::state;
 use crate::idempotency::Idempotent;
 
 /// Plain text with status 500 for a request without an idempotency key: the handler and the layers around it do not fit
@@ -16,7 +16,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Idempotent {
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Self::Rejection> {
         Self::of(&parts.extensions).ok_or_else(|| {
-            route::misconfigured(parts, &NO_KEY);
+            state::misconfigured(parts, &NO_KEY);
             (StatusCode::INTERNAL_SERVER_ERROR, NO_KEY)
         })
     }

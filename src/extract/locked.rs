@@ -12,7 +12,7 @@ use http::request::Parts;
 
 use crate::key_error::KeyError;
 use crate::layer::{Rejection, lock_scope};
-use crate::lock_keys::LockKeys;
+use crate::lock_key::LockKeys;
 use crate::manager::{LockGuard, LockManager, LockScope};
 
 /// The lock keys of a value from the request.

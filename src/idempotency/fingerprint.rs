@@ -9,7 +9,7 @@ use http::header::{CONTENT_TYPE, HeaderName};
 use http::request::Parts;
 use sha2::{Digest as _, Sha256};
 
-use crate::http::route::original_uri;
+use crate::http::state::original_uri;
 
 /// The SHA-256 of method, path and query, chosen headers, and the body of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]

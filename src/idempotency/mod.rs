@@ -13,7 +13,6 @@ pub mod caller;
 mod collect;
 mod exchange;
 mod fingerprint;
-mod idempotent;
 mod key;
 mod recorded;
 mod scope;
@@ -23,8 +22,7 @@ mod stored_response;
 
 pub use exchange::OnUnrecorded;
 pub use fingerprint::FingerprintHeaders;
-pub use idempotent::Idempotent;
-pub use key::{IDEMPOTENCY_KEY, IdempotencyKey, IdempotencyKeyError};
+pub use key::{IDEMPOTENCY_KEY, IdempotencyKey, IdempotencyKeyError, Idempotent};
 pub use recorded::{IDEMPOTENT_REPLAYED, IDEMPOTENT_UNRECORDED, RecordPolicy, RecordedHeaders};
 pub use service::{IdempotencyService, ResponseFuture};
 pub use settings::{IdempotencyLayer, WithLock};

@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 use super::caller::Caller;
 use super::fingerprint::{feed, feed_len, feed_optional, hex};
 use super::key::IdempotencyKey;
-use crate::http::route::original_uri;
+use crate::http::state::original_uri;
 use crate::key_error::KeyError;
 use crate::lock_key::LockKey;
 

@@ -9,8 +9,8 @@ use http::request::Parts;
 
 use super::key::KeyExtractor;
 use crate::http::rejection::Cause;
-use crate::http::route;
 use crate::http::settings::Common;
+use crate::http::state;
 use crate::http::state::{LockState, RequestState, UnlockedReason, lock_scope};
 use crate::manager::{AcquireError, LockGuard};
 
@@ -118,7 +118,7 @@ async fn admit<K: KeyExtractor>(
         Ok(None) => return Ok(unlocked(parts, UnlockedReason::NoKey)),
         Err(error) => {
             if error.is_misplaced() {
-                route::misconfigured(&parts, &error);
+                state::misconfigured(&parts, &error);
             }
             return Err(error.into());
         }

@@ -12,10 +12,8 @@
 //! responses.
 
 mod admission;
-mod future;
 mod held;
 pub(crate) mod key;
-mod prefer;
 mod service;
 mod settings;
 
@@ -25,9 +23,7 @@ pub use crate::http::run_to_end::RunToEndService;
 pub use crate::http::settings::{OnDisconnect, OnLost};
 pub use crate::http::state::{UnlockedReason, lock_scope};
 pub use admission::{HoldUntil, OnNoQuorum, ReleaseMode};
-pub use future::ResponseFuture;
 pub use held::Held;
 pub use key::{IntoKey, KeyExtractor};
-pub use prefer::prefer_wait;
-pub use service::RedlockService;
-pub use settings::RedlockLayer;
+pub use service::{RedlockService, ResponseFuture};
+pub use settings::{RedlockLayer, prefer_wait};

@@ -1,20 +1,24 @@
-//! [`RedlockService`]: a service under a [`RedlockLayer`](super::RedlockLayer).
+//! [`RedlockService`]: a service under a [`RedlockLayer`](super::RedlockLayer), and its future: acquire, run, release.
 
 use std::fmt;
 use std::mem;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 #[cfg(feature = "idempotency")]
 use std::time::Duration;
 
 use http::{Request, Response};
 use http_body::Body;
+use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::admission::Options;
-use super::future::{Call, ResponseFuture};
+use super::admission::{Admission, HoldUntil, Options, ReleaseMode};
 use crate::http::body::LayerBody;
-use crate::http::state::{RequestState, UnlockedReason};
+use crate::http::rejection::Cause;
+use crate::http::settings::OnLost;
+use crate::http::state::{RequestState, RunId, UnlockedReason};
+use crate::manager::{LockGuard, Lost};
 
 /// A service whose requests hold a lock while they run. Made by [`RedlockLayer`](super::RedlockLayer).
 ///
@@ -83,4 +87,254 @@ where
             },
         )
     }
+}
+
+pin_project! {
+    /// The response of a [`RedlockService`](super::RedlockService). The inner future is always dropped before the lock
+    /// is released. If it is ready when the lock is lost, the response wins; once the time of the lock is over, it is
+    /// polled no more.
+    ///
+    /// # Panics
+    ///
+    /// When polled again after it was ready, as futures may.
+    ///
+    /// # Cancel safety
+    ///
+    /// May be dropped at any point. While it acquires, keys that it has set on nodes are released in the background;
+    /// while the inner future runs, that is dropped and then the lock is released in the background; while it
+    /// releases, the release continues in the background.
+    #[must_use = "futures do nothing unless polled"]
+    pub struct ResponseFuture<S, B>
+    where
+        S: Service<Request<B>>,
+    {
+        #[pin]
+        state: State<S, B>,
+    }
+}
+
+/// A call that waits for its lock.
+pub(super) struct Call<S, B> {
+    /// The inner service, which is ready.
+    pub(super) service: S,
+    pub(super) body: B,
+    pub(super) options: Arc<Options>,
+    /// The run of an idempotency layer directly around.
+    pub(super) run: Option<RunId>,
+}
+
+impl<S, B> Call<S, B> {
+    /// The response in place of the call.
+    fn refuse<ResBody>(self, cause: Cause) -> Response<LayerBody<ResBody>> {
+        // The reserved capacity of the inner service is returned before anything else.
+        drop((self.service, self.body));
+        let response = self.options.common.refuse(cause);
+        match self.run {
+            // Nothing stands between that layer and this one, and the inner service did not run.
+            Some(run) => run.mark(response),
+            None => response,
+        }
+    }
+}
+
+/// The lock of a request that runs.
+struct Hold {
+    guard: LockGuard,
+    options: Arc<Options>,
+}
+
+pin_project! {
+    #[project = StateProj]
+    enum State<S, B>
+    where
+        S: Service<Request<B>>,
+    {
+        Acquiring {
+            admission: Admission,
+            // Waits beside the boxed future, and is taken once.
+            call: Option<Call<S, B>>,
+        },
+        Running {
+            // Fields drop in order: the work ends before the lock is released.
+            #[pin]
+            inner: S::Future,
+            #[pin]
+            lost: Option<Lost>,
+            hold: Option<Hold>,
+        },
+        Releasing {
+            release: Pin<Box<dyn Future<Output = ()> + Send>>,
+            result: Option<Result<S::Response, S::Error>>,
+        },
+        Done,
+    }
+}
+
+impl<S, B> ResponseFuture<S, B>
+where
+    S: Service<Request<B>>,
+{
+    /// Runs `inner` without a lock.
+    pub(super) const fn unlocked(inner: S::Future) -> Self {
+        let state = State::Running {
+            inner,
+            lost: None,
+            hold: None,
+        };
+        Self { state }
+    }
+
+    /// Calls a service if `admission` allows it; else marks the response for the run.
+    pub(super) const fn locked(admission: Admission, call: Call<S, B>) -> Self {
+        let state = State::Acquiring {
+            admission,
+            call: Some(call),
+        };
+        Self { state }
+    }
+}
+
+impl<S, B, ResBody> Future for ResponseFuture<S, B>
+where
+    S: Service<Request<B>, Response = Response<ResBody>>,
+    ResBody: Body,
+{
+    type Output = Result<Response<LayerBody<ResBody>>, S::Error>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut state = self.project().state;
+        loop {
+            match state.as_mut().project() {
+                StateProj::Acquiring { admission, call } => {
+                    let admitted = ready!(admission.as_mut().poll(cx));
+                    let Some(call) = call.take() else {
+                        // Only after a panic in a poll before this one.
+                        state.set(State::Done);
+                        continue;
+                    };
+                    match admitted {
+                        Ok((parts, guard)) => {
+                            let (mut service, options) = (call.service, call.options);
+                            let lost = watch(&options, guard.as_ref());
+                            let inner = service.call(Request::from_parts(parts, call.body));
+                            let hold = guard.map(|guard| Hold { guard, options });
+                            state.set(State::Running { inner, lost, hold });
+                        }
+                        Err(cause) => {
+                            let response = call.refuse(cause);
+                            state.set(State::Done);
+                            return Poll::Ready(Ok(response));
+                        }
+                    }
+                }
+                StateProj::Running { inner, lost, hold } => {
+                    let result = match lost.as_pin_mut() {
+                        Some(lost) => ready!(lost.poll_beside(cx, |cx| inner.poll(cx))),
+                        None => Ok(ready!(inner.poll(cx))),
+                    };
+                    let hold = hold.take();
+                    // The inner future goes first, then the lock.
+                    state.set(State::Done);
+                    match (result, hold) {
+                        (Ok(result), None) => return Poll::Ready(plain(result)),
+                        (Ok(result), Some(hold)) => match release(hold, result) {
+                            Next::Respond(result) => return Poll::Ready(result),
+                            Next::Release(releasing) => state.set(releasing),
+                        },
+                        (Err(reason), hold) => {
+                            // Whoever is told that a lock was lost has it.
+                            if let Some(Hold { guard, options }) = hold {
+                                drop(guard);
+                                return Poll::Ready(Ok(options.common.refuse(reason)));
+                            }
+                        }
+                    }
+                }
+                StateProj::Releasing { release, result } => {
+                    ready!(release.as_mut().poll(cx));
+                    let result = result.take();
+                    state.set(State::Done);
+                    if let Some(result) = result {
+                        return Poll::Ready(plain(result));
+                    }
+                }
+                StateProj::Done => panic!("`ResponseFuture` polled after it was ready"),
+            }
+        }
+    }
+}
+
+impl<S, B> fmt::Debug for ResponseFuture<S, B>
+where
+    S: Service<Request<B>>,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match self.state {
+            State::Acquiring { .. } => "acquiring",
+            State::Running { .. } => "running",
+            State::Releasing { .. } => "releasing",
+            State::Done => "done",
+        };
+        f.debug_struct("ResponseFuture")
+            .field("state", &format_args!("{state}"))
+            .finish_non_exhaustive()
+    }
+}
+
+enum Next<S, B, ResBody>
+where
+    S: Service<Request<B>>,
+{
+    Respond(Result<Response<LayerBody<ResBody>>, S::Error>),
+    Release(State<S, B>),
+}
+
+/// Passes the lock to the body, waits for its release, or leaves that to the background.
+fn release<S, B, ResBody>(
+    Hold { guard, options }: Hold,
+    result: Result<Response<ResBody>, S::Error>,
+) -> Next<S, B, ResBody>
+where
+    S: Service<Request<B>, Response = Response<ResBody>>,
+    ResBody: Body,
+{
+    let result = match result {
+        // A body that has ended already needs no lock, and so its release can be awaited.
+        Ok(response)
+            if options.hold_until == HoldUntil::BodyEnd && !response.body().is_end_stream() =>
+        {
+            let lost = watch(&options, Some(&guard));
+            let guarded = response.map(|body| LayerBody::held(body, lost, guard));
+            return Next::Respond(Ok(guarded));
+        }
+        result => result,
+    };
+    match options.release {
+        ReleaseMode::Awaited => Next::Release(State::Releasing {
+            release: Box::pin(async move {
+                // The work is done, so the response stands even if the release fails. The manager retries the
+                // release, and reports.
+                let _ = guard.release().await;
+            }),
+            result: Some(result),
+        }),
+        ReleaseMode::Detached => {
+            drop(guard);
+            Next::Respond(plain(result))
+        }
+    }
+}
+
+/// Ends the request early when its lock is lost.
+fn watch(options: &Options, guard: Option<&LockGuard>) -> Option<Lost> {
+    match options.common.on_lost {
+        OnLost::Abort => guard.map(|guard| guard.lost()),
+        OnLost::Continue => None,
+    }
+}
+
+fn plain<ResBody, E>(
+    result: Result<Response<ResBody>, E>,
+) -> Result<Response<LayerBody<ResBody>>, E> {
+    result.map(|response| response.map(LayerBody::passed))
 }

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::key_error::KeyError;
-use crate::lock_keys::LockKeys;
+use crate::lock_key::LockKeys;
 use crate::manager::acquire::call::acquire;
 use crate::manager::error::acquire::AcquireError;
 use crate::manager::error::loss::LossReason;
 use crate::manager::error::release::RunError;
 use crate::manager::guard::{LockGuard, LockHandle};
 use crate::manager::shared::Shared;
+use crate::settings::checked::Times;
 use crate::settings::error::ConfigError;
-use crate::settings::times::Times;
 
 /// Acquires and releases locks over a set of nodes.
 ///

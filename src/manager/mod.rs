@@ -21,7 +21,6 @@ mod ledger;
 mod lock_manager;
 mod nodes;
 mod queue;
-mod readiness;
 #[cfg(feature = "idempotency")]
 mod records;
 mod release;

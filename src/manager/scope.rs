@@ -11,7 +11,7 @@ use crate::clock::Clock as _;
 use crate::instruments;
 use crate::key_error::KeyError;
 use crate::lock_key::LockKey;
-use crate::lock_keys::LockKeys;
+use crate::lock_key::LockKeys;
 use crate::manager::acquire::call::acquire;
 use crate::manager::acquire::wait::Wait;
 use crate::manager::error::acquire::AcquireError;

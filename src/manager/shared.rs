@@ -26,8 +26,8 @@ use crate::namespace::Namespace;
 use crate::namespace::NodeKeys;
 use crate::node::Node;
 use crate::settings::checked::Checked;
-use crate::settings::fencing::usual;
-use crate::settings::hand_off::HandOff;
+use crate::settings::switches::HandOff;
+use crate::settings::switches::usual;
 
 /// The parts that the handles, guards and tasks of one manager share. The watchdog does not keep it alive.
 #[derive(Debug)]

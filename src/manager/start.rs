@@ -17,8 +17,8 @@ use crate::manager::tasks::TaskTracker;
 use crate::manager::watchdog::watch;
 use crate::node::{Node, NodeContext, NodeError, NodeState, ServerRegistry};
 use crate::settings::checked::Checked;
+use crate::settings::checked::Times;
 use crate::settings::error::ConfigError;
-use crate::settings::times::Times;
 use crate::task;
 
 impl LockManager {

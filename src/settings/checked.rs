@@ -12,14 +12,24 @@ use crate::protocol::quorum::Quorum;
 use crate::protocol::renewal::Terms;
 use crate::protocol::validity::Drift;
 use crate::settings::error::{ConfigError, check_range, ensure};
-use crate::settings::fencing::Fencing;
-use crate::settings::hand_off::HandOff;
-use crate::settings::node::{Listed, TlsSettings};
-use crate::settings::restart_guard::RestartGuard;
-use crate::settings::secret::Secret;
-use crate::settings::times::{
-    MAX_TTL, MIN_TTL, checked_max_hold, checked_ttl, retry_after, whole_millis,
-};
+use crate::settings::secret::{Secret, TlsSettings};
+use crate::settings::switches::{Fencing, HandOff, RestartGuard};
+
+#[cfg(feature = "redis")]
+pub(crate) type Listed = crate::settings::server::NodeSettings;
+
+#[cfg(not(feature = "redis"))]
+#[derive(Clone, Debug)]
+pub(crate) enum Listed {}
+
+#[cfg(not(feature = "redis"))]
+impl<'de> Deserialize<'de> for Listed {
+    fn deserialize<D: serde::Deserializer<'de>>(_: D) -> Result<Self, D::Error> {
+        Err(serde::de::Error::custom(
+            "servers need the feature `redis` of `tower-redlock`; enable it in Cargo.toml, or use `memory`",
+        ))
+    }
+}
 
 /// The settings that a file, the environment or a setter gave; the others have their defaults.
 ///
@@ -244,6 +254,67 @@ const NO_NODE: &str = "there is no node: give the URLs of servers, or `memory` w
 const BAD_DRIFT: &str = "drift_factor is out of range: use a part of the ttl from 0.0 to 0.5";
 const START_UNGUARDED: &str = "start_on_quorum needs the restart guard: without it no node tells whether all of them have accepted the list";
 
+pub(super) const MIN_TTL: Duration = Duration::from_millis(10);
+pub(super) const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The times of one handle of a manager.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    pub(crate) terms: Terms,
+    pub(crate) max_wait: Duration,
+}
+
+impl Times {
+    pub(crate) fn with_ttl(
+        mut self,
+        ttl: Duration,
+        max_ttl: Duration,
+        node_timeout: Duration,
+    ) -> Result<Self, ConfigError> {
+        let ttl = checked_ttl(ttl, max_ttl)?;
+        ensure(node_timeout <= ttl, "ttl", || {
+            format!(
+                "ttl is {ttl:?}, and a node may take {node_timeout:?} to reply; use a longer ttl, or a shorter node_timeout"
+            )
+        })?;
+        self.terms.ttl = ttl;
+        self.terms.retry = retry_after(node_timeout, ttl);
+        self.terms.max_hold = self.terms.max_hold.max(ttl);
+        Ok(self)
+    }
+
+    pub(crate) fn with_max_hold(mut self, max_hold: Duration) -> Result<Self, ConfigError> {
+        self.terms.max_hold = checked_max_hold(max_hold, self.terms.ttl)?;
+        Ok(self)
+    }
+}
+
+/// A ttl in the whole milliseconds that the nodes count; the deadline must not be later than theirs.
+pub(super) fn checked_ttl(ttl: Duration, max_ttl: Duration) -> Result<Duration, ConfigError> {
+    let ttl = whole_millis(ttl);
+    check_range("ttl", ttl, MIN_TTL..=MAX_TTL)?;
+    ensure(ttl <= max_ttl, "ttl", || {
+        format!(
+            "ttl is {ttl:?}, and max_ttl, the longest that any process uses with these nodes, is {max_ttl:?}; use a shorter ttl, or raise max_ttl in all processes as the members of the nodes are changed"
+        )
+    })?;
+    Ok(ttl)
+}
+
+pub(super) fn whole_millis(time: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+}
+
+pub(super) fn checked_max_hold(max_hold: Duration, ttl: Duration) -> Result<Duration, ConfigError> {
+    check_range("max_hold", max_hold, ttl..=Duration::MAX)?;
+    Ok(max_hold)
+}
+
+/// How long after a renewal that missed its quorum the next is tried.
+pub(super) fn retry_after(node_timeout: Duration, ttl: Duration) -> Duration {
+    node_timeout.max(ttl / 30)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -411,7 +482,7 @@ mod tests {
         assert_eq!(given(serde_json::json!({"password": "0123"})), password);
         // A password of digits is no number.
         let variables = [("A_PASSWORD".to_owned(), "0123".to_owned())];
-        let variables = crate::settings::env::given("A", variables.into_iter()).unwrap();
+        let variables = crate::settings::value::given("A", variables.into_iter()).unwrap();
         assert_eq!(variables.password, password);
     }
 

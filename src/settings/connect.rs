@@ -13,11 +13,11 @@ use crate::node::memory::MemoryNode;
 use crate::node::redis::{RedisNode, RedisNodeBuilder};
 use crate::settings::Settings;
 use crate::settings::checked::Checked;
-#[cfg(feature = "redis")]
-use crate::settings::credentials::{Credentials, CredentialsSource};
 use crate::settings::error::{ConfigError, ensure};
 #[cfg(feature = "redis")]
-use crate::settings::node::{ForAll, NodeSettings};
+use crate::settings::server::{Credentials, CredentialsSource};
+#[cfg(feature = "redis")]
+use crate::settings::server::{ForAll, NodeSettings};
 
 impl LockManager {
     /// Begins to build a manager.

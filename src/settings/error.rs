@@ -1,8 +1,11 @@
-//! [`ConfigError`]: a setting that cannot be used.
+//! [`ConfigError`]: a setting that cannot be used; [`Refusal`]: a value that cannot be read.
 
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
+
+use serde::de::{self, Expected, Unexpected};
+use serde_path_to_error::Path;
 
 /// A setting that cannot be used. The text begins with its place, and says what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,3 +93,112 @@ pub(crate) fn within(place: &str, field: &str) -> String {
         _ => format!("{place}.{field}"),
     }
 }
+
+/// The fault of a value or table, to stand behind its name. It never has the content, which may be a password in the
+/// wrong place.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    reason: String,
+    // The field of the current table, if the fault is one of that field.
+    field: Option<&'static str>,
+}
+
+impl Refusal {
+    /// Whether it is an unknown field.
+    pub(super) fn is_unknown(&self) -> bool {
+        self.reason.starts_with(UNKNOWN)
+    }
+
+    pub(super) fn at(self, path: &Path) -> ConfigError {
+        let Self { mut reason, field } = self;
+        let mut place = String::new();
+        let steps = path.iter().map(ToString::to_string);
+        for step in steps.chain(field.map(str::to_owned)) {
+            // A text that does not look like a name is in the wrong place, and may be a URL with its password.
+            let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_-[]".contains(&byte);
+            if step.len() > LONGEST_NAME || !step.bytes().all(fits) {
+                reason = reason.replace(UNKNOWN, UNNAMABLE);
+                break;
+            }
+            if !place.is_empty() && !step.starts_with('[') {
+                place.push('.');
+            }
+            place.push_str(&step);
+        }
+        match place.as_str() {
+            "" => ConfigError::new(format!("the configuration {reason}")),
+            _ => ConfigError::of(place, reason),
+        }
+    }
+}
+
+impl de::Error for Refusal {
+    fn custom<T: fmt::Display>(reason: T) -> Self {
+        Self {
+            reason: reason.to_string(),
+            field: None,
+        }
+    }
+
+    fn invalid_type(unexpected: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        let expected = expected.to_string();
+        let kind = match unexpected {
+            Unexpected::Unsigned(number) if expected == "a duration" => {
+                return Self::custom(format_args!(
+                    "is a number without a unit; say \"{number}s\" or \"{number}ms\""
+                ));
+            }
+            Unexpected::Bool(_) => "true or false",
+            Unexpected::Unsigned(_) | Unexpected::Signed(_) => "a whole number",
+            Unexpected::Float(number) if number.abs() > 1e18 => "too large a number",
+            Unexpected::Float(_) => "a number with a fraction",
+            Unexpected::Str(_) => "a text",
+            Unexpected::Unit => "empty (null)",
+            Unexpected::Seq => "a list",
+            _ => "a table",
+        };
+        Self::custom(format_args!("is {kind}; it must be {}", plain(&expected)))
+    }
+
+    fn invalid_value(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::custom(format_args!("must be {}", plain(&expected.to_string())))
+    }
+
+    fn unknown_field(_: &str, known: &'static [&'static str]) -> Self {
+        Self::custom(format_args!("{UNKNOWN}; there are: {}", known.join(", ")))
+    }
+
+    fn duplicate_field(field: &'static str) -> Self {
+        Self {
+            reason: "is given twice; which one is meant?".to_owned(),
+            field: Some(field),
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// The type that `serde` expects, in words for people who do not write Rust.
+fn plain(expected: &str) -> &str {
+    match expected {
+        "a boolean" => "true or false, without quotes",
+        "a duration" => "a duration with units, as in \"10s\", \"250ms\" or \"1m30s\"",
+        "a sequence" => "a list",
+        "a string" | "path string" => "a text, in quotes",
+        "f64" => "a number without quotes, as in 0.01",
+        "u32" => "a whole number from 0 to 4294967295 without quotes, as in 5",
+        "usize" => "a whole number from 0 without quotes, as in 5",
+        other => other,
+    }
+}
+
+const UNKNOWN: &str = "there is no such setting";
+const UNNAMABLE: &str = "holds something that is no name of a setting";
+/// Names of settings are shorter.
+const LONGEST_NAME: usize = 40;

@@ -2,17 +2,14 @@
 
 pub(crate) mod checked;
 mod connect;
-#[cfg(feature = "redis")]
-pub(crate) mod credentials;
-mod env;
 pub(crate) mod error;
-pub(crate) mod fencing;
-pub(crate) mod hand_off;
-pub(crate) mod node;
-mod refusal;
-pub(crate) mod restart_guard;
+pub(crate) mod hand_off {
+    pub(crate) use crate::settings::switches::HandOff;
+}
 pub(crate) mod secret;
-pub(crate) mod times;
+#[cfg(feature = "redis")]
+pub(crate) mod server;
+pub(crate) mod switches;
 mod value;
 
 use std::fmt;
@@ -23,13 +20,11 @@ use std::time::Duration;
 use serde::de::{Deserialize, Deserializer, Error as _};
 
 use self::checked::Given;
-#[cfg(feature = "redis")]
-use self::credentials::CredentialsSource;
 use self::error::ConfigError;
-pub use self::fencing::Fencing;
-pub use self::hand_off::HandOff;
-pub use self::restart_guard::RestartGuard;
 use self::secret::Secret;
+#[cfg(feature = "redis")]
+use self::server::CredentialsSource;
+pub use self::switches::{Fencing, HandOff, RestartGuard};
 use self::value::Value;
 use crate::clock::Clock;
 use crate::node::Node;
@@ -319,7 +314,7 @@ impl Settings {
     ///
     /// [`ConfigError`] with the field and the variable.
     pub fn with_env(self, prefix: &str) -> Result<Self, ConfigError> {
-        self.with_vars(prefix, env::variables(prefix)?)
+        self.with_vars(prefix, value::variables(prefix)?)
     }
 
     /// The same from variables that are not those of the process.
@@ -350,7 +345,7 @@ impl Settings {
     ) -> Result<Self, ConfigError> {
         let variables = variables.into_iter();
         let variables = variables.map(|(name, value)| (name.into(), value.into()));
-        self.given.replace(env::given(prefix, variables)?);
+        self.given.replace(value::given(prefix, variables)?);
         Ok(self)
     }
 }

@@ -20,7 +20,6 @@ const VALUES: &[&str] = &[
     "src/key_error.rs",
     "src/lease.rs",
     "src/lock_key.rs",
-    "src/lock_keys.rs",
     "src/moment.rs",
     "src/namespace.rs",
     "src/record.rs",
@@ -356,7 +355,7 @@ mod tests {
                 memory,
             ),
             (
-                "src/extract/held.rs",
+                "src/extract/locked.rs",
                 "use crate::LockHandle;",
                 "from the roof",
             ),

@@ -12,7 +12,7 @@ use super::extractor::KeyExtractor;
 use super::take::Take;
 use crate::key_error::KeyError;
 use crate::lock_key::KeyParts;
-use crate::lock_keys::LockKeys;
+use crate::lock_key::LockKeys;
 
 /// A key that is made of a list of parts. Made by the functions of [`key`](crate::key).
 ///

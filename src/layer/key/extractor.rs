@@ -4,7 +4,7 @@ use http::request::Parts;
 
 use crate::key_error::KeyError;
 use crate::lock_key::LockKey;
-use crate::lock_keys::LockKeys;
+use crate::lock_key::LockKeys;
 
 /// Finds the key of the lock that a request needs, or the keys, if it needs several at once.
 ///

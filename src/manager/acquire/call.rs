@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Clock as _;
-use crate::lock_keys::LockKeys;
+use crate::lock_key::LockKeys;
 use crate::manager::acquire::contender::{Acquired, Contender};
 use crate::manager::acquire::turn::{Called, turn, turn_of_all};
 use crate::manager::acquire::wait::Wait;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use crate::key_error::KeyError;
 use crate::lock_key::LockKey;
-use crate::lock_keys::LockKeys;
+use crate::lock_key::LockKeys;
 use crate::manager::acquire::call::acquire_for;
 use crate::manager::acquire::contender::Acquired;
 use crate::manager::error::acquire::AcquireError;

@@ -14,14 +14,16 @@ use crate::node::redis::error::NodeUrlError;
 use crate::node::redis::node::RedisNode;
 use crate::node::redis::replicas::Replicas;
 use crate::node::redis::shared::Shared;
-use crate::settings::credentials::{Credentials, CredentialsSource};
 #[cfg(not(feature = "tls"))]
 use crate::settings::error::ensure;
 use crate::settings::error::{ConfigError, within};
-use crate::settings::node::{ForAll, NodeSettings, TlsSettings};
+use crate::settings::secret::Secret;
+use crate::settings::secret::TlsSettings;
 #[cfg(feature = "tls")]
 use crate::settings::secret::{Pem, is_pem};
-use crate::settings::secret::{Secret, Url};
+use crate::settings::server::Url;
+use crate::settings::server::{Credentials, CredentialsSource};
+use crate::settings::server::{ForAll, NodeSettings};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const CONNECTIONS: usize = 4;

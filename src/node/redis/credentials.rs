@@ -10,7 +10,7 @@ use std::time::Duration;
 use redis::Client;
 use tokio::time::{Instant, timeout};
 
-use crate::settings::credentials::{Credentials, CredentialsSource};
+use crate::settings::server::{Credentials, CredentialsSource};
 
 /// The credentials of one node, if they change.
 #[derive(Default)]

@@ -67,4 +67,4 @@ mod transport;
 
 pub use self::builder::RedisNodeBuilder;
 pub use self::node::RedisNode;
-pub use crate::settings::credentials::Credentials;
+pub use crate::settings::server::Credentials;

@@ -20,7 +20,7 @@ use crate::node::redis::discovery::confirmation::Confirmation;
 use crate::node::redis::discovery::sentinel::Sentinels;
 use crate::node::redis::discovery::url::{Access, Certificates, address_of, client, read};
 use crate::node::redis::error::NodeUrlError;
-use crate::settings::secret::Url;
+use crate::settings::server::Url;
 
 pub(super) struct Target {
     /// `host:port` in lower case, or the path of a socket: the same for two URLs of one address.

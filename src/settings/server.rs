@@ -1,0 +1,219 @@
+//! [`NodeSettings`]: where a server is, and how it is used; [`Credentials`] that change, and the callback that gives them.
+
+use std::error::Error;
+use std::fmt;
+use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::node::NodeFuture;
+use crate::settings::secret::{HIDDEN, Secret, TlsSettings};
+
+/// The settings of a Redis node, which `RedisNodeBuilder` has setters for. `None` stands for the default.
+///
+/// In a file it is a URL, or a table with these fields, of which either `url` or `sentinels` and `master` are needed.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(
+    default,
+    deny_unknown_fields,
+    expecting = "a URL in quotes or a table with `url`"
+)]
+pub(crate) struct NodeSettings {
+    pub(crate) url: Option<Url>,
+    pub(crate) sentinels: Vec<Url>,
+    pub(crate) master: Option<String>,
+    pub(crate) name: Option<String>,
+    pub(crate) user: Option<String>,
+    pub(crate) password: Option<Secret>,
+    pub(crate) password_file: Option<PathBuf>,
+    pub(crate) database: Option<u32>,
+    #[serde(with = "humantime_serde")]
+    pub(crate) connect_timeout: Option<Duration>,
+    pub(crate) require: Option<u32>,
+    #[serde(with = "humantime_serde")]
+    pub(crate) within: Option<Duration>,
+    pub(crate) connections: Option<usize>,
+    #[serde(with = "humantime_serde")]
+    pub(crate) confirm_within: Option<Duration>,
+    pub(crate) expect_replicas: bool,
+    pub(crate) accept_eviction: bool,
+    pub(crate) tls: TlsSettings,
+    #[serde(skip)]
+    pub(crate) credentials: Option<CredentialsSource>,
+}
+
+/// What nodes have that have none of their own: the settings of all nodes.
+#[derive(Clone, Copy)]
+pub(crate) struct ForAll<'a> {
+    pub(crate) user: Option<&'a str>,
+    pub(crate) password: Option<&'a Secret>,
+    pub(crate) password_file: Option<&'a Path>,
+    pub(crate) tls: Option<&'a TlsSettings>,
+    pub(crate) credentials: Option<&'a CredentialsSource>,
+}
+
+/// A user and a password, and for how long they are valid. `Debug` shows no password.
+///
+/// See [`RedisNodeBuilder::credentials`](crate::node::redis::RedisNodeBuilder::credentials).
+#[derive(Clone, PartialEq, Eq)]
+#[must_use = "credentials do nothing unless a callback returns them"]
+pub struct Credentials {
+    pub(crate) user: Option<String>,
+    pub(crate) password: String,
+    pub(crate) valid_for: Option<Duration>,
+}
+
+impl Credentials {
+    /// This password, for the user of the node's URL; without one, for the default user.
+    pub fn password(password: impl Into<String>) -> Self {
+        Self {
+            user: None,
+            password: password.into(),
+            valid_for: None,
+        }
+    }
+
+    /// The user that the password is for.
+    pub fn user(mut self, user: impl Into<String>) -> Self {
+        self.user = Some(user.into());
+        self
+    }
+
+    /// For how long they are valid from now on. Unless set: until the connection ends.
+    ///
+    /// After three quarters of it, and not before 100 ms are over, the callback is called again.
+    pub const fn valid_for(mut self, time: Duration) -> Self {
+        self.valid_for = Some(time);
+        self
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials")
+            .field("user", &self.user)
+            .field("valid_for", &self.valid_for)
+            .finish_non_exhaustive()
+    }
+}
+
+type Callback = dyn Fn() -> NodeFuture<Result<Credentials, String>> + Send + Sync;
+
+#[derive(Clone)]
+pub(crate) struct CredentialsSource(
+    // It is called once at a time by each connection, and a panic in it ends that connection's task.
+    pub(crate) Arc<AssertUnwindSafe<Box<Callback>>>,
+);
+
+impl CredentialsSource {
+    pub(crate) fn new<F, Fut, E>(source: F) -> Self
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Credentials, E>> + Send + 'static,
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        Self(Arc::new(AssertUnwindSafe(Box::new(move || {
+            let credentials = source();
+            Box::pin(async move {
+                let credentials = credentials.await;
+                credentials.map_err(|error| error.into().to_string())
+            })
+        }))))
+    }
+}
+
+impl fmt::Debug for CredentialsSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CredentialsSource(..)")
+    }
+}
+
+/// The URL of a server. `Debug` shows the part that certainly holds no password.
+#[derive(Clone, PartialEq, Eq, serde::Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Url(pub(crate) String);
+
+impl fmt::Debug for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&harmless(&self.0))
+    }
+}
+
+/// The part of a URL that certainly holds no password. A malformed URL may have one anywhere.
+fn harmless(url: &str) -> String {
+    let shown = || {
+        let (scheme, rest) = url.split_once("://")?;
+        let is_path = matches!(scheme, "unix" | "redis+unix" | "valkey+unix");
+        if !(is_path || matches!(scheme, "redis" | "rediss" | "valkey" | "valkeys")) {
+            return None;
+        }
+        let (place, query) = match rest.find(['?', '#']) {
+            Some(end) => (rest.get(..end)?, "?.."),
+            None => (rest, ""),
+        };
+        let (hidden, address) = match rest.rsplit_once('@') {
+            // Any of these characters may be a part of a password.
+            Some(_) if is_path || !query.is_empty() => return None,
+            Some((_, address)) => ("..@", address),
+            None => ("", place),
+        };
+        let fits = if is_path {
+            address.starts_with('/')
+        } else {
+            is_address(address)
+        };
+        fits.then(|| format!("{scheme}://{hidden}{address}{query}"))
+    };
+    shown().unwrap_or_else(|| HIDDEN.to_owned())
+}
+
+/// Whether it reads `host[:port][/database]`.
+fn is_address(text: &str) -> bool {
+    let (place, database) = text.split_once('/').unwrap_or((text, ""));
+    let (host, port) = match place.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, port),
+        _ => (place, ""),
+    };
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    !host.is_empty()
+        && (host.starts_with('[') || !host.contains(':'))
+        && digits(port)
+        && digits(database)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_shown_without_what_may_be_a_password() {
+        for (url, shown) in [
+            ("redis://h", "redis://h"),
+            ("redis://h:1/2", "redis://h:1/2"),
+            ("rediss://u:s3cret@h:1/2", "rediss://..@h:1/2"),
+            ("valkey://:s3@cret@[::1]:7", "valkey://..@[::1]:7"),
+            (
+                "unix:///run/r.sock?pass=s3cret&db=2",
+                "unix:///run/r.sock?..",
+            ),
+            ("redis+unix:///run/r.sock", "redis+unix:///run/r.sock"),
+            ("redis://:s3/cret@h", "redis://..@h"),
+            ("redis://:s3cret", ".."),
+            ("redis://u:s3cret", ".."),
+            ("redis://u:s3cret/h", ".."),
+            ("redis://h?pass=s3@cret", ".."),
+            ("redis://h?pass=s3cret", "redis://h?.."),
+            ("redis://:s3?cret@h", ".."),
+            ("unix://s3cret", ".."),
+            ("unix://:s3cret@/run", ".."),
+            ("s3cret", ".."),
+            ("s3cret://h", ".."),
+            ("", ".."),
+        ] {
+            assert_eq!(harmless(url), shown, "{url}");
+        }
+    }
+}
