@@ -127,7 +127,7 @@ const INSIDE: &[&[Inner]] = &[
     &[&["mod.rs"]],
     // Features, each an `impl LockManager`.
     &[
-        &["start.rs"], &["shutdown.rs"], &["snapshot.rs"], &["readiness.rs"], &["scope.rs"],
+        &["start.rs"], &["shutdown.rs"], &["snapshot.rs"], &["scope.rs"],
         &["records/"],
     ],
     &[&["lock_manager.rs"]],
