@@ -162,7 +162,7 @@ fn let_go(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> Option<(Release, Optio
     }
     let agreed = !shared.voting.is_blocked();
     if let Some(next) = agreed.then(|| held.succeed(&shared.hand_off)).flatten() {
-        shared.registry.hasten(held);
+        shared.registry.replan(held);
         let key = held.keys.first().as_str();
         let ttl = held.lease.ttl;
         if shared.queue.hand_over(key, ttl, Passed::Lock(next)).is_ok() {

@@ -111,7 +111,7 @@ impl Ledger {
         state.left.range(now..).map(|(_, left)| left).sum()
     }
 
-    /// Waits until there are none, at most for `limit`; whether there are none.
+    /// Waits until nothing is open, at most for `limit`; whether nothing is.
     pub(crate) async fn is_empty_within(&self, limit: Duration) -> bool {
         let is_empty = || (self.open() == Open::default()).then_some(());
         let empty = notified_until(&self.0.empty, is_empty);
@@ -159,7 +159,7 @@ impl Drop for Obligation {
     fn drop(&mut self) {
         let mut state = self.book.state();
         if !self.is_met {
-            // A command may be under way yet, so the ttl counts from here at the earliest.
+            // A command may be under way yet, so the ttl counts from here, not from the grant.
             state.left = state
                 .left
                 .split_off(&self.book.second_after(Duration::ZERO));

@@ -90,11 +90,11 @@ pub(crate) struct Freeing {
     obligation: Option<Obligation>,
     // How many other processes were told of it, by the node that told most.
     pub(crate) listeners: u32,
-    // The right to contend for the keys: it passes on once a quorum has confirmed.
+    // The right to contend for the keys: it passes on once a quorum has confirmed, or cannot in time.
     turn: Option<Turn>,
     // Whether its end counts as a loss. There until its end is counted, and only if it was held.
     was_lost: Option<bool>,
-    // Its ttl has ended it by now, whatever the nodes answer, and that was told.
+    // Its ttl has ended it, or is about to, whatever the nodes answer; that was told.
     has_expired: bool,
 }
 
@@ -155,8 +155,7 @@ impl Freeing {
         self.later.pending().any(|later| later == node)
     }
 
-    /// Asks `node` to give the lock back, once no command is under way there that may set it anew. Such a node counts
-    /// like the others: that it was slow to grant must not make the release depend on all the rest.
+    /// Asks `node` to give the lock back, once no command is under way there that may set it anew.
     fn ask(&self, node: usize) -> NodeFuture<Freed> {
         let (shared, request, free) = (Arc::clone(&self.shared), self.request.clone(), self.free);
         match (&self.lease, shared.nodes.get(node)) {
@@ -241,20 +240,20 @@ impl Freeing {
     }
 
     fn freed(&mut self, node: usize, reply: &ReleaseReply) {
-        self.is_free(node);
+        self.forget(node);
         self.confirmed += 1;
         if let ReleaseReply::Released { listeners } = reply {
             self.listeners = self.listeners.max(*listeners);
         }
     }
 
-    /// Notes that `node` has nothing of the token any more.
-    pub(crate) fn is_free(&mut self, node: usize) {
+    /// Expects nothing more of `node`.
+    pub(crate) fn forget(&mut self, node: usize) {
         self.owing.retain(|other| *other != node);
     }
 
     fn refused(&mut self, node: usize) {
-        self.is_free(node);
+        self.forget(node);
         self.is_refused = true;
     }
 

@@ -14,8 +14,8 @@ use crate::protocol::renewal::NodeEffect;
 
 const TOUCHES: u32 = 8;
 
-/// Looks after the locks of a manager until it is gone. Dropped before, it ends the manager: callers on other runtimes
-/// would never be told of a loss.
+/// Looks after the locks of a manager until that is gone. If the runtime ends first and drops this, the manager ends,
+/// too: without a watchdog nobody would tell callers on other runtimes of a loss.
 pub(crate) fn watch(
     shared: Weak<Shared>,
     registry: Arc<Registry>,
@@ -57,10 +57,10 @@ fn renew_due(shared: &Arc<Shared>) {
     let mut batches: Vec<Vec<Due>> = set.nodes.iter().map(|_| Vec::new()).collect();
     // The send time of all batches: read before anything can leave.
     let sent = set.clock.now();
-    // While a node serves processes with another list, held locks end with their validity.
+    // While a node serves processes with another list nothing is extended, so held locks end with their validity.
     let blocked = set.voting.is_blocked();
     for lease in shared.registry.due(sent) {
-        let (next, nodes) = lease.tick(sent);
+        let nodes = lease.tick(sent);
         let touch = lease.touches_counters(sent, set.counters_kept / TOUCHES);
         for node in nodes {
             if blocked {
@@ -74,7 +74,7 @@ fn renew_due(shared: &Arc<Shared>) {
                 });
             }
         }
-        shared.registry.reschedule(&lease, next);
+        shared.registry.replan(&lease);
     }
     for (node, batch) in batches.into_iter().enumerate() {
         if !batch.is_empty() {

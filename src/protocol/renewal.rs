@@ -27,10 +27,8 @@ impl Terms {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NodeLease {
-    /// It certainly does not have our token.
+    /// It has no token, or did not say that it has.
     Clear,
-    /// It may have our token: a command that may have set it was never answered.
-    Unknown,
     /// It has our token, confirmed by a command sent at this moment.
     Held(Moment),
     /// It had another owner's token at its last reply.
@@ -42,7 +40,7 @@ struct NodeEntry {
     lease: NodeLease,
     // Commands under way that may set our token.
     pending: u16,
-    // Such a command may run yet, though nobody waits for it any more: no later reply says that it will not.
+    // Such a command was given up and may run yet, so the node may have our token whatever it replies later.
     doubtful: bool,
 }
 
@@ -57,7 +55,7 @@ pub(crate) enum NodeEffect {
     Foreign { sent: Moment },
     /// The node has no token.
     Absent { sent: Moment },
-    /// The node may have our token, and does not count.
+    /// The node may have our token by a command that was given up. What it confirmed before still counts.
     Unknown,
     /// What was known before still holds.
     Unchanged,
@@ -84,8 +82,6 @@ pub(crate) enum Step {
     TopUp,
     /// The deadline is a few milliseconds away: tell the holder.
     Ending,
-    /// The deadline has passed.
-    Lost,
 }
 
 impl NodeEntry {
@@ -187,8 +183,8 @@ impl LeaseNodes {
     pub(crate) fn unknown(&mut self, node: usize) {
         if let Some(entry) = self.nodes.get_mut(node) {
             entry.doubtful = true;
-            if matches!(entry.lease, NodeLease::Clear | NodeLease::Foreign) {
-                entry.lease = NodeLease::Unknown;
+            if entry.lease == NodeLease::Foreign {
+                entry.lease = NodeLease::Clear;
             }
         }
     }
@@ -229,11 +225,7 @@ impl LeaseNodes {
     }
 
     pub(crate) fn owes(&self, node: usize) -> bool {
-        self.is_doubtful(node)
-            || matches!(
-                self.lease(node),
-                Some(NodeLease::Held(_) | NodeLease::Unknown)
-            )
+        self.is_doubtful(node) || self.holds(node)
     }
 
     fn is_doubtful(&self, node: usize) -> bool {
@@ -271,10 +263,6 @@ impl LeaseNodes {
     }
 
     pub(crate) fn step(&mut self, now: Moment) -> Step {
-        let end = self.deadline();
-        if now >= end {
-            return Step::Lost;
-        }
         if now >= self.announce_at() {
             return Step::Ending;
         }

@@ -127,7 +127,7 @@ impl Called {
             Passed::Lock(tenancy) => {
                 // That of the holder before may be another.
                 if tenancy.lease.hold_for(tenancy.number, max_hold) {
-                    shared.registry.hasten(&tenancy.lease);
+                    shared.registry.replan(&tenancy.lease);
                 }
                 Self::Lock(LockGuard::new(Arc::clone(shared), tenancy))
             }

@@ -92,7 +92,7 @@ pub(crate) struct PendingRelease {
     pub(crate) left: Left,
     /// The right to contend for the keys, unless the loss has passed it on.
     pub(crate) turn: Option<Turn>,
-    /// To free all the nodes that are left. Missing where there is nothing to release.
+    /// To free all the nodes that are left. Missing where the lock was let go of before.
     pub(crate) obligation: Option<Obligation>,
 }
 
@@ -249,15 +249,14 @@ impl HeldLease {
         self.clock.now() >= self.deadline.get()
     }
 
-    /// Does what is due at `now`; returns when to look again and the nodes that are to be sent an extension,
-    /// sent at `now`.
-    pub(crate) fn tick(&self, now: Moment) -> (Moment, Vec<usize>) {
-        let effects = self.apply(|state| state.tick(now));
-        let never = Moment::from_nanos(u64::MAX);
-        (effects.next.unwrap_or(never), effects.renew)
+    /// Does what is due at `now`; returns the nodes that are to be sent an extension, sent at `now`. Each of them gets
+    /// one [`reply`](Self::reply).
+    pub(crate) fn tick(&self, now: Moment) -> Vec<usize> {
+        self.apply(|state| state.tick(now)).renew
     }
 
-    /// Whether a renewal that is sent `now` touches the counters, which it does once in `every` such time.
+    /// Whether a renewal that is sent `now` touches the counters, which one does once in `every` such time. Notes that it
+    /// does.
     pub(crate) fn touches_counters(&self, now: Moment, every: Duration) -> bool {
         let touched = Moment::from_nanos(self.touched.load(Ordering::Relaxed));
         let touches = now >= touched + every;
@@ -287,8 +286,11 @@ impl HeldLease {
         self.inner().due
     }
 
-    pub(crate) fn set_due(&self, due: Moment) {
-        self.inner().due = due;
+    /// Plans when the watchdog looks at it again. The registry does that, under its mutex, and files it there.
+    pub(super) fn plan(&self) -> Moment {
+        let mut inner = self.inner();
+        inner.due = inner.state.due();
+        inner.due
     }
 }
 

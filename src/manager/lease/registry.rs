@@ -42,15 +42,14 @@ impl Registry {
         if state.closed {
             return false;
         }
-        // Under the mutex, so that a top-up that was planned before is in it, and one planned later finds it.
-        let due = lease.inner().state.first_due();
-        self.place(&mut state, lease, due);
+        self.place(&mut state, lease);
         crate::instruments::held_more();
         true
     }
 
-    fn place(&self, state: &mut State, lease: &Arc<HeldLease>, due: Moment) {
-        lease.set_due(due);
+    /// Under the mutex, so that what was planned before is in it, and what is planned later finds the lock.
+    fn place(&self, state: &mut State, lease: &Arc<HeldLease>) {
+        let due = lease.plan();
         state.leases.insert((due, lease.id), Arc::clone(lease));
         // In the common case the watchdog sleeps on: a new lock is due later than those before it.
         if state.armed.is_none_or(|armed| due < armed) {
@@ -69,14 +68,8 @@ impl Registry {
 
     /// Has the missing nodes of a lock topped up at `at`.
     pub(crate) fn top_up(&self, lease: &Arc<HeldLease>, at: Moment) {
-        if !lease.plan_top_up(at) {
-            return;
-        }
-        let mut state = self.state();
-        let due = lease.due();
-        // Not there: released meanwhile, or about to be inserted, and then its first tick sees the plan.
-        if at < due && state.leases.remove(&(due, lease.id)).is_some() {
-            self.place(&mut state, lease, at);
+        if lease.plan_top_up(at) {
+            self.replan(lease);
         }
     }
 
@@ -153,19 +146,12 @@ impl Registry {
             .collect()
     }
 
-    /// Plans an earlier tick of a lock that was handed on, if it is due earlier now that its `max_hold` begins anew.
-    pub(crate) fn hasten(&self, lease: &Arc<HeldLease>) {
-        let due = lease.inner().state.first_due();
-        if due < lease.due() {
-            self.reschedule(lease, due);
-        }
-    }
-
-    /// Plans the next tick of a lock, unless it was released meanwhile.
-    pub(crate) fn reschedule(&self, lease: &Arc<HeldLease>, next: Moment) {
+    /// Plans the next tick of a lock anew, after it ticked or its times changed. Not if it is not there: it was released
+    /// meanwhile, or is about to be inserted.
+    pub(crate) fn replan(&self, lease: &Arc<HeldLease>) {
         let mut state = self.state();
         if state.leases.remove(&(lease.due(), lease.id)).is_some() {
-            self.place(&mut state, lease, next);
+            self.place(&mut state, lease);
         }
     }
 }

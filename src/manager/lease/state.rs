@@ -1,18 +1,19 @@
 //! [`LeaseState`]: the life of one held lock as a pure state machine. No clock, no mutex, no task.
 //!
 //! ```text
-//!            tick: deadline near        any event: deadline reached
-//!   Held ───────────────────────► Ending ─────────────────────────────► Lost
-//!    │  └──────────── taken by another, shutdown ───────────────────────►│
-//!    └──────────────────────── guard released or dropped ◄───────────────┘
-//!                                      Released
+//!            tick: deadline near        deadline reached
+//!   Held ───────────────────────► Ending ────────────────► Lost
+//!    │ └──── deadline reached, taken by another, shutdown ──►│
+//!    │                              │                        │
+//!    └──── last guard left ────► Released ◄──────────────────┘
 //! ```
 //!
 //! Only `Held` can be extended, so nothing revives a lock once its end was announced. While it is `Held` it can
 //! pass from one guard of this process to the next: the keys on the nodes stay, and each guard is a *tenant* of its
 //! own, told apart by its number. For all but the present tenant the lock has ended.
 //!
-//! Each event returns the [`Effects`] that its driver, [`held`](super::held), performs once it has unlocked the state.
+//! Events return the [`Effects`] that their driver, [`held`](super::held), performs once it has unlocked the state. While
+//! a lock is `Held`, `deadline` is that of its nodes.
 
 use std::time::Duration;
 
@@ -58,14 +59,12 @@ pub(super) struct Effects {
     pub(super) notify_settled: bool,
     /// Count and log this loss.
     pub(super) lost: Option<LossReason>,
-    /// The guard may live on, though other callers can have the lock now, also in this process.
+    /// Pass the turn on, though the guard may live on: other callers can have the lock now, also in this process.
     pub(super) pass_turn: bool,
     /// For how long a tenant that is one no more has held it.
     pub(super) held_for: Option<Duration>,
     /// Send these nodes an extension; they are marked as busy.
     pub(super) renew: Vec<usize>,
-    /// When to tick next, if ever.
-    pub(super) next: Option<Moment>,
     /// Hand the lock over to the tenant of this number.
     pub(super) hand_over: Option<u32>,
 }
@@ -82,7 +81,7 @@ pub(crate) struct Left {
     pub(crate) free: usize,
     /// Why the lock had been lost, if it had.
     pub(crate) lost: Option<LossReason>,
-    /// It had not, but its end had been told for this reason, which counts as a loss.
+    /// Why its holder gave it up before it was lost: it had been told that the lock was about to end.
     pub(crate) given_up: Option<LossReason>,
 }
 
@@ -126,8 +125,13 @@ impl LeaseState {
         self.since
     }
 
-    pub(super) fn first_due(&self) -> Moment {
-        self.nodes.due()
+    /// When to tick next: never, once it has ended.
+    pub(super) fn due(&self) -> Moment {
+        match self.phase {
+            Phase::Held => self.nodes.due(),
+            Phase::Ending(_) => self.deadline,
+            Phase::Lost(_) | Phase::Released => Moment::from_nanos(u64::MAX),
+        }
     }
 
     /// The nodes that are known to hold it.
@@ -202,13 +206,8 @@ impl LeaseState {
     /// Does what is due at `now`. Extensions count as sent at `now`.
     pub(super) fn tick(&mut self, now: Moment) -> Effects {
         let mut effects = self.check(now);
-        match self.phase {
-            Phase::Held => {}
-            Phase::Ending(_) => {
-                effects.next = Some(self.deadline);
-                return effects;
-            }
-            Phase::Lost(_) | Phase::Released => return effects,
+        if self.phase != Phase::Held {
+            return effects;
         }
         let all = 0..self.nodes.nodes();
         effects.renew = match self.nodes.step(now) {
@@ -220,15 +219,12 @@ impl LeaseState {
             Step::Ending => {
                 self.phase = Phase::Ending(self.end_reason());
                 effects.notify_ended = true;
-                effects.next = Some(self.deadline);
                 return effects;
             }
-            Step::Lost => return self.lose(self.end_reason(), now),
         };
         for node in &effects.renew {
             self.nodes.begin(*node);
         }
-        effects.next = Some(self.nodes.due());
         effects
     }
 

@@ -40,8 +40,8 @@ pub(crate) struct NodeSet {
     // When the manager was made.
     pub(crate) started: Instant,
     pub(crate) voting: Arc<VotingStatuses>,
-    // How long fencing counters are kept, also those of locks that have a fencing token where fencing is off; not less
-    // than the ttl of the lock.
+    // How long fencing counters are kept; never for less than the ttl of the lock. Locks of requests with an idempotency
+    // key have fencing tokens also where fencing is off.
     pub(crate) counters_kept: Duration,
     pub(crate) fences: FenceCounts,
     pub(crate) repeats: Repeats,
@@ -173,8 +173,8 @@ impl NodeSet {
         node.is_some_and(|node| node.state() == NodeState::Connecting)
     }
 
-    /// Waits until every node was asked once, so that it is known which processes they serve; in the first second of a
-    /// manager only.
+    /// Waits until every node was asked once, so that it is known which processes they serve. Only the first callers of
+    /// a manager wait.
     pub(crate) async fn all_asked(&self) {
         if self.voting.were_all_asked() {
             return;
@@ -189,7 +189,7 @@ impl NodeSet {
         let now = self.clock.now();
         self.voting
             .replies(node, |replies| replies.refused(error, now));
-        // Only news: otherwise every caller would have the node asked again, and all other nodes about it.
+        // A node is asked again only about what is new: otherwise every caller would have it asked again.
         if error.kind() == NodeErrorKind::Foreign {
             self.voting.note_foreign(node, error, now);
         } else if !self.voting.knows(node, error.kind()) {
@@ -225,7 +225,7 @@ impl NodeSet {
     }
 
     pub(crate) fn proposal(&self, keep: Duration) -> Option<Fence> {
-        // A clock far off proposes nothing that counts: the nodes go on from what they have.
+        // If the clock is far off, the nodes ignore the proposal and go on from what they have.
         let token = FencingToken::proposed_at(self.clock.unix_micros()).or(FencingToken::new(1))?;
         Some(Fence::new(token, keep))
     }

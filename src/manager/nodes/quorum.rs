@@ -11,9 +11,9 @@ use crate::manager::nodes::voting::state::VotingStatus;
 use crate::node::{NodeError, NodeErrorKind, NodeState};
 
 impl NodeSet {
-    /// Waits until a quorum of nodes votes, and all that were to be trusted or taken over are: for as long as
-    /// quarantines last, and otherwise until `end`, or for the connect time-out after a quarantine that is over or in
-    /// the midst of which too many nodes went down; and a moment longer for nodes that need not wait any more.
+    /// Waits until a quorum of nodes votes, and until all that were to be trusted or taken over are. It waits for as
+    /// long as quarantines last, and otherwise until `end`. After a quarantine nodes have the connect time-out to come
+    /// back, and those that need not wait any more have a moment to vote.
     ///
     /// # Errors
     ///
@@ -169,8 +169,8 @@ impl Patience {
         Next::GiveUp
     }
 
-    /// Whether nodes are given time anew after a quarantine: not for a caller that has waited for nodes that are down,
-    /// nor, while nodes are trusted, for one that comes and goes.
+    /// Whether nodes are given time anew after a quarantine. Not for a caller who has time left; and while nodes are
+    /// trusted only once, or a node that comes and goes would keep the caller for ever.
     fn may_extend(&self, is_over: bool, seen: Sight) -> bool {
         self.fails_fast || is_over && !(self.extended && seen.trusting)
     }

@@ -8,9 +8,9 @@ use std::time::Duration;
 use crate::moment::Moment;
 use crate::node::NodeErrorKind;
 
-/// How often it is told how often.
+/// How often a fault that goes on is logged, with its count.
 const EVERY: Duration = Duration::from_secs(60);
-/// For how long the text of a line with a count may have been overtaken.
+/// How often the text of such a line is written anew: that is more work than to count.
 const WORDS: Duration = Duration::from_secs(1);
 /// For how long no call may have failed before a quorum counts as back.
 const CALM: Duration = Duration::from_secs(5);

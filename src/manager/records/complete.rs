@@ -169,7 +169,7 @@ impl Completing {
     }
 
     fn stored(&mut self, node: usize, reply: &CompleteReply) {
-        self.freeing.is_free(node);
+        self.freeing.forget(node);
         // A node that is free may have refused the record.
         if let CompleteReply::Stored { listeners } = reply {
             self.freeing.listeners = self.freeing.listeners.max(*listeners);

@@ -1,6 +1,6 @@
 -- Ends a quarantine, if the node is still in the one that is named.
 -- KEYS: the marker. ARGV: 1 the server's identity, 2 the digest of the config, 3 the name of the quarantine, 4 the
--- floor to which the highest fencing token and every counter is raised ('' for none).
+-- floor ('' for none): the highest fencing token is raised to it, and from now on no counter counts for less.
 -- Replies 1 if it was ended, else 0; an error if the floor is no usable fencing token.
 -- use identity
 -- use is_told

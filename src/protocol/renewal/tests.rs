@@ -113,12 +113,11 @@ fn what_was_not_answered_is_owed_for_until_the_end() {
 }
 
 #[test]
-fn the_loss_is_announced_early_and_then_final() {
+fn the_end_is_announced_early() {
     let mut lease = granted_on(0..3);
     assert_eq!(lease.step(at(9_800)), Step::Renew);
     assert_eq!(lease.due(), at(9_893));
     assert_eq!(lease.step(at(9_893)), Step::Ending);
-    assert_eq!(lease.step(at(9_898)), Step::Lost);
 }
 
 #[test]

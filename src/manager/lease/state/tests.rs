@@ -50,6 +50,10 @@ fn released(held_millis: u64) -> Effects {
     }
 }
 
+const fn never() -> Moment {
+    Moment::from_nanos(u64::MAX)
+}
+
 const fn nothing() -> Effects {
     Effects {
         notify_ended: false,
@@ -58,7 +62,6 @@ const fn nothing() -> Effects {
         pass_turn: false,
         held_for: None,
         renew: Vec::new(),
-        next: None,
         hand_over: None,
     }
 }
@@ -82,10 +85,10 @@ fn ending() -> LeaseState {
     assert_eq!(state.tick(at(9_000)).renew, [0, 1, 2, 3, 4]);
     let announced = Effects {
         notify_ended: true,
-        next: Some(at(END)),
         ..Effects::default()
     };
     assert_eq!(state.tick(at(END - 5)), announced);
+    assert_eq!(state.due(), at(END));
     state
 }
 
@@ -98,7 +101,8 @@ fn it_is_lost_once_and_exactly_when_its_deadline_has_passed() {
     assert_eq!(state.check(at(END)), lost(LossReason::Expired, END));
     assert_eq!(state.check(at(END)), nothing());
     assert_eq!(state.deadline(), Moment::ORIGIN);
-    assert_eq!(state.tick(at(END)), nothing(), "and is looked at no more");
+    assert_eq!(state.tick(at(END)), nothing());
+    assert_eq!(state.due(), never(), "it is looked at no more");
     assert_ended(&mut state, 0, LossReason::Expired);
 }
 
@@ -127,11 +131,8 @@ fn every_event_sees_that_the_deadline_has_passed() {
 #[test]
 fn a_tick_extends_and_the_replies_move_the_deadline() {
     let mut state = granted_on(0..3);
-    let waiting = state.tick(at(1));
-    assert_eq!(
-        (waiting.renew, waiting.next),
-        (vec![], Some(state.first_due()))
-    );
+    let first = state.due();
+    assert_eq!((state.tick(at(1)), state.due()), (nothing(), first));
     let due = state.tick(at(3_500));
     assert_eq!(due.renew, [0, 1, 2, 3, 4]);
     assert_eq!(state.owes(0), None, "busy");
@@ -142,16 +143,15 @@ fn a_tick_extends_and_the_replies_move_the_deadline() {
     }
     assert_eq!((state.owes(0), state.owes(1)), (Some(true), None));
     assert_eq!(state.holding(), [0, 1, 2, 3, 4]);
-    let next = state.tick(at(3_600));
-    assert_eq!(next.renew, [0; 0], "a quorum has it");
-    assert!(next.next > Some(at(6_000)), "{next:?}");
+    assert_eq!(state.tick(at(3_600)), nothing(), "a quorum has it");
+    assert!((at(6_000)..at(7_000)).contains(&state.due()));
 }
 
 #[test]
 fn nodes_that_are_missing_are_topped_up_unless_they_are_busy() {
     let mut state = granted_on(0..3);
     assert!(state.plan_top_up(at(100)));
-    assert_eq!(state.first_due(), at(100));
+    assert_eq!(state.due(), at(100));
     assert_eq!(state.tick(at(100)).renew, [3, 4]);
     let absent = NodeEffect::Absent { sent: at(100) };
     assert_eq!(state.reply(3, absent, at(110)), nothing());
@@ -176,7 +176,8 @@ fn once_the_end_is_announced_no_extension_revives_it() {
     );
     assert_eq!(state.share(0, at(END - 4)).0, Err(LossReason::Expired));
     assert_eq!(state.succeed(at(END - 4), &passing(), true), nothing());
-    assert_eq!(state.tick(at(END - 4)).next, Some(at(END)));
+    assert_eq!(state.tick(at(END - 4)), nothing());
+    assert_eq!(state.due(), at(END));
     assert_eq!(state.tick(at(END)), lost(LossReason::Expired, END));
 }
 

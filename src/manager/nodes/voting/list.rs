@@ -119,7 +119,7 @@ impl List {
 
     pub(super) fn is_spared(&self, node: usize) -> bool {
         self.quarantine(node).is_some_and(|quarantine| {
-            // Others may have used a node of the list until that forgot.
+            // If no node votes and another one forgot its data, this one may have been used, too, until it forgot.
             let is_unused = quarantine.unused && (self.votes() > 0 || self.is_intact());
             is_unused || self.is_trusted(node)
         })
@@ -184,6 +184,6 @@ impl List {
 fn reclaimed() -> NodeError {
     NodeError::new(
         NodeErrorKind::Foreign,
-        "it served processes with another list and has forgotten them; nothing is granted until they must have noticed",
+        "it served processes with another list and has forgotten them; nothing is granted until they must have noticed and its quarantine is over",
     )
 }

@@ -67,7 +67,7 @@ async fn ask(set: &NodeSet, index: usize) -> Option<Duration> {
             }
             apply(set, index, reply).await
         }
-        // A node that says so and takes commands is not, and others may wait for its vote.
+        // It was closed, and nobody opens it again. A node that says so and still takes commands is asked again.
         Err(error) if error.kind() == NodeErrorKind::Closed && !set.is_up(index) => return None,
         // It is down, slow, or refuses: what was known of it holds until it answers, but its replies do not count.
         Err(error) => {

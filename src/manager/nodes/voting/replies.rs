@@ -34,7 +34,7 @@ impl Replies {
     pub(crate) fn answered(&mut self) {
         self.unanswered = 0;
         if self.failure.take().is_some() {
-            // It is another state of the node in which it refused.
+            // What it refused then says nothing of the node that is back.
             self.refused = None;
         }
     }

@@ -45,7 +45,9 @@ impl Drop for Override<'_> {
             // Another call waits for the nodes that have not been asked yet.
             return;
         }
-        list.former = Duration::ZERO;
+        if self.adopts {
+            list.former = Duration::ZERO;
+        }
         list.override_all(self.adopts, false);
     }
 }
@@ -58,7 +60,7 @@ impl VotingStatuses {
 
     /// Trusts all nodes to have nothing to forget, until this is dropped.
     pub(crate) fn trust_all(&self) -> Override<'_> {
-        self.override_all(false)
+        self.override_all(false, Duration::ZERO)
     }
 
     pub(crate) fn is_trusting(&self) -> bool {
@@ -68,14 +70,12 @@ impl VotingStatuses {
     /// Takes all nodes that answer over from processes with another config, until this is dropped. `former`: the length
     /// of quarantines under that, if the nodes do not tell it.
     pub(crate) fn adopt_all(&self, former: Duration) -> Override<'_> {
-        let mut list = self.list();
-        list.former = list.former.max(former);
-        drop(list);
-        self.override_all(true)
+        self.override_all(true, former)
     }
 
-    fn override_all(&self, adopts: bool) -> Override<'_> {
+    fn override_all(&self, adopts: bool, former: Duration) -> Override<'_> {
         let mut list = self.list();
+        list.former = list.former.max(former);
         *list.calls(adopts) += 1;
         list.override_all(adopts, true);
         drop(list);
@@ -112,7 +112,7 @@ impl VotingStatuses {
     /// Of `nodes` nodes, of which a quorum is `needed` and each replies within `node_timeout`. Unless they are
     /// `guarded`, all vote.
     pub(crate) fn new(nodes: usize, needed: usize, node_timeout: Duration, guarded: bool) -> Self {
-        // They go on until they have its answer, for which they ask again and again.
+        // Those who reach a node have its answer by then: they ask once a second.
         let notice = 2 * IDLE + node_timeout;
         Self {
             list: Mutex::new(List::new(nodes, needed, notice, guarded)),
@@ -185,7 +185,10 @@ impl VotingStatuses {
                         ..before
                     };
                 }
-                State::Foreign(_) if found.former.is_zero() => {
+                State::Foreign(_)
+                | State::Quarantined(Quarantine {
+                    reclaimed: true, ..
+                }) if found.former.is_zero() => {
                     found.reclaimed = true;
                     found.since = now + notice;
                 }
@@ -472,6 +475,7 @@ impl VotingStatuses {
     }
 }
 
+/// How often a node is asked whether it votes.
 pub(super) const IDLE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -488,6 +492,9 @@ mod tests {
         let trust = voting.trust_all();
         drop(first);
         assert!(adopts(former) && voting.is_trusting() && voting.is_pending());
+        // The end of the other kind of call changes nothing.
+        drop(voting.trust_all());
+        assert!(adopts(former));
         drop(second);
         assert_eq!(voting.mode(0), CheckInMode::Normal);
         assert!(voting.is_trusting() && voting.is_pending());
@@ -497,5 +504,37 @@ mod tests {
         let third = voting.adopt_all(Duration::ZERO);
         assert!(adopts(Duration::ZERO));
         drop(third);
+    }
+
+    #[test]
+    fn a_node_that_others_have_lost_blocks_all_grants_also_when_it_forgets_once_more() {
+        let voting = VotingStatuses::new(1, 1, IDLE, true);
+        let quarantine = |id: &str, since| Quarantine {
+            id: id.to_owned(),
+            since,
+            length: IDLE,
+            former: Duration::ZERO,
+            accepted: true,
+            first: false,
+            unused: false,
+            reclaimed: false,
+            fresh: None,
+            told: Told::Nothing,
+        };
+        let start = Moment::ORIGIN;
+        voting.foreign(0, "another list".to_owned(), Some("digest"), start);
+        // It is theirs until they must have noticed, and then in quarantine.
+        let after = start + 4 * IDLE;
+        for (id, now) in [
+            ("first", start),
+            ("second", start + IDLE),
+            ("second", after),
+        ] {
+            voting.waits(0, quarantine(id, now));
+            assert!(voting.is_blocked(), "{id}");
+        }
+        let after = after + 2 * IDLE;
+        voting.waits(0, quarantine("second", after));
+        assert!(!voting.is_blocked());
     }
 }
