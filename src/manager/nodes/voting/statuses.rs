@@ -492,9 +492,10 @@ mod tests {
         let trust = voting.trust_all();
         drop(first);
         assert!(adopts(former) && voting.is_trusting() && voting.is_pending());
-        // The end of the other kind of call changes nothing.
-        drop(voting.trust_all());
-        assert!(adopts(former));
+        // The end of the last call of one kind changes nothing for the other.
+        drop(trust);
+        assert!(adopts(former) && !voting.is_trusting());
+        let trust = voting.trust_all();
         drop(second);
         assert_eq!(voting.mode(0), CheckInMode::Normal);
         assert!(voting.is_trusting() && voting.is_pending());
