@@ -61,7 +61,9 @@ fn renew_due(shared: &Arc<Shared>) {
     let blocked = set.voting.is_blocked();
     for lease in shared.registry.due(sent) {
         let nodes = lease.tick(sent);
-        let touch = lease.touches_counters(sent, set.counters_kept / TOUCHES);
+        // Not by a tick that sends nothing.
+        let sends = !blocked && !nodes.is_empty();
+        let touch = sends && lease.touches_counters(sent, set.counters_kept / TOUCHES);
         for node in nodes {
             if blocked {
                 lease.reply(node, NodeEffect::Unchanged);
