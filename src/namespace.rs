@@ -272,7 +272,7 @@ impl NodeKeys {
 
     /// The namespace they are in.
     #[must_use]
-    pub fn namespace(&self) -> &Namespace {
+    pub(crate) fn namespace(&self) -> &Namespace {
         self.first().namespace()
     }
 

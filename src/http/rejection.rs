@@ -273,11 +273,6 @@ impl Rejection {
         rejection
     }
 
-    /// Of the lock layer, with its default settings.
-    fn of_lock(cause: impl Into<Cause>) -> Self {
-        Self::new(By::Lock, cause, BusyStatus::default(), SECOND)
-    }
-
     /// The kind of the rejection.
     #[must_use]
     pub const fn kind(&self) -> RejectionKind {
@@ -431,6 +426,15 @@ impl From<LossReason> for Cause {
     }
 }
 
+impl From<RunError> for Cause {
+    fn from(error: RunError) -> Self {
+        match error {
+            RunError::Acquire(error) => error.into(),
+            RunError::Lost(reason) => Self::Lost(reason),
+        }
+    }
+}
+
 #[cfg(feature = "idempotency")]
 impl From<RejectionKind> for Cause {
     fn from(kind: RejectionKind) -> Self {
@@ -438,36 +442,18 @@ impl From<RejectionKind> for Cause {
     }
 }
 
-/// With the default settings of a lock layer.
-impl From<AcquireError> for Rejection {
-    fn from(error: AcquireError) -> Self {
-        Self::of_lock(error)
-    }
+macro_rules! of_lock {
+    ($($error:ty),*) => {
+        $(/// With the default settings of a lock layer.
+        impl From<$error> for Rejection {
+            fn from(error: $error) -> Self {
+                Self::new(By::Lock, error, BusyStatus::default(), SECOND)
+            }
+        })*
+    };
 }
 
-/// With the default settings of a lock layer.
-impl From<KeyError> for Rejection {
-    fn from(error: KeyError) -> Self {
-        Self::of_lock(error)
-    }
-}
-
-/// 503 `lock-lost`, as where a lock layer ends a handler: of `Held::into_guard`, for example.
-impl From<LossReason> for Rejection {
-    fn from(reason: LossReason) -> Self {
-        Self::of_lock(reason)
-    }
-}
-
-/// With the default settings of a lock layer.
-impl From<RunError> for Rejection {
-    fn from(error: RunError) -> Self {
-        match error {
-            RunError::Acquire(error) => error.into(),
-            RunError::Lost(reason) => reason.into(),
-        }
-    }
-}
+of_lock!(AcquireError, KeyError, LossReason, RunError);
 
 impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

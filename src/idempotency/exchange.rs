@@ -38,7 +38,7 @@ pub enum OnUnrecorded {
     /// The client gets `503 outcome-unknown`. The response to its repeat is then the only one that any client gets.
     #[default]
     Refuse,
-    /// The client gets the response, with the header [`IDEMPOTENT_UNRECORDED`](super::IDEMPOTENT_UNRECORDED). A repeat
+    /// The client gets the response, with the header `idempotent-unrecorded`. A repeat
     /// may run again and get another one.
     Respond,
 }

@@ -13,7 +13,7 @@ use crate::manager::LockHandle;
 use crate::token::FencingToken;
 
 /// The request header that carries the key: `idempotency-key`.
-pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// The key of an operation, which the client chooses for the first request and sends again with each repeat: 1 to
 /// [`MAX_LEN`](Self::MAX_LEN) characters of visible ASCII, in quotes (a String of RFC 8941) or bare. Both spellings are

@@ -22,8 +22,8 @@ mod stored_response;
 
 pub use exchange::OnUnrecorded;
 pub use fingerprint::FingerprintHeaders;
-pub use key::{IDEMPOTENCY_KEY, IdempotencyKey, IdempotencyKeyError, Idempotent};
-pub use recorded::{IDEMPOTENT_REPLAYED, IDEMPOTENT_UNRECORDED, RecordPolicy, RecordedHeaders};
+pub use key::{IdempotencyKey, IdempotencyKeyError, Idempotent};
+pub use recorded::{RecordPolicy, RecordedHeaders};
 pub use service::{IdempotencyService, ResponseFuture};
 pub use settings::{IdempotencyLayer, WithLock};
 

@@ -5,11 +5,12 @@ use http::response::Parts;
 use http::{HeaderMap, StatusCode};
 
 /// The response header of a replayed response: `idempotent-replayed`, with the value `true`.
-pub const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+pub(crate) const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
 /// The response header of a response that too few nodes have stored: `idempotent-unrecorded`, with the value `true`.
 /// See [`OnUnrecorded::Respond`](super::OnUnrecorded::Respond).
-pub const IDEMPOTENT_UNRECORDED: HeaderName = HeaderName::from_static("idempotent-unrecorded");
+pub(crate) const IDEMPOTENT_UNRECORDED: HeaderName =
+    HeaderName::from_static("idempotent-unrecorded");
 
 /// Which headers of a response, and which trailers, are stored and sent with each replay. Default: all except those
 /// that belong to one exchange and not to the response.

@@ -124,6 +124,7 @@ impl IdempotencyLayer {
     pub fn on_lost(self, on_lost: OnLost) -> Self {
         self.with(|options| options.common.on_lost = on_lost)
     }
+
     /// What happens to a response that too few nodes have stored. Default: [`OnUnrecorded::Refuse`].
     pub fn on_unrecorded(self, on_unrecorded: OnUnrecorded) -> Self {
         self.with(|options| options.on_unrecorded = on_unrecorded)
@@ -136,24 +137,8 @@ impl IdempotencyLayer {
         self.with(|options| options.on_disconnect = on_disconnect)
     }
 
-    /// Makes the responses to refused requests. Default: [`Rejection::to_response`],
-    /// `application/problem+json`.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use bytes::Bytes;
-    /// use http::Response;
-    /// use tower_redlock::IdempotencyLayer;
-    ///
-    /// fn plain_text(layer: IdempotencyLayer) -> IdempotencyLayer {
-    ///     layer.rejection_response(|rejection| {
-    ///         let mut response = Response::new(Bytes::from(rejection.detail().into_owned()));
-    ///         *response.status_mut() = rejection.status();
-    ///         response
-    ///     })
-    /// }
-    /// ```
+    /// Makes the responses to refused requests, as
+    /// [`RedlockLayer::rejection_response`](crate::RedlockLayer::rejection_response) does.
     pub fn rejection_response<F>(self, make: F) -> Self
     where
         F: Fn(&Rejection) -> Response<Bytes> + Send + Sync + 'static,

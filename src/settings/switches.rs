@@ -12,26 +12,8 @@ use crate::settings::error::{ConfigError, check_range, ensure};
 /// holder from the present one. It costs no round trip where the nodes report the same token, which they do while
 /// they are healthy; else one.
 ///
-/// A counter lives on the nodes for as long as it is kept after its last use. A renewal of a lock is one, too, but the
-/// nodes are told of it only once in an eighth of that time.
-/// A key whose counter has gone goes on from the highest token that any key of the node had. So to keep counters for a
-/// short time is as safe as for a long one; it costs a second round trip where the nodes differ in that highest token
-/// and a clock is behind it. The guide has the figures (`docs::fencing`).
-///
-/// # Examples
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use tower_redlock::LockManager;
-///
-/// let locks = LockManager::builder().memory(5).connect().await?;
-/// let first = locks.try_acquire("order:42").await?;
-/// let token = first.fence();
-/// first.release().await?;
-/// let second = locks.try_acquire("order:42").await?;
-/// assert!(second.fence() > token);
-/// # Ok(()) }
-/// ```
+/// A counter lives on the nodes for as long as it is kept after its last use. A short time is as safe as a long one, and
+/// may cost a second round trip: `docs::fencing` has the figures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(
     default,
@@ -90,23 +72,6 @@ pub(crate) fn usual(ttl: Duration) -> Duration {
 /// `max_hold` and loss; the handles of the holder before say *lost*.
 ///
 /// Work under one guard never overlaps with work under another. Work that a handler spawned without the guard may.
-///
-/// # Examples
-///
-/// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use std::time::Duration;
-/// use tower_redlock::settings::HandOff;
-/// use tower_redlock::LockManager;
-///
-/// let locks = LockManager::builder()
-///     .memory(5)
-///     .hand_off(HandOff::new(8, Duration::from_millis(50))) // Or `HandOff::OFF`.
-///     .connect()
-///     .await?;
-/// # let _ = locks;
-/// # Ok(()) }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[serde(expecting = "\"off\" or a table with max_passes and max_time")]

@@ -21,7 +21,7 @@ pub struct ExtendRequest {
     pub token: OwnerToken,
     /// For how long from now on.
     pub ttl: Duration,
-    /// Whether to set keys where they are absent, unless the owner has a [tombstone](ReleaseRequest::since).
+    /// Whether to set keys where they are absent, unless the owner has a [tombstone](crate::node::ReleaseRequest::since).
     pub refill: bool,
     /// As for an acquire. A node in quarantine is written all the same, and says so.
     pub config: Option<Arc<ClusterConfig>>,

@@ -1,7 +1,7 @@
 //! The header `Idempotency-Key`.
 
 use http::{HeaderMap, HeaderValue};
-use tower_redlock::idempotency::{IDEMPOTENCY_KEY, IdempotencyKey};
+use tower_redlock::idempotency::IdempotencyKey;
 
 use super::assert_short;
 
@@ -10,10 +10,10 @@ pub fn run(bytes: &[u8]) -> bool {
     let mut headers = HeaderMap::new();
     for line in bytes.split(|byte| *byte == b'\n').take(4) {
         if let Ok(value) = HeaderValue::from_bytes(line) {
-            headers.append(IDEMPOTENCY_KEY, value);
+            headers.append("idempotency-key", value);
         }
     }
-    let values: Vec<_> = headers.get_all(IDEMPOTENCY_KEY).iter().collect();
+    let values: Vec<_> = headers.get_all("idempotency-key").iter().collect();
     match (IdempotencyKey::from_headers(&headers), values.as_slice()) {
         (Ok(None), values) => assert!(values.is_empty()),
         (Ok(Some(key)), [value]) => {

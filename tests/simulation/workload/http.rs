@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use tower::util::{BoxCloneSyncService, MapRequest};
 use tower::{Layer as _, ServiceExt as _, service_fn};
 use tower_redlock::error::KeyError;
-use tower_redlock::idempotency::{IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, Idempotent, caller};
+use tower_redlock::idempotency::{Idempotent, caller};
 use tower_redlock::layer::{LayerBody, OnDisconnect};
 use tower_redlock::{Held, IdempotencyLayer, LockKey, LockManager, RedlockLayer};
 
@@ -169,7 +169,7 @@ fn work_of(scene: &Scene, parts: &Parts) -> String {
     let settings = scene.settings(World::current());
     let (headers, path) = (&parts.headers, parts.uri.path());
     let (host, caller) = (text(headers, HOST.as_str()), text(headers, CALLER));
-    let key = text(headers, IDEMPOTENCY_KEY.as_str());
+    let key = text(headers, "idempotency-key");
     format!("{}{path}/{host}/{caller}/{key}", settings.namespace)
 }
 
@@ -282,7 +282,7 @@ impl Asked {
         } = self;
         let request = Request::post(route.path())
             .header(HOST, format!("host{host}.example"))
-            .header(IDEMPOTENCY_KEY, format!("key-{once}"))
+            .header("idempotency-key", format!("key-{once}"))
             .header(CALLER, format!("caller-{caller}"))
             .header(LOCK, name(*key).as_str())
             .header(WORK, work.to_string())
@@ -318,7 +318,7 @@ pub(super) async fn request(here: &Here, route: Route, asked: &Asked) {
     let Ok(response) = answer;
     let (status, headers) = (response.status().as_u16(), response.headers());
     let run = headers.get(RUN).map(|_| number(headers, RUN));
-    let replayed = headers.contains_key(IDEMPOTENT_REPLAYED);
+    let replayed = headers.contains_key("idempotent-replayed");
     let addressee = text(headers, FOR).to_owned();
     let text = format!("(call {call}) gets {status}, run {run:?}, replayed {replayed}");
     if status == 200 {
