@@ -159,6 +159,7 @@ pub mod error {
 
 /// A held lock besides its guard and its handle: its end as a future, its owner as a hash, and idempotent runs.
 pub mod lock {
+    #[cfg(feature = "test-util")]
     #[doc(hidden)]
     pub use crate::lease::Lease;
     pub use crate::manager::Lost;

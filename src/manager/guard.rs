@@ -11,7 +11,6 @@ use std::time::Duration;
 use pin_project_lite::pin_project;
 use tokio::sync::futures::OwnedNotified;
 
-use crate::lease::Lease;
 use crate::lock_key::LockKey;
 use crate::manager::error::loss::LossReason;
 use crate::manager::error::release::ReleaseError;
@@ -281,8 +280,10 @@ impl LockHandle {
     }
 
     /// The grant as it was made. Renewals are not seen in it.
+    #[cfg(feature = "test-util")]
+    #[doc(hidden)]
     #[must_use]
-    pub fn lease(&self) -> &Lease {
+    pub fn lease(&self) -> &crate::lease::Lease {
         &self.tenancy.lease.lease
     }
 

@@ -3,9 +3,6 @@
 pub(crate) mod checked;
 mod connect;
 pub(crate) mod error;
-pub(crate) mod hand_off {
-    pub(crate) use crate::settings::switches::HandOff;
-}
 pub(crate) mod secret;
 #[cfg(feature = "redis")]
 pub(crate) mod server;

@@ -18,7 +18,7 @@ use crate::manager::signal::notified_until;
 use crate::moment::Moment;
 use crate::namespace::NodeKeys;
 use crate::protocol::renewal::{LeaseNodes, NodeEffect};
-use crate::settings::hand_off::HandOff;
+use crate::settings::switches::HandOff;
 use crate::token::FencingToken;
 use crate::trace::Caller;
 

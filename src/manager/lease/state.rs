@@ -20,7 +20,7 @@ use std::time::Duration;
 use crate::manager::error::loss::LossReason;
 use crate::moment::Moment;
 use crate::protocol::renewal::{LeaseNodes, NodeEffect, Step};
-use crate::settings::hand_off::HandOff;
+use crate::settings::switches::HandOff;
 
 /// What changes about a lock while it is held.
 #[derive(Debug)]
