@@ -181,7 +181,7 @@ impl NodeKey {
 
     /// The namespace it is in.
     #[must_use]
-    pub const fn namespace(&self) -> &Namespace {
+    pub(crate) const fn namespace(&self) -> &Namespace {
         &self.namespace
     }
 
@@ -259,7 +259,7 @@ pub struct NodeKeys(SmallVec<[NodeKey; 1]>);
 impl NodeKeys {
     /// The keys, sorted, each once.
     #[must_use]
-    pub fn as_slice(&self) -> &[NodeKey] {
+    pub(crate) fn as_slice(&self) -> &[NodeKey] {
         self.0.as_slice()
     }
 

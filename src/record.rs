@@ -13,7 +13,10 @@ use crate::token::FencingToken;
 /// record that a quorum holds under one ballot is *chosen* and never changes. Source: L. Lamport, "Paxos Made Simple"
 /// (2001).
 #[derive(Clone, PartialEq, Eq)]
-#[non_exhaustive]
+#[allow(
+    clippy::exhaustive_structs,
+    reason = "of this crate, and tests make some"
+)]
 pub struct Record {
     /// The fencing token of the lock under which it was written. Of two records the one with the higher ballot counts.
     pub ballot: FencingToken,
@@ -22,18 +25,6 @@ pub struct Record {
     /// When it ends, in milliseconds since 1970. The first writer decides it once; it stays the same on every node that
     /// gets the record later, under a higher ballot too. Each node compares it with its own clock.
     pub until: u64,
-}
-
-impl Record {
-    /// The record `body`, written under the lock with the fencing token `ballot`, which ends at `until`.
-    #[must_use]
-    pub const fn new(ballot: FencingToken, body: Bytes, until: u64) -> Self {
-        Self {
-            ballot,
-            body,
-            until,
-        }
-    }
 }
 
 // By hand: the body is private to its client.

@@ -138,8 +138,12 @@ impl Freeing {
         pending: PendingRelease,
     ) -> Self {
         let left = pending.left;
-        let request = ReleaseRequest::new(lease.keys.clone(), lease.lease.owner, true);
-        let request = request.since(lease.lease.started);
+        let request = ReleaseRequest {
+            keys: lease.keys.clone(),
+            token: lease.lease.owner,
+            announce: true,
+            since: Some(lease.lease.started),
+        };
         let (was_lost, has_expired) = (left.counts_as_lost(), left.has_expired());
         let (free, ttl) = (release as FreeCommand, lease.lease.ttl);
         let mut freeing = Self::new(shared, (request, free), left.owing, pending.obligation, ttl);

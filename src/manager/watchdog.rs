@@ -88,10 +88,15 @@ fn renew_due(shared: &Arc<Shared>) {
 
 fn renewal(set: &NodeSet, held: &HeldLease, touch: bool) -> ExtendRequest {
     let lease = &held.lease;
-    ExtendRequest::new(held.keys.clone(), lease.owner, lease.ttl, true)
-        .under(Some(Arc::clone(&set.config)))
-        .fenced(lease.fence.map(|token| set.fence(token, lease.ttl)))
-        .touching(touch)
+    ExtendRequest {
+        keys: held.keys.clone(),
+        token: lease.owner,
+        ttl: lease.ttl,
+        refill: true,
+        config: Some(Arc::clone(&set.config)),
+        fence: lease.fence.map(|token| set.fence(token, lease.ttl)),
+        touch,
+    }
 }
 
 /// One lock in a batch.

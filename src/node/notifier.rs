@@ -27,7 +27,7 @@ pub struct Subscription {
 
 impl Subscription {
     /// A subscription that ends when `end` is dropped.
-    pub fn new(end: impl Send + Sync + 'static) -> Self {
+    pub(crate) fn new(end: impl Send + Sync + 'static) -> Self {
         Self {
             _end: Box::new(end),
         }
@@ -180,17 +180,17 @@ pub struct NoticeSender {
 
 impl NoticeSender {
     /// The subscription works from now on. Earlier releases were not reported.
-    pub fn opened(&self) {
+    pub(crate) fn opened(&self) {
         self.shared.note(self.node, |own| own.open |= self.bit);
     }
 
     /// The subscription does not work any more.
-    pub fn closed(&self) {
+    pub(crate) fn closed(&self) {
         self.shared.note(self.node, |own| own.open &= !self.bit);
     }
 
     /// The key was released.
-    pub fn released(&self) {
+    pub(crate) fn released(&self) {
         self.shared.note(self.node, |own| own.released = true);
     }
 }

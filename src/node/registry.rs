@@ -22,7 +22,7 @@ impl ServerRegistry {
     /// # Errors
     ///
     /// [`NodeErrorKind::Misconfigured`] if another node is served by it already.
-    pub fn claim(&self, node: &str, identity: &str) -> Result<(), NodeError> {
+    pub(crate) fn claim(&self, node: &str, identity: &str) -> Result<(), NodeError> {
         let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
         servers.retain(|_, name| name != node);
         if let Some(other) = servers.get(identity) {

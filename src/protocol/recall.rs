@@ -64,7 +64,11 @@ mod tests {
     }
 
     fn held(tag: u64, millis: u64) -> Answer {
-        let holder = Holder::new(tag, Some(Duration::from_millis(millis)));
+        let holder = Holder {
+            tag,
+            remaining: Some(Duration::from_millis(millis)),
+            key: None,
+        };
         Answer::Lock(Vote::Refused(holder))
     }
 

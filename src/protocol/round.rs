@@ -7,7 +7,10 @@ use crate::token::FencingToken;
 
 /// The holder of a key on one node, as another contender may know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
+#[allow(
+    clippy::exhaustive_structs,
+    reason = "of this crate, and tests make some"
+)]
 pub struct Holder {
     /// Tells holders apart without naming their tokens: equal tokens give equal tags.
     pub tag: u64,
@@ -16,25 +19,6 @@ pub struct Holder {
     /// In reply to an acquire: the index of the held key among the requested ones; `None` if the node does not tell.
     /// While the caller waits for that key, its process lets other callers have the rest.
     pub key: Option<usize>,
-}
-
-impl Holder {
-    /// A holder known by `tag`, whose key has `remaining` to live.
-    #[must_use]
-    pub const fn new(tag: u64, remaining: Option<Duration>) -> Self {
-        Self {
-            tag,
-            remaining,
-            key: None,
-        }
-    }
-
-    /// The same, with the index of the key among the requested ones.
-    #[must_use]
-    pub const fn of_key(mut self, key: usize) -> Self {
-        self.key = Some(key);
-        self
-    }
 }
 
 /// What one node's reply means for the round.
@@ -210,7 +194,11 @@ mod tests {
     };
 
     fn held(tag: u64, millis: u64) -> Vote {
-        Vote::Refused(Holder::new(tag, Some(Duration::from_millis(millis))))
+        Vote::Refused(Holder {
+            tag,
+            remaining: Some(Duration::from_millis(millis)),
+            key: None,
+        })
     }
 
     fn verdict(votes: &[Vote]) -> Option<Verdict> {
@@ -263,7 +251,13 @@ mod tests {
 
     #[test]
     fn the_key_in_the_way_is_the_one_that_most_nodes_tell_of() {
-        let of_key = |key| Vote::Refused(Holder::new(1, None).of_key(key));
+        let of_key = |key| {
+            Vote::Refused(Holder {
+                tag: 1,
+                remaining: None,
+                key: Some(key),
+            })
+        };
         let in_the_way = |votes: &[Vote]| {
             let mut round = Round::new(FIVE);
             for (node, vote) in votes.iter().enumerate() {
@@ -279,7 +273,11 @@ mod tests {
 
     #[test]
     fn a_key_without_expiry_never_frees() {
-        let forever = Vote::Refused(Holder::new(1, None));
+        let forever = Vote::Refused(Holder {
+            tag: 1,
+            remaining: None,
+            key: None,
+        });
         assert_eq!(
             verdict(&[forever, forever, forever]),
             Some(Verdict::Contended { remaining: None })

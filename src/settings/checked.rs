@@ -136,8 +136,10 @@ impl Checked {
             on_off(guarded),
             on_off(self.fencing.is_some()),
         );
-        let config = ClusterConfig::new(&text);
-        Arc::new(if guarded { config } else { config.unguarded() })
+        Arc::new(ClusterConfig {
+            guarded,
+            ..ClusterConfig::new(&text)
+        })
     }
 }
 

@@ -216,9 +216,23 @@ async fn begin_idempotent_of_what_one_node_alone_knows(scene: Rc<Scene>) -> Work
     let place = Namespace::default().idempotency().node_key(&key(RUN));
     let owner = OwnerToken::from_entropy([7; OwnerToken::ENTROPY_LEN]);
     let ballot = FencingToken::new(1).unwrap();
-    let record = Record::new(ballot, Bytes::from("sent"), IN_2100);
-    let release = ReleaseRequest::new(place, owner, false);
-    let request = CompleteRequest::new(release, Some(record)).chosen();
+    let record = Record {
+        ballot,
+        body: Bytes::from("sent"),
+        until: IN_2100,
+    };
+    let release = ReleaseRequest {
+        keys: place.into(),
+        token: owner,
+        announce: false,
+        since: None,
+    };
+    let request = CompleteRequest {
+        release,
+        record: Some(record),
+        chosen: true,
+        config: None,
+    };
     scene.nodes[0].complete(request).await.unwrap();
     work(async move { end(locks.begin_idempotent(RUN, TTL, SECOND).await) })
 }

@@ -1,5 +1,6 @@
 //! What every node must do, whatever it is made of.
 
+use crate::support::requests::*;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,6 @@
 //! What every node must do about processes that agreed on something else.
 
+use crate::support::requests::*;
 use std::sync::Arc;
 
 use tower_redlock::FencingToken;

@@ -1,5 +1,6 @@
 //! When what requests came to ends, on every node.
 
+use crate::support::requests::*;
 use std::time::Duration;
 
 use tower_redlock::node::{AcquireReply, CompleteReply, CompleteRequest, Node};

@@ -1,5 +1,6 @@
 //! What every node must do with fencing tokens.
 
+use crate::support::requests::*;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 

@@ -1,5 +1,6 @@
 //! How long every node keeps what requests came to, and when it keeps nothing.
 
+use crate::support::requests::*;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};

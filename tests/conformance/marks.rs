@@ -1,5 +1,6 @@
 //! What every node must do where its counters are older than the others' tokens, or are none, or leave no room.
 
+use crate::support::requests::*;
 use std::sync::Arc;
 
 use tower_redlock::FencingToken;

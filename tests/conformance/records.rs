@@ -1,5 +1,6 @@
 //! What every node must do with what the requests of idempotency keys came to.
 
+use crate::support::requests::*;
 use std::time::Duration;
 
 use bytes::Bytes;

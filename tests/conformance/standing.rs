@@ -1,5 +1,6 @@
 //! What every node must do about its right to vote, and about owners that are gone.
 
+use crate::support::requests::*;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,6 @@
 //! Taking a lock, failing to, and being dropped half-way.
 
+use crate::requests::*;
 use std::pin::pin;
 use std::time::Duration;
 

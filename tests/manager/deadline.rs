@@ -1,5 +1,6 @@
 //! A wait ends when it is to end, and what comes in that very moment is not lost.
 
+use crate::requests::*;
 use std::time::Duration;
 
 use tokio::time::Instant;

@@ -1,5 +1,6 @@
 //! The numbers of holders.
 
+use crate::requests::*;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -1,5 +1,6 @@
 //! Work that is done once: what it came to is told to whoever asks again.
 
+use crate::requests::*;
 use std::time::Duration;
 
 use bytes::Bytes;

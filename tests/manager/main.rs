@@ -26,6 +26,8 @@ mod overlap;
 mod promotion;
 mod queue;
 mod release;
+#[path = "../support/requests.rs"]
+mod requests;
 mod restart;
 mod scope;
 mod settings;

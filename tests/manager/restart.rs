@@ -1,5 +1,6 @@
 //! Nodes that forget: whom the restart guard keeps from voting, for how long, and what is said of it.
 
+use crate::requests::*;
 use std::future::ready;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

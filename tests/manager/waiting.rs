@@ -1,5 +1,6 @@
 //! Waiting for a lock that another process holds: other managers over the same nodes.
 
+use crate::requests::*;
 use std::any::Any;
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
 //! A server that was found through Sentinels counts only while most of them stand by it.
 
+use crate::support::requests::*;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 

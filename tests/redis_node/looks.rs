@@ -1,5 +1,6 @@
 //! What was checked at connect and is looked at again while the connection lives.
 
+use crate::support::requests::*;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

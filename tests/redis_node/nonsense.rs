@@ -1,5 +1,6 @@
 //! Servers that answer what no server answers.
 
+use crate::support::requests::*;
 use std::sync::Arc;
 
 use tower_redlock::FencingToken;

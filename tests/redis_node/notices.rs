@@ -1,5 +1,6 @@
 //! Release notices: on a connection of their own, which comes back when it is lost.
 
+use crate::support::requests::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

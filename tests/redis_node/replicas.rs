@@ -1,5 +1,6 @@
 //! Locks that count only once replicas have them.
 
+use crate::support::requests::*;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,6 @@
 //! What a user may and what memory allows.
 
+use crate::support::requests::*;
 use std::sync::Arc;
 
 use tower_redlock::node::redis::RedisNode;

@@ -1,5 +1,6 @@
 //! How much room things take on a server, beside what the docs say of it.
 
+use crate::support::requests::*;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
 //! Shorthands around nodes.
 
+use super::requests::*;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -227,11 +227,14 @@ impl NodeSet {
     pub(crate) fn proposal(&self, keep: Duration) -> Option<Fence> {
         // If the clock is far off, the nodes ignore the proposal and go on from what they have.
         let token = FencingToken::proposed_at(self.clock.unix_micros()).or(FencingToken::new(1))?;
-        Some(Fence::new(token, keep))
+        Some(Fence { token, keep })
     }
 
     pub(crate) fn fence(&self, token: FencingToken, ttl: Duration) -> Fence {
-        Fence::new(token, self.counters_kept.max(ttl))
+        Fence {
+            token,
+            keep: self.counters_kept.max(ttl),
+        }
     }
 }
 

@@ -89,7 +89,12 @@ impl Completing {
     fn new(freeing: Freeing, record: Option<Record>, lacking: Vec<usize>) -> Self {
         let config = Some(Arc::clone(&freeing.shared.config));
         Self {
-            request: CompleteRequest::new(freeing.request.clone(), record).under(config),
+            request: CompleteRequest {
+                release: freeing.request.clone(),
+                record,
+                chosen: false,
+                config,
+            },
             freeing,
             replies: Fanout::new([]),
             lacking,
@@ -288,7 +293,12 @@ fn without_record(_: ReleaseReply) -> CompleteReply {
 /// Gives back what a lost round for a run has set: the node forgets the grant, too, which it remembers for a result
 /// that will not come. Unlike a completion it need not reach a quorum, and no config can stand against it.
 pub(crate) fn forget(node: &dyn Node, request: &ReleaseRequest) -> NodeFuture<Freed> {
-    let reply = node.complete(CompleteRequest::new(request.clone(), None));
+    let reply = node.complete(CompleteRequest {
+        release: request.clone(),
+        record: None,
+        chosen: false,
+        config: None,
+    });
     Box::pin(async move {
         reply.await.map(|reply| match reply {
             CompleteReply::Stored { listeners } => ReleaseReply::Released { listeners },

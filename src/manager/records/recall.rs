@@ -93,7 +93,11 @@ impl Purpose for Recall {
     }
 
     fn ask(&self, node: &dyn Node, request: AcquireRequest) -> NodeFuture<Reply> {
-        node.recall(RecallRequest::new(request, self.adopt, self.linger))
+        node.recall(RecallRequest {
+            lock: request,
+            adopt: self.adopt,
+            linger: self.linger,
+        })
     }
 
     fn vote(&mut self, node: usize, reply: AcquireReply) -> Vote {

@@ -106,7 +106,11 @@ impl RunGuard {
         let shared = Arc::clone(guard.shared());
         // It is not shared.
         let (held, pending) = guard.resign();
-        let record = result.map(|(body, until)| Record::new(ballot, body, until));
+        let record = result.map(|(body, until)| Record {
+            ballot,
+            body,
+            until,
+        });
         let outcome = complete(&shared, &held, pending, record).await;
         outcome
             .map_err(|ReleaseUnconfirmed { confirmed, needed }| CompleteError { confirmed, needed })

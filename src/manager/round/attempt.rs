@@ -159,9 +159,13 @@ impl<P: Purpose> Attempt<P> {
         let obligation = shared.ledger.begin(terms.ttl);
         let obligation = obligation.ok_or(AcquireError::ShuttingDown)?;
         let keep_fence = purpose.keep_fence(shared, terms.ttl);
-        let request = AcquireRequest::new(keys.clone(), token, terms.ttl)
-            .under(Some(Arc::clone(&shared.config)))
-            .fenced(keep_fence.and_then(|keep| shared.proposal(keep)));
+        let request = AcquireRequest {
+            keys: keys.clone(),
+            token,
+            ttl: terms.ttl,
+            config: Some(Arc::clone(&shared.config)),
+            fence: keep_fence.and_then(|keep| shared.proposal(keep)),
+        };
         // Before anything can leave: validity counts from here, for every node.
         let sent = shared.clock.now();
         Ok(Self {

@@ -123,8 +123,12 @@ impl<P: Purpose> Attempt<P> {
         }
         let nodes = 0..self.shared.nodes.len();
         let owing: Vec<usize> = nodes.filter(|node| self.round.owes(*node)).collect();
-        let request = ReleaseRequest::new(self.keys.clone(), self.token, !self.lost);
-        let request = request.since(self.sent);
+        let request = ReleaseRequest {
+            keys: self.keys.clone(),
+            token: self.token,
+            announce: !self.lost,
+            since: Some(self.sent),
+        };
         let mut later: Fanout<Freed> = Fanout::new([]);
         for (node, reply) in self.fanout.take().into_pending() {
             let (shared, request) = (Arc::clone(&self.shared), request.clone());
@@ -210,7 +214,7 @@ impl<P: Purpose> Attempt<P> {
             }
             FenceVerdict::Open(token) => {
                 self.shared.fences.count(false);
-                self.write_back(Fence::new(token, keep)).await
+                self.write_back(Fence { token, keep }).await
             }
             // No round is granted without fencing tokens.
             FenceVerdict::None => Err(self.no_quorum()),
@@ -220,8 +224,12 @@ impl<P: Purpose> Attempt<P> {
     async fn write_back(&mut self, fence: Fence) -> Result<(), AcquireError> {
         let (shared, token) = (Arc::clone(&self.shared), fence.token);
         let needed = shared.terms.quorum.needed();
-        let request = RaiseRequest::new(self.keys.clone(), self.token, fence)
-            .under(Some(Arc::clone(&shared.config)));
+        let request = RaiseRequest {
+            keys: self.keys.clone(),
+            token: self.token,
+            fence,
+            config: Some(Arc::clone(&shared.config)),
+        };
         let granted: Vec<(usize, FencingToken)> = self.round.fences().collect();
         let lower = granted.iter().filter(|(_, number)| *number < token);
         let lower = lower.map(|(node, _)| *node);

@@ -14,7 +14,6 @@ use crate::token::{FencingToken, OwnerToken};
 
 /// A request to acquire a lock on one node.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct AcquireRequest {
     /// What to lock.
     pub keys: NodeKeys,
@@ -28,37 +27,8 @@ pub struct AcquireRequest {
     pub fence: Option<Fence>,
 }
 
-impl AcquireRequest {
-    /// A request for `keys` as `token` for `ttl`, without a config and a fence.
-    #[must_use]
-    pub fn new(keys: impl Into<NodeKeys>, token: OwnerToken, ttl: Duration) -> Self {
-        Self {
-            keys: keys.into(),
-            token,
-            ttl,
-            config: None,
-            fence: None,
-        }
-    }
-
-    /// The same under `config`.
-    #[must_use]
-    pub fn under(mut self, config: Option<Arc<ClusterConfig>>) -> Self {
-        self.config = config;
-        self
-    }
-
-    /// The same with a fence.
-    #[must_use]
-    pub const fn fenced(mut self, fence: Option<Fence>) -> Self {
-        self.fence = fence;
-        self
-    }
-}
-
 /// A node's reply to an acquire or a recall.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum AcquireReply {
     /// The keys were free (or held this very token) and now hold our token for a full ttl.
     Granted {
@@ -95,6 +65,7 @@ pub(crate) mod on_redis {
     use crate::node::redis::error::garbled;
     use crate::node::redis::shared::Shared;
     use crate::node::{NodeError, NodeErrorKind};
+    use crate::protocol::round::Holder;
     use crate::token::FencingToken;
 
     pub(crate) static SCRIPT: Script = Script::of(include_str!("acquire.lua"));
@@ -164,7 +135,12 @@ pub(crate) mod on_redis {
         match acknowledged {
             Err(error) if !matches!(reply, AcquireReply::Held(_)) => {
                 // If this fails or is dropped, the caller still sends a release. If nothing was granted, it does nothing.
-                let release = ReleaseRequest::new(request.keys.clone(), request.token, false);
+                let release = ReleaseRequest {
+                    keys: request.keys.clone(),
+                    token: request.token,
+                    announce: false,
+                    since: None,
+                };
                 let release = release::on_redis::cmd(&release, connection.since());
                 let _ = Box::pin(run(connection, &release::on_redis::SCRIPT, &release)).await;
                 Err(error)
@@ -225,7 +201,12 @@ pub(crate) mod on_redis {
             }
             [Value::Int(0), remaining, tag, Value::Int(key)] => holder(remaining, tag)
                 .zip(usize::try_from(*key).ok())
-                .map(|(holder, key)| AcquireReply::Held(holder.of_key(key)))
+                .map(|(holder, key)| {
+                    AcquireReply::Held(Holder {
+                        key: Some(key),
+                        ..holder
+                    })
+                })
                 .ok_or_else(|| garbled("an acquire")),
             [Value::Int(-4)] => Err(NodeError::new(
                 NodeErrorKind::Rejected,
@@ -249,7 +230,6 @@ pub(crate) mod on_redis {
 
         use super::*;
         use crate::node::commands::value::nonsense;
-        use crate::protocol::round::Holder;
 
         #[test]
         fn nonsense_is_no_reply() {
@@ -269,7 +249,13 @@ pub(crate) mod on_redis {
                 let reply = vec![Value::Int(0), Value::Int(remaining), tag(), Value::Int(2)];
                 read(&Value::Array(reply), None, None).unwrap()
             };
-            let held = |remaining| AcquireReply::Held(Holder::new(255, remaining).of_key(2));
+            let held = |remaining| {
+                AcquireReply::Held(Holder {
+                    tag: 255,
+                    remaining,
+                    key: Some(2),
+                })
+            };
             assert_eq!(of(1_500), held(Some(Duration::from_millis(1_500))));
             assert_eq!(of(-1), held(None));
             assert_eq!(of(-2), held(Some(Duration::ZERO)));
@@ -289,7 +275,10 @@ impl Store {
             markers.admit(keys.namespace(), config)?;
         }
         if let Some((index, holder)) = self.rival(keys, &request.token, now.moment) {
-            return Ok(AcquireReply::Held(holder.of_key(index)));
+            return Ok(AcquireReply::Held(Holder {
+                key: Some(index),
+                ..holder
+            }));
         }
         let counters = &mut self.data.counters;
         let advance = |fence| counters.advance(keys, fence, now);

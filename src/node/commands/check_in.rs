@@ -12,7 +12,6 @@ use crate::token::FencingToken;
 
 /// A request to tell whether a node may vote.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct CheckInRequest {
     /// The namespace of the locks.
     pub namespace: Namespace,
@@ -26,29 +25,8 @@ pub struct CheckInRequest {
     pub mode: CheckInMode,
 }
 
-impl CheckInRequest {
-    /// A check-in of a process with `config` for its locks in `namespace`.
-    #[must_use]
-    pub const fn new(
-        namespace: Namespace,
-        config: Arc<ClusterConfig>,
-        quarantine: Duration,
-        fresh: String,
-        mode: CheckInMode,
-    ) -> Self {
-        Self {
-            namespace,
-            config,
-            quarantine,
-            fresh,
-            mode,
-        }
-    }
-}
-
 /// What a check-in does about a node that has another config or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum CheckInMode {
     /// One without a config is put into quarantine (if the config is [guarded](ClusterConfig::guarded)); one with
     /// another is left alone.
@@ -62,7 +40,6 @@ pub enum CheckInMode {
 
 /// Whether a node may vote.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum CheckInReply {
     /// It has lost no data since it was promoted.
     Voting {

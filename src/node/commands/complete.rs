@@ -19,7 +19,6 @@ use crate::token::OwnerToken;
 /// lower ballot than the fencing token that it granted us, and none that has [ended](Record::until). In any case the
 /// lock is released if it is ours.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct CompleteRequest {
     /// The lock that is released: one key.
     pub release: ReleaseRequest,
@@ -31,36 +30,8 @@ pub struct CompleteRequest {
     pub config: Option<Arc<ClusterConfig>>,
 }
 
-impl CompleteRequest {
-    /// A request to store `record` and to run `release`.
-    #[must_use]
-    pub const fn new(release: ReleaseRequest, record: Option<Record>) -> Self {
-        Self {
-            release,
-            record,
-            chosen: false,
-            config: None,
-        }
-    }
-
-    /// The same for a record that a quorum has.
-    #[must_use]
-    pub const fn chosen(mut self) -> Self {
-        self.chosen = true;
-        self
-    }
-
-    /// The same under `config`.
-    #[must_use]
-    pub fn under(mut self, config: Option<Arc<ClusterConfig>>) -> Self {
-        self.config = config;
-        self
-    }
-}
-
 /// A node's reply to a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum CompleteReply {
     /// The node has the record now, or had it; without a record, it has forgotten the grant. The lock is not ours there
     /// any more.

@@ -13,7 +13,6 @@ use crate::token::OwnerToken;
 
 /// A request to extend one lock on one node.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct ExtendRequest {
     /// What is locked.
     pub keys: NodeKeys,
@@ -31,46 +30,8 @@ pub struct ExtendRequest {
     pub touch: bool,
 }
 
-impl ExtendRequest {
-    /// A request to extend `keys` of `token` to `ttl`, and to set them where they are absent if `refill`.
-    #[must_use]
-    pub fn new(keys: impl Into<NodeKeys>, token: OwnerToken, ttl: Duration, refill: bool) -> Self {
-        Self {
-            keys: keys.into(),
-            token,
-            ttl,
-            refill,
-            config: None,
-            fence: None,
-            touch: true,
-        }
-    }
-
-    /// The same, which leaves the expiry of counters alone unless it `touch`es them.
-    #[must_use]
-    pub const fn touching(mut self, touch: bool) -> Self {
-        self.touch = touch;
-        self
-    }
-
-    /// The same under `config`.
-    #[must_use]
-    pub fn under(mut self, config: Option<Arc<ClusterConfig>>) -> Self {
-        self.config = config;
-        self
-    }
-
-    /// The same with a fence.
-    #[must_use]
-    pub const fn fenced(mut self, fence: Option<Fence>) -> Self {
-        self.fence = fence;
-        self
-    }
-}
-
 /// A node's reply to one lock of an extend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum ExtendReply {
     /// The keys held our token and their ttl was set again.
     Extended,

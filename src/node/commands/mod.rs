@@ -4,6 +4,12 @@
 //! `terms` has what several requests say. On Redis, `script` runs the scripts, of which `lua/` has the parts that several
 //! share, and `value` reads the parts of replies.
 
+#![allow(
+    clippy::exhaustive_enums,
+    clippy::exhaustive_structs,
+    reason = "of this crate, and tests make some"
+)]
+
 pub(crate) mod acquire;
 pub(crate) mod check_in;
 pub(crate) mod complete;

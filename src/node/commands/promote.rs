@@ -12,7 +12,6 @@ use crate::token::FencingToken;
 
 /// The end of a node's quarantine.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct PromoteRequest {
     /// The namespace of the locks.
     pub namespace: Namespace,
@@ -23,24 +22,6 @@ pub struct PromoteRequest {
     /// Its high-water mark is raised to this, and no counter counts for less from then on: restored data may hold old
     /// ones.
     pub floor: Option<FencingToken>,
-}
-
-impl PromoteRequest {
-    /// The end of `quarantine`, with fencing tokens above `floor`.
-    #[must_use]
-    pub const fn new(
-        namespace: Namespace,
-        config: Arc<ClusterConfig>,
-        quarantine: String,
-        floor: Option<FencingToken>,
-    ) -> Self {
-        Self {
-            namespace,
-            config,
-            quarantine,
-            floor,
-        }
-    }
 }
 
 #[cfg(feature = "redis")]

@@ -11,7 +11,6 @@ use crate::token::OwnerToken;
 
 /// A request to write the fencing token of a lock back to one node.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct RaiseRequest {
     /// What is locked.
     pub keys: NodeKeys,
@@ -23,29 +22,8 @@ pub struct RaiseRequest {
     pub config: Option<Arc<ClusterConfig>>,
 }
 
-impl RaiseRequest {
-    /// A request to raise the counters of `keys` of `token` to the token of `fence`.
-    #[must_use]
-    pub fn new(keys: impl Into<NodeKeys>, token: OwnerToken, fence: Fence) -> Self {
-        Self {
-            keys: keys.into(),
-            token,
-            fence,
-            config: None,
-        }
-    }
-
-    /// The same, to be refused by a node that may not vote under `config`.
-    #[must_use]
-    pub fn under(mut self, config: Option<Arc<ClusterConfig>>) -> Self {
-        self.config = config;
-        self
-    }
-}
-
 /// A node's reply to a raise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum RaiseReply {
     /// The keys hold our token and no counter is below the fencing token.
     Raised,

@@ -9,7 +9,6 @@ use crate::node::memory::store::Store;
 
 /// A request to acquire the lock of an idempotency key, or to return its record.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct RecallRequest {
     /// The lock: one key, with a fence.
     pub lock: AcquireRequest,
@@ -18,18 +17,6 @@ pub struct RecallRequest {
     /// How long a node remembers at least the owner of its last grant without a record: longer than that can believe to
     /// have the lock.
     pub linger: Duration,
-}
-
-impl RecallRequest {
-    /// A request for `lock`, or for the record.
-    #[must_use]
-    pub const fn new(lock: AcquireRequest, adopt: bool, linger: Duration) -> Self {
-        Self {
-            lock,
-            adopt,
-            linger,
-        }
-    }
 }
 
 #[cfg(feature = "redis")]
@@ -112,7 +99,11 @@ pub(crate) mod on_redis {
         let (ballot, until, start) = head().ok_or_else(|| garbled("a recall"))?;
         // The body is not copied.
         let body = Bytes::from(kept).slice(start..);
-        Ok(Record::new(ballot, body, until))
+        Ok(Record {
+            ballot,
+            body,
+            until,
+        })
     }
 
     fn whole(digits: &[u8]) -> Option<u64> {

@@ -7,7 +7,6 @@ use crate::token::OwnerToken;
 
 /// A request to release a lock on one node.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct ReleaseRequest {
     /// What is locked.
     pub keys: NodeKeys,
@@ -20,29 +19,8 @@ pub struct ReleaseRequest {
     pub since: Option<Moment>,
 }
 
-impl ReleaseRequest {
-    /// A request to release `keys` of `token`, and to announce it if `announce`.
-    #[must_use]
-    pub fn new(keys: impl Into<NodeKeys>, token: OwnerToken, announce: bool) -> Self {
-        Self {
-            keys: keys.into(),
-            token,
-            announce,
-            since: None,
-        }
-    }
-
-    /// The same for an owner whose first command was sent at `since`.
-    #[must_use]
-    pub const fn since(mut self, since: Moment) -> Self {
-        self.since = Some(since);
-        self
-    }
-}
-
 /// A node's reply to a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum ReleaseReply {
     /// At least one key held our token, and none does any more.
     Released {

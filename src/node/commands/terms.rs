@@ -6,7 +6,6 @@ use crate::token::FencingToken;
 
 /// The settings on which all processes that share the nodes must agree. A node remembers them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct ClusterConfig {
     /// A hash of [`text`](Self::text), for comparison.
     pub digest: String,
@@ -18,7 +17,7 @@ pub struct ClusterConfig {
 
 impl ClusterConfig {
     /// The version of what is written to the nodes. It is part of every config.
-    pub const FORMAT: u32 = 2;
+    pub(crate) const FORMAT: u32 = 2;
 
     /// The config with this text after the format. Nodes that may have lost data do not vote under it.
     #[must_use]
@@ -30,13 +29,6 @@ impl ClusterConfig {
             text,
             guarded: true,
         }
-    }
-
-    /// The same for a process that lets nodes vote that may have lost data.
-    #[must_use]
-    pub const fn unguarded(mut self) -> Self {
-        self.guarded = false;
-        self
     }
 }
 
@@ -50,18 +42,9 @@ impl ClusterConfig {
 ///
 /// A raise or an extension sets a counter to the token of the lock, or leaves it where it is higher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Fence {
     /// In an acquire: what the client proposes. Else: the fencing token of the lock.
     pub token: FencingToken,
     /// How long a counter is kept after its last use.
     pub keep: Duration,
-}
-
-impl Fence {
-    /// A fence of `token`, kept for `keep`.
-    #[must_use]
-    pub const fn new(token: FencingToken, keep: Duration) -> Self {
-        Self { token, keep }
-    }
 }

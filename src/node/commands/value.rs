@@ -72,7 +72,11 @@ pub(crate) fn holder(remaining: &Value, tag: &Value) -> Option<Holder> {
         -1 => None,
         millis => Some(Duration::from_millis(u64::try_from(millis).unwrap_or(0))),
     };
-    Some(Holder::new(tag, remaining))
+    Some(Holder {
+        tag,
+        remaining,
+        key: None,
+    })
 }
 
 /// Values that make sense as a reply to no command, but for the first number.

@@ -40,7 +40,11 @@ pub(crate) struct Entry {
 impl Entry {
     fn holder(&self, now: Moment) -> Holder {
         let tag = OwnerHash::of(&self.token).tag();
-        Holder::new(tag, Some(self.expires.since(now)))
+        Holder {
+            tag,
+            remaining: Some(self.expires.since(now)),
+            key: None,
+        }
     }
 }
 

@@ -165,20 +165,27 @@ fn token(input: &mut Input<'_>) -> Option<FencingToken> {
 
 fn holder(input: &mut Input<'_>) -> Holder {
     let remaining = input.flag().then(|| time(input));
-    let holder = Holder::new(input.number(), remaining);
+    let holder = Holder {
+        tag: input.number(),
+        remaining,
+        key: None,
+    };
     match input.flag() {
-        true => holder.of_key(usize::from(input.byte())),
+        true => Holder {
+            key: Some(usize::from(input.byte())),
+            ..holder
+        },
         false => holder,
     }
 }
 
 fn record(input: &mut Input<'_>) -> Record {
     let ballot = token(input).unwrap_or(FencingToken::new(1).unwrap());
-    Record::new(
+    Record {
         ballot,
-        Bytes::copy_from_slice(input.bytes(20)),
-        input.number(),
-    )
+        body: Bytes::copy_from_slice(input.bytes(20)),
+        until: input.number(),
+    }
 }
 
 fn acquired(input: &mut Input<'_>) -> AcquireReply {

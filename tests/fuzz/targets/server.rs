@@ -170,10 +170,21 @@ async fn introduce(node: &RedisNode, world: &World, secrets: &Secrets) -> bool {
         .sound
         .set("*2\r\n:1\r\n$19\r\n0000000000000000005\r\n");
     let (namespace, mode) = (Namespace::default(), CheckInMode::Normal);
-    let check_in = CheckInRequest::new(namespace, config(), TTL, "id".to_owned(), mode);
+    let check_in = CheckInRequest {
+        namespace,
+        config: config(),
+        quarantine: TTL,
+        fresh: "id".to_owned(),
+        mode,
+    };
     let known = secrets.judge(node.check_in(check_in)).await;
     world.sound.set(":1\r\n");
-    let promote = PromoteRequest::new(Namespace::default(), config(), "id".to_owned(), None);
+    let promote = PromoteRequest {
+        namespace: Namespace::default(),
+        config: config(),
+        quarantine: "id".to_owned(),
+        floor: None,
+    };
     known | secrets.judge(node.promote(promote)).await
 }
 
@@ -184,10 +195,23 @@ async fn extend(node: &RedisNode, world: &World, secrets: &Secrets) -> bool {
         .set("*2\r\n:1\r\n$19\r\n1152921504606846976\r\n");
     let granted = secrets.judge(node.acquire(acquire(token))).await;
     world.sound.set(":1\r\n");
-    let raise = RaiseRequest::new(key(0), token, fence());
+    let raise = RaiseRequest {
+        keys: key(0).into(),
+        token,
+        fence: fence(),
+        config: None,
+    };
     let raised = secrets.judge(node.raise(raise)).await;
     world.sound.set("*3\r\n:1\r\n:1\r\n:2\r\n");
-    let locks = [0, 1].map(|number| ExtendRequest::new(key(number), token, TTL, true));
+    let locks = [0, 1].map(|number| ExtendRequest {
+        keys: key(number).into(),
+        token,
+        ttl: TTL,
+        refill: true,
+        config: None,
+        fence: None,
+        touch: true,
+    });
     let extended = match timeout(DEADLINE, node.extend(Arc::from(locks))).await {
         Ok(Ok(replies)) => {
             assert_eq!(replies.len(), 2);
@@ -209,17 +233,35 @@ async fn extend(node: &RedisNode, world: &World, secrets: &Secrets) -> bool {
 async fn keep(node: &RedisNode, world: &World, secrets: &Secrets) -> bool {
     let token = secrets.token;
     world.sound.set(":3\r\n");
-    let release = ReleaseRequest::new(key(0), token, true);
+    let release = ReleaseRequest {
+        keys: key(0).into(),
+        token,
+        announce: true,
+        since: None,
+    };
     let released = secrets.judge(node.release(release.clone())).await;
     world
         .sound
         .set("*3\r\n:3\r\n$19\r\n0000000000000000007\r\n:1700000000000\r\n");
-    let recall = RecallRequest::new(acquire(token), true, TTL);
+    let recall = RecallRequest {
+        lock: acquire(token),
+        adopt: true,
+        linger: TTL,
+    };
     let recalled = secrets.judge(node.recall(recall)).await;
     world.sound.set(":0\r\n");
     let ballot = FencingToken::new(7).unwrap();
-    let record = Record::new(ballot, "done".into(), 4_102_444_800_000);
-    let complete = CompleteRequest::new(release, Some(record));
+    let record = Record {
+        ballot,
+        body: "done".into(),
+        until: 4_102_444_800_000,
+    };
+    let complete = CompleteRequest {
+        release,
+        record: Some(record),
+        chosen: false,
+        config: None,
+    };
     released | recalled | secrets.judge(node.complete(complete)).await
 }
 
@@ -228,13 +270,20 @@ fn config() -> Arc<ClusterConfig> {
 }
 
 fn fence() -> Fence {
-    Fence::new(FencingToken::new(1 << 60).unwrap(), TTL)
+    Fence {
+        token: FencingToken::new(1 << 60).unwrap(),
+        keep: TTL,
+    }
 }
 
 fn acquire(token: OwnerToken) -> AcquireRequest {
-    AcquireRequest::new(key(0), token, TTL)
-        .fenced(Some(fence()))
-        .under(Some(config()))
+    AcquireRequest {
+        keys: key(0).into(),
+        token,
+        ttl: TTL,
+        config: Some(config()),
+        fence: Some(fence()),
+    }
 }
 
 /// What the server says: bytes of the input for each command, and the sound reply once they are used up.

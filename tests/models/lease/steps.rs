@@ -97,7 +97,14 @@ impl Leases {
             match link.known {
                 _ if link.waits => {}
                 Known::Ours(_) => round.record(node, Vote::Granted(None)),
-                Known::Foreign => round.record(node, Vote::Refused(Holder::new(0, None))),
+                Known::Foreign => round.record(
+                    node,
+                    Vote::Refused(Holder {
+                        tag: 0,
+                        remaining: None,
+                        key: None,
+                    }),
+                ),
                 Known::Unknown => round.record(node, Vote::Failed { owed: true }),
                 Known::Clear => round.record(node, Vote::Failed { owed: false }),
             }

@@ -207,7 +207,12 @@ async fn promote(set: &NodeSet, index: usize, id: String) -> Duration {
         mark
     };
     let config = Arc::clone(&set.config);
-    let promotion = PromoteRequest::new(set.namespace.clone(), config, id, floor);
+    let promotion = PromoteRequest {
+        namespace: set.namespace.clone(),
+        config,
+        quarantine: id,
+        floor,
+    };
     match set.reply(node.promote(promotion)).await {
         Ok(true) => {
             if tell {

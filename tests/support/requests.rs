@@ -1,0 +1,149 @@
+//! Requests to nodes in few words: what is not said is what most tests want.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "every test binary uses a part of it"
+)]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tower_redlock::FencingToken;
+use tower_redlock::clock::Moment;
+use tower_redlock::node::{
+    AcquireRequest, CheckInMode, CheckInRequest, ClusterConfig, CompleteRequest, ExtendRequest,
+    Fence, Namespace, NodeKeys, OwnerToken, PromoteRequest, RaiseRequest, RecallRequest, Record,
+    ReleaseRequest,
+};
+
+type Config = Arc<ClusterConfig>;
+
+/// `$type::new` with these fields; the others are as given.
+macro_rules! new {
+    ($($name:ident: $type:ident ($($field:ident: $kind:ty),*) { $($other:ident: $value:expr),* })*) => {$(
+        pub trait $name: Sized {
+            fn new($($field: $kind),*) -> Self;
+        }
+
+        impl $name for $type {
+            fn new($($field: $kind),*) -> Self {
+                Self { $($field: $field.into(),)* $($other: $value),* }
+            }
+        }
+    )*};
+}
+
+new! {
+    NewAcquire: AcquireRequest(keys: impl Into<NodeKeys>, token: OwnerToken, ttl: Duration) {
+        config: None, fence: None
+    }
+    NewExtend: ExtendRequest(keys: impl Into<NodeKeys>, token: OwnerToken, ttl: Duration, refill: bool) {
+        config: None, fence: None, touch: true
+    }
+    NewRelease: ReleaseRequest(keys: impl Into<NodeKeys>, token: OwnerToken, announce: bool) { since: None }
+    NewRaise: RaiseRequest(keys: impl Into<NodeKeys>, token: OwnerToken, fence: Fence) { config: None }
+    NewRecall: RecallRequest(lock: AcquireRequest, adopt: bool, linger: Duration) {}
+    NewComplete: CompleteRequest(release: ReleaseRequest, record: Option<Record>) { chosen: false, config: None }
+    NewCheckIn: CheckInRequest(
+        namespace: Namespace, config: Config, quarantine: Duration, fresh: String, mode: CheckInMode
+    ) {}
+    NewPromote: PromoteRequest(
+        namespace: Namespace, config: Config, quarantine: String, floor: Option<FencingToken>
+    ) {}
+    NewFence: Fence(token: FencingToken, keep: Duration) {}
+    NewRecord: Record(ballot: FencingToken, body: Bytes, until: u64) {}
+}
+
+pub trait Under {
+    fn under(self, config: Option<Config>) -> Self;
+}
+
+impl Under for AcquireRequest {
+    fn under(self, config: Option<Config>) -> Self {
+        Self { config, ..self }
+    }
+}
+
+impl Under for ExtendRequest {
+    fn under(self, config: Option<Config>) -> Self {
+        Self { config, ..self }
+    }
+}
+
+impl Under for RaiseRequest {
+    fn under(self, config: Option<Config>) -> Self {
+        Self { config, ..self }
+    }
+}
+
+impl Under for CompleteRequest {
+    fn under(self, config: Option<Config>) -> Self {
+        Self { config, ..self }
+    }
+}
+
+pub trait Fenced {
+    fn fenced(self, fence: Option<Fence>) -> Self;
+}
+
+impl Fenced for AcquireRequest {
+    fn fenced(self, fence: Option<Fence>) -> Self {
+        Self { fence, ..self }
+    }
+}
+
+impl Fenced for ExtendRequest {
+    fn fenced(self, fence: Option<Fence>) -> Self {
+        Self { fence, ..self }
+    }
+}
+
+pub trait Touching {
+    fn touching(self, touch: bool) -> Self;
+}
+
+impl Touching for ExtendRequest {
+    fn touching(self, touch: bool) -> Self {
+        Self { touch, ..self }
+    }
+}
+
+pub trait Since {
+    fn since(self, since: Moment) -> Self;
+}
+
+impl Since for ReleaseRequest {
+    fn since(self, since: Moment) -> Self {
+        Self {
+            since: Some(since),
+            ..self
+        }
+    }
+}
+
+pub trait Chosen {
+    fn chosen(self) -> Self;
+}
+
+impl Chosen for CompleteRequest {
+    fn chosen(self) -> Self {
+        Self {
+            chosen: true,
+            ..self
+        }
+    }
+}
+
+pub trait Unguarded {
+    fn unguarded(self) -> Self;
+}
+
+impl Unguarded for ClusterConfig {
+    fn unguarded(self) -> Self {
+        Self {
+            guarded: false,
+            ..self
+        }
+    }
+}
