@@ -92,7 +92,7 @@ pub mod clock;
 pub mod docs;
 #[cfg(feature = "axum")]
 pub mod extract;
-#[cfg(test)]
+#[cfg(all(test, feature = "idempotency"))]
 #[path = "../tests/fuzz/replay.rs"]
 mod fuzzed;
 mod http;
@@ -110,21 +110,17 @@ mod manager;
 pub mod metrics;
 mod moment;
 #[cfg_attr(
-    not(feature = "test-util"),
-    allow(dead_code, reason = "tests use all of it")
+    not(feature = "redis"),
+    allow(dead_code, reason = "only servers need all names")
 )]
 mod namespace;
 #[cfg_attr(
-    not(all(feature = "idempotency", feature = "test-util")),
-    allow(dead_code, reason = "tests use all of the port")
+    not(feature = "redis"),
+    allow(dead_code, reason = "only servers need all of the port")
 )]
 pub mod node;
 mod protocol;
 mod random;
-#[cfg_attr(
-    not(all(feature = "idempotency", feature = "test-util")),
-    allow(dead_code, reason = "tests use all of it")
-)]
 mod record;
 pub mod settings;
 #[cfg(tower_redlock_simulation)]

@@ -60,6 +60,7 @@ impl Namespace {
 
     /// The namespace of the locks of idempotency keys. No lock key of this one leads there.
     #[must_use]
+    #[cfg(feature = "idempotency")]
     pub fn idempotency(&self) -> Self {
         Self {
             text: Arc::from([self.root(), "!idem"].concat()),
@@ -111,11 +112,7 @@ impl Namespace {
 
     /// The Redis key of the marker, in which a node remembers whether it may vote.
     #[must_use]
-    pub fn marker(&self) -> String {
-        self.marker_parts().concat()
-    }
-
-    pub(crate) fn marker_parts(&self) -> [&str; 2] {
+    pub fn marker(&self) -> [&str; 2] {
         [self.root(), "!node"]
     }
 
@@ -187,31 +184,20 @@ impl NodeKey {
 
     /// The channel on which releases of this key are announced.
     #[must_use]
-    pub fn channel(&self) -> String {
-        self.channel_parts().concat()
+    pub fn channel(&self) -> [&str; 3] {
+        self.beside("!free:")
     }
 
     /// The Redis key of the counter of this key's fencing tokens.
     #[must_use]
-    pub fn counter(&self) -> String {
-        self.counter_parts().concat()
-    }
-
-    /// The Redis key of the record of this idempotency key.
-    #[must_use]
-    pub fn record(&self) -> String {
-        self.record_parts().concat()
-    }
-
-    pub(crate) fn channel_parts(&self) -> [&str; 3] {
-        self.beside("!free:")
-    }
-
-    pub(crate) fn counter_parts(&self) -> [&str; 3] {
+    pub fn counter(&self) -> [&str; 3] {
         self.beside("!fence:")
     }
 
-    pub(crate) fn record_parts(&self) -> [&str; 3] {
+    /// The Redis key of the record of this idempotency key.
+    #[cfg(feature = "idempotency")]
+    #[must_use]
+    pub fn record(&self) -> [&str; 3] {
         self.beside("!record:")
     }
 
@@ -295,7 +281,7 @@ impl From<NodeKey> for NodeKeys {
 const NOT_A_NAMESPACE: &str =
     "a namespace has at most 64 bytes and holds only ASCII letters, digits, `-`, `_`, `.` and `/`";
 
-#[cfg(test)]
+#[cfg(all(test, feature = "idempotency"))]
 mod tests {
     use super::*;
     use proptest::prelude::*;
@@ -305,13 +291,13 @@ mod tests {
         let key = LockKey::new("order:42").unwrap();
         let placed = Namespace::default().node_key(&key);
         assert_eq!(placed.as_str(), "lk:order:42");
-        assert_eq!(placed.channel(), "lk!free:order:42");
+        assert_eq!(placed.channel().concat(), "lk!free:order:42");
 
         let bare = Namespace::new("").unwrap().node_key(&key);
         assert_eq!(bare.as_str(), "order:42");
-        assert_eq!(bare.channel(), "!free:order:42");
-        assert_eq!(placed.counter(), "lk!fence:order:42");
-        assert_eq!(Namespace::default().marker(), "lk!node");
+        assert_eq!(bare.channel().concat(), "!free:order:42");
+        assert_eq!(placed.counter().concat(), "lk!fence:order:42");
+        assert_eq!(Namespace::default().marker().concat(), "lk!node");
     }
 
     #[test]
@@ -324,8 +310,11 @@ mod tests {
             let root = Namespace::new(name).unwrap();
             let requests = root.idempotency();
             let placed = requests.node_key(&key);
-            assert_eq!((placed.as_str(), &*placed.record()), (place, record));
-            assert_eq!(requests.marker(), root.marker());
+            assert_eq!(
+                (placed.as_str(), &*placed.record().concat()),
+                (place, record)
+            );
+            assert_eq!(requests.marker().concat(), root.marker().concat());
             assert_eq!(requests.root(), name);
         }
     }
@@ -356,7 +345,7 @@ mod tests {
     /// All that is kept on a node, or announced by it, for one lock key and one owner, with what it is.
     fn names(root: &Namespace, key: &LockKey, owner: &OwnerToken) -> Vec<(String, String)> {
         let requests = root.idempotency();
-        let mut names = vec![(root.marker(), "the marker".to_owned())];
+        let mut names = vec![(root.marker().concat(), "the marker".to_owned())];
         let keys = LockKeys::from(key.clone());
         for (whose, namespace) in [("locks", root), ("requests", &requests)] {
             let tombstone = (
@@ -370,9 +359,9 @@ mod tests {
             let placed = placed.first();
             for (what, name) in [
                 ("lock", placed.as_str().to_owned()),
-                ("channel", placed.channel()),
-                ("counter", placed.counter()),
-                ("record", placed.record()),
+                ("channel", placed.channel().concat()),
+                ("counter", placed.counter().concat()),
+                ("record", placed.record().concat()),
             ] {
                 names.push((name, format!("the {what} of {key} of {whose}")));
             }

@@ -33,8 +33,7 @@ impl LockManager {
                 "there is no tokio runtime here: build the manager inside one, for its tasks live there",
             )
         })?;
-        let mut context =
-            NodeContext::new(Arc::clone(&clock), ServerRegistry::new(), options.terms.ttl);
+        let mut context = NodeContext::new(Arc::clone(&clock), ServerRegistry::new());
         context.node_timeout = options.node_timeout;
         context.namespace = options.namespace.clone();
         crate::instruments::at_zero();

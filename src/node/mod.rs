@@ -23,10 +23,12 @@ mod door {
     pub use crate::namespace::{Namespace, NodeKey, NodeKeys};
     pub use crate::node::commands::acquire::{AcquireReply, AcquireRequest};
     pub use crate::node::commands::check_in::{CheckInMode, CheckInReply, CheckInRequest};
+    #[cfg(feature = "idempotency")]
     pub use crate::node::commands::complete::{CompleteReply, CompleteRequest};
     pub use crate::node::commands::extend::{ExtendReplies, ExtendReply, ExtendRequest};
     pub use crate::node::commands::promote::PromoteRequest;
     pub use crate::node::commands::raise::{RaiseReply, RaiseRequest};
+    #[cfg(feature = "idempotency")]
     pub use crate::node::commands::recall::RecallRequest;
     pub use crate::node::commands::release::{ReleaseReply, ReleaseRequest};
     pub use crate::node::commands::terms::{ClusterConfig, Fence};

@@ -11,10 +11,12 @@ use crate::clock::Clock;
 use crate::namespace::Namespace;
 use crate::node::commands::acquire::{AcquireReply, AcquireRequest};
 use crate::node::commands::check_in::{CheckInReply, CheckInRequest};
+#[cfg(feature = "idempotency")]
 use crate::node::commands::complete::{CompleteReply, CompleteRequest};
 use crate::node::commands::extend::{ExtendReplies, ExtendRequest};
 use crate::node::commands::promote::PromoteRequest;
 use crate::node::commands::raise::{RaiseReply, RaiseRequest};
+#[cfg(feature = "idempotency")]
 use crate::node::commands::recall::RecallRequest;
 use crate::node::commands::release::{ReleaseReply, ReleaseRequest};
 use crate::node::error::NodeError;
@@ -86,9 +88,11 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     fn raise(&self, request: RaiseRequest) -> NodeFuture<Result<RaiseReply, NodeError>>;
 
     /// Acquires the lock of an idempotency key, or returns its record.
+    #[cfg(feature = "idempotency")]
     fn recall(&self, request: RecallRequest) -> NodeFuture<Result<AcquireReply, NodeError>>;
 
     /// Stores a record and releases its lock.
+    #[cfg(feature = "idempotency")]
     fn complete(&self, request: CompleteRequest) -> NodeFuture<Result<CompleteReply, NodeError>>;
 
     /// Tells whether the node may vote; if it may have lost data, begins its quarantine.
@@ -112,9 +116,6 @@ pub struct NodeContext {
     pub clock: Arc<dyn Clock>,
     /// Where the node registers the server it found.
     pub registry: ServerRegistry,
-    /// The ttl of the manager as it was built. [Handles](crate::LockManager::with_ttl) may have others, so a request
-    /// says its own.
-    pub ttl: Duration,
     /// How long the manager waits for the reply to a command. A slower node is useless, but need not be down. Default:
     /// 200 ms.
     pub node_timeout: Duration,
@@ -125,11 +126,10 @@ pub struct NodeContext {
 impl NodeContext {
     /// A context with the default node time-out and namespace.
     #[must_use]
-    pub fn new(clock: Arc<dyn Clock>, registry: ServerRegistry, ttl: Duration) -> Self {
+    pub fn new(clock: Arc<dyn Clock>, registry: ServerRegistry) -> Self {
         Self {
             clock,
             registry,
-            ttl,
             node_timeout: Duration::from_millis(200),
             namespace: Namespace::default(),
         }

@@ -251,7 +251,7 @@ pub(crate) async fn what_is_no_record_is_left_alone(bench: &impl Remote) {
     let node = bench.node();
     for (number, with_number) in [(1, true), (2, false)] {
         let name = format!("k{number}");
-        let list = key(&name).record();
+        let list = key(&name).record().concat();
         bench.command(&["RPUSH", &list, "item"]);
         for adopt in [false, true] {
             let mut request = request(key(&name), 1, NUMBER);

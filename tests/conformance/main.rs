@@ -76,7 +76,7 @@ impl Bench for Real {
     }
 
     fn listen(&self, name: &str) -> Box<dyn Send> {
-        Box::new(self.server.subscribe(&nodes::key(name).channel()))
+        Box::new(self.server.subscribe(&nodes::key(name).channel().concat()))
     }
 }
 

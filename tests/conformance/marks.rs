@@ -190,7 +190,7 @@ pub(crate) async fn a_counter_that_is_no_number_is_written_over(bench: &impl Rem
     let node = bench.node();
     let mut mark = pass(&*node, "high", HIGH).await;
     let spoil = |name: &str, nonsense: &str| {
-        let counter = key(name).counter();
+        let counter = key(name).counter().concat();
         bench.command(&["DEL", &counter]);
         match nonsense {
             "list" => bench.command(&["RPUSH", &counter, "7"]),
@@ -232,13 +232,13 @@ pub(crate) async fn a_counter_that_is_no_number_is_written_over(bench: &impl Rem
         let kept = node.complete(completion("k", 1, mark)).await;
         assert_eq!(kept, Ok(STORED), "{claim}");
         assert_all_expire(bench, &claim);
-        bench.command(&["DEL", &key("k").record()]);
+        bench.command(&["DEL", &key("k").record().concat()]);
     }
 }
 
 pub(crate) async fn a_mark_that_is_no_number_refuses(bench: &impl Remote) {
     let node = bench.node();
-    let marker = Namespace::default().marker();
+    let marker = Namespace::default().marker().concat();
     for (field, nonsense) in NONSENSE.iter().flat_map(|n| [("hwm", n), ("floor", n)]) {
         let claim = format!("{field} {nonsense:?}");
         let before = pass(&*node, "counted", HIGH).await;

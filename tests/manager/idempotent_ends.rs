@@ -103,7 +103,7 @@ async fn history(seed: u64, wild: bool, seen: &mut Seen) {
         if wild && index == 0 {
             clock.1 = [-1_000_000_000, 1_000_000_000][dice.roll(2) as usize];
         }
-        let context = NodeContext::new(Arc::new(clock), ServerRegistry::new(), TTL);
+        let context = NodeContext::new(Arc::new(clock), ServerRegistry::new());
         node.start(context);
     }
     let mut managers = Vec::new();

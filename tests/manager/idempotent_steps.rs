@@ -97,7 +97,7 @@ impl Cluster {
     fn new() -> Self {
         let nodes: Vec<_> = (0..3).map(|n| MemoryNode::new(format!("n{n}"))).collect();
         let clock = Stepped(TokioClock::new(), Arc::default());
-        let context = NodeContext::new(Arc::new(clock.clone()), ServerRegistry::new(), TTL);
+        let context = NodeContext::new(Arc::new(clock.clone()), ServerRegistry::new());
         nodes[0].start(context);
         Self { nodes, clock }
     }

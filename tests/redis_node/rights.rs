@@ -42,7 +42,7 @@ async fn the_documented_rights_are_enough() {
         for more in ["", " +client|id +client|kill", " +client|setname"] {
             let server = with_user(kind, more);
             let node = ready(&server.url_as("locks", "pw")).await;
-            let _listener = server.subscribe(&key("k").channel());
+            let _listener = server.subscribe(&key("k").channel().concat());
             assert_eq!(
                 node.acquire(acquire("k", 1)).await,
                 Ok(AcquireReply::Granted { fence: None })
@@ -233,7 +233,7 @@ async fn a_user_who_may_not_publish_can_still_release() {
     for kind in Kind::ALL {
         for missing in [" -publish", " resetchannels"] {
             let server = with_user(kind, missing);
-            let _listener = server.subscribe(&key("k").channel());
+            let _listener = server.subscribe(&key("k").channel().concat());
             let node = ready(&server.url_as("locks", "pw")).await;
             node.acquire(acquire("k", 1)).await.unwrap();
             let reply = node.release(release("k", 1)).await;

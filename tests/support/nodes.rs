@@ -23,7 +23,7 @@ pub fn context() -> NodeContext {
 }
 
 pub fn context_with(registry: ServerRegistry) -> NodeContext {
-    NodeContext::new(Arc::new(SystemClock::new()), registry, LONG)
+    NodeContext::new(Arc::new(SystemClock::new()), registry)
 }
 
 /// The end of a record that no test outlives: the year 2100, in milliseconds since 1970.

@@ -37,8 +37,10 @@ pub enum AcquireReply {
     },
     /// A key holds another token. Nothing was changed.
     Held(Holder),
+    #[cfg_attr(not(feature = "idempotency"), allow(dead_code))]
     /// Only to a recall: the key has a record that has not ended. Nothing was changed.
     Recorded(Record),
+    #[cfg_attr(not(feature = "idempotency"), allow(dead_code))]
     /// Only to a recall: granted, and the node will store no record of an earlier owner.
     Promised {
         /// As for a grant.
@@ -160,10 +162,10 @@ pub(crate) mod on_redis {
         let namespace = request.keys.namespace();
         let count = 2 + 2 * keys.len() + usize::from(beside.is_some());
         let mut cmd = script.run(count, count + 10);
-        cmd.arg(Parts(&namespace.marker_parts()))
+        cmd.arg(Parts(&namespace.marker()))
             .arg(namespace.tombstone(&request.token));
         for key in keys {
-            cmd.arg(key.as_str()).arg(Parts(&key.counter_parts()));
+            cmd.arg(key.as_str()).arg(Parts(&key.counter()));
         }
         if let Some(key) = beside {
             cmd.arg(key);

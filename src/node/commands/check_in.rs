@@ -95,7 +95,7 @@ pub(crate) mod on_redis {
 
     fn cmd(request: &CheckInRequest, identity: &str) -> Cmd {
         let mut cmd = SCRIPT.run(1, 8);
-        cmd.arg(Parts(&request.namespace.marker_parts()))
+        cmd.arg(Parts(&request.namespace.marker()))
             .arg(identity_for(&request.config, identity))
             .arg(&request.config.digest)
             .arg(&request.config.text)

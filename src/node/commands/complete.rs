@@ -93,16 +93,16 @@ pub(crate) mod on_redis {
         let leaves = needs_tombstone(release, connected);
         let keys = 4 + usize::from(leaves);
         let mut cmd = SCRIPT.run_with(keys, keys + 9, body);
-        cmd.arg(Parts(&namespace.marker_parts()))
+        cmd.arg(Parts(&namespace.marker()))
             .arg(key.as_str())
-            .arg(Parts(&key.counter_parts()))
-            .arg(Parts(&key.record_parts()));
+            .arg(Parts(&key.counter()))
+            .arg(Parts(&key.record()));
         if leaves {
             cmd.arg(namespace.tombstone(&release.token));
         }
         cmd.arg(release.token.expose()).arg(tombstone_life(leaves));
         match release.announce {
-            true => cmd.arg(Parts(&key.channel_parts())),
+            true => cmd.arg(Parts(&key.channel())),
             false => cmd.arg(""),
         };
         standing(&mut cmd, request.config.as_deref(), identity);

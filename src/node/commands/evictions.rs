@@ -13,6 +13,6 @@ pub(crate) async fn look(
     namespace: &Namespace,
 ) -> Result<(), NodeError> {
     let mut cmd = SCRIPT.run(1, 1);
-    cmd.arg(Parts(&namespace.marker_parts()));
+    cmd.arg(Parts(&namespace.marker()));
     run(connection, &SCRIPT, &cmd).await.map(drop)
 }

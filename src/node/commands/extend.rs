@@ -180,9 +180,9 @@ pub(crate) mod on_redis {
             return cmd;
         };
         let namespace = first.keys.namespace();
-        cmd.arg(Parts(&namespace.marker_parts()));
+        cmd.arg(Parts(&namespace.marker()));
         for key in requests.iter().flat_map(|request| request.keys.as_slice()) {
-            cmd.arg(key.as_str()).arg(Parts(&key.counter_parts()));
+            cmd.arg(key.as_str()).arg(Parts(&key.counter()));
         }
         for request in requests.iter().filter(|_| refills) {
             cmd.arg(namespace.tombstone(&request.token));

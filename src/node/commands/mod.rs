@@ -12,12 +12,14 @@
 
 pub(crate) mod acquire;
 pub(crate) mod check_in;
+#[cfg(feature = "idempotency")]
 pub(crate) mod complete;
 #[cfg(feature = "redis")]
 pub(crate) mod evictions;
 pub(crate) mod extend;
 pub(crate) mod promote;
 pub(crate) mod raise;
+#[cfg(feature = "idempotency")]
 pub(crate) mod recall;
 pub(crate) mod release;
 #[cfg(feature = "redis")]
@@ -28,14 +30,16 @@ pub(crate) mod value;
 
 /// Every script, to be loaded when a connection is made.
 #[cfg(feature = "redis")]
-pub(crate) static SCRIPTS: [&script::Script; 9] = [
+pub(crate) static SCRIPTS: &[&script::Script] = &[
     &acquire::on_redis::SCRIPT,
     &extend::on_redis::SCRIPT,
     &release::on_redis::SCRIPT,
     &raise::on_redis::SCRIPT,
     &check_in::on_redis::SCRIPT,
     &promote::on_redis::SCRIPT,
+    #[cfg(feature = "idempotency")]
     &recall::on_redis::SCRIPT,
+    #[cfg(feature = "idempotency")]
     &complete::on_redis::SCRIPT,
     &evictions::SCRIPT,
 ];

@@ -47,7 +47,7 @@ pub(crate) mod on_redis {
 
     fn cmd(request: &PromoteRequest, identity: &str) -> Cmd {
         let mut cmd = SCRIPT.run(1, 5);
-        cmd.arg(Parts(&request.namespace.marker_parts()))
+        cmd.arg(Parts(&request.namespace.marker()))
             .arg(identity)
             .arg(&request.config.digest)
             .arg(&request.quarantine);

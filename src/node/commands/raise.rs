@@ -57,9 +57,9 @@ pub(crate) mod on_redis {
     fn cmd(request: &RaiseRequest, identity: &str) -> Cmd {
         let keys = request.keys.as_slice();
         let mut cmd = SCRIPT.run(1 + 2 * keys.len(), 5 + 2 * keys.len());
-        cmd.arg(Parts(&request.keys.namespace().marker_parts()));
+        cmd.arg(Parts(&request.keys.namespace().marker()));
         for key in keys {
-            cmd.arg(key.as_str()).arg(Parts(&key.counter_parts()));
+            cmd.arg(key.as_str()).arg(Parts(&key.counter()));
         }
         cmd.arg(request.token.expose())
             .arg(digits(request.fence.token))

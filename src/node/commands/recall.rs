@@ -42,7 +42,7 @@ pub(crate) mod on_redis {
     ) -> Result<AcquireReply, NodeError> {
         let lock = &request.lock;
         let mut connection = shared.connection(&lock.token)?;
-        let record = lock.keys.first().record_parts();
+        let record = lock.keys.first().record();
         let mut cmd = acquire::take(&SCRIPT, lock, Some(Parts(&record)), connection.identity());
         cmd.arg(flag(request.adopt))
             .arg(life(request.linger))

@@ -74,7 +74,7 @@ pub(crate) mod on_redis {
         cmd.arg(request.token.expose()).arg(tombstone_life(leaves));
         for key in keys {
             match request.announce {
-                true => cmd.arg(Parts(&key.channel_parts())),
+                true => cmd.arg(Parts(&key.channel())),
                 false => cmd.arg(""),
             };
         }

@@ -99,6 +99,7 @@ impl Counters {
         Ok(())
     }
 
+    #[cfg(feature = "idempotency")]
     /// Whether a lock on `key` may have been granted with a higher number than `token`.
     pub(crate) fn surpass(&self, key: &NodeKey, token: FencingToken, now: Moment) -> bool {
         // A missing counter may have come as far as the mark.
@@ -113,6 +114,7 @@ impl Counters {
         Ok(FencingToken::new(self.countable(namespace)?.highest))
     }
 
+    #[cfg(feature = "idempotency")]
     /// A fencing token up to this may be from before the node lost data.
     pub(crate) fn floor(&self, namespace: &Namespace) -> u64 {
         let mark = self.marks.get(namespace.root());

@@ -45,6 +45,7 @@ impl Now {
         }
     }
 
+    #[cfg(feature = "idempotency")]
     pub(crate) const fn unix_millis(self) -> u64 {
         self.unix_micros / 1_000
     }

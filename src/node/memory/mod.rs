@@ -9,6 +9,7 @@ pub(super) mod key_map;
 mod listeners;
 pub(super) mod markers;
 mod node;
+#[cfg(feature = "idempotency")]
 mod records;
 pub(super) mod store;
 

@@ -10,11 +10,12 @@ use crate::node::memory::faults::Faults;
 use crate::node::memory::key_map::Now;
 use crate::node::memory::store::Store;
 use crate::node::{
-    AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, CompleteReply, CompleteRequest,
-    ExtendReplies, ExtendRequest, Node, NodeContext, NodeError, NodeFuture, NodeState,
-    NoticeSender, Notifier, PromoteRequest, RaiseReply, RaiseRequest, RecallRequest, ReleaseReply,
-    ReleaseRequest, Subscription,
+    AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, ExtendReplies, ExtendRequest, Node,
+    NodeContext, NodeError, NodeFuture, NodeState, NoticeSender, Notifier, PromoteRequest,
+    RaiseReply, RaiseRequest, ReleaseReply, ReleaseRequest, Subscription,
 };
+#[cfg(feature = "idempotency")]
+use crate::node::{CompleteReply, CompleteRequest, RecallRequest};
 
 /// A node that keeps its locks in the memory of this process. It behaves like a Redis node in everything that the lock
 /// protocol can see. Clones share one state, so several managers in one process can share nodes. With the feature
@@ -152,10 +153,12 @@ impl Node for MemoryNode {
         self.try_run(move |store, now| store.raise(&request, now.moment))
     }
 
+    #[cfg(feature = "idempotency")]
     fn recall(&self, request: RecallRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
         self.try_run(move |store, now| store.recall(&request, now))
     }
 
+    #[cfg(feature = "idempotency")]
     fn complete(&self, request: CompleteRequest) -> NodeFuture<Result<CompleteReply, NodeError>> {
         self.try_run(move |store, now| store.complete(&request, now))
     }

@@ -6,6 +6,7 @@ use crate::node::memory::counters::Counters;
 use crate::node::memory::key_map::KeyMap;
 use crate::node::memory::listeners::Listeners;
 use crate::node::memory::markers::Markers;
+#[cfg(feature = "idempotency")]
 use crate::node::memory::records::Records;
 use crate::protocol::round::Holder;
 use crate::token::{OwnerHash, OwnerToken};
@@ -27,6 +28,7 @@ pub(crate) struct Data {
     sweep_at: usize,
     pub(crate) counters: Counters,
     pub(crate) markers: Markers,
+    #[cfg(feature = "idempotency")]
     pub(crate) records: Records,
 }
 

@@ -45,7 +45,7 @@
 //! [`WrongType`]: super::NodeErrorKind::WrongType
 //! [`NotReplicated`]: super::NodeErrorKind::NotReplicated
 
-#[cfg(test)]
+#[cfg(all(test, feature = "idempotency"))]
 #[path = "tests/any_reply.rs"]
 mod any_reply;
 mod builder;

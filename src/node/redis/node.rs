@@ -5,17 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::namespace::NodeKey;
-use crate::node::commands::{acquire, check_in, complete, extend, promote, raise, recall, release};
+use crate::node::commands::{acquire, check_in, extend, promote, raise, release};
+#[cfg(feature = "idempotency")]
+use crate::node::commands::{complete, recall};
 use crate::node::redis::discovery::question;
 use crate::node::redis::discovery::sentinel::Sentinels;
 use crate::node::redis::shared::Shared;
 use crate::node::redis::{listener, supervisor};
 use crate::node::{
-    AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, CompleteReply, CompleteRequest,
-    ExtendReplies, ExtendRequest, Node, NodeContext, NodeError, NodeFuture, NodeState,
-    NoticeSender, Notifier, PromoteRequest, RaiseReply, RaiseRequest, RecallRequest, ReleaseReply,
-    ReleaseRequest, Subscription,
+    AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, ExtendReplies, ExtendRequest, Node,
+    NodeContext, NodeError, NodeFuture, NodeState, NoticeSender, Notifier, PromoteRequest,
+    RaiseReply, RaiseRequest, ReleaseReply, ReleaseRequest, Subscription,
 };
+#[cfg(feature = "idempotency")]
+use crate::node::{CompleteReply, CompleteRequest, RecallRequest};
 use crate::task;
 
 /// A Redis or Valkey server as a node. It connects once its manager starts it. Clones are one node: give it to one
@@ -93,11 +96,13 @@ impl Node for RedisNode {
         Box::pin(async move { raise::on_redis::raise(&handle.shared, &request).await })
     }
 
+    #[cfg(feature = "idempotency")]
     fn recall(&self, request: RecallRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
         let handle = Arc::clone(&self.handle);
         Box::pin(async move { recall::on_redis::recall(&handle.shared, &request).await })
     }
 
+    #[cfg(feature = "idempotency")]
     fn complete(&self, request: CompleteRequest) -> NodeFuture<Result<CompleteReply, NodeError>> {
         let handle = Arc::clone(&self.handle);
         Box::pin(async move { complete::on_redis::complete(&handle.shared, &request).await })

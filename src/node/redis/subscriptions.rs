@@ -78,7 +78,7 @@ impl Subscriptions {
     }
 
     pub(super) fn subscribe(self: &Arc<Self>, key: &NodeKey, sender: NoticeSender) -> Subscription {
-        let name: Arc<str> = Arc::from(key.channel());
+        let name: Arc<str> = Arc::from(key.channel().concat());
         let mut guard = self.channels();
         let channels = &mut *guard;
         let id = channels.next;

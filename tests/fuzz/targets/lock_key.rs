@@ -101,7 +101,7 @@ fn names(root: &Namespace, key: &LockKey) -> Vec<(&'static str, String)> {
     let owner = OwnerToken::from_entropy([7; OwnerToken::ENTROPY_LEN]);
     let requests = root.idempotency();
     let mut names = vec![
-        ("marker", root.marker()),
+        ("marker", root.marker().concat()),
         ("tombstone", root.tombstone(&owner)),
         ("tombstone of a request", requests.tombstone(&owner)),
     ];
@@ -111,17 +111,17 @@ fn names(root: &Namespace, key: &LockKey) -> Vec<(&'static str, String)> {
         let placed = placed.first();
         names.extend([
             ("lock", placed.as_str().to_owned()),
-            ("channel", placed.channel()),
-            ("counter", placed.counter()),
+            ("channel", placed.channel().concat()),
+            ("counter", placed.counter().concat()),
         ]);
     }
     if let Ok(placed) = requests.node_keys(&keys) {
         let placed = placed.first();
         names.extend([
             ("lock of a request", placed.as_str().to_owned()),
-            ("channel of a request", placed.channel()),
-            ("counter of a request", placed.counter()),
-            ("record", placed.record()),
+            ("channel of a request", placed.channel().concat()),
+            ("counter of a request", placed.counter().concat()),
+            ("record", placed.record().concat()),
         ]);
     }
     names

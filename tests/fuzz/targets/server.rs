@@ -62,7 +62,7 @@ async fn scene(bytes: &[u8]) -> bool {
     let notifier = node.notifier().unwrap();
     let listening = [0, 1].map(|number| notifier.subscribe(&key(number), receiver.sender(number)));
     let clock = Arc::new(TokioClock::new());
-    node.start(NodeContext::new(clock, ServerRegistry::new(), TTL));
+    node.start(NodeContext::new(clock, ServerRegistry::new()));
     // Nonsense may go on for a while; when it has ended, the server is sound.
     let ready = timeout(PATIENCE, node.ready()).await;
     let mut any = false;
