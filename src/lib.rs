@@ -92,7 +92,8 @@ pub mod clock;
 pub mod docs;
 #[cfg(feature = "axum")]
 pub mod extract;
-#[cfg(all(test, feature = "idempotency"))]
+#[cfg(test)]
+#[cfg(feature = "idempotency")]
 #[path = "../tests/fuzz/replay.rs"]
 mod fuzzed;
 mod http;

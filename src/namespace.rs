@@ -281,7 +281,8 @@ impl From<NodeKey> for NodeKeys {
 const NOT_A_NAMESPACE: &str =
     "a namespace has at most 64 bytes and holds only ASCII letters, digits, `-`, `_`, `.` and `/`";
 
-#[cfg(all(test, feature = "idempotency"))]
+#[cfg(test)]
+#[cfg(feature = "idempotency")]
 mod tests {
     use super::*;
     use proptest::prelude::*;

@@ -45,7 +45,8 @@
 //! [`WrongType`]: super::NodeErrorKind::WrongType
 //! [`NotReplicated`]: super::NodeErrorKind::NotReplicated
 
-#[cfg(all(test, feature = "idempotency"))]
+#[cfg(test)]
+#[cfg(feature = "idempotency")]
 #[path = "tests/any_reply.rs"]
 mod any_reply;
 mod builder;
