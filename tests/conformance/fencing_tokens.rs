@@ -151,7 +151,7 @@ pub(crate) async fn an_extend_keeps_a_counter_that_is_high_enough(bench: &impl B
 }
 
 /// What a clock that is `ahead` would propose now.
-fn proposal_ahead(ahead: Duration) -> u64 {
+pub(crate) fn proposal_ahead(ahead: Duration) -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let micros = (now.unwrap() + ahead).as_micros();
     u64::try_from(micros).unwrap() * STEP

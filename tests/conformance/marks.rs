@@ -2,6 +2,7 @@
 
 use crate::support::requests::*;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tower_redlock::FencingToken;
 use tower_redlock::node::{
@@ -10,7 +11,9 @@ use tower_redlock::node::{
 };
 
 use crate::claims::{Bench, Remote, extend_one, holder, released};
-use crate::fencing_tokens::{HIGH, LOW, STEP, fence, keys, pass, raise, set_counter, token_of};
+use crate::fencing_tokens::{
+    HIGH, LOW, STEP, fence, keys, pass, proposal_ahead, raise, set_counter, token_of,
+};
 use crate::records::{STORED, completion, granted, request};
 use crate::standing::{
     ADOPT, acquire_under, enter, extend_under, ours, promote, quarantine, refill_under, theirs,
@@ -23,7 +26,7 @@ pub(crate) async fn a_promotion_s_floor_counts_for_keys_with_lower_counters(benc
     let step = FencingToken::STEP;
     let number = |number| Some(Fence::new(FencingToken::new(number).unwrap(), LONG));
     let node = voting(bench, ours()).await;
-    let names = ["first", "raised", "extended", "refilled", "last"];
+    let names = ["first", "raised", "extended", "refilled", "ahead", "last"];
     for name in names {
         let request = acquire_under(ours(), name, 1).fenced(number(5 * step));
         let reply = node.acquire(request).await;
@@ -45,6 +48,11 @@ pub(crate) async fn a_promotion_s_floor_counts_for_keys_with_lower_counters(benc
         assert!(promote(&*node, config, &id, floor).await);
         if floor == FLOOR {
             granted(theirs(), "first", FLOOR + step).await;
+            // Also where the proposal is of a clock that is far ahead, and so above the floor.
+            assert!(released(&*node, "ahead", 1).await);
+            let ahead = number(proposal_ahead(Duration::from_secs(24 * 3_600)));
+            let request = acquire_under(theirs(), "ahead", 1).fenced(ahead);
+            assert_eq!(token_of(&*node, request).await, FLOOR + step);
             // Whatever is written to them afterwards, as of holders from before.
             let six = number(6 * step);
             let raise = RaiseRequest::new(key("raised"), token(1), six.unwrap());

@@ -13,18 +13,19 @@ local function next_token(mark, proposal, lowered, found)
     local count = found[i] and counted(found[i]) or mark
     base = base < count and count or base
   end
-  if lowered < mark then
-    -- Else it is not below the floor either, for the mark is not.
+  -- A clock that is far ahead must not use up the fencing tokens: an hour ahead of the mark and of this server's clock.
+  -- Both as fractions, which are exact enough for that.
+  local usable = proposal <= '9223372036854773759'
+    and (proposal - mark <= 3686400000000 or proposal / 1024000000 <= redis.call('TIME')[1] + 3600)
+  if not usable or lowered < mark then
+    -- Else the proposal is above the mark, and so above the floor.
     local floor = counted(redis.call('HMGET', KEYS[1], 'floor')[1])
     if not floor then
       return nil
     end
     base = base < floor and floor or base
   end
-  -- A clock that is far ahead must not use up the fencing tokens: an hour ahead of the mark and of this server's clock.
-  -- Both as fractions, which are exact enough for that.
-  if lowered >= base and proposal <= '9223372036854773759'
-    and (proposal - mark <= 3686400000000 or proposal / 1024000000 <= redis.call('TIME')[1] + 3600) then
+  if usable and lowered >= base then
     return proposal
   end
   local high, low = tonumber(string.sub(base, 1, 4)), string.sub(base, 5) + 1024
