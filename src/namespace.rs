@@ -118,9 +118,10 @@ impl Namespace {
 
     /// The Redis key of an owner's tombstone, which makes its commands void that arrive late.
     #[must_use]
-    pub fn tombstone(&self, owner: &OwnerToken) -> String {
-        let owner = String::from_utf8_lossy(owner.expose());
-        [self.as_str(), "!dead:", &owner].concat()
+    pub fn tombstone<'a>(&'a self, owner: &'a OwnerToken) -> [&'a str; 3] {
+        // Hexadecimal digits.
+        let owner = std::str::from_utf8(owner.expose()).unwrap_or_default();
+        [self.as_str(), "!dead:", owner]
     }
 }
 
@@ -350,7 +351,7 @@ mod tests {
         let keys = LockKeys::from(key.clone());
         for (whose, namespace) in [("locks", root), ("requests", &requests)] {
             let tombstone = (
-                namespace.tombstone(owner),
+                namespace.tombstone(owner).concat(),
                 format!("a tombstone of {whose}"),
             );
             names.push(tombstone);

@@ -59,7 +59,7 @@ pub(crate) mod on_redis {
     use crate::node::commands::acquire::{AcquireReply, AcquireRequest};
     use crate::node::commands::release::{self, ReleaseRequest};
     use crate::node::commands::script::{
-        Parts, Script, digits, life, millis, run, run_and_wait, standing,
+        Digits, Parts, Script, digits, life, millis, run, run_and_wait, standing,
     };
     use crate::node::commands::terms::ClusterConfig;
     use crate::node::commands::value::{holder, refusal, token_of};
@@ -115,7 +115,7 @@ pub(crate) mod on_redis {
             .arg(millis(request.ttl));
         let set = run_and_wait(shared, &mut connection, &SCRIPT, cmd).await;
         let (value, acknowledged) = match set {
-            // A server that takes no more keys says so whether or not this one is held.
+            // The script knows more: a server without memory for a key refuses this also where the key is held.
             Err(error) if !error.outcome_unknown() => return Ok(None),
             set => set?,
         };
@@ -127,7 +127,8 @@ pub(crate) mod on_redis {
         Ok(Some(reply))
     }
 
-    /// Releases the lock if too few replicas have it. A record that too few have is not returned: a failover may lose it.
+    /// Releases the lock if too few replicas have it. Of a recall, a record that too few have is not returned either: a
+    /// failover may lose it.
     pub(crate) async fn judge(
         connection: &mut Connection,
         request: &AcquireRequest,
@@ -136,7 +137,7 @@ pub(crate) mod on_redis {
     ) -> Result<AcquireReply, NodeError> {
         match acknowledged {
             Err(error) if !matches!(reply, AcquireReply::Held(_)) => {
-                // If this fails or is dropped, the caller still sends a release. If nothing was granted, it does nothing.
+                // If this fails or is dropped, the manager still sends a release, for it takes the error as no grant.
                 let release = ReleaseRequest {
                     keys: request.keys.clone(),
                     token: request.token,
@@ -163,7 +164,7 @@ pub(crate) mod on_redis {
         let count = 2 + 2 * keys.len() + usize::from(beside.is_some());
         let mut cmd = script.run(count, count + 10);
         cmd.arg(Parts(&namespace.marker()))
-            .arg(namespace.tombstone(&request.token));
+            .arg(Parts(&namespace.tombstone(&request.token)));
         for key in keys {
             cmd.arg(key.as_str()).arg(Parts(&key.counter()));
         }
@@ -176,9 +177,8 @@ pub(crate) mod on_redis {
             Some(fence) => {
                 let lowered = fence.token.get().checked_sub(FencingToken::STEP);
                 // Less than every number: a proposal below one step is less than every next fencing token.
-                let lowered = lowered.map_or_else(String::new, |lowered| format!("{lowered:019}"));
                 cmd.arg(digits(fence.token))
-                    .arg(lowered)
+                    .arg(Digits(lowered))
                     .arg(life(fence.keep))
             }
             None => cmd.arg("").arg("").arg(""),

@@ -98,9 +98,10 @@ pub(crate) mod on_redis {
             .arg(Parts(&key.counter()))
             .arg(Parts(&key.record()));
         if leaves {
-            cmd.arg(namespace.tombstone(&release.token));
+            cmd.arg(Parts(&namespace.tombstone(&release.token)));
         }
-        cmd.arg(release.token.expose()).arg(tombstone_life(leaves));
+        cmd.arg(release.token.expose());
+        tombstone_life(&mut cmd, leaves);
         match release.announce {
             true => cmd.arg(Parts(&key.channel())),
             false => cmd.arg(""),

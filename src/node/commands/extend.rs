@@ -185,7 +185,7 @@ pub(crate) mod on_redis {
             cmd.arg(key.as_str()).arg(Parts(&key.counter()));
         }
         for request in requests.iter().filter(|_| refills) {
-            cmd.arg(namespace.tombstone(&request.token));
+            cmd.arg(Parts(&namespace.tombstone(&request.token)));
         }
         standing(&mut cmd, first.config.as_deref(), identity);
         cmd.arg(first.keys.as_slice().len())

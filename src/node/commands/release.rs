@@ -69,9 +69,10 @@ pub(crate) mod on_redis {
             cmd.arg(key.as_str());
         }
         if leaves {
-            cmd.arg(request.keys.namespace().tombstone(&request.token));
+            cmd.arg(Parts(&request.keys.namespace().tombstone(&request.token)));
         }
-        cmd.arg(request.token.expose()).arg(tombstone_life(leaves));
+        cmd.arg(request.token.expose());
+        tombstone_life(&mut cmd, leaves);
         for key in keys {
             match request.announce {
                 true => cmd.arg(Parts(&key.channel())),
@@ -82,11 +83,11 @@ pub(crate) mod on_redis {
     }
 
     /// How long the tombstone lives in milliseconds; empty where none is left.
-    pub(crate) fn tombstone_life(leaves: bool) -> String {
+    pub(crate) fn tombstone_life(cmd: &mut Cmd, leaves: bool) {
         match leaves {
-            true => millis(TOMBSTONE).to_string(),
-            false => String::new(),
-        }
+            true => cmd.arg(millis(TOMBSTONE)),
+            false => cmd.arg(""),
+        };
     }
 
     pub(crate) fn needs_tombstone(request: &ReleaseRequest, connected: Moment) -> bool {

@@ -90,10 +90,24 @@ impl ToRedisArgs for Parts<'_> {
 
 impl redis::ToSingleRedisArg for Parts<'_> {}
 
-/// A fencing token as servers have it: nineteen digits, which compare as texts.
-pub(crate) fn digits(token: FencingToken) -> String {
-    format!("{:019}", token.get())
+/// A fencing token as servers have it: nineteen digits, which compare as texts. Empty for none.
+pub(crate) struct Digits(pub(crate) Option<u64>);
+
+pub(crate) const fn digits(token: FencingToken) -> Digits {
+    Digits(Some(token.get()))
 }
+
+impl ToRedisArgs for Digits {
+    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
+        let mut writer = out.writer_for_next_arg();
+        if let Some(number) = self.0 {
+            // As above.
+            let _ = write!(writer, "{number:019}");
+        }
+    }
+}
+
+impl redis::ToSingleRedisArg for Digits {}
 
 /// An expiry in milliseconds that a server accepts.
 pub(crate) fn life(keep: Duration) -> u64 {

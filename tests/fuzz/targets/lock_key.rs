@@ -102,8 +102,11 @@ fn names(root: &Namespace, key: &LockKey) -> Vec<(&'static str, String)> {
     let requests = root.idempotency();
     let mut names = vec![
         ("marker", root.marker().concat()),
-        ("tombstone", root.tombstone(&owner)),
-        ("tombstone of a request", requests.tombstone(&owner)),
+        ("tombstone", root.tombstone(&owner).concat()),
+        (
+            "tombstone of a request",
+            requests.tombstone(&owner).concat(),
+        ),
     ];
     let keys = LockKeys::from(key.clone());
     // Refused in the empty namespace if it is called like what is kept beside the locks.
