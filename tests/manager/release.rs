@@ -60,7 +60,7 @@ async fn a_release_that_is_not_confirmed_says_so_and_goes_on() {
     );
     assert_eq!(
         error.to_string(),
-        "the release was confirmed by 2 nodes where 3 are needed; the lock may stay until its ttl ends"
+        "the release was confirmed by 2 nodes where 3 are needed; it goes on in the background, and the lock may stay until its ttl ends"
     );
     assert_eq!(nodes.holding("order:1"), 3);
     nodes.each([0, 1, 2], MemoryNode::come_up);

@@ -241,7 +241,10 @@ async fn all_voting_waits_for_as_long_as_a_node_is_missing() {
     sleep(SECOND).await;
     locks.shutdown(Duration::ZERO).await;
     let error = waiting.await.unwrap().unwrap_err();
-    assert_eq!(error.to_string(), "the lock manager is shutting down");
+    assert_eq!(
+        error.to_string(),
+        "the lock manager is shutting down; ask another process"
+    );
     locks.all_voting().await.unwrap_err();
 }
 

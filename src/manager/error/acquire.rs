@@ -90,25 +90,25 @@ impl fmt::Display for AcquireError {
                 remaining: Some(remaining),
             } => write!(
                 f,
-                "the lock is held by another; its lease ends in {remaining:?} unless renewed"
+                "the lock is held by another; its lease ends in {remaining:?} unless renewed; wait for it, or try again then"
             ),
             Self::Contended { remaining: None } => {
-                f.write_str("the lock is held or being taken by another")
+                f.write_str("the lock is held or being taken by another; wait for it, or try again")
             }
             Self::WaitTimeout { waited, .. } => write!(
                 f,
-                "the lock was still held by another after a wait of {waited:?}"
+                "the lock was still held by another after a wait of {waited:?}; wait longer, or try again later"
             ),
             Self::QueueFull {
                 limit,
                 of_key: true,
             } => write!(
                 f,
-                "{limit} callers wait for the lock already, as many as `max_waiters_per_key` allows"
+                "{limit} callers wait for the lock already, as many as `max_waiters_per_key` allows; raise it, or turn the caller away"
             ),
             Self::QueueFull { limit, .. } => write!(
                 f,
-                "{limit} callers wait for locks already, as many as `max_waiters` allows"
+                "{limit} callers wait for locks already, as many as `max_waiters` allows; raise it, or turn the caller away"
             ),
             Self::NoQuorum(error) => error.fmt(f),
             Self::TooSlow { elapsed, ttl } => write!(
@@ -116,9 +116,14 @@ impl fmt::Display for AcquireError {
                 "a quorum granted the lock, but after {elapsed:?} of a ttl of {ttl:?} no validity was left; use a longer ttl"
             ),
             Self::Lost(reason) => {
-                write!(f, "the lock that this work holds already is lost: {reason}")
+                write!(
+                    f,
+                    "the lock that this work holds already is lost, so stop the work: {reason}"
+                )
             }
-            Self::ShuttingDown => f.write_str("the lock manager is shutting down"),
+            Self::ShuttingDown => {
+                f.write_str("the lock manager is shutting down; ask another process")
+            }
             Self::NoEntropy(detail) => write!(
                 f,
                 "the operating system gave no random bytes for an owner token: {detail}"

@@ -53,11 +53,14 @@ impl fmt::Display for ReleaseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lost(reason) => {
-                write!(f, "the lock had been lost before it was released: {reason}")
+                write!(
+                    f,
+                    "the lock had been lost before it was released, and part of the work may have run without it: {reason}"
+                )
             }
             Self::Unconfirmed { confirmed, needed } => write!(
                 f,
-                "the release was confirmed by {confirmed} nodes where {needed} are needed; the lock may stay until its ttl ends"
+                "the release was confirmed by {confirmed} nodes where {needed} are needed; it goes on in the background, and the lock may stay until its ttl ends"
             ),
         }
     }
