@@ -7,8 +7,8 @@ use std::time::SystemTime;
 pub use crate::moment::Moment;
 
 /// A monotonic clock that goes on counting while the machine is suspended. The standard library's `Instant` stands
-/// still during suspend on Linux and macOS, so a machine that wakes up would believe in a lease that ended long ago.
-/// Every check of a deadline asks this clock; no check relies on a timer.
+/// still then on Linux and macOS, so a machine that wakes up would believe in a lease that ended long ago. Every
+/// check of a deadline asks this clock; no check relies on a timer.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a clock that leases can be measured with",
     label = "must be a `Clock`",
@@ -122,7 +122,6 @@ impl Clock for TokioClock {
         Moment::from_nanos(1_000_000_000) + self.origin.elapsed()
     }
 
-    /// It goes with tokio's time, too.
     fn unix_micros(&self) -> u64 {
         use std::sync::OnceLock;
         use std::time::{Duration, Instant};

@@ -65,7 +65,6 @@ const METRICS: &[Metric] = &[
          queue-full no-quorum lock-lost outcome-unknown record-unreadable shutting-down"),
 ];
 
-/// Tells the recorder what each metric is.
 #[cfg(feature = "metrics")]
 pub(crate) fn describe() {
     use metrics::{describe_counter, describe_gauge, describe_histogram};
@@ -109,7 +108,6 @@ pub(crate) fn invalid_key() {
     metrics::counter!("redlock_acquire_total", "outcome" => "invalid-key").increment(1);
 }
 
-/// One round over the nodes is over.
 pub(crate) fn round(verdict: &'static str) {
     #[cfg(feature = "metrics")]
     metrics::counter!("redlock_rounds_total", "verdict" => verdict).increment(1);
@@ -125,13 +123,11 @@ pub(crate) fn held_less() {
     metrics::gauge!("redlock_held").decrement(1);
 }
 
-/// One holder's time is over.
 pub(crate) fn held_for(time: Duration) {
     #[cfg(feature = "metrics")]
     metrics::histogram!("redlock_hold_seconds").record(time);
 }
 
-/// One more caller waits in line.
 pub(crate) fn waiting_more() {
     #[cfg(feature = "metrics")]
     metrics::gauge!("redlock_waiting").increment(1);
@@ -147,13 +143,11 @@ pub(crate) fn lost(reason: &'static str) {
     metrics::counter!("redlock_lost_total", "reason" => reason).increment(1);
 }
 
-/// A holder has released its lock.
 pub(crate) fn released(outcome: &'static str) {
     #[cfg(feature = "metrics")]
     metrics::counter!("redlock_release_total", "outcome" => outcome).increment(1);
 }
 
-/// The present state of a node.
 #[cfg(feature = "metrics")]
 pub(crate) fn node(name: &str, up: bool, voting: bool) {
     let number = |yes| if yes { 1.0 } else { 0.0 };
@@ -161,7 +155,7 @@ pub(crate) fn node(name: &str, up: bool, voting: bool) {
     metrics::gauge!("redlock_node_voting", "node" => name.to_owned()).set(number(voting));
 }
 
-/// One more manager can grant no lock now, for as long as this lives.
+/// While one lives, one more manager can grant no lock.
 #[cfg(feature = "metrics")]
 pub(crate) struct WithoutQuorum(());
 
@@ -186,7 +180,6 @@ pub(crate) fn clock_skew(name: &str, ahead: f64) {
     metrics::gauge!("redlock_node_clock_skew_seconds", "node" => name.to_owned()).set(ahead);
 }
 
-/// Whether a node's credentials could not be renewed.
 #[cfg(feature = "redis")]
 pub(crate) fn credentials_stale(name: &str, stale: bool) {
     #[cfg(feature = "metrics")]

@@ -20,7 +20,6 @@ use crate::token::OwnerToken;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Namespace {
     text: Arc<str>,
-    // The length of the root name within the text.
     root: usize,
     // Whether keys are shown to people as hashes.
     redacts: bool,
@@ -52,7 +51,6 @@ impl Namespace {
         }
     }
 
-    /// The same, whose keys are shown to people as hashes if it `redacts`.
     pub(crate) const fn redacting(mut self, redacts: bool) -> Self {
         self.redacts = redacts;
         self
@@ -148,7 +146,7 @@ fn joined(name: &str, key: &str) -> Arc<str> {
     text.map_or_else(|| Arc::from(parts.concat()), Arc::from)
 }
 
-/// The hash of a key's text, of which nobody outside of this process can tell which texts have the same.
+/// The hash of a key's text. Nobody outside of this process can choose texts of one hash.
 fn hash(text: &str) -> u64 {
     static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
     let mut hasher = KEYS.build_hasher();
@@ -267,7 +265,6 @@ impl NodeKeys {
         LockKeys::of(self.as_slice().iter().map(|key| key.name.clone()))
     }
 
-    /// Whether there is more than one.
     pub(crate) fn are_several(&self) -> bool {
         self.as_slice().len() > 1
     }

@@ -80,13 +80,11 @@ impl FencingToken {
         self.get().cast_signed()
     }
 
-    /// The proposal of a client at `micros` microseconds since 1970.
     pub(crate) const fn proposed_at(micros: u64) -> Option<Self> {
         // It fits until the year 2255.
         Self::new(micros.saturating_mul(Self::STEP))
     }
 
-    /// The token of the holder to whom the lock was handed over as the `number`th.
     pub(crate) const fn handed_on(self, number: u32) -> Self {
         match Self::new(self.get().saturating_add(number as u64)) {
             Some(token) => token,

@@ -69,7 +69,6 @@ pub(crate) fn credentials_stale(node: &str, reason: &str) {
     );
 }
 
-/// Credentials that could not be renewed work again.
 #[cfg(feature = "redis")]
 pub(crate) fn credentials_renewed(node: &str) {
     #[cfg(feature = "tracing")]
@@ -98,7 +97,7 @@ pub(crate) fn list_incomplete(node: &str) {
     );
 }
 
-/// A node has nothing that says that it was ever used, and no node votes.
+/// Nothing says that the node was ever used, and no node votes.
 pub(crate) fn node_is_new(node: &str, wait: Duration) {
     #[cfg(feature = "tracing")]
     tracing::info!(
@@ -109,7 +108,6 @@ pub(crate) fn node_is_new(node: &str, wait: Duration) {
     );
 }
 
-/// The quarantine of such a node is over.
 pub(crate) fn new_node_votes(node: &str) {
     #[cfg(feature = "tracing")]
     tracing::info!(
@@ -130,7 +128,6 @@ pub(crate) fn waits_for_votes(ready_in: Duration, verdict: &dyn Display) {
     );
 }
 
-/// A quarantine is over.
 pub(crate) fn node_promoted(node: &str) {
     #[cfg(feature = "tracing")]
     tracing::info!(target: "tower_redlock::node", node, "a node votes again");
@@ -146,7 +143,6 @@ pub(crate) fn fencing_at_risk(node: &str) {
     );
 }
 
-/// A node serves processes with another config.
 pub(crate) fn node_foreign(node: &str, reason: &str) {
     #[cfg(feature = "tracing")]
     tracing::error!(target: "tower_redlock::node", node, reason, "a node cannot serve this process");
@@ -158,8 +154,8 @@ pub(crate) fn lock_lost(key: &str, reason: &dyn Display) {
     tracing::error!(target: "tower_redlock::lock", key, reason = &*reason.to_string(), "lock lost");
 }
 
-/// A node refused a command that it should have run, so often since that was last told; the last time so long `ago`,
-/// if that is a while.
+/// A node refused a command that it should have run; `times`: as often since the last line; `ago`: the last time, if
+/// that is a while.
 pub(crate) fn command_failed(
     node: &str,
     command: &str,
@@ -311,7 +307,6 @@ pub(crate) fn hears_acquire() -> bool {
     false
 }
 
-/// The span of a call for a lock, inside that of its caller.
 #[derive(Debug)]
 pub(crate) struct AcquireSpan(#[cfg(feature = "tracing")] tracing::Span);
 
@@ -331,7 +326,6 @@ impl AcquireSpan {
         Self()
     }
 
-    /// `work`, inside the span.
     pub(crate) fn around<F: Future>(&self, work: F) -> impl Future<Output = F::Output> + use<F> {
         #[cfg(feature = "tracing")]
         return tracing::Instrument::instrument(work, self.0.clone());
@@ -374,7 +368,6 @@ impl Caller {
         )
     }
 
-    /// Runs `tell` in the caller's span.
     pub(crate) fn tell(&self, tell: impl FnOnce()) {
         #[cfg(feature = "tracing")]
         if let Some(span) = &self.0 {
@@ -385,7 +378,6 @@ impl Caller {
         tell();
     }
 
-    /// `work`, in the caller's span.
     pub(crate) fn around<F: Future>(&self, work: F) -> impl Future<Output = F::Output> + use<F> {
         #[cfg(feature = "tracing")]
         return {

@@ -81,7 +81,7 @@ impl LockGuard {
         self
     }
 
-    /// An observer of this lock, cheap to clone and free to outlive the guard.
+    /// An observer of this lock.
     #[must_use]
     pub fn handle(&self) -> LockHandle {
         self.handle.clone()
@@ -136,7 +136,6 @@ impl LockGuard {
     }
 }
 
-/// What a run of idempotent work needs of it.
 #[cfg(feature = "idempotency")]
 impl LockGuard {
     pub(crate) fn resign(mut self) -> (Arc<HeldLease>, PendingRelease) {
@@ -245,7 +244,6 @@ impl LockHandle {
         &self.tenancy
     }
 
-    /// Whether the lock is held with this manager.
     pub(crate) fn is_of(&self, shared: &Shared) -> bool {
         self.tenancy.lease.manager == shared.serial
     }
@@ -268,7 +266,6 @@ impl LockHandle {
             .then(|| self.tenancy.lease.ended_because(self.tenancy.number))?
     }
 
-    /// Whether the guard has given it up.
     pub(crate) fn is_released(&self) -> bool {
         self.tenancy.lease.ended_because(self.tenancy.number) == Some(LossReason::Released)
     }
@@ -357,7 +354,6 @@ pin_project! {
 }
 
 impl Lost {
-    /// The end of a lock for one of its tenants.
     pub(crate) fn new(tenancy: Tenancy) -> Self {
         Self {
             ended: Arc::clone(&tenancy.lease.ended).notified_owned(),

@@ -1,14 +1,13 @@
-//! [`Ledger`]: how much this manager may have set on nodes, from before the first byte leaves until all is released.
+//! [`Ledger`]: counts the owner tokens that nodes may have from this manager, from before the first byte leaves.
 //!
 //! ```text
 //!   begin ──► Acquiring ──► Held ──► Releasing ──► met: no node has it any more
 //!                 └────────────────────▲  └──────► left to expire
 //! ```
 //!
-//! Each owner token has one [`Obligation`], which is passed on with the work: from the attempt to the lock that it
-//! wins, from the lock to its release, and from there to the job that goes on in the background. So there is no moment
-//! at which it is not counted. An obligation that is dropped unmet has left the token on the nodes, whatever the cause:
-//! an error, no room in the background, or the end of the runtime.
+//! Each owner token has one [`Obligation`]. It moves with the work, from the attempt to the lock, the release and the
+//! job in the background, so it is counted at every moment. One that is dropped unmet has left the token on nodes:
+//! after an error, without room in the background, or at the end of the runtime.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +19,6 @@ use tokio::time::timeout;
 use crate::clock::Clock;
 use crate::manager::signal::notified_until;
 
-/// All obligations of one manager.
 #[derive(Clone, Debug)]
 pub(crate) struct Ledger(Arc<Book>);
 
@@ -35,12 +33,10 @@ struct Book {
 struct State {
     open: Open,
     closed: bool,
-    // How many were left to expire, by the second by which they have, so that there are never more entries than
-    // seconds in the longest ttl.
+    // How many were left to expire, by the second in which they have: at most one entry a second of the longest ttl.
     left: BTreeMap<u64, usize>,
 }
 
-/// How many obligations there are in each stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Open {
     pub(crate) acquiring: usize,
@@ -48,14 +44,10 @@ pub(crate) struct Open {
     pub(crate) releasing: usize,
 }
 
-/// How far an obligation has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// Nodes are asked for the lock.
     Acquiring,
-    /// A guard has the lock.
     Held,
-    /// The lock is being released.
     Releasing,
 }
 
@@ -78,8 +70,7 @@ impl Ledger {
         }))
     }
 
-    /// Counts what the nodes are about to be asked for, which they keep for `ttl`; `None` if they are asked for nothing
-    /// any more.
+    /// Counts a token that nodes are about to be sent, for `ttl`; `None` once closed.
     pub(crate) fn begin(&self, ttl: Duration) -> Option<Obligation> {
         let mut state = self.0.state();
         if state.closed {
@@ -95,7 +86,6 @@ impl Ledger {
         })
     }
 
-    /// Lets nothing begin any more.
     pub(crate) fn close(&self) {
         self.0.state().closed = true;
     }
@@ -111,7 +101,7 @@ impl Ledger {
         state.left.range(now..).map(|(_, left)| left).sum()
     }
 
-    /// Waits until nothing is open, at most for `limit`; whether nothing is.
+    /// Waits until nothing is open, at most for `limit`; returns whether nothing is.
     pub(crate) async fn is_empty_within(&self, limit: Duration) -> bool {
         let is_empty = || (self.open() == Open::default()).then_some(());
         let empty = notified_until(&self.0.empty, is_empty);
@@ -124,13 +114,13 @@ impl Book {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The second in which `span` from now lies.
     fn second_after(&self, span: Duration) -> u64 {
         (self.clock.now() + span).as_nanos() / 1_000_000_000
     }
 }
 
-/// To free all nodes of one owner token. It ends when it is dropped, and well only if it is [met](Self::meet) by then.
+/// The duty to free all nodes of one owner token. It ends when it is dropped: then the token counts as left, unless it
+/// is [met](Self::meet).
 #[derive(Debug)]
 #[must_use = "what is dropped unmet counts as left on the nodes"]
 pub(crate) struct Obligation {
@@ -141,7 +131,6 @@ pub(crate) struct Obligation {
 }
 
 impl Obligation {
-    /// Notes how far the obligation has come.
     pub(crate) fn enter(&mut self, next: Stage) {
         let mut state = self.book.state();
         *state.open.of(self.stage) -= 1;
@@ -149,7 +138,7 @@ impl Obligation {
         self.stage = next;
     }
 
-    /// Notes that no node has anything of the token any more. It counts as open until it is dropped.
+    /// No node has the token any more. The obligation counts as open until it is dropped.
     pub(crate) const fn meet(&mut self) {
         self.is_met = true;
     }

@@ -150,7 +150,6 @@ impl LockManager {
         outcome
     }
 
-    /// Acquires `keys`, waiting up to `max_wait`, or the `max_wait` of this handle if that is less.
     pub(crate) async fn acquire_keys(
         &self,
         keys: LockKeys,
@@ -183,7 +182,6 @@ impl LockManager {
     }
 }
 
-/// Handles with other times. They share everything else.
 impl LockManager {
     /// Another handle of this manager, whose locks have this `ttl`, for a [layer](crate::RedlockLayer) or for single
     /// calls. From 10 ms, or the node time-out if that is longer, to `max_ttl`, in whole milliseconds. The handle's

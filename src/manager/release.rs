@@ -1,5 +1,7 @@
 //! [`Release`]: one lock that is given back. It is awaited until a quorum of nodes is free of it, and goes on in the
-//! background until all are, or its ttl has ended it.
+//! background until all are, or its ttl has ended it. [`Freeing`] is its state. `records/complete.rs` uses it, too, for
+//! a node that frees a lock in the step that stores a record: it reads `request`, `lease` and `until`, takes nodes out
+//! of `owing`, and counts in `confirmed` the nodes that have the record.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,8 +25,8 @@ pub(crate) type Freed = Result<ReleaseReply, NodeError>;
 /// The command by which a node gives a lock back.
 pub(crate) type FreeCommand = fn(&dyn Node, &ReleaseRequest) -> NodeFuture<Freed>;
 
-/// One lock that is given back. It runs where it is awaited, as another task would have to be woken for every reply;
-/// dropped at any point it goes on in the background.
+/// It runs where it is awaited, as another task would have to be woken for every reply; dropped at any point it goes on
+/// in the background.
 #[derive(Debug)]
 pub(crate) struct Release(
     // Only `drop` takes it.
@@ -76,11 +78,12 @@ pub(crate) struct Freeing {
     sent: Moment,
     // By then the ttl has ended the lock on its own.
     pub(crate) until: Moment,
-    // The lock, if commands that may set its token anew were under way when it was released.
+    // The lock, if commands that may set its token were under way at the release: `ask` and `retry` wait until they are
+    // settled.
     pub(crate) lease: Option<Arc<HeldLease>>,
     // The nodes that may have the token and can be made to give it back.
     pub(crate) owing: Vec<usize>,
-    // How many nodes are free of it.
+    // How many nodes are free of it, or have the record.
     pub(crate) confirmed: usize,
     replies: Fanout<Freed>,
     // Nodes that nobody waits for: they are freed in the background.
@@ -88,13 +91,13 @@ pub(crate) struct Freeing {
     // A node refused, and has the token until its ttl ends.
     is_refused: bool,
     obligation: Option<Obligation>,
-    // How many other processes were told of it, by the node that told most.
+    // How many other processes heard of the release: the highest count of a node. The cooldown grows with it.
     pub(crate) listeners: u32,
-    // The right to contend for the keys: it passes on once a quorum has confirmed, or cannot in time.
+    // The right to contend for the keys, until a quorum has confirmed, or cannot in time.
     turn: Option<Turn>,
     // Whether its end counts as a loss. There until its end is counted, and only if it was held.
     was_lost: Option<bool>,
-    // Its ttl has ended it, or is about to, whatever the nodes answer; that was told.
+    // Its ttl has ended it, or is about to: the log has said so.
     has_expired: bool,
 }
 
@@ -251,7 +254,6 @@ impl Freeing {
         }
     }
 
-    /// Expects nothing more of `node`.
     pub(crate) fn forget(&mut self, node: usize) {
         self.owing.retain(|other| *other != node);
     }
@@ -276,7 +278,7 @@ impl Freeing {
         }
     }
 
-    /// What goes on in the background once the caller was told, or has left.
+    /// The work in the background, once the caller was told or has left.
     async fn rest(mut self) {
         if !self.is_counted() {
             let _ = self.quorum().await;
@@ -292,8 +294,8 @@ impl Freeing {
         }
     }
 
-    /// Asks the nodes that are not free again and again, until the ttl has ended the lock; then it is told which is
-    /// left, if `tells`.
+    /// Asks the nodes that are not free again and again, until the ttl has ended the lock. A lock that is left then is
+    /// logged, if `tells`.
     pub(crate) async fn again(mut self, tells: bool) {
         let jobs = self.owing.iter().map(|node| (*node, self.retry(*node)));
         let mut jobs = Fanout::new(jobs);
@@ -312,7 +314,6 @@ impl Freeing {
         }
     }
 
-    /// Asks one node again and again.
     pub(crate) fn retry(&self, node: usize) -> NodeFuture<Result<ReleaseReply, Missed>> {
         let (shared, lease, until) = (Arc::clone(&self.shared), self.lease.clone(), self.until);
         let (request, free) = (self.request.clone(), self.free);
@@ -338,10 +339,8 @@ impl Drop for Freeing {
     }
 }
 
-/// The command by which a lock is given back.
 pub(crate) fn release(node: &dyn Node, request: &ReleaseRequest) -> NodeFuture<Freed> {
     node.release(request.clone())
 }
 
-/// The name of the command in the log.
 const RELEASE: &str = "release";

@@ -80,7 +80,6 @@ impl LockScope {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a lock that the work holds.
     pub(crate) fn note(&self, handle: LockHandle) {
         let mut held = self.held();
         match &held.first {
@@ -97,7 +96,6 @@ impl LockScope {
         self.held().iter().any(|handle| !handle.is_lost())
     }
 
-    /// The locks that have not been released.
     fn live(&self) -> Vec<LockHandle> {
         let mut held = self.held();
         held.first.take_if(|handle| handle.is_released());

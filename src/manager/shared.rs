@@ -1,5 +1,3 @@
-//! What all parts of a manager share.
-
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -33,7 +33,7 @@ impl ShutdownReport {
 }
 
 impl LockManager {
-    /// Asks all holders of this manager's locks to come to an end, now and from now on:
+    /// Asks all holders of this manager's locks, also later ones, to come to an end:
     /// [`LockHandle::draining`](crate::LockHandle::draining) fires. Call it when the server begins to stop:
     /// `docs::getting_started` has the order. Locks are granted as before, until [`shutdown`](Self::shutdown). It asks
     /// no node and cannot be undone.
@@ -81,8 +81,7 @@ impl LockManager {
             is_empty = shared.ledger.is_empty_within(last).await;
         }
         if is_empty {
-            // Nothing can be owed any more, as nothing new begins.
-            // All nodes at once: the time that frozen ones take must not add up.
+            // Nothing new begins. All nodes at once: the time that frozen ones take must not add up.
             let mut closing = shared.send_all(|node| node.close());
             closing.until(shared.tasks.timer(LONGEST_CLOSE));
             while closing.next().await.is_some() {}

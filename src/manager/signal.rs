@@ -16,7 +16,7 @@ pub(crate) async fn notified_until<T>(changed: &Notify, look: impl Fn() -> Optio
     }
 }
 
-/// Whether the holders of a manager's locks were asked to come to an end. Once and for all.
+/// Whether the holders of a manager's locks were asked to come to an end: never undone.
 #[derive(Debug, Default)]
 pub(crate) struct Drain {
     asked: AtomicBool,
@@ -33,7 +33,6 @@ impl Drain {
         self.asked.load(Ordering::Acquire)
     }
 
-    /// Waits until the holders are asked.
     pub(crate) async fn asked(&self) {
         notified_until(&self.changed, || self.is_asked().then_some(())).await;
     }

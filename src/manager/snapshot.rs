@@ -148,7 +148,6 @@ pub struct NodeStatus {
     pub voting: VotingStatus,
 }
 
-/// A time as seconds, as `Serialize` has it.
 fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(time.as_secs_f64())
 }

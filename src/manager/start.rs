@@ -22,7 +22,6 @@ use crate::settings::error::ConfigError;
 use crate::task;
 
 impl LockManager {
-    /// Starts the nodes and the watchdog, without waiting for any reply.
     pub(crate) fn start(
         nodes: Vec<Arc<dyn Node>>,
         clock: Arc<dyn Clock>,
@@ -101,7 +100,7 @@ impl LockManager {
         let (refused, missing) = self.judge(&ready, limit, on_quorum)?;
         set.voting.recheck_all();
         set.quorum_votes(end, true).await.map_err(refusal)?;
-        // Not before: without a node that has never accepted the list the quorum is none.
+        // Not before: without a node that has never accepted the list there is no quorum.
         for (index, error) in missing.into_iter().filter(|(node, _)| !set.is_up(*node)) {
             crate::trace::node_missing(set.name_of(index), &error);
         }
@@ -160,7 +159,6 @@ impl LockManager {
 
 type Failed = (usize, NodeError);
 
-/// A disagreement is a matter of settings, however many nodes vote.
 fn refusal(error: NoQuorum) -> ConnectError {
     if error.is_disagreement() {
         let failures = error.failures;

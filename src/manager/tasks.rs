@@ -61,7 +61,6 @@ impl TaskTracker {
 }
 
 pin_project! {
-    /// A job that is counted until it ends, panics, or is dropped with its runtime.
     struct Counted<F> {
         #[pin]
         job: F,

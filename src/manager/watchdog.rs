@@ -14,8 +14,8 @@ use crate::protocol::renewal::NodeEffect;
 
 const TOUCHES: u32 = 8;
 
-/// Looks after the locks of a manager until that is gone. If the runtime ends first and drops this, the manager ends,
-/// too: without a watchdog nobody would tell callers on other runtimes of a loss.
+/// Extends the locks of a manager until the manager is gone. If the runtime ends first and drops this future, the
+/// manager ends, too: without a watchdog nobody would tell callers on other runtimes of a loss.
 pub(crate) fn watch(
     shared: Weak<Shared>,
     registry: Arc<Registry>,
@@ -34,7 +34,6 @@ pub(crate) fn watch(
     }
 }
 
-/// Ends a manager when it is dropped.
 struct CutOff(Weak<Shared>);
 
 impl CutOff {
@@ -61,7 +60,7 @@ fn renew_due(shared: &Arc<Shared>) {
     let blocked = set.voting.is_blocked();
     for lease in shared.registry.due(sent) {
         let nodes = lease.tick(sent);
-        // Not by a tick that sends nothing.
+        // A tick that sends nothing leaves the time of the last touch.
         let sends = !blocked && !nodes.is_empty();
         let touch = sends && lease.touches_counters(sent, set.counters_kept / TOUCHES);
         for node in nodes {
@@ -99,7 +98,6 @@ fn renewal(set: &NodeSet, held: &HeldLease, touch: bool) -> ExtendRequest {
     }
 }
 
-/// One lock in a batch.
 struct Due {
     lease: Arc<HeldLease>,
     request: ExtendRequest,
@@ -109,7 +107,7 @@ async fn extend(set: Arc<NodeSet>, index: usize, mut batch: Vec<Due>, sent: Mome
     let Some(node) = set.nodes.get(index) else {
         return;
     };
-    // A node extends locks in a row together that are to be extended alike.
+    // A node extends neighbours in a batch together where ttl, touch and number of keys are equal.
     batch.sort_by_key(|Due { request, .. }| {
         (request.ttl, request.touch, request.keys.as_slice().len())
     });

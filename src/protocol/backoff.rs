@@ -27,7 +27,6 @@ impl Backoff {
         }
     }
 
-    /// The delay after one more failure.
     pub(crate) fn next(&mut self, random: u64) -> Duration {
         let ceiling = self
             .base

@@ -1,6 +1,5 @@
-//! How long a node that may have lost locks must not vote: for the longest lease that any process may take, whatever
-//! leases there were. So nothing has to be known of them: however many nodes forget, each votes again only when no lock
-//! rests on a vote that it has forgotten.
+//! How long a node that may have lost locks must not vote: for the longest lease that any process may take. So however
+//! many nodes forget, each votes again only when no lock rests on a vote that it has forgotten.
 
 use std::time::Duration;
 

@@ -1,6 +1,5 @@
 //! How many nodes must agree.
 
-/// How many of how many nodes make a quorum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Quorum {
     nodes: usize,
@@ -24,7 +23,6 @@ impl Quorum {
         self.nodes
     }
 
-    /// How many must grant.
     pub(crate) fn needed(self) -> usize {
         self.needed
     }

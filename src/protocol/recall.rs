@@ -1,11 +1,10 @@
-//! A round for the record of an idempotency key, or else for the lock to make one: what the records that the nodes tell
-//! of amount to, before the lock is looked at.
+//! The verdict of a round for the record of an idempotency key, or else for the lock to make one: records first, then
+//! the lock.
 
 use super::quorum::Quorum;
 use super::round::{Round, Verdict};
 use crate::token::FencingToken;
 
-/// The result of such a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Recalled {
     /// No record is in the way: it is a round for the lock.

@@ -8,13 +8,11 @@ use crate::moment::Moment;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
-    /// How many nodes must hold it.
     pub(crate) quorum: Quorum,
     pub(crate) ttl: Duration,
     pub(crate) drift: Drift,
     /// How long after a renewal that missed its quorum the next is tried.
     pub(crate) retry: Duration,
-    /// The longest a lock may be held.
     pub(crate) max_hold: Duration,
 }
 
@@ -74,7 +72,6 @@ pub(crate) struct LeaseNodes {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Nothing yet.
     Wait,
     /// Extend it on every node; re-fill where it is absent.
     Renew,
@@ -113,7 +110,6 @@ impl LeaseNodes {
         self.cap = since + max_hold;
     }
 
-    /// How long a holder may have the lock.
     pub(crate) const fn max_hold(&self) -> Duration {
         self.terms.max_hold
     }
@@ -124,7 +120,6 @@ impl LeaseNodes {
         }
     }
 
-    /// That command was answered, or given up.
     pub(crate) fn end(&mut self, node: usize) {
         if let Some(entry) = self.nodes.get_mut(node) {
             entry.pending = entry.pending.saturating_sub(1);
@@ -142,9 +137,9 @@ impl LeaseNodes {
 
     /// `node` is in quarantine and holds our token by a command sent at `sent`, says a reply that came at `now`.
     ///
-    /// That counts while our last vote of that node does: so long no other owner can have a live vote there, whatever
-    /// the node has forgotten. Later it does not, until the node votes again: others may have been granted the lock by
-    /// that node before it forgot.
+    /// It counts while our last vote of that node is within its ttl: until then no other owner can have a live vote
+    /// there, whatever the node has forgotten. Later it does not count until the node votes again: the node may have
+    /// granted the lock to others before it forgot.
     pub(crate) fn keep(&mut self, node: usize, sent: Moment, now: Moment) {
         let Terms { ttl, drift, .. } = self.terms;
         let counts = match self.lease(node) {
@@ -160,7 +155,6 @@ impl LeaseNodes {
         }
     }
 
-    /// Notes what a command to `node` has done.
     pub(crate) fn apply(&mut self, node: usize, effect: NodeEffect) {
         match effect {
             NodeEffect::Confirmed { sent } => self.confirm(node, sent),
@@ -278,7 +272,6 @@ impl LeaseNodes {
         Step::Wait
     }
 
-    /// When to ask for the next step.
     pub(crate) fn due(&self) -> Moment {
         let renewal = self.renew_at().map(|at| self.on_grid(at));
         let due = [renewal, self.top_up].into_iter().flatten();

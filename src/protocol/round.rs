@@ -21,7 +21,6 @@ pub struct Holder {
     pub key: Option<usize>,
 }
 
-/// What one node's reply means for the round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Vote {
     /// The node holds our token now, with this fencing token.
@@ -34,7 +33,6 @@ pub(crate) enum Vote {
         expect(dead_code, reason = "only records take a lock's place")
     )]
     Withheld,
-    /// The node did not reply.
     Failed {
         /// Whether it may hold our token all the same: the request may have taken effect, or may yet do so.
         owed: bool,
@@ -43,7 +41,6 @@ pub(crate) enum Vote {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// A quorum granted.
     Granted,
     /// A quorum replied and cannot grant: another owner holds the lock.
     Contended {
@@ -57,7 +54,6 @@ pub(crate) enum Verdict {
         /// As for [`Verdict::Contended`].
         remaining: Option<Duration>,
     },
-    /// Too many nodes do not reply.
     NoQuorum,
 }
 
@@ -69,7 +65,6 @@ pub(crate) struct Round {
 }
 
 impl Round {
-    /// A round in which every node was asked and none has replied.
     pub(crate) fn new(quorum: Quorum) -> Self {
         Self {
             quorum,
@@ -110,7 +105,6 @@ impl Round {
         }
     }
 
-    /// How many nodes granted.
     pub(crate) fn granted(&self) -> usize {
         self.count(|vote| matches!(vote, Vote::Granted(_)))
     }

@@ -11,7 +11,6 @@ pub(crate) struct Drift {
 }
 
 impl Drift {
-    /// The part of a ttl that is given up by default: one per cent.
     pub(crate) const DEFAULT_FACTOR: f64 = 0.01;
 
     /// A drift of `factor` of the ttl and two milliseconds. `None` unless the factor is in `0.0..=0.5`.

@@ -46,9 +46,8 @@ pub(crate) async fn acquire_for<P: Purpose>(
     let wait = Wait::new(call.began, limit);
     tokio::select! {
         biased;
-        // Mostly nothing is to be waited for.
         () = shared.all_asked() => {}
-        // Who comes during a shutdown, or waits when it begins, is refused by the queue, and not after this.
+        // During a shutdown the queue refuses the caller.
         () = shared.registry.closing() => {}
     }
     let outcome = call

@@ -22,9 +22,7 @@ use crate::protocol::renewal::Terms;
 use crate::protocol::round::Verdict;
 
 pub(crate) enum Acquired<P: Purpose> {
-    /// The lock, and what comes with it.
     Lock(LockGuard, P::Along),
-    /// What the nodes have in place of the lock.
     Found(P::Found),
 }
 
@@ -123,8 +121,8 @@ impl<'a, P: Purpose> Contender<'a, P> {
                     }
                     Box::pin(self.release(attempt)).await;
                     if self.splits >= MAX_SPLITS {
-                        // Those who share the nodes do not go out of each other's way, or are long gone.
-                        // Boxed, as below: a lock that is free needs no room for it.
+                        // Contenders that share the nodes are stuck or long gone. Boxed, as below: a lock that is free
+                        // needs no room for it.
                         Box::pin(self.wait_for_release(remaining, round_trip)).await?;
                     } else {
                         Box::pin(self.wait_after_split(remaining, round_trip)).await?;
@@ -294,7 +292,6 @@ impl<'a, P: Purpose> Contender<'a, P> {
         self.widen_turn().await
     }
 
-    /// Waits for a release, the end of the holder's lease, or the next poll.
     async fn wait_for_release(
         &mut self,
         remaining: Option<Duration>,
@@ -337,7 +334,6 @@ impl<'a, P: Purpose> Contender<'a, P> {
     }
 }
 
-/// The label of a round in metrics.
 const fn label(decision: Decision) -> &'static str {
     match decision {
         Decision::Lock(Verdict::Granted) => "granted",

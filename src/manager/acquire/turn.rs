@@ -114,9 +114,7 @@ fn refusal(shared: &Shared, refused: Refused<Holder>, wait: Wait) -> AcquireErro
 
 /// The value that a waiter is called with. Dropped, it passes on or is released.
 pub(crate) enum Called {
-    /// Go for the keys.
     Turn(Turn),
-    /// The key is yours already.
     Lock(LockGuard),
 }
 

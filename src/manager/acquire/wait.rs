@@ -26,7 +26,6 @@ impl Wait {
         Self { began, limit }
     }
 
-    /// Whether the caller waits at all.
     pub(crate) const fn is_patient(&self) -> bool {
         !self.limit.is_zero()
     }
@@ -95,7 +94,6 @@ impl ReleaseNotices {
         }
     }
 
-    /// On how many nodes the subscriptions work right now.
     pub(crate) fn open(&self) -> usize {
         self.receiver.notices().open
     }
@@ -128,16 +126,13 @@ impl ReleaseNotices {
     }
 }
 
-/// Why a contender asks the nodes again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Woken {
-    /// A release was announced.
     Released,
     /// The subscriptions work at last.
     Opened,
 }
 
-/// The delays between rounds for a busy lock.
 #[derive(Debug)]
 pub(crate) struct PollDelays {
     without_notices: Backoff,

@@ -1,5 +1,4 @@
-//! [`HeldLease`]: the driver of [`LeaseState`] for one lock: a mutex around the state, atomics that show it without the
-//! mutex, and the notifications of waiting tasks.
+//! [`HeldLease`]: the driver of [`LeaseState`] for one lock. A method that has the name of an event is described there.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,7 +21,6 @@ use crate::settings::switches::HandOff;
 use crate::token::FencingToken;
 use crate::trace::Caller;
 
-/// The callers of one manager.
 pub(crate) type Queue = queue::Queue<Passed>;
 pub(crate) type Turn = queue::Turn<Passed>;
 
@@ -42,14 +40,13 @@ impl queue::Handover for Passed {
     }
 }
 
-/// A lock as one of its tenants has it. A plain value: it is the tenant's guards that release the lock.
+/// A lock as one of its tenants has it. A plain value: the guards release the lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Tenancy {
     pub(crate) lease: Arc<HeldLease>,
     pub(crate) number: u32,
 }
 
-/// One lock that this process holds.
 #[derive(Debug)]
 pub(crate) struct HeldLease {
     pub(crate) id: u64,
@@ -68,35 +65,30 @@ pub(crate) struct HeldLease {
     inner: Mutex<Inner>,
     /// Notified when the end is announced, when the lock has ended, and when it passes to a new tenant.
     pub(crate) ended: Arc<Notify>,
-    // Notified when a command that was under way at the release has been answered or abandoned.
     settled: Notify,
 }
 
-/// What is under the mutex.
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) state: LeaseState,
     // When the watchdog looks at this lock again.
     due: Moment,
-    // The right to contend for the keys: it passes to the next caller of this process when the lock is lost or
-    // released.
+    // The right to contend for the keys, until the lock is lost or released.
     turn: Option<Turn>,
     // To free the nodes: passes to the release.
     obligation: Option<Obligation>,
     caller: Caller,
 }
 
-/// The release of a lock whose last guard has left.
 #[derive(Debug)]
 pub(crate) struct PendingRelease {
     pub(crate) left: Left,
     /// The right to contend for the keys, unless the loss has passed it on.
     pub(crate) turn: Option<Turn>,
-    /// To free all the nodes that are left. Missing where the lock was let go of before.
+    /// The duty to free all nodes that are left. `None` for a lock that was released before.
     pub(crate) obligation: Option<Obligation>,
 }
 
-/// A held lock as a snapshot shows it.
 pub(crate) struct LeaseView {
     pub(crate) keys: NodeKeys,
     pub(crate) since: Moment,
@@ -106,7 +98,7 @@ pub(crate) struct LeaseView {
 }
 
 impl HeldLease {
-    /// A lock that a quorum granted, with what is known of every node, and what is owed for it.
+    /// A lock that a quorum granted, with the state of every node and the duty to release it.
     pub(crate) fn new(
         (manager, id): (u64, u64),
         lease: Lease,
@@ -148,8 +140,8 @@ impl HeldLease {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets an event happen, and performs its effects once the mutex is unlocked, because they call foreign code.
-    /// Returns the caller's own.
+    /// Applies an event, and performs its effects once the mutex is unlocked, because they call foreign code. Returns
+    /// the value for the caller.
     fn change<T>(&self, event: impl FnOnce(&mut Inner) -> (T, Effects)) -> (T, Effects) {
         let mut inner = self.inner();
         let (value, effects) = event(&mut inner);
@@ -197,7 +189,6 @@ impl HeldLease {
         is_lost
     }
 
-    /// What is left until the deadline, for the tenant `number`; zero once lost.
     pub(crate) fn remaining(&self, number: u32) -> Duration {
         if self.is_lost(number) {
             return Duration::ZERO;
@@ -211,7 +202,6 @@ impl HeldLease {
         self.change(event).0
     }
 
-    /// Notes that a waiter for its end was told of it, and will stop the work under the lock.
     pub(crate) fn end_is_told(&self) {
         self.inner().state.end_is_told();
     }
@@ -222,8 +212,6 @@ impl HeldLease {
         effects.lost.is_some()
     }
 
-    /// Passes the lock to a new tenant, if a caller waits for it and `terms` allow it. From here on it has ended for
-    /// all tenants before.
     pub(crate) fn succeed(self: &Arc<Self>, terms: &HandOff) -> Option<Tenancy> {
         let ((), effects) = self.change(|inner| {
             let turn = inner.turn.as_ref().filter(|_| self.is_passed_on);
@@ -234,8 +222,6 @@ impl HeldLease {
         effects.hand_over.map(|number| Tenancy { lease, number })
     }
 
-    /// Gives the tenant `number`, to whom the lock was handed over, a `max_hold` of its own. Returns whether that
-    /// changes anything.
     pub(crate) fn hold_for(&self, number: u32, max_hold: Duration) -> bool {
         let event = |inner: &mut Inner| {
             let changes = inner.state.hold_for(number, max_hold);
@@ -244,7 +230,7 @@ impl HeldLease {
         self.change(event).0
     }
 
-    /// Whether the time is over for which the lock may be relied on. The state may not show that yet.
+    /// Whether the deadline has passed. The state may not show that yet.
     pub(crate) fn is_overdue(&self) -> bool {
         self.clock.now() >= self.deadline.get()
     }
@@ -255,7 +241,7 @@ impl HeldLease {
         self.apply(|state| state.tick(now)).renew
     }
 
-    /// Whether a renewal that is sent `now` touches the counters, which one does once in `every` such time. Notes that it
+    /// Whether a renewal that is sent `now` touches the counters: one does in each time of this length. Stores that it
     /// does.
     pub(crate) fn touches_counters(&self, now: Moment, every: Duration) -> bool {
         let touched = Moment::from_nanos(self.touched.load(Ordering::Relaxed));
@@ -266,7 +252,6 @@ impl HeldLease {
         touches
     }
 
-    /// Takes in the result of a command to `node` that may have set our token.
     pub(crate) fn reply(&self, node: usize, effect: NodeEffect) {
         let _ = self.apply(|state| state.reply(node, effect, self.clock.now()));
     }
@@ -277,7 +262,6 @@ impl HeldLease {
         notified_until(&self.settled, || self.inner().state.owes(node)).await
     }
 
-    /// Asks for a top-up at `at` if nodes are missing, and tells whether they are.
     pub(crate) fn plan_top_up(&self, at: Moment) -> bool {
         self.inner().state.plan_top_up(at)
     }
@@ -286,7 +270,7 @@ impl HeldLease {
         self.inner().due
     }
 
-    /// Plans when the watchdog looks at it again. The registry does that, under its mutex, and files it there.
+    /// Plans the next look of the watchdog. Only the registry calls it, under its mutex.
     pub(super) fn plan(&self) -> Moment {
         let mut inner = self.inner();
         inner.due = inner.state.due();
@@ -294,15 +278,12 @@ impl HeldLease {
     }
 }
 
-/// Sharing it between guards, and its release.
 impl HeldLease {
-    /// Lets one more guard of the tenant `number` share the lock, if it is still to be relied on.
     pub(crate) fn share(&self, number: u32) -> Result<(), LossReason> {
         let event = |inner: &mut Inner| inner.state.share(number, self.clock.now());
         self.change(event).0
     }
 
-    /// Notes that one of the guards that share the lock has left; whether it was the last.
     pub(crate) fn leave(&self) -> bool {
         self.inner().state.leave()
     }
@@ -326,7 +307,6 @@ impl HeldLease {
     }
 }
 
-/// Showing it.
 impl HeldLease {
     pub(crate) fn belongs_to_caller(&self) {
         self.inner().caller = Caller::current();
@@ -343,7 +323,6 @@ impl HeldLease {
         self.inner().state.holding()
     }
 
-    /// How it looks now.
     pub(crate) fn view(&self) -> LeaseView {
         let inner = self.inner();
         let (state, first) = (&inner.state, self.lease.fence);

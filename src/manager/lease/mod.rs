@@ -1,9 +1,8 @@
 //! One lock that this process holds, from its grant to its end.
 //!
-//! [`state`] decides: a pure machine, to which every event comes (a tick of the watchdog, the reply of a node, a guard
-//! that leaves) with its time, and which answers with effects. It knows who has the lock (its *tenant*), and asks
-//! `protocol::renewal`, a pure fold over the nodes' replies, until when the lock may be relied on and what to send
-//! next.
+//! [`state`] decides: a pure machine that takes events (a tick of the watchdog, the reply of a node, a guard that
+//! leaves) with their time, and returns effects. It knows the *tenant* of the lock. `protocol::renewal`, a pure fold
+//! over the nodes' replies, gives it the deadline and the next step.
 //!
 //! [`held`] drives it: a mutex around the state, the effects once that is unlocked, and atomics that answer "is it
 //! lost?" without it. [`registry`] keeps all held locks by the time at which each is due; from there the watchdog, one

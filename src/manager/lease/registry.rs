@@ -1,4 +1,4 @@
-//! [`Registry`]: the locks that a manager leases, by the moment at which each is due.
+//! [`Registry`]: the held locks of a manager, by the moment at which each is due.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,6 @@ use crate::manager::lease::held::HeldLease;
 use crate::manager::signal::notified_until;
 use crate::moment::Moment;
 
-/// All locks that are held, by the moment at which each needs attention.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     state: Mutex<State>,
@@ -58,7 +57,6 @@ impl Registry {
         }
     }
 
-    /// Removes a lock: the watchdog leaves it alone.
     pub(crate) fn remove(&self, lease: &HeldLease) {
         let mut state = self.state();
         if state.leases.remove(&(lease.due(), lease.id)).is_some() {
@@ -66,25 +64,21 @@ impl Registry {
         }
     }
 
-    /// Has the missing nodes of a lock topped up at `at`.
     pub(crate) fn top_up(&self, lease: &Arc<HeldLease>, at: Moment) {
         if lease.plan_top_up(at) {
             self.replan(lease);
         }
     }
 
-    /// Takes no more locks.
     pub(crate) fn close(&self) {
         self.state().closed = true;
         self.closing.notify_waiters();
     }
 
-    /// Waits until no more locks are taken.
     pub(crate) async fn closing(&self) {
         notified_until(&self.closing, || self.is_closed().then_some(())).await;
     }
 
-    /// Whether no more locks are taken.
     pub(crate) fn is_closed(&self) -> bool {
         self.state().closed
     }
@@ -99,7 +93,6 @@ impl Registry {
         leases.filter(|lease| lease.lose(reason)).count()
     }
 
-    /// Ends the watchdog.
     pub(crate) fn stop(&self) {
         self.state().stopped = true;
         self.changed.notify_one();
@@ -146,8 +139,7 @@ impl Registry {
             .collect()
     }
 
-    /// Plans the next tick of a lock anew, after it ticked or its times changed. Not if it is not there: it was released
-    /// meanwhile, or is about to be inserted.
+    /// Plans the next tick of a lock anew, after it ticked or its times changed; nothing for a lock that is not here.
     pub(crate) fn replan(&self, lease: &Arc<HeldLease>) {
         let mut state = self.state();
         if state.leases.remove(&(lease.due(), lease.id)).is_some() {
@@ -156,6 +148,5 @@ impl Registry {
     }
 }
 
-/// The longest sleep of the watchdog while a tick is planned: timers stand still while the host is suspended, so the
-/// clock is looked at again within this time.
+/// The longest sleep of the watchdog while a tick is planned: timers stand still while the host is suspended.
 const LOOK: Duration = Duration::from_secs(1);

@@ -1,19 +1,17 @@
 //! [`LeaseState`]: the life of one held lock as a pure state machine. No clock, no mutex, no task.
 //!
 //! ```text
-//!            tick: deadline near        deadline reached
-//!   Held ───────────────────────► Ending ────────────────► Lost
-//!    │ └──── deadline reached, taken by another, shutdown ──►│
-//!    │                              │                        │
-//!    └──── last guard left ────► Released ◄──────────────────┘
+//!   Held ───────────────► Ending      the deadline is near
+//!   Held, Ending ───────► Lost        the deadline is over, or the manager shuts down
+//!   Held ───────────────► Lost        other owners have taken it on the nodes
+//!   Held, Ending, Lost ─► Released    the last guard has left
 //! ```
 //!
-//! Only `Held` can be extended, so nothing revives a lock once its end was announced. While it is `Held` it can
-//! pass from one guard of this process to the next: the keys on the nodes stay, and each guard is a *tenant* of its
-//! own, told apart by its number. For all but the present tenant the lock has ended.
+//! Only `Held` can be extended, so nothing revives a lock once its end was announced. A `Held` lock can pass to
+//! another caller of this process, its next *tenant*: the keys on the nodes stay. Each tenant has a number; for all
+//! but the present one the lock has ended.
 //!
-//! Events return the [`Effects`] that their driver, [`held`](super::held), performs once it has unlocked the state. While
-//! a lock is `Held`, `deadline` is that of its nodes.
+//! Events return [`Effects`]. The driver, [`held`](super::held), performs them once it has unlocked the state.
 
 use std::time::Duration;
 
@@ -22,12 +20,11 @@ use crate::moment::Moment;
 use crate::protocol::renewal::{LeaseNodes, NodeEffect, Step};
 use crate::settings::switches::HandOff;
 
-/// What changes about a lock while it is held.
 #[derive(Debug)]
 pub(super) struct LeaseState {
     nodes: LeaseNodes,
     phase: Phase,
-    // Until when it may be relied on, as announced; the origin of time once it has ended.
+    // That of the nodes while `Held`; fixed from `Ending` on; the origin of time once it has ended.
     deadline: Moment,
     ttl: Duration,
     // When the nodes granted it.
@@ -37,7 +34,7 @@ pub(super) struct LeaseState {
     since: Moment,
     // How many guards share it: those of the present tenant.
     guards: u32,
-    // Whether a waiter for its end was told of that while the lock was still to be relied on.
+    // Whether a waiter for the end was told of it before the deadline.
     told: bool,
 }
 
@@ -49,19 +46,20 @@ enum Phase {
     Released,
 }
 
-/// What an event asks of the driver. Each is returned once, by the event that caused it.
+/// The work that an event gives to the driver, each once.
 #[derive(Debug, Default, PartialEq, Eq)]
 #[must_use = "the driver performs them"]
 pub(super) struct Effects {
     /// The lock has ended for a tenant, or its end is announced: wake the tasks that wait for it.
     pub(super) notify_ended: bool,
-    /// A command that was under way at the release has been answered or abandoned: wake the release.
+    /// A command that was under way at the release has been answered or abandoned: wake the release, which waits for
+    /// that.
     pub(super) notify_settled: bool,
-    /// Count and log this loss.
+    /// Count and log this loss, or this end that made the holder give up.
     pub(super) lost: Option<LossReason>,
-    /// Pass the turn on, though the guard may live on: other callers can have the lock now, also in this process.
+    /// The lock is lost: pass the turn to the next caller, though the guard may live on.
     pub(super) pass_turn: bool,
-    /// For how long a tenant that is one no more has held it.
+    /// Count this time: a tenant that has just ended had the lock for it.
     pub(super) held_for: Option<Duration>,
     /// Send these nodes an extension; they are marked as busy.
     pub(super) renew: Vec<usize>,
@@ -69,7 +67,7 @@ pub(super) struct Effects {
     pub(super) hand_over: Option<u32>,
 }
 
-/// What is left on the nodes of a lock that was released.
+/// The rest of a released lock on the nodes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Left {
     /// The nodes that have it, or may.
@@ -79,9 +77,8 @@ pub(crate) struct Left {
     pub(crate) is_busy: bool,
     /// How many nodes are free already.
     pub(crate) free: usize,
-    /// Why the lock had been lost, if it had.
     pub(crate) lost: Option<LossReason>,
-    /// Why its holder gave it up before it was lost: it had been told that the lock was about to end.
+    /// Why the lock was about to end, if its holder was told and released it before.
     pub(crate) given_up: Option<LossReason>,
 }
 
@@ -98,7 +95,7 @@ impl Left {
 }
 
 impl LeaseState {
-    /// A lock that a quorum granted by a round sent at `started`, with what is known of every node.
+    /// A lock that a quorum granted by a round sent at `started`.
     pub(super) fn new(nodes: LeaseNodes, ttl: Duration, started: Moment) -> Self {
         Self {
             phase: Phase::Held,
@@ -198,7 +195,7 @@ impl LeaseState {
         (reason, effects)
     }
 
-    /// Notes that a waiter for its end was told of it, and will stop the work under the lock.
+    /// A waiter for the end was told of it, and will stop the work under the lock.
     pub(super) const fn end_is_told(&mut self) {
         self.told = true;
     }
@@ -291,7 +288,7 @@ impl LeaseState {
         changes
     }
 
-    /// Lets one more guard of `tenant` share the lock, if it is still to be relied on.
+    /// Lets one more guard of `tenant` share the lock, unless it has ended or is about to.
     pub(super) fn share(&mut self, tenant: u32, now: Moment) -> (Result<(), LossReason>, Effects) {
         let (ended, effects) = self.ended_because(tenant, now);
         let shared = match ended {
@@ -306,13 +303,13 @@ impl LeaseState {
         (shared, effects)
     }
 
-    /// Notes that one of the guards that share the lock has left; whether it was the last.
+    /// One of the guards that share the lock has left. Returns whether it was the last.
     pub(super) const fn leave(&mut self) -> bool {
         self.guards = self.guards.saturating_sub(1);
         self.guards == 0
     }
 
-    /// Lets go of the lock: from here on nothing extends it.
+    /// The last guard has left: from here on nothing extends the lock.
     pub(super) fn let_go(&mut self, now: Moment) -> (Left, Effects) {
         // Also when the end was announced and no event has come since.
         let mut effects = self.check(now);

@@ -33,7 +33,6 @@ impl NodeSet {
         }
     }
 
-    /// Whether the votes of `node` count now.
     pub(crate) fn counts(&self, node: usize) -> bool {
         self.standing(node, self.clock.now()) == VotingStatus::Voting
     }
@@ -48,7 +47,6 @@ impl NodeSet {
         }
     }
 
-    /// Whether a lock could be granted now.
     pub(crate) fn has_quorum(&self) -> bool {
         self.count().is_quorum()
     }

@@ -51,7 +51,7 @@ impl<T> Fanout<T> {
         poll_fn(|cx| self.poll_next(cx)).await
     }
 
-    /// The same; if it has to be waited for, a deadline is made. Cancel safe.
+    /// As [`next`](Self::next); a deadline is made only if there is something to wait for. Cancel safe.
     pub(crate) async fn next_within(
         &mut self,
         mut deadline: impl FnMut() -> Sleep,
@@ -101,7 +101,6 @@ impl<T> Fanout<T> {
         }
     }
 
-    /// A reply that is there already.
     pub(crate) fn take_ready(&mut self) -> Option<(usize, T)> {
         let is_ready = |(_, slot): &(usize, Slot<T>)| matches!(slot, Slot::Ready(_));
         let index = self.slots.iter().position(is_ready)?;
@@ -111,12 +110,10 @@ impl<T> Fanout<T> {
         }
     }
 
-    /// Whether no reply will come.
     pub(crate) fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
 
-    /// The nodes that have not answered.
     pub(crate) fn pending(&self) -> impl Iterator<Item = usize> + '_ {
         let slots = self.slots.iter();
         slots
@@ -132,7 +129,6 @@ impl<T> Fanout<T> {
         late
     }
 
-    /// The futures of the nodes that have not answered.
     pub(crate) fn into_pending(self) -> impl Iterator<Item = (usize, NodeFuture<T>)> {
         let slots = self.slots.into_iter();
         slots.filter_map(|(node, slot)| match slot {
@@ -141,7 +137,6 @@ impl<T> Fanout<T> {
         })
     }
 
-    /// Takes everything that is left.
     pub(crate) fn take(&mut self) -> Self {
         std::mem::replace(self, Self::new([]))
     }

@@ -37,7 +37,6 @@ pub(crate) struct NodeSet {
     pub(crate) max_clock_skew: Duration,
     pub(crate) node_timeout: Duration,
     pub(crate) connect_timeout: Duration,
-    // When the manager was made.
     pub(crate) started: Instant,
     pub(crate) voting: Arc<VotingStatuses>,
     // How long fencing counters are kept; never for less than the ttl of the lock. Locks of requests with an idempotency
@@ -114,7 +113,6 @@ impl NodeSet {
             .unwrap_or_else(|| self.without_quorum(failures))
     }
 
-    /// The same, whether or not there is a [disagreement](Self::disagreement).
     pub(crate) fn without_quorum(&self, mut failures: Vec<(usize, NodeError)>) -> NoQuorum {
         failures.sort_by_key(|(node, _)| *node);
         let failures = failures.into_iter();
@@ -157,13 +155,11 @@ impl NodeSet {
         self.voting.until_votes(now, |node| self.is_up(node))
     }
 
-    /// Whether `node` takes commands.
     pub(crate) fn is_up(&self, node: usize) -> bool {
         let node = self.nodes.get(node);
         node.is_some_and(|node| node.state() == NodeState::Up)
     }
 
-    /// How many nodes take commands.
     pub(crate) fn up(&self) -> usize {
         (0..self.nodes.len()).filter(|n| self.is_up(*n)).count()
     }
@@ -265,7 +261,6 @@ impl NodeSet {
         }
     }
 
-    /// A call for a lock succeeded.
     pub(crate) fn quorum_answered(&self) {
         if let Some((refused, within)) = self.repeats.is_back(self.clock.now()) {
             crate::trace::quorum_again(refused, within);

@@ -58,7 +58,6 @@ impl NodeSet {
         }
     }
 
-    /// What is known of the nodes now.
     fn sight(&self) -> Sight {
         let needed = self.terms.quorum.needed();
         Sight {
@@ -88,8 +87,8 @@ impl NodeSet {
 
 const ENDING: Duration = Duration::from_secs(2);
 
-/// How long the votes of a quorum are awaited: as long as quarantines last, and otherwise until an end, which is put
-/// off a little for nodes that recover.
+/// The limit of [`quorum_votes`](NodeSet::quorum_votes): as long as quarantines last, and otherwise until an end, which
+/// is put off a little for nodes that recover.
 #[derive(Debug)]
 struct Patience {
     end: Instant,
@@ -105,10 +104,8 @@ struct Patience {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Sight {
-    /// A quorum votes.
     votes: bool,
     pending: bool,
-    /// Nodes are being trusted.
     trusting: bool,
     /// A quorum will vote, and it is known when, but it does not vote yet.
     recovers: bool,
@@ -118,7 +115,6 @@ struct Sight {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
-    /// All that was awaited is there.
     Done,
     /// It is not, and will not come in time.
     GiveUp,

@@ -8,7 +8,6 @@ use std::time::Duration;
 use crate::moment::Moment;
 use crate::node::NodeErrorKind;
 
-/// How often a fault that goes on is logged, with its count.
 const EVERY: Duration = Duration::from_secs(60);
 /// How often the text of such a line is written anew: that is more work than to count.
 const WORDS: Duration = Duration::from_secs(1);
@@ -17,15 +16,12 @@ const CALM: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trouble {
-    /// A node refuses a command.
     Refused(usize, &'static str, NodeErrorKind),
     /// Locks are left to their ttl, for this reason.
     Left(&'static str),
-    /// Too few nodes answer calls for locks.
     NoQuorum,
 }
 
-/// One trouble since it began.
 #[derive(Debug)]
 struct Entry {
     trouble: Trouble,
@@ -40,7 +36,6 @@ struct Entry {
     untold: u64,
 }
 
-/// Something to be told now.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Count {
     pub(crate) trouble: Trouble,
@@ -50,7 +45,6 @@ pub(crate) struct Count {
     pub(crate) ago: Option<Duration>,
 }
 
-/// What goes wrong at present.
 #[derive(Debug, Default)]
 pub(crate) struct Repeats {
     entries: Mutex<Vec<Entry>>,

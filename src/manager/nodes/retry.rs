@@ -13,9 +13,7 @@ use crate::random::for_pause;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Missed {
-    /// It refused for good.
     Refused,
-    /// The time is over.
     Late,
 }
 

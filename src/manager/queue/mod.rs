@@ -1,5 +1,5 @@
-//! Which caller of this process is next. [`fifo`] is the queue; it knows nothing of locks and nodes. [`waiting`] has
-//! the holder of a key, the waiting callers, and the keys that others are to have first.
+//! Which caller of this process is next. [`fifo`] is the queue, and knows nothing of locks and nodes. [`waiting`] has
+//! what its callers look at.
 
 pub(crate) mod fifo;
 pub(crate) mod waiting;

@@ -1,5 +1,4 @@
-//! What callers that wait know of: the [`Holder`] of a key, the [`Waiters`] of this process, and its keys in
-//! [`Cooldown`].
+//! The [`Holder`] of a key, the [`Waiters`] of this process, and its keys in [`Cooldown`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +13,6 @@ use crate::namespace::NodeKey;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Holder {
-    /// This process.
     Here(Arc<Deadline>),
     /// Another process, until then unless it extends or releases the lock.
     Elsewhere(Moment),
@@ -144,7 +142,6 @@ impl Cooldown {
         }
     }
 
-    /// The rest of the cooldown of `name`.
     pub(crate) fn left(&self, name: &Name, now: Moment) -> Option<Duration> {
         let mut until = self.until();
         let end = *until.get(name)?;

@@ -77,7 +77,7 @@ impl Drop for Completion {
 type Stored = Result<CompleteReply, NodeError>;
 
 struct Completing {
-    // What it has to give back, beside the record. Its count of nodes is of those that have the record.
+    // The lock to give back. Its `confirmed` counts the nodes that have the record.
     freeing: Freeing,
     request: CompleteRequest,
     replies: Fanout<Stored>,
@@ -183,8 +183,8 @@ impl Completing {
         }
     }
 
-    /// What goes on in the background once the caller was told, or has left: nodes that failed are asked again until
-    /// the ttl has ended the lock, and once a quorum has the record it is brought to all others.
+    /// The work in the background, once the caller was told or has left: nodes that failed are asked again until the
+    /// ttl has ended the lock, and once a quorum has the record it is brought to all others.
     async fn rest(mut self) {
         if !self.freeing.is_counted() {
             let _ = self.quorum().await;
@@ -215,7 +215,6 @@ impl Completing {
         self.freeing.again(false).await;
     }
 
-    /// Takes the room to keep the record in for nodes that lack it.
     fn room(&self) -> Result<Option<OwnedSemaphorePermit>, NoRoom> {
         let Some(record) = &self.request.record else {
             return Ok(None);
@@ -247,8 +246,8 @@ impl Completing {
         }
     }
 
-    /// Sends the record to `nodes` again and again until each has answered or it is `until`. What other nodes have to
-    /// give back cannot wait behind that.
+    /// Sends the record to `nodes` again and again until each has answered or it is `until`. The release on other nodes
+    /// goes on beside that.
     async fn send_again(&mut self, nodes: &[usize], until: Moment) {
         let stored = nodes.iter().map(|node| (*node, self.retry(*node, until)));
         let mut jobs = Fanout::new(stored);
@@ -282,10 +281,8 @@ impl Completing {
     }
 }
 
-/// There is no room to keep one more record for nodes that lack it.
 struct NoRoom;
 
-/// The reply of a node that only gave the lock back.
 fn without_record(_: ReleaseReply) -> CompleteReply {
     CompleteReply::Refused
 }
@@ -307,7 +304,6 @@ pub(crate) fn forget(node: &dyn Node, request: &ReleaseRequest) -> NodeFuture<Fr
     })
 }
 
-/// The name of the command in the log.
 const COMPLETE: &str = "complete";
 const SPREAD: Duration = Duration::from_secs(60);
 const LEAST: usize = ROOM_FOR_RECORDS / TaskTracker::LIMIT;

@@ -1,5 +1,3 @@
-//! [`Recall`]: a round for the record of a key, or else for the lock to make one.
-
 use std::cmp::Reverse;
 use std::mem::take;
 use std::sync::Arc;
@@ -32,7 +30,7 @@ pub(crate) struct Recall {
     adopt: bool,
     // For how long nodes remember a grant without a result.
     linger: Duration,
-    // The records of the nodes that told of one and granted nothing.
+    // The records of the nodes that had one and granted nothing.
     stored: Vec<(usize, Record)>,
     // Those of the nodes that granted all the same.
     adopted: Vec<Record>,
@@ -41,7 +39,6 @@ pub(crate) struct Recall {
 }
 
 impl Recall {
-    /// A round under these `terms` for a record that is kept for `keep`.
     pub(crate) fn new(shared: &Shared, terms: &Terms, keep: Duration) -> Self {
         let before = before_run(&shared.longest_run, terms);
         Self {
@@ -72,7 +69,6 @@ impl Recall {
     }
 }
 
-/// What comes with the lock of a run.
 #[derive(Debug)]
 pub(crate) struct Granted {
     /// The record that is to be written to a quorum in place of a run.
@@ -204,9 +200,8 @@ pub(crate) struct Clocks {
 }
 
 impl Clocks {
-    /// The end of something that is kept for `keep` from now on, in milliseconds since 1970: by the middle one of the
-    /// clocks of the granting nodes and of this process, so that a single wrong one does no harm. It errs by up to a
-    /// round trip, to the late side.
+    /// The time `keep` from now, in milliseconds since 1970: by the middle one of the clocks of the granting nodes
+    /// and of this process, so that a single wrong one does no harm. It errs by up to a round trip, to the late side.
     pub(crate) fn end_after(&self, ours: &dyn Clock, keep: Duration) -> u64 {
         let mut clocks = vec![ours.unix_micros() / 1_000];
         let since = millis(ours.now().since(self.asked));
@@ -220,7 +215,7 @@ fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
-/// Longer than this is forever. Servers do not know times that are much later.
+/// Longer than this is forever: servers do not accept much later times.
 const FOREVER: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
 
 /// How long a holder from before this run may believe that it holds the lock: the longest of the handles that have

@@ -23,31 +23,27 @@ use crate::token::{FencingToken, OwnerToken};
 
 pub(crate) type Reply = Result<AcquireReply, NodeError>;
 
-/// What a round is for. It is chosen once, where a call enters.
+/// The purpose of a round, chosen once, where a call enters.
 pub(crate) trait Purpose: Clone + fmt::Debug + Send + Sync + 'static {
-    /// What may be found in place of the lock.
     type Found: Send;
-    /// What comes with the lock.
     type Along: Send;
     /// The command by which nodes give back what a lost round has set.
     const FREE: FreeCommand;
-    /// What comes with a lock that the holder before hands on. `None`: it is not handed on; each caller asks the nodes,
-    /// and one that does not wait is not refused while nothing is known of the caller before it.
+    /// For a lock that its holder hands on: what comes with it. `None`: locks of this purpose are not handed on. Then
+    /// each caller asks the nodes, and one that does not wait is not refused while nothing is known of the caller
+    /// before it.
     const HANDED_ON: Option<Self::Along>;
 
     /// How long fencing counters are kept for a lock of this `ttl`; `None`: the lock has no fencing token.
     fn keep_fence(&self, shared: &Shared, ttl: Duration) -> Option<Duration>;
-    /// Asks one node.
     fn ask(&self, node: &dyn Node, request: AcquireRequest) -> NodeFuture<Reply>;
-    /// What the reply of a node amounts to.
     fn vote(&mut self, node: usize, reply: AcquireReply) -> Vote;
     /// The result of the round, as soon as it is certain.
     fn decide(&self, round: &Round) -> Option<Decision>;
     /// Changes what the next round asks, after [`Decision::Again`]; whether that is possible.
     fn ask_again(&mut self) -> bool;
-    /// What was found in place of the lock.
     fn found(attempt: Attempt<Self>) -> Result<Self::Found, AcquireError>;
-    /// Whether it stands for work that was done before.
+    /// Whether the lock came with the stored result of earlier work.
     fn is_replay(along: &Self::Along) -> bool;
     /// Settles the fencing token of a granted round, and what comes with the lock.
     fn settle(
@@ -55,14 +51,12 @@ pub(crate) trait Purpose: Clone + fmt::Debug + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Self::Along, AcquireError>> + Send;
 }
 
-/// The result of a round.
 #[cfg_attr(
     not(feature = "idempotency"),
     expect(dead_code, reason = "all that is found is records")
 )]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// About the lock.
     Lock(Verdict),
     /// The nodes have something in place of the lock.
     Found,
@@ -70,7 +64,6 @@ pub(crate) enum Decision {
     Again,
 }
 
-/// A round for a lock and nothing else.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlainLock;
 
@@ -245,7 +238,6 @@ impl<P: Purpose> Attempt<P> {
         Vote::Failed { owed }
     }
 
-    /// The error for a round without a quorum.
     pub(crate) fn no_quorum(&self) -> AcquireError {
         AcquireError::NoQuorum(self.shared.no_quorum(self.errors.clone()))
     }

@@ -94,7 +94,6 @@ impl<P: Purpose> Attempt<P> {
         Ok(held)
     }
 
-    /// The nodes whose replies have not been read.
     fn unheard(&self) -> impl Iterator<Item = usize> + '_ {
         let nodes = 0..self.shared.nodes.len();
         nodes.filter(|node| self.round.vote(*node).is_none())
@@ -194,7 +193,6 @@ async fn take_late_replies(shared: Arc<Shared>, held: Arc<HeldLease>, mut fanout
     shared.registry.top_up(&held, at);
 }
 
-/// The fencing token of a granted round.
 impl<P: Purpose> Attempt<P> {
     /// Settles the fencing token of a granted round by this `verdict` over those that the nodes gave. If they do not
     /// agree on one, the highest is written back, which takes a second round trip.

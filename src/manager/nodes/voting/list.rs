@@ -17,7 +17,7 @@ pub(super) struct List {
     pub(super) notice: Duration,
     // Nodes that are seen for the first time are trusted to have nothing to forget.
     pub(super) trusts_new: bool,
-    // How many calls say of the nodes that no lock is held, and how many take them over from others.
+    // How many calls of `bootstrap` are under way, and how many of `adopt_nodes`.
     pub(super) trusting: usize,
     pub(super) adopting: usize,
     // How long quarantines last under the list that is being replaced, as an operator says.
@@ -27,9 +27,8 @@ pub(super) struct List {
 #[derive(Debug, Default)]
 pub(super) struct Known {
     pub(super) state: State,
-    // It was asked whether it votes, whether or not it answered.
+    // It was asked whether it votes.
     pub(super) asked: bool,
-    // It has answered that.
     pub(super) answered: bool,
     // The next check-in takes it over from processes with another config.
     pub(super) adopt: bool,
@@ -75,7 +74,6 @@ impl List {
     }
 }
 
-/// What follows for the list.
 impl List {
     pub(super) fn votes(&self) -> usize {
         let votes = |known: &&Known| known.state == State::Voting;
@@ -86,10 +84,12 @@ impl List {
         self.nodes.get(node)?.quarantine()
     }
 
+    /// Whether a quorum votes, and so knows the highest fencing tokens.
     pub(super) fn remembers(&self) -> bool {
         self.votes() >= self.needed
     }
 
+    /// Whether every node votes or has nothing to forget.
     pub(super) fn is_intact(&self) -> bool {
         let mut nodes = self.nodes.iter();
         nodes.all(|known| {
@@ -97,9 +97,9 @@ impl List {
         })
     }
 
-    /// When the wait of a quarantine began; `None` if it has not. A node that votes under our config, or has, proves
-    /// that all have accepted the list. Otherwise the wait begins when they have, and processes with another list have
-    /// had time to see it.
+    /// When the wait of a quarantine began; `None` if it has not. A node that votes under our config, or has voted,
+    /// proves that all nodes have accepted the list. Otherwise the wait begins once all have, and processes with
+    /// another list have had the time to see it.
     pub(super) fn began(&self, quarantine: &Quarantine) -> Option<Moment> {
         let is_proven = quarantine.accepted || self.votes() > 0;
         if is_proven {
@@ -108,15 +108,17 @@ impl List {
         Some(quarantine.since.max(self.complete? + self.notice))
     }
 
+    /// When the quarantine of `node` is over; `None` if its wait has not begun.
     pub(super) fn end(&self, node: usize) -> Option<Moment> {
         let quarantine = self.quarantine(node)?;
-        // Each node tells of the lists that ours replaced there, and the locks of those may rest on other nodes.
+        // A lock under a replaced list may rest on other nodes than the one that tells of that list.
         let quarantines = self.nodes.iter().filter_map(Known::quarantine);
         let former = quarantines.map(|other| other.former).max();
         let length = quarantine.length.max(former.unwrap_or_default());
         Some(self.began(quarantine)? + length)
     }
 
+    /// Whether the quarantine of `node` need not be waited for.
     pub(super) fn is_spared(&self, node: usize) -> bool {
         self.quarantine(node).is_some_and(|quarantine| {
             // If no node votes and another one forgot its data, this one may have been used, too, until it forgot.
@@ -125,11 +127,13 @@ impl List {
         })
     }
 
+    /// Whether this process was told that `node` has nothing to forget.
     pub(super) fn is_trusted(&self, node: usize) -> bool {
         let first = self.quarantine(node).is_some_and(|it| it.first);
         first && self.trusts_new || self.nodes.get(node).is_some_and(|known| known.trusted)
     }
 
+    /// Whether `node` may be promoted at once: it is spared, and every node has accepted the list.
     pub(super) fn is_exempt(&self, node: usize) -> bool {
         let began = self.quarantine(node).and_then(|it| self.began(it));
         began.is_some() && self.is_spared(node)
@@ -180,7 +184,6 @@ impl List {
     }
 }
 
-/// Why a node that has forgotten the processes that it served keeps ours from going on.
 fn reclaimed() -> NodeError {
     NodeError::new(
         NodeErrorKind::Foreign,

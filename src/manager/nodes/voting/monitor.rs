@@ -100,7 +100,6 @@ fn check_in(
     })
 }
 
-/// How long a quarantine of `node` lasts.
 fn length(set: &NodeSet, node: &dyn Node) -> Duration {
     quarantine::length(set.max_ttl, node.settle_time(), set.terms.drift)
 }
@@ -270,7 +269,5 @@ fn refuses_no_more(set: &NodeSet, index: usize, command: Option<&'static str>) {
 const SOON: Duration = Duration::from_millis(50);
 /// How soon a node that refused is asked again.
 const REPAIRED: Duration = Duration::from_millis(200);
-/// The command that asks for a vote.
 const CHECK_IN: &str = "check-in";
-/// The command that ends a quarantine.
 const PROMOTION: &str = "promotion";

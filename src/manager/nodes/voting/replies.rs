@@ -25,12 +25,10 @@ impl Replies {
         self.begun += 1;
     }
 
-    /// How many check-ins have begun.
     pub(crate) const fn begun(&self) -> u64 {
         self.begun
     }
 
-    /// The check-in had an answer.
     pub(crate) fn answered(&mut self) {
         self.unanswered = 0;
         if self.failure.take().is_some() {
@@ -39,7 +37,6 @@ impl Replies {
         }
     }
 
-    /// The check-in had none that counts.
     pub(crate) fn failed(&mut self, error: NodeError) {
         self.unanswered = self.unanswered.saturating_add(1);
         self.failure = Some(error);
@@ -66,7 +63,6 @@ impl Replies {
         }
     }
 
-    /// The node ran a command for a lock.
     pub(crate) fn ran(&mut self) {
         self.refused = None;
     }

@@ -7,7 +7,6 @@ use serde::{Serialize, Serializer};
 use crate::moment::Moment;
 use crate::node::{NodeError, NodeErrorKind};
 
-/// What is known of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum State {
     #[default]
@@ -23,7 +22,6 @@ pub(super) enum State {
 pub(super) struct Quarantine {
     pub(super) id: String,
     pub(super) since: Moment,
-    /// For how long.
     pub(super) length: Duration,
     /// The length of quarantines under the list that ours replaced on the node; zero if none.
     pub(super) former: Duration,
@@ -38,7 +36,7 @@ pub(super) struct Quarantine {
     pub(super) told: Told,
 }
 
-/// What the log says of a quarantine.
+/// What the log has said of a quarantine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Told {
     Nothing,
@@ -116,7 +114,6 @@ pub enum VotingStatus {
     },
 }
 
-/// A time that may be unknown as seconds, as `Serialize` has it.
 #[expect(clippy::ref_option, reason = "what serde asks for")]
 fn optional_seconds<S: Serializer>(
     time: &Option<Duration>,

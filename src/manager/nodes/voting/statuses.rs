@@ -52,7 +52,6 @@ impl Drop for Override<'_> {
     }
 }
 
-/// The overrides.
 impl VotingStatuses {
     pub(crate) fn trust_new(&self, trusted: bool) {
         self.list().trusts_new = trusted;
@@ -94,7 +93,6 @@ impl VotingStatuses {
         }
     }
 
-    /// The node was taken over.
     pub(super) fn adopted(&self, node: usize) {
         if let Some(known) = self.list().nodes.get_mut(node) {
             known.adopt = false;
@@ -107,7 +105,6 @@ impl VotingStatuses {
     }
 }
 
-/// What each node has said.
 impl VotingStatuses {
     /// Of `nodes` nodes, of which a quorum is `needed` and each replies within `node_timeout`. Unless they are
     /// `guarded`, all vote.
@@ -265,19 +262,16 @@ impl VotingStatuses {
         cleared.map(|(command, _)| command)
     }
 
-    /// Has `node` asked again now.
     pub(crate) fn recheck(&self, node: usize) {
         if let Some(wake) = self.wake.get(node) {
             wake.notify_one();
         }
     }
 
-    /// Has all nodes asked again now.
     pub(crate) fn recheck_all(&self) {
         self.wake.iter().for_each(Notify::notify_one);
     }
 
-    /// Waits until `node` is to be asked again.
     pub(super) async fn recheck_due(&self, node: usize) {
         match self.wake.get(node) {
             Some(wake) => wake.notified().await,
@@ -286,7 +280,6 @@ impl VotingStatuses {
     }
 }
 
-/// The course of a quarantine.
 impl VotingStatuses {
     pub(super) fn may_promote(&self, node: usize, now: Moment) -> bool {
         let list = self.list();
@@ -297,7 +290,7 @@ impl VotingStatuses {
         self.list().end(node).map(|end| end.since(now))
     }
 
-    /// What the log has to say of a quarantine that goes on. Each thing is said once.
+    /// The next line of the log on a quarantine that goes on. Each is said once.
     pub(super) fn news_of(&self, node: usize, now: Moment) -> Option<Told> {
         let mut list = self.list();
         let tell = match list.end(node) {
@@ -345,9 +338,7 @@ impl VotingStatuses {
     }
 }
 
-/// What follows for all of them.
 impl VotingStatuses {
-    /// The nodes that block all grants, and why: they serve processes with another list.
     pub(crate) fn blocking(&self, now: Moment) -> Vec<(usize, NodeError)> {
         self.list().blocking(now)
     }
@@ -360,12 +351,12 @@ impl VotingStatuses {
         self.blocked.load(Ordering::Acquire)
     }
 
-    /// Resolves at the next change of any status. Create it before the statuses are read.
+    /// Resolves at the next answer of a node, also one that changes nothing. Create it before the statuses are read.
     pub(crate) fn news(&self) -> tokio::sync::futures::Notified<'_> {
         self.changed.notified()
     }
 
-    /// Waits until `is_enough`, which is evaluated at each change, at most for `limit`.
+    /// Waits until `is_enough`, which is evaluated at each answer, at most for `limit`.
     pub(crate) async fn news_until(&self, limit: Duration, is_enough: impl Fn() -> bool) {
         let enough = notified_until(&self.changed, || is_enough().then_some(()));
         let _ = timeout(limit, enough).await;
@@ -387,12 +378,10 @@ impl VotingStatuses {
         self.all_asked.store(true, Ordering::Release);
     }
 
-    /// Whether that is over.
     pub(crate) fn were_all_asked(&self) -> bool {
         self.all_asked.load(Ordering::Acquire)
     }
 
-    /// How many nodes have answered whether they vote.
     pub(crate) fn answered(&self) -> usize {
         let list = self.list();
         list.nodes.iter().filter(|known| known.answered).count()
@@ -405,7 +394,6 @@ impl VotingStatuses {
         settled.count()
     }
 
-    /// When each node that is `up` votes, where it is known; the shortest time first.
     pub(crate) fn until_votes(&self, now: Moment, up: impl Fn(usize) -> bool) -> Vec<Duration> {
         let list = self.list();
         let wait = |node: usize| match &list.nodes.get(node)?.state {
@@ -453,7 +441,6 @@ impl VotingStatuses {
         }
     }
 
-    /// Why `node` does not grant.
     pub(crate) fn explain(&self, node: usize, now: Moment) -> Option<NodeError> {
         let list = self.list();
         let known = list.nodes.get(node)?;

@@ -13,7 +13,6 @@ use std::time::Duration;
 
 pub(crate) type Name = Arc<str>;
 
-/// How many may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bounds {
     pub(crate) per_key: usize,
@@ -24,17 +23,13 @@ pub(crate) struct Bounds {
 pub(crate) enum Refused<N> {
     /// The key is in use here, and the caller does not wait.
     InUse(Option<N>),
-    /// As many wait for this key as may.
     KeyFull,
-    /// As many wait in all as may.
     Full,
-    /// The queue is closed.
     Closed,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum SentAway {
-    /// The queue was closed.
     Closed,
     /// It does not wait, and the key that seemed about to come free is in use.
     InUse,
@@ -51,7 +46,6 @@ pub(super) struct WaitLists<T, N> {
     closed: bool,
 }
 
-/// A key that is in use.
 pub(super) struct Entry<N> {
     // Its turn has ended, and the next caller is being chosen. Never seen outside the mutex.
     is_open: bool,
@@ -74,7 +68,6 @@ pub(super) struct Waiter<T> {
     may_wait: bool,
 }
 
-/// The state of a waiter.
 pub(super) enum Call<T> {
     Waiting(Option<Waker>),
     Called(T),
@@ -189,7 +182,6 @@ impl<T, N: Clone> WaitLists<T, N> {
         }
     }
 
-    /// Takes a waiter out of its list.
     fn unlink(&mut self, number: u64) {
         let waiter = self.waiters.get(&number);
         if let Some(entry) = waiter.and_then(|waiter| self.entries.get_mut(&waiter.name)) {
@@ -266,8 +258,8 @@ impl<T, N: Clone> WaitLists<T, N> {
         }
     }
 
-    /// The waiter that takes the lock of a key, which has this `ttl`, as it is: the first that wants this key alone,
-    /// unless a waiter before it wants another ttl, or several keys of which only this one is missing.
+    /// The waiter to which the lock of a key can pass: the first that wants this key alone, with this `ttl`, unless a
+    /// waiter before it wants another ttl, or several keys of which only this one is missing.
     fn heir(&self, name: &str, ttl: Duration) -> Option<u64> {
         for number in self.entries.get(name)?.waiters.iter() {
             let waiter = self.waiters.get(number)?;
@@ -286,7 +278,7 @@ impl<T, N: Clone> WaitLists<T, N> {
         self.heir(name, ttl).is_some()
     }
 
-    /// Calls the next waiter that takes the lock of a key, which has this `ttl`, as it is, or returns `handover`.
+    /// Passes the lock of a key, of this `ttl`, to its [`heir`](Self::heir), or returns `handover`.
     pub(super) fn hand_over(
         &mut self,
         name: &str,
@@ -344,7 +336,6 @@ impl<T, N: Clone> WaitLists<T, N> {
         }
     }
 
-    /// Removes a waiter, and returns its state.
     pub(super) fn take_out(&mut self, number: u64) -> Option<Call<T>> {
         self.unlink(number);
         let waiter = self.waiters.remove(&number)?;
@@ -354,7 +345,6 @@ impl<T, N: Clone> WaitLists<T, N> {
         Some(waiter.call)
     }
 
-    /// Replaces the note of a key.
     pub(super) fn set_note(&mut self, name: &str, note: N, giving: &mut Giving<'_, T, N>) {
         if let Some(entry) = self.entries.get_mut(name) {
             giving.drop(entry.note.replace(note));

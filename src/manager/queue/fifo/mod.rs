@@ -31,14 +31,11 @@ use super::sync::{Mutex, MutexGuard};
 pub(crate) trait Handover: Sized {
     type Note: Clone;
 
-    /// A turn without a lock.
     fn of_turn(turn: Turn<Self>) -> Self;
 }
 
-/// The callers of one manager, by key.
 pub(crate) struct Queue<H: Handover>(Mutex<WaitLists<H, H::Note>>);
 
-/// The result of [`Queue::enter`].
 pub(crate) enum Entered<H: Handover> {
     /// The key is not in use here.
     Turn(Turn<H>),
@@ -46,12 +43,9 @@ pub(crate) enum Entered<H: Handover> {
     Seat(Seat<H>),
 }
 
-/// How much of the queue is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Load {
-    /// Keys that are in use.
     pub(crate) keys: usize,
-    /// Callers that wait.
     pub(crate) waiting: usize,
     pub(crate) seats: usize,
 }
