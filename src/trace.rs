@@ -13,7 +13,6 @@
 use std::fmt::Display;
 use std::time::Duration;
 
-/// A node did not answer when the manager connected, and a quorum votes.
 pub(crate) fn node_missing(node: &str, reason: &dyn Display) {
     #[cfg(feature = "tracing")]
     tracing::warn!(
@@ -24,7 +23,6 @@ pub(crate) fn node_missing(node: &str, reason: &dyn Display) {
     );
 }
 
-/// A node replies and cannot serve, and the manager started without it.
 pub(crate) fn started_without(node: &str, reason: &dyn Display) {
     #[cfg(feature = "tracing")]
     tracing::error!(
@@ -45,7 +43,7 @@ pub(crate) fn node_changed(node: &str, state: &str, reason: &dyn Display) {
     }
 }
 
-/// A node refuses subscriptions to releases. Logged once for each node.
+/// Logged once for each node.
 #[cfg(feature = "redis")]
 pub(crate) fn notices_unavailable(node: &str, reason: &str) {
     #[cfg(feature = "tracing")]
@@ -57,7 +55,7 @@ pub(crate) fn notices_unavailable(node: &str, reason: &str) {
     );
 }
 
-/// The credentials of a node could not be renewed. Logged once until that works again.
+/// Logged once until they are renewed.
 #[cfg(feature = "redis")]
 pub(crate) fn credentials_stale(node: &str, reason: &str) {
     #[cfg(feature = "tracing")]
@@ -75,7 +73,6 @@ pub(crate) fn credentials_renewed(node: &str) {
     tracing::info!(target: "tower_redlock::node", node, "the credentials of a node are renewed again");
 }
 
-/// A node may have lost its locks and begins its quarantine, which takes `wait`.
 pub(crate) fn node_quarantined(node: &str, wait: Duration, remembered: bool) {
     #[cfg(feature = "tracing")]
     tracing::warn!(
@@ -87,7 +84,6 @@ pub(crate) fn node_quarantined(node: &str, wait: Duration, remembered: bool) {
     );
 }
 
-/// A node waits for others that have never accepted the list.
 pub(crate) fn list_incomplete(node: &str) {
     #[cfg(feature = "tracing")]
     tracing::warn!(
@@ -97,7 +93,6 @@ pub(crate) fn list_incomplete(node: &str) {
     );
 }
 
-/// Nothing says that the node was ever used, and no node votes.
 pub(crate) fn node_is_new(node: &str, wait: Duration) {
     #[cfg(feature = "tracing")]
     tracing::info!(
@@ -117,7 +112,6 @@ pub(crate) fn new_node_votes(node: &str) {
     );
 }
 
-/// A manager that connects waits for quarantines, this long if it is known.
 pub(crate) fn waits_for_votes(ready_in: Duration, verdict: &dyn Display) {
     #[cfg(feature = "tracing")]
     tracing::info!(
@@ -133,7 +127,6 @@ pub(crate) fn node_promoted(node: &str) {
     tracing::info!(target: "tower_redlock::node", node, "a node votes again");
 }
 
-/// A node was let in although fewer than a quorum of others remember how high the fencing tokens have come.
 pub(crate) fn fencing_at_risk(node: &str) {
     #[cfg(feature = "tracing")]
     tracing::error!(
@@ -148,7 +141,6 @@ pub(crate) fn node_foreign(node: &str, reason: &str) {
     tracing::error!(target: "tower_redlock::node", node, reason, "a node cannot serve this process");
 }
 
-/// A lock ended while its guard was still alive, or was given up because its end was near.
 pub(crate) fn lock_lost(key: &str, reason: &dyn Display) {
     #[cfg(feature = "tracing")]
     tracing::error!(target: "tower_redlock::lock", key, reason = &*reason.to_string(), "lock lost");
@@ -232,7 +224,7 @@ pub(crate) fn clock_set(node: &str, by: f64, ahead: f64) {
     );
 }
 
-/// A server has replicas, or had a master before: its identity is read with each command from now on. Said once.
+/// Said once.
 #[cfg(feature = "redis")]
 pub(crate) fn identity_asked(node: &str) {
     #[cfg(feature = "tracing")]
@@ -257,7 +249,7 @@ pub(crate) fn idempotency_rejected(kind: &str, reason: &dyn Display) {
     tracing::debug!(target: "tower_redlock::idempotency", kind, reason = &*reason.to_string(), "request rejected");
 }
 
-/// The layers and handlers of a route do not fit together. Logged once for each route and reason.
+/// Logged once for each route and reason.
 pub(crate) fn misconfigured(route: &str, reason: &str) {
     #[cfg(feature = "tracing")]
     tracing::error!(
@@ -268,7 +260,6 @@ pub(crate) fn misconfigured(route: &str, reason: &str) {
     );
 }
 
-/// A refusal that asks for a retry becomes the answer to an idempotency key for as long as answers are kept.
 #[cfg(feature = "idempotency")]
 pub(crate) fn refusal_kept(kind: &str) {
     #[cfg(feature = "tracing")]
@@ -344,7 +335,6 @@ impl AcquireSpan {
     }
 }
 
-/// A node did not extend a lock. It is tried again; the lock is lost only if that fails on too many.
 pub(crate) fn not_extended(key: &str, node: &str, reason: &dyn Display) {
     #[cfg(feature = "tracing")]
     tracing::debug!(
