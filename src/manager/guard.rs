@@ -58,7 +58,7 @@ impl LockGuard {
         }
     }
 
-    /// The first guard of a lock, which the watchdog takes care of from here on.
+    /// The first guard of a lock, which the watchdog extends from here on.
     ///
     /// `None` if the manager is shutting down: then the lock is released in the background.
     pub(crate) fn first(shared: &Arc<Shared>, lease: Arc<HeldLease>) -> Option<Self> {
@@ -67,7 +67,7 @@ impl LockGuard {
         inserted.then_some(guard)
     }
 
-    /// Keeps `others` for as long as this one.
+    /// Keeps `others` as long as this guard.
     pub(crate) fn along_with(mut self, others: Vec<Self>) -> Self {
         for mut other in others {
             other.other = self.other.take();
@@ -234,7 +234,7 @@ impl LockHandle {
     }
 
     /// A hash that tells this owner from every other. Stored beside the fencing token, it keeps apart two holders with
-    /// one token, which only the loss of a majority's counters can bring about.
+    /// one token; these exist only after a majority of nodes lost its counters.
     #[must_use]
     pub fn owner_hash(&self) -> OwnerHash {
         OwnerHash::of(&self.tenancy.lease.lease.owner)
@@ -276,7 +276,7 @@ impl LockHandle {
         Ok(guard.waited_for(self.waited))
     }
 
-    /// The grant as it was made. Renewals are not seen in it.
+    /// The grant. Renewals do not change it.
     #[cfg(feature = "test-util")]
     #[doc(hidden)]
     #[must_use]

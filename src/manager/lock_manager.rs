@@ -28,9 +28,9 @@ use crate::settings::error::ConfigError;
 /// that do not wait never overtake them. A caller that waits for several keys keeps none of them from others, and gets
 /// them when all are free.
 ///
-/// No order between managers. Each has one contender per key, passes a lock among its own callers only so often
-/// ([`HandOff`](crate::settings::HandOff)), and contends a few round trips later after a contended release. So each has
-/// about the same chance at each release, but no bound says how often one may lose. Beside other libraries set
+/// No order between managers. Each has one contender per key, passes a lock among its own callers a limited number of
+/// times ([`HandOff`](crate::settings::HandOff)), and contends a few round trips later after a contended release. So
+/// each has about the same chance at each release, but no bound says how often one may lose. Beside other libraries set
 /// [`HandOff::OFF`](crate::settings::HandOff::OFF).
 ///
 /// A waiter does not poll: its process listens for releases, and asks again when the holder's lease ends, and at least

@@ -13,9 +13,8 @@ use crate::namespace::NodeKey;
 /// Notices are hints. They may be missing, late, repeated or wrong: a waiting caller polls now and then all the same,
 /// and a notice alone never grants a lock.
 pub trait Notifier: fmt::Debug + Send + Sync + 'static {
-    /// Reports the releases of `key` to `sender` until the subscription is dropped. The node calls
-    /// [`opened`](NoticeSender::opened) when it begins to work, and again after a lost connection
-    /// [`closed`](NoticeSender::closed) it. A subscription that the server refuses stays silent.
+    /// Reports the releases of `key` to `sender` until the subscription is dropped. The node calls `opened` when the
+    /// subscription works, and `closed` when its connection is lost. One that the server refuses stays silent.
     fn subscribe(&self, key: &NodeKey, sender: NoticeSender) -> Subscription;
 }
 

@@ -47,13 +47,13 @@ struct NodeEntry {
 pub(crate) enum NodeEffect {
     /// The node has our token, for a full ttl from then on.
     Confirmed { sent: Moment },
-    /// The node has our token, for a full ttl from then on, and is in quarantine, says a reply that came at `now`.
+    /// The same by a reply that came at `now` from a node in quarantine.
     Kept { sent: Moment, now: Moment },
     /// The node has another's token.
     Foreign { sent: Moment },
     /// The node has no token.
     Absent { sent: Moment },
-    /// The node may have our token by a command that was given up. What it confirmed before still counts.
+    /// The node may have our token by a command that was given up. Earlier confirmations still count.
     Unknown,
     /// What was known before still holds.
     Unchanged,
@@ -135,7 +135,7 @@ impl LeaseNodes {
         }
     }
 
-    /// `node` is in quarantine and holds our token by a command sent at `sent`, says a reply that came at `now`.
+    /// A reply that came at `now` says: `node` is in quarantine and holds our token by a command sent at `sent`.
     ///
     /// It counts while our last vote of that node is within its ttl: until then no other owner can have a live vote
     /// there, whatever the node has forgotten. Later it does not count until the node votes again: the node may have

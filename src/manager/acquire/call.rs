@@ -121,7 +121,7 @@ impl<'a> AcquireCall<'a> {
         }
         match outcome {
             Ok(_) => self.shared.quorum_answered(),
-            // Each node that disagrees was told of, as an error.
+            // The log has an error for each node that disagrees.
             Err(AcquireError::NoQuorum(error)) if error.is_disagreement() => {}
             Err(error @ (AcquireError::NoQuorum(_) | AcquireError::TooSlow { .. })) => {
                 self.shared.quorum_missed(error);

@@ -34,7 +34,7 @@ pub(crate) struct Contender<'a, P: Purpose> {
     purpose: P,
     // Of several keys, while it waits for another process: that of the key in the way, or none. The others are free.
     turn: Option<Turn>,
-    // Which key is in the way, as far as the nodes tell.
+    // The key in the way, if the nodes tell it.
     blocking: Option<NodeKey>,
     wait: Wait,
     // Whether it waited in the queue before.
@@ -184,7 +184,7 @@ impl<'a, P: Purpose> Contender<'a, P> {
     async fn won(mut self, mut attempt: Attempt<P>) -> Result<Acquired<P>, AcquireError> {
         let along = P::settle(&mut attempt).await?;
         let Some(turn) = self.turn.take() else {
-            // It never asks the nodes without it.
+            // A contender has its turn while it asks the nodes.
             return Err(self.no_quorum());
         };
         if self.keys.are_several() {

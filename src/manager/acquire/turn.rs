@@ -123,7 +123,7 @@ impl Called {
         match passed {
             Passed::Turn(turn) => Self::Turn(turn),
             Passed::Lock(tenancy) => {
-                // That of the holder before may be another.
+                // The holder before may have had another.
                 if tenancy.lease.hold_for(tenancy.number, max_hold) {
                     shared.registry.replan(&tenancy.lease);
                 }

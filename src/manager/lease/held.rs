@@ -140,8 +140,8 @@ impl HeldLease {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Applies an event, and performs its effects once the mutex is unlocked, because they call foreign code. Returns
-    /// the value for the caller.
+    /// Applies an event, and performs its effects once the mutex is unlocked, because they run foreign code. Returns
+    /// the result of the event.
     fn change<T>(&self, event: impl FnOnce(&mut Inner) -> (T, Effects)) -> (T, Effects) {
         let mut inner = self.inner();
         let (value, effects) = event(&mut inner);

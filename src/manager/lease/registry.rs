@@ -46,7 +46,7 @@ impl Registry {
         true
     }
 
-    /// Under the mutex, so that what was planned before is in it, and what is planned later finds the lock.
+    /// Under the mutex: an earlier plan is in it, and a later one finds the lock.
     fn place(&self, state: &mut State, lease: &Arc<HeldLease>) {
         let due = lease.plan();
         state.leases.insert((due, lease.id), Arc::clone(lease));

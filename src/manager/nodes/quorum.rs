@@ -11,9 +11,9 @@ use crate::manager::nodes::voting::state::VotingStatus;
 use crate::node::{NodeError, NodeErrorKind, NodeState};
 
 impl NodeSet {
-    /// Waits until a quorum of nodes votes, and until all that were to be trusted or taken over are. It waits for as
-    /// long as quarantines last, and otherwise until `end`. After a quarantine nodes have the connect time-out to come
-    /// back, and those that need not wait any more have a moment to vote.
+    /// Waits until a quorum of nodes votes, and no node is left that is to be trusted or taken over. It waits as long
+    /// as quarantines last, and otherwise until `end`. After a quarantine nodes have the connect time-out to come
+    /// back, and nodes that need not wait any more have a moment to vote.
     ///
     /// # Errors
     ///
@@ -165,8 +165,8 @@ impl Patience {
         Next::GiveUp
     }
 
-    /// Whether nodes are given time anew after a quarantine. Not for a caller who has time left; and while nodes are
-    /// trusted only once, or a node that comes and goes would keep the caller for ever.
+    /// Whether nodes get more time after a quarantine. Always where the call fails fast; otherwise only after its end,
+    /// and while nodes are trusted only once, or a node that comes and goes would keep the caller for ever.
     fn may_extend(&self, is_over: bool, seen: Sight) -> bool {
         self.fails_fast || is_over && !(self.extended && seen.trusting)
     }

@@ -120,7 +120,7 @@ impl Purpose for Recall {
         })
     }
 
-    /// From now on the lock in any case, with the records.
+    /// The next round asks for the lock in any case, and for the records.
     fn ask_again(&mut self) -> bool {
         !std::mem::replace(&mut self.adopt, true)
     }

@@ -113,8 +113,8 @@ impl<P: Purpose> Attempt<P> {
         }
     }
 
-    /// Gives up what the round has set, and may set yet: the nodes that granted at once, and in the background those
-    /// that may have, or have not replied.
+    /// Frees all that the round has set or may still set: nodes that granted at once, nodes that may have granted or
+    /// have not replied in the background.
     pub(crate) fn give_back(&mut self) -> Option<Freeing> {
         let obligation = self.obligation.take()?;
         while let Some((node, reply)) = self.fanout.take_ready() {
@@ -160,7 +160,7 @@ impl<P: Purpose> Drop for Attempt<P> {
     }
 }
 
-/// Frees `node` of what it is asked for in vain, once its `reply` is there and unless that says that it has nothing.
+/// Frees `node` once its late `reply` is there, unless the reply says that it has nothing.
 async fn free_after(
     reply: NodeFuture<Reply>,
     shared: Arc<Shared>,

@@ -146,7 +146,7 @@ fn votes(set: &NodeSet, index: usize) {
     refuses_no_more(set, index, None);
     set.voting.replies(index, Replies::votes);
     match set.voting.votes(index, set.clock.now()) {
-        // Unless somebody was told to wait for it.
+        // The log did not speak of its quarantine, so it does not speak of the end.
         Some(quarantine) if quarantine.unused && quarantine.told == Told::Nothing => {}
         Some(quarantine) if quarantine.unused || quarantine.fresh == Some(true) => {
             crate::trace::new_node_votes(set.name_of(index));

@@ -32,7 +32,7 @@ impl Replies {
     pub(crate) fn answered(&mut self) {
         self.unanswered = 0;
         if self.failure.take().is_some() {
-            // What it refused then says nothing of the node that is back.
+            // A refusal from before says nothing of the node that is back.
             self.refused = None;
         }
     }

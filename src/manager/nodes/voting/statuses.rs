@@ -109,7 +109,7 @@ impl VotingStatuses {
     /// Of `nodes` nodes, of which a quorum is `needed` and each replies within `node_timeout`. Unless they are
     /// `guarded`, all vote.
     pub(crate) fn new(nodes: usize, needed: usize, node_timeout: Duration, guarded: bool) -> Self {
-        // Those who reach a node have its answer by then: they ask once a second.
+        // Processes that reach a node have its answer by then: they ask once a second.
         let notice = 2 * IDLE + node_timeout;
         Self {
             list: Mutex::new(List::new(nodes, needed, notice, guarded)),

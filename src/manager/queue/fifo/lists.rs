@@ -74,7 +74,7 @@ pub(super) enum Call<T> {
     SentAway(SentAway),
 }
 
-/// The turns that are given, and the work for outside of the mutex: it is foreign code.
+/// The turns that are given, and foreign code to run outside of the mutex.
 pub(super) struct Giving<'a, T, N> {
     turn: &'a dyn Fn(&[Name]) -> T,
     // Mostly there is one of each.
