@@ -11,11 +11,11 @@
 //! The rule is that of a delayed restart, timed by the clocks of the clients:
 //!
 //! * A *check-in* asks a node whether it votes: once a second, 50 ms after one without an answer, 200 ms after a
-//!   refusal that may pass. A node that may have lost data answers by a quarantine, under a name that nothing else has:
-//!   its identity, the digest of the config, a random number.
+//!   refusal. A node that may have lost data answers by a quarantine, under a name that nothing else has: its identity,
+//!   the digest of the config, a random number.
 //! * Each process waits on its own clock, from its first sight of that name. A process that starts meanwhile waits
 //!   anew. The [length](crate::protocol::quarantine) is that of `max_ttl`; longer for a server that witnesses confirm,
-//!   and for a node taken over from a list whose quarantines lasted longer.
+//!   and where a node was taken over from a list whose quarantines lasted longer.
 //! * Then it reads the high-water marks of the nodes that vote, and ends the quarantine of that name with the highest
 //!   as the floor of later fencing tokens. If fewer than a quorum vote, its clock and the skew of clocks give the
 //!   floor, and the log says so.

@@ -251,7 +251,7 @@ fn refused(set: &NodeSet, index: usize, command: &'static str, error: &NodeError
     if is_lasting && set.voting.note_refusal(index, command, error.clone()) {
         crate::trace::command_failed(set.name_of(index), command, error, 1, None);
     }
-    // What somebody has to repair need not be asked for again and again.
+    // A fault that somebody must repair is asked about less often.
     if is_retryable(error) && !is_lasting {
         SOON
     } else {
