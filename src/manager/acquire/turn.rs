@@ -123,7 +123,7 @@ impl Called {
         match passed {
             Passed::Turn(turn) => Self::Turn(turn),
             Passed::Lock(tenancy) => {
-                // The holder before may have had another.
+                // The `max_hold` of the holder before may differ.
                 if tenancy.lease.hold_for(tenancy.number, max_hold) {
                     shared.registry.replan(&tenancy.lease);
                 }

@@ -116,7 +116,7 @@ struct Sight {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     Done,
-    /// It is not, and will not come in time.
+    /// A quorum will not vote in time.
     GiveUp,
     /// Look again when there is news, or at this time.
     Wait(Option<Instant>),

@@ -1,5 +1,5 @@
 //! Which caller of this process is next. [`fifo`] is the queue, and knows nothing of locks and nodes. [`waiting`] has
-//! what its callers look at.
+//! the data that waiting callers read.
 
 pub(crate) mod fifo;
 pub(crate) mod waiting;

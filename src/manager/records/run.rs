@@ -207,8 +207,8 @@ impl LockManager {
             .await
     }
 
-    /// The same, waiting up to `limit`. The run may last a `max_hold` beside the time, `idle` at most, in which it only
-    /// waits.
+    /// The same, waiting up to `limit`. The run may last a `max_hold` and the time in which it only waits, `idle` at
+    /// most.
     pub(crate) async fn begin_idempotent_within(
         &self,
         key: LockKey,

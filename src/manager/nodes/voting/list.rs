@@ -127,7 +127,7 @@ impl List {
         })
     }
 
-    /// Whether this process was told that `node` has nothing to forget.
+    /// Whether `bootstrap`, as a setting or a call, says that `node` has nothing to forget.
     pub(super) fn is_trusted(&self, node: usize) -> bool {
         let first = self.quarantine(node).is_some_and(|it| it.first);
         first && self.trusts_new || self.nodes.get(node).is_some_and(|known| known.trusted)
