@@ -248,8 +248,12 @@ impl fmt::Display for UnlockedReason {
                     "the handler needs a lock and there is no `RedlockLayer` around it; add one to its route",
                 );
             }
-            Self::Method => "the layer does not lock requests of this method",
-            Self::NoKey => "the layer found no lock key in the request",
+            Self::Method => {
+                "the layer does not lock requests of this method; name it in `methods`, or take `Option<Held>`"
+            }
+            Self::NoKey => {
+                "the layer found no lock key in the request; take `Option<Held>` where a key may be missing"
+            }
             Self::NoQuorum => "too few lock nodes replied",
         };
         write!(

@@ -151,6 +151,8 @@ impl LockManager {
             return Err(ConnectError::Misconfigured(failures));
         }
         if others - missing.len() < needed {
+            // With those that serve other processes: whoever repairs the missing ones meets these next.
+            missing.extend(set.voting.blocking(set.clock.now()));
             return Err(ConnectError::NoQuorum(set.without_quorum(missing)));
         }
         Ok((refused, missing))

@@ -72,8 +72,9 @@ impl Given {
     /// The settings in `other`, in place of those here.
     pub(super) fn replace(&mut self, other: Self) {
         // Of two fields for one setting, that of `other` stays.
-        if other.nodes.is_some() || other.memory.is_some() {
-            (self.nodes, self.memory) = (None, None);
+        // Memory in place of servers stays beside them, and is refused: nobody else would see the locks.
+        if other.nodes.is_some() {
+            self.memory = None;
         }
         if other.password.is_some() || other.password_file.is_some() {
             (self.password, self.password_file) = (None, None);
@@ -297,7 +298,7 @@ pub(super) fn checked_ttl(ttl: Duration, max_ttl: Duration) -> Result<Duration, 
     check_range("ttl", ttl, MIN_TTL..=MAX_TTL)?;
     ensure(ttl <= max_ttl, "ttl", || {
         format!(
-            "ttl is {ttl:?}, and max_ttl, the longest that any process uses with these nodes, is {max_ttl:?}; use a shorter ttl, or raise max_ttl in all processes as the members of the nodes are changed"
+            "ttl is {ttl:?}, and max_ttl, the longest that any process uses with these nodes, is {max_ttl:?}; use a shorter ttl, or a longer max_ttl; where nodes are in use, they are adopted with the new one (docs::runbook, another list of nodes)"
         )
     })?;
     Ok(ttl)

@@ -304,7 +304,7 @@ impl Settings {
     /// `REDLOCK_NODES_0_URL`, `REDLOCK_NODES_0_PASSWORD` and so on; `REDLOCK_HAND_OFF=off`, or
     /// `REDLOCK_HAND_OFF_MAX_PASSES`.
     ///
-    /// Lists and tables are replaced as a whole. A comma in a URL's password is `%2C`. A variable with the prefix that
+    /// Lists and tables are replaced as a whole; `memory` does not replace servers, and is refused beside them. A comma in a URL's password is `%2C`. A variable with the prefix that
     /// is no setting is refused: Kubernetes sets variables for a service called `redlock`.
     ///
     /// # Errors

@@ -159,15 +159,18 @@ fn variables_replace_what_a_file_says_and_nothing_else() {
 
 #[cfg(feature = "redis")]
 #[test]
-fn nodes_in_memory_replace_listed_ones_and_the_reverse() {
-    let file = of_toml("nodes = [\"redis://a\", \"redis://b\"]");
-    let in_memory = file.with_vars("A", [("A_MEMORY", "5")]).unwrap();
-    assert_eq!(told(&in_memory), told(&Settings::default().memory(5)));
-    let listed = in_memory
-        .with_vars("A", [("A_NODES", "redis://c")])
-        .unwrap();
+fn listed_nodes_replace_those_in_memory_and_never_the_reverse() {
+    let memory = of_toml("memory = 5");
+    let listed = memory.with_vars("A", [("A_NODES", "redis://c")]).unwrap();
     let built = Settings::default().redis(["redis://c"]);
     assert_eq!(told(&listed), told(&built));
+    // A process that locks in its own memory in place of the servers excludes nobody.
+    let both = listed.with_vars("A", [("A_MEMORY", "5")]).unwrap();
+    let error = both.lazy().unwrap_err().to_string();
+    assert!(
+        error.starts_with("memory: nodes in memory and other nodes do not go together"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 use tower_redlock::clock::{Clock, Moment, TokioClock};
-use tower_redlock::error::LossReason;
+use tower_redlock::error::{ConnectError, LossReason};
+use tower_redlock::node::NodeErrorKind;
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::snapshot::VotingStatus;
 use tower_redlock::{AcquireError, LockGuard, LockManager};
@@ -394,4 +395,20 @@ async fn a_node_that_was_left_behind_when_the_settings_changed_has_to_be_taken_o
     // Those with the settings from before get nothing.
     let before = a.builder().lazy().unwrap();
     refusal(&before).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_cannot_start_is_told_of_the_nodes_of_others_too() {
+    let nodes = nodes(5);
+    let (old, new) = lists(&nodes);
+    let _old = old.builder().connect().await.unwrap();
+    nodes[3].go_down();
+    nodes[4].go_down();
+    let error = new.builder().connect().await.unwrap_err();
+    let ConnectError::NoQuorum(error) = error else {
+        panic!("{error:?}");
+    };
+    let kinds: Vec<_> = error.failures().iter().map(|it| it.error.kind()).collect();
+    let down = NodeErrorKind::Unavailable;
+    assert_eq!(kinds, [NodeErrorKind::Foreign, down, down], "{error}");
 }

@@ -79,14 +79,14 @@ async fn a_request_that_runs_unlocked_says_why() {
 
     let app = |route: axum::routing::MethodRouter| Router::new().route("/", route);
     let got = send(app(any(strict).layer(layer(&locks))), Method::GET).await;
-    let why = "the layer does not lock requests of this method";
+    let why = "the layer does not lock requests of this method; name it in `methods`, or take `Option<Held>`";
     assert_eq!((got.0, got.1), (500, format!("{text}{why}")));
     let got = send(app(any(either).layer(layer(&locks))), Method::GET).await;
     assert_eq!((got.0, got.1.as_str()), (200, "unlocked"));
 
     let optional = || keyed(&locks, key::header("x-id").optional());
     let got = send(app(post(strict).layer(optional())), Method::POST).await;
-    let why = "the layer found no lock key in the request";
+    let why = "the layer found no lock key in the request; take `Option<Held>` where a key may be missing";
     assert_eq!((got.0, got.1), (500, format!("{text}{why}")));
 
     nodes.each(|n| n.go_down());

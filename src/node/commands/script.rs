@@ -99,11 +99,13 @@ pub(crate) const fn digits(token: FencingToken) -> Digits {
 
 impl ToRedisArgs for Digits {
     fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
-        let mut writer = out.writer_for_next_arg();
-        if let Some(number) = self.0 {
-            // As above.
-            let _ = write!(writer, "{number:019}");
+        let mut digits = [0; 19];
+        let mut left = self.0.unwrap_or_default();
+        for digit in digits.iter_mut().rev() {
+            *digit = b'0' + u8::try_from(left % 10).unwrap_or_default();
+            left /= 10;
         }
+        out.write_arg(if self.0.is_some() { &digits } else { &[] });
     }
 }
 
