@@ -90,7 +90,7 @@ impl<D> RedlockLayer<D> {
     }
 
     /// The value of `Retry-After` in responses to requests that may be retried, in whole seconds, rounded up, and at
-    /// least one. Default: one second.
+    /// least one. Default: one second. In a quarantine it is what is left of that.
     pub fn retry_after(self, retry_after: Duration) -> Self {
         self.with(|options| options.common.retry_after = retry_after)
     }
