@@ -12,8 +12,7 @@ use pin_project_lite::pin_project;
 use tokio::sync::futures::OwnedNotified;
 
 use crate::lock_key::LockKey;
-use crate::manager::error::loss::LossReason;
-use crate::manager::error::release::ReleaseError;
+use crate::manager::error::{LossReason, ReleaseError};
 #[cfg(feature = "idempotency")]
 use crate::manager::lease::held::PendingRelease;
 use crate::manager::lease::held::{HeldLease, Passed, Tenancy};

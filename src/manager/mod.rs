@@ -35,10 +35,10 @@ mod start;
 mod tasks;
 mod watchdog;
 
-pub use self::error::acquire::{AcquireError, NoQuorum, NodeFailure};
-pub use self::error::connect::ConnectError;
-pub use self::error::loss::LossReason;
-pub use self::error::release::{ReleaseError, RunError};
+pub use self::error::ConnectError;
+pub use self::error::LossReason;
+pub use self::error::{AcquireError, NoQuorum, NodeFailure};
+pub use self::error::{ReleaseError, RunError};
 pub use self::guard::{LockGuard, LockHandle, Lost};
 pub use self::lock_manager::LockManager;
 pub use self::nodes::voting::state::VotingStatus;

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use crate::clock::Clock as _;
 use crate::instruments;
-use crate::manager::error::release::ReleaseUnconfirmed;
+use crate::manager::error::ReleaseUnconfirmed;
 use crate::manager::lease::held::{HeldLease, PendingRelease, Turn};
 use crate::manager::ledger::{Obligation, Stage};
 use crate::manager::nodes::fanout::Fanout;

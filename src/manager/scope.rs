@@ -14,8 +14,7 @@ use crate::lock_key::LockKey;
 use crate::lock_key::LockKeys;
 use crate::manager::acquire::call::acquire;
 use crate::manager::acquire::wait::Wait;
-use crate::manager::error::acquire::AcquireError;
-use crate::manager::error::loss::LossReason;
+use crate::manager::error::{AcquireError, LossReason};
 use crate::manager::guard::{LockGuard, LockHandle};
 use crate::manager::lock_manager::LockManager;
 

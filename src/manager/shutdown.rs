@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::manager::LockManager;
-use crate::manager::error::loss::LossReason;
+use crate::manager::error::LossReason;
 
 /// The keys of a manager that may still be on nodes when [`LockManager::shutdown`] returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use tokio::time::timeout;
 
 use crate::clock::Clock as _;
 use crate::manager::LockManager;
-use crate::manager::error::acquire::AcquireError;
+use crate::manager::error::AcquireError;
 use crate::manager::lease::held::LeaseView;
 use crate::manager::nodes::node_set::LOOK;
 use crate::manager::nodes::voting::state::VotingStatus;

@@ -8,8 +8,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::clock::Clock;
 use crate::manager::LockManager;
-use crate::manager::error::acquire::{NoQuorum, NodeFailure};
-use crate::manager::error::connect::ConnectError;
+use crate::manager::error::{ConnectError, NoQuorum, NodeFailure};
 use crate::manager::nodes::node_set::no_answer;
 use crate::manager::nodes::voting::monitor::monitor;
 use crate::manager::shared::Shared;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use crate::clock::Clock as _;
-use crate::manager::error::loss::LossReason;
+use crate::manager::error::LossReason;
 use crate::manager::lease::held::HeldLease;
 use crate::manager::lease::registry::Registry;
 use crate::manager::nodes::node_set::NodeSet;

@@ -166,7 +166,10 @@ impl Given {
         let connect_timeout = self.connect_timeout.unwrap_or(FIVE_SECONDS);
         check_range("connect_timeout", connect_timeout, MILLISECOND..=MAX_TTL)?;
         let max_wait = self.max_wait.unwrap_or(FIVE_SECONDS);
-        let hand_off = self.hand_off.unwrap_or_default();
+        let hand_off = self.hand_off.unwrap_or_else(|| {
+            let usual = HandOff::default();
+            HandOff::new(usual.max_passes, usual.max_time.min(max_hold))
+        });
         let max_clock_skew = self.restart_guard.unwrap_or_default().checked()?;
         let start_on_quorum = self.start_on_quorum.unwrap_or_default();
         ensure(
@@ -313,9 +316,9 @@ pub(super) fn checked_max_hold(max_hold: Duration, ttl: Duration) -> Result<Dura
     Ok(max_hold)
 }
 
-/// How long after a renewal that missed its quorum the next is tried.
+/// How long after a renewal that missed its quorum the next is tried: soon enough for several tries before the lock ends.
 pub(super) fn retry_after(node_timeout: Duration, ttl: Duration) -> Duration {
-    node_timeout.max(ttl / 30)
+    node_timeout.max(ttl / 30).min(ttl / 6)
 }
 
 #[cfg(test)]
@@ -342,6 +345,12 @@ mod tests {
         assert_eq!(options.max_waiters, 10_000);
         let hand_off = HandOff::new(32, Duration::from_millis(250));
         assert_eq!(options.hand_off, hand_off);
+        let short = Given {
+            ttl: Some(MILLISECOND * 100),
+            max_hold: Some(MILLISECOND * 200),
+            ..Given::default()
+        };
+        assert_eq!(short.check(5).unwrap().hand_off.max_time, MILLISECOND * 200);
     }
 
     #[test]

@@ -88,7 +88,7 @@ impl HandOff {
     pub const OFF: Self = Self::new(0, Duration::ZERO);
 
     /// At most `max_passes` passes in a row, 1023 at most, and none later than `max_time` after the grant. Default: 32
-    /// passes, 250 ms.
+    /// passes, 250 ms or `max_hold` if that is shorter.
     #[must_use]
     pub const fn new(max_passes: u32, max_time: Duration) -> Self {
         Self {

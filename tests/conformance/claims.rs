@@ -11,6 +11,7 @@ use tower_redlock::node::{
 };
 
 use crate::fencing_tokens::keys;
+use crate::standing::GRANTED;
 use crate::support::nodes::{LONG, acquire, extend, key, refill, release, subscribe, token};
 use crate::support::{PATIENCE, eventually};
 
@@ -390,4 +391,17 @@ pub(crate) async fn a_closed_node_says_so(bench: &impl Remote) {
     );
     let extended = node.extend(Arc::from([extend("k", 1)])).await;
     assert_eq!(extended.unwrap_err().kind(), closed);
+}
+
+pub(crate) async fn an_extension_that_lost_one_of_its_keys_frees_the_others(bench: &impl Bench) {
+    let node = bench.node();
+    let both = AcquireRequest::new(keys(&["a", "b"]), token(1), LONG);
+    assert_eq!(node.acquire(both).await, GRANTED);
+    assert!(released(&*node, "b", 1).await);
+    assert_eq!(node.acquire(acquire("b", 2)).await, GRANTED);
+    let request = ExtendRequest::new(keys(&["a", "b"]), token(1), LONG, true);
+    let reply = extend_one(&*node, request).await;
+    assert!(matches!(reply, ExtendReply::Held(_)), "{reply:?}");
+    assert_eq!(node.acquire(acquire("a", 2)).await, GRANTED);
+    assert!(released(&*node, "b", 2).await, "it is left to its owner");
 }

@@ -278,6 +278,28 @@ pub(crate) async fn what_is_no_record_is_left_alone(bench: &impl Remote) {
         }
         assert_eq!(bench.command(&["LLEN", &list]), "1");
     }
+    // Times that no server can set as an expiry.
+    for (name, text) in [
+        ("late", "o 1 9223372036854775807 "),
+        ("long", "o 1 1 2 9223372036854775807 body"),
+    ] {
+        let record = key(name).record().concat();
+        bench.command(&["SET", &record, text]);
+        let error = node
+            .recall(request(key(name), 1, NUMBER))
+            .await
+            .unwrap_err();
+        assert_eq!(error.kind(), NodeErrorKind::WrongType, "{name}");
+        assert_eq!(holder(&*node, name).await, None, "nothing is set");
+        node.acquire(acquire(name, 1)).await.unwrap();
+        let error = node
+            .complete(completion(name, 1, NUMBER).chosen())
+            .await
+            .unwrap_err();
+        assert_eq!(error.kind(), NodeErrorKind::WrongType, "{name}");
+        assert_eq!(holder(&*node, name).await, None, "it is given back");
+        assert_eq!(bench.command(&["GET", &record]).trim_end(), text.trim_end());
+    }
 }
 
 pub(crate) async fn where_there_is_no_lock_nothing_is_recalled(bench: &impl Remote) {

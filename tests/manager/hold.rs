@@ -31,6 +31,22 @@ async fn a_lock_is_extended_until_it_is_released() {
     assert_eq!(nodes.commands(), before, "no renewal outlives the release");
 }
 
+/// However slow a node may be: the next try comes before the end.
+#[tokio::test(start_paused = true)]
+async fn a_lock_outlives_an_outage_over_one_renewal() {
+    for node_timeout in [TTL / 50, TTL / 2, TTL] {
+        let nodes = Nodes::five();
+        let locks = nodes.builder().node_timeout(node_timeout);
+        let guard = locks.lazy().unwrap().try_acquire("order:1").await.unwrap();
+        tokio::time::sleep(TTL * 3 / 10).await;
+        nodes.each(0..5, MemoryNode::go_down);
+        tokio::time::sleep(TTL / 10).await;
+        nodes.each(0..5, MemoryNode::come_up);
+        tokio::time::sleep(2 * TTL).await;
+        assert!(!guard.is_lost(), "{node_timeout:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn many_locks_are_extended_in_one_batch_per_node() {
     let nodes = Nodes::five();

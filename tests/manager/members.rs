@@ -135,6 +135,34 @@ async fn the_nodes_are_taken_over_and_the_others_are_refused_from_then_on() {
     assert!(old.try_acquire("order:3").await.is_err());
 }
 
+/// They forget with their locks of whom they were taken over; whoever adopts them does not.
+#[tokio::test(start_paused = true)]
+async fn nodes_that_forget_while_they_are_taken_over_wait_for_the_longest_lease_all_the_same() {
+    let nodes = Nodes::five();
+    let long = || nodes.builder().max_ttl(2 * TTL).ttl(2 * TTL);
+    let old = long().connect().await.unwrap();
+    let guard = old.try_acquire("order:1").await.unwrap();
+    for word in [None, Some(2 * TTL)] {
+        let new = some(&nodes, &[0, 1, 2]).lazy().unwrap();
+        sleep(MS).await;
+        let began = Instant::now();
+        let mut adopting = Box::pin(new.adopt_nodes(word));
+        assert!(poll_once(&mut adopting).await.is_none());
+        sleep(SECOND).await;
+        nodes.each([0, 1, 2], MemoryNode::forget);
+        adopting.await.unwrap();
+        let waited = began.elapsed();
+        assert!(waited >= 2 * TTL, "{word:?}: {waited:?}");
+        assert!(guard.is_lost());
+        drop(new);
+        if word.is_none() {
+            // Back to the old list, for the next.
+            let back = long().lazy().unwrap();
+            back.adopt_nodes(None).await.unwrap();
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_is_held_while_its_nodes_are_taken_over_is_not_extended() {
     let nodes = Nodes::five();

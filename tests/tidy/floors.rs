@@ -137,7 +137,7 @@ const INSIDE: &[&[Inner]] = &[
     &[&["shared.rs"]],
     &[&["lease/"]],
     &[&["queue/"], &["nodes/"]],
-    &[&["tasks.rs"], &["ledger.rs"], &["error/"]],
+    &[&["tasks.rs"], &["ledger.rs"], &["error.rs"]],
     &[&["signal.rs"]],
 ];
 

@@ -9,7 +9,7 @@ use crate::lock_key::LockKeys;
 use crate::manager::acquire::contender::{Acquired, Contender};
 use crate::manager::acquire::turn::{Called, turn, turn_of_all};
 use crate::manager::acquire::wait::Wait;
-use crate::manager::error::acquire::AcquireError;
+use crate::manager::error::AcquireError;
 use crate::manager::guard::LockGuard;
 use crate::manager::round::attempt::{PlainLock, Purpose};
 use crate::manager::shared::Shared;

@@ -11,7 +11,7 @@ use crate::manager::acquire::turn::{names, turn_of_all};
 use crate::manager::acquire::wait::{
     PollDelays, ReleaseNotices, Wait, Woken, contention_delay, reckoned,
 };
-use crate::manager::error::acquire::AcquireError;
+use crate::manager::error::AcquireError;
 use crate::manager::guard::LockGuard;
 use crate::manager::lease::held::Turn;
 use crate::manager::queue::waiting::{Holder, Waiter};

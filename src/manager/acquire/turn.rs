@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use crate::manager::acquire::wait::Wait;
-use crate::manager::error::acquire::AcquireError;
+use crate::manager::error::AcquireError;
 use crate::manager::guard::LockGuard;
 use crate::manager::lease::held::{Passed, Turn};
 use crate::manager::queue::fifo::{Entered, Name, Refused, Seat, SentAway};

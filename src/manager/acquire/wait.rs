@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use crate::clock::Clock as _;
-use crate::manager::error::acquire::AcquireError;
+use crate::manager::error::AcquireError;
 use crate::manager::queue::waiting::Holder;
 use crate::manager::shared::Shared;
 use crate::moment::Moment;

@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use crate::clock::Clock;
 use crate::lease::Lease;
-use crate::manager::error::loss::LossReason;
+use crate::manager::error::LossReason;
 use crate::manager::lease::state::{Effects, LeaseState, Left};
 use crate::manager::ledger::{Obligation, Stage};
 use crate::manager::queue::fifo as queue;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use crate::manager::error::loss::LossReason;
+use crate::manager::error::LossReason;
 use crate::manager::lease::held::HeldLease;
 use crate::manager::signal::notified_until;
 use crate::moment::Moment;

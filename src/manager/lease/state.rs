@@ -15,7 +15,7 @@
 
 use std::time::Duration;
 
-use crate::manager::error::loss::LossReason;
+use crate::manager::error::LossReason;
 use crate::moment::Moment;
 use crate::protocol::renewal::{LeaseNodes, NodeEffect, Step};
 use crate::settings::switches::HandOff;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 use crate::clock::Clock;
-use crate::manager::error::acquire::{NoQuorum, NodeFailure};
+use crate::manager::error::{NoQuorum, NodeFailure};
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::nodes::repeats::{Repeats, Trouble};
 use crate::manager::nodes::voting::replies::Replies;
@@ -333,6 +333,10 @@ impl NodeSet {
             Err(error) => {
                 self.heard(node, error);
                 self.log_refusal(node, "extend", error);
+                // Of several keys those before one of another type are set.
+                if error.kind() == NodeErrorKind::WrongType {
+                    return NodeEffect::Unknown;
+                }
                 of_error(error)
             }
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 use crate::clock::Clock as _;
-use crate::manager::error::acquire::NoQuorum;
+use crate::manager::error::NoQuorum;
 use crate::manager::nodes::node_set::{LOOK, NodeSet};
 use crate::manager::nodes::voting::state::VotingStatus;
 use crate::node::{NodeError, NodeErrorKind, NodeState};

@@ -7,7 +7,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 use crate::clock::Clock as _;
-use crate::manager::error::release::ReleaseUnconfirmed;
+use crate::manager::error::ReleaseUnconfirmed;
 
 use crate::manager::lease::held::{HeldLease, PendingRelease};
 use crate::manager::nodes::fanout::Fanout;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::clock::Clock;
-use crate::manager::error::acquire::AcquireError;
+use crate::manager::error::AcquireError;
 use crate::manager::records::complete::{forget, spread};
 use crate::manager::release::FreeCommand;
 use crate::manager::round::attempt::{Attempt, Decision, Purpose, Reply};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::clock::Clock as _;
-use crate::manager::error::acquire::AcquireError;
+use crate::manager::error::AcquireError;
 use crate::manager::ledger::Obligation;
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::release::{FreeCommand, release};

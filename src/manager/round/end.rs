@@ -6,7 +6,7 @@ use tokio::time::sleep;
 
 use crate::clock::Clock as _;
 use crate::lease::Lease;
-use crate::manager::error::acquire::AcquireError;
+use crate::manager::error::AcquireError;
 use crate::manager::lease::held::{HeldLease, Turn};
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::release::{FreeCommand, Freed, Freeing, Release};

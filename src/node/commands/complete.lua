@@ -25,7 +25,7 @@ if type(text) == 'table' then
   failed = text
 elseif text then
   last, promised, stays, before, ends = string.match(text, '^(%S*) (%d*) (%d+) (%d*) ?(%d*)')
-  if not last then
+  if not last or #stays > 15 or #ends > 15 then
     failed = redis.error_reply('WRONGTYPE the key holds no record')
   elseif ends == '' or ends - now <= 0 then
     before = ''

@@ -38,6 +38,12 @@ local function mend(first, owner, number, tombstone)
     if not found[i] then
       absent = true
     elseif found[i] ~= owner then
+      -- It is lost here, and nobody else releases its other keys.
+      for j = first, first + 2 * per - 2, 2 do
+        if found[j] == owner then
+          redis.call('DEL', KEYS[j + 1])
+        end
+      end
       return {redis.call('PTTL', KEYS[i + 1]), redis.sha1hex(found[i])}
     end
   end

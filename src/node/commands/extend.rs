@@ -326,6 +326,12 @@ impl Store {
             None => true,
         };
         if let Some((_, holder)) = self.rival(keys, &request.token, now) {
+            // It is lost here, and nobody else releases its other keys.
+            for key in keys.as_slice() {
+                if self.holds(key, &request.token, now) {
+                    self.data.entries.remove(key);
+                }
+            }
             return Ok(ExtendReply::Held(holder));
         }
         let held = self.holds_all(keys, &request.token, now);

@@ -28,7 +28,7 @@ local stays, kept, till = 0, '', 0
 if text then
   local place, ends
   stays, place, ends = string.match(text, '^%S* %d* (%d+) ()%d* ?(%d*)')
-  if not stays then
+  if not stays or #stays > 15 or #ends > 15 then
     return redis.error_reply('WRONGTYPE the key holds no record')
   elseif ends ~= '' and (ends - stays > 0 or ends - clock() > 0) then
     -- Servers keep a key for all of the millisecond in which it expires, and a record has ended in that of its end.

@@ -175,7 +175,7 @@ impl VotingStatuses {
         self.store(node, now, |known| {
             match std::mem::take(&mut known.state) {
                 State::Quarantined(before) if before.id == found.id => {
-                    let (former, accepted) = (found.former, found.accepted);
+                    let (former, accepted) = (found.former.max(before.former), found.accepted);
                     found = Quarantine {
                         former,
                         accepted,
@@ -190,6 +190,8 @@ impl VotingStatuses {
                     found.since = now + notice;
                 }
                 State::Unknown => found.first = true,
+                // It has forgotten what it said of the list that ours replaced.
+                State::Quarantined(before) => found.former = found.former.max(before.former),
                 _ => {}
             }
             known.state = State::Quarantined(found);

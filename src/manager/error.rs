@@ -1,11 +1,11 @@
-//! Why a lock was not acquired.
+//! The errors of a manager, each with what to do, and why a lock was lost.
 
 use std::fmt;
 use std::time::Duration;
 
 use crate::key_error::KeyError;
-use crate::manager::error::loss::LossReason;
 use crate::node::NodeError;
+use crate::settings::error::ConfigError;
 
 /// Why a lock was not acquired. Nothing is held: the keys that the attempt set are being released. `?` makes a
 /// [`Rejection`](crate::layer::Rejection) of it, the response that a layer would give.
@@ -237,5 +237,155 @@ impl NodeFailure {
 impl fmt::Display for NodeFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.node, self.error)
+    }
+}
+
+/// Why a manager could not be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// A setting is invalid. Nothing was connected.
+    Config(ConfigError),
+    /// Nodes reply and cannot serve; each is named with what to change.
+    Misconfigured(Vec<NodeFailure>),
+    /// Fewer nodes than a quorum replied within the connect time-out.
+    NoQuorum(NoQuorum),
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config(error) => error.fmt(f),
+            Self::Misconfigured(failures) => {
+                f.write_str("these nodes cannot serve: ")?;
+                list(f, failures)
+            }
+            Self::NoQuorum(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ConnectError {}
+
+impl From<ConfigError> for ConnectError {
+    fn from(error: ConfigError) -> Self {
+        Self::Config(error)
+    }
+}
+
+/// Why a lock ended before its guard did. `?` makes a [`Rejection`](crate::layer::Rejection) of it: 503 `lock-lost`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LossReason {
+    /// Validity ended without a successful extension.
+    Expired,
+    /// So many nodes hold another owner's token that no quorum can hold ours.
+    Taken,
+    /// It was held for as long as the manager's `max_hold` allows.
+    MaxHold,
+    /// The manager was shut down, or the runtime on which it was built has ended.
+    Shutdown,
+    /// The guard has released it. Only a handle that outlives its guard sees this.
+    Released,
+}
+
+impl LossReason {
+    /// Its label in metrics.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Expired => "expired",
+            Self::Taken => "taken",
+            Self::MaxHold => "max-hold",
+            Self::Shutdown => "shutdown",
+            Self::Released => "released",
+        }
+    }
+}
+
+impl fmt::Display for LossReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Expired => "its validity ended without a successful extension",
+            Self::Taken => "another holder has taken too many nodes",
+            Self::MaxHold => "it was held for as long as max_hold allows",
+            Self::Shutdown => "the lock manager was shut down",
+            Self::Released => "it was released",
+        })
+    }
+}
+
+/// Why [`LockManager::run`](crate::LockManager::run) did not run the work to its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RunError {
+    /// The lock was not acquired; the work did not begin.
+    Acquire(AcquireError),
+    /// The lock was lost; the work was dropped half-way and its result is unknown.
+    Lost(LossReason),
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Acquire(error) => error.fmt(f),
+            Self::Lost(reason) => write!(f, "the lock was lost while the work ran: {reason}"),
+        }
+    }
+}
+
+impl std::error::Error for RunError {}
+
+impl From<AcquireError> for RunError {
+    fn from(error: AcquireError) -> Self {
+        Self::Acquire(error)
+    }
+}
+
+/// Why a release is not certain to have freed the lock. Its ttl ends the keys that are left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ReleaseError {
+    /// The lock had been lost before it was released: the work may have run without it.
+    Lost(LossReason),
+    /// Fewer nodes than a quorum confirmed within the node time-out. Nothing is to be done: the others are tried again
+    /// in the background.
+    #[non_exhaustive]
+    Unconfirmed {
+        /// How many nodes confirmed.
+        confirmed: usize,
+        /// How many must.
+        needed: usize,
+    },
+}
+
+impl fmt::Display for ReleaseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lost(reason) => {
+                write!(
+                    f,
+                    "the lock had been lost before it was released, and part of the work may have run without it: {reason}"
+                )
+            }
+            Self::Unconfirmed { confirmed, needed } => write!(
+                f,
+                "the release was confirmed by {confirmed} nodes where {needed} are needed; it goes on in the background, and the lock may stay until its ttl ends"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for ReleaseError {}
+
+/// Fewer nodes than a quorum confirmed a release in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReleaseUnconfirmed {
+    pub(crate) confirmed: usize,
+    pub(crate) needed: usize,
+}
+
+impl From<ReleaseUnconfirmed> for ReleaseError {
+    fn from(ReleaseUnconfirmed { confirmed, needed }: ReleaseUnconfirmed) -> Self {
+        Self::Unconfirmed { confirmed, needed }
     }
 }
