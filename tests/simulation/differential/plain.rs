@@ -60,6 +60,10 @@ impl Plain {
                 plain = Self::Verbatim(lines(&String::from_utf8_lossy(&text.0)));
             }
             (["KEYS", ..] | ["PUBSUB", "CHANNELS"], Self::Array(items)) => items.sort(),
+            // As a script passes it on.
+            (["EVAL", script, ..], Self::Array(items)) if script.contains("CHANNELS") => {
+                items.sort()
+            }
             (["HGETALL" | "HELLO", ..], Self::Array(items)) => {
                 let pairs = items.chunks_exact(2);
                 let pairs = pairs.map(|pair| (pair[0].clone(), pair[1].clone()));
