@@ -84,7 +84,7 @@ pub(super) fn names(keys: &[u32]) -> LockKeys {
 }
 
 pub(super) fn name(key: u32) -> LockKey {
-    names(&[key]).first().clone()
+    names(&[key]).as_slice()[0].clone()
 }
 
 /// Drops a future when it has been polled so many times.
