@@ -27,11 +27,11 @@
 //! # }
 //! ```
 
-mod page;
-
 use std::convert::Infallible;
+use std::fmt::{self, Display, Write as _};
 use std::future::{Ready, ready};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY,
@@ -40,8 +40,8 @@ use http::header::{
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use tower_service::Service;
 
-use self::page::page;
-use crate::manager::LockManager;
+use crate::manager::{HeldLock, LockManager, NodeStatus, QueueStatus, Snapshot, VotingStatus};
+use crate::node::NodeState;
 
 /// Responds with the snapshot of a manager. See the [module](self) for how to protect it.
 #[derive(Clone, Debug)]
@@ -122,3 +122,248 @@ const POLICY: &str = "default-src 'none'; style-src 'sha256-f2LiSlqAz7xHvP5jE2gL
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 const CROSS_ORIGIN_RESOURCE_POLICY: HeaderName =
     HeaderName::from_static("cross-origin-resource-policy");
+
+/// Text from elsewhere, escaped for HTML.
+struct Text<'a>(&'a str);
+
+impl Display for Text<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for char in self.0.chars() {
+            match char {
+                '&' => f.write_str("&amp;")?,
+                '<' => f.write_str("&lt;")?,
+                '>' => f.write_str("&gt;")?,
+                '"' => f.write_str("&quot;")?,
+                '\'' => f.write_str("&#39;")?,
+                // The escapes below begin with a backslash.
+                '\\' => f.write_str("\\\\")?,
+                // Control characters and direction marks must have no effect, and two keys that differ only in
+                // invisible characters must look different.
+                char if char.is_control() || is_unseen(char) => {
+                    write!(f, "\\u{{{:x}}}", u32::from(char))?
+                }
+                char => f.write_char(char)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Unicode's default ignorable characters and line separators.
+const fn is_unseen(char: char) -> bool {
+    matches!(
+        char,
+        '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+            | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fff8}'
+            | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}'
+    )
+}
+
+/// Several such texts, one per line.
+struct Lines<'a>(&'a str);
+
+impl Display for Lines<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, line) in self.0.split('\n').enumerate() {
+            f.write_str(if at > 0 { "<br>" } else { "" })?;
+            Text(line).fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+/// The page for `snapshot`, which reloads unless it is `still`.
+fn page(snapshot: &Snapshot, still: bool) -> String {
+    let Snapshot {
+        verdict,
+        has_quorum,
+        held,
+        waiting,
+        ..
+    } = snapshot;
+    let class = if *has_quorum { GOOD } else { BAD };
+    let (reload, other) = if still {
+        ("", "<a href=\"?\">Reload every two seconds</a>")
+    } else {
+        (RELOAD, "<a href=\"?still\">Stop reloading</a>")
+    };
+    let mut page = format!(
+        "{HEAD}{reload}<title>Locks: {held} held, {waiting} in line</title>\n<style>{STYLE}</style></head>\n\
+         <body><main><h1>Locks</h1>\n\
+         <p{class}>{verdict}</p>\n<p>{held} held, {waiting} in line. {other} · <a href=\"?json\">As JSON</a></p>\n"
+    );
+    let Snapshot {
+        nodes,
+        locks,
+        queues,
+        ..
+    } = snapshot;
+    table(&mut page, "Nodes", NODE, nodes.iter().map(node));
+    table(&mut page, "Held locks", LOCK, locks.iter().map(lock));
+    let longest = queues.iter().map(|queue| queue.longest_wait).max();
+    let longest = longest.unwrap_or_default();
+    let rows = queues.iter().map(|waiting| queue(waiting, longest));
+    table(&mut page, "Queues", QUEUE, rows);
+    page.push_str("</main></body></html>\n");
+    page
+}
+
+// The titles of the columns. The first column names the row.
+const NODE: [&str; 3] = ["Node", "Connection", "Vote"];
+const LOCK: [&str; 6] = [
+    "Keys",
+    "Held for",
+    "Remaining",
+    "Waiting",
+    "Fencing token",
+    "State",
+];
+const QUEUE: [&str; 3] = ["Key", "Waiting", "Longest wait"];
+
+/// The text of a cell, and its class; and the length of a bar behind it, of 100.
+struct Cell {
+    class: &'static str,
+    text: String,
+    bar: Option<u128>,
+}
+
+const fn cell(class: &'static str, text: String) -> Cell {
+    Cell {
+        class,
+        text,
+        bar: None,
+    }
+}
+
+struct Bar(Option<u128>);
+
+impl Display for Bar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(length) = self.0 else {
+            return Ok(());
+        };
+        write!(
+            f,
+            "<svg class=\"bar\" aria-hidden=\"true\" viewBox=\"0 0 100 1\" preserveAspectRatio=\"none\">\
+             <rect width=\"{length}\" height=\"1\"/></svg>"
+        )
+    }
+}
+
+/// A table with its heading. The roles are explicit, because a narrow window turns the cells into blocks.
+fn table<const N: usize>(
+    page: &mut String,
+    title: &str,
+    columns: [&str; N],
+    rows: impl ExactSizeIterator<Item = [Cell; N]>,
+) {
+    if rows.len() == 0 {
+        page.push_str(&format!("<h2>{title}</h2>\n<p>None.</p>\n"));
+        return;
+    }
+    let more = title != "Nodes" && rows.len() >= Snapshot::MOST;
+    page.push_str(&format!(
+        "<table role=\"table\"><caption><h2>{title}</h2></caption>\n"
+    ));
+    page.push_str("<thead role=\"rowgroup\"><tr role=\"row\">");
+    for column in columns {
+        page.push_str(&format!(
+            "<th role=\"columnheader\" scope=\"col\">{column}</th>"
+        ));
+    }
+    page.push_str("</tr></thead>\n<tbody role=\"rowgroup\">\n");
+    for row in rows {
+        page.push_str("<tr role=\"row\">");
+        for (at, (column, Cell { class, text, bar })) in columns.iter().zip(row).enumerate() {
+            let (text, bar) = (Lines(&text), Bar(bar));
+            let cell = match at {
+                0 => format!("<th role=\"rowheader\" scope=\"row\">{text}</th>"),
+                _ => format!("<td role=\"cell\" data-label=\"{column}\"{class}>{text}{bar}</td>"),
+            };
+            page.push_str(&cell);
+        }
+        page.push_str("</tr>\n");
+    }
+    page.push_str("</tbody></table>\n");
+    if more {
+        let most = Snapshot::MOST;
+        page.push_str(&format!(
+            "<p>These are the {most} longest; there may be more.</p>\n"
+        ));
+    }
+}
+
+const PLAIN: &str = "";
+const NUMBER: &str = " class=\"number\"";
+const WAIT: &str = " class=\"number wait\"";
+const GOOD: &str = " class=\"good\"";
+const BAD: &str = " class=\"bad\"";
+
+fn node(node: &NodeStatus) -> [Cell; 3] {
+    let state = match &node.state {
+        NodeState::Up => cell(GOOD, "up".to_owned()),
+        NodeState::Connecting => cell(PLAIN, "connecting".to_owned()),
+        NodeState::Down(error) => cell(BAD, format!("down: {error}")),
+        NodeState::Refused(error) => cell(BAD, format!("refused: {error}")),
+        NodeState::Closed => cell(BAD, "closed".to_owned()),
+    };
+    let vote = match &node.voting {
+        VotingStatus::Voting => cell(GOOD, "votes".to_owned()),
+        // The column before says why.
+        VotingStatus::Failing { .. } if node.state != NodeState::Up => {
+            cell(BAD, "does not count".to_owned())
+        }
+        VotingStatus::Failing { reason } => cell(BAD, format!("does not count: {reason}")),
+        VotingStatus::Unknown => cell(PLAIN, "unknown".to_owned()),
+        VotingStatus::Quarantined { remaining, .. } => {
+            let text = match remaining {
+                Some(remaining) => format!("quarantined for another {}", span(*remaining)),
+                None => "quarantined until other nodes answer".to_owned(),
+            };
+            cell(BAD, text)
+        }
+        VotingStatus::Foreign { reason } => cell(BAD, format!("foreign: {reason}")),
+    };
+    [cell(PLAIN, node.name.clone()), state, vote]
+}
+
+fn lock(lock: &HeldLock) -> [Cell; 6] {
+    let fence = lock.fence.map(|fence| fence.to_string());
+    let state = match lock.lost {
+        true => cell(BAD, "lost".to_owned()),
+        false => cell(GOOD, "held".to_owned()),
+    };
+    [
+        cell(PLAIN, lock.keys.join("\n")),
+        cell(NUMBER, span(lock.held_for)),
+        cell(NUMBER, span(lock.remaining)),
+        cell(NUMBER, lock.waiting.to_string()),
+        cell(NUMBER, fence.unwrap_or_else(|| "none".to_owned())),
+        state,
+    ]
+}
+
+fn queue(queue: &QueueStatus, longest: Duration) -> [Cell; 3] {
+    let wait = queue.longest_wait.as_micros();
+    let wait = Cell {
+        bar: Some(wait * 100 / longest.as_micros().max(1)),
+        ..cell(WAIT, span(queue.longest_wait))
+    };
+    [
+        cell(PLAIN, queue.key.clone()),
+        cell(NUMBER, queue.waiting.to_string()),
+        wait,
+    ]
+}
+
+fn span(time: Duration) -> String {
+    format!("{:.1} s", time.as_secs_f64())
+}
+
+const HEAD: &str = "<!DOCTYPE html>
+<html lang=\"en\"><head><meta charset=\"utf-8\">
+<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">
+";
+const RELOAD: &str = "<meta http-equiv=\"refresh\" content=\"2\">\n";
+const STYLE: &str = include_str!("inspect.css");

@@ -1,9 +1,8 @@
-//! The parts that the lock layer and the idempotency layer share.
+//! The parts that the lock layer and the idempotency layer share. Here are the settings that both have.
 //!
 //! | file | what it has |
 //! |---|---|
 //! | `rejection` | why a request is refused: one table of kinds, and the response that is made of a row |
-//! | `settings` | the settings that both layers have |
 //! | `body` | the body of every request and response that a layer makes or wraps |
 //! | `state` | what the layers keep in the extensions of a request; its route, and the log of a route whose layers do not fit |
 //! | `run_to_end` | work that goes on without its client, and ends with its lock |
@@ -11,5 +10,107 @@
 pub(crate) mod body;
 pub(crate) mod rejection;
 pub(crate) mod run_to_end;
-pub(crate) mod settings;
 pub(crate) mod state;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Response};
+
+use self::body::LayerBody;
+use self::rejection::{BusyStatus, By, Cause, Rejection};
+use crate::manager::LockManager;
+
+/// What happens to a request whose lock is lost while it runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum OnLost {
+    /// The inner future is dropped and the response is `503 lock-lost`; a body that is held under the lock ends
+    /// with an error.
+    #[default]
+    Abort,
+    /// The request continues. The handler watches its [`LockHandle`](crate::LockHandle) and decides.
+    Continue,
+}
+
+/// The fate of a request whose client disconnects while it runs. Default: [`OnDisconnect::Cancel`]. A request that
+/// still waits for its lock is cancelled in any case. After this call the layer needs a service whose future, response
+/// and error are `Send + 'static`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum OnDisconnect {
+    /// The request runs to its end under its lock. Once its client is gone it runs in a task of its own; task-locals of
+    /// the request's task are not visible there. The default of an `IdempotencyLayer`.
+    RunToEnd,
+    /// The inner future is dropped where it stands, and the lock is released. The default of a `RedlockLayer`.
+    Cancel,
+}
+
+/// The methods that a layer applies to.
+#[derive(Clone, Debug)]
+pub(crate) enum Methods {
+    /// All except the safe ones (RFC 9110, section 9.2.1).
+    Unsafe,
+    All,
+    Only(Arc<[Method]>),
+}
+
+impl Methods {
+    pub(crate) fn cover(&self, method: &Method) -> bool {
+        match self {
+            Self::Unsafe => !method.is_safe(),
+            Self::All => true,
+            Self::Only(methods) => methods.contains(method),
+        }
+    }
+}
+
+/// The settings that both layers have.
+#[derive(Clone)]
+pub(crate) struct Common {
+    pub(crate) locks: LockManager,
+    by: By,
+    pub(crate) methods: Methods,
+    pub(crate) max_wait: Duration,
+    pub(crate) on_lost: OnLost,
+    pub(crate) busy_status: BusyStatus,
+    pub(crate) retry_after: Duration,
+    pub(crate) rejection_response: Arc<RejectionResponse>,
+}
+
+type RejectionResponse = dyn Fn(&Rejection) -> Response<Bytes> + Send + Sync;
+
+impl Common {
+    pub(crate) fn new(by: By, locks: LockManager) -> Self {
+        Self {
+            locks,
+            by,
+            methods: Methods::Unsafe,
+            max_wait: Duration::ZERO,
+            on_lost: OnLost::default(),
+            busy_status: BusyStatus::default(),
+            retry_after: Duration::from_secs(1),
+            rejection_response: Arc::new(Rejection::to_response),
+        }
+    }
+
+    pub(crate) fn refuse<B>(&self, cause: impl Into<Cause>) -> Response<LayerBody<B>> {
+        let rejection = Rejection::new(self.by, cause, self.busy_status, self.retry_after);
+        let response = rejection.mark((self.rejection_response)(&rejection));
+        response.map(|body| LayerBody::whole(body, None))
+    }
+}
+
+impl fmt::Debug for Common {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Common")
+            .field("methods", &self.methods)
+            .field("max_wait", &self.max_wait)
+            .field("on_lost", &self.on_lost)
+            .field("busy_status", &self.busy_status)
+            .field("retry_after", &self.retry_after)
+            .finish_non_exhaustive()
+    }
+}

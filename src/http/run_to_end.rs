@@ -9,8 +9,8 @@ use http::Request;
 use tokio::runtime::Handle;
 use tower_service::Service;
 
-use super::settings::{OnDisconnect, OnLost};
 use super::state::RequestState;
+use super::{OnDisconnect, OnLost};
 use crate::manager::{LockHandle, LossReason};
 use crate::task;
 use crate::trace::Caller;

@@ -1,10 +1,13 @@
-//! One request with an idempotency key, from its body to its response; and the settings of that.
+//! One request with an idempotency key, from its body to its response, and the settings of that. Bodies are read up to a
+//! limit, so that they can be stored, and passed on unchanged.
 
 use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use http::header::{CONTENT_TYPE, HeaderName, TRAILER};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
@@ -12,36 +15,22 @@ use http_body::Body;
 use tower_service::Service;
 
 use super::caller::AnyCallerSource;
-use super::collect::{Collected, collect_up_to};
-use super::fingerprint::{Fingerprint, FingerprintHeaders};
+use super::fingerprint::{Fingerprint, FingerprintHeaders, Scope};
 use super::key::IdempotencyKey;
-use super::recorded::{IDEMPOTENT_REPLAYED, IDEMPOTENT_UNRECORDED, RecordPolicy, RecordedHeaders};
-use super::scope::Scope;
+use super::recorded::{
+    IDEMPOTENT_REPLAYED, IDEMPOTENT_UNRECORDED, OnUnrecorded, RecordPolicy, RecordedHeaders,
+};
 use super::stored_response::{Outcome, Replay, StoredResponse};
-use crate::http::body::{BoxError, LayerBody};
+use crate::http::body::{BoxError, LayerBody, Rest, as_u64, into_bytes};
 use crate::http::rejection::{Cause, RejectionKind};
 use crate::http::run_to_end::{Detached, unless_lost};
-use crate::http::settings::{Common, OnDisconnect};
-use crate::http::state::route_of;
-use crate::http::state::{Refusal, RequestState, Run, RunId};
-use crate::instruments;
+use crate::http::state::{Refusal, RequestState, Run, RunId, route_of};
+use crate::http::{Common, OnDisconnect};
 use crate::lock_key::LockKey;
 use crate::manager::{IdempotentRun, RunGuard};
-use crate::trace;
+use crate::{instruments, trace};
 
 type ResponseResult<B, E> = Result<Response<LayerBody<B>>, E>;
-
-/// What happens to a response that too few nodes have stored, so that a repeat may or may not get it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum OnUnrecorded {
-    /// The client gets `503 outcome-unknown`. The response to its repeat is then the only one that any client gets.
-    #[default]
-    Refuse,
-    /// The client gets the response, with the header `idempotent-unrecorded`. A repeat
-    /// may run again and get another one.
-    Respond,
-}
 
 /// All settings of a layer.
 #[derive(Clone)]
@@ -353,3 +342,100 @@ fn replay_of<B>(
 }
 
 const EVENT_STREAM: &[u8] = b"text/event-stream";
+
+/// The result of reading a body.
+enum Collected<B> {
+    /// It has ended within the limit.
+    All {
+        bytes: Bytes,
+        trailers: Option<HeaderMap>,
+    },
+    /// It is longer than the limit.
+    TooLarge { read: [Bytes; 2], rest: Pin<Box<B>> },
+    /// It has failed.
+    Failed { read: Bytes, error: BoxError },
+}
+
+impl<B> Collected<B> {
+    fn again(self) -> LayerBody<B> {
+        match self {
+            Self::All { bytes, trailers } => LayerBody::whole(bytes, trailers),
+            Self::TooLarge { read, rest } => LayerBody::read(read, Rest::Body(rest)),
+            Self::Failed { read, error } => {
+                LayerBody::read([read, Bytes::new()], Rest::Error(error))
+            }
+        }
+    }
+}
+
+/// Reads `body` to its end, if that is not beyond `limit` bytes; trailers do not count. A body whose size hint is
+/// longer is not read at all.
+async fn collect_up_to<B>(body: B, limit: usize) -> Collected<B>
+where
+    B: Body,
+    B::Error: Into<BoxError>,
+{
+    // Boxed, so that it can be passed on after it was polled, `Unpin` or not.
+    let mut rest = Box::pin(body);
+    if rest.size_hint().lower() > as_u64(limit) {
+        let read = Default::default();
+        return Collected::TooLarge { read, rest };
+    }
+    let mut joined = Joined::default();
+    let mut trailers = None;
+    while let Some(frame) = poll_fn(|cx| rest.as_mut().poll_frame(cx)).await {
+        let frame = match frame {
+            Ok(frame) => frame,
+            Err(error) => {
+                let (read, error) = (joined.finish(), error.into());
+                return Collected::Failed { read, error };
+            }
+        };
+        match frame.into_data() {
+            Ok(data) if data.remaining() > limit.saturating_sub(joined.len) => {
+                let read = [joined.finish(), into_bytes(data)];
+                return Collected::TooLarge { read, rest };
+            }
+            Ok(data) => joined.push(into_bytes(data)),
+            // Nothing comes behind trailers.
+            Err(frame) => {
+                trailers = frame.into_trailers().ok();
+                break;
+            }
+        }
+    }
+    let bytes = joined.finish();
+    Collected::All { bytes, trailers }
+}
+
+#[derive(Default)]
+struct Joined {
+    first: Bytes,
+    all: BytesMut,
+    len: usize,
+}
+
+impl Joined {
+    fn push(&mut self, chunk: Bytes) {
+        self.len = self.len.saturating_add(chunk.len());
+        if self.first.is_empty() && self.all.is_empty() {
+            self.first = chunk;
+            return;
+        }
+        self.all
+            .reserve(self.first.len().saturating_add(chunk.len()));
+        self.all.put(std::mem::take(&mut self.first));
+        self.all.put(chunk);
+    }
+
+    fn finish(self) -> Bytes {
+        if self.all.is_empty() {
+            self.first
+        } else {
+            self.all.freeze()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,15 +1,19 @@
-//! [`Fingerprint`]: tells whether a repeat is the same request; and the unambiguous encoding of lists of values for a
-//! hash.
+//! The hashes by which a repeat is known: [`Scope`], the owner of an idempotency key, gives its lock key; [`Fingerprint`]
+//! tells whether it is the same request. And the unambiguous encoding of lists of values for a hash.
 
 use std::fmt;
 use std::sync::Arc;
 
 use http::Uri;
-use http::header::{CONTENT_TYPE, HeaderName};
+use http::header::{CONTENT_TYPE, HOST, HeaderName};
 use http::request::Parts;
 use sha2::{Digest as _, Sha256};
 
+use super::caller::Caller;
+use super::key::IdempotencyKey;
 use crate::http::state::original_uri;
+use crate::key_error::KeyError;
+use crate::lock_key::LockKey;
 
 /// The SHA-256 of method, path and query, chosen headers, and the body of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -29,7 +33,7 @@ impl Fingerprint {
     /// count.
     pub(super) fn new(parts: &Parts, headers: &FingerprintHeaders, body: &[u8]) -> Self {
         let mut hash = Sha256::new();
-        hash.update(VERSION);
+        hash.update(FINGERPRINT_VERSION);
         feed(&mut hash, parts.method.as_str().as_bytes());
         feed_uri(&mut hash, &parts.uri);
         if let Some(original) = original_uri(parts) {
@@ -58,25 +62,25 @@ fn feed_uri(hash: &mut Sha256, uri: &Uri) {
 }
 
 /// Feeds the length of `bytes`, then the bytes.
-pub(super) fn feed(hash: &mut Sha256, bytes: &[u8]) {
+fn feed(hash: &mut Sha256, bytes: &[u8]) {
     feed_len(hash, bytes.len());
     hash.update(bytes);
 }
 
 /// Feeds whether there are bytes, and these.
-pub(super) fn feed_optional(hash: &mut Sha256, bytes: Option<&[u8]>) {
+fn feed_optional(hash: &mut Sha256, bytes: Option<&[u8]>) {
     hash.update([u8::from(bytes.is_some())]);
     if let Some(bytes) = bytes {
         feed(hash, bytes);
     }
 }
 
-pub(super) fn feed_len(hash: &mut Sha256, len: usize) {
+fn feed_len(hash: &mut Sha256, len: usize) {
     hash.update(u64::try_from(len).unwrap_or(u64::MAX).to_be_bytes());
 }
 
 /// Lower-case hexadecimal.
-pub(super) fn hex(bytes: &[u8]) -> String {
+fn hex(bytes: &[u8]) -> String {
     crate::token::hex(bytes).map(char::from).collect()
 }
 
@@ -126,83 +130,102 @@ impl Default for FingerprintHeaders {
 }
 
 /// Changes with the content of the hash, so that a record of another version never matches by accident.
-const VERSION: &[u8] = b"tower-redlock idempotency fingerprint 1\n";
+const FINGERPRINT_VERSION: &[u8] = b"tower-redlock idempotency fingerprint 1\n";
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use http::header::{ACCEPT, AUTHORIZATION};
-    use http::{HeaderValue, Request};
+/// Method, host, route and caller. One key in another scope is another request.
+#[derive(Clone, Copy)]
+pub(super) struct Scope<'a> {
+    pub(super) parts: &'a Parts,
+    /// The path of the route that matched, if a router found one; else the path of the request's URI counts. Under a
+    /// route, one key sent to `/orders/1/pay` and to `/orders/2/pay` is one key of two requests, and is refused; by
+    /// paths, these are two keys.
+    pub(super) route: Option<&'a str>,
+    pub(super) caller: &'a Caller,
+    pub(super) any_host: bool,
+}
 
-    fn parts(method: &str, uri: &str, headers: &[(HeaderName, &'static str)]) -> Parts {
-        let request = Request::builder().method(method).uri(uri).body(());
-        let mut request = request.unwrap();
-        for (name, value) in headers {
-            let value = HeaderValue::from_static(value);
-            request.headers_mut().append(name, value);
+impl Scope<'_> {
+    /// The lock key for `key` in this scope: `idempotency:` and a SHA-256. No two scopes and keys are encoded alike,
+    /// and none can be read from the hash.
+    pub(super) fn lock_key(&self, key: &IdempotencyKey) -> Result<LockKey, KeyError> {
+        let mut hash = Sha256::new();
+        hash.update(SCOPE_VERSION);
+        feed(&mut hash, self.parts.method.as_str().as_bytes());
+        hash.update([u8::from(!self.any_host)]);
+        if !self.any_host {
+            feed_host(&mut hash, self.parts);
         }
-        request.into_parts().0
-    }
-
-    #[test]
-    fn it_stays_what_it_is() {
-        let json = [(CONTENT_TYPE, "application/json")];
-        let parts = parts("POST", "/orders?a=1", &json);
-        let found = Fingerprint::new(&parts, &FingerprintHeaders::default(), b"{}");
-        // A change of this makes every record in use another request's: raise the version, and say so.
-        assert_eq!(
-            hex(&found.0),
-            "43a157a0d7c8153f0ebf320821265f7606a8f07b5a2a416bb038f2da96d23bf1"
-        );
-        let start = hex(&found.0[..4]);
-        assert_eq!(format!("{found:?}"), format!("Fingerprint({start}..)"));
-    }
-
-    #[test]
-    fn every_part_of_a_request_counts() {
-        let json = (CONTENT_TYPE, "application/json");
-        let headers = FingerprintHeaders::default().also(ACCEPT);
-        let of = |method, uri, given: &[_], body: &str| {
-            Fingerprint::new(&parts(method, uri, given), &headers, body.as_bytes())
-        };
-        let all = [
-            of("POST", "/a", &[], ""),
-            of("PUT", "/a", &[], ""),
-            of("POST", "/b", &[], ""),
-            of("POST", "/a?", &[], ""),
-            of("POST", "/a?b", &[], ""),
-            of("POST", "/a", std::slice::from_ref(&json), ""),
-            of("POST", "/a", &[json.clone(), json], ""),
-            of("POST", "/a", &[(ACCEPT, "application/json")], ""),
-            of("POST", "/a", &[(CONTENT_TYPE, "")], ""),
-            of("POST", "/a", &[], "b"),
-        ];
-        for (index, one) in all.iter().enumerate() {
-            assert!(!all[..index].contains(one), "{index}");
+        let path = self.parts.uri.path().as_bytes();
+        match (self.route, original_uri(self.parts)) {
+            (Some(route), _) => {
+                hash.update([0]);
+                feed(&mut hash, route.as_bytes());
+            }
+            (None, None) => {
+                hash.update([1]);
+                feed(&mut hash, path);
+            }
+            // As the nested router left it, and as the client sent it.
+            (None, Some(original)) => {
+                hash.update([2]);
+                feed(&mut hash, path);
+                feed(&mut hash, original.path().as_bytes());
+            }
         }
-    }
-
-    #[test]
-    fn the_order_of_headers_does_not_count_and_that_of_values_does() {
-        let headers = FingerprintHeaders::only([ACCEPT, CONTENT_TYPE, ACCEPT]);
-        let a = (ACCEPT, "a");
-        let b = (ACCEPT, "b");
-        let json = (CONTENT_TYPE, "json");
-        let of = |given: &[_]| Fingerprint::new(&parts("POST", "/", given), &headers, b"");
-        let first = of(&[a.clone(), b.clone(), json.clone()]);
-        assert_eq!(first, of(&[json.clone(), a.clone(), b.clone()]));
-        assert_ne!(first, of(&[b, a, json]));
-    }
-
-    #[test]
-    fn headers_that_were_not_chosen_do_not_count() {
-        let of = |given: &[_]| {
-            Fingerprint::new(
-                &parts("POST", "/", given),
-                &FingerprintHeaders::default(),
-                b"",
-            )
-        };
-        assert_eq!(of(&[]), of(&[(AUTHORIZATION, "Bearer renewed")]));
+        feed_optional(&mut hash, self.caller.identity());
+        feed(&mut hash, key.as_str().as_bytes());
+        let digest: [u8; 32] = hash.finalize().into();
+        // The part in front separates it from the keys of other layers, whatever clients send.
+        LockKey::join(["idempotency", &hex(&digest)])
     }
 }
+
+/// Changes with the content of the hash, so that the keys of two versions differ.
+const SCOPE_VERSION: &[u8] = b"tower-redlock idempotency scope 2\n";
+
+/// Feeds the host of a request: the authority of its URI, and `Host`. If all names are equal, one is fed, or else all
+/// of them and their places: two readers could take such a request for two tenants', so it is a host of its own.
+/// Without any name, an empty one.
+fn feed_host(hash: &mut Sha256, parts: &Parts) {
+    let authority = parts.uri.authority();
+    let from_uri = authority.map(|authority| authority.as_str().as_bytes());
+    let hosts = parts.headers.get_all(HOST).iter();
+    let hosts = hosts.map(http::HeaderValue::as_bytes);
+    let mut names = from_uri.into_iter().chain(hosts).map(canonical);
+    let first = names.next().unwrap_or_default();
+    let mut all: Vec<_> = std::iter::once(first).chain(names).collect();
+    if all.iter().all(|name| Some(name) == all.first()) {
+        all.truncate(1);
+    }
+    feed_len(hash, all.len());
+    if all.len() > 1 {
+        hash.update([u8::from(authority.is_some())]);
+    }
+    for name in all {
+        feed(hash, &name);
+    }
+}
+
+/// A host in lower case, without the default ports of both schemes: a request of HTTP/1 has no scheme. Other text stays
+/// unchanged.
+fn canonical(name: &[u8]) -> Vec<u8> {
+    let host = PORTS.iter().find_map(|port| name.strip_suffix(*port));
+    let host = host.unwrap_or(name);
+    // User information does not belong here, and may be case-sensitive.
+    if host.contains(&b'@') || !is_without_port(host) && host.len() < name.len() {
+        return name.to_vec();
+    }
+    host.to_ascii_lowercase()
+}
+
+fn is_without_port(host: &[u8]) -> bool {
+    match host {
+        [b'[', .., b']'] => true,
+        host => !host.contains(&b':'),
+    }
+}
+
+const PORTS: [&[u8]; 3] = [b":443", b":80", b":"];
+
+#[cfg(test)]
+mod tests;

@@ -10,22 +10,17 @@
 //! response to each repeat and after each failure, refusals that are not stored, and how many nodes may lose a record.
 
 pub mod caller;
-mod collect;
 mod exchange;
 mod fingerprint;
 mod key;
 mod recorded;
-mod scope;
 mod service;
-mod settings;
 mod stored_response;
 
-pub use exchange::OnUnrecorded;
 pub use fingerprint::FingerprintHeaders;
 pub use key::{IdempotencyKey, IdempotencyKeyError, Idempotent};
-pub use recorded::{RecordPolicy, RecordedHeaders};
-pub use service::{IdempotencyService, ResponseFuture};
-pub use settings::{IdempotencyLayer, WithLock};
+pub use recorded::{OnUnrecorded, RecordPolicy, RecordedHeaders};
+pub use service::{IdempotencyLayer, IdempotencyService, ResponseFuture, WithLock};
 
 #[cfg(test)]
 mod tests;

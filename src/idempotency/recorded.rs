@@ -8,9 +8,21 @@ use http::{HeaderMap, StatusCode};
 pub(crate) const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
 /// The response header of a response that too few nodes have stored: `idempotent-unrecorded`, with the value `true`.
-/// See [`OnUnrecorded::Respond`](super::OnUnrecorded::Respond).
+/// See [`OnUnrecorded::Respond`].
 pub(crate) const IDEMPOTENT_UNRECORDED: HeaderName =
     HeaderName::from_static("idempotent-unrecorded");
+
+/// What happens to a response that too few nodes have stored, so that a repeat may or may not get it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum OnUnrecorded {
+    /// The client gets `503 outcome-unknown`. The response to its repeat is then the only one that any client gets.
+    #[default]
+    Refuse,
+    /// The client gets the response, with the header `idempotent-unrecorded`. A repeat
+    /// may run again and get another one.
+    Respond,
+}
 
 /// Which headers of a response, and which trailers, are stored and sent with each replay. Default: all except those
 /// that belong to one exchange and not to the response.

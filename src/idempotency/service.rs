@@ -1,21 +1,235 @@
-//! [`IdempotencyService`] and its future.
+//! [`IdempotencyLayer`] and its settings, [`WithLock`], and the service and future that they make.
 
-use std::fmt;
-use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
+use std::{fmt, mem};
 
-use http::{Request, Response};
+use bytes::Bytes;
+use http::{Method, Request, Response};
 use http_body::Body;
 use pin_project_lite::pin_project;
+use tower_layer::Layer;
 use tower_service::Service;
 
+use super::caller::CallerSource;
 use super::exchange::{Exchange, Options};
+use super::fingerprint::FingerprintHeaders;
 use super::key::IdempotencyKey;
+use super::recorded::{DefaultRecordPolicy, OnUnrecorded, RecordPolicy, RecordedHeaders};
 use crate::http::body::{BoxError, LayerBody};
-use crate::http::rejection::{Cause, RejectionKind};
+use crate::http::rejection::{By, Cause, Rejection, RejectionKind};
+use crate::http::{Common, Methods, OnDisconnect, OnLost};
+use crate::layer::RedlockService;
+use crate::manager::LockManager;
+
+/// Responds to a repeated request with the first response, instead of running it again.
+///
+/// See the [module](super) for what it does, and for what it cannot do. A clone is cheap and shares everything.
+#[derive(Clone)]
+#[must_use = "a layer does nothing until it is put around a service"]
+pub struct IdempotencyLayer {
+    options: Arc<Options>,
+}
+
+impl IdempotencyLayer {
+    /// A layer that stores responses on the nodes of `locks`, separately for each caller. A request may run for the
+    /// `max_hold` of this handle; the wait for the lock of [`with_lock`](Self::with_lock) does not count. `callers` is
+    /// a [source](super::caller).
+    pub fn new(locks: LockManager, callers: impl CallerSource) -> Self {
+        let options = Options {
+            common: Common::new(By::Idempotency, locks),
+            callers: Arc::new(callers),
+            required: true,
+            any_host: false,
+            retention: Duration::from_secs(24 * 60 * 60),
+            max_request_body: MIB,
+            max_response_body: MIB,
+            fingerprint: FingerprintHeaders::default(),
+            headers: RecordedHeaders::default(),
+            policy: Arc::new(DefaultRecordPolicy),
+            on_unrecorded: OnUnrecorded::default(),
+            on_disconnect: OnDisconnect::RunToEnd,
+        };
+        Self {
+            options: Arc::new(options),
+        }
+    }
+
+    /// Lets requests without a key through, to run as if there were no layer. By default they are refused with
+    /// `400 missing-idempotency-key`.
+    pub fn optional(self) -> Self {
+        self.with(|options| options.required = false)
+    }
+
+    /// Applies to requests of these methods and no others. Default: all except GET, HEAD, OPTIONS and TRACE, which are
+    /// safe to repeat.
+    pub fn methods(self, methods: impl IntoIterator<Item = Method>) -> Self {
+        let methods = Methods::Only(methods.into_iter().collect());
+        self.with(|options| options.common.methods = methods)
+    }
+
+    /// Ignores the host: a request that is repeated under another name of the service gets the first response. For
+    /// services that are one under all their names, not for those that serve a tenant under each.
+    pub fn any_host(self) -> Self {
+        self.with(|options| options.any_host = true)
+    }
+
+    /// How long a repeat waits for the response of the first request, also where the manager's `max_wait` is less.
+    /// Default: zero, which responds `409 request-in-progress` at once. A request that holds the lock of an outer
+    /// [`RedlockLayer`](crate::RedlockLayer) does not wait.
+    pub fn max_wait(self, max_wait: Duration) -> Self {
+        self.with(|options| options.common.max_wait = max_wait)
+    }
+
+    /// The value of `Retry-After` in responses to requests that may be retried, in whole seconds, rounded up, and at
+    /// least one. Default: one second.
+    pub fn retry_after(self, retry_after: Duration) -> Self {
+        self.with(|options| options.common.retry_after = retry_after)
+    }
+
+    /// How long responses are stored, at least a second, to within the difference of the clocks of nodes and processes.
+    /// Default: 24 hours. A later repeat runs again. A change does not affect responses that are stored already.
+    pub fn retention(self, retention: Duration) -> Self {
+        self.with(|options| options.retention = retention)
+    }
+
+    /// The longest request body, in bytes; a longer one is refused with `413 body-too-large`. Default: 1 MiB. The whole
+    /// body is read before the request runs.
+    pub fn max_request_body(self, bytes: usize) -> Self {
+        self.with(|options| options.max_request_body = bytes)
+    }
+
+    /// The longest response body that is stored, in bytes. Default: 1 MiB. Up to this length the body is stored before
+    /// the client gets it. A longer one, a `text/event-stream` and a 101 pass as they come, and a repeat gets `409
+    /// not-replayable`.
+    pub fn max_response_body(self, bytes: usize) -> Self {
+        self.with(|options| options.max_response_body = bytes)
+    }
+
+    /// The headers that distinguish requests, besides method, path, query and body. Default: `content-type`.
+    pub fn fingerprint_headers(self, headers: FingerprintHeaders) -> Self {
+        self.with(|options| options.fingerprint = headers)
+    }
+
+    /// The response headers that are stored.
+    pub fn recorded_headers(self, headers: RecordedHeaders) -> Self {
+        self.with(|options| options.headers = headers)
+    }
+
+    /// Which responses are stored. Default: those below 500 except 408, 425 and 429. After any other response the key
+    /// is free, and a repeat runs.
+    pub fn record_if(self, policy: impl RecordPolicy) -> Self {
+        self.with(|options| options.policy = Arc::new(policy))
+    }
+
+    /// What happens to a request whose lock is lost while it runs. Default: [`OnLost::Abort`].
+    ///
+    /// With [`OnLost::Continue`] its response is still stored if no repeat has started in the meantime.
+    pub fn on_lost(self, on_lost: OnLost) -> Self {
+        self.with(|options| options.common.on_lost = on_lost)
+    }
+
+    /// What happens to a response that too few nodes have stored. Default: [`OnUnrecorded::Refuse`].
+    pub fn on_unrecorded(self, on_unrecorded: OnUnrecorded) -> Self {
+        self.with(|options| options.on_unrecorded = on_unrecorded)
+    }
+
+    /// The fate of a request whose client disconnects while it runs. Default: [`OnDisconnect::Cancel`]. A request that
+    /// still waits for its lock is cancelled in any case. After this call the layer needs a service whose future,
+    /// response and error are `Send + 'static`.
+    pub fn on_disconnect(self, on_disconnect: OnDisconnect) -> Self {
+        self.with(|options| options.on_disconnect = on_disconnect)
+    }
+
+    /// Makes the responses to refused requests, as
+    /// [`RedlockLayer::rejection_response`](crate::RedlockLayer::rejection_response) does.
+    pub fn rejection_response<F>(self, make: F) -> Self
+    where
+        F: Fn(&Rejection) -> Response<Bytes> + Send + Sync + 'static,
+    {
+        self.with(|options| options.common.rejection_response = Arc::new(make))
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Options)) -> Self {
+        change(Arc::make_mut(&mut self.options));
+        self
+    }
+}
+
+impl fmt::Debug for IdempotencyLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IdempotencyLayer")
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<S> Layer<S> for IdempotencyLayer {
+    type Service = IdempotencyService<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        IdempotencyService::new(inner, Arc::clone(&self.options), None)
+    }
+}
+
+/// An [`IdempotencyLayer`] and a [`RedlockLayer`](crate::RedlockLayer) inside it, with nothing in between. Made by
+/// [`IdempotencyLayer::with_lock`].
+#[derive(Clone, Debug)]
+#[must_use = "a layer does nothing until it is put around a service"]
+pub struct WithLock<L> {
+    keys: IdempotencyLayer,
+    lock: L,
+}
+
+impl IdempotencyLayer {
+    /// Puts a [`RedlockLayer`](crate::RedlockLayer) directly inside, with nothing in between: its refusal, because
+    /// another request holds the lock, is not stored, and a repeat runs. The wait for that lock does not count towards
+    /// the `max_hold` of this layer's handle.
+    ///
+    /// Call it last: it returns both layers as one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[cfg(feature = "axum")] mod example {
+    /// use axum::{Router, routing::post};
+    /// use tower_redlock::idempotency::caller;
+    /// use tower_redlock::{IdempotencyLayer, LockManager, RedlockLayer, key};
+    ///
+    /// # async fn pay() {}
+    /// fn app(locks: &LockManager) -> Router {
+    ///     let account = key::path("account").prefix("account");
+    ///     let one_at_a_time = RedlockLayer::new(locks.clone(), account);
+    ///     let once = IdempotencyLayer::new(locks.clone(), caller::header("x-account"));
+    ///     let pay = post(pay).route_layer(once.with_lock(one_at_a_time));
+    ///     Router::new().route("/accounts/{account}/payments", pay)
+    /// }
+    /// # }
+    /// ```
+    pub fn with_lock<L>(self, lock: L) -> WithLock<L> {
+        WithLock { keys: self, lock }
+    }
+}
+
+// The type guarantees that the service directly inside is a lock layer's, and nothing that acts before the lock is
+// acquired.
+impl<S, L, I> Layer<S> for WithLock<L>
+where
+    L: Layer<S, Service = RedlockService<I>>,
+{
+    type Service = IdempotencyService<RedlockService<I>>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        let lock = self.lock.layer(inner);
+        // The mark of this service on the responses to requests that it refused is trusted.
+        let lock_inside = Some(lock.longest_wait());
+        IdempotencyService::new(lock, Arc::clone(&self.keys.options), lock_inside)
+    }
+}
+
+const MIB: usize = 1 << 20;
 
 /// A service that responds to a repeated request with the first response. Made by
 /// [`IdempotencyLayer`](super::IdempotencyLayer).

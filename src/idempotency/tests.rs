@@ -18,9 +18,8 @@ use http::{HeaderMap, HeaderValue, Request, StatusCode};
 use sha2::{Digest, Sha256};
 
 use super::caller::Caller;
-use super::fingerprint::{Fingerprint, FingerprintHeaders};
+use super::fingerprint::{Fingerprint, FingerprintHeaders, Scope};
 use super::key::IdempotencyKey;
-use super::scope::Scope;
 use super::stored_response::{Outcome, Replay, StoredResponse};
 
 const KEYS: usize = 400_000;

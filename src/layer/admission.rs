@@ -8,8 +8,8 @@ use std::time::Duration;
 use http::request::Parts;
 
 use super::key::KeyExtractor;
+use crate::http::Common;
 use crate::http::rejection::Cause;
-use crate::http::settings::Common;
 use crate::http::state;
 use crate::http::state::{LockState, RequestState, UnlockedReason, lock_scope};
 use crate::manager::{AcquireError, LockGuard};

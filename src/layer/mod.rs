@@ -12,18 +12,107 @@
 //! responses.
 
 mod admission;
-mod held;
 pub(crate) mod key;
 mod service;
 mod settings;
 
-pub use crate::http::body::LayerBody;
-pub use crate::http::rejection::{BusyStatus, Rejection, RejectionKind};
-pub use crate::http::run_to_end::RunToEndService;
-pub use crate::http::settings::{OnDisconnect, OnLost};
-pub use crate::http::state::{UnlockedReason, lock_scope};
+use std::ops::Deref;
+
 pub use admission::{HoldUntil, OnNoQuorum, ReleaseMode};
-pub use held::Held;
+use http::Extensions;
 pub use key::{IntoKey, KeyExtractor};
 pub use service::{RedlockService, ResponseFuture};
 pub use settings::{RedlockLayer, prefer_wait};
+
+pub use crate::http::body::LayerBody;
+pub use crate::http::rejection::{BusyStatus, Rejection, RejectionKind};
+pub use crate::http::run_to_end::RunToEndService;
+use crate::http::state::RequestState;
+pub use crate::http::state::{UnlockedReason, lock_scope};
+pub use crate::http::{OnDisconnect, OnLost};
+use crate::manager::{LockGuard, LockHandle, LockManager, LossReason};
+
+/// The lock under which a request runs: the [`LockHandle`] of the innermost [`RedlockLayer`].
+/// Dropping it does not release the lock.
+///
+/// With the feature `axum` it is an extractor; other services get it by [`Held::of`]. A handler with this argument does
+/// not run without a lock: [`UnlockedReason`]. `Option<Held>` is for handlers that run either way, and still an error
+/// where there is no layer.
+#[derive(Clone, Debug)]
+pub struct Held {
+    handle: LockHandle,
+    locks: LockManager,
+}
+
+impl Held {
+    /// The lock of the request with these extensions.
+    ///
+    /// # Errors
+    ///
+    /// [`UnlockedReason`] if there is no layer around this service, or if it let the request through without a lock.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use http::{Request, Response};
+    /// use tower_redlock::Held;
+    ///
+    /// async fn pay(request: Request<String>) -> Response<String> {
+    ///     match Held::of(request.extensions()) {
+    ///         Ok(lock) => Response::new(format!("{} is paid", lock.key())),
+    ///         Err(unlocked) => Response::new(unlocked.to_string()),
+    ///     }
+    /// }
+    /// ```
+    pub fn of(extensions: &Extensions) -> Result<Self, UnlockedReason> {
+        let (handle, locks) = RequestState::lock(extensions)?;
+        Ok(Self { handle, locks })
+    }
+
+    /// The handle, to be kept.
+    #[must_use]
+    pub fn into_handle(self) -> LockHandle {
+        self.handle
+    }
+
+    /// A guard of the lock, for a job, a WebSocket or a stream that continues after the response: the lock is released
+    /// when the last of its guards is dropped. The owner of the guard watches [`lost`](LockHandle::lost). A GET has a
+    /// lock only with [`all_methods`](RedlockLayer::all_methods).
+    ///
+    /// # Errors
+    ///
+    /// The reason why the lock has ended, or is about to. `?` makes a [`Rejection`] of it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use http::StatusCode;
+    /// use tower_redlock::Held;
+    /// use tower_redlock::layer::Rejection;
+    ///
+    /// async fn start(held: Held) -> Result<StatusCode, Rejection> {
+    ///     let guard = held.into_guard()?;
+    ///     tokio::spawn(async move {
+    ///         tokio::select! {
+    ///             () = long_work() => {}
+    ///             _ = guard.lost() => {}
+    ///         }
+    ///         let _ = guard.release().await;
+    ///     });
+    ///     Ok(StatusCode::ACCEPTED)
+    /// }
+    ///
+    /// async fn long_work() {}
+    /// ```
+    pub fn into_guard(self) -> Result<LockGuard, LossReason> {
+        self.locks.reenter(&self.handle)
+    }
+}
+
+impl Deref for Held {
+    type Target = LockHandle;
+
+    fn deref(&self) -> &LockHandle {
+        &self.handle
+    }
+}

@@ -14,9 +14,9 @@ use pin_project_lite::pin_project;
 use tower_service::Service;
 
 use super::admission::{Admission, HoldUntil, Options, ReleaseMode};
+use crate::http::OnLost;
 use crate::http::body::LayerBody;
 use crate::http::rejection::Cause;
-use crate::http::settings::OnLost;
 use crate::http::state::{RequestState, RunId, UnlockedReason};
 use crate::manager::{LockGuard, Lost};
 

@@ -14,7 +14,7 @@ use super::key::KeyExtractor;
 use super::service::RedlockService;
 use crate::http::rejection::{BusyStatus, By, Rejection};
 use crate::http::run_to_end::RunToEndService;
-use crate::http::settings::{Common, Methods, OnDisconnect, OnLost};
+use crate::http::{Common, Methods, OnDisconnect, OnLost};
 use crate::manager::LockManager;
 
 /// Runs the requests to a resource one at a time, across all replicas of a service.

@@ -18,7 +18,7 @@ use crate::manager::lease::held::PendingRelease;
 use crate::manager::lease::held::{HeldLease, Passed, Tenancy};
 use crate::manager::release::Release;
 use crate::manager::shared::Shared;
-use crate::manager::signal::Drain;
+use crate::manager::tasks::Drain;
 use crate::namespace::NodeKey;
 use crate::token::{FencingToken, OwnerHash};
 

@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use crate::clock::Clock;
-use crate::manager::signal::notified_until;
+use crate::manager::tasks::notified_until;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Ledger(Arc<Book>);

@@ -18,7 +18,7 @@ mod error;
 mod guard;
 mod lease;
 mod ledger;
-mod lock_manager;
+mod lifecycle;
 mod nodes;
 mod queue;
 #[cfg(feature = "idempotency")]
@@ -27,23 +27,275 @@ mod release;
 mod round;
 mod scope;
 mod shared;
-mod shutdown;
-mod signal;
 mod snapshot;
-mod start;
-
 mod tasks;
 mod watchdog;
 
-pub use self::error::ConnectError;
-pub use self::error::LossReason;
-pub use self::error::{AcquireError, NoQuorum, NodeFailure};
-pub use self::error::{ReleaseError, RunError};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::acquire::acquire;
+pub use self::error::{
+    AcquireError, ConnectError, LossReason, NoQuorum, NodeFailure, ReleaseError, RunError,
+};
 pub use self::guard::{LockGuard, LockHandle, Lost};
-pub use self::lock_manager::LockManager;
-pub use self::nodes::voting::state::VotingStatus;
+pub use self::lifecycle::ShutdownReport;
+pub use self::nodes::voting::list::VotingStatus;
 #[cfg(feature = "idempotency")]
-pub use self::records::run::{CompleteError, IdempotentRun, RunGuard};
+pub use self::records::{CompleteError, IdempotentRun, RunGuard};
 pub use self::scope::LockScope;
-pub use self::shutdown::ShutdownReport;
+use self::shared::Shared;
 pub use self::snapshot::{HeldLock, NodeStatus, QueueStatus, Snapshot};
+use crate::key_error::KeyError;
+use crate::lock_key::LockKeys;
+use crate::settings::checked::Times;
+use crate::settings::error::ConfigError;
+
+/// Acquires and releases locks over a set of nodes.
+///
+/// A manager is cheap to clone; clones, and handles with other times ([`with_ttl`](Self::with_ttl),
+/// [`with_max_hold`](Self::with_max_hold), [`with_max_wait`](Self::with_max_wait)), share connections, the watchdog and
+/// background tasks. It belongs to the tokio runtime on which it was built and can be used from others; when its own
+/// ends, its locks are lost and it grants no more.
+///
+/// # Fairness
+///
+/// FIFO within a process: callers of one manager that wait for one key get it in the order of their calls, and callers
+/// that do not wait never overtake them. A caller that waits for several keys keeps none of them from others, and gets
+/// them when all are free.
+///
+/// No order between managers. Each has one contender per key, passes a lock among its own callers a limited number of
+/// times ([`HandOff`](crate::settings::HandOff)), and contends a few round trips later after a contended release. So
+/// each has about the same chance at each release, but no bound says how often one may lose. Beside other libraries set
+/// [`HandOff::OFF`](crate::settings::HandOff::OFF).
+///
+/// A waiter does not poll: its process listens for releases, and asks again when the holder's lease ends, and at least
+/// once a second (every 100 ms while fewer than a quorum of nodes announce releases).
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use tower_redlock::LockManager;
+///
+/// let locks = LockManager::builder().memory(5).connect().await?;
+/// let guard = locks.try_acquire("order:42").await?;
+/// assert!(locks.try_acquire("order:42").await.is_err(), "one at a time");
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct LockManager {
+    pub(crate) shared: Arc<Shared>,
+    // Those of this handle; others of the same manager may have others.
+    pub(crate) times: Times,
+}
+
+impl LockManager {
+    /// Acquires `keys` if they are free, and fails at once if one of them is not. `keys` is one key (a text, a
+    /// [`LockKey`](crate::LockKey)), an array or `Vec` of keys, or [`LockKeys`]; all of them are taken or none.
+    ///
+    /// While another caller of this manager holds a key or contends for it, no node is asked. If several contenders
+    /// split the votes, this one tries again after a few round trips, for two node time-outs at most.
+    ///
+    /// # Errors
+    ///
+    /// [`AcquireError::Contended`] if another holds a key; see [`AcquireError`] for the rest.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, its keys are released on every node in the background, also those that are granted
+    /// later.
+    pub async fn try_acquire<K>(&self, keys: K) -> Result<LockGuard, AcquireError>
+    where
+        K: TryInto<LockKeys, Error: Into<KeyError>>,
+    {
+        self.acquire_keys(lock_keys(keys)?, Duration::ZERO).await
+    }
+
+    /// Acquires all of `keys` or none, waiting up to the [`max_wait`](Self::with_max_wait) of this handle while others
+    /// hold some of them. `keys` are as for [`try_acquire`](Self::try_acquire).
+    ///
+    /// There may be 1 to 64 keys. On each node they are taken in one step, so callers never wait for
+    /// each other in a circle. A lock on several keys has one ttl, one guard and one fencing token, greater than that
+    /// of every earlier holder of each key; it is never handed off inside the process.
+    ///
+    /// # Errors
+    ///
+    /// [`AcquireError::WaitTimeout`] if another held a key all the time; see [`AcquireError`] for the rest.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`try_acquire`](Self::try_acquire). A dropped waiter leaves nothing behind; if its turn had just come,
+    /// that passes to the next caller.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let locks = tower_redlock::LockManager::builder().memory(5).connect().await?;
+    /// let guard = locks.acquire(["account:7", "account:3"]).await?;
+    /// assert!(locks.try_acquire("account:3").await.is_err());
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn acquire<K>(&self, keys: K) -> Result<LockGuard, AcquireError>
+    where
+        K: TryInto<LockKeys, Error: Into<KeyError>>,
+    {
+        self.acquire_keys(lock_keys(keys)?, self.times.max_wait)
+            .await
+    }
+
+    /// Acquires `keys` as [`acquire`](Self::acquire) does, runs `work` under the lock, and releases it. When the lock
+    /// is lost, `work` is dropped where it stands. A result that exists wins over a loss at that moment. A `Rejection`
+    /// makes a response of the error.
+    ///
+    /// # Errors
+    ///
+    /// [`RunError::Acquire`] if the lock was not acquired: `work` was not called. [`RunError::Lost`] if it was lost
+    /// half-way.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, `work` is dropped first and the lock is released after it, in the background.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let locks = tower_redlock::LockManager::builder().memory(5).connect().await?;
+    /// let sum = locks.run("order:42", |_lock| async { 40 + 2 }).await?;
+    /// assert_eq!(sum, 42);
+    /// # Ok(()) }
+    /// ```
+    pub async fn run<K, F, Fut>(&self, keys: K, work: F) -> Result<Fut::Output, RunError>
+    where
+        K: TryInto<LockKeys, Error: Into<KeyError>>,
+        F: FnOnce(LockHandle) -> Fut,
+        Fut: Future,
+    {
+        let guard = self.acquire(keys).await?;
+        let outcome = {
+            // Dropped before the guard: the work ends before the lock does.
+            let work = work(guard.handle());
+            guard.lost().or_done(work).await.map_err(RunError::Lost)
+        };
+        // A release that is not confirmed goes on in the background; the result of the work stands.
+        let _ = guard.release().await;
+        outcome
+    }
+
+    pub(crate) async fn acquire_keys(
+        &self,
+        keys: LockKeys,
+        max_wait: Duration,
+    ) -> Result<LockGuard, AcquireError> {
+        let limit = max_wait.min(self.times.max_wait);
+        acquire(&self.shared, self.times.terms, keys, limit).await
+    }
+
+    pub(crate) fn reenter(&self, handle: &LockHandle) -> Result<LockGuard, LossReason> {
+        handle.reenter(&self.shared)
+    }
+
+    /// The time to live of the locks of this handle on the nodes.
+    #[must_use]
+    pub fn ttl(&self) -> Duration {
+        self.times.terms.ttl
+    }
+
+    /// The longest that [`acquire`](Self::acquire) waits with this handle.
+    #[must_use]
+    pub fn max_wait(&self) -> Duration {
+        self.times.max_wait
+    }
+
+    /// How long a node may take to reply.
+    #[must_use]
+    pub fn node_timeout(&self) -> Duration {
+        self.shared.node_timeout
+    }
+}
+
+impl LockManager {
+    /// Another handle of this manager, whose locks have this `ttl`, for a [layer](crate::RedlockLayer) or for single
+    /// calls. From 10 ms, or the node time-out if that is longer, to `max_ttl`, in whole milliseconds. The handle's
+    /// `max_hold` is raised to it if it is shorter.
+    ///
+    /// All handles share one queue per key; a lock passes only to a caller that wants the same ttl. A lock keeps the
+    /// ttl that it was acquired with.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] for a ttl out of these bounds.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    /// use tower_redlock::{LockManager, RedlockLayer, key};
+    ///
+    /// let locks = LockManager::builder().memory(5).connect().await?;
+    /// // A stream keeps its lock for five minutes; a payment ends in ten seconds, and another may begin.
+    /// let streams = locks.with_max_hold(Duration::from_secs(300))?;
+    /// let payments = locks.with_ttl(Duration::from_secs(5))?.with_max_hold(Duration::from_secs(10))?;
+    /// let stream = RedlockLayer::new(streams, key::header("x-topic"));
+    /// let pay = RedlockLayer::new(payments, key::header("x-order-id"));
+    /// # let _ = (stream, pay);
+    /// # Ok(()) }
+    /// ```
+    pub fn with_ttl(&self, ttl: Duration) -> Result<Self, ConfigError> {
+        let shared = &self.shared;
+        let times = self
+            .times
+            .with_ttl(ttl, shared.max_ttl, shared.node_timeout)?;
+        Ok(Self {
+            shared: shared.clone(),
+            times,
+        })
+    }
+
+    /// Another handle of this manager, whose callers may hold a lock for `max_hold`, at least the ttl: then it is lost.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] if it is shorter than the ttl.
+    pub fn with_max_hold(&self, max_hold: Duration) -> Result<Self, ConfigError> {
+        Ok(Self {
+            shared: self.shared.clone(),
+            times: self.times.with_max_hold(max_hold)?,
+        })
+    }
+
+    /// Another handle of this manager, whose callers wait for a busy lock for `max_wait` at most. Zero: they do not
+    /// wait.
+    #[must_use]
+    pub fn with_max_wait(&self, max_wait: Duration) -> Self {
+        let mut other = self.clone();
+        other.times.max_wait = max_wait;
+        other
+    }
+}
+
+fn lock_keys<K>(keys: K) -> Result<LockKeys, AcquireError>
+where
+    K: TryInto<LockKeys, Error: Into<KeyError>>,
+{
+    keys.try_into().map_err(|error: K::Error| {
+        crate::instruments::invalid_key();
+        AcquireError::InvalidKey(error.into())
+    })
+}
+
+impl fmt::Debug for LockManager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockManager")
+            .field("nodes", &self.shared.nodes)
+            .field("quorum", &self.shared.terms.quorum.needed())
+            .field("ttl", &self.ttl())
+            .finish_non_exhaustive()
+    }
+}

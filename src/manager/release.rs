@@ -14,7 +14,7 @@ use crate::manager::error::ReleaseUnconfirmed;
 use crate::manager::lease::held::{HeldLease, PendingRelease, Turn};
 use crate::manager::ledger::{Obligation, Stage};
 use crate::manager::nodes::fanout::Fanout;
-use crate::manager::nodes::retry::{Missed, is_retryable, retry};
+use crate::manager::nodes::waiting::{Missed, is_retryable, retry};
 use crate::manager::shared::Shared;
 use crate::moment::Moment;
 use crate::node::{Node, NodeError, NodeFuture, ReleaseReply, ReleaseRequest};

@@ -10,13 +10,12 @@ use tokio::time::timeout;
 use crate::clock::Clock as _;
 use crate::instruments;
 use crate::key_error::KeyError;
-use crate::lock_key::LockKey;
-use crate::lock_key::LockKeys;
-use crate::manager::acquire::call::acquire;
+use crate::lock_key::{LockKey, LockKeys};
+use crate::manager::LockManager;
+use crate::manager::acquire::acquire;
 use crate::manager::acquire::wait::Wait;
 use crate::manager::error::{AcquireError, LossReason};
 use crate::manager::guard::{LockGuard, LockHandle};
-use crate::manager::lock_manager::LockManager;
 
 /// The locks that one piece of work holds, such as a request, so that its parts share them. A
 /// [`RedlockLayer`](crate::RedlockLayer) keeps one in the extensions of each request. Clones are the same scope.

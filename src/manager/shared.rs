@@ -8,24 +8,22 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::clock::Clock;
+use crate::manager::lease::Registry;
 use crate::manager::lease::held::Queue;
-use crate::manager::lease::registry::Registry;
 use crate::manager::ledger::Ledger;
 use crate::manager::nodes::counting::Count;
-use crate::manager::nodes::node_set::{CommonTerms, FenceCounts, NodeSet};
 use crate::manager::nodes::repeats::Repeats;
 use crate::manager::nodes::voting::statuses::VotingStatuses;
+use crate::manager::nodes::{CommonTerms, FenceCounts, NodeSet};
 use crate::manager::queue::fifo::Bounds;
-use crate::manager::queue::waiting::{Cooldown, Waiters};
-use crate::manager::signal::Drain;
-use crate::manager::tasks::TaskTracker;
+use crate::manager::queue::{Cooldown, Waiters};
+use crate::manager::tasks::{Drain, TaskTracker};
 #[cfg(feature = "idempotency")]
 use crate::namespace::Namespace;
 use crate::namespace::NodeKeys;
 use crate::node::Node;
 use crate::settings::checked::Checked;
-use crate::settings::switches::HandOff;
-use crate::settings::switches::usual;
+use crate::settings::switches::{HandOff, usual};
 
 /// The parts that the handles, guards and tasks of one manager share. The watchdog does not keep it alive.
 #[derive(Debug)]

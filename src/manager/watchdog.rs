@@ -4,9 +4,9 @@ use std::sync::{Arc, Weak};
 
 use crate::clock::Clock as _;
 use crate::manager::error::LossReason;
+use crate::manager::lease::Registry;
 use crate::manager::lease::held::HeldLease;
-use crate::manager::lease::registry::Registry;
-use crate::manager::nodes::node_set::NodeSet;
+use crate::manager::nodes::NodeSet;
 use crate::manager::shared::Shared;
 use crate::moment::Moment;
 use crate::node::ExtendRequest;

@@ -17,13 +17,8 @@
 //! alike, and a verdict is taken as soon as the missing replies can no longer change it.
 
 pub(crate) mod backoff;
-pub(crate) mod fence;
-pub(crate) mod quarantine;
 pub(crate) mod quorum;
 #[cfg(feature = "idempotency")]
 pub(crate) mod recall;
 pub(crate) mod renewal;
-#[cfg(feature = "idempotency")]
-pub(crate) mod retention;
 pub(crate) mod round;
-pub(crate) mod validity;

@@ -1,4 +1,10 @@
-//! How many nodes must agree.
+//! How many nodes must agree, and what follows from their agreement: until when a lease may be relied on, and which
+//! fencing token its holder gets. And for how long a node that may have lost locks must not take part.
+
+use std::time::Duration;
+
+use crate::moment::Moment;
+use crate::token::FencingToken;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Quorum {
@@ -33,8 +39,126 @@ impl Quorum {
     }
 }
 
+/// The part of a ttl that is taken off because clocks drift.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Drift {
+    factor: f64,
+}
+
+impl Drift {
+    pub(crate) const DEFAULT_FACTOR: f64 = 0.01;
+
+    /// A drift of `factor` of the ttl and two milliseconds. `None` unless the factor is in `0.0..=0.5`.
+    pub(crate) fn new(factor: f64) -> Option<Self> {
+        (0.0..=0.5).contains(&factor).then_some(Self { factor })
+    }
+
+    /// How much is taken off `ttl`: one millisecond for the precision of expiry and one as the least drift,
+    /// as in the reference implementation, and the factor's share.
+    pub(crate) fn of(self, ttl: Duration) -> Duration {
+        ttl.mul_f64(self.factor)
+            .saturating_add(Duration::from_millis(2))
+    }
+}
+
+impl Default for Drift {
+    fn default() -> Self {
+        Self {
+            factor: Self::DEFAULT_FACTOR,
+        }
+    }
+}
+
+/// The deadline of a lease: the `needed`-th largest of the send times of the nodes' last confirmed grants or
+/// extensions, plus the ttl, less the drift. `None` if fewer than `needed` nodes ever confirmed.
+///
+/// One formula serves the grant and full, partial and repeated renewals: at that moment exactly `needed` nodes
+/// are certain to hold the key still.
+pub(crate) fn deadline<I>(
+    confirmed: I,
+    needed: usize,
+    ttl: Duration,
+    drift: Drift,
+) -> Option<Moment>
+where
+    I: IntoIterator<Item = Moment>,
+    I::IntoIter: Clone,
+{
+    // There are a handful, and every lock asks for this several times: counting costs less than a sorted copy.
+    let sent = confirmed.into_iter();
+    let is_anchor = |candidate: &Moment| {
+        let (mut later, mut same) = (0, 0);
+        for other in sent.clone() {
+            later += usize::from(other > *candidate);
+            same += usize::from(other == *candidate);
+        }
+        later < needed && needed <= later + same
+    };
+    let anchor = sent.clone().find(is_anchor)?;
+    Some(anchor + ttl.saturating_sub(drift.of(ttl)))
+}
+
+/// How long a node that may have lost locks must not vote: for the longest lease that any process may take. So however
+/// many nodes forget, each votes again only when no lock rests on a vote that it has forgotten. It is timed by the clock
+/// of the process that watches it, which may differ by `drift` from a holder's. A process may count the votes of a
+/// replaced server for `confirmed` longer.
+pub(crate) fn quarantine(max_ttl: Duration, confirmed: Duration, drift: Drift) -> Duration {
+    let drifting = |time: Duration| time.saturating_add(drift.of(time));
+    let lease = drifting(max_ttl);
+    if confirmed.is_zero() {
+        return lease;
+    }
+    lease.saturating_add(drifting(confirmed))
+}
+
+/// Which fencing token a holder gets.
+///
+/// A token is safe once a quorum of nodes has a counter at or above it that was written while we owned the lock there:
+/// any later holder shares a node with that quorum, and its token there is a step higher. If a quorum of the granting
+/// nodes reports one token, that is so already. Otherwise the highest one is written back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FenceVerdict {
+    /// A quorum reports this token: it may be handed out.
+    Agreed(FencingToken),
+    /// This is the highest; it may be handed out once a quorum has it.
+    Open(FencingToken),
+    /// No node reports a token.
+    None,
+}
+
+pub(crate) fn agree(
+    fences: impl Iterator<Item = FencingToken> + Clone,
+    needed: usize,
+) -> FenceVerdict {
+    let votes = |fence: FencingToken| fences.clone().filter(|other| *other == fence).count();
+    let agreed = fences.clone().filter(|fence| votes(*fence) >= needed).max();
+    match (agreed, fences.max()) {
+        (Some(fence), _) => FenceVerdict::Agreed(fence),
+        (None, Some(highest)) => FenceVerdict::Open(highest),
+        (None, None) => FenceVerdict::None,
+    }
+}
+
+/// The verdict where the fencing token is the ballot of a record: only the highest counts. A node stores nothing under
+/// a lower ballot than it has promised, so with another one some of those that granted could not store it.
+#[cfg(feature = "idempotency")]
+pub(crate) fn highest(
+    fences: impl Iterator<Item = FencingToken> + Clone,
+    needed: usize,
+) -> FenceVerdict {
+    let Some(highest) = fences.clone().max() else {
+        return FenceVerdict::None;
+    };
+    match fences.filter(|fence| *fence == highest).count() {
+        votes if votes >= needed => FenceVerdict::Agreed(highest),
+        _ => FenceVerdict::Open(highest),
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -64,5 +188,119 @@ mod tests {
                 assert_eq!(quorum.spare() + quorum.needed(), quorum.nodes());
             }
         }
+    }
+
+    const TTL: Duration = Duration::from_secs(10);
+
+    fn at(millis: u64) -> Moment {
+        Moment::ORIGIN + Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn one_per_cent_and_two_milliseconds_are_taken_off() {
+        assert_eq!(Drift::default().of(TTL), Duration::from_millis(102));
+        assert_eq!(
+            deadline([at(0), at(0), at(0)], 2, TTL, Drift::default()),
+            Some(at(9_898))
+        );
+    }
+
+    #[test]
+    fn a_ttl_shorter_than_the_drift_gives_no_time_and_does_not_wrap() {
+        let ttl = Duration::from_millis(1);
+        assert_eq!(
+            deadline([at(7)], 1, ttl, Drift::default()),
+            Some(at(7)),
+            "not before the send time, and never far in the future"
+        );
+    }
+
+    #[test]
+    fn a_partial_renewal_counts_from_the_quorum_th_largest_send_time() {
+        let confirmed = [at(0), at(0), at(4_000), at(3_000), at(0)];
+        assert_eq!(
+            deadline(confirmed, 3, TTL, Drift::default()),
+            Some(at(9_898))
+        );
+        let confirmed = [at(0), at(1_000), at(4_000), at(3_000), at(0)];
+        assert_eq!(
+            deadline(confirmed, 3, TTL, Drift::default()),
+            Some(at(10_898))
+        );
+    }
+
+    #[test]
+    fn factors_that_make_no_sense_are_refused() {
+        for bad in [-0.01, 0.51, f64::NAN, f64::INFINITY] {
+            assert_eq!(Drift::new(bad), None);
+        }
+        assert!(Drift::new(0.0).is_some());
+    }
+
+    proptest! {
+        #[test]
+        fn at_least_a_quorum_outlives_the_deadline(
+            sent in prop::collection::vec(0_u64..100_000, 1..8), needed in 1_usize..8,
+        ) {
+            let moments = sent.iter().copied().map(at);
+            match deadline(moments, needed, TTL, Drift::default()) {
+                None => prop_assert!(sent.len() < needed),
+                Some(end) => {
+                    let alive = sent.iter().filter(|&&s| at(s) + TTL > end).count();
+                    prop_assert!(alive >= needed, "{alive} of {needed}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_quarantine_is_the_longest_lease_and_the_time_for_which_a_server_is_confirmed() {
+        let secs = Duration::from_secs;
+        let length =
+            |max_ttl, confirmed| quarantine(max_ttl, confirmed, Drift::default()).as_millis();
+        assert_eq!(length(secs(10), secs(0)), 10_102);
+        assert_eq!(length(secs(60), secs(0)), 60_602);
+        assert_eq!(length(secs(10), secs(5)), 10_102 + 5_052);
+    }
+
+    proptest! {
+        /// A lock that rests on a vote which was forgotten has ended by the clocks of all when the node votes again.
+        #[test]
+        fn no_holder_relies_on_a_vote_for_longer(
+            max_ttl in 10_u64..86_400_000, confirmed in 0_u64..60_000, factor in 0.0..0.5,
+        ) {
+            let drift = Drift::new(factor).unwrap();
+            let ms = Duration::from_millis;
+            let length = quarantine(ms(max_ttl), ms(confirmed), drift);
+            prop_assert!(length >= ms(max_ttl) + drift.of(ms(max_ttl)) + ms(confirmed));
+        }
+    }
+
+    fn tokens(values: &[u64]) -> impl Iterator<Item = FencingToken> + Clone {
+        values
+            .iter()
+            .map(|value| FencingToken::new(*value).unwrap())
+    }
+
+    #[cfg(feature = "idempotency")]
+    #[test]
+    fn a_ballot_is_what_a_quorum_reports_as_the_highest() {
+        let token = |value| FencingToken::new(value).unwrap();
+        let of = |values: &[u64]| highest(tokens(values), 3);
+        assert_eq!(of(&[5, 5, 5]), FenceVerdict::Agreed(token(5)));
+        assert_eq!(of(&[9, 5, 9, 9]), FenceVerdict::Agreed(token(9)));
+        assert_eq!(of(&[5, 9, 5, 5]), FenceVerdict::Open(token(9)));
+        assert_eq!(of(&[]), FenceVerdict::None);
+    }
+
+    #[test]
+    fn a_quorum_with_one_token_agrees_even_if_another_has_more() {
+        let token = |value| FencingToken::new(value).unwrap();
+        let of = |values: &[u64]| agree(tokens(values), 3);
+        assert_eq!(of(&[5, 5, 5]), FenceVerdict::Agreed(token(5)));
+        assert_eq!(of(&[5, 9, 5, 5]), FenceVerdict::Agreed(token(5)));
+        assert_eq!(of(&[5, 9, 5]), FenceVerdict::Open(token(9)));
+        assert_eq!(of(&[5, 5]), FenceVerdict::Open(token(5)));
+        assert_eq!(of(&[]), FenceVerdict::None);
     }
 }

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use super::quorum::Quorum;
-use super::validity::{Drift, deadline};
+use super::quorum::{Drift, Quorum, deadline};
 use crate::moment::Moment;
 
 #[derive(Clone, Copy, Debug)]

@@ -8,9 +8,8 @@ use serde::Deserialize;
 
 use crate::namespace::Namespace;
 use crate::node::{ClusterConfig, Node};
-use crate::protocol::quorum::Quorum;
+use crate::protocol::quorum::{Drift, Quorum};
 use crate::protocol::renewal::Terms;
-use crate::protocol::validity::Drift;
 use crate::settings::error::{ConfigError, check_range, ensure};
 use crate::settings::secret::{Secret, TlsSettings};
 use crate::settings::switches::{Fencing, HandOff, RestartGuard};

@@ -13,9 +13,7 @@
 use stateright::{Model, Property};
 
 use crate::check::{assert_holds, assert_refuted, ticks};
-use crate::protocol::quarantine;
-use crate::protocol::quorum::Quorum;
-use crate::protocol::validity::Drift;
+use crate::protocol::quorum::{Drift, Quorum, quarantine};
 
 const NODES: usize = 5;
 /// The old list, and the new one.
@@ -81,7 +79,7 @@ impl Adopted {
     fn length(&self, list: usize) -> u8 {
         let ttl = ticks(self.ttl[list]);
         // Whole ticks: without the two milliseconds of drift.
-        quarantine::length(ttl, ticks(0), Drift::new(0.0).unwrap()).as_secs() as u8
+        quarantine(ttl, ticks(0), Drift::new(0.0).unwrap()).as_secs() as u8
     }
 
     /// How long the new process waits for a node.

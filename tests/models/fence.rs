@@ -19,8 +19,7 @@
 use stateright::{Model, Property};
 
 use crate::check::{assert_holds, assert_refuted};
-use crate::protocol::fence::{FenceVerdict, agree};
-use crate::protocol::quorum::Quorum;
+use crate::protocol::quorum::{FenceVerdict, Quorum, agree};
 use crate::token::FencingToken;
 
 const NODES: usize = 3;

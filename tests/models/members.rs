@@ -19,9 +19,7 @@
 use stateright::{Model, Property};
 
 use crate::check::{assert_holds, assert_refuted, leads_to, ticks};
-use crate::protocol::quarantine;
-use crate::protocol::quorum::Quorum;
-use crate::protocol::validity::Drift;
+use crate::protocol::quorum::{Drift, Quorum, quarantine};
 
 const NODES: usize = 5;
 /// The nodes of each list, which are as many for both.
@@ -197,7 +195,7 @@ impl Lists {
 
     /// How long a quarantine must be.
     fn wait(&self, process: &Process, (which, place): (usize, usize)) -> u8 {
-        let length = quarantine::length(ticks(TTL), ticks(0), Drift::new(0.0).unwrap());
+        let length = quarantine(ticks(TTL), ticks(0), Drift::new(0.0).unwrap());
         // Until the others have asked it once more.
         let reclaims = process.reclaims && !self.once && place == COMMON_PLACES[which];
         // Whole ticks: without the two milliseconds of drift.

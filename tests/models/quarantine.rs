@@ -18,9 +18,7 @@
 use stateright::{Model, Property};
 
 use crate::check::{assert_holds, assert_refuted, leads_to, ticks};
-use crate::protocol::quarantine;
-use crate::protocol::quorum::Quorum;
-use crate::protocol::validity::Drift;
+use crate::protocol::quorum::{Drift, Quorum, quarantine};
 
 const NODES: usize = 3;
 const PROCESSES: usize = 2;
@@ -118,7 +116,7 @@ impl Guarded {
 
     /// How long a process must have waited.
     fn wait(&self) -> u8 {
-        let length = quarantine::length(ticks(MAX_TTL), ticks(0), Drift::new(0.0).unwrap());
+        let length = quarantine(ticks(MAX_TTL), ticks(0), Drift::new(0.0).unwrap());
         // Whole ticks: without the two milliseconds of drift.
         length.as_secs() as u8 - u8::from(self.is(Mutant::QuarantineTooShort))
     }

@@ -20,8 +20,7 @@ use stateright::{Model, Property};
 
 use crate::check::{NOW, ago, assert_holds, assert_refuted, leads_to, ticks};
 use crate::confirmation::{Confirmation, Place, Statement};
-use crate::protocol::quarantine;
-use crate::protocol::validity::Drift;
+use crate::protocol::quorum::{Drift, quarantine};
 
 const SENTINELS: usize = 3;
 const PROCESSES: usize = 2;
@@ -191,7 +190,7 @@ impl Watched {
         let within = ticks(if settles { WITHIN } else { 0 });
         // Whole ticks: without the milliseconds of drift.
         let drift = Drift::new(0.0).unwrap();
-        quarantine::length(ticks(self.ttl), within, drift).as_secs() as u8
+        quarantine(ticks(self.ttl), within, drift).as_secs() as u8
     }
 
     fn tick(state: &mut State) {

@@ -7,15 +7,14 @@ use tokio::time::{sleep, timeout};
 
 use crate::clock::Clock as _;
 use crate::instruments;
-use crate::manager::acquire::turn::{names, turn_of_all};
 use crate::manager::acquire::wait::{
-    PollDelays, ReleaseNotices, Wait, Woken, contention_delay, reckoned,
+    PollDelays, ReleaseNotices, Wait, Woken, contention_delay, names, reckoned, turn_of_all,
 };
 use crate::manager::error::AcquireError;
 use crate::manager::guard::LockGuard;
 use crate::manager::lease::held::Turn;
-use crate::manager::queue::waiting::{Holder, Waiter};
-use crate::manager::round::attempt::{Attempt, Decision, Purpose};
+use crate::manager::queue::{Holder, Waiter};
+use crate::manager::round::{Attempt, Decision, Purpose};
 use crate::manager::shared::Shared;
 use crate::namespace::{NodeKey, NodeKeys};
 use crate::protocol::renewal::Terms;

@@ -5,9 +5,159 @@
 //! over the nodes' replies, gives it the deadline and the next step.
 //!
 //! [`held`] drives it: a mutex around the state, the effects once that is unlocked, and atomics that answer "is it
-//! lost?" without it. [`registry`] keeps all held locks by the time at which each is due; from there the watchdog, one
-//! task for all, sends the extensions.
+//! lost?" without it. The [`Registry`] keeps all held locks by the time at which each is due; from there the watchdog,
+//! one task for all, sends the extensions.
 
 pub(crate) mod held;
-pub(crate) mod registry;
 pub(crate) mod state;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::sleep;
+
+use crate::manager::error::LossReason;
+use crate::manager::lease::held::HeldLease;
+use crate::manager::tasks::notified_until;
+use crate::moment::Moment;
+
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    state: Mutex<State>,
+    // A lock became due earlier than the watchdog wakes, or the watchdog should stop.
+    changed: Notify,
+    // No more locks are taken.
+    closing: Notify,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub(crate) leases: BTreeMap<(Moment, u64), Arc<HeldLease>>,
+    // Until when the watchdog sleeps; `None`: until it is notified.
+    pub(crate) armed: Option<Moment>,
+    pub(crate) closed: bool,
+    pub(crate) stopped: bool,
+}
+
+impl Registry {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a lock, for the watchdog to extend; `false` if the manager takes no more.
+    pub(crate) fn insert(&self, lease: &Arc<HeldLease>) -> bool {
+        let mut state = self.state();
+        if state.closed {
+            return false;
+        }
+        self.place(&mut state, lease);
+        crate::instruments::held_more();
+        true
+    }
+
+    /// Under the mutex: an earlier plan is in it, and a later one finds the lock.
+    fn place(&self, state: &mut State, lease: &Arc<HeldLease>) {
+        let due = lease.plan();
+        state.leases.insert((due, lease.id), Arc::clone(lease));
+        // In the common case the watchdog sleeps on: a new lock is due later than those before it.
+        if state.armed.is_none_or(|armed| due < armed) {
+            state.armed = Some(due);
+            self.changed.notify_one();
+        }
+    }
+
+    pub(crate) fn remove(&self, lease: &HeldLease) {
+        let mut state = self.state();
+        if state.leases.remove(&(lease.due(), lease.id)).is_some() {
+            crate::instruments::held_less();
+        }
+    }
+
+    pub(crate) fn top_up(&self, lease: &Arc<HeldLease>, at: Moment) {
+        if lease.plan_top_up(at) {
+            self.replan(lease);
+        }
+    }
+
+    pub(crate) fn close(&self) {
+        self.state().closed = true;
+        self.closing.notify_waiters();
+    }
+
+    pub(crate) async fn closing(&self) {
+        notified_until(&self.closing, || self.is_closed().then_some(())).await;
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state().closed
+    }
+
+    pub(crate) fn leases(&self) -> Vec<Arc<HeldLease>> {
+        self.state().leases.values().map(Arc::clone).collect()
+    }
+
+    /// Loses every lock that is held; tells how many were not lost before.
+    pub(crate) fn lose_all(&self, reason: LossReason) -> usize {
+        let leases = self.leases().into_iter();
+        leases.filter(|lease| lease.lose(reason)).count()
+    }
+
+    pub(crate) fn stop(&self) {
+        self.state().stopped = true;
+        self.changed.notify_one();
+    }
+
+    /// Waits until a lock needs attention; `false` when the watchdog should end.
+    pub(crate) async fn wait(&self, now: impl Fn() -> Option<Moment>) -> bool {
+        loop {
+            let changed = self.changed.notified();
+            let Some(now) = now() else { return false };
+            let due = {
+                let mut state = self.state();
+                if state.stopped {
+                    return false;
+                }
+                let first = state.leases.keys().next().map(|(due, _)| *due);
+                // The plan stays even if its lock is gone: the next lock is due later, and then need not wake this
+                // task. Otherwise every lock that is taken while no other is held would.
+                let planned = state.armed.filter(|armed| *armed > now);
+                state.armed = first.into_iter().chain(planned).min();
+                state.armed
+            };
+            match due {
+                Some(due) if due <= now => return true,
+                Some(due) => {
+                    tokio::select! {
+                        biased;
+                        () = changed => {}
+                        () = sleep(due.since(now).min(LOOK)) => {}
+                    }
+                }
+                None => changed.await,
+            }
+        }
+    }
+
+    pub(crate) fn due(&self, now: Moment) -> Vec<Arc<HeldLease>> {
+        let until = (now, u64::MAX);
+        let state = self.state();
+        state
+            .leases
+            .range(..=until)
+            .map(|(_, lease)| Arc::clone(lease))
+            .collect()
+    }
+
+    /// Plans the next tick of a lock anew, after it ticked or its times changed; nothing for a lock that is not here.
+    pub(crate) fn replan(&self, lease: &Arc<HeldLease>) {
+        let mut state = self.state();
+        if state.leases.remove(&(lease.due(), lease.id)).is_some() {
+            self.place(&mut state, lease);
+        }
+    }
+}
+
+/// The longest sleep of the watchdog while a tick is planned: timers stand still while the host is suspended.
+const LOOK: Duration = Duration::from_secs(1);

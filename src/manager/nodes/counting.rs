@@ -11,9 +11,9 @@ use crate::clock::Clock as _;
 #[cfg(feature = "metrics")]
 use crate::instruments::WithoutQuorum;
 #[cfg(feature = "metrics")]
-use crate::manager::nodes::node_set::LOOK;
-use crate::manager::nodes::node_set::NodeSet;
-use crate::manager::nodes::voting::state::VotingStatus;
+use crate::manager::nodes::LOOK;
+use crate::manager::nodes::NodeSet;
+use crate::manager::nodes::voting::list::VotingStatus;
 #[cfg(feature = "metrics")]
 use crate::manager::nodes::voting::statuses::VotingStatuses;
 use crate::moment::Moment;

@@ -1,9 +1,374 @@
-//! The nodes of a manager: sending to them, and which of them vote.
+//! [`NodeSet`]: the nodes of a manager, and the terms under which they are asked. Which of them vote: [`voting`].
 
 pub(crate) mod counting;
 pub(crate) mod fanout;
-pub(crate) mod node_set;
-mod quorum;
 pub(crate) mod repeats;
-pub(crate) mod retry;
 pub(crate) mod voting;
+pub(crate) mod waiting;
+
+use std::fmt::Display;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout};
+
+use crate::clock::Clock;
+use crate::manager::error::{NoQuorum, NodeFailure};
+use crate::manager::nodes::fanout::Fanout;
+use crate::manager::nodes::repeats::{Repeats, Trouble};
+use crate::manager::nodes::voting::list::Replies;
+use crate::manager::nodes::voting::statuses::VotingStatuses;
+use crate::moment::Moment;
+use crate::namespace::Namespace;
+use crate::node::{
+    AcquireReply, ClusterConfig, ExtendReply, Fence, Node, NodeError, NodeErrorKind, NodeFuture,
+    NodeState,
+};
+use crate::protocol::quorum::{Drift, Quorum};
+use crate::protocol::renewal::NodeEffect;
+use crate::token::FencingToken;
+
+#[derive(Debug)]
+pub(crate) struct NodeSet {
+    pub(crate) nodes: Vec<Arc<dyn Node>>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) namespace: Namespace,
+    // What the nodes must agree to.
+    pub(crate) config: Arc<ClusterConfig>,
+    pub(crate) terms: CommonTerms,
+    // No lease of any process is longer.
+    pub(crate) max_ttl: Duration,
+    pub(crate) max_clock_skew: Duration,
+    pub(crate) node_timeout: Duration,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) started: Instant,
+    pub(crate) voting: Arc<VotingStatuses>,
+    // How long fencing counters are kept; never for less than the ttl of the lock. Locks of requests with an idempotency
+    // key have fencing tokens also where fencing is off.
+    pub(crate) counters_kept: Duration,
+    pub(crate) fences: FenceCounts,
+    pub(crate) repeats: Repeats,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct FenceCounts {
+    agreed: AtomicU64,
+    written_back: AtomicU64,
+}
+
+impl FenceCounts {
+    pub(crate) fn count(&self, agreed: bool) {
+        let counter = if agreed {
+            &self.agreed
+        } else {
+            &self.written_back
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> (u64, u64) {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        (read(&self.agreed), read(&self.written_back))
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CommonTerms {
+    pub(crate) quorum: Quorum,
+    pub(crate) drift: Drift,
+}
+
+impl NodeSet {
+    pub(crate) fn send<T>(
+        &self,
+        to: impl IntoIterator<Item = usize>,
+        command: impl Fn(&dyn Node) -> NodeFuture<T>,
+    ) -> Fanout<T> {
+        let nodes = to.into_iter();
+        Fanout::new(nodes.filter_map(|index| Some((index, command(&**self.nodes.get(index)?)))))
+    }
+
+    pub(crate) fn send_all<T>(&self, command: impl Fn(&dyn Node) -> NodeFuture<T>) -> Fanout<T> {
+        self.send(0..self.nodes.len(), command)
+    }
+
+    pub(crate) async fn reply<T>(
+        &self,
+        command: NodeFuture<Result<T, NodeError>>,
+    ) -> Result<T, NodeError> {
+        let reply = timeout(self.node_timeout, command).await;
+        reply.unwrap_or_else(|_| Err(self.timed_out()))
+    }
+
+    /// Why nothing may be granted or extended: some nodes serve processes with another list.
+    pub(crate) fn disagreement(&self) -> Option<NoQuorum> {
+        if !self.voting.is_blocked() {
+            return None;
+        }
+        Some(NoQuorum {
+            retry_after: None,
+            disagreed: true,
+            ..self.without_quorum(self.voting.blocking(self.clock.now()))
+        })
+    }
+
+    pub(crate) fn no_quorum(&self, failures: Vec<(usize, NodeError)>) -> NoQuorum {
+        self.disagreement()
+            .unwrap_or_else(|| self.without_quorum(failures))
+    }
+
+    pub(crate) fn without_quorum(&self, mut failures: Vec<(usize, NodeError)>) -> NoQuorum {
+        failures.sort_by_key(|(node, _)| *node);
+        let failures = failures.into_iter();
+        NoQuorum {
+            needed: self.terms.quorum.needed(),
+            nodes: self.nodes.len(),
+            failures: failures
+                .map(|(node, error)| self.failure(node, error))
+                .collect(),
+            retry_after: self.quorum_in(),
+            disagreed: false,
+        }
+    }
+
+    pub(crate) fn failure(&self, node: usize, error: NodeError) -> NodeFailure {
+        let error = match error.kind() {
+            // The node knows only that it is quarantined, and this process knows for how long.
+            NodeErrorKind::Quarantined => {
+                self.voting.explain(node, self.clock.now()).unwrap_or(error)
+            }
+            _ => error,
+        };
+        NodeFailure::new(self.name_of(node), error)
+    }
+
+    pub(crate) fn name_of(&self, node: usize) -> &str {
+        self.nodes.get(node).map_or("?", |node| node.name())
+    }
+
+    /// When a quorum votes again, if quarantines keep it from that.
+    pub(super) fn quorum_in(&self) -> Option<Duration> {
+        let last = self.terms.quorum.needed().checked_sub(1)?;
+        let wait = self.until_votes().into_iter().nth(last)?;
+        (!wait.is_zero()).then_some(wait)
+    }
+
+    /// When each node that takes commands votes, where it is known; the shortest time first.
+    pub(super) fn until_votes(&self) -> Vec<Duration> {
+        let now = self.clock.now();
+        self.voting.until_votes(now, |node| self.is_up(node))
+    }
+
+    pub(crate) fn is_up(&self, node: usize) -> bool {
+        let node = self.nodes.get(node);
+        node.is_some_and(|node| node.state() == NodeState::Up)
+    }
+
+    pub(crate) fn up(&self) -> usize {
+        (0..self.nodes.len()).filter(|n| self.is_up(*n)).count()
+    }
+
+    pub(crate) fn is_connecting(&self, node: usize) -> bool {
+        let node = self.nodes.get(node);
+        node.is_some_and(|node| node.state() == NodeState::Connecting)
+    }
+
+    /// Waits until every node was asked once, so that it is known which processes they serve. Only the first callers of
+    /// a manager wait.
+    pub(crate) async fn all_asked(&self) {
+        if self.voting.were_all_asked() {
+            return;
+        }
+        let connecting = self.connect_timeout.min(FIRST_CONNECTION);
+        let connecting = connecting.saturating_sub(self.started.elapsed());
+        let asking = connecting.max(self.node_timeout);
+        self.voting.all_asked(asking, self.node_timeout).await;
+    }
+
+    pub(crate) fn heard(&self, node: usize, error: &NodeError) {
+        let now = self.clock.now();
+        self.voting
+            .replies(node, |replies| replies.refused(error, now));
+        // A node is asked again only about what is new: otherwise every caller would have it asked again.
+        if error.kind() == NodeErrorKind::Foreign {
+            self.voting.note_foreign(node, error, now);
+        } else if !self.voting.knows(node, error.kind()) {
+            self.voting.recheck(node);
+        }
+    }
+
+    pub(crate) fn ran(&self, node: usize) {
+        self.voting.replies(node, Replies::ran);
+    }
+
+    pub(crate) fn refused(&self, node: usize, name: &'static str, error: &NodeError) {
+        if error.kind() == NodeErrorKind::Foreign {
+            self.heard(node, error);
+        }
+        self.tell_refusal(node, name, error);
+    }
+
+    pub(crate) fn log_refusal(&self, node: usize, name: &'static str, error: &NodeError) {
+        if matches!(
+            error.kind(),
+            NodeErrorKind::Rejected
+                | NodeErrorKind::WrongType
+                | NodeErrorKind::Misconfigured
+                | NodeErrorKind::Foreign
+        ) {
+            self.tell_refusal(node, name, error);
+        }
+    }
+
+    pub(crate) fn timed_out(&self) -> NodeError {
+        no_answer(self.node_timeout)
+    }
+
+    pub(crate) fn proposal(&self, keep: Duration) -> Option<Fence> {
+        // If the clock is far off, the nodes ignore the proposal and go on from what they have.
+        let token = FencingToken::proposed_at(self.clock.unix_micros()).or(FencingToken::new(1))?;
+        Some(Fence { token, keep })
+    }
+
+    pub(crate) fn fence(&self, token: FencingToken, ttl: Duration) -> Fence {
+        Fence {
+            token,
+            keep: self.counters_kept.max(ttl),
+        }
+    }
+}
+
+impl NodeSet {
+    pub(crate) fn tell_refusal(&self, node: usize, command: &'static str, error: &NodeError) {
+        let trouble = Trouble::Refused(node, command, error.kind());
+        if self.repeats.is_first(trouble, error, self.clock.now()) {
+            crate::trace::command_failed(self.name_of(node), command, error, 1, None);
+        }
+    }
+
+    pub(crate) fn tell_run(&self, node: usize, command: &'static str) {
+        if let Some((refused, lasted)) = self.repeats.is_run(node, command, self.clock.now()) {
+            crate::trace::command_runs(self.name_of(node), command, refused, lasted);
+        }
+    }
+
+    pub(crate) fn left_to_expire(&self, key: &str, reason: &'static str) {
+        let trouble = Trouble::Left(reason);
+        if self.repeats.is_first(trouble, &key, self.clock.now()) {
+            crate::trace::left_to_expire(key, reason, 1);
+        }
+    }
+
+    pub(crate) fn quorum_missed(&self, error: &dyn Display) {
+        if (self.repeats).is_first(Trouble::NoQuorum, error, self.clock.now()) {
+            crate::trace::no_quorum(error, 1);
+        }
+    }
+
+    pub(crate) fn quorum_answered(&self) {
+        if let Some((refused, within)) = self.repeats.is_back(self.clock.now()) {
+            crate::trace::quorum_again(refused, within);
+        }
+    }
+
+    pub(crate) fn tell_repeats(&self) {
+        for count in self.repeats.due(self.clock.now()) {
+            let (text, times) = (&count.text, count.times);
+            match count.trouble {
+                Trouble::Refused(node, command, _) => {
+                    let (name, ago) = (self.name_of(node), count.ago);
+                    crate::trace::command_failed(name, command, text, times, ago);
+                }
+                Trouble::Left(reason) => crate::trace::left_to_expire(text, reason, times),
+                Trouble::NoQuorum => crate::trace::no_quorum(text, times),
+            }
+        }
+    }
+}
+
+/// The meaning of fresh replies for a lease; these also store their meaning for the node.
+impl NodeSet {
+    pub(crate) fn after_acquire(
+        &self,
+        node: usize,
+        sent: Moment,
+        reply: &Result<AcquireReply, NodeError>,
+    ) -> NodeEffect {
+        match reply {
+            Ok(AcquireReply::Granted { .. } | AcquireReply::Promised { .. }) => {
+                self.ran(node);
+                NodeEffect::Confirmed { sent }
+            }
+            Ok(AcquireReply::Held(_)) => NodeEffect::Foreign { sent },
+            Ok(AcquireReply::Recorded(_)) => NodeEffect::Unchanged,
+            Err(error) => {
+                self.heard(node, error);
+                of_error(error)
+            }
+        }
+    }
+
+    pub(crate) fn after_extend(
+        &self,
+        node: usize,
+        sent: Moment,
+        reply: &Result<ExtendReply, NodeError>,
+    ) -> NodeEffect {
+        match reply {
+            Ok(ExtendReply::Extended | ExtendReply::Refilled) => {
+                self.ran(node);
+                self.tell_run(node, "extend");
+                NodeEffect::Confirmed { sent }
+            }
+            Ok(ExtendReply::Quarantined) => {
+                self.voting.recheck(node);
+                // Others may still count a server that this one has replaced: then each of the two could have a vote.
+                let settle = self.nodes.get(node).map(|node| node.settle_time());
+                if settle.is_some_and(|settle| settle.is_zero()) {
+                    let now = self.clock.now();
+                    NodeEffect::Kept { sent, now }
+                } else {
+                    // Our token is there, to count when the node votes again.
+                    NodeEffect::Unknown
+                }
+            }
+            Ok(ExtendReply::Absent) => NodeEffect::Absent { sent },
+            Ok(ExtendReply::Held(_)) => NodeEffect::Foreign { sent },
+            Err(error) => {
+                self.heard(node, error);
+                self.log_refusal(node, "extend", error);
+                // Of several keys those before one of another type are set.
+                if error.kind() == NodeErrorKind::WrongType {
+                    return NodeEffect::Unknown;
+                }
+                of_error(error)
+            }
+        }
+    }
+}
+
+impl Drop for NodeSet {
+    fn drop(&mut self) {
+        // So that the monitors see that the nodes are gone, and end.
+        self.voting.recheck_all();
+    }
+}
+
+const fn of_error(error: &NodeError) -> NodeEffect {
+    if error.outcome_unknown() {
+        NodeEffect::Unknown
+    } else {
+        NodeEffect::Unchanged
+    }
+}
+
+pub(crate) fn no_answer(limit: Duration) -> NodeError {
+    NodeError::new(
+        NodeErrorKind::TimedOut,
+        format!("no answer within {limit:?}"),
+    )
+}
+
+const FIRST_CONNECTION: Duration = Duration::from_secs(1);
+pub(crate) const LOOK: Duration = Duration::from_secs(1);

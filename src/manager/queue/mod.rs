@@ -1,10 +1,194 @@
-//! Which caller of this process is next. [`fifo`] is the queue, and knows nothing of locks and nodes. [`waiting`] has
-//! the data that waiting callers read.
+//! Which caller of this process is next. [`fifo`] is the queue, and knows nothing of locks and nodes. Here are the data
+//! that waiting callers read: the [`Holder`] of a key, the [`Waiters`] of this process, and its keys in [`Cooldown`].
 
 pub(crate) mod fifo;
-pub(crate) mod waiting;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::instruments;
+use crate::moment::Moment;
+use crate::namespace::NodeKey;
 
 /// The locks of [`fifo`]: the standard library's here, a model checker's in `tests/queue`.
 mod sync {
     pub(super) use std::sync::{Mutex, MutexGuard};
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Holder {
+    Here(Arc<Deadline>),
+    /// Another process, until then unless it extends or releases the lock.
+    Elsewhere(Moment),
+}
+
+impl Holder {
+    pub(crate) fn remaining(&self, clock: &dyn Clock) -> Option<Duration> {
+        match self {
+            Self::Here(deadline) => deadline.left(clock),
+            Self::Elsewhere(end) => Some(end.since(clock.now())),
+        }
+    }
+}
+
+/// Until when a lock of this process may be relied on, for checks without a mutex.
+#[derive(Debug)]
+pub(crate) struct Deadline {
+    nanos: AtomicU64,
+    // For how much longer the nodes keep the lock.
+    reserve: Duration,
+}
+
+impl Deadline {
+    pub(crate) const fn new(end: Moment, reserve: Duration) -> Self {
+        Self {
+            nanos: AtomicU64::new(end.as_nanos()),
+            reserve,
+        }
+    }
+
+    pub(crate) fn get(&self) -> Moment {
+        Moment::from_nanos(self.nanos.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn set(&self, end: Moment) {
+        self.nanos.store(end.as_nanos(), Ordering::Release);
+    }
+
+    fn left(&self, clock: &dyn Clock) -> Option<Duration> {
+        let end = self.get();
+        (end > Moment::ORIGIN).then(|| (end + self.reserve).since(clock.now()))
+    }
+}
+
+/// The callers of one manager that wait: in its queue, or for other processes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Waiters(Arc<Mutex<ByAge>>);
+
+#[derive(Debug, Default)]
+struct ByAge {
+    // The oldest come first.
+    waiters: BTreeMap<(Moment, u64), NodeKey>,
+    next: u64,
+}
+
+impl Waiters {
+    fn list(&self) -> MutexGuard<'_, ByAge> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a caller that waits for `key` since `began`, until the result is dropped.
+    pub(crate) fn add(&self, key: &NodeKey, began: Moment, in_queue: bool) -> Waiter {
+        let mut list = self.list();
+        let at = (began, list.next);
+        list.next += 1;
+        list.waiters.insert(at, key.clone());
+        drop(list);
+        if in_queue {
+            instruments::waiting_more();
+        }
+        Waiter {
+            waiters: self.clone(),
+            at,
+            in_queue,
+        }
+    }
+
+    pub(crate) fn by_key(&self) -> BTreeMap<Arc<str>, (NodeKey, usize, Moment)> {
+        let mut keys = BTreeMap::new();
+        for ((since, _), key) in &self.list().waiters {
+            let name = Arc::clone(key.shared());
+            let entry = keys.entry(name).or_insert_with(|| (key.clone(), 0, *since));
+            entry.1 += 1;
+        }
+        keys
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Waiter {
+    waiters: Waiters,
+    at: (Moment, u64),
+    in_queue: bool,
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        let gone = self.waiters.list().waiters.remove(&self.at);
+        // Outside the mutex.
+        drop(gone);
+        if self.in_queue {
+            instruments::waiting_less();
+        }
+    }
+}
+
+/// The keys in cooldown after a contended release: meanwhile other processes get the lock first. The process that
+/// releases a lock is the first to know that it is free, and would win it again every time. An entry that is forgotten
+/// costs fairness only.
+#[derive(Debug, Default)]
+pub(crate) struct Cooldown {
+    until: Mutex<HashMap<Arc<str>, Moment>>,
+}
+
+impl Cooldown {
+    fn until(&self) -> MutexGuard<'_, HashMap<Arc<str>, Moment>> {
+        self.until.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn start(&self, name: &Arc<str>, now: Moment, length: Duration) {
+        let mut until = self.until();
+        if until.len() >= LIMIT {
+            until.retain(|_, end| *end > now);
+        }
+        if until.len() < LIMIT {
+            until.insert(Arc::clone(name), now + length);
+        }
+    }
+
+    pub(crate) fn left(&self, name: &Arc<str>, now: Moment) -> Option<Duration> {
+        let mut until = self.until();
+        let end = *until.get(name)?;
+        if end <= now {
+            until.remove(name);
+            return None;
+        }
+        Some(end.since(now))
+    }
+}
+
+const LIMIT: usize = 1_024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn a_key_cools_down_until_its_time_and_is_then_forgotten() {
+        let cooldown = Cooldown::default();
+        let (name, start) = (Arc::from("k"), Moment::from_nanos(1));
+        assert_eq!(cooldown.left(&name, start), None);
+        cooldown.start(&name, start, 5 * MS);
+        assert_eq!(cooldown.left(&name, start + 2 * MS), Some(3 * MS));
+        assert_eq!(cooldown.left(&Arc::from("other"), start), None);
+        assert_eq!(cooldown.left(&name, start + 5 * MS), None);
+        assert!(cooldown.until().is_empty());
+    }
+
+    #[test]
+    fn it_is_bounded_and_the_past_makes_room() {
+        let cooldown = Cooldown::default();
+        let start = Moment::from_nanos(1);
+        for number in 0..2 * LIMIT {
+            cooldown.start(&Arc::from(number.to_string()), start, MS);
+        }
+        assert_eq!(cooldown.until().len(), LIMIT);
+        cooldown.start(&Arc::from("new"), start + 2 * MS, MS);
+        assert_eq!(cooldown.until().len(), 1);
+    }
 }

@@ -8,10 +8,9 @@ use tokio::time::timeout;
 
 use crate::clock::Clock as _;
 use crate::manager::error::ReleaseUnconfirmed;
-
 use crate::manager::lease::held::{HeldLease, PendingRelease};
 use crate::manager::nodes::fanout::Fanout;
-use crate::manager::nodes::retry::{Missed, is_retryable, retry};
+use crate::manager::nodes::waiting::{Missed, is_retryable, retry};
 use crate::manager::release::{Freed, Freeing};
 use crate::manager::shared::{ROOM_FOR_RECORDS, Shared};
 use crate::manager::tasks::TaskTracker;

@@ -1,10 +1,250 @@
-//! Records: the results of idempotent work, stored on the nodes beside the locks under which it was done.
+//! [`RunGuard`]: idempotent work. Its result is stored on the nodes as a record, and later callers with the same key get
+//! it.
 //!
 //! A second protocol over the rounds of the first. [`recall`] asks the nodes for the record of a key, or else for its
-//! lock; [`complete`] writes the record in the step that gives the lock back, and brings it to nodes that lack it;
-//! [`run`] has the calls of users. The rules of a record (which one counts, when it ends) are pure, in
-//! `protocol::recall` and `protocol::retention`.
+//! lock; [`complete`](mod@complete) writes the record in the step that gives the lock back, and brings it to nodes that lack it. The
+//! rules of a record (which one counts, when it ends) are pure, in `protocol::recall`.
 
 pub(crate) mod complete;
 pub(crate) mod recall;
-pub(crate) mod run;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::key_error::KeyError;
+use crate::lock_key::{LockKey, LockKeys};
+use crate::manager::LockManager;
+use crate::manager::acquire::acquire_for;
+use crate::manager::acquire::contender::Acquired;
+use crate::manager::error::{AcquireError, ReleaseUnconfirmed};
+use crate::manager::guard::{LockGuard, LockHandle};
+use crate::manager::records::complete::complete;
+use crate::manager::records::recall::{Clocks, Recall};
+use crate::record::Record;
+use crate::token::FencingToken;
+
+/// The outcome of [`LockManager::begin_idempotent`].
+#[derive(Debug)]
+#[non_exhaustive]
+#[must_use = "a run holds its lock until this is dropped"]
+pub enum IdempotentRun {
+    /// There is no result: compute it, and [store](RunGuard::complete) it.
+    Execute(RunGuard),
+    /// The stored result.
+    Replay(Bytes),
+}
+
+/// The right to compute the result of a key. It holds the lock of the key. Dropped without a result it releases the
+/// lock, and the next caller computes the result.
+#[must_use = "a guard that is not bound lets others do the work"]
+#[clippy::has_significant_drop]
+pub struct RunGuard {
+    guard: LockGuard,
+    fence: FencingToken,
+    keep: Duration,
+    clocks: Clocks,
+}
+
+impl RunGuard {
+    fn new(guard: LockGuard, keep: Duration, clocks: Clocks) -> Result<Self, AcquireError> {
+        // Every run asks for one; a node that grants without is out of order.
+        let Some(fence) = guard.fence() else {
+            return Err(AcquireError::NoQuorum(guard.shared().no_quorum(Vec::new())));
+        };
+        Ok(Self {
+            guard,
+            fence,
+            keep,
+            clocks,
+        })
+    }
+
+    /// An observer of the lock: whether it is lost, and how long it lasts.
+    #[must_use]
+    pub fn handle(&self) -> LockHandle {
+        self.guard.handle()
+    }
+
+    /// The fencing token of this run, greater than that of every earlier run of the same key.
+    #[must_use]
+    pub const fn fence(&self) -> FencingToken {
+        self.fence
+    }
+
+    /// Stores the result and releases the lock in the same step. From `Ok` on every caller with this key gets this
+    /// result, for as long as it is kept. It is tried also when the lock was lost, and succeeds if nobody else was
+    /// granted the lock since.
+    ///
+    /// # Errors
+    ///
+    /// [`CompleteError`] if too few nodes have the result within the node time-out: the next caller with this key gets
+    /// it, or does the work again.
+    ///
+    /// # Cancel safety
+    ///
+    /// It goes on while it is polled, and in the background once it is dropped. Dropped before its first poll, it
+    /// releases the lock.
+    pub async fn complete(self, result: impl Into<Bytes>) -> Result<(), CompleteError> {
+        // Decided here and nowhere else: later writes of the same result take it from the record.
+        let clock = &*self.guard.shared().clock;
+        let until = self.clocks.end_after(clock, self.keep);
+        self.end(Some((result.into(), until))).await
+    }
+
+    /// Releases the lock without a result: the next caller with this key does the work again.
+    ///
+    /// # Errors
+    ///
+    /// [`CompleteError`] if too few nodes replied within the node time-out; the release goes on in the background.
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`complete`](Self::complete).
+    pub async fn abandon(self) -> Result<(), CompleteError> {
+        self.end(None).await
+    }
+
+    async fn end(self, result: Option<(Bytes, u64)>) -> Result<(), CompleteError> {
+        let (guard, ballot) = (self.guard, self.fence);
+        let shared = Arc::clone(guard.shared());
+        // It is not shared.
+        let (held, pending) = guard.resign();
+        let record = result.map(|(body, until)| Record {
+            ballot,
+            body,
+            until,
+        });
+        let outcome = complete(&shared, &held, pending, record).await;
+        outcome
+            .map_err(|ReleaseUnconfirmed { confirmed, needed }| CompleteError { confirmed, needed })
+    }
+}
+
+impl fmt::Debug for RunGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunGuard")
+            .field("key", self.guard.key())
+            .field("keep", &self.keep)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Fewer nodes than a quorum stored a result in time. The next caller with this key finds out whether it is durable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CompleteError {
+    pub(crate) confirmed: usize,
+    pub(crate) needed: usize,
+}
+
+impl fmt::Display for CompleteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the result was stored by {} nodes where {} are needed; the next caller with this key finds out whether it is durable",
+            self.confirmed, self.needed
+        )
+    }
+}
+
+impl std::error::Error for CompleteError {}
+
+impl LockManager {
+    /// Returns the stored result for `key`, or acquires its lock so that the caller can compute it: one round trip
+    /// either way. While another caller computes it, waits up to `max_wait`, or the manager's if that is less. The keys
+    /// are apart from those of other locks. The result is kept for `keep`, at least a second.
+    ///
+    /// All callers that get a result for `key` get the same until it ends, while at most as many nodes as the quorum
+    /// [masks](crate::Settings::mask_losses) lose their data. But **the work may be done twice**: its caller may crash,
+    /// or lose the lock, before it stores the result.
+    ///
+    /// The end is decided once, by the caller that completes: after `keep`, by the middle one of the clocks of the
+    /// nodes and of its process, and it goes with the record to every node. If no two clocks differ by more than *d*,
+    /// no caller gets the result later than `keep` and *d* after it was stored (and a node time-out), and none computes
+    /// it again before `keep` less *d*. A single wrong clock of three nodes or more changes nothing once all have the
+    /// record. Near the end it may be [`AcquireError::NoQuorum`], for *d* at most.
+    ///
+    /// # Errors
+    ///
+    /// As for [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// As for [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    /// use tower_redlock::lock::IdempotentRun;
+    /// use tower_redlock::LockManager;
+    ///
+    /// let locks = LockManager::builder().memory(5).connect().await?;
+    /// let (day, no_wait) = (Duration::from_secs(86_400), Duration::ZERO);
+    /// for _ in 0..2 {
+    ///     let result = match locks.begin_idempotent("invoice:7", day, no_wait).await? {
+    ///         IdempotentRun::Replay(result) => result,
+    ///         IdempotentRun::Execute(run) => {
+    ///             run.complete("sent").await?;
+    ///             "sent".into()
+    ///         }
+    ///         _ => unreachable!("there are two cases"),
+    ///     };
+    ///     assert_eq!(result, "sent");
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn begin_idempotent<K>(
+        &self,
+        key: K,
+        keep: Duration,
+        max_wait: Duration,
+    ) -> Result<IdempotentRun, AcquireError>
+    where
+        K: TryInto<LockKey, Error: Into<KeyError>>,
+    {
+        let key: LockKey = key.try_into().map_err(Into::into)?;
+        let limit = max_wait.min(self.times.max_wait);
+        self.begin_idempotent_within(key, keep, limit, Duration::ZERO)
+            .await
+    }
+
+    /// The same, waiting up to `limit`. The run may last a `max_hold` and the time in which it only waits, `idle` at
+    /// most.
+    pub(crate) async fn begin_idempotent_within(
+        &self,
+        key: LockKey,
+        keep: Duration,
+        limit: Duration,
+        idle: Duration,
+    ) -> Result<IdempotentRun, AcquireError> {
+        let (shared, mut terms) = (&self.shared, self.times.terms);
+        terms.max_hold = terms.max_hold.saturating_add(idle);
+        let keep = keep.max(Duration::from_secs(1));
+        let keys = shared.idempotency.node_keys(&LockKeys::from(key))?;
+        let recall = Recall::new(shared, &terms, keep);
+        let (guard, granted) = match acquire_for(shared, terms, keys, recall, limit).await? {
+            Acquired::Lock(guard, granted) => (guard, granted),
+            Acquired::Found(record) => return Ok(IdempotentRun::Replay(record.body)),
+        };
+        let run = RunGuard::new(guard, keep, granted.clocks)?;
+        let Some(record) = granted.record else {
+            return Ok(IdempotentRun::Execute(run));
+        };
+        // Whether a quorum ever had it is not known; before a caller gets it, one must.
+        let body = record.body.clone();
+        let settled = run.end(Some((record.body, record.until))).await;
+        if settled.is_err() {
+            return Err(AcquireError::NoQuorum(shared.no_quorum(Vec::new())));
+        }
+        Ok(IdempotentRun::Replay(body))
+    }
+
+    pub(crate) fn is_run_of(&self, handle: &LockHandle, key: &LockKey) -> bool {
+        handle.is_of(&self.shared) && handle.key() == key && !handle.is_lost()
+    }
+}

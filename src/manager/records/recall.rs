@@ -10,15 +10,13 @@ use crate::clock::Clock;
 use crate::manager::error::AcquireError;
 use crate::manager::records::complete::{forget, spread};
 use crate::manager::release::FreeCommand;
-use crate::manager::round::attempt::{Attempt, Decision, Purpose, Reply};
+use crate::manager::round::{Attempt, Decision, Purpose, Reply};
 use crate::manager::shared::Shared;
 use crate::moment::Moment;
 use crate::node::{AcquireReply, AcquireRequest, Node, NodeFuture, RecallRequest};
-use crate::protocol::fence::highest;
-use crate::protocol::quorum::Quorum;
-use crate::protocol::recall::{Recalled, recalled};
+use crate::protocol::quorum::{Quorum, highest};
+use crate::protocol::recall::{Life, Recalled, life, recalled, time_by};
 use crate::protocol::renewal::Terms;
-use crate::protocol::retention::{Life, life, time_by};
 use crate::protocol::round::{Round, Vote};
 use crate::record::Record;
 
@@ -238,7 +236,7 @@ fn linger(before: Duration, ttl: Duration, keep: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::validity::Drift;
+    use crate::protocol::quorum::Drift;
 
     #[test]
     fn a_run_is_remembered_for_as_long_as_any_handle_may_have_held_the_one_before() {

@@ -10,15 +10,14 @@ use crate::manager::error::AcquireError;
 use crate::manager::lease::held::{HeldLease, Turn};
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::release::{FreeCommand, Freed, Freeing, Release};
-use crate::manager::round::attempt::{Attempt, Purpose, Reply, is_grant};
+use crate::manager::round::{Attempt, Purpose, Reply, is_grant};
 use crate::manager::shared::Shared;
 use crate::node::{
     Fence, NodeError, NodeErrorKind, NodeFuture, RaiseReply, RaiseRequest, ReleaseReply,
     ReleaseRequest,
 };
-use crate::protocol::fence::FenceVerdict;
-use crate::protocol::renewal::LeaseNodes;
-use crate::protocol::renewal::NodeEffect;
+use crate::protocol::quorum::FenceVerdict;
+use crate::protocol::renewal::{LeaseNodes, NodeEffect};
 use crate::protocol::round::Vote;
 use crate::token::FencingToken;
 

@@ -5,10 +5,8 @@ use std::cmp::Reverse;
 use super::{
     AT_A_TIME, Action, Caller, KEEP, Link, Mutant, NODES, Node, Phase, Record, Records, State,
 };
-use crate::protocol::fence::{FenceVerdict, highest};
-use crate::protocol::quorum::Quorum;
-use crate::protocol::recall::{Recalled, recalled};
-use crate::protocol::retention::{Life, life, time_by};
+use crate::protocol::quorum::{FenceVerdict, Quorum, highest};
+use crate::protocol::recall::{Life, Recalled, life, recalled, time_by};
 use crate::protocol::round::{Round, Verdict, Vote};
 use crate::token::FencingToken;
 

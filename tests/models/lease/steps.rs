@@ -8,11 +8,9 @@ use super::{
 };
 use crate::check::{NOW, TICK, ago, ticks};
 use crate::moment::Moment;
-use crate::protocol::quorum::Quorum;
+use crate::protocol::quorum::{Drift, Quorum, deadline};
 use crate::protocol::renewal::{LeaseNodes, Terms};
-use crate::protocol::round::Holder;
-use crate::protocol::round::{Round, Verdict, Vote};
-use crate::protocol::validity::{Drift, deadline};
+use crate::protocol::round::{Holder, Round, Verdict, Vote};
 
 impl Leases {
     pub(super) fn is(&self, mutant: Mutant) -> bool {

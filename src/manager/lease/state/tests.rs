@@ -1,10 +1,10 @@
 //! Every transition, without a clock or a runtime.
 
-use super::*;
-use crate::protocol::quorum::Quorum;
-use crate::protocol::renewal::Terms;
-use crate::protocol::validity::Drift;
 use proptest::prelude::*;
+
+use super::*;
+use crate::protocol::quorum::{Drift, Quorum};
+use crate::protocol::renewal::Terms;
 
 const TTL: Duration = Duration::from_secs(10);
 /// When the validity of a grant at the start ends, in milliseconds.

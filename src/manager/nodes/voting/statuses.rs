@@ -7,10 +7,10 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use crate::manager::nodes::voting::list::{Known, List};
-use crate::manager::nodes::voting::replies::Replies;
-use crate::manager::nodes::voting::state::{Foreign, Quarantine, State, Told, VotingStatus};
-use crate::manager::signal::notified_until;
+use crate::manager::nodes::voting::list::{
+    Foreign, Known, List, Quarantine, Replies, State, Told, VotingStatus,
+};
+use crate::manager::tasks::notified_until;
 use crate::moment::Moment;
 use crate::node::{CheckInMode, NodeError, NodeErrorKind};
 

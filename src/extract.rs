@@ -1,4 +1,7 @@
-//! [`Locked`]: a lock that is acquired when the handler's arguments are extracted.
+//! For axum: the extractors [`Held`] and [`Locked`], and keys from the route.
+//!
+//! The keys are in [`key`](crate::key): [`path`](crate::key::path), [`matched_path`](crate::key::matched_path) and the
+//! condition [`routed`](crate::key::routed).
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -6,12 +9,21 @@ use std::fmt;
 use std::ops::Deref;
 
 use axum::Json;
-use axum::extract::{FromRef, FromRequest, FromRequestParts, Path, Request};
+use axum::body::Body;
+use axum::extract::{
+    FromRef, FromRequest, FromRequestParts, OptionalFromRequestParts, Path, Request,
+};
 use axum::response::{IntoResponse, Response};
+use http::StatusCode;
 use http::request::Parts;
 
+use crate::http::state;
+#[cfg(feature = "idempotency")]
+use crate::idempotency::Idempotent;
+use crate::instruments;
 use crate::key_error::KeyError;
-use crate::layer::{Rejection, lock_scope};
+pub use crate::layer::Held;
+use crate::layer::{Rejection, RejectionKind, UnlockedReason, lock_scope};
 use crate::lock_key::LockKeys;
 use crate::manager::{LockGuard, LockManager, LockScope};
 
@@ -255,3 +267,83 @@ impl<R: Error + 'static> Error for LockedRejection<R> {
         }
     }
 }
+
+impl<S: Send + Sync> FromRequestParts<S> for Held {
+    type Rejection = UnlockedReason;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, UnlockedReason> {
+        Self::of(&parts.extensions).inspect_err(|reason| log(parts, *reason))
+    }
+}
+
+impl<S: Send + Sync> OptionalFromRequestParts<S> for Held {
+    type Rejection = UnlockedReason;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        _state: &S,
+    ) -> Result<Option<Self>, UnlockedReason> {
+        match Self::of(&parts.extensions) {
+            Ok(held) => Ok(Some(held)),
+            Err(reason @ UnlockedReason::NoLayer) => {
+                log(parts, reason);
+                Err(reason)
+            }
+            Err(_) => Ok(None),
+        }
+    }
+}
+
+fn log(parts: &Parts, reason: UnlockedReason) {
+    if reason != UnlockedReason::NoQuorum {
+        instruments::rejected(RejectionKind::Misconfigured.as_str());
+        state::misconfigured(parts, &reason);
+    }
+}
+
+impl IntoResponse for UnlockedReason {
+    fn into_response(self) -> Response {
+        let status = match self {
+            Self::NoQuorum => StatusCode::SERVICE_UNAVAILABLE,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        (status, self.to_string()).into_response()
+    }
+}
+
+/// The [default response](Rejection::to_response).
+impl IntoResponse for Rejection {
+    fn into_response(self) -> Response {
+        self.to_response().map(Body::from)
+    }
+}
+
+/// Plain text with status 500 for a request without an idempotency key: the handler and the layers around it do not fit
+/// together.
+#[cfg(feature = "idempotency")]
+impl<S: Send + Sync> FromRequestParts<S> for Idempotent {
+    type Rejection = (StatusCode, &'static str);
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Self::Rejection> {
+        Self::of(&parts.extensions).ok_or_else(|| {
+            state::misconfigured(parts, &NO_KEY);
+            (StatusCode::INTERNAL_SERVER_ERROR, NO_KEY)
+        })
+    }
+}
+
+/// `None` for a request without a key, where the layer lets those in, and where there is no layer.
+#[cfg(feature = "idempotency")]
+impl<S: Send + Sync> OptionalFromRequestParts<S> for Idempotent {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        _state: &S,
+    ) -> Result<Option<Self>, Self::Rejection> {
+        Ok(Self::of(&parts.extensions))
+    }
+}
+
+#[cfg(feature = "idempotency")]
+const NO_KEY: &str = "the handler needs an idempotency key and its request runs without one; put an `IdempotencyLayer` around its route, not told `optional()` and not for other methods, or take an `Option<Idempotent>`";
