@@ -12,8 +12,6 @@ use crate::moment::Moment;
 use crate::node::ExtendRequest;
 use crate::protocol::renewal::NodeEffect;
 
-const TOUCHES: u32 = 8;
-
 /// Extends the locks of a manager until the manager is gone. If the runtime ends first and drops this future, the
 /// manager ends, too: without a watchdog nobody would tell callers on other runtimes of a loss.
 pub(crate) fn watch(
@@ -60,9 +58,6 @@ fn renew_due(shared: &Arc<Shared>) {
     let blocked = set.voting.is_blocked();
     for lease in shared.registry.due(sent) {
         let nodes = lease.tick(sent);
-        // A tick that sends nothing leaves the time of the last touch.
-        let sends = !blocked && !nodes.is_empty();
-        let touch = sends && lease.touches_counters(sent, set.counters_kept / TOUCHES);
         for node in nodes {
             if blocked {
                 lease.reply(node, NodeEffect::Unchanged);
@@ -70,7 +65,7 @@ fn renew_due(shared: &Arc<Shared>) {
             }
             if let Some(batch) = batches.get_mut(node) {
                 batch.push(Due {
-                    request: renewal(set, &lease, touch),
+                    request: renewal(set, &lease),
                     lease: Arc::clone(&lease),
                 });
             }
@@ -85,7 +80,7 @@ fn renew_due(shared: &Arc<Shared>) {
     }
 }
 
-fn renewal(set: &NodeSet, held: &HeldLease, touch: bool) -> ExtendRequest {
+fn renewal(set: &NodeSet, held: &HeldLease) -> ExtendRequest {
     let lease = &held.lease;
     ExtendRequest {
         keys: held.keys.clone(),
@@ -94,7 +89,6 @@ fn renewal(set: &NodeSet, held: &HeldLease, touch: bool) -> ExtendRequest {
         refill: true,
         config: Some(Arc::clone(&set.config)),
         fence: lease.fence.map(|token| set.fence(token, lease.ttl)),
-        touch,
     }
 }
 
@@ -107,10 +101,8 @@ async fn extend(set: Arc<NodeSet>, index: usize, mut batch: Vec<Due>, sent: Mome
     let Some(node) = set.nodes.get(index) else {
         return;
     };
-    // A node extends neighbours in a batch together where ttl, touch and number of keys are equal.
-    batch.sort_by_key(|Due { request, .. }| {
-        (request.ttl, request.touch, request.keys.as_slice().len())
-    });
+    // A node extends neighbours in a batch together where ttl and number of keys are equal.
+    batch.sort_by_key(|Due { request, .. }| (request.ttl, request.keys.as_slice().len()));
     let requests: Arc<[ExtendRequest]> = batch.iter().map(|due| due.request.clone()).collect();
     let replies = set.reply(node.extend(requests)).await;
     let mut replies = replies.unwrap_or_else(|error| vec![Err(error); batch.len()]);

@@ -12,7 +12,7 @@ use crate::settings::error::{ConfigError, check_range, ensure};
 /// holder from the present one. It costs no round trip where the nodes report the same token, which they do while
 /// they are healthy; else one.
 ///
-/// A counter lives on the nodes for as long as it is kept after its last use. A short time is as safe as a long one, and
+/// A counter lives on the nodes for as long as it is kept after it was last written. A short time is as safe as a long one, and
 /// may cost a second round trip: `docs::fencing` has the figures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(
@@ -36,8 +36,8 @@ impl Fencing {
         off: true,
     };
 
-    /// Holders get fencing tokens, and a counter is kept for `keep` after its last use: at least the ttl; default: 5
-    /// min, or the ttl if that is longer.
+    /// Holders get fencing tokens, and a counter is kept for `keep` after it was last written: at least the ttl;
+    /// default: 5 min, or the ttl if that is longer.
     #[must_use]
     pub const fn keep(keep: Duration) -> Self {
         Self {

@@ -168,7 +168,6 @@ macro_rules! all_claims {
                 a_missing_counter_counts_as_the_highest_there_ever_was,
                 a_counter_is_kept_for_as_long_as_was_asked,
                 a_counter_may_be_kept_for_ever,
-                an_extend_keeps_a_counter_that_is_high_enough,
                 a_proposal_of_a_clock_that_is_far_ahead_is_not_looked_at,
                 a_raise_counts_up_where_the_lock_is_owned,
                 a_raise_never_counts_down,

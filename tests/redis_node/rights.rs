@@ -113,14 +113,13 @@ async fn the_documented_rights_are_enough_for_idempotency_keys() {
 #[tokio::test]
 async fn a_lock_that_may_not_be_looked_at_is_not_said_to_be_released() {
     for kind in Kind::ALL {
-        let server = with_user(kind, " -get");
+        let server = with_user(kind, " -mget");
         let node = ready(&server.url_as("locks", "pw")).await;
+        let other = ready(&server.url()).await;
         let granted = Ok(AcquireReply::Granted { fence: None });
-        assert_eq!(node.acquire(acquire("k", 1)).await, granted);
+        assert_eq!(other.acquire(acquire("k", 1)).await, granted);
         let error = node.release(release("k", 1)).await.unwrap_err();
         assert_eq!(error.kind(), NodeErrorKind::Rejected, "{error}");
-        // What may be looked at by another.
-        let other = ready(&server.url()).await;
         let recall = RecallRequest::new(acquire("work", 1), false, LONG);
         let promised = other.recall(recall).await;
         assert!(

@@ -39,7 +39,7 @@ new! {
         config: None, fence: None
     }
     NewExtend: ExtendRequest(keys: impl Into<NodeKeys>, token: OwnerToken, ttl: Duration, refill: bool) {
-        config: None, fence: None, touch: true
+        config: None, fence: None
     }
     NewRelease: ReleaseRequest(keys: impl Into<NodeKeys>, token: OwnerToken, announce: bool) { since: None }
     NewRaise: RaiseRequest(keys: impl Into<NodeKeys>, token: OwnerToken, fence: Fence) { config: None }
@@ -96,16 +96,6 @@ impl Fenced for AcquireRequest {
 impl Fenced for ExtendRequest {
     fn fenced(self, fence: Option<Fence>) -> Self {
         Self { fence, ..self }
-    }
-}
-
-pub trait Touching {
-    fn touching(self, touch: bool) -> Self;
-}
-
-impl Touching for ExtendRequest {
-    fn touching(self, touch: bool) -> Self {
-        Self { touch, ..self }
     }
 }
 

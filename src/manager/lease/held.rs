@@ -1,6 +1,6 @@
 //! [`HeldLease`]: the driver of [`LeaseState`] for one lock. A method that has the name of an event is described there.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -59,8 +59,6 @@ pub(crate) struct HeldLease {
     // These two show the state without its mutex. They change under it only.
     deadline: Arc<Deadline>,
     tenant: AtomicU32,
-    // When its counters were last touched, in nanoseconds: see [`Moment`]. Only the watchdog reads it.
-    touched: AtomicU64,
     inner: Mutex<Inner>,
     /// Notified when the end is announced, when the lock has ended, and when it passes to a new tenant.
     pub(crate) ended: Arc<Notify>,
@@ -128,7 +126,6 @@ impl HeldLease {
             is_passed_on,
             clock,
             tenant: AtomicU32::new(0),
-            touched: AtomicU64::new(0),
             ended: Arc::new(Notify::new()),
             settled: Notify::new(),
         }
@@ -238,17 +235,6 @@ impl HeldLease {
     /// one [`reply`](Self::reply).
     pub(crate) fn tick(&self, now: Moment) -> Vec<usize> {
         self.apply(|state| state.tick(now)).renew
-    }
-
-    /// Whether a renewal that is sent `now` touches the counters: one does in each time of this length. Stores that it
-    /// does.
-    pub(crate) fn touches_counters(&self, now: Moment, every: Duration) -> bool {
-        let touched = Moment::from_nanos(self.touched.load(Ordering::Relaxed));
-        let touches = now >= touched + every;
-        if touches {
-            self.touched.store(now.as_nanos(), Ordering::Relaxed);
-        }
-        touches
     }
 
     pub(crate) fn reply(&self, node: usize, effect: NodeEffect) {

@@ -17,28 +17,18 @@ if known[1] ~= ARGV[4] then
     return refusal
   end
 end
-local time, text = redis.call('TIME'), redis.pcall('GET', KEYS[4])
+local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local last, promised, stays, before, ends = '', '', '0', '', ''
-local failed, stored = false, false
-if type(text) == 'table' then
-  failed = text
-elseif text then
-  last, promised, stays, before, ends = string.match(text, '^(%S*) (%d*) (%d+) (%d*) ?(%d*)')
-  if not last or #stays > 15 or #ends > 15 then
-    failed = redis.error_reply('WRONGTYPE the key holds no record')
-  elseif ends == '' or ends - now <= 0 then
-    before = ''
-  end
-end
-local owner = last
+-- use record
+local failed, last, promised, stays, before, ends = record(KEYS[4], now)
+local stored, owner = false, last
 if owner == '' and ballot ~= '' then
   -- Where no grant is remembered, that the lock is ours proves nothing by itself: an extension may have set it again after
   -- the grant of a later holder had ended. A missing counter may have come as far as the mark.
   -- use counted
   local count = redis.call('MGET', KEYS[3])[1]
   count = count and counted(count) or counted(redis.call('HMGET', KEYS[1], 'hwm')[1])
-  owner = count and ballot >= count and redis.pcall('GET', KEYS[2])
+  owner = count and ballot >= count and redis.call('MGET', KEYS[2])[1]
 end
 -- A grant from before the node's last promotion does not count: the data may be older than a later grant that was lost.
 -- The grant promised that nothing is stored under a lower ballot than its number. An earlier owner may have a ballot
@@ -70,11 +60,6 @@ end
 if ARGV[2] ~= '' then
   redis.pcall('SET', KEYS[5], '', 'PX', ARGV[2])
 end
-local told, holder = 0, redis.pcall('GET', KEYS[2])
-if holder == token then
-  redis.call('DEL', KEYS[2])
-  told = ARGV[3] ~= '' and redis.pcall('PUBLISH', ARGV[3], '')
-elseif type(holder) == 'table' and not string.find(holder.err, 'WRONGTYPE', 1, true) then
-  failed = failed or holder
-end
-return failed or stored and (type(told) == 'number' and told or 0) or -1
+-- use let_go
+local listeners = let_go(KEYS[2], token, ARGV[3])
+return failed or stored and math.max(listeners, 0) or -1

@@ -25,7 +25,10 @@ if not mark or not counted(known[3]) then
 end
 for i = 2, #found, 2 do
   local count = found[i] and counted(found[i]) or mark
-  redis.call('SET', KEYS[i + 1], count < ARGV[2] and ARGV[2] or count, 'PX', ARGV[3])
+  count = count < ARGV[2] and ARGV[2] or count
+  if found[i] ~= count then
+    redis.call('SET', KEYS[i + 1], count, 'PX', ARGV[3])
+  end
 end
 if mark < ARGV[2] then
   redis.call('HSET', KEYS[1], 'hwm', ARGV[2])

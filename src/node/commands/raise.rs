@@ -106,7 +106,7 @@ impl Store {
             return Ok(RaiseReply::NotOwner);
         }
         let counters = &mut self.data.counters;
-        counters.raise(&request.keys, request.fence, true, now)?;
+        counters.raise(&request.keys, request.fence, now)?;
         Ok(RaiseReply::Raised)
     }
 }

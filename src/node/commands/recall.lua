@@ -16,29 +16,18 @@ if known[1] ~= ARGV[3] then
     return refusal
   end
 end
-local function clock()
-  local time = redis.call('TIME')
-  return time[1] * 1000 + math.floor(time[2] / 1000)
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+-- use record
+local failed, _, _, stays, _, ends, kept = record(KEYS[5], now)
+if failed then
+  return failed
 end
-local text = redis.pcall('GET', KEYS[5])
-if type(text) == 'table' then
-  return text
-end
-local stays, kept, till = 0, '', 0
-if text then
-  local place, ends
-  stays, place, ends = string.match(text, '^%S* %d* (%d+) ()%d* ?(%d*)')
-  if not stays or #stays > 15 or #ends > 15 then
-    return redis.error_reply('WRONGTYPE the key holds no record')
-  elseif ends ~= '' and (ends - stays > 0 or ends - clock() > 0) then
-    -- Servers keep a key for all of the millisecond in which it expires, and a record has ended in that of its end.
-    kept, till = string.sub(text, place), ends - 1
-  end
-end
+-- Servers keep a key for all of the millisecond in which it expires, and a record has ended in that of its end.
 if kept ~= '' and ARGV[7] == '' then
   -- Its ttl is written again because WAIT covers only writes of this connection.
   if ARGV[9] ~= '' then
-    redis.call('PEXPIRE', KEYS[5], string.format('%.0f', math.max(stays, till) - clock()))
+    redis.call('PEXPIRE', KEYS[5], string.format('%.0f', math.max(stays, ends - 1) - now))
   end
   return kept
 end
@@ -48,8 +37,7 @@ if why then
   return why
 end
 -- From now on no earlier owner may store a record, and this one none under a lower ballot than its fencing token.
-local now = clock()
 stays = math.max(now + ARGV[8], stays)
 local head = ARGV[1] .. ' ' .. number .. ' ' .. string.format('%.0f', stays) .. ' '
-redis.call('SET', KEYS[5], head .. kept, 'PXAT', string.format('%.0f', math.max(stays, till)))
+redis.call('SET', KEYS[5], head .. kept, 'PXAT', string.format('%.0f', math.max(stays, ends - 1)))
 return kept ~= '' and {3, number, now, kept} or {3, number, now}

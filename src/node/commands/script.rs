@@ -30,13 +30,15 @@ pub(crate) struct Script {
     hash: OnceLock<String>,
 }
 
-const FUNCTIONS: [(&str, &str); 6] = [
+const FUNCTIONS: [(&str, &str); 8] = [
     // The first two use the one after them, or the last.
     ("-- use take\n", include_str!("lua/take.lua")),
     ("-- use next_token\n", include_str!("lua/next_token.lua")),
     ("-- use identity\n", include_str!("lua/identity.lua")),
     ("-- use is_told\n", include_str!("lua/is_told.lua")),
     ("-- use refused\n", include_str!("lua/refused.lua")),
+    ("-- use record\n", include_str!("lua/record.lua")),
+    ("-- use let_go\n", include_str!("lua/let_go.lua")),
     ("-- use counted\n", include_str!("lua/counted.lua")),
 ];
 

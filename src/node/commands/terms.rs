@@ -45,6 +45,6 @@ impl ClusterConfig {
 pub struct Fence {
     /// In an acquire: what the client proposes. Else: the fencing token of the lock.
     pub token: FencingToken,
-    /// How long a counter is kept after its last use.
+    /// How long a counter is kept after it was last written.
     pub keep: Duration,
 }

@@ -82,7 +82,6 @@ impl Counters {
         &mut self,
         keys: &NodeKeys,
         fence: Fence,
-        touch: bool,
         now: Moment,
     ) -> Result<(), NodeError> {
         let highest = self.countable(keys.namespace())?.highest;
@@ -91,7 +90,7 @@ impl Counters {
             let count = self.count(key, now);
             let value = count.unwrap_or(highest).max(fence.token.get());
             let keep = match self.counts.get(key) {
-                Some(same) if count == Some(value) && !touch => same.expires.since(now),
+                Some(same) if count == Some(value) => same.expires.since(now),
                 _ => fence.keep,
             };
             self.set(&NodeKeys::from(key.clone()), value, keep, now);

@@ -210,7 +210,6 @@ async fn extend(node: &RedisNode, world: &World, secrets: &Secrets) -> bool {
         refill: true,
         config: None,
         fence: None,
-        touch: true,
     });
     let extended = match timeout(DEADLINE, node.extend(Arc::from(locks))).await {
         Ok(Ok(replies)) => {

@@ -1,0 +1,12 @@
+-- Deletes a lock, as far as it is still its owner's, and announces that on `channel`, unless that is ''. Returns the number
+-- of listeners; -1 if the lock is not the owner's.
+local function let_go(key, owner, channel)
+  -- A key of another type looks absent.
+  if redis.call('MGET', key)[1] ~= owner then
+    return -1
+  end
+  redis.call('DEL', key)
+  -- The notice is a hint. A user without the right to publish must still be able to release.
+  local told = channel ~= '' and redis.pcall('PUBLISH', channel, '')
+  return type(told) == 'number' and told or 0
+end
