@@ -140,7 +140,7 @@ impl fmt::Display for KeyError {
                 "the lock key cannot be made: the route that matched does not have {what}; name it as the route does, \
                  or call it optional"
             ),
-            Reason::NoKey => f.write_str("there is no lock key in the list"),
+            Reason::NoKey => f.write_str("there is no lock key in the list; name at least one"),
             Reason::TooMany(limit) => {
                 write!(
                     f,
@@ -148,7 +148,7 @@ impl fmt::Display for KeyError {
                 )
             }
             Reason::Reserved => f.write_str(
-                "the lock key begins with `!`, which is reserved where the namespace is empty",
+                "the lock key begins with `!`, which is reserved where the namespace is empty; set a namespace, or take another key",
             ),
         }
     }

@@ -328,7 +328,11 @@ impl fmt::Display for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Acquire(error) => error.fmt(f),
-            Self::Lost(reason) => write!(f, "the lock was lost while the work ran: {reason}"),
+            Self::Lost(reason) => write!(
+                f,
+                "the lock was lost while the work ran, and the work was dropped: {reason}; find out how far it came \
+                 before it runs again"
+            ),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! [`LockGuard`], [`LockHandle`] and [`Lost`]: a held lock as the user sees it.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::future::poll_fn;
 use std::ops::Deref;
@@ -194,7 +195,7 @@ impl Drop for LockGuard {
 impl fmt::Debug for LockGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockGuard")
-            .field("key", self.key())
+            .field("key", &self.shown())
             .field("remaining", &self.remaining())
             .finish_non_exhaustive()
     }
@@ -237,6 +238,11 @@ impl LockHandle {
     #[must_use]
     pub fn owner_hash(&self) -> OwnerHash {
         OwnerHash::of(&self.tenancy.lease.lease.owner)
+    }
+
+    /// The key as logs show it.
+    pub(crate) fn shown(&self) -> Cow<'_, str> {
+        self.tenancy.lease.keys.first().show()
     }
 
     pub(crate) const fn tenancy(&self) -> &Tenancy {
@@ -336,7 +342,7 @@ impl LockHandle {
 impl fmt::Debug for LockHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockHandle")
-            .field("key", self.key())
+            .field("key", &self.shown())
             .field("remaining", &self.remaining())
             .finish_non_exhaustive()
     }
@@ -416,7 +422,7 @@ impl Future for Lost {
 impl fmt::Debug for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lost")
-            .field("key", self.tenancy.lease.lease.key())
+            .field("key", &self.tenancy.lease.keys.first().show())
             .finish_non_exhaustive()
     }
 }

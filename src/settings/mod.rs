@@ -279,8 +279,8 @@ impl Settings {
         self
     }
 
-    /// Whether lock keys, which may name people, are kept out of events and [snapshots](crate::LockManager::snapshot):
-    /// [`LockKey::redacted`](crate::LockKey::redacted) stands in their place. Default: `false`.
+    /// Whether lock keys, which may name people, are kept out of events, [snapshots](crate::LockManager::snapshot) and the
+    /// `Debug` of guards and handles: [`LockKey::redacted`](crate::LockKey::redacted) stands in their place. Default: `false`.
     pub fn redact_keys(mut self, redact: bool) -> Self {
         self.given.redact_keys = Some(redact);
         self

@@ -94,7 +94,7 @@ async fn no_token_is_in_it_and_keys_only_if_they_may_be_read() {
     let nodes = Nodes::five();
     let (open, closed) = (nodes.manager(), nodes.builder().redact_keys(true));
     let closed = closed.lazy().unwrap();
-    let _guards = (
+    let guards = (
         open.try_acquire("order:1").await.unwrap(),
         closed.try_acquire("order:2").await.unwrap(),
     );
@@ -107,6 +107,18 @@ async fn no_token_is_in_it_and_keys_only_if_they_may_be_read() {
     assert!(!text.contains("order:2"), "{text}");
     assert_eq!(text.matches(&hidden).count(), 2, "{hidden} in {text}");
     assert!(hidden.starts_with('#') && hidden.len() == 17, "{hidden}");
+    let (guard, handle) = (&guards.1, guards.1.handle());
+    for text in [
+        format!("{guard:?}"),
+        format!("{handle:?}"),
+        format!("{:?}", handle.lost()),
+    ] {
+        assert!(
+            text.contains(&hidden) && !text.contains("order:2"),
+            "{text}"
+        );
+    }
+    assert!(format!("{:?}", guards.0).contains("order:1"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -191,7 +191,8 @@ async fn a_loss_after_the_head_fails_the_body() {
     let error: tower::BoxError = body.frame().await.unwrap().unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the lock was lost while the work ran: its validity ended without a successful extension"
+        "the lock was lost while the work ran, and the work was dropped: its validity ended without a successful \
+         extension; find out how far it came before it runs again"
     );
     assert!(error.is::<RunError>());
     case.seen.assert_dropped_under_the_lock();

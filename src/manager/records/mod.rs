@@ -126,7 +126,7 @@ impl RunGuard {
 impl fmt::Debug for RunGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RunGuard")
-            .field("key", self.guard.key())
+            .field("key", &self.guard.shown())
             .field("keep", &self.keep)
             .finish_non_exhaustive()
     }
@@ -144,7 +144,7 @@ impl fmt::Display for CompleteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "the result was stored by {} nodes where {} are needed; the next caller with this key finds out whether it is durable",
+            "the result was stored by {} nodes where {} are needed; begin again with this key to find out whether it is durable",
             self.confirmed, self.needed
         )
     }
