@@ -192,7 +192,6 @@ pub(crate) fn rejected(kind: &'static str) {
     metrics::counter!("redlock_rejected_total", "kind" => kind).increment(1);
 }
 
-#[cfg(feature = "idempotency")]
 pub(crate) fn idempotency(outcome: &'static str) {
     #[cfg(feature = "metrics")]
     metrics::counter!("redlock_idempotency_total", "outcome" => outcome).increment(1);

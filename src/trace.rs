@@ -13,8 +13,16 @@
 use std::fmt::Display;
 use std::time::Duration;
 
+/// Tells nothing, and computes no field.
+#[cfg(not(feature = "tracing"))]
+mod tracing {
+    macro_rules! silent {
+        ($($fields:tt)*) => {};
+    }
+    pub(super) use {silent as debug, silent as error, silent as info, silent as warn};
+}
+
 pub(crate) fn node_missing(node: &str, reason: &dyn Display) {
-    #[cfg(feature = "tracing")]
     tracing::warn!(
         target: "tower_redlock::node",
         node,
@@ -24,7 +32,6 @@ pub(crate) fn node_missing(node: &str, reason: &dyn Display) {
 }
 
 pub(crate) fn started_without(node: &str, reason: &dyn Display) {
-    #[cfg(feature = "tracing")]
     tracing::error!(
         target: "tower_redlock::node",
         node,
@@ -46,7 +53,6 @@ pub(crate) fn node_changed(node: &str, state: &str, reason: &dyn Display) {
 /// Logged once for each node.
 #[cfg(feature = "redis")]
 pub(crate) fn notices_unavailable(node: &str, reason: &str) {
-    #[cfg(feature = "tracing")]
     tracing::warn!(
         target: "tower_redlock::node",
         node,
@@ -58,7 +64,6 @@ pub(crate) fn notices_unavailable(node: &str, reason: &str) {
 /// Logged once until they are renewed.
 #[cfg(feature = "redis")]
 pub(crate) fn credentials_stale(node: &str, reason: &str) {
-    #[cfg(feature = "tracing")]
     tracing::warn!(
         target: "tower_redlock::node",
         node,
@@ -69,12 +74,10 @@ pub(crate) fn credentials_stale(node: &str, reason: &str) {
 
 #[cfg(feature = "redis")]
 pub(crate) fn credentials_renewed(node: &str) {
-    #[cfg(feature = "tracing")]
     tracing::info!(target: "tower_redlock::node", node, "the credentials of a node are renewed again");
 }
 
 pub(crate) fn node_quarantined(node: &str, wait: Duration, remembered: bool) {
-    #[cfg(feature = "tracing")]
     tracing::warn!(
         target: "tower_redlock::node",
         node,
@@ -85,7 +88,6 @@ pub(crate) fn node_quarantined(node: &str, wait: Duration, remembered: bool) {
 }
 
 pub(crate) fn list_incomplete(node: &str) {
-    #[cfg(feature = "tracing")]
     tracing::warn!(
         target: "tower_redlock::node",
         node,
@@ -94,7 +96,6 @@ pub(crate) fn list_incomplete(node: &str) {
 }
 
 pub(crate) fn node_is_new(node: &str, wait: Duration) {
-    #[cfg(feature = "tracing")]
     tracing::info!(
         target: "tower_redlock::node",
         node,
@@ -104,7 +105,6 @@ pub(crate) fn node_is_new(node: &str, wait: Duration) {
 }
 
 pub(crate) fn new_node_votes(node: &str) {
-    #[cfg(feature = "tracing")]
     tracing::info!(
         target: "tower_redlock::node",
         node,
@@ -113,7 +113,6 @@ pub(crate) fn new_node_votes(node: &str) {
 }
 
 pub(crate) fn waits_for_votes(ready_in: Duration, verdict: &dyn Display) {
-    #[cfg(feature = "tracing")]
     tracing::info!(
         target: "tower_redlock::node",
         ?ready_in,
@@ -123,12 +122,10 @@ pub(crate) fn waits_for_votes(ready_in: Duration, verdict: &dyn Display) {
 }
 
 pub(crate) fn node_promoted(node: &str) {
-    #[cfg(feature = "tracing")]
     tracing::info!(target: "tower_redlock::node", node, "a node votes again");
 }
 
 pub(crate) fn fencing_at_risk(node: &str) {
-    #[cfg(feature = "tracing")]
     tracing::error!(
         target: "tower_redlock::node",
         node,
@@ -137,12 +134,10 @@ pub(crate) fn fencing_at_risk(node: &str) {
 }
 
 pub(crate) fn node_foreign(node: &str, reason: &str) {
-    #[cfg(feature = "tracing")]
     tracing::error!(target: "tower_redlock::node", node, reason, "a node cannot serve this process");
 }
 
 pub(crate) fn lock_lost(key: &str, reason: &dyn Display) {
-    #[cfg(feature = "tracing")]
     tracing::error!(target: "tower_redlock::lock", key, reason = &*reason.to_string(), "lock lost");
 }
 
@@ -155,7 +150,6 @@ pub(crate) fn command_failed(
     times: u64,
     ago: Option<Duration>,
 ) {
-    #[cfg(feature = "tracing")]
     tracing::warn!(
         target: "tower_redlock::node",
         node,
@@ -168,18 +162,15 @@ pub(crate) fn command_failed(
 }
 
 pub(crate) fn command_runs(node: &str, command: &str, refused: u64, lasted: Duration) {
-    #[cfg(feature = "tracing")]
     tracing::info!(target: "tower_redlock::node", node, command, refused, ?lasted, "a node runs a command again that it refused");
 }
 
 pub(crate) fn vote_possible(node: &str, command: &str) {
-    #[cfg(feature = "tracing")]
     tracing::info!(target: "tower_redlock::node", node, command, "a node no longer refuses a command that its vote needs");
 }
 
 /// A key was left on a node until its ttl ends; `times`: as often since the last line.
 pub(crate) fn left_to_expire(key: &str, reason: &str, times: u64) {
-    #[cfg(feature = "tracing")]
     tracing::warn!(
         target: "tower_redlock::lock",
         key,
@@ -191,7 +182,6 @@ pub(crate) fn left_to_expire(key: &str, reason: &str, times: u64) {
 
 /// Too few nodes answered calls for locks; `times`: as often since the last line. `reason` names nodes.
 pub(crate) fn no_quorum(reason: &dyn Display, times: u64) {
-    #[cfg(feature = "tracing")]
     tracing::warn!(
         target: "tower_redlock::lock",
         reason = &*reason.to_string(),
@@ -202,7 +192,6 @@ pub(crate) fn no_quorum(reason: &dyn Display, times: u64) {
 
 /// A quorum answers again; `refused`: calls without a lock; `within`: from the first of them to the last.
 pub(crate) fn quorum_again(refused: u64, within: Duration) {
-    #[cfg(feature = "tracing")]
     tracing::info!(
         target: "tower_redlock::lock",
         refused,
@@ -214,7 +203,6 @@ pub(crate) fn quorum_again(refused: u64, within: Duration) {
 /// The clock of a node was set, `by` these seconds, and is `ahead` of ours now.
 #[cfg(feature = "redis")]
 pub(crate) fn clock_set(node: &str, by: f64, ahead: f64) {
-    #[cfg(feature = "tracing")]
     tracing::warn!(
         target: "tower_redlock::node",
         node,
@@ -227,7 +215,6 @@ pub(crate) fn clock_set(node: &str, by: f64, ahead: f64) {
 /// Said once.
 #[cfg(feature = "redis")]
 pub(crate) fn identity_asked(node: &str) {
-    #[cfg(feature = "tracing")]
     tracing::info!(
         target: "tower_redlock::node",
         node,
@@ -239,19 +226,15 @@ pub(crate) fn identity_asked(node: &str) {
 ///
 /// Never more than `debug`: while locks cannot be had there are as many of these as requests.
 pub(crate) fn rejected(kind: &str, reason: &dyn Display) {
-    #[cfg(feature = "tracing")]
     tracing::debug!(target: "tower_redlock::layer", kind, reason = &*reason.to_string(), "request rejected");
 }
 
-#[cfg(feature = "idempotency")]
 pub(crate) fn idempotency_rejected(kind: &str, reason: &dyn Display) {
-    #[cfg(feature = "tracing")]
     tracing::debug!(target: "tower_redlock::idempotency", kind, reason = &*reason.to_string(), "request rejected");
 }
 
 /// Logged once for each route and reason.
 pub(crate) fn misconfigured(route: &str, reason: &str) {
-    #[cfg(feature = "tracing")]
     tracing::error!(
         target: "tower_redlock::layer",
         route,
@@ -262,7 +245,6 @@ pub(crate) fn misconfigured(route: &str, reason: &str) {
 
 #[cfg(feature = "idempotency")]
 pub(crate) fn refusal_kept(kind: &str) {
-    #[cfg(feature = "tracing")]
     tracing::warn!(
         target: "tower_redlock::idempotency",
         kind,
@@ -278,7 +260,6 @@ pub(crate) fn acquire(
     nodes: Option<&str>,
     reason: Option<&dyn Display>,
 ) {
-    #[cfg(feature = "tracing")]
     tracing::debug!(
         target: "tower_redlock::lock",
         key,
@@ -336,7 +317,6 @@ impl AcquireSpan {
 }
 
 pub(crate) fn not_extended(key: &str, node: &str, reason: &dyn Display) {
-    #[cfg(feature = "tracing")]
     tracing::debug!(
         target: "tower_redlock::lock",
         key,

@@ -51,18 +51,14 @@ pin_project! {
     }
 }
 
+#[cfg_attr(
+    not(feature = "idempotency"),
+    expect(dead_code, reason = "no layer reads bodies")
+)]
 pub(crate) enum Rest<B> {
     Nothing,
     Trailers(HeaderMap),
-    #[cfg_attr(
-        not(feature = "idempotency"),
-        expect(dead_code, reason = "no layer reads bodies")
-    )]
     Body(Pin<Box<B>>),
-    #[cfg_attr(
-        not(feature = "idempotency"),
-        expect(dead_code, reason = "no layer reads bodies")
-    )]
     Error(BoxError),
 }
 

@@ -1,12 +1,15 @@
 //! [`Rejection`]: why a layer refused or ended a request. [`RejectionKind`] has the table from which responses, logs
 //! and metrics are written, and with which the guide's list is compared.
 
+#![cfg_attr(
+    not(feature = "idempotency"),
+    expect(dead_code, reason = "the other layer refuses nothing")
+)]
+
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
-#[cfg(feature = "idempotency")]
 use std::panic::{RefUnwindSafe, UnwindSafe};
-#[cfg(feature = "idempotency")]
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -205,7 +208,6 @@ pub struct Rejection {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum By {
     Lock,
-    #[cfg(feature = "idempotency")]
     Idempotency,
 }
 
@@ -216,15 +218,12 @@ pub(crate) enum Cause {
     NotAcquired(AcquireError),
     Lost(LossReason),
     /// The idempotency layer cannot go on with a request.
-    #[cfg(feature = "idempotency")]
     Request(RejectionKind, Option<Source>),
 }
 
 /// An error that only the idempotency layer knows.
-#[cfg(feature = "idempotency")]
 type Source = Arc<dyn Error + Send + Sync + UnwindSafe + RefUnwindSafe>;
 
-#[cfg(feature = "idempotency")]
 impl Cause {
     /// The request is refused because of `error`.
     pub(crate) fn because(
@@ -254,9 +253,7 @@ impl Rejection {
             Cause::Key(error) => error,
             Cause::NotAcquired(error) => error,
             Cause::Lost(reason) => reason,
-            #[cfg(feature = "idempotency")]
             Cause::Request(_, Some(error)) => error,
-            #[cfg(feature = "idempotency")]
             Cause::Request(kind, None) => &kind.row().title,
         };
         match by {
@@ -264,7 +261,6 @@ impl Rejection {
                 trace::rejected(kind.as_str(), reason);
                 instruments::rejected(kind.as_str());
             }
-            #[cfg(feature = "idempotency")]
             By::Idempotency => {
                 trace::idempotency_rejected(kind.as_str(), reason);
                 instruments::idempotency(kind.as_str());
@@ -281,12 +277,10 @@ impl Rejection {
             Cause::Key(_) => match self.by {
                 By::Lock => RejectionKind::InvalidKey,
                 // Its keys are hashes, so only the program's namespace can make one invalid.
-                #[cfg(feature = "idempotency")]
                 By::Idempotency => RejectionKind::Misconfigured,
             },
             Cause::NotAcquired(AcquireError::Contended { .. }) => match self.by {
                 By::Lock => RejectionKind::Contended,
-                #[cfg(feature = "idempotency")]
                 By::Idempotency => RejectionKind::RequestInProgress,
             },
             Cause::NotAcquired(AcquireError::WaitTimeout { .. }) => RejectionKind::WaitTimeout,
@@ -295,7 +289,6 @@ impl Rejection {
             // For every other error the client can only come back later.
             Cause::NotAcquired(_) => RejectionKind::NoQuorum,
             Cause::Lost(_) => RejectionKind::LockLost,
-            #[cfg(feature = "idempotency")]
             Cause::Request(kind, _) => *kind,
         }
     }
@@ -337,7 +330,6 @@ impl Rejection {
         // These errors never repeat what the client sent.
         match &self.cause {
             Cause::Key(error) if self.by == By::Lock => Cow::Owned(error.to_string()),
-            #[cfg(feature = "idempotency")]
             Cause::Request(RejectionKind::InvalidIdempotencyKey, Some(error)) => {
                 Cow::Owned(format!("{error}. This request was not processed."))
             }
@@ -435,7 +427,6 @@ impl From<RunError> for Cause {
     }
 }
 
-#[cfg(feature = "idempotency")]
 impl From<RejectionKind> for Cause {
     fn from(kind: RejectionKind) -> Self {
         Self::Request(kind, None)
@@ -459,7 +450,6 @@ impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let layer = match self.by {
             By::Lock => "lock",
-            #[cfg(feature = "idempotency")]
             By::Idempotency => "idempotency",
         };
         write!(f, "the {layer} layer rejected the request: {}", self.kind())?;
@@ -477,7 +467,6 @@ impl Error for Rejection {
             Cause::Key(error) => Some(error),
             Cause::NotAcquired(error) => Some(error),
             Cause::Lost(_) => None,
-            #[cfg(feature = "idempotency")]
             Cause::Request(_, error) => error
                 .as_ref()
                 .map(|error| &**error as &(dyn Error + 'static)),

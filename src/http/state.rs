@@ -1,18 +1,21 @@
 //! [`RequestState`]: all that the layers of this crate keep in the extensions of a request; and their marks in those of
 //! a response.
 
+#![cfg_attr(
+    not(feature = "idempotency"),
+    expect(dead_code, reason = "the other layer has no runs")
+)]
+
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-#[cfg(feature = "idempotency")]
 use http::Uri;
 use http::request::Parts;
 use http::{Extensions, Response};
 
 use crate::manager::{LockGuard, LockHandle, LockManager, LockScope};
-#[cfg(feature = "idempotency")]
 use crate::token::FencingToken;
 use crate::trace;
 
@@ -22,7 +25,6 @@ pub(crate) struct RequestState {
     /// The decision of the innermost lock layer.
     pub(crate) lock: LockState,
     scope: Option<LockScope>,
-    #[cfg(feature = "idempotency")]
     pub(crate) run: Option<Run>,
     /// Set for a service that is called directly by the layer of this run, which takes it out.
     pub(crate) called_by: Option<RunId>,
@@ -45,7 +47,6 @@ impl Default for LockState {
 }
 
 /// A run under an idempotency key.
-#[cfg(feature = "idempotency")]
 #[derive(Clone)]
 pub(crate) struct Run {
     pub(crate) key: Arc<str>,
@@ -122,7 +123,6 @@ impl RequestState {
         }
     }
 
-    #[cfg(feature = "idempotency")]
     pub(crate) fn holds_lock(&self) -> bool {
         let of_layer = match &self.lock {
             LockState::Locked { handle, .. } => !handle.is_lost(),
@@ -177,25 +177,12 @@ pub fn lock_scope(extensions: &mut Extensions) -> LockScope {
 
 /// Identifies one run of one request.
 #[derive(Clone, Debug)]
-pub(crate) struct RunId(
-    #[cfg_attr(
-        not(feature = "idempotency"),
-        expect(dead_code, reason = "no other layer compares runs")
-    )]
-    Arc<()>,
-);
+pub(crate) struct RunId(Arc<()>);
 
 #[derive(Clone, Debug)]
-struct Unprocessed(
-    #[cfg_attr(
-        not(feature = "idempotency"),
-        expect(dead_code, reason = "no other layer stores responses")
-    )]
-    RunId,
-);
+struct Unprocessed(RunId);
 
 impl RunId {
-    #[cfg(feature = "idempotency")]
     pub(crate) fn new() -> Self {
         Self(Arc::new(()))
     }
@@ -207,7 +194,6 @@ impl RunId {
     }
 
     /// Whether a response is marked for this run. A mark for another run does not count.
-    #[cfg(feature = "idempotency")]
     pub(crate) fn is_unprocessed(&self, response: &Extensions) -> bool {
         let mark = response.get::<Unprocessed>();
         mark.is_some_and(|Unprocessed(run)| Arc::ptr_eq(&self.0, &run.0))
@@ -216,13 +202,7 @@ impl RunId {
 
 /// In the extensions of a response: it refuses a request for a temporary reason of this kind.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Refusal(
-    #[cfg_attr(
-        not(feature = "idempotency"),
-        expect(dead_code, reason = "no other layer stores responses")
-    )]
-    pub(crate) &'static str,
-);
+pub(crate) struct Refusal(pub(crate) &'static str);
 
 /// Why a request runs without a lock. A handler that takes a [`Held`](crate::Held) is answered with this text: 503 where
 /// too few nodes replied, and 500 otherwise.
@@ -282,7 +262,6 @@ pub(crate) fn route_of(parts: &Parts) -> Option<&str> {
 }
 
 /// The URI as the client sent it, where a router has changed it.
-#[cfg(feature = "idempotency")]
 pub(crate) fn original_uri(parts: &Parts) -> Option<&Uri> {
     #[cfg(feature = "axum")]
     return parts

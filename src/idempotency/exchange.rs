@@ -64,90 +64,79 @@ impl fmt::Debug for Options {
     }
 }
 
-/// One request with an idempotency key.
-pub(super) struct Exchange<S> {
-    /// The inner service, which is ready.
-    pub(super) service: S,
-    pub(super) options: Arc<Options>,
-    pub(super) lock_inside: Option<Duration>,
-}
-
-impl<S> Exchange<S> {
-    pub(super) async fn respond<ReqBody, ResBody>(
-        self,
-        request: Request<ReqBody>,
-        key: IdempotencyKey,
-    ) -> ResponseResult<ResBody, S::Error>
-    where
-        S: Service<Request<LayerBody<ReqBody>>, Response = Response<ResBody>> + Send + 'static,
-        S::Future: Send + 'static,
-        S::Error: Send + 'static,
-        ReqBody: Body + Send + 'static,
-        ReqBody::Data: Send,
-        ReqBody::Error: Into<BoxError> + Send,
-        ResBody: Body + Send + 'static,
-        ResBody::Data: Send,
-        ResBody::Error: Into<BoxError> + Send,
-    {
-        let Self {
-            service,
-            options,
-            lock_inside,
-        } = self;
-        let (mut parts, body) = request.into_parts();
-        let asked = match read(&options, &mut parts, body, &key).await {
-            Ok(asked) => asked,
-            Err(cause) => return Ok(options.common.refuse(cause)),
-        };
-        let Asked {
-            name,
-            fingerprint,
-            bytes,
-            trailers,
-        } = asked;
-        let outer = RequestState::get(&parts.extensions).and_then(|state| state.run.as_ref());
-        if outer.is_some_and(|outer| options.common.locks.is_run_of(&outer.handle, &name)) {
-            // The same layer further out holds this key for this request, which would wait for itself.
-            let mut service = service;
-            let request = Request::from_parts(parts, LayerBody::whole(bytes, trailers));
-            let response = service.call(request).await?;
-            return Ok(response.map(LayerBody::passed));
-        }
-        let max_wait = max_wait(&options, &parts);
-        let idle = lock_inside.unwrap_or_default();
-        let begun =
-            options
-                .common
-                .locks
-                .begin_idempotent_within(name, options.retention, max_wait, idle);
-        let guard = match begun.await {
-            Ok(IdempotentRun::Execute(guard)) => {
-                instruments::idempotency("run");
-                guard
-            }
-            Ok(IdempotentRun::Replay(stored)) => return Ok(replay(&options, stored, fingerprint)),
-            Err(error) => return Ok(options.common.refuse(error)),
-        };
-        let id = RunId::new();
-        let state = RequestState::of(&mut parts.extensions);
-        state.called_by = lock_inside.map(|_| id.clone());
-        state.run = Some(Run {
-            key: key.0,
-            fence: guard.fence(),
-            handle: guard.handle(),
-            id: id.clone(),
-        });
+/// One request with an idempotency key. `service` is ready; `lock_inside` is how long requests wait at most in the lock
+/// layer that it is, if its type is that.
+pub(super) async fn respond<S, ReqBody, ResBody>(
+    service: S,
+    options: Arc<Options>,
+    lock_inside: Option<Duration>,
+    request: Request<ReqBody>,
+    key: IdempotencyKey,
+) -> ResponseResult<ResBody, S::Error>
+where
+    S: Service<Request<LayerBody<ReqBody>>, Response = Response<ResBody>> + Send + 'static,
+    S::Future: Send + 'static,
+    S::Error: Send + 'static,
+    ReqBody: Body + Send + 'static,
+    ReqBody::Data: Send,
+    ReqBody::Error: Into<BoxError> + Send,
+    ResBody: Body + Send + 'static,
+    ResBody::Data: Send,
+    ResBody::Error: Into<BoxError> + Send,
+{
+    let (mut parts, body) = request.into_parts();
+    let asked = match read(&options, &mut parts, body, &key).await {
+        Ok(asked) => asked,
+        Err(cause) => return Ok(options.common.refuse(cause)),
+    };
+    let Asked {
+        name,
+        fingerprint,
+        bytes,
+        trailers,
+    } = asked;
+    let outer = RequestState::get(&parts.extensions).and_then(|state| state.run.as_ref());
+    if outer.is_some_and(|outer| options.common.locks.is_run_of(&outer.handle, &name)) {
+        // The same layer further out holds this key for this request, which would wait for itself.
+        let mut service = service;
         let request = Request::from_parts(parts, LayerBody::whole(bytes, trailers));
-        let execution = Execution {
-            id,
-            fingerprint,
-            guard,
-            options: Arc::clone(&options),
-        };
-        match options.on_disconnect {
-            OnDisconnect::Cancel => execution.run(service, request).await,
-            OnDisconnect::RunToEnd => Detached::new(execution.run(service, request)).await,
+        let response = service.call(request).await?;
+        return Ok(response.map(LayerBody::passed));
+    }
+    let max_wait = max_wait(&options, &parts);
+    let idle = lock_inside.unwrap_or_default();
+    let begun =
+        options
+            .common
+            .locks
+            .begin_idempotent_within(name, options.retention, max_wait, idle);
+    let guard = match begun.await {
+        Ok(IdempotentRun::Execute(guard)) => {
+            instruments::idempotency("run");
+            guard
         }
+        Ok(IdempotentRun::Replay(stored)) => return Ok(replay(&options, stored, fingerprint)),
+        Err(error) => return Ok(options.common.refuse(error)),
+    };
+    let id = RunId::new();
+    let state = RequestState::of(&mut parts.extensions);
+    state.called_by = lock_inside.map(|_| id.clone());
+    state.run = Some(Run {
+        key: key.0,
+        fence: guard.fence(),
+        handle: guard.handle(),
+        id: id.clone(),
+    });
+    let request = Request::from_parts(parts, LayerBody::whole(bytes, trailers));
+    let execution = Execution {
+        id,
+        fingerprint,
+        guard,
+        options: Arc::clone(&options),
+    };
+    match options.on_disconnect {
+        OnDisconnect::Cancel => execution.run(service, request).await,
+        OnDisconnect::RunToEnd => Detached::new(execution.run(service, request)).await,
     }
 }
 

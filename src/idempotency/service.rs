@@ -14,7 +14,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::caller::CallerSource;
-use super::exchange::{Exchange, Options};
+use super::exchange::{Options, respond};
 use super::fingerprint::FingerprintHeaders;
 use super::key::IdempotencyKey;
 use super::recorded::{DefaultRecordPolicy, OnUnrecorded, RecordPolicy, RecordedHeaders};
@@ -308,12 +308,9 @@ where
         };
         // The service whose `poll_ready` was called is the one that is called.
         let clone = self.inner.clone();
-        let exchange = Exchange {
-            service: mem::replace(&mut self.inner, clone),
-            options: Arc::clone(options),
-            lock_inside: self.lock_inside,
-        };
-        ResponseFuture::boxed(exchange.respond(request, key))
+        let service = mem::replace(&mut self.inner, clone);
+        let options = Arc::clone(options);
+        ResponseFuture::boxed(respond(service, options, self.lock_inside, request, key))
     }
 }
 

@@ -65,7 +65,12 @@ where
     fn call(&mut self, mut request: Request<ReqBody>) -> Self::Future {
         if !self.options.common.methods.cover(request.method()) {
             RequestState::mark_unlocked(request.extensions_mut(), UnlockedReason::Method);
-            return ResponseFuture::unlocked(self.inner.call(request));
+            let state = State::Running {
+                inner: self.inner.call(request),
+                lost: None,
+                hold: None,
+            };
+            return ResponseFuture { state };
         }
         // Nothing further in may speak for this service.
         let run = RequestState::take_caller(request.extensions_mut());
@@ -77,15 +82,14 @@ where
         let (parts, body) = request.into_parts();
         let options = Arc::clone(&self.options);
         let admission = Arc::clone(&options.extractor).admit(Arc::clone(&options), parts);
-        ResponseFuture::locked(
-            admission,
-            Call {
-                service,
-                body,
-                options,
-                run,
-            },
-        )
+        let call = Some(Call {
+            service,
+            body,
+            options,
+            run,
+        });
+        let state = State::Acquiring { admission, call };
+        ResponseFuture { state }
     }
 }
 
@@ -114,13 +118,13 @@ pin_project! {
 }
 
 /// A call that waits for its lock.
-pub(super) struct Call<S, B> {
+struct Call<S, B> {
     /// The inner service, which is ready.
-    pub(super) service: S,
-    pub(super) body: B,
-    pub(super) options: Arc<Options>,
+    service: S,
+    body: B,
+    options: Arc<Options>,
     /// The run of an idempotency layer directly around.
-    pub(super) run: Option<RunId>,
+    run: Option<RunId>,
 }
 
 impl<S, B> Call<S, B> {
@@ -167,30 +171,6 @@ pin_project! {
             result: Option<Result<S::Response, S::Error>>,
         },
         Done,
-    }
-}
-
-impl<S, B> ResponseFuture<S, B>
-where
-    S: Service<Request<B>>,
-{
-    /// Runs `inner` without a lock.
-    pub(super) const fn unlocked(inner: S::Future) -> Self {
-        let state = State::Running {
-            inner,
-            lost: None,
-            hold: None,
-        };
-        Self { state }
-    }
-
-    /// Calls a service if `admission` allows it; else marks the response for the run.
-    pub(super) const fn locked(admission: Admission, call: Call<S, B>) -> Self {
-        let state = State::Acquiring {
-            admission,
-            call: Some(call),
-        };
-        Self { state }
     }
 }
 

@@ -380,16 +380,3 @@ impl fmt::Display for ReleaseError {
 }
 
 impl std::error::Error for ReleaseError {}
-
-/// Fewer nodes than a quorum confirmed a release in time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ReleaseUnconfirmed {
-    pub(crate) confirmed: usize,
-    pub(crate) needed: usize,
-}
-
-impl From<ReleaseUnconfirmed> for ReleaseError {
-    fn from(ReleaseUnconfirmed { confirmed, needed }: ReleaseUnconfirmed) -> Self {
-        Self::Unconfirmed { confirmed, needed }
-    }
-}

@@ -17,9 +17,9 @@ use crate::manager::error::{LossReason, ReleaseError};
 #[cfg(feature = "idempotency")]
 use crate::manager::lease::held::PendingRelease;
 use crate::manager::lease::held::{HeldLease, Passed, Tenancy};
-use crate::manager::release::Release;
+use crate::manager::release::{Freeing, Release};
 use crate::manager::shared::Shared;
-use crate::manager::tasks::Drain;
+use crate::manager::tasks::Signal;
 use crate::namespace::NodeKey;
 use crate::token::{FencingToken, OwnerHash};
 
@@ -121,7 +121,7 @@ impl LockGuard {
                 let _ = release.quorum().await;
                 Err(ReleaseError::Lost(reason))
             }
-            Some((release, None)) => release.quorum().await.map_err(ReleaseError::from),
+            Some((release, None)) => release.quorum().await,
             // Handed on, or shared by others.
             None => lost_before.map_or(Ok(()), |reason| Err(ReleaseError::Lost(reason))),
         };
@@ -172,7 +172,8 @@ fn let_go(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> Option<(Release, Optio
     shared.registry.remove(held);
     let pending = held.let_go();
     let lost = pending.left.lost;
-    Some((Release::of(shared, held, pending), lost))
+    let freeing = Freeing::of(shared, held, pending);
+    Some((Release::new(freeing), lost))
 }
 
 impl Deref for LockGuard {
@@ -209,7 +210,7 @@ pub struct LockHandle {
     tenancy: Tenancy,
     waited: Duration,
     // Of the manager.
-    drain: Arc<Drain>,
+    drain: Arc<Signal>,
 }
 
 impl LockHandle {
@@ -329,13 +330,13 @@ impl LockHandle {
     /// Dropping the future changes nothing; a new one fires all the same. It borrows nothing and can be stored.
     pub fn draining(&self) -> impl Future<Output = ()> + Send + use<> {
         let drain = Arc::clone(&self.drain);
-        async move { drain.asked().await }
+        async move { drain.given().await }
     }
 
     /// Whether the holders of this manager's locks were asked to come to an end.
     #[must_use]
     pub fn is_draining(&self) -> bool {
-        self.drain.is_asked()
+        self.drain.is_given()
     }
 }
 

@@ -19,11 +19,8 @@ use tokio::time::timeout;
 use crate::clock::Clock;
 use crate::manager::tasks::notified_until;
 
-#[derive(Clone, Debug)]
-pub(crate) struct Ledger(Arc<Book>);
-
 #[derive(Debug)]
-struct Book {
+pub(crate) struct Ledger {
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
     empty: Notify,
@@ -62,24 +59,24 @@ impl Open {
 }
 
 impl Ledger {
-    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
-        Self(Arc::new(Book {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
+        Arc::new(Self {
             clock,
             state: Mutex::default(),
             empty: Notify::new(),
-        }))
+        })
     }
 
     /// Counts a token that nodes are about to be sent, for `ttl`; `None` once closed.
-    pub(crate) fn begin(&self, ttl: Duration) -> Option<Obligation> {
-        let mut state = self.0.state();
+    pub(crate) fn begin(self: &Arc<Self>, ttl: Duration) -> Option<Obligation> {
+        let mut state = self.state();
         if state.closed {
             return None;
         }
         state.open.acquiring += 1;
         drop(state);
         Some(Obligation {
-            book: Arc::clone(&self.0),
+            ledger: Arc::clone(self),
             ttl,
             stage: Stage::Acquiring,
             is_met: false,
@@ -87,29 +84,27 @@ impl Ledger {
     }
 
     pub(crate) fn close(&self) {
-        self.0.state().closed = true;
+        self.state().closed = true;
     }
 
     pub(crate) fn open(&self) -> Open {
-        self.0.state().open
+        self.state().open
     }
 
     /// How many were left on nodes and may not have expired there yet.
     pub(crate) fn left(&self) -> usize {
-        let now = self.0.second_after(Duration::ZERO);
-        let state = self.0.state();
+        let now = self.second_after(Duration::ZERO);
+        let state = self.state();
         state.left.range(now..).map(|(_, left)| left).sum()
     }
 
     /// Waits until nothing is open, at most for `limit`; returns whether nothing is.
     pub(crate) async fn is_empty_within(&self, limit: Duration) -> bool {
         let is_empty = || (self.open() == Open::default()).then_some(());
-        let empty = notified_until(&self.0.empty, is_empty);
+        let empty = notified_until(&self.empty, is_empty);
         timeout(limit, empty).await.is_ok()
     }
-}
 
-impl Book {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -124,7 +119,7 @@ impl Book {
 #[derive(Debug)]
 #[must_use = "what is dropped unmet counts as left on the nodes"]
 pub(crate) struct Obligation {
-    book: Arc<Book>,
+    ledger: Arc<Ledger>,
     ttl: Duration,
     stage: Stage,
     is_met: bool,
@@ -132,7 +127,7 @@ pub(crate) struct Obligation {
 
 impl Obligation {
     pub(crate) fn enter(&mut self, next: Stage) {
-        let mut state = self.book.state();
+        let mut state = self.ledger.state();
         *state.open.of(self.stage) -= 1;
         *state.open.of(next) += 1;
         self.stage = next;
@@ -146,20 +141,20 @@ impl Obligation {
 
 impl Drop for Obligation {
     fn drop(&mut self) {
-        let mut state = self.book.state();
+        let mut state = self.ledger.state();
         if !self.is_met {
             // A command may be under way yet, so the ttl counts from here, not from the grant.
             state.left = state
                 .left
-                .split_off(&self.book.second_after(Duration::ZERO));
-            let expired = self.book.second_after(self.ttl);
+                .split_off(&self.ledger.second_after(Duration::ZERO));
+            let expired = self.ledger.second_after(self.ttl);
             *state.left.entry(expired).or_default() += 1;
         }
         *state.open.of(self.stage) -= 1;
         let is_empty = state.open == Open::default();
         drop(state);
         if is_empty {
-            self.book.empty.notify_waiters();
+            self.ledger.empty.notify_waiters();
         }
     }
 }
@@ -191,7 +186,7 @@ mod tests {
         }
     }
 
-    fn ledger() -> (Arc<Hand>, Ledger) {
+    fn ledger() -> (Arc<Hand>, Arc<Ledger>) {
         let clock = Arc::new(Hand::default());
         clock.step(SECOND / 2);
         (Arc::clone(&clock), Ledger::new(clock))
@@ -245,7 +240,7 @@ mod tests {
         clock.step(TTL);
         assert_eq!(ledger.left(), 0);
         drop(ledger.begin(TTL));
-        let entries = ledger.0.state().left.len();
+        let entries = ledger.state().left.len();
         assert_eq!(entries, 1, "what is over is forgotten");
         drop(ledger.begin(3 * TTL));
         clock.step(2 * TTL);

@@ -254,7 +254,7 @@ impl LockManager {
     /// `docs::getting_started` has the order. Locks are granted as before, until [`shutdown`](Self::shutdown). It asks
     /// no node and cannot be undone.
     pub fn drain(&self) {
-        self.shared.drain.ask();
+        self.shared.drain.give();
     }
 
     /// Waits until [`drain`](Self::drain) or [`shutdown`](Self::shutdown) is called; at once if one was.
@@ -264,13 +264,13 @@ impl LockManager {
     /// Dropping the future changes nothing; a new one fires all the same. It borrows nothing and can be stored.
     pub fn draining(&self) -> impl Future<Output = ()> + Send + use<> {
         let drain = Arc::clone(&self.shared.drain);
-        async move { drain.asked().await }
+        async move { drain.given().await }
     }
 
     /// Whether [`drain`](Self::drain) or [`shutdown`](Self::shutdown) was called.
     #[must_use]
     pub fn is_draining(&self) -> bool {
-        self.shared.drain.is_asked()
+        self.shared.drain.is_given()
     }
 
     /// Ends the manager in an orderly way. Call it after the server has stopped and before the runtime ends.
@@ -287,7 +287,7 @@ impl LockManager {
     /// nothing is forgotten. Call it again to go on.
     pub async fn shutdown(&self, grace: Duration) -> ShutdownReport {
         let shared = &self.shared;
-        shared.drain.ask();
+        shared.drain.give();
         shared.grant_no_more();
         let mut lost = 0;
         let mut is_empty = shared.ledger.is_empty_within(grace).await;

@@ -43,7 +43,9 @@ pub use self::guard::{LockGuard, LockHandle, Lost};
 pub use self::lifecycle::ShutdownReport;
 pub use self::nodes::voting::list::VotingStatus;
 #[cfg(feature = "idempotency")]
-pub use self::records::{CompleteError, IdempotentRun, RunGuard};
+pub use self::records::complete::CompleteError;
+#[cfg(feature = "idempotency")]
+pub use self::records::{IdempotentRun, RunGuard};
 pub use self::scope::LockScope;
 use self::shared::Shared;
 pub use self::snapshot::{HeldLock, NodeStatus, QueueStatus, Snapshot};

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use crate::clock::Clock as _;
 use crate::instruments;
-use crate::manager::error::ReleaseUnconfirmed;
+use crate::manager::error::ReleaseError;
 use crate::manager::lease::held::{HeldLease, PendingRelease, Turn};
 use crate::manager::ledger::{Obligation, Stage};
 use crate::manager::nodes::fanout::Fanout;
@@ -27,21 +27,12 @@ pub(crate) type FreeCommand = fn(&dyn Node, &ReleaseRequest) -> NodeFuture<Freed
 
 /// It runs where it is awaited, as another task would have to be woken for every reply; dropped at any point it goes on
 /// in the background.
-#[derive(Debug)]
 pub(crate) struct Release(
     // Only `drop` takes it.
     Option<Freeing>,
 );
 
 impl Release {
-    pub(crate) fn of(
-        shared: &Arc<Shared>,
-        lease: &Arc<HeldLease>,
-        pending: PendingRelease,
-    ) -> Self {
-        Self::new(Freeing::of(shared, lease, pending))
-    }
-
     pub(crate) fn new(mut freeing: Freeing) -> Self {
         let nodes = freeing
             .owing
@@ -51,7 +42,7 @@ impl Release {
         Self(Some(freeing))
     }
 
-    pub(crate) async fn quorum(mut self) -> Result<(), ReleaseUnconfirmed> {
+    pub(crate) async fn quorum(mut self) -> Result<(), ReleaseError> {
         match &mut self.0 {
             Some(freeing) => freeing.quorum().await,
             None => Ok(()),
@@ -70,7 +61,6 @@ impl Drop for Release {
 }
 
 /// The nodes that are to be freed of one owner token, and what follows once a quorum of them is.
-#[derive(Debug)]
 pub(crate) struct Freeing {
     pub(crate) shared: Arc<Shared>,
     pub(crate) request: ReleaseRequest,
@@ -183,27 +173,24 @@ impl Freeing {
         }
     }
 
-    async fn quorum(&mut self) -> Result<(), ReleaseUnconfirmed> {
+    async fn quorum(&mut self) -> Result<(), ReleaseError> {
         let needed = self.shared.terms.quorum.needed();
         self.hear(needed).await;
-        self.end(self.confirmed, needed)
+        let confirmed = self.confirmed;
+        let error = ReleaseError::Unconfirmed { confirmed, needed };
+        self.end().then_some(()).ok_or(error)
     }
 
-    /// Counts the end of a lock that `confirmed` nodes are free of, and passes its turn on.
-    pub(crate) fn end(
-        &mut self,
-        confirmed: usize,
-        needed: usize,
-    ) -> Result<(), ReleaseUnconfirmed> {
-        let is_confirmed = confirmed >= needed;
+    /// Counts the end of the lock, and passes its turn on. Returns whether a quorum has confirmed.
+    pub(crate) fn end(&mut self) -> bool {
+        let is_confirmed = self.confirmed >= self.shared.terms.quorum.needed();
         self.count(if is_confirmed {
             "released"
         } else {
             "unconfirmed"
         });
         self.pass_on();
-        let error = ReleaseUnconfirmed { confirmed, needed };
-        is_confirmed.then_some(()).ok_or(error)
+        is_confirmed
     }
 
     fn count(&mut self, outcome: &'static str) {
@@ -315,15 +302,25 @@ impl Freeing {
     }
 
     pub(crate) fn retry(&self, node: usize) -> NodeFuture<Result<ReleaseReply, Missed>> {
-        let (shared, lease, until) = (Arc::clone(&self.shared), self.lease.clone(), self.until);
         let (request, free) = (self.request.clone(), self.free);
+        self.send_until(self.until, node, RELEASE, move |node| free(node, &request))
+    }
+
+    /// Sends `node` a command again and again, once no other is under way there that may set the lock anew.
+    pub(crate) fn send_until<T: Send + 'static>(
+        &self,
+        until: Moment,
+        node: usize,
+        name: &'static str,
+        command: impl Fn(&dyn Node) -> NodeFuture<Result<T, NodeError>> + Send + Sync + 'static,
+    ) -> NodeFuture<Result<T, Missed>> {
+        let (shared, lease) = (Arc::clone(&self.shared), self.lease.clone());
         Box::pin(async move {
             if let Some(lease) = lease {
                 let left = until.since(shared.clock.now());
                 let _ = timeout(left, lease.settled(node)).await;
             }
-            let command = |node: &dyn Node| free(node, &request);
-            retry(&shared, node, until, RELEASE, command).await
+            retry(&shared, node, until, name, command).await
         })
     }
 }

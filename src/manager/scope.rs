@@ -5,6 +5,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use smallvec::SmallVec;
 use tokio::time::timeout;
 
 use crate::clock::Clock as _;
@@ -52,17 +53,8 @@ struct Work {
     turn: AssertUnwindSafe<tokio::sync::Mutex<()>>,
 }
 
-#[derive(Default)]
-struct Locks {
-    first: Option<LockHandle>,
-    others: Vec<LockHandle>,
-}
-
-impl Locks {
-    fn iter(&self) -> impl Iterator<Item = &LockHandle> {
-        self.first.iter().chain(&self.others)
-    }
-}
+/// Mostly there is one.
+type Locks = SmallVec<[LockHandle; 1]>;
 
 impl LockScope {
     /// A scope that holds nothing.
@@ -78,27 +70,14 @@ impl LockScope {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn note(&self, handle: LockHandle) {
-        let mut held = self.held();
-        match &held.first {
-            None if held.others.is_empty() => held.first = Some(handle),
-            _ => held.others.push(handle),
-        }
-    }
-
-    #[cfg_attr(
-        not(feature = "idempotency"),
-        expect(dead_code, reason = "no layer asks")
-    )]
     pub(crate) fn holds(&self) -> bool {
         self.held().iter().any(|handle| !handle.is_lost())
     }
 
-    fn live(&self) -> Vec<LockHandle> {
+    fn live(&self) -> Locks {
         let mut held = self.held();
-        held.first.take_if(|handle| handle.is_released());
-        held.others.retain(|handle| !handle.is_released());
-        held.iter().cloned().collect()
+        held.retain(|handle| !handle.is_released());
+        held.clone()
     }
 }
 
@@ -173,7 +152,7 @@ impl LockManager {
             Duration::ZERO
         };
         let guard = acquire(&self.shared, self.times.terms, missing, limit).await?;
-        scope.note(guard.handle());
+        scope.held().push(guard.handle());
         Ok(guard.along_with(guards))
     }
 

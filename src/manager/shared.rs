@@ -14,10 +14,10 @@ use crate::manager::ledger::Ledger;
 use crate::manager::nodes::counting::Count;
 use crate::manager::nodes::repeats::Repeats;
 use crate::manager::nodes::voting::statuses::VotingStatuses;
-use crate::manager::nodes::{CommonTerms, FenceCounts, NodeSet};
+use crate::manager::nodes::{CommonTerms, NodeSet};
 use crate::manager::queue::fifo::Bounds;
 use crate::manager::queue::{Cooldown, Waiters};
-use crate::manager::tasks::{Drain, TaskTracker};
+use crate::manager::tasks::{Signal, TaskTracker};
 #[cfg(feature = "idempotency")]
 use crate::namespace::Namespace;
 use crate::namespace::NodeKeys;
@@ -26,7 +26,6 @@ use crate::settings::checked::Checked;
 use crate::settings::switches::{HandOff, usual};
 
 /// The parts that the handles, guards and tasks of one manager share. The watchdog does not keep it alive.
-#[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) node_set: Arc<NodeSet>,
     // The namespace of requests with idempotency keys.
@@ -47,9 +46,10 @@ pub(crate) struct Shared {
     pub(crate) waiters: Waiters,
     pub(crate) tasks: TaskTracker,
     // What may be set on nodes: a shutdown waits until all of it was released.
-    pub(crate) ledger: Ledger,
+    pub(crate) ledger: Arc<Ledger>,
     pub(crate) registry: Arc<Registry>,
-    pub(crate) drain: Arc<Drain>,
+    // The holders of locks were asked to come to an end.
+    pub(crate) drain: Arc<Signal>,
     // Tells managers apart.
     pub(crate) serial: u64,
     pub(crate) next_id: AtomicU64,
@@ -94,7 +94,8 @@ impl Shared {
                 started: Instant::now(),
                 voting: Arc::new(voting),
                 counters_kept: options.fencing.unwrap_or_else(|| usual(terms.ttl)),
-                fences: FenceCounts::default(),
+                fences_agreed: AtomicU64::new(0),
+                fences_written_back: AtomicU64::new(0),
                 repeats: Repeats::default(),
             }),
             fencing: options.fencing,
@@ -119,13 +120,13 @@ impl Shared {
     }
 
     pub(crate) fn quorum(&self) -> Count {
-        self.count().of_manager(self.registry.is_closed())
+        self.count().of_manager(self.registry.closing.is_given())
     }
 
     /// Refuses new locks from now on, also to callers that wait for one.
     pub(crate) fn grant_no_more(&self) {
         self.ledger.close();
-        self.registry.close();
+        self.registry.closing.give();
         self.queue.close();
     }
 

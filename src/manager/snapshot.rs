@@ -1,5 +1,6 @@
 //! [`Snapshot`]: the locks, queues and nodes of a manager at one moment; whether it is ready.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde::{Serialize, Serializer};
@@ -23,7 +24,6 @@ impl LockManager {
         let shared = &self.shared;
         let now = shared.clock.now();
         let load = shared.queue.load();
-        let (agreed, written_back) = shared.fences.get();
         let waiters = shared.waiters.by_key();
         let show = |key: &NodeKey| key.show().into_owned();
         let held = shared.registry.leases();
@@ -62,8 +62,8 @@ impl LockManager {
             held: held.len(),
             keys: load.keys,
             waiting: load.waiting,
-            fences_agreed: agreed,
-            fences_written_back: written_back,
+            fences_agreed: shared.fences_agreed.load(Ordering::Relaxed),
+            fences_written_back: shared.fences_written_back.load(Ordering::Relaxed),
             nodes: nodes.collect(),
             locks,
             queues,
@@ -178,7 +178,7 @@ impl LockManager {
         shared.voting.recheck_all();
         loop {
             let news = shared.voting.news();
-            if shared.registry.is_closed() {
+            if shared.registry.closing.is_given() {
                 return Err(AcquireError::ShuttingDown);
             }
             let voted = |(node, begun): (usize, &Option<u64>)| {

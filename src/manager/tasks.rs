@@ -1,7 +1,6 @@
 //! [`TaskTracker`]: work that goes on when its caller is gone: releases, late replies, extensions. And the signals that
-//! work waits for: a change that a [`Notify`] tells of, and [`Drain`], such a change that comes once.
+//! work waits for: a change that a [`Notify`] tells of, and [`Signal`], such a change that comes once.
 
-use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -79,14 +78,6 @@ impl<F: Future<Output = ()>> Future for Counted<F> {
     }
 }
 
-impl fmt::Debug for TaskTracker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TaskTracker")
-            .field("jobs", &self.count())
-            .finish_non_exhaustive()
-    }
-}
-
 /// Waits until `look` finds something. It looks at once, and whenever all waiters of `changed` are notified.
 pub(crate) async fn notified_until<T>(changed: &Notify, look: impl Fn() -> Option<T>) -> T {
     loop {
@@ -98,26 +89,25 @@ pub(crate) async fn notified_until<T>(changed: &Notify, look: impl Fn() -> Optio
         notified.await;
     }
 }
-
-/// Whether the holders of a manager's locks were asked to come to an end: never undone.
+/// Something that happens once, and is never undone.
 #[derive(Debug, Default)]
-pub(crate) struct Drain {
-    asked: AtomicBool,
+pub(crate) struct Signal {
+    given: AtomicBool,
     changed: Notify,
 }
 
-impl Drain {
-    pub(crate) fn ask(&self) {
-        self.asked.store(true, Ordering::Release);
+impl Signal {
+    pub(crate) fn give(&self) {
+        self.given.store(true, Ordering::Release);
         self.changed.notify_waiters();
     }
 
-    pub(crate) fn is_asked(&self) -> bool {
-        self.asked.load(Ordering::Acquire)
+    pub(crate) fn is_given(&self) -> bool {
+        self.given.load(Ordering::Acquire)
     }
 
-    pub(crate) async fn asked(&self) {
-        notified_until(&self.changed, || self.is_asked().then_some(())).await;
+    pub(crate) async fn given(&self) {
+        notified_until(&self.changed, || self.is_given().then_some(())).await;
     }
 }
 

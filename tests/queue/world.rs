@@ -21,7 +21,6 @@ pub(crate) type Turn = queue::Turn<Handover>;
 pub(crate) type Seat = queue::Seat<Handover>;
 
 /// What waiters are called with, as in the manager: a bare turn, or a lock with its turn.
-#[derive(Debug)]
 pub(crate) enum Handover {
     Turn(Turn),
     Lock(Lock),
@@ -37,7 +36,6 @@ impl queue::Handover for Handover {
 
 /// A lock that behaves as a guard does: dropped, it passes itself on while it may and somebody waits, and otherwise
 /// it is released and its turn ends.
-#[derive(Debug)]
 pub(crate) struct Lock {
     pub(crate) key: Key,
     pub(crate) turn: Option<Turn>,
@@ -71,7 +69,7 @@ impl Drop for Lock {
 }
 
 /// One key of a queue. Clones are the same key.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Key {
     pub(crate) queue: Arc<Queue>,
     pub(crate) name: Name,

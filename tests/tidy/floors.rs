@@ -100,7 +100,7 @@ const HOUSE: &[Room] = &[
     },
     Room {
         floor: 5, name: "manager", files: MANAGER,
-        crates: &["bytes", "pin_project_lite", "serde", "tokio"],
+        crates: &["bytes", "pin_project_lite", "serde", "smallvec", "tokio"],
         may_use: &[VALUES, PROTOCOL, PORTS, SEAM, SETTINGS, TRACE],
     },
     Room { floor: 6, name: "http", files: HTTP, crates: WEB, may_use: &[VALUES, SEAM, TRACE, MANAGER] },

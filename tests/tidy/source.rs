@@ -303,6 +303,7 @@ pub(crate) struct Unit {
     pub(crate) code: String,
     pub(crate) used: Vec<Used>,
     module: Vec<String>,
+    // Modules and macros.
     children: BTreeSet<String>,
 }
 
@@ -314,10 +315,15 @@ impl Unit {
             .filter_map(|line| line.trim().split_once("mod "));
         let children =
             children.filter_map(|(_, name)| name.strip_suffix(';').or(name.strip_suffix(" {")));
+        let macros = code.lines().filter_map(|line| {
+            line.trim()
+                .strip_prefix("macro_rules! ")?
+                .strip_suffix(" {")
+        });
         Self {
             used: paths(&code),
             module: module_of(path),
-            children: children.map(str::to_owned).collect(),
+            children: children.chain(macros).map(str::to_owned).collect(),
             code,
         }
     }

@@ -327,7 +327,7 @@ impl<'a, P: Purpose> Contender<'a, P> {
     async fn unless_closing<F: Future>(&self, done: F) -> Result<F::Output, AcquireError> {
         tokio::select! {
             biased;
-            () = self.shared.registry.closing() => Err(AcquireError::ShuttingDown),
+            () = self.shared.registry.closing.given() => Err(AcquireError::ShuttingDown),
             output = done => Ok(output),
         }
     }

@@ -57,7 +57,7 @@ pub(crate) async fn acquire_for<P: Purpose>(
         biased;
         () = shared.all_asked() => {}
         // During a shutdown the queue refuses the caller.
-        () = shared.registry.closing() => {}
+        () = shared.registry.closing.given() => {}
     }
     let outcome = call
         .around(queue_and_contend(shared, terms, keys, purpose, wait))

@@ -23,7 +23,6 @@ use crate::trace::Caller;
 pub(crate) type Queue = queue::Queue<Passed>;
 pub(crate) type Turn = queue::Turn<Passed>;
 
-#[derive(Debug)]
 pub(crate) enum Passed {
     /// A turn without a lock: contend for the keys.
     Turn(Turn),
@@ -40,13 +39,12 @@ impl queue::Handover for Passed {
 }
 
 /// A lock as one of its tenants has it. A plain value: the guards release the lock.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Tenancy {
     pub(crate) lease: Arc<HeldLease>,
     pub(crate) number: u32,
 }
 
-#[derive(Debug)]
 pub(crate) struct HeldLease {
     pub(crate) id: u64,
     // The serial number of the manager that it is held with.
@@ -65,7 +63,6 @@ pub(crate) struct HeldLease {
     settled: Notify,
 }
 
-#[derive(Debug)]
 pub(super) struct Inner {
     pub(super) state: LeaseState,
     // When the watchdog looks at this lock again.
@@ -77,7 +74,6 @@ pub(super) struct Inner {
     caller: Caller,
 }
 
-#[derive(Debug)]
 pub(crate) struct PendingRelease {
     pub(crate) left: Left,
     /// The right to contend for the keys, unless the loss has passed it on.

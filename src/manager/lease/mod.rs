@@ -20,24 +20,23 @@ use tokio::time::sleep;
 
 use crate::manager::error::LossReason;
 use crate::manager::lease::held::HeldLease;
-use crate::manager::tasks::notified_until;
+use crate::manager::tasks::Signal;
 use crate::moment::Moment;
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Registry {
     state: Mutex<State>,
     // A lock became due earlier than the watchdog wakes, or the watchdog should stop.
     changed: Notify,
     // No more locks are taken.
-    closing: Notify,
+    pub(crate) closing: Signal,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct State {
     pub(crate) leases: BTreeMap<(Moment, u64), Arc<HeldLease>>,
     // Until when the watchdog sleeps; `None`: until it is notified.
     pub(crate) armed: Option<Moment>,
-    pub(crate) closed: bool,
     pub(crate) stopped: bool,
 }
 
@@ -49,7 +48,8 @@ impl Registry {
     /// Adds a lock, for the watchdog to extend; `false` if the manager takes no more.
     pub(crate) fn insert(&self, lease: &Arc<HeldLease>) -> bool {
         let mut state = self.state();
-        if state.closed {
+        // Under the mutex: what is lost at a shutdown is all that was added before.
+        if self.closing.is_given() {
             return false;
         }
         self.place(&mut state, lease);
@@ -79,19 +79,6 @@ impl Registry {
         if lease.plan_top_up(at) {
             self.replan(lease);
         }
-    }
-
-    pub(crate) fn close(&self) {
-        self.state().closed = true;
-        self.closing.notify_waiters();
-    }
-
-    pub(crate) async fn closing(&self) {
-        notified_until(&self.closing, || self.is_closed().then_some(())).await;
-    }
-
-    pub(crate) fn is_closed(&self) -> bool {
-        self.state().closed
     }
 
     pub(crate) fn leases(&self) -> Vec<Arc<HeldLease>> {

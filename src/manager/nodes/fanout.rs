@@ -1,6 +1,5 @@
 //! One command to several nodes at once.
 
-use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -139,16 +138,6 @@ impl<T> Fanout<T> {
 
     pub(crate) fn take(&mut self) -> Self {
         std::mem::replace(self, Self::new([]))
-    }
-}
-
-impl<T> fmt::Debug for Fanout<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let pending = self.pending().count();
-        f.debug_struct("Fanout")
-            .field("pending", &pending)
-            .field("ready", &(self.slots.len() - pending))
-            .finish_non_exhaustive()
     }
 }
 

@@ -8,7 +8,7 @@ pub(crate) mod waiting;
 
 use std::fmt::Display;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
@@ -47,30 +47,10 @@ pub(crate) struct NodeSet {
     // How long fencing counters are kept; never for less than the ttl of the lock. Locks of requests with an idempotency
     // key have fencing tokens also where fencing is off.
     pub(crate) counters_kept: Duration,
-    pub(crate) fences: FenceCounts,
+    // How many fencing tokens the nodes agreed on at once, and how many took a second round trip.
+    pub(crate) fences_agreed: AtomicU64,
+    pub(crate) fences_written_back: AtomicU64,
     pub(crate) repeats: Repeats,
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct FenceCounts {
-    agreed: AtomicU64,
-    written_back: AtomicU64,
-}
-
-impl FenceCounts {
-    pub(crate) fn count(&self, agreed: bool) {
-        let counter = if agreed {
-            &self.agreed
-        } else {
-            &self.written_back
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn get(&self) -> (u64, u64) {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        (read(&self.agreed), read(&self.written_back))
-    }
 }
 
 #[derive(Clone, Copy, Debug)]

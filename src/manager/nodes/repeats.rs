@@ -48,8 +48,8 @@ pub(crate) struct Count {
 #[derive(Debug, Default)]
 pub(crate) struct Repeats {
     entries: Mutex<Vec<Entry>>,
-    is_out: AtomicBool,
-    are_refused: AtomicBool,
+    // As in `entries`, for calls that succeed and have no time for a mutex.
+    are_some: AtomicBool,
 }
 
 impl Repeats {
@@ -71,11 +71,7 @@ impl Repeats {
             }
             return false;
         }
-        match trouble {
-            Trouble::NoQuorum => self.is_out.store(true, Ordering::Relaxed),
-            Trouble::Refused(..) => self.are_refused.store(true, Ordering::Relaxed),
-            Trouble::Left(_) => {}
-        }
+        self.are_some.store(true, Ordering::Relaxed);
         entries.push(Entry {
             trouble,
             text: String::new(),
@@ -94,7 +90,8 @@ impl Repeats {
     /// time; a missing quorum lasts until calls succeed.
     pub(crate) fn due(&self, now: Moment) -> Vec<Count> {
         let mut due = Vec::new();
-        self.entries().retain_mut(|entry| {
+        let mut entries = self.entries();
+        entries.retain_mut(|entry| {
             if now.since(entry.told) < EVERY {
                 return true;
             }
@@ -113,22 +110,16 @@ impl Repeats {
             entry.told = now;
             true
         });
+        self.are_some.store(!entries.is_empty(), Ordering::Relaxed);
         due
     }
 
     /// A call for a lock succeeded. If that ends a lack of a quorum: how many calls had failed, and how long after the
     /// first the last of them.
     pub(crate) fn is_back(&self, now: Moment) -> Option<(u64, Duration)> {
-        if !self.is_out.load(Ordering::Relaxed) {
-            return None;
-        }
-        let mut entries = self.entries();
-        let is_over =
-            |entry: &Entry| entry.trouble == Trouble::NoQuorum && now.since(entry.last) >= CALM;
-        let index = entries.iter().position(is_over)?;
-        let entry = entries.swap_remove(index);
-        self.is_out.store(false, Ordering::Relaxed);
-        Some((entry.times, entry.last.since(entry.began)))
+        let is_it = |trouble| trouble == Trouble::NoQuorum;
+        let (times, began, last) = self.end(is_it, now)?;
+        Some((times, last.since(began)))
     }
 
     /// `node` ran `command`. If that ends its refusals: how many, and how long ago they began.
@@ -138,26 +129,28 @@ impl Repeats {
         command: &'static str,
         now: Moment,
     ) -> Option<(u64, Duration)> {
-        if !self.are_refused.load(Ordering::Relaxed) {
+        let is_it = |trouble| matches!(trouble, Trouble::Refused(of, what, _) if of == node && what == command);
+        let (times, began, _) = self.end(is_it, now)?;
+        Some((times, now.since(began)))
+    }
+
+    /// Ends the faults that are meant, unless one of them was a moment ago: how many, and the times of the first and
+    /// the last.
+    fn end(&self, is_it: impl Fn(Trouble) -> bool, now: Moment) -> Option<(u64, Moment, Moment)> {
+        if !self.are_some.load(Ordering::Relaxed) {
             return None;
         }
         let mut entries = self.entries();
-        let is_it = |trouble: Trouble| match trouble {
-            Trouble::Refused(of, what, _) => of == node && what == command,
-            Trouble::Left(_) | Trouble::NoQuorum => false,
-        };
-        let refused = || entries.iter().filter(|entry| is_it(entry.trouble));
-        let began = refused().map(|entry| entry.began).min()?;
-        let last = refused().map(|entry| entry.last).max()?;
+        let meant = || entries.iter().filter(|entry| is_it(entry.trouble));
+        let began = meant().map(|entry| entry.began).min()?;
+        let last = meant().map(|entry| entry.last).max()?;
         if now.since(last) < CALM {
             return None;
         }
-        let times = refused().map(|entry| entry.times).sum();
+        let times = meant().map(|entry| entry.times).sum();
         entries.retain(|entry| !is_it(entry.trouble));
-        let mut left = entries.iter();
-        let left = left.any(|entry| matches!(entry.trouble, Trouble::Refused(..)));
-        self.are_refused.store(left, Ordering::Relaxed);
-        Some((times, now.since(began)))
+        self.are_some.store(!entries.is_empty(), Ordering::Relaxed);
+        Some((times, began, last))
     }
 
     fn entries(&self) -> MutexGuard<'_, Vec<Entry>> {

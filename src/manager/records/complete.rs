@@ -1,5 +1,6 @@
 //! [`Completion`]: writing the record of a piece of work, and giving its lock back in the same step.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,10 +8,9 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 use crate::clock::Clock as _;
-use crate::manager::error::ReleaseUnconfirmed;
 use crate::manager::lease::held::{HeldLease, PendingRelease};
 use crate::manager::nodes::fanout::Fanout;
-use crate::manager::nodes::waiting::{Missed, is_retryable, retry};
+use crate::manager::nodes::waiting::{Missed, is_retryable};
 use crate::manager::release::{Freed, Freeing};
 use crate::manager::shared::{ROOM_FOR_RECORDS, Shared};
 use crate::manager::tasks::TaskTracker;
@@ -19,6 +19,26 @@ use crate::node::{
     CompleteReply, CompleteRequest, Node, NodeError, NodeFuture, ReleaseReply, ReleaseRequest,
 };
 use crate::record::Record;
+
+/// Fewer nodes than a quorum stored a result in time. The next caller with this key finds out whether it is durable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CompleteError {
+    confirmed: usize,
+    needed: usize,
+}
+
+impl fmt::Display for CompleteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the result was stored by {} nodes where {} are needed; begin again with this key to find out whether it is durable",
+            self.confirmed, self.needed
+        )
+    }
+}
+
+impl std::error::Error for CompleteError {}
 
 /// Writes `record` as the result of the work under `lease`, or, for `None`, that the work may be done again, and gives
 /// the lock back. Returns once a quorum of nodes has it, or too few have it within the node time-out.
@@ -31,7 +51,7 @@ pub(crate) async fn complete(
     lease: &Arc<HeldLease>,
     pending: PendingRelease,
     record: Option<Record>,
-) -> Result<(), ReleaseUnconfirmed> {
+) -> Result<(), CompleteError> {
     let mut freeing = Freeing::of(shared, lease, pending);
     // A node that is free already has no record yet.
     freeing.confirmed = 0;
@@ -56,7 +76,7 @@ struct Completion(
 );
 
 impl Completion {
-    async fn quorum(mut self) -> Result<(), ReleaseUnconfirmed> {
+    async fn quorum(mut self) -> Result<(), CompleteError> {
         match &mut self.0 {
             Some(completing) => completing.quorum().await,
             None => Ok(()),
@@ -138,10 +158,12 @@ impl Completing {
         self.freeing.owing.is_empty() && self.lacking.is_empty()
     }
 
-    async fn quorum(&mut self) -> Result<(), ReleaseUnconfirmed> {
+    async fn quorum(&mut self) -> Result<(), CompleteError> {
         let needed = self.needed();
         self.hear(needed).await;
-        self.freeing.end(self.freeing.confirmed, needed)
+        let confirmed = self.freeing.confirmed;
+        let error = CompleteError { confirmed, needed };
+        self.freeing.end().then_some(()).ok_or(error)
     }
 
     /// Takes in replies until `enough` nodes have the record, there are no more, or the node time-out is over.
@@ -233,7 +255,7 @@ impl Completing {
         let lacking = self.lacking.clone();
         let is_closing = tokio::select! {
             biased;
-            () = shared.registry.closing() => true,
+            () = shared.registry.closing.given() => true,
             () = self.send_again(&lacking, until) => false,
         };
         if is_closing {
@@ -267,16 +289,9 @@ impl Completing {
     }
 
     fn retry(&self, node: usize, until: Moment) -> NodeFuture<Result<CompleteReply, Missed>> {
-        let (shared, request) = (Arc::clone(&self.freeing.shared), self.request.clone());
-        let lease = self.freeing.lease.clone();
-        Box::pin(async move {
-            if let Some(lease) = lease {
-                let left = until.since(shared.clock.now());
-                let _ = timeout(left, lease.settled(node)).await;
-            }
-            let command = |node: &dyn Node| node.complete(request.clone());
-            retry(&shared, node, until, COMPLETE, command).await
-        })
+        let request = self.request.clone();
+        let command = move |node: &dyn Node| node.complete(request.clone());
+        self.freeing.send_until(until, node, COMPLETE, command)
     }
 }
 

@@ -19,9 +19,9 @@ use crate::lock_key::{LockKey, LockKeys};
 use crate::manager::LockManager;
 use crate::manager::acquire::acquire_for;
 use crate::manager::acquire::contender::Acquired;
-use crate::manager::error::{AcquireError, ReleaseUnconfirmed};
+use crate::manager::error::AcquireError;
 use crate::manager::guard::{LockGuard, LockHandle};
-use crate::manager::records::complete::complete;
+use crate::manager::records::complete::{CompleteError, complete};
 use crate::manager::records::recall::{Clocks, Recall};
 use crate::record::Record;
 use crate::token::FencingToken;
@@ -117,9 +117,7 @@ impl RunGuard {
             body,
             until,
         });
-        let outcome = complete(&shared, &held, pending, record).await;
-        outcome
-            .map_err(|ReleaseUnconfirmed { confirmed, needed }| CompleteError { confirmed, needed })
+        complete(&shared, &held, pending, record).await
     }
 }
 
@@ -131,26 +129,6 @@ impl fmt::Debug for RunGuard {
             .finish_non_exhaustive()
     }
 }
-
-/// Fewer nodes than a quorum stored a result in time. The next caller with this key finds out whether it is durable.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct CompleteError {
-    pub(crate) confirmed: usize,
-    pub(crate) needed: usize,
-}
-
-impl fmt::Display for CompleteError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "the result was stored by {} nodes where {} are needed; begin again with this key to find out whether it is durable",
-            self.confirmed, self.needed
-        )
-    }
-}
-
-impl std::error::Error for CompleteError {}
 
 impl LockManager {
     /// Returns the stored result for `key`, or acquires its lock so that the caller can compute it: one round trip

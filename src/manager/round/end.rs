@@ -1,6 +1,7 @@
 //! The end of an [`Attempt`]: its fencing token is settled and it becomes a lock, or what it set is given back.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use tokio::time::sleep;
 
@@ -206,11 +207,12 @@ impl<P: Purpose> Attempt<P> {
         match verdict {
             FenceVerdict::Agreed(token) => {
                 self.fence = Some(token);
-                self.shared.fences.count(true);
+                self.shared.fences_agreed.fetch_add(1, Ordering::Relaxed);
                 Ok(())
             }
             FenceVerdict::Open(token) => {
-                self.shared.fences.count(false);
+                let count = &self.shared.fences_written_back;
+                count.fetch_add(1, Ordering::Relaxed);
                 self.write_back(Fence { token, keep }).await
             }
             // No round is granted without fencing tokens.

@@ -120,7 +120,6 @@ impl Purpose for PlainLock {
 
 /// One acquire round over all nodes, with one owner token. [`win`](Self::win) makes a lock of it,
 /// [`release`](Self::release) releases its keys and waits for that, and `drop` releases them in the background.
-#[derive(Debug)]
 pub(crate) struct Attempt<P: Purpose> {
     pub(crate) shared: Arc<Shared>,
     pub(crate) purpose: P,

@@ -11,6 +11,8 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 pub(crate) type Name = Arc<str>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,10 +80,8 @@ pub(super) enum Call<T> {
 pub(super) struct Giving<'a, T, N> {
     turn: &'a dyn Fn(&[Name]) -> T,
     // Mostly there is one of each.
-    waker: Option<Waker>,
-    wakers: Vec<Waker>,
-    note: Option<N>,
-    notes: Vec<N>,
+    wakers: SmallVec<[Waker; 1]>,
+    notes: SmallVec<[N; 1]>,
 }
 
 impl<T, N: Clone> WaitLists<T, N> {
@@ -195,14 +195,14 @@ impl<T, N: Clone> WaitLists<T, N> {
             && place.get().waiters.is_empty()
         {
             // Nobody wants it: the usual case, in which the key is hashed once.
-            giving.drop(place.remove().note);
+            giving.notes.extend(place.remove().note);
             return;
         }
         for name in names {
             if let Some(entry) = self.entries.get_mut(name) {
                 entry.is_open = true;
                 entry.leaving = false;
-                giving.drop(entry.note.take());
+                giving.notes.extend(entry.note.take());
             }
         }
         // In the order in which they came, whichever of these keys they want.
@@ -254,7 +254,7 @@ impl<T, N: Clone> WaitLists<T, N> {
         };
         if let Call::Waiting(waker) = mem::replace(&mut waiter.call, call) {
             self.waiting -= 1;
-            giving.wake(waker);
+            giving.wakers.extend(waker);
         }
     }
 
@@ -322,7 +322,7 @@ impl<T, N: Clone> WaitLists<T, N> {
         }
         for waiter in self.waiters.values_mut() {
             if let Call::Waiting(waker) = &mut waiter.call {
-                giving.wake(waker.take());
+                giving.wakers.extend(waker.take());
                 waiter.call = Call::SentAway(SentAway::Closed);
             }
         }
@@ -347,7 +347,7 @@ impl<T, N: Clone> WaitLists<T, N> {
 
     pub(super) fn set_note(&mut self, name: &str, note: N, giving: &mut Giving<'_, T, N>) {
         if let Some(entry) = self.entries.get_mut(name) {
-            giving.drop(entry.note.replace(note));
+            giving.notes.extend(entry.note.replace(note));
         }
     }
 
@@ -368,32 +368,17 @@ impl<N> Default for Entry<N> {
 }
 
 impl<'a, T, N> Giving<'a, T, N> {
-    pub(super) const fn new(turn: &'a dyn Fn(&[Name]) -> T) -> Self {
+    pub(super) fn new(turn: &'a dyn Fn(&[Name]) -> T) -> Self {
         Self {
             turn,
-            waker: None,
-            wakers: Vec::new(),
-            note: None,
-            notes: Vec::new(),
-        }
-    }
-
-    fn wake(&mut self, waker: Option<Waker>) {
-        if let Some(one) = mem::replace(&mut self.waker, waker) {
-            self.wakers.push(one);
-        }
-    }
-
-    fn drop(&mut self, note: Option<N>) {
-        if let Some(one) = mem::replace(&mut self.note, note) {
-            self.notes.push(one);
+            wakers: SmallVec::new(),
+            notes: SmallVec::new(),
         }
     }
 
     /// Wakes the waiters that were called, and drops notes. The caller does not hold the mutex.
     pub(super) fn finish(self) {
-        drop((self.note, self.notes));
-        self.waker.into_iter().for_each(Waker::wake);
+        drop(self.notes);
         self.wakers.into_iter().for_each(Waker::wake);
     }
 }

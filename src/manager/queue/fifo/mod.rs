@@ -12,17 +12,17 @@
 //! once or not at all. A waiter that is called and does not want it drops the handover, which passes it on: no wake-up
 //! is lost. No waiter is woken under the mutex.
 //!
-//! The module depends on the standard library and the module `sync` beside it, so that `tests/queue` runs this very
-//! code under a model checker.
+//! The module depends on libraries and the module `sync` beside it, and on nothing of this crate, so that `tests/queue`
+//! runs this very code under a model checker.
 
 mod lists;
 
-use std::fmt;
 use std::pin::Pin;
-use std::slice;
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
+
+use smallvec::SmallVec;
 
 pub(crate) use self::lists::{Bounds, Name, Refused, SentAway};
 use self::lists::{Call, Giving, WaitLists};
@@ -186,41 +186,11 @@ impl<H: Handover> Drop for Seat<H> {
     }
 }
 
-impl<H: Handover> fmt::Debug for Queue<H> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Queue")
-            .field("load", &self.load())
-            .finish_non_exhaustive()
-    }
-}
-
 /// The right of one caller to contend for a key, or for several, and to hold them. Dropped, it passes to the next.
 pub(crate) struct Turn<H: Handover> {
     queue: Arc<Queue<H>>,
-    names: Names,
-}
-
-enum Names {
-    One(Name),
-    Several(Vec<Name>),
-}
-
-impl Names {
-    fn as_slice(&self) -> &[Name] {
-        match self {
-            Self::One(name) => slice::from_ref(name),
-            Self::Several(names) => names,
-        }
-    }
-}
-
-impl From<&[Name]> for Names {
-    fn from(names: &[Name]) -> Self {
-        match names {
-            [name] => Self::One(Name::clone(name)),
-            names => Self::Several(names.to_vec()),
-        }
-    }
+    // Mostly there is one.
+    names: SmallVec<[Name; 1]>,
 }
 
 impl<H: Handover> Turn<H> {
@@ -230,7 +200,7 @@ impl<H: Handover> Turn<H> {
 
     pub(crate) fn note(&self, note: &H::Note) {
         self.queue.change(|lists, giving| {
-            for name in self.names.as_slice() {
+            for name in &self.names {
                 lists.set_note(name, note.clone(), giving);
             }
         });
@@ -239,26 +209,26 @@ impl<H: Handover> Turn<H> {
     /// Sets whether the keys are about to come free. Then callers that do not wait may wait for that.
     pub(crate) fn set_leaving(&self, leaving: bool) {
         self.queue.change(|lists, giving| {
-            for name in self.names.as_slice() {
+            for name in &self.names {
                 lists.set_leaving(name, leaving, giving);
             }
         });
     }
 
     pub(crate) fn keep_only(mut self, name: &str) -> Option<Self> {
-        let names = self.names.as_slice().iter().cloned();
-        let (kept, others): (Vec<Name>, Vec<Name>) = names.partition(|other| **other == *name);
-        if kept.is_empty() {
+        let mut others = self.names.clone();
+        others.retain(|other| **other != *name);
+        if others.len() == self.names.len() {
             return None;
         }
-        self.names = kept.as_slice().into();
+        self.names.retain(|kept| **kept == *name);
         self.queue.pass(&others);
         Some(self)
     }
 
     pub(crate) fn widen(mut self, names: &[Name]) -> Option<Self> {
         let mut others = names.to_vec();
-        others.retain(|other| !self.names.as_slice().contains(other));
+        others.retain(|other| !self.names.contains(other));
         if !self.queue.lists().take_free(&others) {
             return None;
         }
@@ -269,12 +239,6 @@ impl<H: Handover> Turn<H> {
 
 impl<H: Handover> Drop for Turn<H> {
     fn drop(&mut self) {
-        self.queue.pass(self.names.as_slice());
-    }
-}
-
-impl<H: Handover> fmt::Debug for Turn<H> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Turn").field(&self.names.as_slice()).finish()
+        self.queue.pass(&self.names);
     }
 }
