@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `/` | the page, which reloads every two seconds |
 //! | `/?still` | the page without reloading: to read, to copy from, and for screen readers |
-//! | `/snapshot.json`, `/?json` | [`Snapshot`](crate::snapshot::Snapshot) as JSON |
+//! | `/snapshot.json`, `/?json` | [`Snapshot`] as JSON |
 //!
 //! The page needs no JavaScript. Other paths are 404, methods other than GET and HEAD are 405. Paths are relative to
 //! the place where the service is nested.

@@ -1,11 +1,11 @@
 //! The lock protocol as pure functions and folds: no I/O, no clock, no randomness.
 //!
 //! ```text
-//!   replies of nodes                       verdict                    replies to extends
-//!        │                                    │                               │
-//!        ▼                                    ▼                               ▼
-//!     [round] ── quorum reached? ──► granted: [validity] gives ──► [renewal] keeps the deadline,
-//!        │                           the deadline, [fence] the     tells when to extend and what is owed
+//!   replies of nodes                       verdict                  replies to extends
+//!        │                                    │                             │
+//!        ▼                                    ▼                             ▼
+//!     [round] ── quorum reached? ──► granted: [quorum] gives ──► [renewal] keeps the deadline,
+//!        │                           the deadline and the        tells when to extend and what is owed
 //!        │                           fencing token
 //!        ├──► contended ┐
 //!        ├──► split     ├──► [backoff] tells how long to pause
