@@ -11,24 +11,8 @@ use crate::node::{ClusterConfig, Node};
 use crate::protocol::quorum::{Drift, Quorum};
 use crate::protocol::renewal::Terms;
 use crate::settings::error::{ConfigError, check_range, ensure};
-use crate::settings::secret::{Secret, TlsSettings};
+use crate::settings::server::{NodeSettings, Secret, TlsSettings};
 use crate::settings::switches::{Fencing, HandOff, RestartGuard};
-
-#[cfg(feature = "redis")]
-pub(crate) type Listed = crate::settings::server::NodeSettings;
-
-#[cfg(not(feature = "redis"))]
-#[derive(Clone, Debug)]
-pub(crate) enum Listed {}
-
-#[cfg(not(feature = "redis"))]
-impl<'de> Deserialize<'de> for Listed {
-    fn deserialize<D: serde::Deserializer<'de>>(_: D) -> Result<Self, D::Error> {
-        Err(serde::de::Error::custom(
-            "servers need the feature `redis` of `tower-redlock`; enable it in Cargo.toml, or use `memory`",
-        ))
-    }
-}
 
 /// The settings that a file, the environment or a setter gave; the others have their defaults.
 ///
@@ -36,7 +20,7 @@ impl<'de> Deserialize<'de> for Listed {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields, expecting = "a table")]
 pub(crate) struct Given {
-    pub(super) nodes: Option<Vec<Listed>>,
+    pub(super) nodes: Option<Vec<NodeSettings>>,
     pub(super) memory: Option<usize>,
     pub(super) user: Option<String>,
     pub(super) password: Option<Secret>,

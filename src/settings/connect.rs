@@ -15,9 +15,7 @@ use crate::settings::Settings;
 use crate::settings::checked::Checked;
 use crate::settings::error::{ConfigError, ensure};
 #[cfg(feature = "redis")]
-use crate::settings::server::{Credentials, CredentialsSource};
-#[cfg(feature = "redis")]
-use crate::settings::server::{ForAll, NodeSettings};
+use crate::settings::server::{Credentials, CredentialsSource, NodeSettings};
 
 impl LockManager {
     /// Begins to build a manager.
@@ -159,6 +157,12 @@ impl Settings {
         }
         #[cfg(feature = "redis")]
         self.add_servers(&mut nodes)?;
+        #[cfg(not(feature = "redis"))]
+        ensure(
+            given.nodes.iter().flatten().count() == 0,
+            "nodes[0]",
+            || NO_REDIS,
+        )?;
         nodes.extend(self.others.iter().cloned());
         let checked = given.check(nodes.len())?;
         #[cfg(feature = "redis")]
@@ -176,17 +180,18 @@ impl Settings {
     #[cfg(feature = "redis")]
     fn add_servers(&self, nodes: &mut Vec<Arc<dyn Node>>) -> Result<(), ConfigError> {
         let given = &self.given;
-        let for_all = ForAll {
-            user: given.user.as_deref(),
-            password: given.password.as_ref(),
-            password_file: given.password_file.as_deref(),
-            tls: given.tls.as_ref(),
-            credentials: self.credentials.as_ref(),
+        let all = NodeSettings {
+            user: given.user.clone(),
+            password: given.password.clone(),
+            password_file: given.password_file.clone(),
+            tls: given.tls.clone().unwrap_or_default(),
+            credentials: self.credentials.clone(),
+            ..NodeSettings::default()
         };
         let mut addresses = HashSet::new();
         for (index, node) in given.nodes.iter().flatten().enumerate() {
             let place = format!("nodes[{index}]");
-            let node = RedisNode::build(node, &place, for_all)?;
+            let node = RedisNode::build(node, &place, &all)?;
             let address = node.address().to_owned();
             let text = format!(
                 "the server {address} is listed twice; every node must be a server of its own"
@@ -216,6 +221,9 @@ impl Settings {
 const BOTH: &str =
     "nodes in memory and other nodes do not go together; leave out `memory` or the others";
 const NO_SERVER: &str = "nodes in memory have neither credentials nor certificates; leave out `memory`, or those of servers";
+#[cfg(not(feature = "redis"))]
+const NO_REDIS: &str =
+    "servers need the feature `redis` of `tower-redlock`; enable it in Cargo.toml, or use `memory`";
 const NO_MEMORY: &str = "must be at least 1; 5 are usual";
 /// More nodes than are allowed.
 const MANY: usize = 1_000;

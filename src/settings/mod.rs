@@ -3,8 +3,10 @@
 pub(crate) mod checked;
 mod connect;
 pub(crate) mod error;
-pub(crate) mod secret;
-#[cfg(feature = "redis")]
+#[cfg_attr(
+    not(feature = "redis"),
+    allow(dead_code, unreachable_pub, reason = "only servers need all of it")
+)]
 pub(crate) mod server;
 pub(crate) mod switches;
 mod value;
@@ -18,9 +20,9 @@ use serde::de::{Deserialize, Deserializer, Error as _};
 
 use self::checked::Given;
 use self::error::ConfigError;
-use self::secret::Secret;
 #[cfg(feature = "redis")]
 use self::server::CredentialsSource;
+use self::server::Secret;
 pub use self::switches::{Fencing, HandOff, RestartGuard};
 use self::value::Value;
 use crate::clock::Clock;

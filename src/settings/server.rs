@@ -1,21 +1,21 @@
-//! [`NodeSettings`]: where a server is, and how it is used; [`Credentials`] that change, and the callback that gives them.
+//! [`NodeSettings`]: where a server is, and how it is used; its passwords and keys, of which `Debug` shows nothing;
+//! [`Credentials`] that change, and the callback that gives them.
 
 use std::error::Error;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::de::{Deserialize, Deserializer, Error as _};
 
 use crate::node::NodeFuture;
-use crate::settings::secret::{HIDDEN, Secret, TlsSettings};
 
 /// The settings of a Redis node, which `RedisNodeBuilder` has setters for. `None` stands for the default.
 ///
 /// In a file it is a URL, or a table with these fields, of which either `url` or `sentinels` and `master` are needed.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, serde::Deserialize)]
 #[serde(
     default,
     deny_unknown_fields,
@@ -45,15 +45,61 @@ pub(crate) struct NodeSettings {
     pub(crate) credentials: Option<CredentialsSource>,
 }
 
-/// What nodes have that have none of their own: the settings of all nodes.
-#[derive(Clone, Copy)]
-pub(crate) struct ForAll<'a> {
-    pub(crate) user: Option<&'a str>,
-    pub(crate) password: Option<&'a Secret>,
-    pub(crate) password_file: Option<&'a Path>,
-    pub(crate) tls: Option<&'a TlsSettings>,
-    pub(crate) credentials: Option<&'a CredentialsSource>,
+/// The certificates of TLS connections.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(
+    default,
+    deny_unknown_fields,
+    expecting = "a table with root_certificate"
+)]
+pub(crate) struct TlsSettings {
+    pub(crate) root_certificate: Option<Pem>,
+    pub(crate) client_certificate: Option<Pem>,
+    pub(crate) client_key: Option<Secret>,
 }
+
+impl TlsSettings {
+    /// Whether there are no certificates.
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// A password or a private key. `Debug` does not show it, and no error repeats it.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Secret(pub(crate) String);
+
+impl<'de> Deserialize<'de> for Secret {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // The format's own error would quote a password that was given as a number.
+        let text = String::deserialize(deserializer);
+        text.map(Self)
+            .map_err(|_| D::Error::custom("must be a text, in quotes"))
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+/// The path of a PEM file, or its text, which may have a key beside the certificate.
+#[derive(Clone, PartialEq, Eq, serde::Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Pem(pub(crate) String);
+
+impl fmt::Debug for Pem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if is_pem(&self.0) { HIDDEN } else { &self.0 })
+    }
+}
+
+pub(crate) fn is_pem(text: &str) -> bool {
+    text.contains("-----BEGIN")
+}
+
+const HIDDEN: &str = "..";
 
 /// A user and a password, and for how long they are valid. `Debug` shows no password.
 ///

@@ -15,8 +15,9 @@ use serde::de::{
 };
 use serde::forward_to_deserialize_any;
 
-use crate::settings::checked::{Given, Listed};
+use crate::settings::checked::Given;
 use crate::settings::error::{ConfigError, Refusal};
+use crate::settings::server::NodeSettings;
 
 pub(super) fn read(value: Value) -> Result<Given, ConfigError> {
     serde_path_to_error::deserialize(value).map_err(|error| {
@@ -32,8 +33,7 @@ fn is_of_each_node(name: &str) -> bool {
     // No field accepts nothing, and an unknown field is refused as such.
     let table = || Value::Table(vec![(name.to_owned(), Value::Nothing)]);
     let is_known = |refusal: Option<Refusal>| refusal.is_some_and(|refusal| !refusal.is_unknown());
-    cfg!(feature = "redis")
-        && is_known(Listed::deserialize(table()).err())
+    is_known(NodeSettings::deserialize(table()).err())
         && !is_known(Given::deserialize(table()).err())
 }
 

@@ -6,12 +6,7 @@ use crate::source::{Place, Unit};
 const FILE: usize = 600;
 
 /// The places that a simulation takes over.
-const SEAM: [&str; 4] = [
-    "src/node/redis/transport.rs",
-    "src/random.rs",
-    "src/simulation.rs",
-    "src/task.rs",
-];
+const SEAM: [&str; 3] = ["src/random.rs", "src/simulation.rs", "src/task.rs"];
 
 /// What the product does that it should not do.
 pub(crate) fn product(path: &str, unit: &Unit) -> Vec<String> {

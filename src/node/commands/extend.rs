@@ -62,8 +62,7 @@ pub(crate) mod on_redis {
     use crate::node::commands::terms::ClusterConfig;
     use crate::node::commands::value::{holder, items, refusal};
     use crate::node::redis::error::{failed, garbled, rejected};
-    use crate::node::redis::replicas::Replicas;
-    use crate::node::redis::shared::Shared;
+    use crate::node::redis::shared::{Replicas, Shared};
 
     pub(crate) static SCRIPT: Script = Script::of(include_str!("extend.lua"));
 

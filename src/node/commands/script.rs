@@ -13,8 +13,7 @@ use crate::node::NodeError;
 use crate::node::commands::terms::ClusterConfig;
 use crate::node::redis::connection::Connection;
 use crate::node::redis::error::failed;
-use crate::node::redis::replicas::Replicas;
-use crate::node::redis::shared::Shared;
+use crate::node::redis::shared::{Replicas, Shared};
 use crate::token::FencingToken;
 
 const FOREVER: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);

@@ -1,29 +1,16 @@
 //! [`RedisNodeBuilder`]: the settings of a Redis node.
 
 use std::error::Error;
-use std::fs;
-use std::path::Path;
 use std::time::Duration;
 
-use redis::IntoConnectionInfo as _;
-
-use crate::node::redis::discovery::Target;
-use crate::node::redis::discovery::url::{Access, Certificates};
-use crate::node::redis::discovery::{self, sentinel};
-use crate::node::redis::error::NodeUrlError;
-use crate::node::redis::node::RedisNode;
-use crate::node::redis::replicas::Replicas;
-use crate::node::redis::shared::Shared;
-#[cfg(not(feature = "tls"))]
-use crate::settings::error::ensure;
+use crate::node::redis::RedisNode;
+use crate::node::redis::access::{Access, Certificates};
+use crate::node::redis::discovery::{self, Target, sentinel};
+use crate::node::redis::shared::{Replicas, Shared};
 use crate::settings::error::{ConfigError, within};
-use crate::settings::secret::Secret;
-use crate::settings::secret::TlsSettings;
 #[cfg(feature = "tls")]
-use crate::settings::secret::{Pem, is_pem};
-use crate::settings::server::Url;
-use crate::settings::server::{Credentials, CredentialsSource};
-use crate::settings::server::{ForAll, NodeSettings};
+use crate::settings::server::Pem;
+use crate::settings::server::{Credentials, CredentialsSource, NodeSettings, Secret, Url};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const CONNECTIONS: usize = 4;
@@ -235,66 +222,58 @@ impl RedisNodeBuilder {
     ///
     /// [`ConfigError`] if the URLs, the certificates or the numbers cannot be used.
     pub fn build(self) -> Result<RedisNode, ConfigError> {
-        let alone = ForAll {
-            user: None,
-            password: None,
-            password_file: None,
-            tls: None,
-            credentials: None,
-        };
-        RedisNode::build(&self.0, "", alone)
+        RedisNode::build(&self.0, "", &NodeSettings::default())
     }
 }
 
 impl RedisNode {
+    /// The node of the setting `place`. It has the user, the password, the credentials and the certificates of `all`
+    /// where it has none of its own.
     pub(crate) fn build(
         node: &NodeSettings,
         place: &str,
-        for_all: ForAll<'_>,
+        all: &NodeSettings,
     ) -> Result<Self, ConfigError> {
-        let at = |field: &str, text: &str| ConfigError::of(within(place, field), text);
-        let refused = |error: NodeUrlError| error.at(place, node.tls.is_empty());
+        let at = |field: &str| within(place, field);
+        let refuse = |field, text: &str| Err(ConfigError::of(at(field), text));
         let replicas = match (node.require, node.within) {
-            (Some(0), _) => return Err(at("require", NO_REPLICAS)),
-            (_, Some(within)) if within < MILLISECOND => return Err(at("within", NO_TIME)),
-            (None, Some(_)) => return Err(at("within", WITHIN_ALONE)),
+            (Some(0), _) => return refuse("require", NO_REPLICAS),
+            (_, Some(within)) if within < MILLISECOND => return refuse("within", NO_TIME),
+            (None, Some(_)) => return refuse("within", WITHIN_ALONE),
             (require, within) => require.map(|require| Replicas::new(require, within)),
         };
         let usual = if replicas.is_some() { CONNECTIONS } else { 1 };
         let connections = node.connections.unwrap_or(usual);
         if !(1..=MOST_CONNECTIONS).contains(&connections) {
-            return Err(at("connections", BAD_CONNECTIONS));
+            return refuse("connections", BAD_CONNECTIONS);
         }
         let connect_timeout = node.connect_timeout.unwrap_or(CONNECT_TIMEOUT);
         if connect_timeout < MILLISECOND {
-            return Err(at("connect_timeout", NO_TIME_TO_CONNECT));
+            return refuse("connect_timeout", NO_TIME_TO_CONNECT);
         }
         if node.name.as_ref().is_some_and(String::is_empty) {
-            return Err(at("name", NO_NAME));
+            return refuse("name", NO_NAME);
         }
-        let access = access(node, place, for_all)?;
-        let certificates = match for_all.tls {
-            Some(tls) if node.tls.is_empty() => certificates(tls, "tls")?,
-            _ => certificates(&node.tls, &within(place, "tls"))?,
+        let access = Access::of(node, place, all)?;
+        let certificates = match node.tls.is_empty() {
+            true => Certificates::read(&all.tls, "tls".to_owned())?,
+            false => Certificates::read(&node.tls, at("tls"))?,
         };
         let target = match (&node.url, &node.master) {
-            (Some(_), Some(_)) => return Err(at("master", URL_TOO)),
-            (Some(_), None) if !node.sentinels.is_empty() => return Err(at("sentinels", URL_TOO)),
+            (Some(_), Some(_)) => return refuse("master", URL_TOO),
+            (Some(_), None) if !node.sentinels.is_empty() => return refuse("sentinels", URL_TOO),
             (Some(_), None) if node.confirm_within.is_some() => {
-                return Err(at("confirm_within", NO_SENTINELS));
+                return refuse("confirm_within", NO_SENTINELS);
             }
-            (Some(url), None) => Target::parse(&url.0, &access, &certificates),
+            (Some(url), None) => Target::parse(&url.0, &at("url"), &access, &certificates)?,
             (None, Some(master)) => {
                 let confirmed = node.confirm_within.unwrap_or(sentinel::CONFIRM_WITHIN);
-                discovery::target(&node.sentinels, master, confirmed, &access, &certificates)
+                let urls = &node.sentinels;
+                discovery::target(urls, master, confirmed, place, &access, &certificates)?
             }
-            (None, None) if node.sentinels.is_empty() => return Err(at("url", NOWHERE)),
-            (None, None) => return Err(at("master", NO_MASTER)),
+            (None, None) if node.sentinels.is_empty() => return refuse("url", NOWHERE),
+            (None, None) => return refuse("master", NO_MASTER),
         };
-        let target = target.map_err(refused)?;
-        if let Some(source) = node.credentials.as_ref().or(for_all.credentials) {
-            target.rotation.begin(source.clone());
-        }
         // Replicas that must acknowledge are expected, and without replicas Sentinels have no server to promote.
         let expects_replicas = node.expect_replicas || replicas.is_some() || node.master.is_some();
         let name = node.name.clone().unwrap_or_else(|| target.name.clone());
@@ -310,87 +289,6 @@ impl RedisNode {
     }
 }
 
-/// The node's own user and password come first, then those in its URL, then those of all nodes.
-fn access(node: &NodeSettings, place: &str, all: ForAll<'_>) -> Result<Access, ConfigError> {
-    // A malformed URL is refused later.
-    let url = node.url.as_ref();
-    let url = url.and_then(|url| url.0.as_str().into_connection_info().ok());
-    let url = url.as_ref().map(|info| info.redis_settings());
-    let has_user = url.is_some_and(|url| url.username().is_some());
-    let has_password = url.is_some_and(|url| url.password().is_some());
-    let own = password(node.password.as_ref(), node.password_file.as_deref(), place)?;
-    Ok(Access {
-        user: match &node.user {
-            None if !has_user => all.user.map(str::to_owned),
-            own => own.clone(),
-        },
-        password: match own {
-            None if !has_password => password(all.password, all.password_file, "")?,
-            own => own,
-        },
-        database: node.database,
-    })
-}
-
-fn password(
-    password: Option<&Secret>,
-    file: Option<&Path>,
-    place: &str,
-) -> Result<Option<String>, ConfigError> {
-    let refuse = |field, text: &str| Err(ConfigError::of(within(place, field), text));
-    let Some(file) = file else {
-        return match password {
-            Some(password) if password.0.is_empty() => refuse("password", EMPTY_PASSWORD),
-            password => Ok(password.map(|password| password.0.clone())),
-        };
-    };
-    if password.is_some() {
-        return refuse("password_file", PASSWORD_TOO);
-    }
-    let text = fs::read_to_string(file).map_err(|error| {
-        let text = format!("the file cannot be read: {error}; give the path of a text file");
-        ConfigError::of(within(place, "password_file"), text)
-    })?;
-    match text.trim_end_matches(['\r', '\n']) {
-        "" => refuse("password_file", NO_PASSWORD),
-        text => Ok(Some(text.to_owned())),
-    }
-}
-
-#[cfg(feature = "tls")]
-fn certificates(tls: &TlsSettings, place: &str) -> Result<Certificates, ConfigError> {
-    let read = |field: &str, text: &str| {
-        if is_pem(text) {
-            return Ok(text.as_bytes().to_vec());
-        }
-        fs::read(text).map_err(|error| {
-            let text = format!("the file cannot be read: {error}; give its path, or the PEM text");
-            ConfigError::of(within(place, field), text)
-        })
-    };
-    let root = tls.root_certificate.as_ref();
-    let root = root
-        .map(|root| read("root_certificate", &root.0))
-        .transpose()?;
-    let refuse = |field, text: &str| Err(ConfigError::of(within(place, field), text));
-    let client = match (&tls.client_certificate, &tls.client_key) {
-        (Some(certificate), Some(key)) => Some((
-            read("client_certificate", &certificate.0)?,
-            read("client_key", &key.0)?,
-        )),
-        (None, None) => None,
-        (Some(_), None) => return refuse("client_key", NO_KEY),
-        (None, Some(_)) => return refuse("client_certificate", NO_CERTIFICATE),
-    };
-    Ok(Certificates { root, client })
-}
-
-#[cfg(not(feature = "tls"))]
-fn certificates(tls: &TlsSettings, place: &str) -> Result<Certificates, ConfigError> {
-    ensure(tls.is_empty(), place, || TLS_IS_OFF)?;
-    Ok(Certificates::default())
-}
-
 const MILLISECOND: Duration = Duration::from_millis(1);
 const NO_REPLICAS: &str = "`require` was given 0 replicas; it must be at least 1, or use `RedisNode::builder`, which asks for none";
 const NO_TIME: &str = "`within` must be at least 1 ms: replicas need time to acknowledge";
@@ -404,17 +302,7 @@ const NO_NAME: &str = "is empty; leave it out for host and port";
 const URL_TOO: &str =
     "is for nodes that Sentinels know, and this one has a `url`; leave out one of them";
 const NOWHERE: &str = "is missing; give a URL, or `sentinels` and `master`; environment variables for nodes replace the whole list of a file";
-const PASSWORD_TOO: &str = "is given beside `password`; leave out one of them";
-const EMPTY_PASSWORD: &str = "is empty; leave it out if the server asks for none";
-const NO_PASSWORD: &str = "the file is empty; it must hold the password and nothing else";
 const NO_MASTER: &str = "is missing: by which name do the Sentinels know the server?";
-#[cfg(feature = "tls")]
-const NO_KEY: &str = "is missing: the certificate of a client needs its private key";
-#[cfg(feature = "tls")]
-const NO_CERTIFICATE: &str = "is missing: a private key needs the certificate that it belongs to";
-#[cfg(not(feature = "tls"))]
-const TLS_IS_OFF: &str =
-    "certificates need the feature `tls` of `tower-redlock`; enable it in Cargo.toml";
 
 impl RedisNode {
     /// The node at `url`: `redis://[[user]:password@]host[:port][/database]`, `rediss://..` for TLS (feature

@@ -179,9 +179,8 @@ mod tests {
     use super::*;
     use crate::clock::SystemClock;
     use crate::moment::Moment;
-    use crate::node::redis::connection::Seen;
+    use crate::node::redis::connection::{Seen, over};
     use crate::node::redis::info::Info;
-    use crate::node::redis::transport::over;
 
     fn down(why: &'static str) -> NodeState {
         NodeState::Down(NodeError::new(NodeErrorKind::Unavailable, why))

@@ -5,56 +5,8 @@ use std::borrow::Cow;
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use crate::node::{NodeError, NodeErrorKind, unmarked};
-use crate::settings::error::{ConfigError, within};
 
 const LONGEST_TEXT: usize = 200;
-
-/// A URL or certificate that cannot be used. The text never repeats a URL, which may hold a password.
-#[derive(Clone, Debug)]
-pub(super) struct NodeUrlError {
-    text: &'static str,
-    // The setting of the node.
-    about: &'static str,
-    // Which one of several.
-    index: Option<usize>,
-}
-
-impl NodeUrlError {
-    /// A mistake in the URL.
-    pub(super) const fn new(text: &'static str) -> Self {
-        Self::of("url", text)
-    }
-
-    /// A mistake in another setting.
-    pub(super) const fn of(about: &'static str, text: &'static str) -> Self {
-        Self {
-            text,
-            about,
-            index: None,
-        }
-    }
-
-    pub(super) fn of_sentinel(self, index: usize) -> Self {
-        if self.about != "url" {
-            return self;
-        }
-        Self {
-            about: "sentinels",
-            index: Some(index),
-            ..self
-        }
-    }
-
-    /// The error for the node at `place`, whose certificates are its own or those of all nodes.
-    pub(super) fn at(&self, place: &str, tls_of_all: bool) -> ConfigError {
-        let about = match self.index {
-            Some(index) => format!("{}[{index}]", self.about),
-            None => self.about.to_owned(),
-        };
-        let of_all = tls_of_all && about.starts_with("tls");
-        ConfigError::of(within(if of_all { "" } else { place }, &about), self.text)
-    }
-}
 
 const UNMARKED: &str = "NOMARK ";
 
@@ -114,11 +66,7 @@ pub(super) fn is_read_only(text: &str) -> bool {
     text.contains("READONLY")
 }
 
-/// Another handle of this manager, whose callers may hold a lock for `max_hold`, at least the ttl: then it is lost.
-///
-/// # Errors
-///
-/// [`ConfigError`] if it is shorter than the ttl.
+/// Whether the server cannot answer now and may soon: it loads its data, say, or runs a long script.
 pub(super) fn is_not_ready(error: &RedisError) -> bool {
     matches!(
         error.kind(),

@@ -9,14 +9,12 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::node::NodeState;
-use crate::node::redis::connect::keep_valid;
-use crate::node::redis::connect::open;
-use crate::node::redis::error::ConnectFailure;
-use crate::node::redis::error::{is_not_ready, server_text};
+use crate::node::redis::connect::{keep_valid, open};
+use crate::node::redis::connection::Multiplexed;
+use crate::node::redis::error::{ConnectFailure, is_not_ready, server_text};
 use crate::node::redis::shared::Shared;
 use crate::node::redis::subscriptions::{Batch, Subscriptions};
 use crate::node::redis::supervisor::NEW_BACKOFF;
-use crate::node::redis::transport::Multiplexed;
 use crate::random::for_pause;
 
 /// How often a silent connection is tested.
@@ -190,7 +188,7 @@ mod tests {
     use crate::lock_key::LockKey;
     use crate::namespace::{Namespace, NodeKey};
     use crate::node::NoticeReceiver;
-    use crate::node::redis::transport::over;
+    use crate::node::redis::connection::over;
 
     /// Room for the longest command.
     const LONGEST: usize = 1 << 20;

@@ -6,13 +6,10 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::node::redis::connect::keep_valid;
-use crate::node::redis::connect::{Former, connect};
+use crate::node::redis::connect::{Former, LOOK, Looks, connect, keep_valid};
 use crate::node::redis::connection::Connection;
 use crate::node::redis::discovery::sentinel::Sentinels;
-use crate::node::redis::error::ConnectFailure;
-use crate::node::redis::error::unavailable;
-use crate::node::redis::look::{LOOK, Looks};
+use crate::node::redis::error::{ConnectFailure, unavailable};
 use crate::node::redis::shared::Shared;
 use crate::node::{NodeContext, NodeState};
 use crate::protocol::backoff::{Backoff, jitter};

@@ -1,12 +1,10 @@
-//! Where a node is and how to get there: at the address of a [`url`], or where most Sentinels say that the master is.
+//! Where a node is and how to get there: at the address of a URL, or where most Sentinels say that the master is.
 //!
-//! [`question`] asks each Sentinel again and again, [`confirmation`] counts what they said, and [`sentinel`] makes a way
-//! to the master of it, with the time until which that counts.
+//! [`sentinel`] asks each Sentinel again and again, and makes a way to the master of what they say, with the time until
+//! which that counts; [`confirmation`] counts what they said.
 
 pub(super) mod confirmation;
-pub(super) mod question;
 pub(super) mod sentinel;
-pub(super) mod url;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -15,11 +13,10 @@ use redis::io::tcp::TcpSettings;
 use redis::{Client, ConnectionAddr, ProtocolVersion, RedisConnectionInfo};
 use tokio::sync::watch;
 
-use crate::node::redis::credentials::Rotation;
+use crate::node::redis::access::{Access, Certificates, Rotation, address_of, client, read};
 use crate::node::redis::discovery::confirmation::Confirmation;
 use crate::node::redis::discovery::sentinel::Sentinels;
-use crate::node::redis::discovery::url::{Access, Certificates, address_of, client, read};
-use crate::node::redis::error::NodeUrlError;
+use crate::settings::error::{ConfigError, within};
 use crate::settings::server::Url;
 
 pub(super) struct Target {
@@ -56,10 +53,11 @@ impl Way {
 impl Target {
     pub(super) fn parse(
         url: &str,
+        place: &str,
         access: &Access,
         certificates: &Certificates,
-    ) -> Result<Self, NodeUrlError> {
-        let (info, tls) = read(url, certificates)?;
+    ) -> Result<Self, ConfigError> {
+        let (info, tls) = read(url, place, certificates)?;
         let settings = access.apply(info.redis_settings().clone());
         let address = address_of(info.addr());
         let name = match settings.db() {
@@ -82,8 +80,8 @@ impl Target {
             name,
             secrets,
             user,
-            rotation: Arc::default(),
-            way: Way::Direct(client(info, tls, certificates)?),
+            rotation: Rotation::new(access.source.clone()),
+            way: Way::Direct(client(info, tls, place, certificates)?),
         })
     }
 }
@@ -91,54 +89,57 @@ impl Target {
 pub(super) fn target(
     urls: &[Url],
     master: &str,
-    within: Duration,
+    confirmed: Duration,
+    place: &str,
     access: &Access,
     certificates: &Certificates,
-) -> Result<Target, NodeUrlError> {
-    if !(LEAST_WITHIN..=MOST_WITHIN).contains(&within) {
-        return Err(NodeUrlError::of("confirm_within", BAD_WITHIN));
+) -> Result<Target, ConfigError> {
+    let refuse = |field: &str, text: &str| Err(ConfigError::of(within(place, field), text));
+    if !(LEAST_WITHIN..=MOST_WITHIN).contains(&confirmed) {
+        return refuse("confirm_within", BAD_WITHIN);
     }
     if master.is_empty() {
-        return Err(NodeUrlError::of("master", NO_NAME));
+        return refuse("master", NO_NAME);
     }
     let mut sentinels = Vec::new();
     let mut secrets: Vec<String> = access.password.clone().into_iter().collect();
     let mut kinds = Vec::new();
     for (index, url) in urls.iter().enumerate() {
-        let here = |error: NodeUrlError| error.of_sentinel(index);
-        let (info, tls) = read(&url.0, certificates).map_err(here)?;
+        let field = format!("sentinels[{index}]");
+        let here = within(place, &field);
+        let (info, tls) = read(&url.0, &here, certificates)?;
         if !matches!(
             info.addr(),
             ConnectionAddr::Tcp(..) | ConnectionAddr::TcpTls { .. }
         ) {
-            return Err(here(NodeUrlError::new(SOCKET)));
+            return refuse(&field, SOCKET);
         }
         let settings = info.redis_settings().clone();
         if settings.db() != 0 {
-            return Err(here(NodeUrlError::new(DATABASE)));
+            return refuse(&field, DATABASE);
         }
         secrets.extend(settings.password().map(str::to_owned));
         let address = address_of(info.addr());
         if sentinels.iter().any(|(other, _)| *other == address) {
-            return Err(here(NodeUrlError::new(TWICE)));
+            return refuse(&field, TWICE);
         }
         let info = info.set_redis_settings(
             settings
                 .set_protocol(ProtocolVersion::RESP2)
                 .set_skip_set_lib_name(),
         );
-        sentinels.push((address, client(info, tls, certificates).map_err(here)?));
+        sentinels.push((address, client(info, tls, &here, certificates)?));
         kinds.push(tls);
     }
     let Some(tls) = kinds.first().copied() else {
-        return Err(NodeUrlError::of("sentinels", NO_SENTINELS));
+        return refuse("sentinels", NO_SENTINELS);
     };
     if kinds.iter().any(|kind| *kind != tls) {
-        return Err(NodeUrlError::of("sentinels", MIXED));
+        return refuse("sentinels", MIXED);
     }
     let mut addresses: Vec<&str> = sentinels.iter().map(|(address, _)| &**address).collect();
     addresses.sort_unstable();
-    let rotation: Arc<Rotation> = Arc::default();
+    let rotation = Rotation::new(access.source.clone());
     let settings = RedisConnectionInfo::default()
         .set_protocol(ProtocolVersion::RESP3)
         .set_skip_set_lib_name();
@@ -160,7 +161,7 @@ pub(super) fn target(
             settings: access.apply(settings),
             tls,
             certificates: certificates.clone(),
-            within,
+            within: confirmed,
             clock: OnceLock::new(),
         }),
     })
@@ -193,8 +194,8 @@ mod tests {
     use super::*;
     use crate::node::redis::discovery::sentinel::CONFIRM_WITHIN;
 
-    fn parse(url: &str) -> Result<Target, NodeUrlError> {
-        Target::parse(url, &Access::default(), &Certificates::default())
+    fn parse(url: &str) -> Result<Target, ConfigError> {
+        Target::parse(url, "url", &Access::default(), &Certificates::default())
     }
 
     #[test]
@@ -250,7 +251,7 @@ mod tests {
             ),
         ] {
             let error = parse(url).err().unwrap();
-            let text = format!("{} {error:?}", error.at("", true));
+            let text = format!("{error} {error:?}");
             assert!(text.contains(word), "{url}: {text}");
             assert!(
                 !text.contains("s3cret") && !text.contains("cret@"),
@@ -265,8 +266,15 @@ mod tests {
             user: None,
             password: Some("p@:/".to_owned()),
             database: Some(7),
+            ..Access::default()
         };
-        let target = Target::parse("redis://u:old@h/3", &access, &Certificates::default()).unwrap();
+        let target = Target::parse(
+            "redis://u:old@h/3",
+            "url",
+            &access,
+            &Certificates::default(),
+        )
+        .unwrap();
         assert_eq!(target.name, "h:6379/7");
         assert_eq!(target.secrets, ["p@:/"]);
     }
@@ -275,21 +283,18 @@ mod tests {
     fn certificates_need_a_tls_url() {
         let certificates = Certificates {
             root: Some(b"-----BEGIN CERTIFICATE-----".to_vec()),
-            client: None,
+            ..Certificates::default()
         };
-        let error = Target::parse("redis://h", &Access::default(), &certificates)
+        let error = Target::parse("redis://h", "url", &Access::default(), &certificates)
             .err()
             .unwrap();
-        assert!(
-            error.at("", true).to_string().contains("rediss://"),
-            "{error:?}"
-        );
+        assert!(error.to_string().contains("rediss://"), "{error:?}");
     }
 
-    fn named(urls: &[&str], master: &str) -> Result<Target, NodeUrlError> {
+    fn named(urls: &[&str], master: &str) -> Result<Target, ConfigError> {
         let urls: Vec<Url> = urls.iter().map(|url| Url((*url).to_owned())).collect();
         let (access, certificates) = (Access::default(), Certificates::default());
-        target(&urls, master, CONFIRM_WITHIN, &access, &certificates)
+        target(&urls, master, CONFIRM_WITHIN, "", &access, &certificates)
     }
 
     #[test]
@@ -310,18 +315,12 @@ mod tests {
             (&["s:26379"], "m", "starts with"),
         ] {
             let error = named(urls, master).err().unwrap();
-            assert!(
-                error.at("", true).to_string().contains(word),
-                "{urls:?}: {error:?}"
-            );
+            assert!(error.to_string().contains(word), "{urls:?}: {error:?}");
         }
         if cfg!(feature = "tls") {
             let error = named(&["redis://s", "rediss://t"], "m").err().unwrap();
             assert!(
-                error
-                    .at("", true)
-                    .to_string()
-                    .contains("for all or for none"),
+                error.to_string().contains("for all or for none"),
                 "{error:?}"
             );
         }

@@ -1,26 +1,26 @@
-//! [`Sentinels`]: where the master is now, as most of the Sentinels say again and again.
+//! [`Sentinels`]: asked one by one again and again, and where the master is now, as most of them say.
 
+use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use redis::io::tcp::TcpSettings;
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo,
-    RedisError, Value,
+    AsyncConnectionConfig, Client, ConnectionAddr, ErrorKind, IntoConnectionInfo,
+    RedisConnectionInfo, RedisError, Value,
 };
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use crate::clock::Clock;
 use crate::moment::Moment;
-use crate::node::redis::connection::Connection;
-use crate::node::redis::credentials::Rotation;
-use crate::node::redis::discovery::confirmation::{Address, Confirmation, Place};
-use crate::node::redis::discovery::url::{Certificates, client};
-use crate::node::redis::error::ConnectFailure;
-use crate::node::redis::error::unavailable;
+use crate::node::redis::access::{Certificates, Rotation, client};
+use crate::node::redis::connection::{self, Connection, Multiplexed};
+use crate::node::redis::discovery::confirmation::{
+    Address, Confirmation, Place, Statement, Trouble,
+};
+use crate::node::redis::error::{ConnectFailure, is_not_ready, server_text, unavailable};
 use crate::node::redis::info::Info;
-use crate::node::redis::transport::{self, Multiplexed};
 use crate::node::{NodeContext, NodeError};
 use crate::protocol::backoff::jitter;
 use crate::random::for_pause;
@@ -28,6 +28,7 @@ use crate::random::for_pause;
 pub(crate) const CONFIRM_WITHIN: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(500);
 const QUESTIONS: u32 = 6;
+const LONGEST_HOST: usize = 253;
 
 /// The Sentinels that watch one master, and how to get to that.
 pub(crate) struct Sentinels {
@@ -119,7 +120,7 @@ impl Sentinels {
             let info = info
                 .set_redis_settings(self.settings.clone())
                 .set_tcp_settings(TcpSettings::default().set_nodelay(true));
-            client(info, self.tls, &self.certificates).ok()
+            client(info, self.tls, "", &self.certificates).ok()
         });
         let made = made.map(|client| self.rotation.apply(client));
         made.ok_or_else(|| {
@@ -230,11 +231,11 @@ impl Sentinels {
 }
 
 /// A connection for single questions.
-pub(crate) async fn connection(client: &Client) -> Result<Multiplexed, RedisError> {
+async fn connection(client: &Client) -> Result<Multiplexed, RedisError> {
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(None)
         .set_response_timeout(None);
-    transport::connect(client, &config).await
+    connection::connect(client, &config).await
 }
 
 async fn info_of(client: &Client) -> Result<Info, RedisError> {
@@ -242,4 +243,118 @@ async fn info_of(client: &Client) -> Result<Info, RedisError> {
     let text = connection.send_packed_command(&redis::cmd("INFO")).await;
     let text: String = redis::from_redis_value(text.and_then(Value::extract_error)?)?;
     Ok(Info::parse(&text))
+}
+
+impl Sentinels {
+    /// Asks one Sentinel for ever.
+    pub(crate) async fn ask_on(
+        &self,
+        index: usize,
+        limit: Duration,
+        clean: impl Fn(&str) -> String + Sync,
+    ) {
+        let Some((_, sentinel)) = self.sentinels.get(index) else {
+            return;
+        };
+        let mut connection = None;
+        loop {
+            // The time at which the question was sent counts: the reply is no older than that.
+            let asked = self.now();
+            let statement = match timeout(limit, ask(sentinel, &mut connection, &self.master)).await
+            {
+                Ok(Ok(statement)) => Ok(statement),
+                Ok(Err(AskError::Unknown)) => Err(Trouble {
+                    reason: "does not know it".to_owned(),
+                    lasting: true,
+                }),
+                Ok(Err(AskError::Failed(error))) => Err(Trouble {
+                    reason: clean(&match error.kind() {
+                        ErrorKind::Server(_) | ErrorKind::Extension => server_text(&error),
+                        _ => error.to_string(),
+                    }),
+                    lasting: is_refusal(&error),
+                }),
+                Err(_) => Err(Trouble {
+                    reason: format!("did not answer within {limit:?}"),
+                    lasting: false,
+                }),
+            };
+            if statement.is_err() {
+                connection = None;
+            }
+            let note = |known: &mut Confirmation| known.note(index, asked, statement);
+            self.confirmation.send_modify(note);
+            sleep(self.pause()).await;
+        }
+    }
+}
+
+pub(crate) enum AskError {
+    /// It knows no master of that name.
+    Unknown,
+    Failed(RedisError),
+}
+
+impl From<RedisError> for AskError {
+    fn from(error: RedisError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+async fn ask(
+    sentinel: &Client,
+    kept: &mut Option<Multiplexed>,
+    master: &str,
+) -> Result<Statement, AskError> {
+    let mut questions = redis::pipe();
+    questions
+        .cmd("SENTINEL")
+        .arg("GET-MASTER-ADDR-BY-NAME")
+        .arg(master);
+    // During a failover the address in this reply lags behind; the epoch does not.
+    questions.cmd("SENTINEL").arg("MASTER").arg(master);
+    questions.cmd("SENTINEL").arg("MYID");
+    if let Some(connection) = kept {
+        match connection.send_packed_commands(&questions, 0, 3).await {
+            Ok(replies) => return read_replies(replies),
+            // The Sentinel may be back on a new connection.
+            Err(error) if error.kind() == ErrorKind::Io => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let connection = kept.insert(connection(sentinel).await?);
+    read_replies(connection.send_packed_commands(&questions, 0, 3).await?)
+}
+
+pub(crate) fn read_replies(replies: Vec<Value>) -> Result<Statement, AskError> {
+    let mut replies = replies.into_iter().map(Value::extract_error);
+    let mut next = || replies.next().unwrap_or(Ok(Value::Nil));
+    let address: Option<Address> = redis::from_redis_value(next()?).map_err(RedisError::from)?;
+    let (host, port) = address.ok_or(AskError::Unknown)?;
+    if host.len() > LONGEST_HOST || !host.bytes().all(|byte| byte.is_ascii_graphic()) {
+        let garbled = (
+            ErrorKind::UnexpectedReturnType,
+            "the address that it told is none",
+        );
+        return Err(RedisError::from(garbled).into());
+    }
+    let address = (host.to_ascii_lowercase(), port);
+    let fields: HashMap<String, String> =
+        redis::from_redis_value(next()?).map_err(RedisError::from)?;
+    let epoch = fields.get("config-epoch").cloned().unwrap_or_default();
+    if !epoch.bytes().all(|byte| byte.is_ascii_digit()) {
+        let garbled = (
+            ErrorKind::UnexpectedReturnType,
+            "its `config-epoch` is no number",
+        );
+        return Err(RedisError::from(garbled).into());
+    }
+    // Older Sentinels have none, and the user may lack the right to ask.
+    let id = next().ok().and_then(|id| redis::from_redis_value(id).ok());
+    let place = Place { address, epoch };
+    Ok(Statement { place, id })
+}
+
+fn is_refusal(error: &RedisError) -> bool {
+    error.kind() != ErrorKind::Io && !is_not_ready(error)
 }

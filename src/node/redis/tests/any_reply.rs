@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use redis::Value;
 
 use super::discovery::confirmation::Confirmation;
-use super::discovery::question::{self, AskError};
+use super::discovery::sentinel::{self, AskError};
 use super::info::Info;
 use crate::fuzzed::replay;
 use crate::moment::Moment;
@@ -98,7 +98,7 @@ fn server(value: &Value) -> bool {
 
 /// What a Sentinel says of the master.
 fn sentinel(replies: Vec<Value>) -> bool {
-    let statement = match question::read_replies(replies) {
+    let statement = match sentinel::read_replies(replies) {
         Ok(statement) => statement,
         Err(AskError::Unknown | AskError::Failed(_)) => return false,
     };

@@ -1,0 +1,370 @@
+//! How a server is reached: its URL, the certificates, and user and password, also those that change ([`Rotation`]).
+
+use std::fs;
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
+
+use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
+use tokio::time::{Instant, timeout};
+
+#[cfg(not(feature = "tls"))]
+use crate::settings::error::ensure;
+use crate::settings::error::{ConfigError, within};
+#[cfg(feature = "tls")]
+use crate::settings::server::is_pem;
+use crate::settings::server::{Credentials, CredentialsSource, NodeSettings, TlsSettings};
+
+/// The user, the password and the database on a server, where they are not those of its URL.
+#[derive(Clone, Default)]
+pub(super) struct Access {
+    pub(super) user: Option<String>,
+    pub(super) password: Option<String>,
+    pub(super) database: Option<u32>,
+    /// In place of them.
+    pub(super) source: Option<CredentialsSource>,
+}
+
+impl Access {
+    /// The node's own user and password come first, then those in its URL, then those of all nodes.
+    pub(super) fn of(
+        node: &NodeSettings,
+        place: &str,
+        all: &NodeSettings,
+    ) -> Result<Self, ConfigError> {
+        // A malformed URL is refused later.
+        let url = node.url.as_ref();
+        let url = url.and_then(|url| url.0.as_str().into_connection_info().ok());
+        let url = url.as_ref().map(|info| info.redis_settings());
+        let has_user = url.is_some_and(|url| url.username().is_some());
+        let has_password = url.is_some_and(|url| url.password().is_some());
+        let own = password(node, place)?;
+        Ok(Self {
+            user: match &node.user {
+                None if !has_user => all.user.clone(),
+                own => own.clone(),
+            },
+            password: match own {
+                None if !has_password => password(all, "")?,
+                own => own,
+            },
+            database: node.database,
+            source: node
+                .credentials
+                .as_ref()
+                .or(all.credentials.as_ref())
+                .cloned(),
+        })
+    }
+
+    pub(super) fn apply(&self, mut settings: RedisConnectionInfo) -> RedisConnectionInfo {
+        if let Some(user) = &self.user {
+            settings = settings.set_username(user);
+        }
+        if let Some(password) = &self.password {
+            settings = settings.set_password(password);
+        }
+        match self.database {
+            Some(database) => settings.set_db(i64::from(database)),
+            None => settings,
+        }
+    }
+}
+
+fn password(node: &NodeSettings, place: &str) -> Result<Option<String>, ConfigError> {
+    let refuse = |field, text: &str| Err(ConfigError::of(within(place, field), text));
+    match (&node.password, &node.password_file) {
+        (Some(_), Some(_)) => refuse("password_file", PASSWORD_TOO),
+        (Some(password), None) if password.0.is_empty() => refuse("password", EMPTY_PASSWORD),
+        (password, None) => Ok(password.as_ref().map(|password| password.0.clone())),
+        (None, Some(file)) => {
+            let text = fs::read_to_string(file).map_err(|error| {
+                let text =
+                    format!("the file cannot be read: {error}; give the path of a text file");
+                ConfigError::of(within(place, "password_file"), text)
+            })?;
+            match text.trim_end_matches(['\r', '\n']) {
+                "" => refuse("password_file", NO_PASSWORD),
+                text => Ok(Some(text.to_owned())),
+            }
+        }
+    }
+}
+
+const PASSWORD_TOO: &str = "is given beside `password`; leave out one of them";
+const EMPTY_PASSWORD: &str = "is empty; leave it out if the server asks for none";
+const NO_PASSWORD: &str = "the file is empty; it must hold the password and nothing else";
+
+/// The certificates of a TLS connection, as PEM.
+#[derive(Clone, Default)]
+pub(super) struct Certificates {
+    pub(super) root: Option<Vec<u8>>,
+    pub(super) client: Option<(Vec<u8>, Vec<u8>)>,
+    /// The setting that they are from.
+    pub(super) place: String,
+}
+
+impl Certificates {
+    #[cfg(feature = "tls")]
+    pub(super) fn read(tls: &TlsSettings, place: String) -> Result<Self, ConfigError> {
+        let read = |field: &str, text: &str| {
+            if is_pem(text) {
+                return Ok(text.as_bytes().to_vec());
+            }
+            fs::read(text).map_err(|error| {
+                let text =
+                    format!("the file cannot be read: {error}; give its path, or the PEM text");
+                ConfigError::of(within(&place, field), text)
+            })
+        };
+        let refuse = |field, text: &str| Err(ConfigError::of(within(&place, field), text));
+        let root = tls.root_certificate.as_ref();
+        let root = root.map(|root| read("root_certificate", &root.0));
+        let root = root.transpose()?;
+        let client = match (&tls.client_certificate, &tls.client_key) {
+            (Some(certificate), Some(key)) => Some((
+                read("client_certificate", &certificate.0)?,
+                read("client_key", &key.0)?,
+            )),
+            (None, None) => None,
+            (Some(_), None) => return refuse("client_key", NO_KEY),
+            (None, Some(_)) => return refuse("client_certificate", NO_CERTIFICATE),
+        };
+        Ok(Self {
+            root,
+            client,
+            place,
+        })
+    }
+
+    #[cfg(not(feature = "tls"))]
+    pub(super) fn read(tls: &TlsSettings, place: String) -> Result<Self, ConfigError> {
+        ensure(tls.is_empty(), &place, || CERTIFICATES_ARE_OFF)?;
+        Ok(Self::default())
+    }
+
+    const fn is_empty(&self) -> bool {
+        self.root.is_none() && self.client.is_none()
+    }
+}
+
+#[cfg(feature = "tls")]
+const NO_KEY: &str = "is missing: the certificate of a client needs its private key";
+#[cfg(feature = "tls")]
+const NO_CERTIFICATE: &str = "is missing: a private key needs the certificate that it belongs to";
+#[cfg(not(feature = "tls"))]
+const CERTIFICATES_ARE_OFF: &str =
+    "certificates need the feature `tls` of `tower-redlock`; enable it in Cargo.toml";
+
+/// The server at the URL of the setting `place`, and whether it is reached over TLS. An error never repeats the URL,
+/// which may hold a password.
+pub(super) fn read(
+    url: &str,
+    place: &str,
+    certificates: &Certificates,
+) -> Result<(ConnectionInfo, bool), ConfigError> {
+    let refuse = |text: &str| Err(ConfigError::of(place, text));
+    let scheme = url.split_once("://").map(|(scheme, _)| scheme);
+    let tls = match scheme {
+        Some("rediss" | "valkeys") => true,
+        Some("redis" | "valkey" | "unix" | "redis+unix" | "valkey+unix") => false,
+        _ => return refuse(UNKNOWN_SCHEME),
+    };
+    if tls && cfg!(not(feature = "tls")) {
+        return refuse(TLS_IS_OFF);
+    }
+    if !tls && !certificates.is_empty() {
+        return refuse(CERTIFICATES_WITHOUT_TLS);
+    }
+    if url.contains("#insecure") {
+        return refuse(INSECURE);
+    }
+    // The client's own error may quote parts of the URL, so it is not passed on.
+    match url.into_connection_info() {
+        Ok(info) if !says_more(url) && info.redis_settings().db() >= 0 => Ok((info, tls)),
+        _ => refuse(MALFORMED),
+    }
+}
+
+/// Whether text that the client ignores stands behind the `?`: `redis://h?db=3` must not silently have no effect.
+fn says_more(url: &str) -> bool {
+    let known: &[&str] = match url.split_once("://") {
+        // We use RESP3 whatever it says, and URLs written for other clients have it.
+        Some(("redis" | "rediss" | "valkey" | "valkeys", _)) => &["protocol"],
+        _ => &["user", "pass", "db", "protocol"],
+    };
+    let query = url.split_once('?').map_or("", |(_, query)| query);
+    let names = query.split('&').filter(|pair| !pair.is_empty());
+    let mut names = names.map(|pair| pair.split_once('=').map_or(pair, |(name, _)| name));
+    url.contains('#') || names.any(|name| !known.contains(&name))
+}
+
+/// `host:port` in lower case, or the path of a socket.
+pub(super) fn address_of(addr: &ConnectionAddr) -> String {
+    match addr {
+        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+            let host = host.to_ascii_lowercase();
+            if host.contains(':') {
+                format!("[{host}]:{port}")
+            } else {
+                format!("{host}:{port}")
+            }
+        }
+        other => other.to_string(),
+    }
+}
+
+#[cfg(feature = "tls")]
+pub(super) fn client(
+    info: ConnectionInfo,
+    tls: bool,
+    place: &str,
+    certificates: &Certificates,
+) -> Result<Client, ConfigError> {
+    if !tls {
+        return Client::open(info).map_err(|_| ConfigError::of(place, MALFORMED));
+    }
+    // The client panics on its first connection if the process has no provider. An error means that the program has
+    // chosen one itself, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let is_pem = |pem: &[u8], label: &[u8]| pem.windows(label.len()).any(|part| part == label);
+    let certificate = b"-----BEGIN CERTIFICATE-----";
+    let Certificates {
+        root,
+        client,
+        place,
+    } = certificates.clone();
+    if root.as_ref().is_some_and(|root| !is_pem(root, certificate)) {
+        return Err(ConfigError::of(
+            within(&place, "root_certificate"),
+            BAD_ROOT,
+        ));
+    }
+    if let Some((chain, key)) = &client
+        && !(is_pem(chain, certificate) && is_pem(key, b"PRIVATE KEY-----"))
+    {
+        return Err(ConfigError::of(
+            within(&place, "client_certificate"),
+            BAD_CLIENT,
+        ));
+    }
+    let certificates = redis::TlsCertificates {
+        client_tls: client.map(|(client_cert, client_key)| redis::ClientTlsConfig {
+            client_cert,
+            client_key,
+        }),
+        root_cert: root,
+    };
+    Client::build_with_tls(info, certificates).map_err(|_| ConfigError::of(place, BAD_CERTIFICATES))
+}
+
+#[cfg(not(feature = "tls"))]
+pub(super) fn client(
+    info: ConnectionInfo,
+    _tls: bool,
+    place: &str,
+    _certificates: &Certificates,
+) -> Result<Client, ConfigError> {
+    Client::open(info).map_err(|_| ConfigError::of(place, MALFORMED))
+}
+
+const UNKNOWN_SCHEME: &str = "a node URL starts with `redis://`, `rediss://` (TLS), `valkey://`, `valkeys://` (TLS) or `unix://`, as in `redis://10.0.0.1:6379`";
+const MALFORMED: &str = "the node URL is malformed; it must read `redis://[[user]:password@]host[:port][/database]` or `unix:///path[?user=..&pass=..&db=..]`, with special characters in user and password percent-encoded (`@` is `%40`, `/` is `%2F`)";
+const TLS_IS_OFF: &str =
+    "a `rediss://` URL needs the feature `tls` of `tower-redlock`; enable it in Cargo.toml";
+const CERTIFICATES_WITHOUT_TLS: &str =
+    "certificates were given for a node without TLS; use a `rediss://` URL";
+const INSECURE: &str = "`#insecure` would accept any server as a node and is not supported; give the certificate of your authority with `root_certificate`";
+#[cfg(feature = "tls")]
+const BAD_ROOT: &str = "the root certificate is not in PEM form (`-----BEGIN CERTIFICATE-----`)";
+#[cfg(feature = "tls")]
+const BAD_CLIENT: &str = "the client certificate or its key is not in PEM form";
+#[cfg(feature = "tls")]
+const BAD_CERTIFICATES: &str = "the certificates cannot be used; check that root, client certificate and key are PEM and whole";
+
+/// The credentials of one node, if they change.
+#[derive(Default)]
+pub(super) struct Rotation {
+    source: Option<CredentialsSource>,
+    // The last ones and those before, which must not be seen in any text either.
+    known: Mutex<Vec<Credentials>>,
+    // A connection could not renew them, and none has authenticated since.
+    is_stale: AtomicBool,
+}
+
+impl Rotation {
+    pub(super) fn new(source: Option<CredentialsSource>) -> Arc<Self> {
+        Arc::new(Self {
+            source,
+            ..Self::default()
+        })
+    }
+
+    pub(super) fn set_stale(&self, is_stale: bool) -> bool {
+        self.is_stale.swap(is_stale, Ordering::Relaxed) != is_stale
+    }
+
+    fn known(&self) -> MutexGuard<'_, Vec<Credentials>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) async fn ask(&self) -> Result<Option<(Credentials, Option<Instant>)>, String> {
+        let Some(CredentialsSource(source)) = &self.source else {
+            return Ok(None);
+        };
+        let asked = Instant::now();
+        // The program's: a panic in it must not end the connection.
+        let called = catch_unwind(AssertUnwindSafe(|| (source.0)()));
+        let mut call = called.map_err(|_| PANICKED.to_owned())?;
+        let call = poll_fn(|cx| {
+            let polled = catch_unwind(AssertUnwindSafe(|| call.as_mut().poll(cx)));
+            polled.unwrap_or_else(|_| Poll::Ready(Err(PANICKED.to_owned())))
+        });
+        let credentials = timeout(LONGEST_CALL, call).await;
+        let credentials = credentials.unwrap_or_else(|_| {
+            Err(format!(
+                "the callback did not return within {LONGEST_CALL:?}"
+            ))
+        })?;
+        let valid = credentials.valid_for;
+        let again = valid.and_then(|valid| asked.checked_add((valid / 4 * 3).max(SOONEST)));
+        let mut known = self.known();
+        known.retain(|other| other.password != credentials.password);
+        known.insert(0, credentials.clone());
+        known.truncate(REMEMBERED);
+        drop(known);
+        Ok(Some((credentials, again)))
+    }
+
+    pub(super) fn apply(&self, client: Client) -> Client {
+        let known = self.known();
+        let Some(credentials) = known.first() else {
+            return client;
+        };
+        let info = client.get_connection_info().clone();
+        let mut settings = info.redis_settings().clone();
+        settings = settings.set_password(&credentials.password);
+        if let Some(user) = &credentials.user {
+            settings = settings.set_username(user);
+        }
+        // It could be opened before.
+        Client::open(info.set_redis_settings(settings)).unwrap_or(client)
+    }
+
+    /// What must not be seen in any text.
+    pub(super) fn secrets(&self) -> Vec<String> {
+        let known = self.known();
+        let secrets = known.iter().map(|known| known.password.clone());
+        secrets.filter(|secret| !secret.is_empty()).collect()
+    }
+}
+
+const PANICKED: &str = "the callback panicked";
+/// How long the callback may take.
+const LONGEST_CALL: Duration = Duration::from_secs(10);
+pub(super) const SOONEST: Duration = Duration::from_millis(100);
+/// The number of credentials whose passwords are kept out of texts.
+const REMEMBERED: usize = 64;
