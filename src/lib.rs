@@ -122,7 +122,6 @@ mod namespace;
 pub mod node;
 mod protocol;
 mod random;
-mod record;
 pub mod settings;
 #[cfg(tower_redlock_simulation)]
 #[doc(hidden)]

@@ -22,23 +22,21 @@ pub use self::port::NodeState;
 mod door {
     pub use crate::namespace::{Namespace, NodeKey, NodeKeys};
     pub use crate::node::commands::acquire::{AcquireReply, AcquireRequest};
-    pub use crate::node::commands::check_in::{CheckInMode, CheckInReply, CheckInRequest};
-    #[cfg(feature = "idempotency")]
-    pub use crate::node::commands::complete::{CompleteReply, CompleteRequest};
     pub use crate::node::commands::extend::{ExtendReplies, ExtendReply, ExtendRequest};
-    pub use crate::node::commands::promote::PromoteRequest;
     pub use crate::node::commands::raise::{RaiseReply, RaiseRequest};
     #[cfg(feature = "idempotency")]
-    pub use crate::node::commands::recall::RecallRequest;
+    pub use crate::node::commands::records::{CompleteReply, CompleteRequest, RecallRequest};
     pub use crate::node::commands::release::{ReleaseReply, ReleaseRequest};
-    pub use crate::node::commands::terms::{ClusterConfig, Fence};
+    pub use crate::node::commands::voting::{
+        CheckInMode, CheckInReply, CheckInRequest, PromoteRequest,
+    };
+    pub use crate::node::commands::{ClusterConfig, Fence, Record};
     pub use crate::node::notifier::{
         NoticeReceiver, NoticeSender, Notices, Notifier, Subscription,
     };
     pub use crate::node::port::{Node, NodeContext, NodeFuture};
     pub use crate::node::registry::ServerRegistry;
     pub use crate::protocol::round::Holder;
-    pub use crate::record::Record;
     pub use crate::token::OwnerToken;
 }
 #[cfg(feature = "test-util")]

@@ -10,15 +10,12 @@ use serde::Serialize;
 use crate::clock::Clock;
 use crate::namespace::Namespace;
 use crate::node::commands::acquire::{AcquireReply, AcquireRequest};
-use crate::node::commands::check_in::{CheckInReply, CheckInRequest};
-#[cfg(feature = "idempotency")]
-use crate::node::commands::complete::{CompleteReply, CompleteRequest};
 use crate::node::commands::extend::{ExtendReplies, ExtendRequest};
-use crate::node::commands::promote::PromoteRequest;
 use crate::node::commands::raise::{RaiseReply, RaiseRequest};
 #[cfg(feature = "idempotency")]
-use crate::node::commands::recall::RecallRequest;
+use crate::node::commands::records::{CompleteReply, CompleteRequest, RecallRequest};
 use crate::node::commands::release::{ReleaseReply, ReleaseRequest};
+use crate::node::commands::voting::{CheckInReply, CheckInRequest, PromoteRequest};
 use crate::node::error::NodeError;
 #[cfg(doc)]
 use crate::node::error::NodeErrorKind;

@@ -33,9 +33,6 @@
 #[path = "../../src/moment.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the models need a part of it")]
 mod moment;
-#[path = "../../src/record.rs"]
-#[allow(dead_code, unreachable_pub, reason = "the models need a part of it")]
-mod record;
 #[path = "../../src/token.rs"]
 #[allow(
     dead_code,

@@ -22,7 +22,6 @@ const VALUES: &[&str] = &[
     "src/lock_key.rs",
     "src/moment.rs",
     "src/namespace.rs",
-    "src/record.rs",
     "src/token.rs",
 ];
 const PROTOCOL: &[&str] = &["src/protocol/"];

@@ -16,9 +16,9 @@ use crate::manager::shared::{ROOM_FOR_RECORDS, Shared};
 use crate::manager::tasks::TaskTracker;
 use crate::moment::Moment;
 use crate::node::{
-    CompleteReply, CompleteRequest, Node, NodeError, NodeFuture, ReleaseReply, ReleaseRequest,
+    CompleteReply, CompleteRequest, Node, NodeError, NodeFuture, Record, ReleaseReply,
+    ReleaseRequest,
 };
-use crate::record::Record;
 
 /// Fewer nodes than a quorum stored a result in time. The next caller with this key finds out whether it is durable.
 #[derive(Clone, Debug, PartialEq, Eq)]

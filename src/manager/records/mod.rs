@@ -23,7 +23,7 @@ use crate::manager::error::AcquireError;
 use crate::manager::guard::{LockGuard, LockHandle};
 use crate::manager::records::complete::{CompleteError, complete};
 use crate::manager::records::recall::{Clocks, Recall};
-use crate::record::Record;
+use crate::node::Record;
 use crate::token::FencingToken;
 
 /// The outcome of [`LockManager::begin_idempotent`].

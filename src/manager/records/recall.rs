@@ -13,12 +13,11 @@ use crate::manager::release::FreeCommand;
 use crate::manager::round::{Attempt, Decision, Purpose, Reply};
 use crate::manager::shared::Shared;
 use crate::moment::Moment;
-use crate::node::{AcquireReply, AcquireRequest, Node, NodeFuture, RecallRequest};
+use crate::node::{AcquireReply, AcquireRequest, Node, NodeFuture, RecallRequest, Record};
 use crate::protocol::quorum::{Quorum, highest};
 use crate::protocol::recall::{Life, Recalled, life, recalled, time_by};
 use crate::protocol::renewal::Terms;
 use crate::protocol::round::{Round, Vote};
-use crate::record::Record;
 
 /// A round for the record of a key, or else for the lock to make one.
 #[derive(Clone, Debug)]

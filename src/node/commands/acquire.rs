@@ -5,11 +5,10 @@ use std::time::Duration;
 
 use crate::namespace::NodeKeys;
 use crate::node::NodeError;
-use crate::node::commands::terms::{ClusterConfig, Fence};
-use crate::node::memory::key_map::Now;
+use crate::node::commands::{ClusterConfig, Fence, Record};
+use crate::node::memory::keyed::Now;
 use crate::node::memory::store::Store;
 use crate::protocol::round::Holder;
-use crate::record::Record;
 use crate::token::{FencingToken, OwnerToken};
 
 /// A request to acquire a lock on one node.
@@ -56,13 +55,13 @@ pub enum AcquireReply {
 pub(crate) mod on_redis {
     use redis::{Cmd, Value};
 
+    use crate::node::commands::ClusterConfig;
     use crate::node::commands::acquire::{AcquireReply, AcquireRequest};
     use crate::node::commands::release::{self, ReleaseRequest};
     use crate::node::commands::script::{
-        Digits, Parts, Script, digits, life, millis, run, run_and_wait, standing,
+        Digits, Parts, Script, digits, holder, life, millis, refusal, run, run_and_wait, standing,
+        token_of,
     };
-    use crate::node::commands::terms::ClusterConfig;
-    use crate::node::commands::value::{holder, refusal, token_of};
     use crate::node::redis::connection::Connection;
     use crate::node::redis::error::garbled;
     use crate::node::redis::shared::Shared;
@@ -231,7 +230,7 @@ pub(crate) mod on_redis {
         use std::time::Duration;
 
         use super::*;
-        use crate::node::commands::value::nonsense;
+        use crate::node::commands::script::nonsense;
 
         #[test]
         fn nonsense_is_no_reply() {
@@ -271,11 +270,8 @@ impl Store {
         request: &AcquireRequest,
         now: Now,
     ) -> Result<AcquireReply, NodeError> {
-        self.count_command();
         let (keys, markers) = (&request.keys, &self.data.markers);
-        if let Some(config) = &request.config {
-            markers.admit(keys.namespace(), config)?;
-        }
+        markers.admit(keys.namespace(), request.config.as_deref())?;
         if let Some((index, holder)) = self.rival(keys, &request.token, now.moment) {
             return Ok(AcquireReply::Held(Holder {
                 key: Some(index),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::moment::Moment;
 use crate::namespace::NodeKeys;
 use crate::node::NodeError;
-use crate::node::commands::terms::{ClusterConfig, Fence};
+use crate::node::commands::{ClusterConfig, Fence};
 use crate::node::memory::store::Store;
 use crate::protocol::round::Holder;
 use crate::token::OwnerToken;
@@ -55,12 +55,12 @@ pub(crate) mod on_redis {
     use redis::{Cmd, Value};
 
     use crate::node::NodeError;
+    use crate::node::commands::ClusterConfig;
     use crate::node::commands::extend::{ExtendReplies, ExtendReply, ExtendRequest};
     use crate::node::commands::script::{
-        Parts, Script, call_all, digits, flag, life, millis, next_value, standing,
+        Parts, Script, call_all, digits, flag, holder, items, life, millis, next_value, refusal,
+        standing,
     };
-    use crate::node::commands::terms::ClusterConfig;
-    use crate::node::commands::value::{holder, items, refusal};
     use crate::node::redis::error::{failed, garbled, rejected};
     use crate::node::redis::shared::{Replicas, Shared};
 
@@ -264,7 +264,7 @@ pub(crate) mod on_redis {
     mod tests {
         use super::*;
         use crate::node::NodeErrorKind;
-        use crate::node::commands::value::nonsense;
+        use crate::node::commands::script::nonsense;
 
         #[test]
         fn nonsense_is_no_reply() {
@@ -309,10 +309,7 @@ impl Store {
         now: Moment,
     ) -> Result<ExtendReply, NodeError> {
         let (keys, markers) = (&request.keys, &self.data.markers);
-        let voting = match &request.config {
-            Some(config) => markers.is_voting(keys.namespace(), config)?,
-            None => true,
-        };
+        let voting = markers.is_voting(keys.namespace(), request.config.as_deref())?;
         if let Some((_, holder)) = self.rival(keys, &request.token, now) {
             // It is lost here, and nobody else releases its other keys.
             for key in keys.as_slice() {

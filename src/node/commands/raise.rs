@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::moment::Moment;
 use crate::namespace::NodeKeys;
 use crate::node::NodeError;
-use crate::node::commands::terms::{ClusterConfig, Fence};
+use crate::node::commands::{ClusterConfig, Fence};
 use crate::node::memory::store::Store;
 use crate::token::OwnerToken;
 
@@ -36,10 +36,11 @@ pub(crate) mod on_redis {
     use redis::{Cmd, Value};
 
     use crate::node::NodeError;
+    use crate::node::commands::ClusterConfig;
     use crate::node::commands::raise::{RaiseReply, RaiseRequest};
-    use crate::node::commands::script::{Parts, Script, digits, life, run, standing};
-    use crate::node::commands::terms::ClusterConfig;
-    use crate::node::commands::value::{items, refusal};
+    use crate::node::commands::script::{
+        Parts, Script, digits, items, life, refusal, run, standing,
+    };
     use crate::node::redis::shared::Shared;
 
     pub(crate) static SCRIPT: Script = Script::of(include_str!("raise.lua"));
@@ -82,7 +83,7 @@ pub(crate) mod on_redis {
     #[cfg(test)]
     #[test]
     fn nonsense_is_no_reply() {
-        for value in crate::node::commands::value::nonsense() {
+        for value in crate::node::commands::script::nonsense() {
             assert!(
                 read(&value, None).is_err() || value == Value::Int(1),
                 "{value:?}"
@@ -97,11 +98,8 @@ impl Store {
         request: &RaiseRequest,
         now: Moment,
     ) -> Result<RaiseReply, NodeError> {
-        self.count_command();
-        if let Some(config) = &request.config {
-            let namespace = request.keys.namespace();
-            self.data.markers.admit(namespace, config)?;
-        }
+        let (namespace, config) = (request.keys.namespace(), request.config.as_deref());
+        self.data.markers.admit(namespace, config)?;
         if !self.holds_all(&request.keys, &request.token, now) {
             return Ok(RaiseReply::NotOwner);
         }

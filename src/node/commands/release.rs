@@ -40,8 +40,7 @@ pub(crate) mod on_redis {
     use crate::moment::Moment;
     use crate::node::NodeError;
     use crate::node::commands::release::{ReleaseReply, ReleaseRequest};
-    use crate::node::commands::script::{Parts, Script, millis, run};
-    use crate::node::commands::value::count;
+    use crate::node::commands::script::{Parts, Script, count, millis, run};
     use crate::node::redis::error::garbled;
     use crate::node::redis::shared::Shared;
 
@@ -107,7 +106,7 @@ pub(crate) mod on_redis {
     #[cfg(test)]
     #[test]
     fn nonsense_is_no_reply() {
-        for value in crate::node::commands::value::nonsense() {
+        for value in crate::node::commands::script::nonsense() {
             assert!(read(&value).is_err() || value == Value::Int(1), "{value:?}");
         }
     }
@@ -115,7 +114,6 @@ pub(crate) mod on_redis {
 
 impl Store {
     pub(crate) fn release(&mut self, request: &ReleaseRequest, now: Moment) -> ReleaseReply {
-        self.count_command();
         let (mut ours, mut told) = (false, 0);
         for key in request.keys.as_slice() {
             if self.holds(key, &request.token, now) {

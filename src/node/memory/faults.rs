@@ -1,12 +1,12 @@
 //! Faults of a memory node, as servers fail. Feature `test-util`.
 
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{oneshot, watch};
 
-use crate::node::memory::key_map::Now;
-use crate::node::memory::store::Store;
+use crate::node::memory::keyed::Now;
+use crate::node::memory::store::{Data, Store};
 use crate::node::{NodeError, NodeErrorKind, NodeFuture, NodeState};
 
 pub(super) struct Faults {
@@ -91,5 +91,16 @@ fn down() -> NodeError {
 impl fmt::Debug for Faults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Faults").field(&*self.mode.borrow()).finish()
+    }
+}
+
+/// What a [`MemoryNode`](crate::node::memory::MemoryNode) had at one moment. Made by
+/// [`MemoryNode::snapshot`](crate::node::memory::MemoryNode::snapshot); clones share it.
+#[derive(Clone)]
+pub struct MemorySnapshot(pub(super) Arc<Data>);
+
+impl fmt::Debug for MemorySnapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemorySnapshot").finish_non_exhaustive()
     }
 }

@@ -1,18 +1,340 @@
 //! [`MemoryNode`]: a node inside the process, for development, tests and single-process services.
 
-mod counters;
 #[cfg(feature = "test-util")]
 mod faults;
-#[cfg(feature = "test-util")]
-mod hooks;
-pub(super) mod key_map;
-mod listeners;
-pub(super) mod markers;
-mod node;
-#[cfg(feature = "idempotency")]
-mod records;
+pub(super) mod keyed;
 pub(super) mod store;
 
+use std::fmt;
 #[cfg(feature = "test-util")]
-pub use self::hooks::MemorySnapshot;
-pub use self::node::MemoryNode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+#[cfg(feature = "test-util")]
+pub use self::faults::MemorySnapshot;
+#[cfg(feature = "test-util")]
+use self::faults::{Faults, Mode};
+use self::keyed::Now;
+#[cfg(feature = "test-util")]
+use self::store::Data;
+use self::store::Store;
+use crate::clock::{Clock, SystemClock};
+use crate::namespace::NodeKey;
+use crate::node::{
+    AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, ExtendReplies, ExtendRequest, Node,
+    NodeContext, NodeError, NodeFuture, NodeState, NoticeSender, Notifier, PromoteRequest,
+    RaiseReply, RaiseRequest, ReleaseReply, ReleaseRequest, Subscription,
+};
+#[cfg(feature = "idempotency")]
+use crate::node::{CompleteReply, CompleteRequest, RecallRequest};
+
+/// A node that keeps its locks in the memory of this process. It behaves like a Redis node in everything that the lock
+/// protocol can see. Clones share one state, so several managers in one process can share nodes. With the feature
+/// `test-util` it can be given to a manager, and made to fail: `go_down`, `freeze`, `forget` and `restore`.
+///
+/// # Examples
+///
+/// ```
+/// # #[cfg(not(feature = "test-util"))] fn main() {}
+/// # #[cfg(feature = "test-util")]
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use tower_redlock::{LockManager, node::memory::MemoryNode};
+///
+/// let nodes: Vec<_> = (0..5).map(|n| MemoryNode::new(format!("node-{n}"))).collect();
+/// let locks = LockManager::builder().nodes(nodes).connect().await?;
+/// let guard = locks.try_acquire("order:42").await?;
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct MemoryNode {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    name: String,
+    clock: OnceLock<Arc<dyn Clock>>,
+    store: Mutex<Store>,
+    #[cfg(feature = "test-util")]
+    faults: Faults,
+}
+
+impl MemoryNode {
+    /// An empty node called `name`.
+    #[must_use]
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                name: name.into(),
+                clock: OnceLock::new(),
+                store: Mutex::new(Store::default()),
+                #[cfg(feature = "test-util")]
+                faults: Faults::default(),
+            }),
+        }
+    }
+
+    /// Runs `command` on the store when it is polled: with faults, also later or not at all.
+    fn run<T: Send + 'static>(
+        &self,
+        command: impl FnOnce(&mut Store, Now) -> Result<T, NodeError> + Send + 'static,
+    ) -> NodeFuture<Result<T, NodeError>> {
+        self.run_apart(move |store, now| {
+            #[cfg(feature = "test-util")]
+            {
+                store.commands += 1;
+            }
+            command(store, now)
+        })
+    }
+
+    /// The same, not counted among the commands for locks.
+    fn run_apart<T: Send + 'static>(
+        &self,
+        command: impl FnOnce(&mut Store, Now) -> Result<T, NodeError> + Send + 'static,
+    ) -> NodeFuture<Result<T, NodeError>> {
+        let shared = Arc::clone(&self.shared);
+        Box::pin(async move {
+            #[cfg(feature = "test-util")]
+            return shared
+                .faults
+                .run(command, |command| shared.execute(command))
+                .await?;
+            #[cfg(not(feature = "test-util"))]
+            return shared.execute(command);
+        })
+    }
+}
+
+/// Fault hooks and a look inside.
+#[cfg(feature = "test-util")]
+impl MemoryNode {
+    /// From now on commands fail at once, as if nothing listened on the port. The keys stay.
+    pub fn go_down(&self) {
+        let mut backlog = self.shared.faults.backlog();
+        self.shared.faults.mode.send_replace(Mode::Down);
+        self.shared.store().listeners.set_deaf(true);
+        // A frozen server that dies takes the commands in its sockets with it.
+        backlog.clear();
+    }
+
+    /// Takes commands again, after [`go_down`](Self::go_down).
+    pub fn come_up(&self) {
+        self.shared.faults.mode.send_replace(Mode::Up);
+        self.shared.store().listeners.set_deaf(false);
+    }
+
+    /// From now on commands wait, as if the server process were stopped, and run in their order when it is thawed.
+    pub fn freeze(&self) {
+        self.shared.faults.mode.send_replace(Mode::Frozen);
+    }
+
+    /// Runs again, after [`freeze`](Self::freeze).
+    pub fn thaw(&self) {
+        let mut backlog = self.shared.faults.backlog();
+        self.shared.faults.mode.send_replace(Mode::Up);
+        for queued in backlog.drain(..) {
+            self.shared.execute(queued);
+        }
+    }
+
+    /// Loses every key, the counters and the memory of having voted, as a restart without persistence does.
+    pub fn forget(&self) {
+        let mut store = self.shared.store();
+        store.data = Data::default();
+        store.data.markers.restart("");
+    }
+
+    /// Its data right now, for a later [`restore`](Self::restore), as a server saves it to a file.
+    #[must_use]
+    pub fn snapshot(&self) -> MemorySnapshot {
+        MemorySnapshot(Arc::new(self.shared.store().data.clone()))
+    }
+
+    /// Restores that data and loses all later data, as a server that restarts from its file. What has expired meanwhile
+    /// is gone. It does not vote before it was promoted.
+    pub fn restore(&self, snapshot: &MemorySnapshot) {
+        static RESTORED: AtomicU64 = AtomicU64::new(0);
+
+        // No two quarantines have one name.
+        let id = format!("restored:{}", RESTORED.fetch_add(1, Ordering::Relaxed));
+        let mut store = self.shared.store();
+        store.data.clone_from(&snapshot.0);
+        store.data.markers.restart(&id);
+    }
+
+    /// The secret that holds `key` (as the node knows it, with its namespace) right now.
+    #[must_use]
+    pub fn holder(&self, key: &str) -> Option<Vec<u8>> {
+        let now = self.shared.now().moment;
+        self.shared
+            .store()
+            .data
+            .entries
+            .iter()
+            .find(|(name, entry)| name.as_str() == key && entry.expires > now)
+            .map(|(_, entry)| entry.token.expose().to_vec())
+    }
+
+    /// The keys that are held right now, sorted.
+    #[must_use]
+    pub fn keys(&self) -> Vec<String> {
+        let now = self.shared.now().moment;
+        let store = self.shared.store();
+        let held = store
+            .data
+            .entries
+            .iter()
+            .filter(|(_, entry)| entry.expires > now);
+        let mut keys: Vec<String> = held.map(|(key, _)| key.as_str().to_owned()).collect();
+        keys.sort_unstable();
+        keys
+    }
+
+    /// How many commands have run so far.
+    #[must_use]
+    pub fn commands(&self) -> u64 {
+        self.shared.store().commands
+    }
+
+    /// How many subscriptions to releases there are.
+    #[must_use]
+    pub fn subscriptions(&self) -> usize {
+        self.shared.store().listeners.len()
+    }
+
+    /// From now on releases are not announced, as if the right to subscribe were missing or the connection lost; the
+    /// node serves all the same.
+    pub fn fall_silent(&self) {
+        self.shared.store().listeners.set_deaf(true);
+    }
+
+    /// Announces releases again, after [`fall_silent`](Self::fall_silent).
+    pub fn speak_up(&self) {
+        self.shared.store().listeners.set_deaf(false);
+    }
+}
+
+impl Shared {
+    fn now(&self) -> Now {
+        let system = || Arc::new(SystemClock::new()) as Arc<dyn Clock>;
+        Now::read(&**self.clock.get_or_init(system))
+    }
+
+    fn store(&self) -> MutexGuard<'_, Store> {
+        // A panic inside the store's short methods leaves it whole, so poison means nothing here.
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn execute<T>(&self, command: impl FnOnce(&mut Store, Now) -> T) -> T {
+        let mut store = self.store();
+        // Under the mutex, so that times go up from command to command.
+        let now = self.now();
+        command(&mut store, now)
+    }
+}
+
+impl Node for MemoryNode {
+    fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    fn start(&self, context: NodeContext) {
+        // The first manager's clock stays: entries of two clocks could not be compared.
+        let _ = self.shared.clock.set(context.clock);
+    }
+
+    fn state(&self) -> NodeState {
+        #[cfg(feature = "test-util")]
+        return self.shared.faults.state();
+        #[cfg(not(feature = "test-util"))]
+        return NodeState::Up;
+    }
+
+    fn ready(&self) -> NodeFuture<Result<(), NodeError>> {
+        #[cfg(feature = "test-util")]
+        return self.shared.faults.well();
+        #[cfg(not(feature = "test-util"))]
+        return Box::pin(std::future::ready(Ok(())));
+    }
+
+    fn acquire(&self, request: AcquireRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
+        self.run(move |store, now| store.acquire(&request, now))
+    }
+
+    fn extend(&self, requests: Arc<[ExtendRequest]>) -> NodeFuture<ExtendReplies> {
+        self.run(move |store, now| {
+            let replies = requests.iter();
+            let replies = replies.map(|request| store.extend(request, now.moment));
+            Ok(replies.collect())
+        })
+    }
+
+    fn release(&self, request: ReleaseRequest) -> NodeFuture<Result<ReleaseReply, NodeError>> {
+        self.run(move |store, now| Ok(store.release(&request, now.moment)))
+    }
+
+    fn raise(&self, request: RaiseRequest) -> NodeFuture<Result<RaiseReply, NodeError>> {
+        self.run(move |store, now| store.raise(&request, now.moment))
+    }
+
+    #[cfg(feature = "idempotency")]
+    fn recall(&self, request: RecallRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
+        self.run(move |store, now| store.recall(&request, now))
+    }
+
+    #[cfg(feature = "idempotency")]
+    fn complete(&self, request: CompleteRequest) -> NodeFuture<Result<CompleteReply, NodeError>> {
+        self.run(move |store, now| store.complete(&request, now))
+    }
+
+    fn check_in(&self, request: CheckInRequest) -> NodeFuture<Result<CheckInReply, NodeError>> {
+        self.run_apart(move |store, _| store.check_in(&request))
+    }
+
+    fn promote(&self, request: PromoteRequest) -> NodeFuture<Result<bool, NodeError>> {
+        self.run_apart(move |store, _| store.promote(&request))
+    }
+
+    /// Does nothing: a memory node has no connection, and other managers may share it.
+    fn close(&self) -> NodeFuture<()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn notifier(&self) -> Option<Arc<dyn Notifier>> {
+        Some(Arc::new(self.clone()))
+    }
+}
+
+impl Notifier for MemoryNode {
+    fn subscribe(&self, key: &NodeKey, sender: NoticeSender) -> Subscription {
+        let id = self.shared.store().listeners.add(key, sender);
+        Subscription::new(End {
+            shared: Arc::clone(&self.shared),
+            key: key.clone(),
+            id,
+        })
+    }
+}
+
+/// Ends a subscription when it is dropped.
+struct End {
+    shared: Arc<Shared>,
+    key: NodeKey,
+    id: u64,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.shared.store().listeners.remove(&self.key, self.id);
+    }
+}
+
+impl fmt::Debug for MemoryNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryNode")
+            .field("name", &self.shared.name)
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,13 +1,15 @@
+//! [`Store`]: the state of one node: the locks, its [`Markers`], and the [`Listeners`] to releases.
+
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::moment::Moment;
-use crate::namespace::{NodeKey, NodeKeys};
-use crate::node::memory::counters::Counters;
-use crate::node::memory::key_map::KeyMap;
-use crate::node::memory::listeners::Listeners;
-use crate::node::memory::markers::Markers;
+use crate::namespace::{Namespace, NodeKey, NodeKeys};
+use crate::node::commands::ClusterConfig;
 #[cfg(feature = "idempotency")]
-use crate::node::memory::records::Records;
+use crate::node::memory::keyed::Records;
+use crate::node::memory::keyed::{Counters, KeyMap, make_room};
+use crate::node::{NodeError, NoticeSender, quarantined};
 use crate::protocol::round::Holder;
 use crate::token::{OwnerHash, OwnerToken};
 
@@ -24,8 +26,6 @@ pub(crate) struct Store {
 #[derive(Clone, Default)]
 pub(crate) struct Data {
     pub(crate) entries: KeyMap<Entry>,
-    // Sweep when the map has grown to this.
-    sweep_at: usize,
     pub(crate) counters: Counters,
     pub(crate) markers: Markers,
     #[cfg(feature = "idempotency")]
@@ -62,16 +62,10 @@ impl Store {
     }
 
     pub(crate) fn set(&mut self, keys: &NodeKeys, token: OwnerToken, ttl: Duration, now: Moment) {
-        let Data {
-            entries, sweep_at, ..
-        } = &mut self.data;
+        let entries = &mut self.data.entries;
         let expires = now + ttl;
         for key in keys.as_slice() {
-            if entries.len() >= (*sweep_at).max(64) {
-                entries.retain(|_, entry| entry.expires > now);
-                // Twice the number of live entries: each sweep follows as many inserts.
-                *sweep_at = entries.len().saturating_mul(2);
-            }
+            make_room(entries, |entry| entry.expires > now);
             entries.insert(key.clone(), Entry { token, expires });
         }
     }
@@ -92,13 +86,148 @@ impl Store {
         let mut keys = keys.as_slice().iter();
         keys.all(|key| self.holds(key, token, now))
     }
+}
 
-    #[cfg(feature = "test-util")]
-    pub(crate) fn count_command(&mut self) {
-        self.commands += 1;
+/// Whether the node may vote, and under which config, by the roots of namespaces.
+#[derive(Clone, Default)]
+pub(crate) struct Markers {
+    // There are few.
+    pub(crate) markers: BTreeMap<Box<str>, Marker>,
+    // Whether the node may have lost locks. A new node never had any.
+    pub(crate) forgot: bool,
+}
+
+#[derive(Clone)]
+pub(crate) struct Marker {
+    pub(crate) digest: String,
+    pub(crate) config: String,
+    // How long quarantines last under this config, and how long under the one that it replaced, until that was waited
+    // for.
+    pub(crate) quarantine: Duration,
+    pub(crate) former: Duration,
+    // Whether the node has voted under this config.
+    pub(crate) accepted: bool,
+    pub(crate) mode: Mode,
+}
+
+/// Whether the node may vote.
+#[derive(Clone)]
+pub(crate) enum Mode {
+    Voting,
+    Quarantined {
+        id: String,
+        // It never had anything to lose.
+        unused: bool,
+    },
+}
+
+impl Markers {
+    pub(crate) fn is_voting(
+        &self,
+        namespace: &Namespace,
+        config: Option<&ClusterConfig>,
+    ) -> Result<bool, NodeError> {
+        let Some(config) = config else {
+            return Ok(true);
+        };
+        match self.markers.get(namespace.root()) {
+            Some(marker) if marker.digest != config.digest => Err(NodeError::foreign(
+                &marker.config,
+                marker.digest.clone(),
+                &config.text,
+            )),
+            _ if !config.guarded => Ok(true),
+            Some(marker) => Ok(matches!(marker.mode, Mode::Voting)),
+            None => Ok(false),
+        }
     }
 
-    #[cfg(not(feature = "test-util"))]
-    #[expect(clippy::unused_self, reason = "the same signature as with test-util")]
-    pub(crate) fn count_command(&self) {}
+    pub(crate) fn admit(
+        &self,
+        namespace: &Namespace,
+        config: Option<&ClusterConfig>,
+    ) -> Result<(), NodeError> {
+        match self.is_voting(namespace, config)? {
+            true => Ok(()),
+            false => Err(quarantined()),
+        }
+    }
+
+    /// The server restarts with the data that it has: its identity is new, so that a quarantine called `id` begins
+    /// under each marker.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn restart(&mut self, id: &str) {
+        for marker in self.markers.values_mut() {
+            marker.mode = Mode::Quarantined {
+                id: id.to_owned(),
+                unused: false,
+            };
+        }
+        self.forgot = true;
+    }
+}
+
+/// The senders of one node, by key.
+#[derive(Default)]
+pub(crate) struct Listeners {
+    senders: KeyMap<Vec<(u64, NoticeSender)>>,
+    next: u64,
+    // A node that is down sends no notices.
+    deaf: bool,
+}
+
+impl Listeners {
+    pub(crate) fn add(&mut self, key: &NodeKey, sender: NoticeSender) -> u64 {
+        let id = self.next;
+        self.next += 1;
+        if !self.deaf {
+            sender.opened();
+        }
+        self.senders
+            .entry(key.clone())
+            .or_default()
+            .push((id, sender));
+        id
+    }
+
+    pub(crate) fn remove(&mut self, key: &NodeKey, id: u64) {
+        if let Some(senders) = self.senders.get_mut(key) {
+            senders.retain(|(other, _)| *other != id);
+            if senders.is_empty() {
+                self.senders.remove(key);
+            }
+        }
+    }
+
+    pub(crate) fn announce(&self, key: &NodeKey) -> u32 {
+        if self.deaf {
+            return 0;
+        }
+        let senders = self.senders.get(key).map_or(&[][..], Vec::as_slice);
+        for (_, sender) in senders {
+            sender.released();
+        }
+        u32::try_from(senders.len()).unwrap_or(u32::MAX)
+    }
+
+    #[cfg(feature = "test-util")]
+    pub(crate) fn set_deaf(&mut self, deaf: bool) {
+        if self.deaf == deaf {
+            return;
+        }
+        self.deaf = deaf;
+        for (_, sender) in self.senders.values().flatten() {
+            if deaf {
+                sender.closed()
+            } else {
+                sender.opened()
+            }
+        }
+    }
+
+    /// How many subscriptions there are.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn len(&self) -> usize {
+        self.senders.values().map(Vec::len).sum()
+    }
 }

@@ -9,7 +9,10 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::moment::Moment;
-use crate::node::commands::{self, evictions};
+#[cfg(feature = "idempotency")]
+use crate::node::commands::records;
+use crate::node::commands::script::Script;
+use crate::node::commands::{acquire, extend, raise, release, voting};
 use crate::node::redis::access::SOONEST;
 use crate::node::redis::connection::{self, Connection, Multiplexed, Seen};
 use crate::node::redis::discovery::Way;
@@ -22,6 +25,21 @@ use crate::protocol::backoff::Backoff;
 use crate::random::for_pause;
 
 const QUEUE: usize = 1024;
+
+/// Every script, to be loaded when a connection is made.
+static SCRIPTS: &[&Script] = &[
+    &acquire::on_redis::SCRIPT,
+    &extend::on_redis::SCRIPT,
+    &release::on_redis::SCRIPT,
+    &raise::on_redis::SCRIPT,
+    &voting::on_redis::CHECK_IN,
+    &voting::on_redis::PROMOTE,
+    &voting::on_redis::EVICTIONS,
+    #[cfg(feature = "idempotency")]
+    &records::on_redis::RECALL,
+    #[cfg(feature = "idempotency")]
+    &records::on_redis::COMPLETE,
+];
 
 /// The previous connection, as the server names it.
 pub(super) struct Former {
@@ -112,7 +130,7 @@ async fn look(
         pipeline.cmd("WAIT").arg(0).arg(1);
     }
     pipeline.cmd("INFO");
-    for script in commands::SCRIPTS {
+    for script in SCRIPTS {
         pipeline.add_command(script.load());
     }
     // The name is for operators, the id is a precaution; an ACL may forbid both.
@@ -133,7 +151,7 @@ async fn look(
     if let Some(Err(error)) = may_wait {
         return Err(shared.failure(&error, "run `WAIT`"));
     }
-    for _ in commands::SCRIPTS {
+    for _ in SCRIPTS {
         next().map_err(|error| shared.failure(&error, "run `SCRIPT LOAD`"))?;
     }
     // Whether the name was accepted does not matter.
@@ -302,7 +320,7 @@ impl<'a> Looks<'a> {
             return Ok(());
         }
         let mut own = connection.clone();
-        let look = evictions::look(&mut own, &self.context.namespace);
+        let look = voting::on_redis::look_at_evictions(&mut own, &self.context.namespace);
         match timeout(self.limit, look).await {
             Ok(Ok(())) => Ok(()),
             // The server is not used before that is known.

@@ -68,9 +68,9 @@ use std::time::Duration;
 
 pub use self::builder::RedisNodeBuilder;
 use crate::namespace::NodeKey;
-use crate::node::commands::{acquire, check_in, extend, promote, raise, release};
 #[cfg(feature = "idempotency")]
-use crate::node::commands::{complete, recall};
+use crate::node::commands::records;
+use crate::node::commands::{acquire, extend, raise, release, voting};
 use crate::node::redis::discovery::sentinel::Sentinels;
 use crate::node::redis::shared::Shared;
 use crate::node::{
@@ -166,23 +166,23 @@ impl Node for RedisNode {
     #[cfg(feature = "idempotency")]
     fn recall(&self, request: RecallRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
         let handle = Arc::clone(&self.handle);
-        Box::pin(async move { recall::on_redis::recall(&handle.shared, &request).await })
+        Box::pin(async move { records::on_redis::recall(&handle.shared, &request).await })
     }
 
     #[cfg(feature = "idempotency")]
     fn complete(&self, request: CompleteRequest) -> NodeFuture<Result<CompleteReply, NodeError>> {
         let handle = Arc::clone(&self.handle);
-        Box::pin(async move { complete::on_redis::complete(&handle.shared, &request).await })
+        Box::pin(async move { records::on_redis::complete(&handle.shared, &request).await })
     }
 
     fn check_in(&self, request: CheckInRequest) -> NodeFuture<Result<CheckInReply, NodeError>> {
         let handle = Arc::clone(&self.handle);
-        Box::pin(async move { check_in::on_redis::check_in(&handle.shared, &request).await })
+        Box::pin(async move { voting::on_redis::check_in(&handle.shared, &request).await })
     }
 
     fn promote(&self, request: PromoteRequest) -> NodeFuture<Result<bool, NodeError>> {
         let handle = Arc::clone(&self.handle);
-        Box::pin(async move { promote::on_redis::promote(&handle.shared, &request).await })
+        Box::pin(async move { voting::on_redis::promote(&handle.shared, &request).await })
     }
 
     fn settle_time(&self) -> Duration {

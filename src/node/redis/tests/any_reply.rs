@@ -9,7 +9,7 @@ use super::discovery::sentinel::{self, AskError};
 use super::info::Info;
 use crate::fuzzed::replay;
 use crate::moment::Moment;
-use crate::node::commands::{acquire, check_in, complete, extend, promote, raise, recall, release};
+use crate::node::commands::{acquire, extend, raise, records, release, voting};
 use crate::node::{AcquireReply, CheckInReply, ClusterConfig, NodeError};
 use crate::token::FencingToken;
 
@@ -26,10 +26,13 @@ fn reply(input: &[u8]) -> bool {
     let mut sense = [
         acquired(&value, &config),
         extended(&value, &config),
-        judged(&value, complete::on_redis::read(&value, Some(&config))),
+        judged(
+            &value,
+            records::on_redis::read_completion(&value, Some(&config)),
+        ),
         judged(&value, raise::on_redis::read(&value, None)),
         judged(&value, release::on_redis::read(&value)),
-        judged(&value, promote::on_redis::read(&value)),
+        judged(&value, voting::on_redis::read_promotion(&value)),
         checked_in(&value),
         server(&value),
     ]
@@ -42,7 +45,7 @@ fn reply(input: &[u8]) -> bool {
 
 /// A grant, a holder and a record are read as they are written, to the last digit.
 fn acquired(value: &Value, config: &ClusterConfig) -> bool {
-    let read = recall::on_redis::read(value.clone(), Some(config))
+    let read = records::on_redis::read_recall(value.clone(), Some(config))
         .or_else(|_| acquire::on_redis::read(value, None, Some(config)));
     let items = match (value, &read) {
         (Value::Array(items), _) => items,
@@ -79,7 +82,7 @@ fn extended(value: &Value, config: &ClusterConfig) -> bool {
 
 /// A highest token is one from which can be counted on.
 fn checked_in(value: &Value) -> bool {
-    let read = check_in::on_redis::read(value);
+    let read = voting::on_redis::read_check_in(value);
     if let Ok(CheckInReply::Voting { high_water, .. }) = &read {
         assert!(high_water.is_none_or(|mark| mark.get() <= FencingToken::LAST_COUNTED));
     }

@@ -1,13 +1,13 @@
-//! Check-in: tells whether the node may vote; if it may have lost data, begins its quarantine.
+//! Whether a node may vote. Check-in: asks the node; if it may have lost data, begins its quarantine. Promote: ends the
+//! quarantine that is named, if the node is in it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::namespace::Namespace;
-use crate::node::NodeError;
-use crate::node::commands::terms::ClusterConfig;
-use crate::node::memory::markers::{Marker, Markers, Mode};
-use crate::node::memory::store::Store;
+use crate::node::commands::ClusterConfig;
+use crate::node::memory::store::{Marker, Markers, Mode, Store};
+use crate::node::{NodeError, unmarked};
 use crate::token::FencingToken;
 
 /// A request to tell whether a node may vote.
@@ -67,34 +67,55 @@ pub enum CheckInReply {
     },
 }
 
+/// The end of a node's quarantine.
+#[derive(Clone, Debug)]
+pub struct PromoteRequest {
+    /// The namespace of the locks.
+    pub namespace: Namespace,
+    /// The config that the node must have.
+    pub config: Arc<ClusterConfig>,
+    /// The name of the quarantine that ends. If the node is in another one by now, nothing is done.
+    pub quarantine: String,
+    /// Its high-water mark is raised to this, and no counter counts for less from then on: restored data may hold old
+    /// ones.
+    pub floor: Option<FencingToken>,
+}
+
 #[cfg(feature = "redis")]
 pub(crate) mod on_redis {
     use std::time::Duration;
 
     use redis::{Cmd, Value};
 
-    use crate::node::commands::check_in::{CheckInMode, CheckInReply, CheckInRequest};
-    use crate::node::commands::script::{Parts, Script, identity_for, millis, run};
-    use crate::node::commands::terms::ClusterConfig;
-    use crate::node::commands::value::{items, text, token_of};
+    use crate::namespace::Namespace;
+    use crate::node::commands::ClusterConfig;
+    use crate::node::commands::script::{
+        Digits, Parts, Script, identity_for, items, millis, run, text, token_of,
+    };
+    use crate::node::commands::voting::{
+        CheckInMode, CheckInReply, CheckInRequest, PromoteRequest,
+    };
+    use crate::node::redis::connection::Connection;
     use crate::node::redis::error::garbled;
     use crate::node::redis::shared::Shared;
     use crate::node::{NodeError, unmarked};
     use crate::token::FencingToken;
 
-    pub(crate) static SCRIPT: Script = Script::of(include_str!("check_in.lua"));
+    pub(crate) static CHECK_IN: Script = Script::of(include_str!("check_in.lua"));
+    pub(crate) static PROMOTE: Script = Script::of(include_str!("promote.lua"));
+    pub(crate) static EVICTIONS: Script = Script::of(include_str!("evictions.lua"));
 
     pub(crate) async fn check_in(
         shared: &Shared,
         request: &CheckInRequest,
     ) -> Result<CheckInReply, NodeError> {
         let mut connection = shared.connection_of(0)?;
-        let cmd = cmd(request, connection.identity());
-        read(&run(&mut connection, &SCRIPT, &cmd).await?)
+        let cmd = check_in_cmd(request, connection.identity());
+        read_check_in(&run(&mut connection, &CHECK_IN, &cmd).await?)
     }
 
-    fn cmd(request: &CheckInRequest, identity: &str) -> Cmd {
-        let mut cmd = SCRIPT.run(1, 8);
+    fn check_in_cmd(request: &CheckInRequest, identity: &str) -> Cmd {
+        let mut cmd = CHECK_IN.run(1, 8);
         cmd.arg(Parts(&request.namespace.marker()))
             .arg(identity_for(&request.config, identity))
             .arg(&request.config.digest)
@@ -109,7 +130,7 @@ pub(crate) mod on_redis {
         cmd
     }
 
-    pub(crate) fn read(reply: &Value) -> Result<CheckInReply, NodeError> {
+    pub(crate) fn read_check_in(reply: &Value) -> Result<CheckInReply, NodeError> {
         match items(reply) {
             Some([Value::Int(1), token]) => Ok(CheckInReply::Voting {
                 high_water: mark_of(token)?,
@@ -151,17 +172,56 @@ pub(crate) mod on_redis {
         }
     }
 
+    pub(crate) async fn promote(
+        shared: &Shared,
+        request: &PromoteRequest,
+    ) -> Result<bool, NodeError> {
+        let mut connection = shared.connection_of(0)?;
+        let cmd = promote_cmd(request, connection.identity());
+        read_promotion(&run(&mut connection, &PROMOTE, &cmd).await?)
+    }
+
+    fn promote_cmd(request: &PromoteRequest, identity: &str) -> Cmd {
+        let mut cmd = PROMOTE.run(1, 5);
+        cmd.arg(Parts(&request.namespace.marker()))
+            .arg(identity)
+            .arg(&request.config.digest)
+            .arg(&request.quarantine);
+        cmd.arg(Digits(request.floor.map(FencingToken::get)));
+        cmd
+    }
+
+    pub(crate) fn read_promotion(reply: &Value) -> Result<bool, NodeError> {
+        match reply {
+            Value::Int(1) => Ok(true),
+            Value::Int(0) => Ok(false),
+            _ => Err(garbled("a promotion")),
+        }
+    }
+
+    /// Evictions, on Redis only: looks whether the server has evicted keys since the last time. Then the marker loses the
+    /// server's identity, so that the node does not vote before a quarantine.
+    pub(crate) async fn look_at_evictions(
+        connection: &mut Connection,
+        namespace: &Namespace,
+    ) -> Result<(), NodeError> {
+        let mut cmd = EVICTIONS.run(1, 1);
+        cmd.arg(Parts(&namespace.marker()));
+        run(connection, &EVICTIONS, &cmd).await.map(drop)
+    }
+
     #[cfg(test)]
     mod tests {
         use super::*;
         use crate::node::NodeErrorKind;
-        use crate::node::commands::value::nonsense;
+        use crate::node::commands::script::nonsense;
 
         #[test]
         fn nonsense_is_no_reply() {
             for value in nonsense() {
-                let error = read(&value).unwrap_err();
+                let error = read_check_in(&value).unwrap_err();
                 assert_eq!(error.kind(), NodeErrorKind::Garbled, "{value:?}");
+                assert!(read_promotion(&value).is_err() || value == Value::Int(1));
             }
         }
 
@@ -169,7 +229,7 @@ pub(crate) mod on_redis {
         fn a_mark_that_nothing_can_be_counted_on_from_is_refused() {
             let of = |digits: &str| {
                 let mark = Value::BulkString(digits.as_bytes().to_vec());
-                read(&Value::Array(vec![Value::Int(1), mark]))
+                read_check_in(&Value::Array(vec![Value::Int(1), mark]))
             };
             let last = FencingToken::LAST_COUNTED;
             for nonsense in [
@@ -276,5 +336,29 @@ impl Marker {
                 unused: *unused,
             },
         }
+    }
+}
+
+impl Store {
+    pub(crate) fn promote(&mut self, request: &PromoteRequest) -> Result<bool, NodeError> {
+        let usable = |floor: FencingToken| floor.get() <= FencingToken::LAST_COUNTED;
+        if !request.floor.is_none_or(usable) {
+            return Err(unmarked());
+        }
+        let markers = &mut self.data.markers.markers;
+        let Some(marker) = markers.get_mut(request.namespace.root()) else {
+            return Ok(false);
+        };
+        let meant =
+            matches!(&marker.mode, Mode::Quarantined { id, .. } if *id == request.quarantine);
+        if !meant || marker.digest != request.config.digest {
+            return Ok(false);
+        }
+        marker.mode = Mode::Voting;
+        marker.accepted = true;
+        marker.former = Duration::ZERO;
+        let counters = &mut self.data.counters;
+        counters.raise_floor(&request.namespace, request.floor);
+        Ok(true)
     }
 }

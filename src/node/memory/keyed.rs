@@ -1,21 +1,78 @@
-//! The counters of the fencing tokens of keys.
+//! What a node keeps by key: [`KeyMap`], with the [`Counters`] of fencing tokens and the records of idempotency keys.
+//! [`Now`]: the clocks by which that ends.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::time::Duration;
 
+use crate::clock::Clock;
 use crate::moment::Moment;
 use crate::namespace::{Namespace, NodeKey, NodeKeys};
-use crate::node::commands::terms::Fence;
-use crate::node::memory::key_map::{KeyMap, Now};
+use crate::node::commands::Fence;
+#[cfg(feature = "idempotency")]
+use crate::node::commands::Record;
 use crate::node::{NodeError, unmarked};
 use crate::token::FencingToken;
+#[cfg(feature = "idempotency")]
+use crate::token::OwnerToken;
+
+/// A map by key. A key's hash has a random secret of this process already, so clients cannot choose keys that collide.
+pub(crate) type KeyMap<V> = HashMap<NodeKey, V, BuildHasherDefault<Known>>;
+
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Known(u64);
+
+impl Hasher for Known {
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        // No key is hashed by its bytes. If it were, it would still have one hash.
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// Sweeps out what has ended, where the map would have to grow.
+pub(crate) fn make_room<V>(map: &mut KeyMap<V>, lives: impl Fn(&V) -> bool) {
+    if map.len() == map.capacity() {
+        map.retain(|_, value| lives(value));
+        // For twice as many as are left: each sweep follows as many inserts.
+        map.reserve(map.len());
+    }
+}
+
+/// The clocks at one command.
+#[derive(Clone, Copy)]
+pub(crate) struct Now {
+    pub(crate) moment: Moment,
+    pub(crate) unix_micros: u64,
+}
+
+impl Now {
+    pub(crate) fn read(clock: &dyn Clock) -> Self {
+        Self {
+            moment: clock.now(),
+            unix_micros: clock.unix_micros(),
+        }
+    }
+
+    #[cfg(feature = "idempotency")]
+    pub(crate) const fn unix_millis(self) -> u64 {
+        self.unix_micros / 1_000
+    }
+}
 
 /// The counters of one node, and the highest value of each namespace.
 #[derive(Clone, Default)]
 pub(crate) struct Counters {
     counts: KeyMap<Count>,
-    // Sweep when the map has grown to this.
-    sweep_at: usize,
     // By the namespaces that were chosen, which are few.
     marks: BTreeMap<Box<str>, Mark>,
 }
@@ -42,10 +99,7 @@ impl Counters {
     }
 
     fn set(&mut self, keys: &NodeKeys, value: u64, keep: Duration, now: Moment) {
-        if self.counts.len() >= self.sweep_at.max(1_024) {
-            self.counts.retain(|_, count| count.expires > now);
-            self.sweep_at = self.counts.len().saturating_mul(2);
-        }
+        make_room(&mut self.counts, |count| count.expires > now);
         let expires = now + keep;
         for key in keys.as_slice() {
             match self.counts.get_mut(key) {
@@ -158,3 +212,93 @@ fn is_absurd(proposal: u64, mark: u64, unix_micros: u64) -> bool {
 
 /// In microseconds.
 const HOUR: u64 = 3_600 * 1_000_000;
+
+/// The records of idempotency keys.
+#[cfg(feature = "idempotency")]
+#[derive(Clone, Default)]
+pub(crate) struct Records {
+    slots: KeyMap<Slot>,
+}
+
+#[cfg(feature = "idempotency")]
+#[derive(Clone)]
+pub(crate) struct Slot {
+    pub(crate) last: Option<OwnerToken>,
+    // The number that it was granted the lock with: nothing is stored under a lower ballot.
+    pub(crate) promised: Option<FencingToken>,
+    record: Option<Record>,
+    // Until when `last` is remembered at least. The record has its own end.
+    expires: Moment,
+}
+
+#[cfg(feature = "idempotency")]
+impl Slot {
+    const fn new(now: Now) -> Self {
+        Self {
+            last: None,
+            promised: None,
+            record: None,
+            expires: now.moment,
+        }
+    }
+
+    pub(crate) fn record(&self, now: Now) -> Option<&Record> {
+        self.record
+            .as_ref()
+            .filter(|record| record.until > now.unix_millis())
+    }
+
+    fn is_over(&self, now: Now) -> bool {
+        self.expires <= now.moment && self.record(now).is_none()
+    }
+}
+
+#[cfg(feature = "idempotency")]
+impl Records {
+    pub(crate) fn live(&self, key: &NodeKey, now: Now) -> Option<&Slot> {
+        self.slots.get(key).filter(|slot| !slot.is_over(now))
+    }
+
+    pub(crate) fn record(&self, key: &NodeKey, now: Now) -> Option<Record> {
+        self.live(key, now)?.record(now).cloned()
+    }
+
+    fn slot(&mut self, key: &NodeKey, now: Now) -> &mut Slot {
+        make_room(&mut self.slots, |slot| !slot.is_over(now));
+        let slots = self.slots.entry(key.clone());
+        let slot = slots.or_insert_with(|| Slot::new(now));
+        if slot.is_over(now) {
+            *slot = Slot::new(now);
+        }
+        slot
+    }
+
+    /// Notes the owner that was granted the lock. A record that is there keeps its end.
+    pub(crate) fn grant(
+        &mut self,
+        key: &NodeKey,
+        (token, fence): (OwnerToken, Option<FencingToken>),
+        linger: Duration,
+        now: Now,
+    ) {
+        let slot = self.slot(key, now);
+        (slot.last, slot.promised) = (Some(token), fence);
+        slot.expires = slot.expires.max(now.moment + linger);
+        if slot.record(now).is_none() {
+            slot.record = None;
+        }
+    }
+
+    pub(crate) fn put(&mut self, key: &NodeKey, record: Record, now: Now) {
+        self.slot(key, now).record = Some(record);
+    }
+
+    pub(crate) fn forget(&mut self, key: &NodeKey, token: &OwnerToken, now: Now) {
+        let void = |slot: &Slot| {
+            slot.record(now).is_none() && slot.last.as_ref().is_some_and(|t| t == token)
+        };
+        if self.slots.get(key).is_some_and(void) {
+            self.slots.remove(key);
+        }
+    }
+}

@@ -1,15 +1,29 @@
-//! Complete: stores the record of an idempotency key and releases its lock.
+//! Records of idempotency keys. Recall: acquires the lock of a key, or returns its record. Complete: stores the record and
+//! releases the lock.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::namespace::NodeKey;
 use crate::node::NodeError;
+use crate::node::commands::acquire::{AcquireReply, AcquireRequest};
 use crate::node::commands::release::{ReleaseReply, ReleaseRequest};
-use crate::node::commands::terms::ClusterConfig;
-use crate::node::memory::key_map::Now;
+use crate::node::commands::{ClusterConfig, Record};
+use crate::node::memory::keyed::Now;
 use crate::node::memory::store::Store;
-use crate::record::Record;
 use crate::token::OwnerToken;
+
+/// A request to acquire the lock of an idempotency key, or to return its record.
+#[derive(Clone, Debug)]
+pub struct RecallRequest {
+    /// The lock: one key, with a fence.
+    pub lock: AcquireRequest,
+    /// Whether the lock is wanted even if there is a record, to bring a record of too few nodes to all of them.
+    pub adopt: bool,
+    /// How long a node remembers at least the owner of its last grant without a record: longer than that can believe to
+    /// have the lock.
+    pub linger: Duration,
+}
 
 /// A request to store a record and to release the lock of its key, in one step.
 ///
@@ -46,18 +60,100 @@ pub enum CompleteReply {
 
 #[cfg(feature = "redis")]
 pub(crate) mod on_redis {
+    use bytes::Bytes;
     use redis::{Cmd, Value};
 
     use crate::moment::Moment;
     use crate::node::NodeError;
-    use crate::node::commands::complete::{CompleteReply, CompleteRequest};
+    use crate::node::commands::acquire::{AcquireReply, on_redis as acquire};
+    use crate::node::commands::records::{CompleteReply, CompleteRequest, RecallRequest};
     use crate::node::commands::release::on_redis::{needs_tombstone, tombstone_life};
-    use crate::node::commands::script::{Parts, Script, digits, flag, run, run_and_wait, standing};
-    use crate::node::commands::terms::ClusterConfig;
-    use crate::node::commands::value::{count, items, refusal};
+    use crate::node::commands::script::{
+        Parts, Script, count, digits, flag, items, life, refusal, run, run_and_wait, standing,
+        token_in, token_of,
+    };
+    use crate::node::commands::{ClusterConfig, Record};
+    use crate::node::redis::error::garbled;
     use crate::node::redis::shared::Shared;
 
-    pub(crate) static SCRIPT: Script = Script::of(include_str!("complete.lua"));
+    pub(crate) static RECALL: Script = Script::of(include_str!("recall.lua"));
+    pub(crate) static COMPLETE: Script = Script::of(include_str!("complete.lua"));
+
+    pub(crate) async fn recall(
+        shared: &Shared,
+        request: &RecallRequest,
+    ) -> Result<AcquireReply, NodeError> {
+        let lock = &request.lock;
+        let mut connection = shared.connection(&lock.token)?;
+        let record = lock.keys.first().record();
+        let mut cmd = acquire::take(&RECALL, lock, Some(Parts(&record)), connection.identity());
+        cmd.arg(flag(request.adopt))
+            .arg(life(request.linger))
+            .arg(flag(shared.replicas.is_some()));
+        let (value, acknowledged) = run_and_wait(shared, &mut connection, &RECALL, cmd).await?;
+        let reply = read_recall(value, lock.config.as_deref())?;
+        acquire::judge(&mut connection, lock, reply, acknowledged).await
+    }
+
+    pub(crate) fn read_recall(
+        reply: Value,
+        ours: Option<&ClusterConfig>,
+    ) -> Result<AcquireReply, NodeError> {
+        let mut items = match reply {
+            Value::BulkString(kept) => return record_in(kept).map(AcquireReply::Recorded),
+            Value::Array(items) => items,
+            _ => return Err(garbled("a recall")),
+        };
+        match items.as_mut_slice() {
+            [Value::Int(3), token, now] => promised(token, None, now),
+            [Value::Int(3), token, now, Value::BulkString(kept)] => {
+                let record = record_in(std::mem::take(kept))?;
+                promised(token, Some(record), now)
+            }
+            _ => acquire::read(&Value::Array(items), None, ours),
+        }
+    }
+
+    /// The grant in the reply to a recall.
+    fn promised(
+        token: &Value,
+        record: Option<Record>,
+        now: &Value,
+    ) -> Result<AcquireReply, NodeError> {
+        let fence = token_of(token, "a recall")?;
+        match *now {
+            Value::Int(now) => Ok(AcquireReply::Promised {
+                fence,
+                record,
+                now: u64::try_from(now).unwrap_or(0),
+            }),
+            _ => Err(garbled("a recall")),
+        }
+    }
+
+    /// The record in the reply to a recall: its ballot, its end and its body, with a blank between them.
+    fn record_in(kept: Vec<u8>) -> Result<Record, NodeError> {
+        let head = || {
+            let mut parts = kept.splitn(3, |byte| *byte == b' ');
+            let (ballot, until, body) = (parts.next()?, parts.next()?, parts.next()?);
+            let ballot = token_in(ballot)?;
+            Some((ballot, whole(until)?, kept.len() - body.len()))
+        };
+        let (ballot, until, start) = head().ok_or_else(|| garbled("a recall"))?;
+        // The body is not copied.
+        let body = Bytes::from(kept).slice(start..);
+        Ok(Record {
+            ballot,
+            body,
+            until,
+        })
+    }
+
+    fn whole(digits: &[u8]) -> Option<u64> {
+        let text = std::str::from_utf8(digits).ok()?;
+        let is_plain = text == "0" || !text.starts_with(['+', '0']);
+        text.parse().ok().filter(|_| is_plain)
+    }
 
     /// Runs a completion. A record that too few replicas have does not count; it stays where it is.
     pub(crate) async fn complete(
@@ -70,20 +166,25 @@ pub(crate) mod on_redis {
             None => shared.connections.connection_for(token)?,
         };
         let (identity, since) = (connection.identity(), connection.since());
-        let cmd = cmd(request, identity, since, shared.replicas.is_some());
+        let cmd = complete_cmd(request, identity, since, shared.replicas.is_some());
         // Without a record there is nothing that replicas must have.
         let (value, acknowledged) = match &request.record {
-            Some(_) => run_and_wait(shared, &mut connection, &SCRIPT, cmd).await?,
-            None => (run(&mut connection, &SCRIPT, &cmd).await?, Ok(())),
+            Some(_) => run_and_wait(shared, &mut connection, &COMPLETE, cmd).await?,
+            None => (run(&mut connection, &COMPLETE, &cmd).await?, Ok(())),
         };
-        let reply = read(&value, request.config.as_deref())?;
+        let reply = read_completion(&value, request.config.as_deref())?;
         if matches!(reply, CompleteReply::Stored { .. }) {
             acknowledged?;
         }
         Ok(reply)
     }
 
-    fn cmd(request: &CompleteRequest, identity: &str, connected: Moment, replicated: bool) -> Cmd {
+    fn complete_cmd(
+        request: &CompleteRequest,
+        identity: &str,
+        connected: Moment,
+        replicated: bool,
+    ) -> Cmd {
         let release = &request.release;
         let (key, namespace) = (release.keys.first(), release.keys.namespace());
         let body = request
@@ -92,7 +193,7 @@ pub(crate) mod on_redis {
             .map_or(0, |record| record.body.len());
         let leaves = needs_tombstone(release, connected);
         let keys = 4 + usize::from(leaves);
-        let mut cmd = SCRIPT.run_with(keys, keys + 9, body);
+        let mut cmd = COMPLETE.run_with(keys, keys + 9, body);
         cmd.arg(Parts(&namespace.marker()))
             .arg(key.as_str())
             .arg(Parts(&key.counter()))
@@ -118,7 +219,7 @@ pub(crate) mod on_redis {
         cmd
     }
 
-    pub(crate) fn read(
+    pub(crate) fn read_completion(
         reply: &Value,
         ours: Option<&ClusterConfig>,
     ) -> Result<CompleteReply, NodeError> {
@@ -134,12 +235,41 @@ pub(crate) mod on_redis {
     #[cfg(test)]
     #[test]
     fn nonsense_is_no_reply() {
-        for value in crate::node::commands::value::nonsense() {
-            assert!(
-                read(&value, None).is_err() || value == Value::Int(1),
-                "{value:?}"
-            );
+        for value in crate::node::commands::script::nonsense() {
+            let completion = read_completion(&value, None);
+            assert!(completion.is_err() || value == Value::Int(1), "{value:?}");
+            read_recall(value, None).unwrap_err();
         }
+    }
+}
+
+impl Store {
+    pub(crate) fn recall(
+        &mut self,
+        request: &RecallRequest,
+        now: Now,
+    ) -> Result<AcquireReply, NodeError> {
+        let lock = &request.lock;
+        let key = lock.keys.first();
+        // A record can be returned whatever the lease.
+        let config = lock.config.as_deref();
+        self.data.markers.admit(lock.keys.namespace(), config)?;
+        let record = self.data.records.record(key, now);
+        if let (Some(record), false) = (&record, request.adopt) {
+            return Ok(AcquireReply::Recorded(record.clone()));
+        }
+        let reply = self.acquire(lock, now)?;
+        let AcquireReply::Granted { fence } = reply else {
+            return Ok(reply);
+        };
+        self.data
+            .records
+            .grant(key, (lock.token, fence), request.linger, now);
+        Ok(AcquireReply::Promised {
+            fence,
+            record,
+            now: now.unix_millis(),
+        })
     }
 }
 
@@ -151,10 +281,8 @@ impl Store {
     ) -> Result<CompleteReply, NodeError> {
         let (key, token) = (request.release.keys.first(), &request.release.token);
         let namespace = request.release.keys.namespace();
-        let voting = match &request.config {
-            Some(config) => self.data.markers.is_voting(namespace, config)?,
-            None => true,
-        };
+        let config = request.config.as_deref();
+        let voting = self.data.markers.is_voting(namespace, config)?;
         // A node that may have lost data can still store what a quorum has.
         let stored = (voting || request.chosen) && self.keep_record(request, key, token, now);
         let released = self.release(&request.release, now.moment);
