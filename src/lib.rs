@@ -121,12 +121,8 @@ mod namespace;
 )]
 pub mod node;
 mod protocol;
-mod random;
+mod seam;
 pub mod settings;
-#[cfg(tower_redlock_simulation)]
-#[doc(hidden)]
-pub mod simulation;
-mod task;
 mod token;
 mod trace;
 
@@ -137,6 +133,9 @@ pub use idempotency::IdempotencyLayer;
 pub use layer::{Held, RedlockLayer};
 pub use lock_key::LockKey;
 pub use manager::{AcquireError, LockGuard, LockHandle, LockManager, LockScope};
+#[cfg(tower_redlock_simulation)]
+#[doc(hidden)]
+pub use seam::simulation;
 pub use settings::Settings;
 pub use token::FencingToken;
 

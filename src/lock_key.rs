@@ -104,32 +104,7 @@ impl From<&Self> for LockKey {
     }
 }
 
-impl TryFrom<&str> for LockKey {
-    type Error = KeyError;
-
-    fn try_from(key: &str) -> Result<Self, KeyError> {
-        Self::new(key)
-    }
-}
-
-impl TryFrom<String> for LockKey {
-    type Error = KeyError;
-
-    fn try_from(key: String) -> Result<Self, KeyError> {
-        Self::new(key)
-    }
-}
-
-impl TryFrom<&String> for LockKey {
-    type Error = KeyError;
-
-    fn try_from(key: &String) -> Result<Self, KeyError> {
-        Self::new(key)
-    }
-}
-
 /// A key in the making: parts that are escaped and joined one by one.
-///
 #[derive(Debug, Default)]
 pub(crate) struct KeyParts {
     joined: String,
@@ -182,14 +157,11 @@ fn escape_into(joined: &mut String, part: &[u8]) -> Result<(), KeyError> {
     }
     let special = |c: char| matches!(c, '%' | ':' | '{' | '}') || c.is_control();
     for chunk in part.utf8_chunks() {
-        for piece in chunk.valid().split_inclusive(special) {
-            let last = piece.chars().next_back().filter(|last| special(*last));
-            let (plain, last) = piece.split_at(piece.len() - last.map_or(0, char::len_utf8));
-            if joined.len() + plain.len() > LockKey::MAX_LEN {
-                return Err(KeyError::too_long(LockKey::MAX_LEN + 1, LockKey::MAX_LEN));
+        for character in chunk.valid().chars() {
+            match special(character) {
+                true => push_hex(joined, character.encode_utf8(&mut [0; 4]).as_bytes()),
+                false => joined.push(character),
             }
-            joined.push_str(plain);
-            push_hex(joined, last.as_bytes());
             check_len(joined.len())?;
         }
         push_hex(joined, chunk.invalid());
@@ -272,7 +244,15 @@ impl From<LockKey> for LockKeys {
 
 macro_rules! one {
     ($($key:ty),*) => {
-        $(impl TryFrom<$key> for LockKeys {
+        $(impl TryFrom<$key> for LockKey {
+            type Error = KeyError;
+
+            fn try_from(key: $key) -> Result<Self, KeyError> {
+                Self::new(key)
+            }
+        }
+
+        impl TryFrom<$key> for LockKeys {
             type Error = KeyError;
 
             fn try_from(key: $key) -> Result<Self, KeyError> {

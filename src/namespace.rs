@@ -8,8 +8,7 @@ use std::sync::{Arc, LazyLock};
 use smallvec::{SmallVec, smallvec};
 
 use crate::key_error::KeyError;
-use crate::lock_key::LockKey;
-use crate::lock_key::LockKeys;
+use crate::lock_key::{LockKey, LockKeys};
 use crate::token::OwnerToken;
 
 /// The prefix that keeps the locks of one application apart from everything else on the nodes.
@@ -130,20 +129,13 @@ impl Default for Namespace {
 }
 
 fn joined(name: &str, key: &str) -> Arc<str> {
-    let parts = [name, ":", key];
-    let len = parts.iter().map(|part| part.len()).sum();
-    let mut room = [0; Namespace::MAX_LEN + "!idem:".len() + LockKey::MAX_LEN];
-    // Put together in place: so the only allocation is that of the key.
-    let text = room.get_mut(..len).and_then(|text| {
-        let mut rest = &mut *text;
-        for part in parts {
-            let (place, behind) = rest.split_at_mut_checked(part.len())?;
-            place.copy_from_slice(part.as_bytes());
-            rest = behind;
-        }
-        str::from_utf8(text).ok()
-    });
-    text.map_or_else(|| Arc::from(parts.concat()), Arc::from)
+    // In place: so the only allocation is that of the key.
+    let mut text: SmallVec<[u8; 1024]> = SmallVec::new();
+    for part in [name, ":", key] {
+        text.extend_from_slice(part.as_bytes());
+    }
+    // Of three texts, so it is one.
+    Arc::from(str::from_utf8(&text).unwrap_or_default())
 }
 
 /// The hash of a key's text. Nobody outside of this process can choose texts of one hash.

@@ -12,7 +12,7 @@ use tower_service::Service;
 use super::state::RequestState;
 use super::{OnDisconnect, OnLost};
 use crate::manager::{LockHandle, LossReason};
-use crate::task;
+use crate::seam;
 use crate::trace::Caller;
 
 /// A service inside a [`RedlockLayer`](crate::RedlockLayer) that runs requests with a lock to their end, whether or not
@@ -144,7 +144,7 @@ impl<T: 'static> Drop for Detached<T> {
     fn drop(&mut self) {
         if let (Some(work), true) = (self.work.take(), self.begun) {
             let rest = async move { drop(work.await) };
-            task::spawn_on(&self.runtime, self.caller.around(rest));
+            seam::spawn_on(&self.runtime, self.caller.around(rest));
         }
     }
 }

@@ -15,9 +15,9 @@ use crate::manager::shared::Shared;
 use crate::manager::tasks::TaskTracker;
 use crate::manager::watchdog::watch;
 use crate::node::{Node, NodeContext, NodeError, NodeState, ServerRegistry};
+use crate::seam;
 use crate::settings::checked::{Checked, Times};
 use crate::settings::error::ConfigError;
-use crate::task;
 
 impl LockManager {
     pub(crate) fn start(
@@ -53,12 +53,12 @@ impl LockManager {
                     voting.trust_new(false);
                 }
             };
-            task::spawn_on(&runtime, trust_no_longer);
+            seam::spawn_on(&runtime, trust_no_longer);
         }
         let watchdog = watch(Arc::downgrade(&shared), Arc::clone(&shared.registry));
-        task::spawn_on(&runtime, watchdog);
+        seam::spawn_on(&runtime, watchdog);
         #[cfg(feature = "metrics")]
-        task::spawn_on(
+        seam::spawn_on(
             &runtime,
             crate::manager::nodes::counting::gauge(
                 Arc::downgrade(&shared.node_set),
@@ -67,7 +67,7 @@ impl LockManager {
         );
         for index in 0..shared.nodes.len() {
             let set = Arc::downgrade(&shared.node_set);
-            task::spawn_on(&runtime, monitor(set, Arc::clone(&shared.voting), index));
+            seam::spawn_on(&runtime, monitor(set, Arc::clone(&shared.voting), index));
         }
         Ok(Self { shared, times })
     }

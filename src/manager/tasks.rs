@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{Sleep, sleep};
 
-use crate::task;
+use crate::seam;
 
 pub(crate) struct TaskTracker {
     runtime: Handle,
@@ -41,14 +41,14 @@ impl TaskTracker {
             return false;
         }
         let job = crate::trace::in_span(Counted { job, token });
-        task::spawn_on(&self.runtime, job);
+        seam::spawn_on(&self.runtime, job);
         true
     }
 
     /// Runs `job` whether there is room or not, and takes none of it: for extensions and for records. There are no more
     /// of these than locks that are held or requests that run, and releases that pile up must not keep them waiting.
     pub(crate) fn spawn_anyway(&self, job: impl Future<Output = ()> + Send + 'static) {
-        task::spawn_on(&self.runtime, crate::trace::in_span(job));
+        seam::spawn_on(&self.runtime, crate::trace::in_span(job));
     }
 
     fn count(&self) -> usize {

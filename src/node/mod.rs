@@ -2,17 +2,15 @@
 //! and retries are the manager's. [`NodeState`] and [`NodeError`] say how a node is.
 
 mod commands;
-mod error;
 pub mod memory;
 mod notifier;
 mod port;
 #[cfg(feature = "redis")]
 pub mod redis;
-mod registry;
+mod state;
 
-pub use self::error::{NodeError, NodeErrorKind};
-pub(crate) use self::error::{foreign_config, quarantined, unmarked};
-pub use self::port::NodeState;
+pub use self::state::{NodeError, NodeErrorKind, NodeState};
+pub(crate) use self::state::{foreign_config, quarantined, unmarked};
 
 /// The port: private, but for tests with faults between a manager and its nodes.
 #[cfg_attr(
@@ -34,8 +32,8 @@ mod door {
     pub use crate::node::notifier::{
         NoticeReceiver, NoticeSender, Notices, Notifier, Subscription,
     };
-    pub use crate::node::port::{Node, NodeContext, NodeFuture};
-    pub use crate::node::registry::ServerRegistry;
+    pub use crate::node::port::Node;
+    pub use crate::node::state::{NodeContext, NodeFuture, ServerRegistry};
     pub use crate::protocol::round::Holder;
     pub use crate::token::OwnerToken;
 }

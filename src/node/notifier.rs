@@ -1,6 +1,5 @@
 //! The [`Notifier`] port: notices of releases on a node.
 
-use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -20,16 +19,18 @@ pub trait Notifier: fmt::Debug + Send + Sync + 'static {
 
 /// Keeps a subscription until it is dropped. Made by [`Notifier::subscribe`].
 #[must_use = "a subscription that is dropped ends"]
-pub struct Subscription {
-    _end: Box<dyn Any + Send + Sync>,
-}
+pub struct Subscription(Box<dyn Fn() + Send + Sync>);
 
 impl Subscription {
-    /// A subscription that ends when `end` is dropped.
-    pub(crate) fn new(end: impl Send + Sync + 'static) -> Self {
-        Self {
-            _end: Box::new(end),
-        }
+    /// A subscription that `end` ends.
+    pub(crate) fn new(end: impl Fn() + Send + Sync + 'static) -> Self {
+        Self(Box::new(end))
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        (self.0)();
     }
 }
 

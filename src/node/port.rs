@@ -1,14 +1,9 @@
-//! The [`Node`] port itself, and what its methods take and return besides requests and replies.
+//! The [`Node`] port itself.
 
 use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Serialize;
-
-use crate::clock::Clock;
-use crate::namespace::Namespace;
 use crate::node::commands::acquire::{AcquireReply, AcquireRequest};
 use crate::node::commands::extend::{ExtendReplies, ExtendRequest};
 use crate::node::commands::raise::{RaiseReply, RaiseRequest};
@@ -16,14 +11,10 @@ use crate::node::commands::raise::{RaiseReply, RaiseRequest};
 use crate::node::commands::records::{CompleteReply, CompleteRequest, RecallRequest};
 use crate::node::commands::release::{ReleaseReply, ReleaseRequest};
 use crate::node::commands::voting::{CheckInReply, CheckInRequest, PromoteRequest};
-use crate::node::error::NodeError;
-#[cfg(doc)]
-use crate::node::error::NodeErrorKind;
 use crate::node::notifier::Notifier;
-use crate::node::registry::ServerRegistry;
-
-/// What the methods of a [`Node`] return.
-pub type NodeFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
+#[cfg(doc)]
+use crate::node::state::NodeErrorKind;
+use crate::node::state::{NodeContext, NodeError, NodeFuture, NodeState};
 
 /// One independent server that can hold locks.
 ///
@@ -103,51 +94,4 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
 
     /// Notices of releases on this node; `None` if it has none.
     fn notifier(&self) -> Option<Arc<dyn Notifier>>;
-}
-
-/// What a node is given when it starts.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct NodeContext {
-    /// The manager's clock.
-    pub clock: Arc<dyn Clock>,
-    /// Where the node registers the server it found.
-    pub registry: ServerRegistry,
-    /// How long the manager waits for the reply to a command. A slower node is useless, but need not be down. Default:
-    /// 200 ms.
-    pub node_timeout: Duration,
-    /// The namespace of the manager's locks, and of the marker that says whether the node may vote. Default: `lk`.
-    pub namespace: Namespace,
-}
-
-impl NodeContext {
-    /// A context with the default node time-out and namespace.
-    #[must_use]
-    pub fn new(clock: Arc<dyn Clock>, registry: ServerRegistry) -> Self {
-        Self {
-            clock,
-            registry,
-            node_timeout: Duration::from_millis(200),
-            namespace: Namespace::default(),
-        }
-    }
-}
-
-/// The state of a node.
-///
-/// Serialised, it is `{"is": "up"}`, and `{"is": "down", "reason": ".."}` where there is a reason.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(tag = "is", content = "reason", rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum NodeState {
-    /// The first attempt to connect is under way.
-    Connecting,
-    /// It takes commands.
-    Up,
-    /// It does not reply; it is being re-connected.
-    Down(NodeError),
-    /// It replies but cannot serve as a node; it is checked again from time to time.
-    Refused(NodeError),
-    /// It was closed.
-    Closed,
 }

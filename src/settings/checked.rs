@@ -136,11 +136,9 @@ impl Given {
             None => Namespace::default(),
         };
         // First of all: without a usable ttl nothing can be said of the others.
-        let ttl = whole_millis(self.ttl.unwrap_or(TTL));
-        check_range("ttl", ttl, MIN_TTL..=MAX_TTL)?;
         let max_ttl = whole_millis(self.max_ttl.unwrap_or(USUAL_MAX_TTL));
         check_range("max_ttl", max_ttl, MIN_TTL..=MAX_TTL)?;
-        let ttl = checked_ttl(ttl, max_ttl)?;
+        let ttl = checked_ttl(self.ttl.unwrap_or(TTL), max_ttl)?;
         let node_timeout = self.checked_node_timeout(ttl)?;
         let drift = Drift::new(self.drift_factor.unwrap_or(Drift::DEFAULT_FACTOR));
         let drift = drift.ok_or_else(|| ConfigError::of("drift_factor", BAD_DRIFT))?;

@@ -8,14 +8,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::de::{Deserialize, Deserializer, Error as _};
+use serde::Deserialize;
 
 use crate::node::NodeFuture;
 
 /// The settings of a Redis node, which `RedisNodeBuilder` has setters for. `None` stands for the default.
 ///
 /// In a file it is a URL, or a table with these fields, of which either `url` or `sentinels` and `master` are needed.
-#[derive(Clone, Debug, Default, serde::Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(
     default,
     deny_unknown_fields,
@@ -46,7 +46,7 @@ pub(crate) struct NodeSettings {
 }
 
 /// The certificates of TLS connections.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(
     default,
     deny_unknown_fields,
@@ -66,17 +66,9 @@ impl TlsSettings {
 }
 
 /// A password or a private key. `Debug` does not show it, and no error repeats it.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
 pub(crate) struct Secret(pub(crate) String);
-
-impl<'de> Deserialize<'de> for Secret {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // The format's own error would quote a password that was given as a number.
-        let text = String::deserialize(deserializer);
-        text.map(Self)
-            .map_err(|_| D::Error::custom("must be a text, in quotes"))
-    }
-}
 
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -85,7 +77,7 @@ impl fmt::Debug for Secret {
 }
 
 /// The path of a PEM file, or its text, which may have a key beside the certificate.
-#[derive(Clone, PartialEq, Eq, serde::Deserialize)]
+#[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Pem(pub(crate) String);
 
@@ -178,7 +170,7 @@ impl fmt::Debug for CredentialsSource {
 }
 
 /// The URL of a server. `Debug` shows the part that certainly holds no password.
-#[derive(Clone, PartialEq, Eq, serde::Deserialize)]
+#[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Url(pub(crate) String);
 

@@ -59,8 +59,7 @@ fn traits(directory: &Path, found: &mut Vec<(String, Vec<String>)>) {
         if path.is_dir() {
             traits(&path, found);
         } else if path.extension().is_some_and(|extension| extension == "rs")
-            // No user meets what only builds for the simulator have, nor the port of the nodes.
-            && !path.ends_with("src/simulation.rs")
+            // No user meets the port of the nodes.
             && !path.ends_with("src/node/port.rs")
             && !path.ends_with("src/node/notifier.rs")
         {

@@ -1,5 +1,5 @@
 //! The crate in a simulated world: it gets its connections, its random bytes and its clock there, and all its tasks
-//! are those of a process (`src/simulation.rs`).
+//! are those of a process (`src/seam.rs`).
 
 use std::io;
 use std::sync::Arc;

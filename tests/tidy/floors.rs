@@ -30,13 +30,12 @@ const BACKOFF: &[&str] = &["src/protocol/backoff.rs"];
 const PORTS: &[&str] = &[
     "src/clock.rs",
     "src/node/commands/",
-    "src/node/error.rs",
     "src/node/mod.rs",
     "src/node/notifier.rs",
     "src/node/port.rs",
-    "src/node/registry.rs",
+    "src/node/state.rs",
 ];
-const SEAM: &[&str] = &["src/random.rs", "src/simulation.rs", "src/task.rs"];
+const SEAM: &[&str] = &["src/seam.rs"];
 const TRACE: &[&str] = &["src/instruments.rs", "src/metrics.rs", "src/trace.rs"];
 const MEMORY: &[&str] = &["src/node/memory/"];
 const REDIS: &[&str] = &["src/node/redis/"];

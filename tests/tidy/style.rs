@@ -5,8 +5,8 @@ use crate::source::{Place, Unit};
 /// Lines of a file without its tests and comments.
 const FILE: usize = 600;
 
-/// The places that a simulation takes over.
-const SEAM: [&str; 3] = ["src/random.rs", "src/simulation.rs", "src/task.rs"];
+/// The place that a simulation takes over.
+const SEAM: &str = "src/seam.rs";
 
 /// What the product does that it should not do.
 pub(crate) fn product(path: &str, unit: &Unit) -> Vec<String> {
@@ -54,12 +54,12 @@ fn banned(file: &str, path: &[String]) -> Option<&'static str> {
         ["tokio", "time", "Instant", ..] if file.starts_with("src/protocol/") => {
             Some("a clock that stands still during suspend; ask the `Clock` port")
         }
-        ["rand", ..] => Some("hidden randomness; take it from the caller, or from `random`"),
-        ["getrandom", ..] if !SEAM.contains(&file) => {
-            Some("randomness that a simulation does not know of; take it from `random`")
+        ["rand", ..] => Some("hidden randomness; take it from the caller, or from `seam`"),
+        ["getrandom", ..] if file != SEAM => {
+            Some("randomness that a simulation does not know of; take it from `seam`")
         }
-        ["tokio", .., "spawn"] if !SEAM.contains(&file) => {
-            Some("a task that a simulation does not know of; use `task::spawn`")
+        ["tokio", .., "spawn"] if file != SEAM => {
+            Some("a task that a simulation does not know of; use `seam::spawn`")
         }
         _ => None,
     }
@@ -102,7 +102,7 @@ fn what_is_not_to_be_is_found() {
         ),
         ("src/clock.rs", "use std::time::Instant;", 0),
         ("src/x.rs", "fn f() { getrandom::u64(); }", 1),
-        ("src/random.rs", "fn f() { getrandom::u64(); }", 0),
+        ("src/seam.rs", "fn f() { getrandom::u64(); }", 0),
         ("src/x.rs", "use tokio::task; fn f() { task::spawn(x) }", 1),
         (
             "src/x.rs",

@@ -22,7 +22,7 @@ use crate::namespace::NodeKeys;
 use crate::node::{Node, NoticeReceiver, Subscription};
 use crate::protocol::backoff::{Backoff, after_split};
 use crate::protocol::renewal::Terms;
-use crate::random::for_pause;
+use crate::seam::for_pause;
 
 pub(crate) async fn turn<P: Purpose>(
     shared: &Arc<Shared>,

@@ -11,7 +11,7 @@ use crate::manager::nodes::{LOOK, NodeSet};
 use crate::moment::Moment;
 use crate::node::{Node, NodeError, NodeErrorKind, NodeFuture, NodeState};
 use crate::protocol::backoff::Backoff;
-use crate::random::for_pause;
+use crate::seam::for_pause;
 
 impl NodeSet {
     /// Waits until a quorum of nodes votes, and no node is left that is to be trusted or taken over. It waits as long

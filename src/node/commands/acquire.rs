@@ -55,8 +55,7 @@ pub enum AcquireReply {
 pub(crate) mod on_redis {
     use redis::{Cmd, Value};
 
-    use crate::node::commands::ClusterConfig;
-    use crate::node::commands::acquire::{AcquireReply, AcquireRequest};
+    use super::*;
     use crate::node::commands::release::{self, ReleaseRequest};
     use crate::node::commands::script::{
         Digits, Parts, Script, digits, holder, life, millis, refusal, run, run_and_wait, standing,
@@ -66,8 +65,6 @@ pub(crate) mod on_redis {
     use crate::node::redis::error::garbled;
     use crate::node::redis::shared::Shared;
     use crate::node::{NodeError, NodeErrorKind};
-    use crate::protocol::round::Holder;
-    use crate::token::FencingToken;
 
     pub(crate) static SCRIPT: Script = Script::of(include_str!("acquire.lua"));
 

@@ -54,9 +54,7 @@ pub(crate) mod on_redis {
 
     use redis::{Cmd, Value};
 
-    use crate::node::NodeError;
-    use crate::node::commands::ClusterConfig;
-    use crate::node::commands::extend::{ExtendReplies, ExtendReply, ExtendRequest};
+    use super::*;
     use crate::node::commands::script::{
         Parts, Script, call_all, digits, flag, holder, items, life, millis, next_value, refusal,
         standing,

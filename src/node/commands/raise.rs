@@ -35,9 +35,7 @@ pub enum RaiseReply {
 pub(crate) mod on_redis {
     use redis::{Cmd, Value};
 
-    use crate::node::NodeError;
-    use crate::node::commands::ClusterConfig;
-    use crate::node::commands::raise::{RaiseReply, RaiseRequest};
+    use super::*;
     use crate::node::commands::script::{
         Parts, Script, digits, items, life, refusal, run, standing,
     };

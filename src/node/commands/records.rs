@@ -63,16 +63,14 @@ pub(crate) mod on_redis {
     use bytes::Bytes;
     use redis::{Cmd, Value};
 
+    use super::*;
     use crate::moment::Moment;
-    use crate::node::NodeError;
     use crate::node::commands::acquire::{AcquireReply, on_redis as acquire};
-    use crate::node::commands::records::{CompleteReply, CompleteRequest, RecallRequest};
     use crate::node::commands::release::on_redis::{needs_tombstone, tombstone_life};
     use crate::node::commands::script::{
         Parts, Script, count, digits, flag, items, life, refusal, run, run_and_wait, standing,
         token_in, token_of,
     };
-    use crate::node::commands::{ClusterConfig, Record};
     use crate::node::redis::error::garbled;
     use crate::node::redis::shared::Shared;
 

@@ -37,9 +37,8 @@ pub(crate) mod on_redis {
 
     use redis::{Cmd, Value};
 
-    use crate::moment::Moment;
+    use super::*;
     use crate::node::NodeError;
-    use crate::node::commands::release::{ReleaseReply, ReleaseRequest};
     use crate::node::commands::script::{Parts, Script, count, millis, run};
     use crate::node::redis::error::garbled;
     use crate::node::redis::shared::Shared;

@@ -83,23 +83,15 @@ pub struct PromoteRequest {
 
 #[cfg(feature = "redis")]
 pub(crate) mod on_redis {
-    use std::time::Duration;
-
     use redis::{Cmd, Value};
 
-    use crate::namespace::Namespace;
-    use crate::node::commands::ClusterConfig;
+    use super::*;
     use crate::node::commands::script::{
         Digits, Parts, Script, identity_for, items, millis, run, text, token_of,
-    };
-    use crate::node::commands::voting::{
-        CheckInMode, CheckInReply, CheckInRequest, PromoteRequest,
     };
     use crate::node::redis::connection::Connection;
     use crate::node::redis::error::garbled;
     use crate::node::redis::shared::Shared;
-    use crate::node::{NodeError, unmarked};
-    use crate::token::FencingToken;
 
     pub(crate) static CHECK_IN: Script = Script::of(include_str!("check_in.lua"));
     pub(crate) static PROMOTE: Script = Script::of(include_str!("promote.lua"));

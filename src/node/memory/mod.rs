@@ -309,24 +309,8 @@ impl Node for MemoryNode {
 impl Notifier for MemoryNode {
     fn subscribe(&self, key: &NodeKey, sender: NoticeSender) -> Subscription {
         let id = self.shared.store().listeners.add(key, sender);
-        Subscription::new(End {
-            shared: Arc::clone(&self.shared),
-            key: key.clone(),
-            id,
-        })
-    }
-}
-
-/// Ends a subscription when it is dropped.
-struct End {
-    shared: Arc<Shared>,
-    key: NodeKey,
-    id: u64,
-}
-
-impl Drop for End {
-    fn drop(&mut self) {
-        self.shared.store().listeners.remove(&self.key, self.id);
+        let (shared, key) = (Arc::clone(&self.shared), key.clone());
+        Subscription::new(move || shared.store().listeners.remove(&key, id))
     }
 }
 

@@ -104,12 +104,13 @@ pub(super) struct Certificates {
     pub(super) root: Option<Vec<u8>>,
     pub(super) client: Option<(Vec<u8>, Vec<u8>)>,
     /// The setting that they are from.
+    #[cfg(feature = "tls")]
     pub(super) place: String,
 }
 
 impl Certificates {
     #[cfg(feature = "tls")]
-    pub(super) fn read(tls: &TlsSettings, place: String) -> Result<Self, ConfigError> {
+    pub(super) fn read(tls: &TlsSettings, place: &str) -> Result<Self, ConfigError> {
         let read = |field: &str, text: &str| {
             if is_pem(text) {
                 return Ok(text.as_bytes().to_vec());
@@ -117,10 +118,10 @@ impl Certificates {
             fs::read(text).map_err(|error| {
                 let text =
                     format!("the file cannot be read: {error}; give its path, or the PEM text");
-                ConfigError::of(within(&place, field), text)
+                ConfigError::of(within(place, field), text)
             })
         };
-        let refuse = |field, text: &str| Err(ConfigError::of(within(&place, field), text));
+        let refuse = |field, text: &str| Err(ConfigError::of(within(place, field), text));
         let root = tls.root_certificate.as_ref();
         let root = root.map(|root| read("root_certificate", &root.0));
         let root = root.transpose()?;
@@ -136,13 +137,13 @@ impl Certificates {
         Ok(Self {
             root,
             client,
-            place,
+            place: place.to_owned(),
         })
     }
 
     #[cfg(not(feature = "tls"))]
-    pub(super) fn read(tls: &TlsSettings, place: String) -> Result<Self, ConfigError> {
-        ensure(tls.is_empty(), &place, || CERTIFICATES_ARE_OFF)?;
+    pub(super) fn read(tls: &TlsSettings, place: &str) -> Result<Self, ConfigError> {
+        ensure(tls.is_empty(), place, || CERTIFICATES_ARE_OFF)?;
         Ok(Self::default())
     }
 

@@ -256,8 +256,8 @@ impl RedisNode {
         }
         let access = Access::of(node, place, all)?;
         let certificates = match node.tls.is_empty() {
-            true => Certificates::read(&all.tls, "tls".to_owned())?,
-            false => Certificates::read(&node.tls, at("tls"))?,
+            true => Certificates::read(&all.tls, "tls")?,
+            false => Certificates::read(&node.tls, &at("tls"))?,
         };
         let target = match (&node.url, &node.master) {
             (Some(_), Some(_)) => return refuse("master", URL_TOO),

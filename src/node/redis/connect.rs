@@ -22,7 +22,7 @@ use crate::node::redis::info::{self, Info, Reading};
 use crate::node::redis::shared::{Replicas, Shared};
 use crate::node::{NodeContext, NodeErrorKind};
 use crate::protocol::backoff::Backoff;
-use crate::random::for_pause;
+use crate::seam::for_pause;
 
 const QUEUE: usize = 1024;
 

@@ -19,7 +19,7 @@ use crate::moment::Moment;
 use crate::node::NodeError;
 use crate::node::redis::error;
 use crate::node::redis::info::Info;
-use crate::task;
+use crate::seam;
 
 /// One connection that has passed the checks. Commands go out in the order in which they were queued, so a release
 /// takes effect after a dropped acquire.
@@ -83,7 +83,7 @@ impl Connection {
     /// Ends all waiting for replies once the connection has ended: the client can lose a command that reaches its
     /// channel while the other end is being closed.
     pub(super) fn end_with(&self, lost: watch::Receiver<()>) {
-        task::spawn(condemn_after(lost, Arc::clone(&self.signals)));
+        seam::spawn(condemn_after(lost, Arc::clone(&self.signals)));
     }
 
     /// The number of the failover by which the server became the master; empty if its Sentinels do not tell it.
@@ -237,7 +237,7 @@ pub(super) async fn connect(
     config: &AsyncConnectionConfig,
 ) -> Result<Multiplexed, RedisError> {
     #[cfg(tower_redlock_simulation)]
-    if let Some(world) = crate::simulation::world() {
+    if let Some(world) = crate::seam::simulation::world() {
         return simulated::connect(&*world, client, config).await;
     }
     let connection = client.get_multiplexed_async_connection_with_config(config);
@@ -271,8 +271,8 @@ mod simulated {
     use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ErrorKind, RedisError};
     use tokio::task::JoinHandle;
 
-    use crate::simulation::World;
-    use crate::task;
+    use crate::seam;
+    use crate::seam::simulation::World;
 
     /// A connection whose driver ends with its last clone, as that of a real one does.
     #[derive(Clone, Debug)]
@@ -329,7 +329,7 @@ mod simulated {
         let settings = info.redis_settings();
         let made = MultiplexedConnection::new_with_config(settings, stream, config.clone()).await;
         let (connection, driver) = made?;
-        let driver = Arc::new(Driver(task::spawn(driver)));
+        let driver = Arc::new(Driver(seam::spawn(driver)));
         Ok(Multiplexed {
             connection,
             _driver: Some(driver),

@@ -15,7 +15,7 @@ use crate::node::redis::error::{ConnectFailure, is_not_ready, server_text};
 use crate::node::redis::shared::Shared;
 use crate::node::redis::subscriptions::{Batch, Subscriptions};
 use crate::node::redis::supervisor::NEW_BACKOFF;
-use crate::random::for_pause;
+use crate::seam::for_pause;
 
 /// How often a silent connection is tested.
 const TICK: Duration = Duration::from_secs(3);

@@ -80,8 +80,8 @@ use crate::node::{
 };
 #[cfg(feature = "idempotency")]
 use crate::node::{CompleteReply, CompleteRequest, RecallRequest};
+use crate::seam;
 pub use crate::settings::server::Credentials;
-use crate::task;
 
 /// A Redis or Valkey server as a node. It connects once its manager starts it. Clones are one node: give it to one
 /// manager only.
@@ -120,16 +120,16 @@ impl Node for RedisNode {
             if let Some(replicas) = &shared.replicas {
                 replicas.begin(&context);
             }
-            task::spawn(listener::listen(Arc::clone(&shared)));
+            seam::spawn(listener::listen(Arc::clone(&shared)));
             if let Some(sentinels) = shared.target.way.sentinels() {
                 sentinels.begin(&context);
                 for index in 0..sentinels.sentinels.len() {
-                    task::spawn(follow(Arc::clone(&shared), index));
+                    seam::spawn(follow(Arc::clone(&shared), index));
                 }
             }
             for index in 0..shared.connections.count() {
                 let shared = Arc::clone(&shared);
-                task::spawn(supervisor::supervise(shared, index, context.clone()));
+                seam::spawn(supervisor::supervise(shared, index, context.clone()));
             }
         }
     }

@@ -91,11 +91,8 @@ impl Subscriptions {
         channels.mark(&name);
         drop(guard);
         self.changed.notify_one();
-        Subscription::new(End {
-            subscriptions: Arc::clone(self),
-            name,
-            id,
-        })
+        let subscriptions = Arc::clone(self);
+        Subscription::new(move || subscriptions.remove(&name, id))
     }
 
     fn remove(&self, name: &Arc<str>, id: u64) {
@@ -223,18 +220,6 @@ impl fmt::Debug for Subscriptions {
         f.debug_struct("Subscriptions")
             .field("channels", &channels)
             .finish_non_exhaustive()
-    }
-}
-
-struct End {
-    subscriptions: Arc<Subscriptions>,
-    name: Arc<str>,
-    id: u64,
-}
-
-impl Drop for End {
-    fn drop(&mut self) {
-        self.subscriptions.remove(&self.name, self.id);
     }
 }
 

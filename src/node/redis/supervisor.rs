@@ -13,7 +13,7 @@ use crate::node::redis::error::{ConnectFailure, unavailable};
 use crate::node::redis::shared::Shared;
 use crate::node::{NodeContext, NodeState};
 use crate::protocol::backoff::{Backoff, jitter};
-use crate::random::for_pause;
+use crate::seam::for_pause;
 
 /// The pauses between attempts to connect: the bound doubles from 50 ms to 2 s.
 pub(super) const NEW_BACKOFF: Backoff =

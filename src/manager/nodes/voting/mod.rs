@@ -44,7 +44,7 @@ use crate::node::{
     PromoteRequest,
 };
 use crate::protocol::quorum::quarantine;
-use crate::random::for_pause;
+use crate::seam::for_pause;
 use crate::token::FencingToken;
 
 pub(crate) async fn monitor(set: Weak<NodeSet>, voting: Arc<VotingStatuses>, index: usize) {

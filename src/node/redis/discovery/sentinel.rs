@@ -23,7 +23,7 @@ use crate::node::redis::error::{ConnectFailure, is_not_ready, server_text, unava
 use crate::node::redis::info::Info;
 use crate::node::{NodeContext, NodeError};
 use crate::protocol::backoff::jitter;
-use crate::random::for_pause;
+use crate::seam::for_pause;
 
 pub(crate) const CONFIRM_WITHIN: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(500);

@@ -1,0 +1,260 @@
+//! How a node is: [`NodeState`] and [`NodeError`]; what it is given when it starts: [`NodeContext`], in it the
+//! [`ServerRegistry`].
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::clock::Clock;
+use crate::namespace::Namespace;
+
+/// What the methods of a [`Node`](crate::node::Node) return.
+pub type NodeFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
+
+/// What a node is given when it starts.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct NodeContext {
+    /// The manager's clock.
+    pub clock: Arc<dyn Clock>,
+    /// Where the node registers the server it found.
+    pub registry: ServerRegistry,
+    /// How long the manager waits for the reply to a command. A slower node is useless, but need not be down. Default:
+    /// 200 ms.
+    pub node_timeout: Duration,
+    /// The namespace of the manager's locks, and of the marker that says whether the node may vote. Default: `lk`.
+    pub namespace: Namespace,
+}
+
+impl NodeContext {
+    /// A context with the default node time-out and namespace.
+    #[must_use]
+    pub fn new(clock: Arc<dyn Clock>, registry: ServerRegistry) -> Self {
+        Self {
+            clock,
+            registry,
+            node_timeout: Duration::from_millis(200),
+            namespace: Namespace::default(),
+        }
+    }
+}
+
+/// The state of a node.
+///
+/// Serialised, it is `{"is": "up"}`, and `{"is": "down", "reason": ".."}` where there is a reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "is", content = "reason", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum NodeState {
+    /// The first attempt to connect is under way.
+    Connecting,
+    /// It takes commands.
+    Up,
+    /// It does not reply; it is being re-connected.
+    Down(NodeError),
+    /// It replies but cannot serve as a node; it is checked again from time to time.
+    Refused(NodeError),
+    /// It was closed.
+    Closed,
+}
+
+/// Why a node did not do what was asked.
+#[derive(Clone, PartialEq, Eq)]
+pub struct NodeError {
+    kind: NodeErrorKind,
+    detail: Cow<'static, str>,
+    // The digest of the node's config, if another config is the reason.
+    config: Option<Box<str>>,
+}
+
+impl fmt::Debug for NodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeError")
+            .field("kind", &self.kind)
+            .field("detail", &self.detail)
+            .finish_non_exhaustive()
+    }
+}
+
+impl NodeError {
+    /// An error of `kind`; `detail` says what happened and must not hold secrets.
+    pub fn new(kind: NodeErrorKind, detail: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            kind,
+            detail: detail.into(),
+            config: None,
+        }
+    }
+
+    pub(crate) fn foreign(theirs: &str, digest: String, ours: &str) -> Self {
+        Self {
+            config: Some(digest.into()),
+            ..Self::new(NodeErrorKind::Foreign, foreign_config(theirs, ours))
+        }
+    }
+
+    pub(crate) fn config(&self) -> Option<&str> {
+        self.config.as_deref()
+    }
+
+    /// What kind of error it is.
+    #[must_use]
+    pub const fn kind(&self) -> NodeErrorKind {
+        self.kind
+    }
+
+    /// Whether the command may have taken effect, or may still do so.
+    #[must_use]
+    pub const fn outcome_unknown(&self) -> bool {
+        matches!(
+            self.kind,
+            NodeErrorKind::Interrupted
+                | NodeErrorKind::TimedOut
+                | NodeErrorKind::Garbled
+                | NodeErrorKind::NotReplicated
+        )
+    }
+}
+
+impl fmt::Display for NodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.detail)
+    }
+}
+
+impl std::error::Error for NodeError {}
+
+/// As its text.
+impl Serialize for NodeError {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// The kinds of [`NodeError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum NodeErrorKind {
+    /// There is no connection, or its server is not confirmed at this time; the command was not sent.
+    Unavailable,
+    /// The connection broke while the command was under way.
+    Interrupted,
+    /// No reply came in time.
+    TimedOut,
+    /// The server refused the command; it had no effect.
+    Rejected,
+    /// What the key holds, or what stands beside it, is not ours: another type, of another program. The command had no
+    /// effect, and that says nothing of other keys.
+    WrongType,
+    /// The server has the lock, but too few of its replicas acknowledged it in time: it does not count.
+    NotReplicated,
+    /// The server's reply made no sense.
+    Garbled,
+    /// The server cannot serve as a node: wrong role, eviction, missing rights, listed twice.
+    Misconfigured,
+    /// It serves processes with another config: another list of nodes, other settings, or another format. It
+    /// had no effect.
+    Foreign,
+    /// The node may have lost locks that it granted, and does not grant before those have ended. The command had no
+    /// effect.
+    Quarantined,
+    /// The node was closed.
+    Closed,
+}
+
+pub(crate) fn unmarked() -> NodeError {
+    NodeError::new(
+        NodeErrorKind::Rejected,
+        "the highest fencing token in its key `..!node` is missing, no number, or the last possible one; delete that key: the node learns it from the others",
+    )
+}
+
+pub(crate) fn quarantined() -> NodeError {
+    let detail = "it may have forgotten locks and does not vote before those have ended";
+    NodeError::new(NodeErrorKind::Quarantined, detail)
+}
+
+pub(crate) fn foreign_config(theirs: &str, ours: &str) -> String {
+    let theirs: String = theirs
+        .chars()
+        .filter(|c| !c.is_control())
+        .take(LONGEST_CONFIG)
+        .collect();
+    format!(
+        "it serves processes that agreed on [{theirs}], and this one has [{ours}]; nothing is granted before they agree: give all processes the same nodes and settings, or change the list by `adopt_nodes` (`docs::runbook`)"
+    )
+}
+
+const LONGEST_CONFIG: usize = 1_000;
+
+/// The servers of one manager's nodes, so that one server is never counted as two nodes.
+#[derive(Clone, Debug, Default)]
+pub struct ServerRegistry {
+    // Server identity to node name.
+    servers: Arc<Mutex<HashMap<String, String>>>,
+}
+
+impl ServerRegistry {
+    /// An empty registry.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Stores that `node` is served by the server `identity` (its `run_id`), in place of any before.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeErrorKind::Misconfigured`] if another node is served by it already.
+    pub(crate) fn claim(&self, node: &str, identity: &str) -> Result<(), NodeError> {
+        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        servers.retain(|_, name| name != node);
+        if let Some(other) = servers.get(identity) {
+            return Err(NodeError::new(
+                NodeErrorKind::Misconfigured,
+                format!(
+                    "it is the same server as node `{other}`; every node must be a server of its own, remove one of the two"
+                ),
+            ));
+        }
+        servers.insert(identity.to_owned(), node.to_owned());
+        drop(servers);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_counted_once() {
+        let registry = ServerRegistry::new();
+        registry.claim("a", "run-1").unwrap();
+        registry.claim("a", "run-1").unwrap();
+        let error = registry.claim("b", "run-1").unwrap_err();
+        assert_eq!(error.kind(), NodeErrorKind::Misconfigured);
+        assert!(
+            error.to_string().contains("same server as node `a`"),
+            "{error}"
+        );
+        // A restarted server has a new identity, and the old one is free again.
+        registry.claim("a", "run-2").unwrap();
+        registry.claim("b", "run-1").unwrap();
+    }
+
+    #[test]
+    fn nodes_whose_servers_swap_addresses_find_their_way() {
+        let registry = ServerRegistry::new();
+        registry.claim("a", "run-1").unwrap();
+        registry.claim("b", "run-2").unwrap();
+        registry.claim("a", "run-2").unwrap_err();
+        registry.claim("b", "run-1").unwrap();
+        registry.claim("a", "run-2").unwrap();
+    }
+}

@@ -1,0 +1,113 @@
+//! The seam to the runtime and the operating system: the one place that spawns tasks, so that a simulation knows to which
+//! process each belongs, and that asks for random numbers.
+
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+
+#[cfg(feature = "redis")]
+#[track_caller]
+pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+    spawn_on(&Handle::current(), task)
+}
+
+#[track_caller]
+pub(crate) fn spawn_on(
+    runtime: &Handle,
+    task: impl Future<Output = ()> + Send + 'static,
+) -> JoinHandle<()> {
+    #[cfg(tower_redlock_simulation)]
+    if let Some(world) = simulation::world() {
+        return runtime.spawn(world.wrap(Box::pin(task)));
+    }
+    runtime.spawn(task)
+}
+
+/// Fills `bytes` with random ones.
+pub(crate) fn fill_random(bytes: &mut [u8]) -> Result<(), getrandom::Error> {
+    #[cfg(tower_redlock_simulation)]
+    if let Some(world) = simulation::world() {
+        world.fill_random(bytes);
+        return Ok(());
+    }
+    getrandom::fill(bytes)
+}
+
+fn random() -> Result<u64, getrandom::Error> {
+    #[cfg(tower_redlock_simulation)]
+    if let Some(world) = simulation::world() {
+        let mut bytes = [0; 8];
+        world.fill_random(&mut bytes);
+        return Ok(u64::from_le_bytes(bytes));
+    }
+    getrandom::u64()
+}
+
+/// A random number for pauses, of managers and of Redis nodes. Without entropy pauses are equal, which is slower but not
+/// wrong.
+pub(crate) fn for_pause() -> u64 {
+    random().unwrap_or(u64::MAX / 2)
+}
+
+/// What the simulator of `tests/simulation` puts in the place of the network, of randomness and of the scheduler of
+/// tasks. Only built with `--cfg tower_redlock_simulation`, and no part of the interface. The name is long so that nobody
+/// else's flag, which the compiler gives to all crates, is the same by chance.
+#[cfg(tower_redlock_simulation)]
+pub mod simulation {
+    use std::cell::RefCell;
+    use std::fmt;
+    use std::io;
+    use std::pin::Pin;
+    use std::sync::Arc;
+
+    use tokio::io::{AsyncRead, AsyncWrite};
+
+    /// What the functions of a [`World`] return.
+    pub type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+    /// A connection to a server.
+    pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+    impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+    /// What surrounds the processes of a simulation.
+    pub trait World: Send + Sync {
+        /// Connects to a server.
+        fn connect(&self, host: &str, port: u16) -> Boxed<io::Result<Box<dyn Stream>>>;
+
+        /// Fills `bytes` from the seed of the simulation.
+        fn fill_random(&self, bytes: &mut [u8]);
+
+        /// Makes a task part of the process that spawns it.
+        fn wrap(&self, task: Boxed<()>) -> Boxed<()>;
+    }
+
+    thread_local! {
+        static WORLD: RefCell<Option<Arc<dyn World>>> = const { RefCell::new(None) };
+    }
+
+    /// Takes the world away when it is dropped.
+    #[must_use = "the world is gone when this is dropped"]
+    pub struct Installed(());
+
+    impl Drop for Installed {
+        fn drop(&mut self) {
+            WORLD.with(|current| current.replace(None));
+        }
+    }
+
+    impl fmt::Debug for Installed {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("Installed")
+        }
+    }
+
+    /// Makes `world` the surroundings of all that runs on this thread.
+    pub fn install(world: Arc<dyn World>) -> Installed {
+        WORLD.with(|current| current.replace(Some(world)));
+        Installed(())
+    }
+
+    pub(crate) fn world() -> Option<Arc<dyn World>> {
+        WORLD.with(|current| current.borrow().clone())
+    }
+}
