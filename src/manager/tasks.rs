@@ -89,6 +89,7 @@ pub(crate) async fn notified_until<T>(changed: &Notify, look: impl Fn() -> Optio
         notified.await;
     }
 }
+
 /// Something that happens once, and is never undone.
 #[derive(Debug, Default)]
 pub(crate) struct Signal {
