@@ -34,7 +34,7 @@ type ResponseResult<B, E> = Result<Response<LayerBody<B>>, E>;
 
 /// All settings of a layer.
 #[derive(Clone)]
-pub(super) struct Options {
+pub(super) struct ExchangeOptions {
     pub(super) common: Common,
     pub(super) callers: Arc<dyn AnyCallerSource>,
     pub(super) required: bool,
@@ -49,9 +49,9 @@ pub(super) struct Options {
     pub(super) on_disconnect: OnDisconnect,
 }
 
-impl fmt::Debug for Options {
+impl fmt::Debug for ExchangeOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Options")
+        f.debug_struct("ExchangeOptions")
             .field("common", &self.common)
             .field("required", &self.required)
             .field("any_host", &self.any_host)
@@ -68,7 +68,7 @@ impl fmt::Debug for Options {
 /// layer that it is, if its type is that.
 pub(super) async fn respond<S, ReqBody, ResBody>(
     service: S,
-    options: Arc<Options>,
+    options: Arc<ExchangeOptions>,
     lock_inside: Option<Duration>,
     request: Request<ReqBody>,
     key: IdempotencyKey,
@@ -150,7 +150,7 @@ struct Asked {
 
 /// Finds the caller of a request, and reads its body.
 async fn read<B>(
-    options: &Options,
+    options: &ExchangeOptions,
     parts: &mut Parts,
     body: B,
     key: &IdempotencyKey,
@@ -182,14 +182,18 @@ where
 
 /// How long a request waits for another with its key. One that holds a lock does not wait: the other may wait for that
 /// lock.
-fn max_wait(options: &Options, parts: &Parts) -> Duration {
+fn max_wait(options: &ExchangeOptions, parts: &Parts) -> Duration {
     match RequestState::get(&parts.extensions) {
         Some(state) if state.holds_lock() => Duration::ZERO,
         _ => options.common.max_wait,
     }
 }
 
-fn replay<B>(options: &Options, stored: Bytes, fingerprint: Fingerprint) -> Response<LayerBody<B>> {
+fn replay<B>(
+    options: &ExchangeOptions,
+    stored: Bytes,
+    fingerprint: Fingerprint,
+) -> Response<LayerBody<B>> {
     let stored = match StoredResponse::decode(stored) {
         Ok(stored) => stored,
         Err(error) => {
@@ -230,7 +234,7 @@ struct Execution {
     id: RunId,
     fingerprint: Fingerprint,
     guard: RunGuard,
-    options: Arc<Options>,
+    options: Arc<ExchangeOptions>,
 }
 
 impl Execution {
@@ -314,7 +318,7 @@ fn streams(headers: &HeaderMap) -> bool {
 }
 
 fn replay_of<B>(
-    options: &Options,
+    options: &ExchangeOptions,
     head: &http::response::Parts,
     body: &Collected<B>,
 ) -> Option<Replay> {

@@ -14,7 +14,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::caller::CallerSource;
-use super::exchange::{Options, respond};
+use super::exchange::{ExchangeOptions, respond};
 use super::fingerprint::FingerprintHeaders;
 use super::key::IdempotencyKey;
 use super::recorded::{DefaultRecordPolicy, OnUnrecorded, RecordPolicy, RecordedHeaders};
@@ -30,7 +30,7 @@ use crate::manager::LockManager;
 #[derive(Clone)]
 #[must_use = "a layer does nothing until it is put around a service"]
 pub struct IdempotencyLayer {
-    options: Arc<Options>,
+    options: Arc<ExchangeOptions>,
 }
 
 impl IdempotencyLayer {
@@ -38,7 +38,7 @@ impl IdempotencyLayer {
     /// `max_hold` of this handle; the wait for the lock of [`with_lock`](Self::with_lock) does not count. `callers` is
     /// a [source](super::caller).
     pub fn new(locks: LockManager, callers: impl CallerSource) -> Self {
-        let options = Options {
+        let options = ExchangeOptions {
             common: Common::new(By::Idempotency, locks),
             callers: Arc::new(callers),
             required: true,
@@ -152,7 +152,7 @@ impl IdempotencyLayer {
         self.with(|options| options.common.rejection_response = Arc::new(make))
     }
 
-    fn with(mut self, change: impl FnOnce(&mut Options)) -> Self {
+    fn with(mut self, change: impl FnOnce(&mut ExchangeOptions)) -> Self {
         change(Arc::make_mut(&mut self.options));
         self
     }
@@ -238,7 +238,7 @@ const MIB: usize = 1 << 20;
 #[derive(Clone)]
 pub struct IdempotencyService<S> {
     inner: S,
-    options: Arc<Options>,
+    options: Arc<ExchangeOptions>,
     // How long requests wait at most in the lock layer that the inner service is, if its type is that.
     lock_inside: Option<Duration>,
 }
@@ -246,7 +246,7 @@ pub struct IdempotencyService<S> {
 impl<S> IdempotencyService<S> {
     pub(super) const fn new(
         inner: S,
-        options: Arc<Options>,
+        options: Arc<ExchangeOptions>,
         lock_inside: Option<Duration>,
     ) -> Self {
         Self {
@@ -302,7 +302,7 @@ where
             }
             Some(Ok(None)) | None => {
                 let inner = self.inner.call(request.map(LayerBody::passed));
-                let state = State::Passed { inner };
+                let state = Phase::Passed { inner };
                 return ResponseFuture { state };
             }
         };
@@ -328,13 +328,13 @@ pin_project! {
     #[must_use = "futures do nothing unless polled"]
     pub struct ResponseFuture<F, B, E> {
         #[pin]
-        state: State<F, B, E>,
+        state: Phase<F, B, E>,
     }
 }
 
 pin_project! {
     #[project = StateProj]
-    enum State<F, B, E> {
+    enum Phase<F, B, E> {
         Passed {
             #[pin]
             inner: F,
@@ -352,7 +352,7 @@ impl<F, B, E> ResponseFuture<F, B, E> {
         response: impl Future<Output = Result<Response<LayerBody<B>>, E>> + Send + 'static,
     ) -> Self {
         let response = Box::pin(response);
-        let state = State::Boxed { response };
+        let state = Phase::Boxed { response };
         Self { state }
     }
 }
@@ -377,8 +377,8 @@ where
 impl<F, B, E> fmt::Debug for ResponseFuture<F, B, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match self.state {
-            State::Passed { .. } => "passed",
-            State::Boxed { .. } => "running",
+            Phase::Passed { .. } => "passed",
+            Phase::Boxed { .. } => "running",
         };
         f.debug_struct("ResponseFuture")
             .field("state", &format_args!("{state}"))

@@ -22,12 +22,12 @@ use crate::manager::tasks::notified_until;
 #[derive(Debug)]
 pub(crate) struct Ledger {
     clock: Arc<dyn Clock>,
-    state: Mutex<State>,
+    state: Mutex<Account>,
     empty: Notify,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Account {
     open: Open,
     closed: bool,
     // How many were left to expire, by the second in which they have: at most one entry a second of the longest ttl.
@@ -105,7 +105,7 @@ impl Ledger {
         timeout(limit, empty).await.is_ok()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, Account> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

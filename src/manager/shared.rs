@@ -1,3 +1,5 @@
+//! [`Shared`]: what the handles, guards and tasks of one manager share.
+
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -43,17 +43,17 @@ impl fmt::Debug for Subscription {
 /// Collects the notices of several nodes about the keys of one lock. [`changed`](Self::changed) wakes one task.
 #[derive(Debug)]
 pub struct NoticeReceiver {
-    shared: Arc<Shared>,
+    inbox: Arc<Inbox>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    state: Mutex<State>,
+struct Inbox {
+    arrivals: Mutex<Arrivals>,
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Arrivals {
     nodes: Vec<NodeNotices>,
     least_open: usize,
 }
@@ -90,10 +90,10 @@ impl NoticeReceiver {
     #[must_use]
     pub fn new(nodes: usize) -> Self {
         Self {
-            shared: Arc::new(Shared {
-                state: Mutex::new(State {
+            inbox: Arc::new(Inbox {
+                arrivals: Mutex::new(Arrivals {
                     nodes: vec![NodeNotices::default(); nodes],
-                    ..State::default()
+                    ..Arrivals::default()
                 }),
                 changed: Notify::new(),
             }),
@@ -104,12 +104,12 @@ impl NoticeReceiver {
     #[must_use]
     pub fn sender(&self, node: usize) -> NoticeSender {
         let mut bit = 0;
-        self.shared.change(node, |own| {
+        self.inbox.change(node, |own| {
             bit = own.senders.min(u64::BITS - 1);
             own.senders = bit + 1;
         });
         NoticeSender {
-            shared: Arc::clone(&self.shared),
+            inbox: Arc::clone(&self.inbox),
             node,
             bit: 1 << bit,
         }
@@ -118,19 +118,22 @@ impl NoticeReceiver {
     /// The notices since the last [`forget`](Self::forget).
     #[must_use]
     pub fn notices(&self) -> Notices {
-        let state = self.shared.state();
+        let arrivals = self.inbox.arrivals();
         Notices {
-            released: state.count(|own| own.released),
-            open: state.count(NodeNotices::is_open),
-            least_open: state.least_open,
+            released: arrivals.count(|own| own.released),
+            open: arrivals.count(NodeNotices::is_open),
+            least_open: arrivals.least_open,
         }
     }
 
     /// Forgets all notices. To be called before the nodes are asked again.
     pub fn forget(&self) {
-        let mut state = self.shared.state();
-        state.nodes.iter_mut().for_each(|own| own.released = false);
-        state.least_open = state.count(NodeNotices::is_open);
+        let mut arrivals = self.inbox.arrivals();
+        arrivals
+            .nodes
+            .iter_mut()
+            .for_each(|own| own.released = false);
+        arrivals.least_open = arrivals.count(NodeNotices::is_open);
     }
 
     /// Waits until something changes.
@@ -139,14 +142,14 @@ impl NoticeReceiver {
     ///
     /// No change is lost when the future is dropped.
     pub async fn changed(&self) {
-        self.shared.changed.notified().await;
+        self.inbox.changed.notified().await;
     }
 }
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl Inbox {
+    fn arrivals(&self) -> MutexGuard<'_, Arrivals> {
         // Nothing below can panic half-way.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn note(&self, node: usize, change: impl FnOnce(&mut NodeNotices)) {
@@ -155,15 +158,17 @@ impl Shared {
     }
 
     fn change(&self, node: usize, change: impl FnOnce(&mut NodeNotices)) {
-        let mut state = self.state();
-        if let Some(own) = state.nodes.get_mut(node) {
+        let mut arrivals = self.arrivals();
+        if let Some(own) = arrivals.nodes.get_mut(node) {
             change(own);
         }
-        state.least_open = state.least_open.min(state.count(NodeNotices::is_open));
+        arrivals.least_open = arrivals
+            .least_open
+            .min(arrivals.count(NodeNotices::is_open));
     }
 }
 
-impl State {
+impl Arrivals {
     fn count(&self, what: fn(&NodeNotices) -> bool) -> usize {
         self.nodes.iter().filter(|own| what(own)).count()
     }
@@ -172,7 +177,7 @@ impl State {
 /// Takes the notices of one key on one node from its [`Notifier`]. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct NoticeSender {
-    shared: Arc<Shared>,
+    inbox: Arc<Inbox>,
     node: usize,
     // Its bit among those of the node.
     bit: u64,
@@ -181,17 +186,17 @@ pub struct NoticeSender {
 impl NoticeSender {
     /// The subscription works from now on. Earlier releases were not reported.
     pub(crate) fn opened(&self) {
-        self.shared.note(self.node, |own| own.open |= self.bit);
+        self.inbox.note(self.node, |own| own.open |= self.bit);
     }
 
     /// The subscription does not work any more.
     pub(crate) fn closed(&self) {
-        self.shared.note(self.node, |own| own.open &= !self.bit);
+        self.inbox.note(self.node, |own| own.open &= !self.bit);
     }
 
     /// The key was released.
     pub(crate) fn released(&self) {
-        self.shared.note(self.node, |own| own.released = true);
+        self.inbox.note(self.node, |own| own.released = true);
     }
 }
 

@@ -25,7 +25,7 @@ use crate::moment::Moment;
 
 #[derive(Default)]
 pub(crate) struct Registry {
-    state: Mutex<State>,
+    state: Mutex<Plan>,
     // A lock became due earlier than the watchdog wakes, or the watchdog should stop.
     changed: Notify,
     // No more locks are taken.
@@ -33,7 +33,7 @@ pub(crate) struct Registry {
 }
 
 #[derive(Default)]
-pub(crate) struct State {
+pub(crate) struct Plan {
     pub(crate) leases: BTreeMap<(Moment, u64), Arc<HeldLease>>,
     // Until when the watchdog sleeps; `None`: until it is notified.
     pub(crate) armed: Option<Moment>,
@@ -41,7 +41,7 @@ pub(crate) struct State {
 }
 
 impl Registry {
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, Plan> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -58,7 +58,7 @@ impl Registry {
     }
 
     /// Under the mutex: an earlier plan is in it, and a later one finds the lock.
-    fn place(&self, state: &mut State, lease: &Arc<HeldLease>) {
+    fn place(&self, state: &mut Plan, lease: &Arc<HeldLease>) {
         let due = lease.plan();
         state.leases.insert((due, lease.id), Arc::clone(lease));
         // In the common case the watchdog sleeps on: a new lock is due later than those before it.

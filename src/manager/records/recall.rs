@@ -1,3 +1,5 @@
+//! [`Recall`]: the round that asks the nodes for the record of a key, or else for the lock to make one.
+
 use std::cmp::Reverse;
 use std::mem::take;
 use std::sync::Arc;

@@ -63,23 +63,23 @@ pub(crate) mod on_redis {
     };
     use crate::node::redis::connection::Connection;
     use crate::node::redis::error::garbled;
-    use crate::node::redis::shared::Shared;
+    use crate::node::redis::link::Link;
     use crate::node::{NodeError, NodeErrorKind};
 
     pub(crate) static SCRIPT: Script = Script::of(include_str!("acquire.lua"));
 
     pub(crate) async fn acquire(
-        shared: &Shared,
+        link: &Link,
         request: &AcquireRequest,
     ) -> Result<AcquireReply, NodeError> {
         if is_bare(request)
-            && let Some(reply) = set(shared, request).await?
+            && let Some(reply) = set(link, request).await?
         {
             return Ok(reply);
         }
-        let mut connection = shared.connection(&request.token)?;
+        let mut connection = link.connection(&request.token)?;
         let cmd = take(&SCRIPT, request, None, connection.identity());
-        let (value, acknowledged) = run_and_wait(shared, &mut connection, &SCRIPT, cmd).await?;
+        let (value, acknowledged) = run_and_wait(link, &mut connection, &SCRIPT, cmd).await?;
         let reply = read(
             &value,
             request.fence.map(|fence| fence.token),
@@ -97,11 +97,8 @@ pub(crate) mod on_redis {
     }
 
     /// Acquires by one `SET`. `None` if it was not set: only the script tells the holder.
-    async fn set(
-        shared: &Shared,
-        request: &AcquireRequest,
-    ) -> Result<Option<AcquireReply>, NodeError> {
-        let mut connection = shared.connection(&request.token)?;
+    async fn set(link: &Link, request: &AcquireRequest) -> Result<Option<AcquireReply>, NodeError> {
+        let mut connection = link.connection(&request.token)?;
         let mut cmd = Cmd::with_capacity(6, 128);
         cmd.arg("SET")
             .arg(request.keys.first().as_str())
@@ -109,7 +106,7 @@ pub(crate) mod on_redis {
             .arg("NX")
             .arg("PX")
             .arg(millis(request.ttl));
-        let set = run_and_wait(shared, &mut connection, &SCRIPT, cmd).await;
+        let set = run_and_wait(link, &mut connection, &SCRIPT, cmd).await;
         let (value, acknowledged) = match set {
             // The script knows more: a server without memory for a key refuses this also where the key is held.
             Err(error) if !error.outcome_unknown() => return Ok(None),

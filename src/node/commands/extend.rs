@@ -60,7 +60,7 @@ pub(crate) mod on_redis {
         standing,
     };
     use crate::node::redis::error::{failed, garbled, rejected};
-    use crate::node::redis::shared::{Replicas, Shared};
+    use crate::node::redis::link::{Link, Replicas};
 
     pub(crate) static SCRIPT: Script = Script::of(include_str!("extend.lua"));
 
@@ -68,20 +68,20 @@ pub(crate) mod on_redis {
     /// several short runs.
     const CHUNK: usize = 100;
 
-    pub(crate) async fn extend(shared: &Shared, requests: &[ExtendRequest]) -> ExtendReplies {
+    pub(crate) async fn extend(link: &Link, requests: &[ExtendRequest]) -> ExtendReplies {
         if requests.is_empty() {
             return Ok(Vec::new());
         }
-        if shared.connections.count() > 1 {
-            return Ok(Box::pin(extend_on_all(shared, requests)).await);
+        if link.connections.count() > 1 {
+            return Ok(Box::pin(extend_on_all(link, requests)).await);
         }
-        extend_on(shared, 0, requests).await
+        extend_on(link, 0, requests).await
     }
 
-    async fn extend_on_all(shared: &Shared, requests: &[ExtendRequest]) -> Vec<Extended> {
-        let mut parts = vec![(Vec::new(), Vec::new()); shared.connections.count()];
+    async fn extend_on_all(link: &Link, requests: &[ExtendRequest]) -> Vec<Extended> {
+        let mut parts = vec![(Vec::new(), Vec::new()); link.connections.count()];
         for (index, request) in requests.iter().enumerate() {
-            if let Some((indices, part)) = parts.get_mut(shared.connections.of(&request.token)) {
+            if let Some((indices, part)) = parts.get_mut(link.connections.of(&request.token)) {
                 indices.push(index);
                 part.push(request.clone());
             }
@@ -90,7 +90,7 @@ pub(crate) mod on_redis {
         let parts = parts.filter(|(_, (indices, _))| !indices.is_empty());
         let jobs = parts.map(|(connection, (indices, part))| {
             let job: Job<'_> = Box::pin(async move {
-                let replies = extend_on(shared, connection, &part).await;
+                let replies = extend_on(link, connection, &part).await;
                 let replies = replies.unwrap_or_else(|error| vec![Err(error); part.len()]);
                 indices.into_iter().zip(replies).collect()
             });
@@ -123,14 +123,14 @@ pub(crate) mod on_redis {
         done
     }
 
-    async fn extend_on(shared: &Shared, index: usize, requests: &[ExtendRequest]) -> ExtendReplies {
-        let mut connection = shared.connection_of(index)?;
+    async fn extend_on(link: &Link, index: usize, requests: &[ExtendRequest]) -> ExtendReplies {
+        let mut connection = link.connection_of(index)?;
         let chunks: Vec<&[ExtendRequest]> = chunks(requests).collect();
         let mut pipeline = redis::pipe();
         for chunk in &chunks {
             pipeline.add_command(cmd(chunk, connection.identity()));
         }
-        if let Some(replicas) = &shared.replicas {
+        if let Some(replicas) = &link.replicas {
             pipeline.add_command(replicas.wait());
         }
         let values = call_all(&mut connection, &SCRIPT, &pipeline).await;
@@ -148,7 +148,7 @@ pub(crate) mod on_redis {
                 Err(error) => replies.extend(chunk.iter().map(|_| Err(error.clone()))),
             }
         }
-        if let Some(replicas) = &shared.replicas {
+        if let Some(replicas) = &link.replicas {
             discount(&mut replies, values.next(), replicas);
         }
         Ok(replies)

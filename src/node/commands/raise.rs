@@ -39,15 +39,15 @@ pub(crate) mod on_redis {
     use crate::node::commands::script::{
         Parts, Script, digits, items, life, refusal, run, standing,
     };
-    use crate::node::redis::shared::Shared;
+    use crate::node::redis::link::Link;
 
     pub(crate) static SCRIPT: Script = Script::of(include_str!("raise.lua"));
 
     pub(crate) async fn raise(
-        shared: &Shared,
+        link: &Link,
         request: &RaiseRequest,
     ) -> Result<RaiseReply, NodeError> {
-        let mut connection = shared.connection(&request.token)?;
+        let mut connection = link.connection(&request.token)?;
         let cmd = cmd(request, connection.identity());
         let value = run(&mut connection, &SCRIPT, &cmd).await?;
         read(&value, request.config.as_deref())

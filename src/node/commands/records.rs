@@ -72,23 +72,23 @@ pub(crate) mod on_redis {
         token_in, token_of,
     };
     use crate::node::redis::error::garbled;
-    use crate::node::redis::shared::Shared;
+    use crate::node::redis::link::Link;
 
     pub(crate) static RECALL: Script = Script::of(include_str!("recall.lua"));
     pub(crate) static COMPLETE: Script = Script::of(include_str!("complete.lua"));
 
     pub(crate) async fn recall(
-        shared: &Shared,
+        link: &Link,
         request: &RecallRequest,
     ) -> Result<AcquireReply, NodeError> {
         let lock = &request.lock;
-        let mut connection = shared.connection(&lock.token)?;
+        let mut connection = link.connection(&lock.token)?;
         let record = lock.keys.first().record();
         let mut cmd = acquire::take(&RECALL, lock, Some(Parts(&record)), connection.identity());
         cmd.arg(flag(request.adopt))
             .arg(life(request.linger))
-            .arg(flag(shared.replicas.is_some()));
-        let (value, acknowledged) = run_and_wait(shared, &mut connection, &RECALL, cmd).await?;
+            .arg(flag(link.replicas.is_some()));
+        let (value, acknowledged) = run_and_wait(link, &mut connection, &RECALL, cmd).await?;
         let reply = read_recall(value, lock.config.as_deref())?;
         acquire::judge(&mut connection, lock, reply, acknowledged).await
     }
@@ -155,19 +155,19 @@ pub(crate) mod on_redis {
 
     /// Runs a completion. A record that too few replicas have does not count; it stays where it is.
     pub(crate) async fn complete(
-        shared: &Shared,
+        link: &Link,
         request: &CompleteRequest,
     ) -> Result<CompleteReply, NodeError> {
         let token = &request.release.token;
         let mut connection = match &request.record {
-            Some(_) => shared.connection(token)?,
-            None => shared.connections.connection_for(token)?,
+            Some(_) => link.connection(token)?,
+            None => link.connections.connection_for(token)?,
         };
         let (identity, since) = (connection.identity(), connection.since());
-        let cmd = complete_cmd(request, identity, since, shared.replicas.is_some());
+        let cmd = complete_cmd(request, identity, since, link.replicas.is_some());
         // Without a record there is nothing that replicas must have.
         let (value, acknowledged) = match &request.record {
-            Some(_) => run_and_wait(shared, &mut connection, &COMPLETE, cmd).await?,
+            Some(_) => run_and_wait(link, &mut connection, &COMPLETE, cmd).await?,
             None => (run(&mut connection, &COMPLETE, &cmd).await?, Ok(())),
         };
         let reply = read_completion(&value, request.config.as_deref())?;

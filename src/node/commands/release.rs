@@ -41,7 +41,7 @@ pub(crate) mod on_redis {
     use crate::node::NodeError;
     use crate::node::commands::script::{Parts, Script, count, millis, run};
     use crate::node::redis::error::garbled;
-    use crate::node::redis::shared::Shared;
+    use crate::node::redis::link::Link;
 
     pub(crate) static SCRIPT: Script = Script::of(include_str!("release.lua"));
 
@@ -50,10 +50,10 @@ pub(crate) mod on_redis {
 
     /// Also while the server is not confirmed: a key that is left there would block others once it is.
     pub(crate) async fn release(
-        shared: &Shared,
+        link: &Link,
         request: &ReleaseRequest,
     ) -> Result<ReleaseReply, NodeError> {
-        let mut connection = shared.connections.connection_for(&request.token)?;
+        let mut connection = link.connections.connection_for(&request.token)?;
         let cmd = cmd(request, connection.since());
         read(&run(&mut connection, &SCRIPT, &cmd).await?)
     }

@@ -12,7 +12,7 @@ use redis::{
 use crate::node::commands::ClusterConfig;
 use crate::node::redis::connection::Connection;
 use crate::node::redis::error::{failed, garbled};
-use crate::node::redis::shared::{Replicas, Shared};
+use crate::node::redis::link::{Link, Replicas};
 use crate::node::{NodeError, quarantined};
 use crate::protocol::round::Holder;
 use crate::token::{FencingToken, OwnerHash};
@@ -166,12 +166,12 @@ const fn is_unknown_script(kind: ErrorKind) -> bool {
 }
 
 pub(crate) async fn run_and_wait(
-    shared: &Shared,
+    link: &Link,
     connection: &mut Connection,
     script: &Script,
     cmd: Cmd,
 ) -> Result<(Value, Result<(), NodeError>), NodeError> {
-    match &shared.replicas {
+    match &link.replicas {
         None => Ok((run(connection, script, &cmd).await?, Ok(()))),
         // In a box, so that the futures of plain nodes stay small.
         Some(replicas) => Box::pin(call_and_wait(connection, replicas, script, cmd)).await,

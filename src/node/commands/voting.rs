@@ -91,17 +91,17 @@ pub(crate) mod on_redis {
     };
     use crate::node::redis::connection::Connection;
     use crate::node::redis::error::garbled;
-    use crate::node::redis::shared::Shared;
+    use crate::node::redis::link::Link;
 
     pub(crate) static CHECK_IN: Script = Script::of(include_str!("check_in.lua"));
     pub(crate) static PROMOTE: Script = Script::of(include_str!("promote.lua"));
     pub(crate) static EVICTIONS: Script = Script::of(include_str!("evictions.lua"));
 
     pub(crate) async fn check_in(
-        shared: &Shared,
+        link: &Link,
         request: &CheckInRequest,
     ) -> Result<CheckInReply, NodeError> {
-        let mut connection = shared.connection_of(0)?;
+        let mut connection = link.connection_of(0)?;
         let cmd = check_in_cmd(request, connection.identity());
         read_check_in(&run(&mut connection, &CHECK_IN, &cmd).await?)
     }
@@ -164,11 +164,8 @@ pub(crate) mod on_redis {
         }
     }
 
-    pub(crate) async fn promote(
-        shared: &Shared,
-        request: &PromoteRequest,
-    ) -> Result<bool, NodeError> {
-        let mut connection = shared.connection_of(0)?;
+    pub(crate) async fn promote(link: &Link, request: &PromoteRequest) -> Result<bool, NodeError> {
+        let mut connection = link.connection_of(0)?;
         let cmd = promote_cmd(request, connection.identity());
         read_promotion(&run(&mut connection, &PROMOTE, &cmd).await?)
     }

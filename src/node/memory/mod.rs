@@ -48,10 +48,10 @@ use crate::node::{CompleteReply, CompleteRequest, RecallRequest};
 /// ```
 #[derive(Clone)]
 pub struct MemoryNode {
-    shared: Arc<Shared>,
+    inner: Arc<Inner>,
 }
 
-struct Shared {
+struct Inner {
     name: String,
     clock: OnceLock<Arc<dyn Clock>>,
     store: Mutex<Store>,
@@ -64,7 +64,7 @@ impl MemoryNode {
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         Self {
-            shared: Arc::new(Shared {
+            inner: Arc::new(Inner {
                 name: name.into(),
                 clock: OnceLock::new(),
                 store: Mutex::new(Store::default()),
@@ -93,15 +93,15 @@ impl MemoryNode {
         &self,
         command: impl FnOnce(&mut Store, Now) -> Result<T, NodeError> + Send + 'static,
     ) -> NodeFuture<Result<T, NodeError>> {
-        let shared = Arc::clone(&self.shared);
+        let inner = Arc::clone(&self.inner);
         Box::pin(async move {
             #[cfg(feature = "test-util")]
-            return shared
+            return inner
                 .faults
-                .run(command, |command| shared.execute(command))
+                .run(command, |command| inner.execute(command))
                 .await?;
             #[cfg(not(feature = "test-util"))]
-            return shared.execute(command);
+            return inner.execute(command);
         })
     }
 }
@@ -111,36 +111,36 @@ impl MemoryNode {
 impl MemoryNode {
     /// From now on commands fail at once, as if nothing listened on the port. The keys stay.
     pub fn go_down(&self) {
-        let mut backlog = self.shared.faults.backlog();
-        self.shared.faults.mode.send_replace(Mode::Down);
-        self.shared.store().listeners.set_deaf(true);
+        let mut backlog = self.inner.faults.backlog();
+        self.inner.faults.mode.send_replace(Mode::Down);
+        self.inner.store().listeners.set_deaf(true);
         // A frozen server that dies takes the commands in its sockets with it.
         backlog.clear();
     }
 
     /// Takes commands again, after [`go_down`](Self::go_down).
     pub fn come_up(&self) {
-        self.shared.faults.mode.send_replace(Mode::Up);
-        self.shared.store().listeners.set_deaf(false);
+        self.inner.faults.mode.send_replace(Mode::Up);
+        self.inner.store().listeners.set_deaf(false);
     }
 
     /// From now on commands wait, as if the server process were stopped, and run in their order when it is thawed.
     pub fn freeze(&self) {
-        self.shared.faults.mode.send_replace(Mode::Frozen);
+        self.inner.faults.mode.send_replace(Mode::Frozen);
     }
 
     /// Runs again, after [`freeze`](Self::freeze).
     pub fn thaw(&self) {
-        let mut backlog = self.shared.faults.backlog();
-        self.shared.faults.mode.send_replace(Mode::Up);
+        let mut backlog = self.inner.faults.backlog();
+        self.inner.faults.mode.send_replace(Mode::Up);
         for queued in backlog.drain(..) {
-            self.shared.execute(queued);
+            self.inner.execute(queued);
         }
     }
 
     /// Loses every key, the counters and the memory of having voted, as a restart without persistence does.
     pub fn forget(&self) {
-        let mut store = self.shared.store();
+        let mut store = self.inner.store();
         store.data = Data::default();
         store.data.markers.restart("");
     }
@@ -148,7 +148,7 @@ impl MemoryNode {
     /// Its data right now, for a later [`restore`](Self::restore), as a server saves it to a file.
     #[must_use]
     pub fn snapshot(&self) -> MemorySnapshot {
-        MemorySnapshot(Arc::new(self.shared.store().data.clone()))
+        MemorySnapshot(Arc::new(self.inner.store().data.clone()))
     }
 
     /// Restores that data and loses all later data, as a server that restarts from its file. What has expired meanwhile
@@ -158,7 +158,7 @@ impl MemoryNode {
 
         // No two quarantines have one name.
         let id = format!("restored:{}", RESTORED.fetch_add(1, Ordering::Relaxed));
-        let mut store = self.shared.store();
+        let mut store = self.inner.store();
         store.data.clone_from(&snapshot.0);
         store.data.markers.restart(&id);
     }
@@ -166,8 +166,8 @@ impl MemoryNode {
     /// The secret that holds `key` (as the node knows it, with its namespace) right now.
     #[must_use]
     pub fn holder(&self, key: &str) -> Option<Vec<u8>> {
-        let now = self.shared.now().moment;
-        self.shared
+        let now = self.inner.now().moment;
+        self.inner
             .store()
             .data
             .entries
@@ -179,8 +179,8 @@ impl MemoryNode {
     /// The keys that are held right now, sorted.
     #[must_use]
     pub fn keys(&self) -> Vec<String> {
-        let now = self.shared.now().moment;
-        let store = self.shared.store();
+        let now = self.inner.now().moment;
+        let store = self.inner.store();
         let held = store
             .data
             .entries
@@ -194,28 +194,28 @@ impl MemoryNode {
     /// How many commands have run so far.
     #[must_use]
     pub fn commands(&self) -> u64 {
-        self.shared.store().commands
+        self.inner.store().commands
     }
 
     /// How many subscriptions to releases there are.
     #[must_use]
     pub fn subscriptions(&self) -> usize {
-        self.shared.store().listeners.len()
+        self.inner.store().listeners.len()
     }
 
     /// From now on releases are not announced, as if the right to subscribe were missing or the connection lost; the
     /// node serves all the same.
     pub fn fall_silent(&self) {
-        self.shared.store().listeners.set_deaf(true);
+        self.inner.store().listeners.set_deaf(true);
     }
 
     /// Announces releases again, after [`fall_silent`](Self::fall_silent).
     pub fn speak_up(&self) {
-        self.shared.store().listeners.set_deaf(false);
+        self.inner.store().listeners.set_deaf(false);
     }
 }
 
-impl Shared {
+impl Inner {
     fn now(&self) -> Now {
         let system = || Arc::new(SystemClock::new()) as Arc<dyn Clock>;
         Now::read(&**self.clock.get_or_init(system))
@@ -236,24 +236,24 @@ impl Shared {
 
 impl Node for MemoryNode {
     fn name(&self) -> &str {
-        &self.shared.name
+        &self.inner.name
     }
 
     fn start(&self, context: NodeContext) {
         // The first manager's clock stays: entries of two clocks could not be compared.
-        let _ = self.shared.clock.set(context.clock);
+        let _ = self.inner.clock.set(context.clock);
     }
 
     fn state(&self) -> NodeState {
         #[cfg(feature = "test-util")]
-        return self.shared.faults.state();
+        return self.inner.faults.state();
         #[cfg(not(feature = "test-util"))]
         return NodeState::Up;
     }
 
     fn ready(&self) -> NodeFuture<Result<(), NodeError>> {
         #[cfg(feature = "test-util")]
-        return self.shared.faults.well();
+        return self.inner.faults.well();
         #[cfg(not(feature = "test-util"))]
         return Box::pin(std::future::ready(Ok(())));
     }
@@ -308,16 +308,16 @@ impl Node for MemoryNode {
 
 impl Notifier for MemoryNode {
     fn subscribe(&self, key: &NodeKey, sender: NoticeSender) -> Subscription {
-        let id = self.shared.store().listeners.add(key, sender);
-        let (shared, key) = (Arc::clone(&self.shared), key.clone());
-        Subscription::new(move || shared.store().listeners.remove(&key, id))
+        let id = self.inner.store().listeners.add(key, sender);
+        let (inner, key) = (Arc::clone(&self.inner), key.clone());
+        Subscription::new(move || inner.store().listeners.remove(&key, id))
     }
 }
 
 impl fmt::Debug for MemoryNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MemoryNode")
-            .field("name", &self.shared.name)
+            .field("name", &self.inner.name)
             .field("state", &self.state())
             .finish_non_exhaustive()
     }

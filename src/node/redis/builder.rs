@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::node::redis::RedisNode;
 use crate::node::redis::access::{Access, Certificates};
 use crate::node::redis::discovery::{self, Target, sentinel};
-use crate::node::redis::shared::{Replicas, Shared};
+use crate::node::redis::link::{Link, Replicas};
 use crate::settings::error::{ConfigError, within};
 #[cfg(feature = "tls")]
 use crate::settings::server::Pem;
@@ -277,7 +277,7 @@ impl RedisNode {
         // Replicas that must acknowledge are expected, and without replicas Sentinels have no server to promote.
         let expects_replicas = node.expect_replicas || replicas.is_some() || node.master.is_some();
         let name = node.name.clone().unwrap_or_else(|| target.name.clone());
-        let shared = Shared::new(
+        let link = Link::new(
             name,
             target,
             connect_timeout,
@@ -285,7 +285,7 @@ impl RedisNode {
             connections,
             (node.accept_eviction, expects_replicas),
         );
-        Ok(Self::of(shared))
+        Ok(Self::of(link))
     }
 }
 

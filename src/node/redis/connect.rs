@@ -19,7 +19,7 @@ use crate::node::redis::discovery::Way;
 use crate::node::redis::discovery::sentinel::Route;
 use crate::node::redis::error::{ConnectFailure, is_not_ready, server_text};
 use crate::node::redis::info::{self, Info, Reading};
-use crate::node::redis::shared::{Replicas, Shared};
+use crate::node::redis::link::{Link, Replicas};
 use crate::node::{NodeContext, NodeErrorKind};
 use crate::protocol::backoff::Backoff;
 use crate::seam::for_pause;
@@ -48,25 +48,25 @@ pub(super) struct Former {
 }
 
 pub(super) async fn connect(
-    shared: &Shared,
+    link: &Link,
     index: usize,
     context: &NodeContext,
     looks: &Looks<'_>,
     former: &mut Option<Former>,
 ) -> Result<(Connection, watch::Receiver<()>), ConnectFailure> {
-    if let Some(replicas) = &shared.replicas {
+    if let Some(replicas) = &link.replicas {
         replicas.check(context).map_err(ConnectFailure::Refused)?;
     }
     // Before anything can be sent on it: one tombstone too many does no harm.
     let since = context.clock.now();
     // It carries no subscriptions, so nothing is pushed but its own end.
-    let route = shared.route().await?;
-    let (mut connection, lost) = open(shared, &route, |_| ()).await?;
+    let route = link.route().await?;
+    let (mut connection, lost) = open(link, &route, |_| ()).await?;
     let asked = context.clock.now();
-    let (info, client_id) = look(shared, &mut connection).await?;
+    let (info, client_id) = look(link, &mut connection).await?;
     context
         .registry
-        .claim(&shared.name, info.run_id())
+        .claim(&link.name, info.run_id())
         .map_err(ConnectFailure::Refused)?;
     if let Some(former) = former.as_ref()
         && former.run_id == info.run_id()
@@ -84,8 +84,8 @@ pub(super) async fn connect(
     connection.end_with(lost.clone());
     if let Some(place) = route.place {
         // The first connection watches for all of them that the server is the master, see `supervisor::replaced`.
-        if let (Some(sentinels), 0) = (shared.target.way.sentinels(), index) {
-            let (run_id, limit) = (connection.info().run_id(), shared.connect_timeout / 8);
+        if let (Some(sentinels), 0) = (link.target.way.sentinels(), index) {
+            let (run_id, limit) = (connection.info().run_id(), link.connect_timeout / 8);
             sentinels.accept(&place, run_id, limit).await?;
         }
     }
@@ -97,7 +97,7 @@ pub(super) async fn connect(
 }
 
 pub(super) async fn open(
-    shared: &Shared,
+    link: &Link,
     route: &Route,
     hear: impl Fn(&PushInfo) + Send + Sync + 'static,
 ) -> Result<(Multiplexed, watch::Receiver<()>), ConnectFailure> {
@@ -116,16 +116,16 @@ pub(super) async fn open(
         });
     let connection = connection::connect(&route.client, &config)
         .await
-        .map_err(|error| shared.failure(&error, "connect (`HELLO`, `AUTH`, `SELECT`)"))?;
+        .map_err(|error| link.failure(&error, "connect (`HELLO`, `AUTH`, `SELECT`)"))?;
     Ok((connection, lost))
 }
 
 async fn look(
-    shared: &Shared,
+    link: &Link,
     connection: &mut Multiplexed,
 ) -> Result<(Info, Option<i64>), ConnectFailure> {
     let mut pipeline = redis::pipe();
-    if shared.replicas.is_some() {
+    if link.replicas.is_some() {
         // It waits for no replica, and shows whether we have the right.
         pipeline.cmd("WAIT").arg(0).arg(1);
     }
@@ -139,20 +139,20 @@ async fn look(
     let replies = connection
         .send_packed_commands(&pipeline, 0, pipeline.len())
         .await
-        .map_err(|error| shared.failure(&error, "look at the server"))?;
+        .map_err(|error| link.failure(&error, "look at the server"))?;
     let mut replies = replies.into_iter().map(Value::extract_error);
     let mut next = || replies.next().unwrap_or(Ok(Value::Nil));
 
-    let may_wait = shared.replicas.as_ref().map(|_| next());
-    let info = next().map_err(|error| shared.failure(&error, "run `INFO`"))?;
+    let may_wait = link.replicas.as_ref().map(|_| next());
+    let info = next().map_err(|error| link.failure(&error, "run `INFO`"))?;
     let info: String = redis::from_redis_value(info).unwrap_or_default();
     let info = Info::parse(&info);
-    shared.judge(&info)?;
+    link.judge(&info)?;
     if let Some(Err(error)) = may_wait {
-        return Err(shared.failure(&error, "run `WAIT`"));
+        return Err(link.failure(&error, "run `WAIT`"));
     }
     for _ in SCRIPTS {
-        next().map_err(|error| shared.failure(&error, "run `SCRIPT LOAD`"))?;
+        next().map_err(|error| link.failure(&error, "run `SCRIPT LOAD`"))?;
     }
     // Whether the name was accepted does not matter.
     let _ = next();
@@ -172,7 +172,7 @@ async fn bury(connection: &mut Multiplexed, client_id: i64) {
 }
 
 pub(super) async fn keep_valid(
-    shared: &Shared,
+    link: &Link,
     connection: &Multiplexed,
     mut again: Option<Instant>,
 ) -> Infallible {
@@ -182,32 +182,25 @@ pub(super) async fn keep_valid(
             Some(again) => sleep_until(again).await,
             None => std::future::pending().await,
         }
-        match authenticate(shared, connection.clone()).await {
+        match authenticate(link, connection.clone()).await {
             Ok(next) => {
-                shared.credentials_work();
+                link.credentials_work();
                 (again, backoff) = (next, NEW_BACKOFF);
             }
             Err(reason) => {
-                shared.credentials_fail(&reason);
+                link.credentials_fail(&reason);
                 again = Some(Instant::now() + SOONEST + backoff.next(for_pause()));
             }
         }
     }
 }
 
-async fn authenticate(
-    shared: &Shared,
-    mut connection: Multiplexed,
-) -> Result<Option<Instant>, String> {
-    let Some((credentials, again)) = shared.target.rotation.ask().await? else {
+async fn authenticate(link: &Link, mut connection: Multiplexed) -> Result<Option<Instant>, String> {
+    let Some((credentials, again)) = link.target.rotation.ask().await? else {
         return Ok(None);
     };
     let mut auth = redis::cmd("AUTH");
-    match credentials
-        .user
-        .as_deref()
-        .or(shared.target.user.as_deref())
-    {
+    match credentials.user.as_deref().or(link.target.user.as_deref()) {
         Some(user) => auth.arg(user),
         None => &mut auth,
     };
@@ -231,19 +224,19 @@ const GRACE: Duration = Duration::from_millis(5);
 
 /// How a node's servers are looked at.
 pub(super) struct Looks<'a> {
-    shared: &'a Shared,
+    link: &'a Link,
     context: &'a NodeContext,
     /// How long a reply may take.
     limit: Duration,
 }
 
 impl<'a> Looks<'a> {
-    pub(super) fn new(shared: &'a Shared, context: &'a NodeContext) -> Self {
+    pub(super) fn new(link: &'a Link, context: &'a NodeContext) -> Self {
         // A `WAIT` may hold up the reply.
-        let wait = shared.replicas.as_ref();
+        let wait = link.replicas.as_ref();
         let wait = wait.map_or(Duration::ZERO, Replicas::limit);
         Self {
-            shared,
+            link,
             context,
             limit: LIMIT.max(context.node_timeout) + wait,
         }
@@ -252,9 +245,9 @@ impl<'a> Looks<'a> {
     /// The findings of a look that began at `asked`, valid until after the next look.
     pub(super) fn seen(&self, info: Info, asked: Moment) -> Seen {
         if info.may_be_replaced() {
-            self.shared.ask_identity();
+            self.link.ask_identity();
         }
-        let identity = (!self.shared.asks_identity()).then(|| info.identity());
+        let identity = (!self.link.asks_identity()).then(|| info.identity());
         Seen {
             info,
             identity,
@@ -271,12 +264,12 @@ impl<'a> Looks<'a> {
             Ok(info) => info,
             // It does not run our scripts now either.
             Err(error) if is_not_ready(&error) => return Ok(None),
-            Err(error) => return Err(self.shared.failure(&error, "run `INFO`")),
+            Err(error) => return Err(self.link.failure(&error, "run `INFO`")),
         };
         let info: String = redis::from_redis_value(info).unwrap_or_default();
         self.compare_clocks(&info, asked, connection.info().run_id());
         let (info, before) = (Info::parse(&info), connection.info());
-        self.shared.judge(&info)?;
+        self.link.judge(&info)?;
         if !info.is_still(&before.identity()) {
             return Err(ConnectFailure::Promoted);
         }
@@ -301,10 +294,10 @@ impl<'a> Looks<'a> {
             asked,
             answered: clock.now(),
         };
-        let Some(found) = self.shared.skew.found(&reading) else {
+        let Some(found) = self.link.skew.found(&reading) else {
             return;
         };
-        let name = &self.shared.name;
+        let name = &self.link.name;
         crate::instruments::clock_skew(name, found.ahead);
         if let Some(step) = found.step {
             crate::trace::clock_set(name, step, found.ahead);
@@ -316,7 +309,7 @@ impl<'a> Looks<'a> {
     }
 
     pub(super) async fn evictions(&self, connection: &Connection) -> Result<(), ConnectFailure> {
-        if self.shared.may_evict {
+        if self.link.may_evict {
             return Ok(());
         }
         let mut own = connection.clone();
@@ -365,7 +358,7 @@ impl<'a> Looks<'a> {
     }
 }
 
-impl Shared {
+impl Link {
     /// Whether the server can serve as this node.
     pub(super) fn judge(&self, info: &Info) -> Result<(), ConnectFailure> {
         if matches!(self.target.way, Way::Sentinels(_)) && info.is_replica() {

@@ -12,7 +12,7 @@ use crate::node::NodeState;
 use crate::node::redis::connect::{keep_valid, open};
 use crate::node::redis::connection::Multiplexed;
 use crate::node::redis::error::{ConnectFailure, is_not_ready, server_text};
-use crate::node::redis::shared::Shared;
+use crate::node::redis::link::Link;
 use crate::node::redis::subscriptions::{Batch, Subscriptions};
 use crate::node::redis::supervisor::NEW_BACKOFF;
 use crate::seam::for_pause;
@@ -22,48 +22,48 @@ const TICK: Duration = Duration::from_secs(3);
 const REPLY_LIMIT: Duration = Duration::from_secs(1);
 const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 
-enum End {
+enum Stopped {
     Lost,
     Refused(RedisError),
 }
 
-pub(super) async fn listen(shared: Arc<Shared>) {
-    shared.until_closing(serve(&shared)).await;
-    shared.subscriptions.lost();
+pub(super) async fn listen(link: Arc<Link>) {
+    link.until_closing(serve(&link)).await;
+    link.subscriptions.lost();
 }
 
-async fn serve(shared: &Shared) {
-    let subscriptions = &shared.subscriptions;
+async fn serve(link: &Link) {
+    let subscriptions = &link.subscriptions;
     let mut backoff = NEW_BACKOFF;
     loop {
         // Without listeners no connection is needed. While the node is down, the supervisors re-connect it first.
         subscriptions.work().await;
         let is_up = |state: &NodeState| *state == NodeState::Up;
-        shared.connections.wait_for(is_up).await;
+        link.connections.wait_for(is_up).await;
         if !subscriptions.is_used() {
             // The listeners have left while the node was down.
             continue;
         }
-        let end = match attempt(shared).await {
+        let end = match attempt(link).await {
             Some((mut connection, mut lost, again)) => {
                 let mut well = || backoff = NEW_BACKOFF;
                 let authenticated = connection.clone();
                 let end = tokio::select! {
                     biased;
                     end = bring(subscriptions, &mut connection, &mut lost, &mut well) => end,
-                    never = keep_valid(shared, &authenticated, again) => match never {},
+                    never = keep_valid(link, &authenticated, again) => match never {},
                 };
                 subscriptions.lost();
                 end
             }
-            None => End::Lost,
+            None => Stopped::Lost,
         };
         let pause = match end {
-            End::Lost => backoff.next(for_pause()),
-            End::Refused(error) => {
+            Stopped::Lost => backoff.next(for_pause()),
+            Stopped::Refused(error) => {
                 if subscriptions.report() {
-                    let reason = shared.clean(&server_text(&error));
-                    crate::trace::notices_unavailable(&shared.name, &reason);
+                    let reason = link.clean(&server_text(&error));
+                    crate::trace::notices_unavailable(&link.name, &reason);
                 }
                 REFUSED_PAUSE
             }
@@ -73,18 +73,18 @@ async fn serve(shared: &Shared) {
 }
 
 /// Connects once. Returns when to authenticate again, too.
-async fn attempt(shared: &Shared) -> Option<(Multiplexed, watch::Receiver<()>, Option<Instant>)> {
-    let again = shared.credentials().await.ok()?;
-    let made = timeout(shared.connect_timeout, connect(shared)).await;
+async fn attempt(link: &Link) -> Option<(Multiplexed, watch::Receiver<()>, Option<Instant>)> {
+    let again = link.credentials().await.ok()?;
+    let made = timeout(link.connect_timeout, connect(link)).await;
     let (connection, lost) = made.ok()?.ok()?;
     Some((connection, lost, again))
 }
 
-async fn connect(shared: &Shared) -> Result<(Multiplexed, watch::Receiver<()>), ConnectFailure> {
-    let subscriptions = Arc::clone(&shared.subscriptions);
-    let route = shared.route().await?;
+async fn connect(link: &Link) -> Result<(Multiplexed, watch::Receiver<()>), ConnectFailure> {
+    let subscriptions = Arc::clone(&link.subscriptions);
+    let route = link.route().await?;
     let hear = move |push: &PushInfo| hear(&subscriptions, push);
-    let (mut connection, lost) = open(shared, &route, hear).await?;
+    let (mut connection, lost) = open(link, &route, hear).await?;
     // For operators; an ACL may forbid it.
     let mut name = redis::cmd("CLIENT");
     name.arg("SETNAME").arg("tower-redlock-notices");
@@ -104,7 +104,7 @@ async fn bring(
     connection: &mut Multiplexed,
     lost: &mut watch::Receiver<()>,
     well: &mut (dyn FnMut() + Send),
-) -> End {
+) -> Stopped {
     loop {
         let batch = subscriptions.next_batch();
         let asked = async {
@@ -120,28 +120,28 @@ async fn bring(
         let reply = tokio::select! {
             biased;
             // An error says that the client's task is gone, which is the same.
-            _ = lost.changed() => return End::Lost,
+            _ = lost.changed() => return Stopped::Lost,
             reply = timeout(REPLY_LIMIT, asked) => reply,
         };
         match reply {
             Ok(Ok(())) => {}
             // A long-running script, say. It will accept the subscriptions later.
-            Ok(Err(error)) if !batch.is_empty() && is_not_ready(&error) => return End::Lost,
+            Ok(Err(error)) if !batch.is_empty() && is_not_ready(&error) => return Stopped::Lost,
             Ok(Err(error))
                 if matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension) =>
             {
                 // A refused PING is a reply, too.
                 if !batch.is_empty() {
-                    return End::Refused(error);
+                    return Stopped::Refused(error);
                 }
             }
-            Ok(Err(_)) | Err(_) => return End::Lost,
+            Ok(Err(_)) | Err(_) => return Stopped::Lost,
         }
         subscriptions.done(batch);
         well();
         tokio::select! {
             biased;
-            _ = lost.changed() => return End::Lost,
+            _ = lost.changed() => return Stopped::Lost,
             () = subscriptions.work() => {}
             () = idle(subscriptions) => {}
         }
@@ -266,7 +266,7 @@ mod tests {
         let mut well = || {};
         let bring = bring(&subscriptions, &mut connection, &mut lost, &mut well);
         let end = timeout(60 * TICK, bring).await;
-        assert!(matches!(end, Ok(End::Lost)), "it was not noticed");
+        assert!(matches!(end, Ok(Stopped::Lost)), "it was not noticed");
         assert_eq!(receiver.notices().open, 1, "it was fine before");
         assert_eq!(pings.load(Ordering::Relaxed), 3);
         let limit = 3 * (TICK + AWAY) + REPLY_LIMIT;

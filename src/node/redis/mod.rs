@@ -57,8 +57,8 @@ mod connections;
 mod discovery;
 pub(super) mod error;
 mod info;
+pub(super) mod link;
 mod listener;
-pub(super) mod shared;
 mod subscriptions;
 mod supervisor;
 
@@ -72,7 +72,7 @@ use crate::namespace::NodeKey;
 use crate::node::commands::records;
 use crate::node::commands::{acquire, extend, raise, release, voting};
 use crate::node::redis::discovery::sentinel::Sentinels;
-use crate::node::redis::shared::Shared;
+use crate::node::redis::link::Link;
 use crate::node::{
     AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, ExtendReplies, ExtendRequest, Node,
     NodeContext, NodeError, NodeFuture, NodeState, NoticeSender, Notifier, PromoteRequest,
@@ -111,95 +111,95 @@ pub struct RedisNode {
 
 impl Node for RedisNode {
     fn name(&self) -> &str {
-        &self.handle.shared.name
+        &self.handle.link.name
     }
 
     fn start(&self, context: NodeContext) {
-        let shared = Arc::clone(&self.handle.shared);
-        if shared.begin() {
-            if let Some(replicas) = &shared.replicas {
+        let link = Arc::clone(&self.handle.link);
+        if link.begin() {
+            if let Some(replicas) = &link.replicas {
                 replicas.begin(&context);
             }
-            seam::spawn(listener::listen(Arc::clone(&shared)));
-            if let Some(sentinels) = shared.target.way.sentinels() {
+            seam::spawn(listener::listen(Arc::clone(&link)));
+            if let Some(sentinels) = link.target.way.sentinels() {
                 sentinels.begin(&context);
                 for index in 0..sentinels.sentinels.len() {
-                    seam::spawn(follow(Arc::clone(&shared), index));
+                    seam::spawn(follow(Arc::clone(&link), index));
                 }
             }
-            for index in 0..shared.connections.count() {
-                let shared = Arc::clone(&shared);
-                seam::spawn(supervisor::supervise(shared, index, context.clone()));
+            for index in 0..link.connections.count() {
+                let link = Arc::clone(&link);
+                seam::spawn(supervisor::supervise(link, index, context.clone()));
             }
         }
     }
 
     fn state(&self) -> NodeState {
-        self.handle.shared.connections.state()
+        self.handle.link.connections.state()
     }
 
     fn ready(&self) -> NodeFuture<Result<(), NodeError>> {
         let handle = Arc::clone(&self.handle);
-        Box::pin(async move { handle.shared.ready().await })
+        Box::pin(async move { handle.link.ready().await })
     }
 
     fn acquire(&self, request: AcquireRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
         let handle = Arc::clone(&self.handle);
-        Box::pin(async move { acquire::on_redis::acquire(&handle.shared, &request).await })
+        Box::pin(async move { acquire::on_redis::acquire(&handle.link, &request).await })
     }
 
     fn extend(&self, requests: Arc<[ExtendRequest]>) -> NodeFuture<ExtendReplies> {
         let handle = Arc::clone(&self.handle);
-        Box::pin(async move { extend::on_redis::extend(&handle.shared, &requests).await })
+        Box::pin(async move { extend::on_redis::extend(&handle.link, &requests).await })
     }
 
     fn release(&self, request: ReleaseRequest) -> NodeFuture<Result<ReleaseReply, NodeError>> {
         let handle = Arc::clone(&self.handle);
-        Box::pin(async move { release::on_redis::release(&handle.shared, &request).await })
+        Box::pin(async move { release::on_redis::release(&handle.link, &request).await })
     }
 
     fn raise(&self, request: RaiseRequest) -> NodeFuture<Result<RaiseReply, NodeError>> {
         let handle = Arc::clone(&self.handle);
-        Box::pin(async move { raise::on_redis::raise(&handle.shared, &request).await })
+        Box::pin(async move { raise::on_redis::raise(&handle.link, &request).await })
     }
 
     #[cfg(feature = "idempotency")]
     fn recall(&self, request: RecallRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
         let handle = Arc::clone(&self.handle);
-        Box::pin(async move { records::on_redis::recall(&handle.shared, &request).await })
+        Box::pin(async move { records::on_redis::recall(&handle.link, &request).await })
     }
 
     #[cfg(feature = "idempotency")]
     fn complete(&self, request: CompleteRequest) -> NodeFuture<Result<CompleteReply, NodeError>> {
         let handle = Arc::clone(&self.handle);
-        Box::pin(async move { records::on_redis::complete(&handle.shared, &request).await })
+        Box::pin(async move { records::on_redis::complete(&handle.link, &request).await })
     }
 
     fn check_in(&self, request: CheckInRequest) -> NodeFuture<Result<CheckInReply, NodeError>> {
         let handle = Arc::clone(&self.handle);
-        Box::pin(async move { voting::on_redis::check_in(&handle.shared, &request).await })
+        Box::pin(async move { voting::on_redis::check_in(&handle.link, &request).await })
     }
 
     fn promote(&self, request: PromoteRequest) -> NodeFuture<Result<bool, NodeError>> {
         let handle = Arc::clone(&self.handle);
-        Box::pin(async move { voting::on_redis::promote(&handle.shared, &request).await })
+        Box::pin(async move { voting::on_redis::promote(&handle.link, &request).await })
     }
 
     fn settle_time(&self) -> Duration {
-        let sentinels = self.handle.shared.target.way.sentinels();
+        let sentinels = self.handle.link.target.way.sentinels();
         sentinels.map_or(Duration::ZERO, |sentinels| sentinels.within)
     }
 
     fn agreed(&self) -> String {
-        let sentinels = self.handle.shared.target.way.sentinels();
+        let sentinels = self.handle.link.target.way.sentinels();
         sentinels.map(Sentinels::agreed).unwrap_or_default()
     }
 
     fn close(&self) -> NodeFuture<()> {
         let handle = Arc::clone(&self.handle);
         Box::pin(async move {
-            handle.shared.stop();
-            handle.shared.connections.ended().await;
+            handle.link.stop();
+            handle.link.connections.ended().await;
         })
     }
 
@@ -210,31 +210,31 @@ impl Node for RedisNode {
 
 impl RedisNode {
     /// A node that has not been started.
-    pub(super) fn of(shared: Shared) -> Self {
+    pub(super) fn of(link: Link) -> Self {
         Self {
             handle: Arc::new(Handle {
-                shared: Arc::new(shared),
+                link: Arc::new(link),
             }),
         }
     }
 
     pub(crate) fn address(&self) -> &str {
-        &self.handle.shared.target.address
+        &self.handle.link.target.address
     }
 }
 
 /// Asks one Sentinel again and again.
-async fn follow(shared: Arc<Shared>, index: usize) {
-    if let Some(sentinels) = shared.target.way.sentinels() {
-        let limit = sentinels.within.min(shared.connect_timeout / 2);
-        let ask = sentinels.ask_on(index, limit, |text| shared.clean(text));
-        shared.until_closing(ask).await;
+async fn follow(link: Arc<Link>, index: usize) {
+    if let Some(sentinels) = link.target.way.sentinels() {
+        let limit = sentinels.within.min(link.connect_timeout / 2);
+        let ask = sentinels.ask_on(index, limit, |text| link.clean(text));
+        link.until_closing(ask).await;
     }
 }
 
 impl Notifier for RedisNode {
     fn subscribe(&self, key: &NodeKey, sender: NoticeSender) -> Subscription {
-        self.handle.shared.subscriptions.subscribe(key, sender)
+        self.handle.link.subscriptions.subscribe(key, sender)
     }
 }
 
@@ -242,20 +242,20 @@ impl fmt::Debug for RedisNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Not the client: it holds the credentials.
         f.debug_struct("RedisNode")
-            .field("name", &self.handle.shared.name)
-            .field("state", &self.handle.shared.connections.state())
+            .field("name", &self.handle.link.name)
+            .field("state", &self.handle.link.connections.state())
             .finish_non_exhaustive()
     }
 }
 
-/// The part that clones of a node and its commands hold. The supervisors hold only [`Shared`], so they end when the
+/// The part that clones of a node and its commands hold. The supervisors hold only [`Link`], so they end when the
 /// last handle is gone.
 struct Handle {
-    shared: Arc<Shared>,
+    link: Arc<Link>,
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.shared.stop();
+        self.link.stop();
     }
 }

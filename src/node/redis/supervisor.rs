@@ -10,7 +10,7 @@ use crate::node::redis::connect::{Former, LOOK, Looks, connect, keep_valid};
 use crate::node::redis::connection::Connection;
 use crate::node::redis::discovery::sentinel::Sentinels;
 use crate::node::redis::error::{ConnectFailure, unavailable};
-use crate::node::redis::shared::Shared;
+use crate::node::redis::link::Link;
 use crate::node::{NodeContext, NodeState};
 use crate::protocol::backoff::{Backoff, jitter};
 use crate::seam::for_pause;
@@ -25,17 +25,17 @@ const SLOW_PAUSE: Duration = Duration::from_secs(1);
 const DRAIN_LIMIT: Duration = Duration::from_secs(1);
 const HEALTHY: Duration = Duration::from_secs(1);
 
-pub(super) async fn supervise(shared: Arc<Shared>, index: usize, context: NodeContext) {
+pub(super) async fn supervise(link: Arc<Link>, index: usize, context: NodeContext) {
     // Also when the runtime drops this task: those that wait for the end must see it.
-    let _end = End(&shared, index);
-    let work = serve(&shared, index, &context);
-    shared.until_closing(work).await;
-    drain(&shared, index).await;
+    let _end = OnEnd(&link, index);
+    let work = serve(&link, index, &context);
+    link.until_closing(work).await;
+    drain(&link, index).await;
 }
 
-struct End<'a>(&'a Shared, usize);
+struct OnEnd<'a>(&'a Link, usize);
 
-impl Drop for End<'_> {
+impl Drop for OnEnd<'_> {
     fn drop(&mut self) {
         self.0.publish(self.1, NodeState::Closed, None);
         // There is nothing left to renew them for.
@@ -43,19 +43,19 @@ impl Drop for End<'_> {
     }
 }
 
-async fn serve(shared: &Shared, index: usize, context: &NodeContext) {
+async fn serve(link: &Link, index: usize, context: &NodeContext) {
     let mut backoff = NEW_BACKOFF;
     let mut former = None;
-    let looks = Looks::new(shared, context);
+    let looks = Looks::new(link, context);
     loop {
         let mut settled = false;
-        let failure = match attempt(shared, index, context, &looks, &mut former).await {
+        let failure = match attempt(link, index, context, &looks, &mut former).await {
             Ok((connection, lost, again)) => {
                 let since = context.clock.now();
                 let failure = tokio::select! {
                     biased;
-                    failure = keep_up(shared, index, &connection, lost, &looks) => failure,
-                    never = keep_valid(shared, connection.multiplexed(), again) => match never {},
+                    failure = keep_up(link, index, &connection, lost, &looks) => failure,
+                    never = keep_valid(link, connection.multiplexed(), again) => match never {},
                 };
                 settled = context.clock.now().since(since) >= HEALTHY;
                 if settled {
@@ -66,7 +66,7 @@ async fn serve(shared: &Shared, index: usize, context: &NodeContext) {
             Err(failure) => failure,
         };
         if matches!(failure, ConnectFailure::Changed | ConnectFailure::Promoted) {
-            shared.connections.warn_others(index);
+            link.connections.warn_others(index);
         }
         let (state, pause) = match failure {
             ConnectFailure::Down(reason) => (NodeState::Down(reason), backoff.next(for_pause())),
@@ -87,30 +87,30 @@ async fn serve(shared: &Shared, index: usize, context: &NodeContext) {
                 (NodeState::Down(unavailable(reason)), pause)
             }
         };
-        shared.publish(index, state, None);
+        link.publish(index, state, None);
         sleep(pause).await;
     }
 }
 
 /// Connects once. Returns when to authenticate again, too.
 async fn attempt(
-    shared: &Shared,
+    link: &Link,
     index: usize,
     context: &NodeContext,
     looks: &Looks<'_>,
     former: &mut Option<Former>,
 ) -> Result<(Connection, watch::Receiver<()>, Option<Instant>), ConnectFailure> {
     // Apart from the time limit of the attempt: credentials may come from far away.
-    let again = shared.credentials().await?;
-    let attempt = connect(shared, index, context, looks, former);
-    match timeout(shared.connect_timeout, attempt).await {
+    let again = link.credentials().await?;
+    let attempt = connect(link, index, context, looks, former);
+    match timeout(link.connect_timeout, attempt).await {
         Ok(Ok((connection, lost))) => {
-            shared.credentials_work();
+            link.credentials_work();
             Ok((connection, lost, again))
         }
         Ok(Err(failure)) => Err(failure),
         Err(_) => {
-            let limit = shared.connect_timeout;
+            let limit = link.connect_timeout;
             let text = format!("no connection within {limit:?}");
             Err(ConnectFailure::down(text))
         }
@@ -120,37 +120,37 @@ async fn attempt(
 const PROMOTED: &str = "it was demoted and promoted again, and may have another server's data now; it is being looked at again";
 
 async fn keep_up(
-    shared: &Shared,
+    link: &Link,
     index: usize,
     connection: &Connection,
     lost: watch::Receiver<()>,
     looks: &Looks<'_>,
 ) -> ConnectFailure {
-    if !shared.agrees(index, connection) {
+    if !link.agrees(index, connection) {
         return ConnectFailure::down(
             "its connections were led to different masters; a failover may be under way",
         );
     }
-    shared.publish(index, NodeState::Up, Some(connection.clone()));
+    link.publish(index, NodeState::Up, Some(connection.clone()));
     // Again, for the first connection may have come up in between.
-    if !shared.agrees(index, connection) {
+    if !link.agrees(index, connection) {
         return ConnectFailure::Warned;
     }
-    if shared.is_leading(index) {
-        shared.connections.warn_strangers(connection);
+    if link.is_leading(index) {
+        link.connections.warn_strangers(connection);
     }
     tokio::select! {
         biased;
-        failure = watch_over(shared, index, connection, lost, looks) => failure,
-        () = replaced(shared, index, connection) => ConnectFailure::Changed,
+        failure = watch_over(link, index, connection, lost, looks) => failure,
+        () = replaced(link, index, connection) => ConnectFailure::Changed,
     }
 }
 
 /// Lets queued commands finish, then ends the connection.
-async fn drain(shared: &Shared, index: usize) {
-    let connection = shared.connections.last_connection(index);
+async fn drain(link: &Link, index: usize) {
+    let connection = link.connections.last_connection(index);
     // New commands are refused from here on; the connection stays so that `stopped` waits for the rest.
-    shared.publish(index, NodeState::Closed, connection.clone());
+    link.publish(index, NodeState::Closed, connection.clone());
     if let Some(mut connection) = connection {
         // Replies come in order: after this one, those of all earlier commands have come.
         let _ = timeout(DRAIN_LIMIT, connection.call(&redis::cmd("PING"))).await;
@@ -159,7 +159,7 @@ async fn drain(shared: &Shared, index: usize) {
 }
 
 async fn watch_over(
-    shared: &Shared,
+    link: &Link,
     index: usize,
     connection: &Connection,
     mut lost: watch::Receiver<()>,
@@ -192,7 +192,7 @@ async fn watch_over(
         };
         match seen {
             Ok(Some(seen)) => {
-                shared.publish(index, NodeState::Up, Some(seen.clone()));
+                link.publish(index, NodeState::Up, Some(seen.clone()));
                 connection = seen;
             }
             Ok(None) => {}
@@ -211,18 +211,18 @@ fn disconnected() -> ConnectFailure {
 /// Waits until most Sentinels name another server as the master, and that server agrees: a master that is cut off from
 /// its Sentinels goes on serving us, and a single Sentinel proves nothing. Meanwhile the state shows whether most still
 /// name this server.
-async fn replaced(shared: &Shared, index: usize, connection: &Connection) {
-    let (Some(sentinels), 0) = (shared.target.way.sentinels(), index) else {
+async fn replaced(link: &Link, index: usize, connection: &Connection) {
+    let (Some(sentinels), 0) = (link.target.way.sentinels(), index) else {
         return std::future::pending().await;
     };
     tokio::select! {
         biased;
-        () = show_doubt(shared, sentinels, connection) => {}
-        () = sentinels.left(connection, shared.connect_timeout) => {}
+        () = show_doubt(link, sentinels, connection) => {}
+        () = sentinels.left(connection, link.connect_timeout) => {}
     }
 }
 
-async fn show_doubt(shared: &Shared, sentinels: &Sentinels, connection: &Connection) {
+async fn show_doubt(link: &Link, sentinels: &Sentinels, connection: &Connection) {
     let mut news = sentinels.confirmation.subscribe();
     let mut doubted = None;
     loop {
@@ -230,7 +230,7 @@ async fn show_doubt(shared: &Shared, sentinels: &Sentinels, connection: &Connect
         if doubted != Some(until.is_none()) {
             doubted = Some(until.is_none());
             // The connection stays: locks can still be released on it.
-            shared.doubt(until.is_none().then(|| sentinels.unconfirmed()));
+            link.doubt(until.is_none().then(|| sentinels.unconfirmed()));
         }
         let over = async {
             match until {

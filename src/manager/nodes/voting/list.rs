@@ -9,7 +9,7 @@ use crate::moment::Moment;
 use crate::node::{NodeError, NodeErrorKind};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum VoteState {
     #[default]
     Unknown,
     Voting,
@@ -143,7 +143,7 @@ pub(super) struct List {
 
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    pub(super) state: State,
+    pub(super) state: VoteState,
     // It was asked whether it votes.
     pub(super) asked: bool,
     pub(super) answered: bool,
@@ -158,12 +158,12 @@ pub(super) struct Known {
 impl Known {
     /// Whether it was under our config when it last answered.
     pub(super) const fn accepts(&self) -> bool {
-        matches!(self.state, State::Voting | State::Quarantined(_))
+        matches!(self.state, VoteState::Voting | VoteState::Quarantined(_))
     }
 
     pub(super) const fn quarantine(&self) -> Option<&Quarantine> {
         match &self.state {
-            State::Quarantined(quarantine) => Some(quarantine),
+            VoteState::Quarantined(quarantine) => Some(quarantine),
             _ => None,
         }
     }
@@ -174,7 +174,7 @@ impl List {
         let known = || match guarded {
             true => Known::default(),
             false => Known {
-                state: State::Voting,
+                state: VoteState::Voting,
                 ..Known::default()
             },
         };
@@ -193,7 +193,7 @@ impl List {
 
 impl List {
     pub(super) fn votes(&self) -> usize {
-        let votes = |known: &&Known| known.state == State::Voting;
+        let votes = |known: &&Known| known.state == VoteState::Voting;
         self.nodes.iter().filter(votes).count()
     }
 
@@ -210,7 +210,7 @@ impl List {
     pub(super) fn is_intact(&self) -> bool {
         let mut nodes = self.nodes.iter();
         nodes.all(|known| {
-            known.state == State::Voting || known.quarantine().is_some_and(|it| it.unused)
+            known.state == VoteState::Voting || known.quarantine().is_some_and(|it| it.unused)
         })
     }
 
@@ -262,7 +262,7 @@ impl List {
     }
 
     pub(super) fn serves_others(&self) -> bool {
-        let foreign = |known: &Known| matches!(known.state, State::Foreign(_));
+        let foreign = |known: &Known| matches!(known.state, VoteState::Foreign(_));
         self.nodes.iter().any(foreign)
     }
 
@@ -270,8 +270,10 @@ impl List {
     pub(super) fn blocking(&self, now: Moment) -> Vec<(usize, NodeError)> {
         let nodes = self.nodes.iter().enumerate();
         let blocking = nodes.filter_map(|(node, known)| match &known.state {
-            State::Foreign(foreign) => Some((node, foreign.error())),
-            State::Quarantined(quarantine) if quarantine.reclaimed && !self.is_over(node, now) => {
+            VoteState::Foreign(foreign) => Some((node, foreign.error())),
+            VoteState::Quarantined(quarantine)
+                if quarantine.reclaimed && !self.is_over(node, now) =>
+            {
                 Some((node, reclaimed()))
             }
             _ => None,

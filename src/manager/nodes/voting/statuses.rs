@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use crate::manager::nodes::voting::list::{
-    Foreign, Known, List, Quarantine, Replies, State, Told, VotingStatus,
+    Foreign, Known, List, Quarantine, Replies, Told, VoteState, VotingStatus,
 };
 use crate::manager::tasks::notified_until;
 use crate::moment::Moment;
@@ -161,10 +161,10 @@ impl VotingStatuses {
     pub(super) fn votes(&self, node: usize, now: Moment) -> Option<Quarantine> {
         let before = self.store(node, now, |known| {
             known.trusted = false;
-            std::mem::replace(&mut known.state, State::Voting)
+            std::mem::replace(&mut known.state, VoteState::Voting)
         });
         match before {
-            Some(State::Quarantined(quarantine)) => Some(quarantine),
+            Some(VoteState::Quarantined(quarantine)) => Some(quarantine),
             _ => None,
         }
     }
@@ -174,7 +174,7 @@ impl VotingStatuses {
         let (now, notice) = (found.since, self.list().notice);
         self.store(node, now, |known| {
             match std::mem::take(&mut known.state) {
-                State::Quarantined(before) if before.id == found.id => {
+                VoteState::Quarantined(before) if before.id == found.id => {
                     let (former, accepted) = (found.former.max(before.former), found.accepted);
                     found = Quarantine {
                         former,
@@ -182,19 +182,19 @@ impl VotingStatuses {
                         ..before
                     };
                 }
-                State::Foreign(_)
-                | State::Quarantined(Quarantine {
+                VoteState::Foreign(_)
+                | VoteState::Quarantined(Quarantine {
                     reclaimed: true, ..
                 }) if found.former.is_zero() => {
                     found.reclaimed = true;
                     found.since = now + notice;
                 }
-                State::Unknown => found.first = true,
+                VoteState::Unknown => found.first = true,
                 // It has forgotten what it said of the list that ours replaced.
-                State::Quarantined(before) => found.former = found.former.max(before.former),
+                VoteState::Quarantined(before) => found.former = found.former.max(before.former),
                 _ => {}
             }
-            known.state = State::Quarantined(found);
+            known.state = VoteState::Quarantined(found);
         });
     }
 
@@ -207,7 +207,7 @@ impl VotingStatuses {
         now: Moment,
     ) -> bool {
         let digest = digest.map(str::to_owned);
-        let state = State::Foreign(Foreign { reason, digest });
+        let state = VoteState::Foreign(Foreign { reason, digest });
         let change = |known: &mut Known| {
             let is_news = known.state != state;
             known.state = state;
@@ -218,7 +218,7 @@ impl VotingStatuses {
 
     pub(crate) fn note_foreign(&self, node: usize, error: &NodeError, now: Moment) {
         let is_known = match self.list().nodes.get(node).map(|known| &known.state) {
-            Some(State::Foreign(foreign)) => foreign.digest.as_deref() == error.config(),
+            Some(VoteState::Foreign(foreign)) => foreign.digest.as_deref() == error.config(),
             _ => false,
         };
         if !is_known {
@@ -302,7 +302,7 @@ impl VotingStatuses {
         if list.is_spared(node) {
             return None;
         }
-        let State::Quarantined(quarantine) = &mut list.nodes.get_mut(node)?.state else {
+        let VoteState::Quarantined(quarantine) = &mut list.nodes.get_mut(node)?.state else {
             return None;
         };
         // The others may not have answered yet.
@@ -317,7 +317,7 @@ impl VotingStatuses {
     pub(super) fn is_fresh(&self, node: usize, intact: usize) -> bool {
         let mut list = self.list();
         match list.nodes.get_mut(node).map(|known| &mut known.state) {
-            Some(State::Quarantined(quarantine)) => quarantine.is_fresh(intact),
+            Some(VoteState::Quarantined(quarantine)) => quarantine.is_fresh(intact),
             _ => false,
         }
     }
@@ -328,7 +328,8 @@ impl VotingStatuses {
         let mut list = self.list();
         let (is_intact, is_trusted) = (list.is_intact(), list.is_trusted(node));
         let needed = list.needed;
-        let Some(State::Quarantined(quarantine)) = list.nodes.get_mut(node).map(|it| &mut it.state)
+        let Some(VoteState::Quarantined(quarantine)) =
+            list.nodes.get_mut(node).map(|it| &mut it.state)
         else {
             return (true, false);
         };
@@ -399,10 +400,10 @@ impl VotingStatuses {
     pub(crate) fn until_votes(&self, now: Moment, up: impl Fn(usize) -> bool) -> Vec<Duration> {
         let list = self.list();
         let wait = |node: usize| match &list.nodes.get(node)?.state {
-            State::Voting => Some(Duration::ZERO),
-            State::Quarantined(_) if list.is_exempt(node) => Some(Duration::ZERO),
-            State::Quarantined(_) => list.end(node).map(|end| end.since(now)),
-            State::Unknown | State::Foreign(_) => None,
+            VoteState::Voting => Some(Duration::ZERO),
+            VoteState::Quarantined(_) if list.is_exempt(node) => Some(Duration::ZERO),
+            VoteState::Quarantined(_) => list.end(node).map(|end| end.since(now)),
+            VoteState::Unknown | VoteState::Foreign(_) => None,
         };
         let reclaimed = |node: &usize| list.quarantine(*node).is_some_and(|it| it.reclaimed);
         let nodes = 0..list.nodes.len();
@@ -417,18 +418,18 @@ impl VotingStatuses {
     pub(crate) fn show(&self, node: usize, now: Moment, down: Option<String>) -> VotingStatus {
         let list = self.list();
         let votes = match list.nodes.get(node).map(|known| &known.state) {
-            Some(State::Quarantined(_)) => {
+            Some(VoteState::Quarantined(_)) => {
                 return VotingStatus::Quarantined {
                     remaining: list.end(node).map(|end| end.since(now)),
                     remembered: list.remembers(),
                 };
             }
-            Some(State::Foreign(foreign)) => {
+            Some(VoteState::Foreign(foreign)) => {
                 return VotingStatus::Foreign {
                     reason: foreign.reason.clone(),
                 };
             }
-            state => state == Some(&State::Voting),
+            state => state == Some(&VoteState::Voting),
         };
         drop(list);
         let problem = || {
@@ -449,13 +450,13 @@ impl VotingStatuses {
         match (&known.refusal, &known.state) {
             // Until that is repaired, no waiting helps.
             (Some((_, error)), _) => Some(error.clone()),
-            (None, State::Quarantined(quarantine)) => {
+            (None, VoteState::Quarantined(quarantine)) => {
                 let left = list.end(node).map(|end| end.since(now));
                 let text = quarantine.explain(left, list.remembers());
                 Some(NodeError::new(NodeErrorKind::Quarantined, text))
             }
-            (None, State::Foreign(foreign)) => Some(foreign.error()),
-            (None, State::Unknown | State::Voting) => None,
+            (None, VoteState::Foreign(foreign)) => Some(foreign.error()),
+            (None, VoteState::Unknown | VoteState::Voting) => None,
         }
     }
 

@@ -1,5 +1,5 @@
-//! [`Shared`]: what the supervisors, the commands and the listener of one node share; in it, how many [`Replicas`] must
-//! acknowledge a lock, by a `WAIT` after each acquire and each renewal.
+//! [`Link`]: one node and its server, as its supervisors, commands and listener share it; in it, how many [`Replicas`]
+//! must acknowledge a lock, by a `WAIT` after each acquire and each renewal.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -20,7 +20,7 @@ use crate::node::redis::subscriptions::Subscriptions;
 use crate::node::{NodeContext, NodeError, NodeErrorKind, NodeState};
 use crate::token::OwnerToken;
 
-pub(crate) struct Shared {
+pub(crate) struct Link {
     pub(super) name: String,
     pub(super) target: Target,
     pub(super) connect_timeout: Duration,
@@ -39,7 +39,7 @@ pub(crate) struct Shared {
     started: AtomicBool,
 }
 
-impl Shared {
+impl Link {
     pub(super) fn new(
         name: String,
         target: Target,
