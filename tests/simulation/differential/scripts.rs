@@ -51,16 +51,16 @@ const KINDS: [(&str, Make); 9] = [
         promote,
     ),
     (
+        "-- Tells whether the server has evicted keys since the last time.",
+        evictions,
+    ),
+    (
         "-- Acquires the lock of an idempotency key, or returns its record.",
         recall,
     ),
     (
         "-- Stores the record of an idempotency key and releases its lock.",
         complete,
-    ),
-    (
-        "-- Tells whether the server has evicted keys since the last time.",
-        evictions,
     ),
 ];
 
@@ -264,7 +264,7 @@ fn extend(words: &mut Words) -> Call {
     let per_lock = per.to_string().into_bytes();
     let mut call = Call {
         keys: vec![MARKER.into()],
-        args: vec![vote(words), per_lock, span, refill, keep, words.flag()],
+        args: vec![vote(words), per_lock, span, refill, keep],
     };
     let mut tombstones = Vec::new();
     for _ in 0..words.dice.below(4) {
