@@ -18,6 +18,8 @@ pub struct Lease {
     /// The fencing token of the first holder, if fencing is on. Holders to whom the lock is handed over have higher
     /// ones.
     pub(crate) fence: Option<FencingToken>,
+    /// How long nodes keep the counters of its fencing tokens after they were written.
+    pub(crate) counters_kept: Duration,
     /// The time to live that was sent to the nodes. It never changes during a lease.
     pub ttl: Duration,
     /// When the round that won began.

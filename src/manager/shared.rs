@@ -25,7 +25,9 @@ use crate::namespace::Namespace;
 use crate::namespace::NodeKeys;
 use crate::node::Node;
 use crate::settings::checked::Checked;
-use crate::settings::switches::{HandOff, usual};
+use crate::settings::switches::HandOff;
+#[cfg(feature = "idempotency")]
+use crate::settings::switches::usual;
 
 /// The parts that the handles, guards and tasks of one manager share. The watchdog does not keep it alive.
 pub(crate) struct Shared {
@@ -33,6 +35,9 @@ pub(crate) struct Shared {
     // The namespace of requests with idempotency keys.
     #[cfg(feature = "idempotency")]
     pub(crate) idempotency: Namespace,
+    // How long fencing counters of runs are kept at least: these have fencing tokens also where fencing is off.
+    #[cfg(feature = "idempotency")]
+    pub(crate) run_counters_kept: Duration,
     #[cfg(feature = "idempotency")]
     // For how long a run may have lasted that was begun so far, with its ttl, in milliseconds.
     pub(crate) longest_run: AtomicU64,
@@ -95,12 +100,13 @@ impl Shared {
                 connect_timeout: options.connect_timeout,
                 started: Instant::now(),
                 voting: Arc::new(voting),
-                counters_kept: options.fencing.unwrap_or_else(|| usual(terms.ttl)),
                 fences_agreed: AtomicU64::new(0),
                 fences_written_back: AtomicU64::new(0),
                 repeats: Repeats::default(),
             }),
             fencing: options.fencing,
+            #[cfg(feature = "idempotency")]
+            run_counters_kept: options.fencing.unwrap_or_else(|| usual(terms.ttl)),
             #[cfg(feature = "idempotency")]
             longest_run: AtomicU64::new(0),
             #[cfg(feature = "idempotency")]

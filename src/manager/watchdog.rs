@@ -9,7 +9,7 @@ use crate::manager::lease::held::HeldLease;
 use crate::manager::nodes::NodeSet;
 use crate::manager::shared::Shared;
 use crate::moment::Moment;
-use crate::node::ExtendRequest;
+use crate::node::{ExtendRequest, Fence};
 use crate::protocol::renewal::NodeEffect;
 
 /// Extends the locks of a manager until the manager is gone. If the runtime ends first and drops this future, the
@@ -88,7 +88,10 @@ fn renewal(set: &NodeSet, held: &HeldLease) -> ExtendRequest {
         ttl: lease.ttl,
         refill: true,
         config: Some(Arc::clone(&set.config)),
-        fence: lease.fence.map(|token| set.fence(token, lease.ttl)),
+        fence: lease.fence.map(|token| Fence {
+            token,
+            keep: lease.counters_kept,
+        }),
     }
 }
 

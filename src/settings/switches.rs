@@ -12,8 +12,8 @@ use crate::settings::error::{ConfigError, check_range, ensure};
 /// holder from the present one. It costs no round trip where the nodes report the same token, which they do while
 /// they are healthy; else one.
 ///
-/// A counter lives on the nodes for as long as it is kept after it was last written. A short time is as safe as a long one, and
-/// may cost a second round trip: `docs::fencing` has the figures.
+/// A counter lives on the nodes for as long as it is kept after it was last written. A short time is as safe as a long
+/// one, and may cost a second round trip: `docs::fencing` has the figures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(
     default,

@@ -11,7 +11,7 @@ use tower_redlock::node::{
     AcquireReply, AcquireRequest, CompleteReply, CompleteRequest, Fence, Namespace, Node, NodeKey,
     NodeKeys, OwnerToken, RecallRequest, Record, ReleaseRequest,
 };
-use tower_redlock::settings::RestartGuard;
+use tower_redlock::settings::{Fencing, RestartGuard};
 use tower_redlock::{AcquireError, FencingToken, LockKey, LockManager};
 
 use super::far::Far;
@@ -451,6 +451,26 @@ async fn what_is_no_longer_kept_is_done_again() {
     assert_eq!(replay(&locks).await, "done");
     tokio::time::sleep(Duration::from_secs(2)).await;
     drop(run(&locks).await);
+}
+
+/// A node that was away at the grant does not remember it: it knows by the counter that nobody was granted since.
+#[tokio::test(start_paused = true)]
+async fn a_run_that_outlives_the_counters_of_locks_is_stored_where_only_its_renewals_came() {
+    let nodes = Nodes::five();
+    let brief = nodes.builder().fencing(Fencing::keep(TTL));
+    let locks = brief.max_hold(DAY).lazy().unwrap();
+    super::meet(&locks).await;
+    nodes.each([3, 4], MemoryNode::go_down);
+    let guard = run(&locks).await;
+    nodes.each([3, 4], MemoryNode::come_up);
+    tokio::time::sleep(TTL * 3).await;
+    // The number of this lock is higher.
+    let other = locks.try_acquire("another order").await.unwrap();
+    other.release().await.unwrap();
+    tokio::time::sleep(TTL * 3).await;
+    nodes.each([0, 1], MemoryNode::go_down);
+    guard.complete("done").await.unwrap();
+    assert_eq!(replay(&locks).await, "done");
 }
 
 #[tokio::test(start_paused = true)]

@@ -44,9 +44,6 @@ pub(crate) struct NodeSet {
     pub(crate) connect_timeout: Duration,
     pub(crate) started: Instant,
     pub(crate) voting: Arc<VotingStatuses>,
-    // How long fencing counters are kept; never for less than the ttl of the lock. Locks of requests with an idempotency
-    // key have fencing tokens also where fencing is off.
-    pub(crate) counters_kept: Duration,
     // How many fencing tokens the nodes agreed on at once, and how many took a second round trip.
     pub(crate) fences_agreed: AtomicU64,
     pub(crate) fences_written_back: AtomicU64,
@@ -209,13 +206,6 @@ impl NodeSet {
         // If the clock is far off, the nodes ignore the proposal and go on from what they have.
         let token = FencingToken::proposed_at(self.clock.unix_micros()).or(FencingToken::new(1))?;
         Some(Fence { token, keep })
-    }
-
-    pub(crate) fn fence(&self, token: FencingToken, ttl: Duration) -> Fence {
-        Fence {
-            token,
-            keep: self.counters_kept.max(ttl),
-        }
     }
 }
 

@@ -29,6 +29,8 @@ pub(crate) struct Recall {
     adopt: bool,
     // For how long nodes remember a grant without a result.
     linger: Duration,
+    // How long a run may last.
+    longest: Duration,
     // The records of the nodes that had one and granted nothing.
     stored: Vec<(usize, Record)>,
     // Those of the nodes that granted all the same.
@@ -44,6 +46,7 @@ impl Recall {
             quorum: shared.terms.quorum,
             adopt: false,
             linger: linger(before, terms.ttl, keep),
+            longest: before.min(DAY),
             stored: Vec::new(),
             adopted: Vec::new(),
             clocks: Vec::new(),
@@ -81,10 +84,11 @@ impl Purpose for Recall {
     const FREE: FreeCommand = forget;
     const HANDED_ON: Option<Granted> = None;
 
-    /// A record needs its ballot also where fencing is off. Its counter need not live as long: the mark, which stands
-    /// in for it, is above the ballots of all records.
+    /// A record needs its ballot also where fencing is off. The counter lives as long as the run: by it a node that does
+    /// not remember the grant knows that nobody was granted since. It need not live as long as the record: the mark,
+    /// which stands in for it, is above the ballots of all records.
     fn keep_fence(&self, shared: &Shared, ttl: Duration) -> Option<Duration> {
-        Some(shared.counters_kept.max(ttl))
+        Some(shared.run_counters_kept.max(ttl).max(self.longest))
     }
 
     fn ask(&self, node: &dyn Node, request: AcquireRequest) -> NodeFuture<Reply> {
@@ -216,6 +220,9 @@ fn millis(span: Duration) -> u64 {
 
 /// Longer than this is forever: servers do not accept much later times.
 const FOREVER: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
+
+/// Counters of longer runs are not kept for as long: a `max_hold` without end must not keep them for ever.
+const DAY: Duration = Duration::from_secs(24 * 3_600);
 
 /// How long a holder from before this run may believe that it holds the lock: the longest of the handles that have
 /// begun runs.

@@ -62,6 +62,7 @@ impl<P: Purpose> Attempt<P> {
             keys: self.keys.names(),
             owner: self.token,
             fence: self.fence,
+            counters_kept: self.keep_fence.unwrap_or_default(),
             ttl: self.terms.ttl,
             started: self.sent,
             deadline,

@@ -47,7 +47,7 @@ if not (failed or refusal and not chosen or ballot ~= '' and ARGV[7] - now <= 0)
     -- writes of this connection.
     stored = chosen
     if ARGV[9] ~= '' then
-      redis.call('PEXPIRE', KEYS[4], string.format('%.0f', math.max(stays, ends - 1) - now))
+      redis.call('PEXPIRE', KEYS[4], string.format('%.0f', math.max(stays, ends - 1, now + 1) - now))
     end
   elseif before == ballot or granted or chosen then
     -- Written also if it is the same, for the replicas.

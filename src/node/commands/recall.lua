@@ -27,7 +27,7 @@ end
 if kept ~= '' and ARGV[7] == '' then
   -- Its ttl is written again because WAIT covers only writes of this connection.
   if ARGV[9] ~= '' then
-    redis.call('PEXPIRE', KEYS[5], string.format('%.0f', math.max(stays, ends - 1) - now))
+    redis.call('PEXPIRE', KEYS[5], string.format('%.0f', math.max(stays, ends - 1, now + 1) - now))
   end
   return kept
 end

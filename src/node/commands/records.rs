@@ -239,6 +239,27 @@ pub(crate) mod on_redis {
             read_recall(value, None).unwrap_err();
         }
     }
+
+    /// A server deletes a key at once whose ttl is zero.
+    #[cfg(test)]
+    #[test]
+    fn the_replicas_are_told_of_a_record_also_in_its_last_millisecond() {
+        let server = "
+            local told
+            redis = {
+                call = function(name, key, ttl)
+                    told = name == 'PEXPIRE' and ttl or told
+                    return name == 'TIME' and {'100', '0'} or name == 'HMGET' and {''} or nil
+                end,
+                pcall = function() return 'owner 0000000000000000001 50 0000000000000000001 100001 body' end,
+            }
+            KEYS, ARGV = {'marker', 'tombstone', 'key', 'counter', 'record'}, {'', '', '', '', '', '', '', '', '1'}
+            local reply = (function()\n";
+        let script = server.to_owned() + &RECALL.text() + "\nend)()\nreturn {reply, told}";
+        let [reply, told]: [String; 2] = mlua::Lua::new().load(script).eval().unwrap();
+        assert_eq!(reply, "0000000000000000001 100001 body");
+        assert_eq!(told, "1");
+    }
 }
 
 impl Store {
