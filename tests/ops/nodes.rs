@@ -94,6 +94,8 @@ impl Durable {
         let child = Command::new(Kind::Redis.binary())
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
             .args(["--save", ""])
+            // The script leaves out the next: while a disk is slow the end of the file may be a second behind.
+            .args(["--appendfsync", "always"])
             .args(["--appendonly", "yes", "--aclfile"])
             .arg(path("users.acl"))
             .arg("--dir")
