@@ -86,6 +86,7 @@ async fn counters_outlive_the_leases_of_every_handle() {
     let IdempotentRun::Execute(run) = run.unwrap() else {
         panic!("done before");
     };
-    kept("lk!idem!fence:run", 6_000..=12_000);
+    // A run may last for `max_hold`, and a ttl more where a node lost it early.
+    kept("lk!idem!fence:run", 66_000..=72_001);
     run.abandon().await.unwrap();
 }

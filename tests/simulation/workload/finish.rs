@@ -315,6 +315,9 @@ fn inspect(scene: &Scene) {
         .all_settings()
         .map(|all| all.keep.unwrap_or(USUAL_KEEP.max(all.ttl)));
     let longest = kept.max().unwrap_or(0) as i64;
+    // Those of a run live as long as it may last.
+    let runs = (scene.plan.all_settings()).map(|all| all.max_hold + all.max_ttl);
+    let longest_of_runs = longest.max(runs.max().unwrap_or(0) as i64 + 1);
     for (host, group, _) in scene.world.topology().hosts() {
         let all = stored(scene, host);
         // Tombstones go by themselves, a minute after a connection was given up.
@@ -331,9 +334,11 @@ fn inspect(scene: &Scene) {
             if is_lock(&stored.key) {
                 left(scene, host, stored.key, Stage::Ttl);
             } else if stored.key.contains("!fence:")
-                && stored
-                    .ends
-                    .is_some_and(|ends| ends > longest + ahead(scene, group))
+                && stored.ends.is_some_and(|ends| {
+                    let is_of_run = stored.key.contains("!idem!");
+                    let longest = if is_of_run { longest_of_runs } else { longest };
+                    ends > longest + ahead(scene, group)
+                })
             {
                 left(scene, host, stored.key, Stage::TooLong);
             } else if stored.ends.is_none()
