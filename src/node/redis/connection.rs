@@ -237,7 +237,7 @@ pub(super) async fn connect(
     config: &AsyncConnectionConfig,
 ) -> Result<Multiplexed, RedisError> {
     #[cfg(tower_redlock_simulation)]
-    if let Some(world) = crate::seam::simulation::world() {
+    if let Some(world) = seam::simulation::world() {
         return simulated::connect(&*world, client, config).await;
     }
     let connection = client.get_multiplexed_async_connection_with_config(config);
