@@ -5,7 +5,7 @@ use std::fmt;
 use std::hash::{BuildHasher as _, Hash, Hasher, RandomState};
 use std::sync::{Arc, LazyLock};
 
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 use crate::key_error::KeyError;
 use crate::lock_key::{LockKey, LockKeys};
@@ -230,14 +230,15 @@ impl Hash for NodeKey {
 }
 
 /// One or several keys of one namespace that are locked together. Made by [`Namespace::node_keys`].
+// Shared: each node's request has them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct NodeKeys(SmallVec<[NodeKey; 1]>);
+pub struct NodeKeys(Arc<[NodeKey]>);
 
 impl NodeKeys {
     /// The keys, sorted, each once.
     #[must_use]
     pub(crate) fn as_slice(&self) -> &[NodeKey] {
-        self.0.as_slice()
+        &self.0
     }
 
     /// The first of them.
@@ -264,7 +265,7 @@ impl NodeKeys {
 
 impl From<NodeKey> for NodeKeys {
     fn from(key: NodeKey) -> Self {
-        Self(smallvec![key])
+        Self(Arc::from([key]))
     }
 }
 

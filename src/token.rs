@@ -20,7 +20,7 @@ impl OwnerToken {
     /// Makes a token of bytes that must come from the operating system's random source.
     #[must_use]
     pub fn from_entropy(entropy: [u8; Self::ENTROPY_LEN]) -> Self {
-        Self(hex_text(&entropy))
+        Self(hex(&entropy))
     }
 
     /// The value as it is on the nodes. Secret: for the adapters only, never for logs or responses.
@@ -162,7 +162,7 @@ impl OwnerHash {
 
     pub(crate) fn of(token: &OwnerToken) -> Self {
         let digest = sha1_smol::Sha1::from(token.expose()).digest();
-        Self(hex_text(&digest.bytes()))
+        Self(hex(&digest.bytes()))
     }
 
     /// Reads a hash that came from elsewhere: `None` unless it is 40 hexadecimal digits in lower case.
@@ -203,14 +203,16 @@ impl fmt::Debug for OwnerHash {
 
 /// `bytes` as hexadecimal digits in lower case. Every lock needs some, and the formatting machinery would cost several
 /// times as much.
-pub(crate) fn hex(bytes: &[u8]) -> impl Iterator<Item = u8> {
-    let nibbles = bytes.iter().flat_map(|byte| [byte >> 4, byte & 0xF]);
-    nibbles.map(|nibble| nibble + if nibble < 10 { b'0' } else { b'a' - 10 })
-}
-
-fn hex_text<const LEN: usize>(bytes: &[u8]) -> [u8; LEN] {
-    let mut digits = hex(bytes);
-    std::array::from_fn(|_| digits.next().unwrap_or_default())
+pub(crate) fn hex<const LEN: usize>(bytes: &[u8]) -> [u8; LEN] {
+    std::array::from_fn(|index| {
+        let byte = bytes.get(index / 2).copied().unwrap_or_default();
+        let nibble = if index % 2 == 0 {
+            byte >> 4
+        } else {
+            byte & 0xF
+        };
+        nibble + if nibble < 10 { b'0' } else { b'a' - 10 }
+    })
 }
 
 #[cfg(test)]

@@ -22,9 +22,7 @@ pub(super) struct Fingerprint(pub(super) [u8; 32]);
 // The first bytes tell two fingerprints apart in a log. The whole hash would let a reader test guesses at a short body.
 impl fmt::Debug for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [first, second, third, fourth, ..] = self.0;
-        let start = hex(&[first, second, third, fourth]);
-        write!(f, "Fingerprint({start}..)")
+        write!(f, "Fingerprint({:.8}..)", hex(&self.0))
     }
 }
 
@@ -80,8 +78,8 @@ fn feed_len(hash: &mut Sha256, len: usize) {
 }
 
 /// Lower-case hexadecimal.
-fn hex(bytes: &[u8]) -> String {
-    crate::token::hex(bytes).map(char::from).collect()
+fn hex(hash: &[u8; 32]) -> String {
+    String::from_utf8_lossy(&crate::token::hex::<64>(hash)).into_owned()
 }
 
 /// Which request headers distinguish one request from another. Default: `content-type` alone.

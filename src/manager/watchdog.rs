@@ -104,8 +104,7 @@ async fn extend(set: Arc<NodeSet>, index: usize, mut batch: Vec<Due>, sent: Mome
     let Some(node) = set.nodes.get(index) else {
         return;
     };
-    // A node extends neighbours in a batch together where ttl and number of keys are equal.
-    batch.sort_by_key(|Due { request, .. }| (request.ttl, request.keys.as_slice().len()));
+    batch.sort_by(|a, b| a.request.shape().cmp(&b.request.shape()));
     let requests: Arc<[ExtendRequest]> = batch.iter().map(|due| due.request.clone()).collect();
     let replies = set.reply(node.extend(requests)).await;
     let mut replies = replies.unwrap_or_else(|error| vec![Err(error); batch.len()]);

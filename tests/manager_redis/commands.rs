@@ -9,6 +9,8 @@ use tower_redlock::{LockManager, Settings};
 use crate::support::server::{Server, cannot};
 use crate::{Cluster, connected, eventually};
 
+const KEEP: Duration = Duration::from_secs(86_400);
+
 /// How often each command ran since the statistics were reset, without the supervisor's and the test's own.
 fn calls(server: &Server) -> BTreeMap<String, u32> {
     let resetting = named(server, "config|resetstat");
@@ -125,6 +127,29 @@ async fn a_renewal_costs_one_write_and_writes_a_counter_that_has_expired() {
     assert_eq!(extended, renewals);
     assert!(set <= 1, "{set} in {renewals} renewals");
     eventually("the counter again", || writes()[2] == 1).await;
+}
+
+/// They differ in their namespace, and in how long their counters live.
+#[tokio::test]
+async fn locks_and_runs_that_were_begun_by_turns_are_extended_in_two_scripts() {
+    let cluster = Cluster::start();
+    let builder = cluster.short(Duration::from_secs(3));
+    let locks = connected(builder.restart_guard(RestartGuard::OFF)).await;
+    let mut held = Vec::new();
+    for n in 0..20 {
+        let run = locks.begin_idempotent(format!("run:{n}"), KEEP, Duration::ZERO);
+        held.push((
+            run.await.unwrap(),
+            locks.try_acquire(format!("lock:{n}")).await.unwrap(),
+        ));
+    }
+    let server = &cluster.servers[0];
+    server.run("CONFIG RESETSTAT");
+    let renewals = || calls(server).get("pexpire").copied().unwrap_or(0);
+    eventually("some renewals", || renewals() >= 40).await;
+    let (scripts, renewals) = (scripts_run(server), renewals());
+    // All forty at one look of the watchdog, or at a few.
+    assert!(scripts * 5 <= renewals.into(), "{scripts} for {renewals}");
 }
 
 #[tokio::test]

@@ -28,6 +28,21 @@ pub struct ExtendRequest {
     pub fence: Option<Fence>,
 }
 
+impl ExtendRequest {
+    /// What locks that one run of the script extends have in common. They do so only if they are neighbours in a batch.
+    pub(crate) fn shape(&self) -> impl Ord {
+        let keep = self.fence.map(|fence| fence.keep);
+        let keys = self.keys.as_slice().len();
+        (
+            self.keys.namespace().as_str(),
+            self.ttl,
+            keep,
+            keys,
+            self.refill,
+        )
+    }
+}
+
 /// A node's reply to one lock of an extend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtendReply {
@@ -201,12 +216,7 @@ pub(crate) mod on_redis {
 
     /// Whether one run of the script extends both.
     fn alike(a: &ExtendRequest, b: &ExtendRequest) -> bool {
-        let shape = |request: &ExtendRequest| {
-            let keep = request.fence.map(|fence| fence.keep);
-            let keys = request.keys.as_slice().len();
-            (keys, request.ttl, request.refill, keep)
-        };
-        shape(a) == shape(b) && a.keys.namespace() == b.keys.namespace() && a.config == b.config
+        a.shape() == b.shape() && a.config == b.config
     }
 
     fn chunks(requests: &[ExtendRequest]) -> impl Iterator<Item = &[ExtendRequest]> {

@@ -101,13 +101,13 @@ pub(crate) const fn digits(token: FencingToken) -> Digits {
 
 impl ToRedisArgs for Digits {
     fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
-        let mut digits = [0; 19];
-        let mut left = self.0.unwrap_or_default();
-        for digit in digits.iter_mut().rev() {
-            *digit = b'0' + u8::try_from(left % 10).unwrap_or_default();
-            left /= 10;
-        }
-        out.write_arg(if self.0.is_some() { &digits } else { &[] });
+        let Some(number) = self.0 else {
+            return out.write_arg(&[]);
+        };
+        let mut buffer = itoa::Buffer::new();
+        let digits = buffer.format(number);
+        let zeros = "0000000000000000000".get(digits.len()..);
+        Parts(&[zeros.unwrap_or_default(), digits]).write_redis_args(out);
     }
 }
 
@@ -263,8 +263,8 @@ pub(crate) fn token_of(value: &Value, command: &str) -> Result<Option<FencingTok
 
 pub(crate) fn token_in(digits: &[u8]) -> Option<FencingToken> {
     let is_plain = digits.len() == 19 && digits.iter().all(u8::is_ascii_digit);
-    let text = std::str::from_utf8(digits).ok().filter(|_| is_plain)?;
-    FencingToken::new(text.parse().ok()?)
+    let number = |sum: u64, digit: &u8| sum * 10 + u64::from(digit - b'0');
+    is_plain.then(|| FencingToken::new(digits.iter().fold(0, number)))?
 }
 
 pub(crate) fn count(listeners: i64) -> u32 {
