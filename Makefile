@@ -158,11 +158,19 @@ quick:
 	if $(CARGO) nextest --version >/dev/null 2>&1; then run="nextest run"; else run="test -q"; fi; \
 	$(CARGO) $$run --all-features --lib $(IN_MEMORY:%=--test %)
 
+# Most tests with servers wait, so there may be more of them than cores. Not of those that use all cores and a clock.
+WORKSPACE := --all-features -p tower-redlock -p tower-redlock-simulated -p tower-redlock-mutants
+BUSY := chaos interface interop models
+CALM := $(filter-out $(BUSY),$(patsubst tests/%/main.rs,%,$(wildcard tests/*/main.rs))) auto_traits
 test: usual-servers browser promtool plain-peers
 	@export INTEROP_ABSENT_PEERS="$$(cat $(BUILT)/absent)"; \
-	if $(CARGO) nextest --version >/dev/null 2>&1; then run="nextest run"; else run="test --lib --tests --examples"; fi; \
 	set -x; \
-	$(CARGO) $$run --all-features -p tower-redlock -p tower-redlock-simulated -p tower-redlock-mutants; \
+	if $(CARGO) nextest --version >/dev/null 2>&1; then \
+		$(CARGO) nextest run $(WORKSPACE); \
+	else \
+		$(CARGO) test $(WORKSPACE) --lib --bins --examples $(CALM:%=--test %) -- --test-threads 4; \
+		$(CARGO) test $(WORKSPACE) $(BUSY:%=--test %); \
+	fi; \
 	$(CARGO) test --all-features --doc; \
 	$(CARGO) test --no-default-features --lib; \
 	$(MAKE) sim SEEDS=500 SIM_ONLY=

@@ -340,7 +340,7 @@ pub(crate) async fn a_dropped_acquire_and_a_release_leave_no_key<B: Bench>(bench
     let (mut unsent, mut executed) = (0, 0);
     for round in 0..400_u32 {
         let attempt = node.acquire(acquire("k", round));
-        // From "polled once" to "long answered".
+        // From "polled once" to "long answered", by a reply that nobody has read: this thread stands still meanwhile.
         let limit = Duration::from_micros(u64::from(round * 37 % 700));
         let dropped = tokio::select! {
             biased;
@@ -350,7 +350,7 @@ pub(crate) async fn a_dropped_acquire_and_a_release_leave_no_key<B: Bench>(bench
                     tokio::task::yield_now().await;
                 }
                 if round % 3 > 0 {
-                    tokio::time::sleep(limit).await;
+                    std::thread::sleep(limit);
                 }
             } => true,
         };

@@ -73,7 +73,7 @@ const HOUSE: &[Room] = &[
     Room { floor: 1, name: "protocol", files: PROTOCOL, may_use: &[VALUES], crates: &[] },
     // The clocks are the operating system's and, for tests, tokio's.
     Room {
-        floor: 2, name: "ports", files: PORTS, crates: &["bytes", "nix", "redis", "serde", "sha1_smol", "tokio"],
+        floor: 2, name: "ports", files: PORTS, crates: &["bytes", "itoa", "nix", "redis", "serde", "sha1_smol", "tokio"],
         may_use: &[VALUES, ROUND],
     },
     // Where the nodes and the manager are brought together; the other files of the folder are a room below both.
