@@ -1,7 +1,7 @@
 # What a developer runs. `make test` needs nothing beforehand but Rust and, for servers and a browser, apt and Python.
 #
 #   make quick    formatting, clippy, unit tests and the suites over memory nodes: the loop of a day's work
-#   make test     all tests, on real servers; the defects are those of `make mutants`
+#   make test     all tests, on real servers, but for what has a build of its own: `make sim` and `make mutants`
 #   make sim      SEEDS=500 fresh worlds of the simulator, or those from SEED=.. on; PLAN=file runs one plan again
 #   make mutants  each known defect, switched on, with the test that finds it; MUTANTS=all for slower tests, too, or
 #                 MUTANTS=NoDrift for one of them, or several (MUTANTS=NoDrift,NoQuarantine)
@@ -172,8 +172,7 @@ test: usual-servers browser promtool plain-peers
 		$(CARGO) test $(WORKSPACE) $(BUSY:%=--test %); \
 	fi; \
 	$(CARGO) test --all-features --doc; \
-	$(CARGO) test --no-default-features --lib; \
-	$(MAKE) sim SEEDS=500 SIM_ONLY=
+	$(CARGO) test --no-default-features --lib
 
 # Of its own build, for what is compiled with these flags has a seam that the crate has not; so other artefacts, too.
 SIM_FLAGS := --cfg tower_redlock_simulation --cfg tokio_unstable

@@ -47,9 +47,11 @@ for server in $chosen; do
         log=$LOGS/$server-$suite.log
         logs+=("$log")
         echo "== $suite on ${server%%-*} $version"
+        # As `make test` does: most tests wait for servers, and those of chaos use all cores.
+        threads=$([ "$suite" = chaos ] || echo 4)
         # Both kinds of servers are this one.
         REDIS_SERVER=$binary VALKEY_SERVER=$binary \
-            "$CARGO" test --all-features --test "$suite" -- --show-output >"$log" 2>&1 || { wrong=1; tail -n 60 "$log"; }
+            "$CARGO" test --all-features --test "$suite" -- --show-output ${threads:+--test-threads $threads} >"$log" 2>&1 || { wrong=1; tail -n 60 "$log"; }
         row="$row $(result "$log") |"
         grep '^test result:' "$log" || true
     done
