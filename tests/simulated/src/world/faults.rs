@@ -253,9 +253,7 @@ impl State {
                 self.heal_replica(id);
             }
         }
-        for group in self.misled() {
-            self.restore_roles(group as usize);
-        }
+        self.restore_roles();
         let places: Vec<u32> = self.processes.keys().map(|id| id.place).collect();
         for place in places {
             if let Some(process) = self.living_mut(place) {

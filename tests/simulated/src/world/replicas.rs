@@ -314,22 +314,34 @@ impl State {
 
     /// Groups without Sentinels the address of which leads to a replica: nobody tells processes of the new master.
     pub(super) fn misled(&self) -> Vec<u32> {
-        let groups = self.topology.groups.iter().enumerate();
-        let unwatched = groups.filter(|(_, group)| group.replicas > 0 && group.sentinels == 0);
         let main = |group: usize| self.host(self.topology.master(group));
-        unwatched
-            .filter(|(group, _)| main(*group).link.is_some())
-            .map(|(group, _)| group as u32)
+        let groups = self.unwatched().into_iter();
+        groups
+            .filter(|group| main(*group).link.is_some())
+            .map(|group| group as u32)
             .collect()
     }
 
-    /// The first master of a group is its master again.
-    pub(super) fn restore_roles(&mut self, group: usize) {
-        let servers = self.topology.servers(group);
-        let (main, others) = (servers[0], &servers[1..]);
-        self.promote(main);
-        for other in others {
-            self.follow(*other, main);
+    fn unwatched(&self) -> Vec<usize> {
+        let groups = self.topology.groups.iter().enumerate();
+        let unwatched = groups.filter(|(_, group)| group.replicas > 0 && group.sentinels == 0);
+        unwatched.map(|(group, _)| group).collect()
+    }
+
+    /// Where no Sentinels do that: the first master of each group is its master again, and all others follow it.
+    pub(super) fn restore_roles(&mut self) {
+        for group in self.unwatched() {
+            let servers = self.topology.servers(group);
+            let (main, others) = (servers[0], &servers[1..]);
+            if self.host(main).link.is_some() {
+                self.promote(main);
+            }
+            for other in others {
+                let link = self.host(*other).link.as_ref();
+                if link.is_none_or(|link| link.master != main) {
+                    self.follow(*other, main);
+                }
+            }
         }
     }
 
