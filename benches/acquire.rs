@@ -33,8 +33,10 @@ pub(crate) async fn ours(servers: &[Server]) -> LockManager {
 }
 
 pub(crate) async fn ours_at(urls: impl IntoIterator<Item = String>) -> LockManager {
+    // For as long as this, the first fencing tokens of new nodes are ahead of the clock, which takes the scripts longer.
+    let guard = RestartGuard::max_clock_skew(Duration::from_millis(1));
     let builder = LockManager::builder().bootstrap(true).redis(urls).ttl(TTL);
-    builder.connect().await.unwrap()
+    builder.restart_guard(guard).connect().await.unwrap()
 }
 
 /// The same without fencing tokens and without the guard: what other Redlocks promise, and no more.

@@ -70,7 +70,16 @@ pub(super) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
     }
     // Two lists of nodes have two records.
     if terms.within || terms.agreed {
-        let losses: Vec<_> = losses(history).collect();
+        let mut losses: Vec<_> = losses(history)
+            .map(|(at, group, _)| (at, at, group))
+            .collect();
+        if !terms.within {
+            // There no loss waits for the one before it, and nobody notes when the new master votes.
+            losses.extend(history.events.iter().filter_map(|event| match event.what {
+                What::Replaced { group, until } => Some((event.at, until, group)),
+                _ => None,
+            }));
+        }
         for (work, seen) in &works {
             found.extend(differ(work, seen, &began, &losses, terms));
             found.extend(outlived(work, seen, &suspends, terms));
@@ -107,7 +116,8 @@ fn differ(
     work: &str,
     seen: &[Seen<'_>],
     began: &BTreeMap<u64, Began>,
-    losses: &[(u64, u32, bool)],
+    // Each from when to when, and of which group.
+    losses: &[(u64, u64, u32)],
     terms: &Terms,
 ) -> Vec<Violation> {
     let start = |seen: &Seen<'_>| began.get(&seen.run).copied().unwrap_or_default();
@@ -120,8 +130,8 @@ fn differ(
             );
             let lost = losses
                 .iter()
-                .filter(|(at, ..)| (first.at..=later.at).contains(at));
-            let lost: BTreeSet<u32> = lost.map(|(_, group, _)| *group).collect();
+                .filter(|(from, until, _)| *from <= later.at && first.at <= *until);
+            let lost: BTreeSet<u32> = lost.map(|(.., group)| *group).collect();
             let ends = (first.date + earlier.retention).saturating_sub(terms.spread + SLACK);
             earlier.run != later.run && lost.len() <= terms.mask && last.date < ends
         });
@@ -258,6 +268,32 @@ mod tests {
         assert_eq!(count(&two(5), &strict), 1);
         let masking = Terms { mask: 1, ..strict };
         assert_eq!(count(&two(15), &masking), 1);
+    }
+
+    #[test]
+    fn beyond_the_promises_a_replaced_master_loses_what_it_is_told_until_it_is_demoted() {
+        let two = |until| {
+            [
+                (5, What::Replaced { group: 1, until }),
+                (10, ran(1)),
+                (20, saw(1, false)),
+                (30, ran(2)),
+                (40, saw(2, false)),
+            ]
+        };
+        let strict = Terms::strict();
+        let beyond = Terms {
+            within: false,
+            agreed: true,
+            ..strict
+        };
+        assert_eq!(count(&two(15), &beyond), 0);
+        assert_eq!(count(&two(9), &beyond), 1);
+        assert_eq!(
+            count(&two(15), &Terms::strict()),
+            1,
+            "a loss is noted there"
+        );
     }
 
     #[test]

@@ -120,7 +120,6 @@ pub(super) fn votes_again(scene: &Arc<Scene>, group: u32) {
         let seen = true;
         state.history.push(at, What::Forgot { group, seen });
     }
-    state.history.push(at, What::Votes { group });
     let loses = |episode: usize| scene.plan.episodes[episode].loses;
     let may = |episode: &usize| loses(*episode).is_some_and(|(of, _)| may_lose(&state, of));
     let Some(index) = state.waiting.iter().position(may) else {
@@ -174,6 +173,8 @@ fn forgets(scene: &Arc<Scene>, group: u32, seen: bool, fault: &Fault, is_last: b
     if let Fault::Failover { to, demote_ms, .. } = *fault {
         scene.state().mains.insert(group, to);
         // The old master goes on until it is demoted, and loses what it was told meanwhile.
+        let until = scene.world.millis() + demote_ms;
+        scene.note(What::Replaced { group, until });
         let later = Arc::clone(scene);
         tokio::spawn(async move {
             sleep(Duration::from_millis(demote_ms)).await;

@@ -93,9 +93,10 @@ pub(crate) enum What {
         group: u32,
         seen: bool,
     },
-    /// A server that lost something votes again.
-    Votes {
+    /// A failover: what the old master is told is lost, too, until it is demoted.
+    Replaced {
         group: u32,
+        until: u64,
     },
     Paused {
         place: u32,

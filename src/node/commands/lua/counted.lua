@@ -3,5 +3,5 @@
 -- cannot hold them.
 local function counted(text)
   text = text or '0000000000000000000'
-  return #text == 19 and not string.find(text, '%D') and text <= '9223372036854773759' and text or nil
+  return #text == 19 and string.find(text, '^%d+$') and text <= '9223372036854773759' and text or nil
 end

@@ -3,22 +3,25 @@
 -- floor counts as that: restored data may hold old ones.
 -- use counted
 local function next_token(mark, proposal, lowered, found)
-  local base = ''
   mark = counted(mark)
   if not mark then
     return nil
-  end
-  for i = 3, #found, 2 do
-    -- A counter that holds no number counts as missing and is overwritten.
-    local count = found[i] and counted(found[i]) or mark
-    base = base < count and count or base
   end
   -- A clock that is far ahead must not use up the fencing tokens: an hour ahead of the mark and of this server's clock.
   -- Both as fractions, which are exact enough for that.
   local usable = proposal <= '9223372036854773759'
     and (proposal - mark <= 3686400000000 or proposal / 1024000000 <= redis.call('TIME')[1] + 3600)
-  if not usable or lowered < mark then
-    -- Else the proposal is above the mark, and so above the floor.
+  local base, is_above = '', usable and lowered >= mark
+  for i = 3, #found, 2 do
+    local count = found[i] or mark
+    if not is_above or count > lowered then
+      -- A counter that holds no number counts as missing and is overwritten.
+      count = counted(count) or mark
+    end
+    base = base < count and count or base
+  end
+  if not is_above then
+    -- Else the proposal is above the floor, too.
     local floor = counted(redis.call('HMGET', KEYS[1], 'floor')[1])
     if not floor then
       return nil
