@@ -13,11 +13,9 @@ local function next_token(mark, proposal, lowered, found)
     and (proposal - mark <= 3686400000000 or proposal / 1024000000 <= redis.call('TIME')[1] + 3600)
   local base, is_above = '', usable and lowered >= mark
   for i = 3, #found, 2 do
+    -- A counter that holds no number counts as missing and is overwritten. One below the proposal decides nothing.
     local count = found[i] or mark
-    if not is_above or count > lowered then
-      -- A counter that holds no number counts as missing and is overwritten.
-      count = counted(count) or mark
-    end
+    count = is_above and count <= lowered and count or counted(count) or mark
     base = base < count and count or base
   end
   if not is_above then
@@ -32,8 +30,5 @@ local function next_token(mark, proposal, lowered, found)
     return proposal
   end
   local high, low = tonumber(string.sub(base, 1, 4)), string.sub(base, 5) + 1024
-  if low >= 1e15 then
-    high, low = high + 1, low - 1e15
-  end
-  return string.format('%04.0f%015.0f', high, low)
+  return string.format('%04.0f%015.0f', high + math.floor(low / 1e15), low % 1e15)
 end
