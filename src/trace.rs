@@ -126,7 +126,7 @@ pub(crate) fn node_promoted(node: &str) {
 }
 
 pub(crate) fn fencing_at_risk(node: &str) {
-    tracing::error!(
+    tracing::warn!(
         target: "tower_redlock::node",
         node,
         "a node votes again with the clock in place of its lost fencing tokens, for fewer than a quorum remember theirs; they may repeat if clocks differ by more than max_clock_skew"
