@@ -29,7 +29,9 @@ pub enum OnUnrecorded {
 ///
 /// | header | by default | if it is [chosen](Self::also) |
 /// |---|---|---|
-/// | `set-cookie`, `date`, `age`, `x-request-id`, `x-correlation-id`, `traceparent`, `tracestate`, `server-timing`, `proxy-authenticate`, `proxy-authentication-info`, `alt-svc` | not stored | stored |
+/// | of one exchange: `set-cookie`, `date`, `age`, `alt-svc`, `server-timing`, `request-id`, `x-request-id`, `x-amzn-requestid`, `x-correlation-id`, `ratelimit`, `ratelimit-policy` | not stored | stored |
+/// | of authentication: `www-authenticate`, `authentication-info`, `proxy-authenticate`, `proxy-authentication-info`, `dpop-nonce`, `replay-nonce` | not stored | stored |
+/// | of tracing: `traceparent`, `tracestate`, `traceresponse`, `baggage`, `b3`, `x-b3-traceid`, `x-b3-spanid`, `x-b3-parentspanid`, `x-b3-sampled`, `x-b3-flags`, `uber-trace-id`, `sentry-trace`, `x-amzn-trace-id`, `x-cloud-trace-context`, `x-datadog-trace-id`, `x-datadog-parent-id` | not stored | stored |
 /// | `connection` and the headers that it names, `keep-alive`, `proxy-connection`, `te`, `trailer`, `transfer-encoding`, `upgrade`, `content-length`, `idempotent-replayed` | not stored | not stored |
 /// | all others | stored | stored |
 ///
@@ -124,17 +126,39 @@ const NEVER: [&str; 9] = [
     "upgrade",
 ];
 
-const UNLESS_CHOSEN: [&str; 11] = [
+const UNLESS_CHOSEN: [&str; 33] = [
     "age",
     "alt-svc",
+    "authentication-info",
+    "b3",
+    "baggage",
     "date",
+    "dpop-nonce",
     "proxy-authenticate",
     "proxy-authentication-info",
+    "ratelimit",
+    "ratelimit-policy",
+    "replay-nonce",
+    "request-id",
+    "sentry-trace",
     "server-timing",
     "set-cookie",
     "traceparent",
+    "traceresponse",
     "tracestate",
+    "uber-trace-id",
+    "www-authenticate",
+    "x-amzn-requestid",
+    "x-amzn-trace-id",
+    "x-b3-flags",
+    "x-b3-parentspanid",
+    "x-b3-sampled",
+    "x-b3-spanid",
+    "x-b3-traceid",
+    "x-cloud-trace-context",
     "x-correlation-id",
+    "x-datadog-parent-id",
+    "x-datadog-trace-id",
     "x-request-id",
 ];
 
@@ -250,6 +274,15 @@ mod tests {
         let all = RecordedHeaders::default();
         assert_eq!(kept(&all, &headers), ["location: /1"]);
         assert_eq!(kept(&all.also(ETAG), &headers), ["location: /1"]);
+    }
+
+    #[test]
+    fn the_table_has_every_header_that_is_not_kept() {
+        let docs = include_str!("recorded.rs").lines();
+        let table: String = docs.filter(|line| line.starts_with("/// | ")).collect();
+        for name in NEVER.into_iter().chain(UNLESS_CHOSEN) {
+            assert!(table.contains(&format!("`{name}`")), "{name}");
+        }
     }
 
     #[test]
