@@ -225,7 +225,9 @@ impl Freeing {
                 self.freed(node, &reply);
             }
             // It is tried again.
-            Err(error) if is_retryable(&error) => {}
+            Err(error) if is_retryable(&error) => {
+                self.shared.log_refusal(node, RELEASE, &error);
+            }
             Err(error) => {
                 self.shared.refused(node, RELEASE, &error);
                 self.refused(node);

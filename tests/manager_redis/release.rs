@@ -4,8 +4,12 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::Cluster;
 use tokio::task::yield_now;
+use tower_redlock::LockManager;
+
+use crate::support::eventually;
+use crate::support::server::{Kind, Server};
+use crate::{Cluster, LONG};
 
 /// Polls `future` so many times, with the other tasks and the servers at work in between, and drops it.
 ///
@@ -84,4 +88,56 @@ fn a_runtime_that_ends_after_a_shutdown_leaves_nothing() {
     });
     drop(runtime);
     assert_eq!(cluster.keys(), []);
+}
+
+/// What a server says for a moment: while somebody's script runs, a replica is away, or an operator changes a right.
+#[tokio::test]
+async fn a_release_that_is_refused_for_a_moment_is_tried_again() {
+    let server = Server::start(Kind::Redis, &[]);
+    server.run("ACL SETUSER locks on >s3cret ~* &* +@all");
+    server.run("CONFIG SET lua-time-limit 10");
+    let builder = LockManager::builder().bootstrap(true);
+    let builder = builder.ttl(LONG).max_ttl(LONG);
+    let url = server.url_as("locks", "s3cret");
+    let locks = builder.redis([url]).connect().await.unwrap();
+    let is_held = || server.run("EXISTS lk:order:1") == "1";
+    for (word, refuse, allow) in [
+        (
+            "NOPERM",
+            "ACL SETUSER locks -evalsha",
+            "ACL SETUSER locks +evalsha",
+        ),
+        (
+            "NOREPLICAS",
+            "CONFIG SET min-replicas-to-write 1",
+            "CONFIG SET min-replicas-to-write 0",
+        ),
+    ] {
+        for awaits in [true, false] {
+            locks.all_voting().await.unwrap();
+            let guard = locks.acquire("order:1").await.unwrap();
+            server.run("CONFIG RESETSTAT");
+            server.run(refuse);
+            if awaits {
+                guard.release().await.unwrap_err();
+            } else {
+                drop(guard);
+            }
+            let was_refused = || server.run("INFO errorstats").contains(word);
+            eventually("refused", was_refused).await;
+            assert!(is_held(), "{word}");
+            server.run(allow);
+            eventually("released", || !is_held()).await;
+        }
+    }
+    locks.all_voting().await.unwrap();
+    let guard = locks.acquire("order:1").await.unwrap();
+    let mut other = server.raw();
+    let script = std::thread::spawn(move || {
+        other.command(&["EVAL", "for i = 1, 1e8 do end return 'over'", "0"])
+    });
+    eventually("busy", || server.run("PING").contains("BUSY")).await;
+    guard.release().await.unwrap_err();
+    assert_eq!(script.join().unwrap().unwrap(), "over");
+    eventually("released", || !is_held()).await;
 }

@@ -213,7 +213,8 @@ pub(crate) async fn retry<T>(
                 set.refused(index, name, &error);
                 return Err(Missed::Refused);
             }
-            Ok(Err(_)) | Err(_) => {}
+            Ok(Err(error)) => set.log_refusal(index, name, &error),
+            Err(_) => {}
         }
         if set.clock.now() >= until {
             return Err(Missed::Late);
@@ -222,14 +223,12 @@ pub(crate) async fn retry<T>(
     }
 }
 
-/// Whether the same command may work later: not if the server refuses it or the node is closed.
+/// Whether the same command may work later. A server that refuses it may do so for a moment only: a script is running, a
+/// disk is full, a right is missing while an operator changes it. What a key holds and who the nodes serve lasts.
 pub(crate) fn is_retryable(error: &NodeError) -> bool {
     !matches!(
         error.kind(),
-        NodeErrorKind::Rejected
-            | NodeErrorKind::WrongType
-            | NodeErrorKind::Foreign
-            | NodeErrorKind::Closed
+        NodeErrorKind::WrongType | NodeErrorKind::Foreign | NodeErrorKind::Closed
     )
 }
 

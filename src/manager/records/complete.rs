@@ -188,7 +188,9 @@ impl Completing {
                 self.stored(node, &reply);
             }
             // It is tried again.
-            Err(error) if is_retryable(&error) => {}
+            Err(error) if is_retryable(&error) => {
+                self.freeing.shared.log_refusal(node, COMPLETE, &error);
+            }
             // Its lock is given back without the record in the end.
             Err(error) => self.freeing.shared.refused(node, COMPLETE, &error),
         }
