@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::strangers::are_strangers;
+use super::strangers::{are_strangers, was_forgotten};
 use super::{History, Terms, Violation, both, losses};
 use crate::workload::history::Holder;
 
@@ -37,7 +37,7 @@ pub(super) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut named = BTreeSet::new();
     for of_key in keys.values() {
-        for (later, earlier) in disorder(history, of_key) {
+        for (later, earlier) in disorder(history, terms, of_key) {
             if named.insert((earlier, later)) {
                 found.push(Violation {
                     promise: PROMISE,
@@ -55,11 +55,14 @@ pub(super) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
 
 /// The holders of one key whose token is not above that of one before them of whom they could know, each with the worst
 /// of those.
-fn disorder(history: &History, of_key: &[usize]) -> Vec<(usize, usize)> {
+fn disorder(history: &History, terms: &Terms, of_key: &[usize]) -> Vec<(usize, usize)> {
     let holder = |index: usize| &history.holders[index];
     let mut found = Vec::new();
     for later in of_key {
-        let could_know = |one: &&usize| !are_strangers(history, holder(*later), holder(**one));
+        let could_know = |one: &&usize| {
+            !are_strangers(history, holder(*later), holder(**one))
+                && !was_forgotten(history, holder(**one), holder(*later), terms.ahead)
+        };
         let before = of_key
             .iter()
             .filter(|one| is_before(holder(**one), holder(*later)));
@@ -169,6 +172,33 @@ mod tests {
         // Of the two that did know of each other, and not of the stranger and its later one.
         assert_eq!(count(&[all[0].clone(), all[2].clone()]), 0);
         assert_eq!(count(&all), 2);
+    }
+
+    #[test]
+    fn lists_whose_common_node_forgot_go_on_from_dates_that_may_differ() {
+        use super::super::hand::process;
+        let connects = |place, groups: [u32; 3]| What::Connected {
+            process: process(place),
+            groups: groups.to_vec(),
+        };
+        let forgot = |group| What::Forgot { group, seen: true };
+        let count = |lost, later, ahead| {
+            let events = [
+                (0, connects(0, [2, 3, 4])),
+                (0, connects(1, [0, 1, 2])),
+                (8_000, forgot(lost)),
+            ];
+            let terms = Terms {
+                ahead,
+                ..Terms::strict()
+            };
+            let two = [holder(0, "a", 9, 7_000), holder(1, "b", 7, later)];
+            check(&history(&two, &events), &terms).len()
+        };
+        assert_eq!(count(2, 10_000, 4_000), 0);
+        assert_eq!(count(2, 10_000, 0), 1);
+        assert_eq!(count(2, 11_000, 4_000), 1, "dates have passed it");
+        assert_eq!(count(3, 10_000, 4_000), 1, "the common node remembers");
     }
 
     #[test]

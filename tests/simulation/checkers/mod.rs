@@ -51,6 +51,8 @@ pub(crate) struct Terms {
     pub(crate) mask: usize,
     /// By how much any two clocks that tell the date differ, in milliseconds.
     pub(crate) spread: u64,
+    /// By how much, in milliseconds, the first fencing tokens after a loss may be ahead of the date of any process.
+    pub(crate) ahead: u64,
     /// All clocks run alike.
     pub(crate) exact: bool,
     /// The places whose tasks are put off at times.
@@ -93,6 +95,12 @@ impl Terms {
                 .min()
                 .unwrap_or(0),
             spread: plan.skew() + steps,
+            // As far as dates may differ, and once more for the floor of a promotion.
+            ahead: 2 * plan
+                .all_settings()
+                .filter_map(|all| all.skew)
+                .max()
+                .unwrap_or(0),
             exact: !has(|fault| {
                 matches!(
                     fault,
@@ -117,6 +125,7 @@ impl Terms {
             ordered_dates: true,
             mask: 0,
             spread: 0,
+            ahead: 0,
             exact: true,
             jitter: BTreeSet::new(),
             tidy: true,

@@ -32,6 +32,30 @@ pub(super) fn are_strangers(history: &History, one: &Holder, two: &Holder) -> bo
     came_between(one, two) || came_between(two, one)
 }
 
+/// Whether two holders have different lists of nodes, and the nodes that both lists have have lost what they were told
+/// since the earlier one. The first tokens after a loss are ahead of the clock, and those of the other list need not be:
+/// so `ahead` milliseconds later at the latest the order is promised again.
+pub(super) fn was_forgotten(
+    history: &History,
+    earlier: &Holder,
+    later: &Holder,
+    ahead: u64,
+) -> bool {
+    let (Some((_, groups)), Some((_, others))) = (
+        connection(history, earlier.process),
+        connection(history, later.process),
+    ) else {
+        return false;
+    };
+    let span = earlier.granted..=later.granted;
+    let is_lost =
+        |group: &&u32| losses(history).any(|(at, of, _)| of == **group && span.contains(&at));
+    let mut common = groups.iter().filter(|group| others.contains(group));
+    groups != others
+        && later.started < earlier.granted + ahead
+        && common.all(|group| is_lost(&group))
+}
+
 /// When a process was connected, and to which groups of servers.
 fn connection(history: &History, of: ProcessId) -> Option<(u64, &[u32])> {
     let mut events = history.events.iter();
