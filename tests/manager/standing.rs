@@ -180,6 +180,19 @@ async fn without_the_guard_a_node_votes_while_it_answers() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_release_that_nodes_refuse_for_a_moment_is_tried_again() {
+    let nodes = Nodes::five();
+    let (refusing, locks) = refusing(&nodes).await;
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    refusing.iter().for_each(|node| node.refuse(EVERYTHING));
+    guard.release().await.unwrap_err();
+    assert_eq!(nodes.holding("order:1"), 5);
+    refusing.iter().for_each(|node| node.refuse(NOTHING));
+    sleep(SECOND).await;
+    assert_eq!(nodes.holding("order:1"), 0, "long before its ttl is over");
+}
+
+#[tokio::test(start_paused = true)]
 async fn another_list_on_one_node_leaves_no_quorum() {
     let nodes = Nodes::five();
     let locks = nodes.met().await;
