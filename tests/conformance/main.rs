@@ -234,6 +234,7 @@ macro_rules! remote_claims {
         $(
             hold!($module, $bench, claims: [
                 a_foreign_key_without_expiry_has_no_remaining_time,
+                an_acquire_that_is_dropped_once_executed_leaves_no_key,
                 a_closed_node_says_so,
             ] marks: [
                 a_counter_that_is_no_number_is_written_over,
