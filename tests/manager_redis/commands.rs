@@ -149,7 +149,7 @@ async fn locks_and_runs_that_were_begun_by_turns_are_extended_in_two_scripts() {
     eventually("some renewals", || renewals() >= 40).await;
     let (scripts, renewals) = (scripts_run(server), renewals());
     // All forty at one look of the watchdog or, if the beginning took a while, at a few.
-    assert!(scripts * 3 <= renewals.into(), "{scripts} for {renewals}");
+    assert!(scripts * 5 <= renewals.into(), "{scripts} for {renewals}");
 }
 
 #[tokio::test]
