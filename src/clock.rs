@@ -24,6 +24,12 @@ pub trait Clock: fmt::Debug + Send + Sync + 'static {
     fn unix_micros(&self) -> u64 {
         system_unix_micros()
     }
+
+    /// Whether it follows the time of the caller's runtime, which can be paused. Then a manager has no thread of its own,
+    /// and its watchdog runs on that runtime, too. Default: no.
+    fn follows_runtime(&self) -> bool {
+        false
+    }
 }
 
 fn system_unix_micros() -> u64 {
@@ -38,6 +44,10 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 
     fn unix_micros(&self) -> u64 {
         (**self).unix_micros()
+    }
+
+    fn follows_runtime(&self) -> bool {
+        (**self).follows_runtime()
     }
 }
 
@@ -120,6 +130,10 @@ impl Clock for TokioClock {
     fn now(&self) -> Moment {
         // Not from the origin itself: a deadline just after the start may reach back before it.
         Moment::from_nanos(1_000_000_000) + self.origin.elapsed()
+    }
+
+    fn follows_runtime(&self) -> bool {
+        true
     }
 
     fn unix_micros(&self) -> u64 {

@@ -29,7 +29,7 @@ use crate::token::{FencingToken, OwnerHash};
 /// cannot be reached until its validity ends. Work that must not go on without it watches [`lost`](LockHandle::lost),
 /// or runs inside [`LockManager::run`](crate::LockManager::run).
 ///
-/// Dropping it releases the lock on every node in the background, on the manager's runtime. It never blocks and never
+/// Dropping it releases the lock on every node in the background, on the manager's thread. It never blocks and never
 /// panics. If that runtime has ended, or 10 000 releases are under way, the lock stays on the nodes until its ttl ends,
 /// and [`ShutdownReport::expiring`](crate::snapshot::ShutdownReport::expiring) counts it.
 #[must_use = "a guard that is not bound releases the lock at once"]
@@ -117,11 +117,10 @@ impl LockGuard {
         let other = self.other.take();
         self.is_over = true;
         let mut outcome = match let_go(&self.shared, self.held()) {
-            Some((release, Some(reason))) => {
-                let _ = release.quorum().await;
-                Err(ReleaseError::Lost(reason))
+            Some((freeing, lost)) => {
+                let released = Release::new(freeing).quorum().await;
+                lost.map_or(released, |reason| Err(ReleaseError::Lost(reason)))
             }
-            Some((release, None)) => release.quorum().await,
             // Handed on, or shared by others.
             None => lost_before.map_or(Ok(()), |reason| Err(ReleaseError::Lost(reason))),
         };
@@ -153,7 +152,7 @@ impl LockGuard {
 
 /// Ends a tenancy: passes the lock to the next waiter of this process, or takes it from the watchdog and prepares its
 /// release.
-fn let_go(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> Option<(Release, Option<LossReason>)> {
+fn let_go(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> Option<(Freeing, Option<LossReason>)> {
     if !held.leave() {
         // Others share it.
         return None;
@@ -172,8 +171,7 @@ fn let_go(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> Option<(Release, Optio
     shared.registry.remove(held);
     let pending = held.let_go();
     let lost = pending.left.lost;
-    let freeing = Freeing::of(shared, held, pending);
-    Some((Release::new(freeing), lost))
+    Some((Freeing::of(shared, held, pending), lost))
 }
 
 impl Deref for LockGuard {
@@ -188,7 +186,8 @@ impl Drop for LockGuard {
     fn drop(&mut self) {
         if !self.is_over {
             // A release that is dropped goes on in the background.
-            drop(let_go(&self.shared, self.held()));
+            let freeing = let_go(&self.shared, self.held()).map(|(freeing, _)| freeing);
+            drop(freeing.map(Release::aside));
         }
     }
 }

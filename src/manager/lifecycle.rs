@@ -13,7 +13,7 @@ use crate::manager::nodes::no_answer;
 use crate::manager::nodes::voting::monitor;
 use crate::manager::shared::Shared;
 use crate::manager::tasks::TaskTracker;
-use crate::manager::watchdog::watch;
+use crate::manager::watchdog::{stay, watch};
 use crate::node::{Node, NodeContext, NodeError, NodeState, ServerRegistry};
 use crate::seam;
 use crate::settings::checked::{Checked, Times};
@@ -30,9 +30,12 @@ impl LockManager {
                 "there is no tokio runtime here: build the manager inside one, for its tasks live there",
             )
         })?;
+        let tasks = TaskTracker::begin(runtime.clone(), &*clock)
+            .map_err(|error| ConfigError::new(format!("{NO_THREAD}: {error}")))?;
         let mut context = NodeContext::new(Arc::clone(&clock), ServerRegistry::new());
         context.node_timeout = options.node_timeout;
         context.namespace = options.namespace.clone();
+        context.background = Some(tasks.aside().clone());
         crate::instruments::at_zero();
         for node in &nodes {
             node.start(context.clone());
@@ -42,7 +45,6 @@ impl LockManager {
             max_wait: options.max_wait,
         };
         let (bootstrap, limit) = (options.bootstrap, options.connect_timeout);
-        let tasks = TaskTracker::new(runtime.clone());
         let shared = Arc::new(Shared::new(nodes, clock, options, tasks));
         if bootstrap {
             shared.voting.trust_new(true);
@@ -53,10 +55,12 @@ impl LockManager {
                     voting.trust_new(false);
                 }
             };
-            seam::spawn_on(&runtime, trust_no_longer);
+            seam::spawn_on(shared.tasks.aside(), trust_no_longer);
         }
         let watchdog = watch(Arc::downgrade(&shared), Arc::clone(&shared.registry));
-        seam::spawn_on(&runtime, watchdog);
+        let aside = shared.tasks.aside();
+        seam::spawn_on(aside, watchdog);
+        seam::spawn_on(&runtime, stay(&shared));
         #[cfg(feature = "metrics")]
         seam::spawn_on(
             &runtime,
@@ -67,7 +71,7 @@ impl LockManager {
         );
         for index in 0..shared.nodes.len() {
             let set = Arc::downgrade(&shared.node_set);
-            seam::spawn_on(&runtime, monitor(set, Arc::clone(&shared.voting), index));
+            seam::spawn_on(aside, monitor(set, Arc::clone(&shared.voting), index));
         }
         Ok(Self { shared, times })
     }
@@ -167,6 +171,7 @@ fn refusal(error: NoQuorum) -> ConnectError {
     ConnectError::NoQuorum(error)
 }
 
+const NO_THREAD: &str = "the manager needs a thread of its own, for renewals must not wait for callers, and the system gave none; raise the limit of threads of this process";
 const STRAGGLERS: Duration = Duration::from_millis(100);
 
 impl LockManager {
@@ -302,6 +307,7 @@ impl LockManager {
             closing.until(shared.tasks.timer(LONGEST_CLOSE));
             while closing.next().await.is_some() {}
             shared.registry.stop();
+            shared.tasks.end();
         }
         let open = shared.ledger.open();
         ShutdownReport {

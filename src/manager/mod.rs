@@ -9,7 +9,7 @@
 //!        │                ▼                │
 //!        │             lease ◄── guard ────┘               (one held lock)
 //!        │                ▲  ▲
-//!        ├── renewal ─────┘ extend, top up, announce loss  (one task, one timer)
+//!        ├── renewal ─────┘ extend, top up, announce loss  (one task, one timer, on a thread of its own)
 //!        └── tasks: late replies, releases                 (they outlive their caller)
 //! ```
 
@@ -59,7 +59,8 @@ use crate::settings::error::ConfigError;
 /// A manager is cheap to clone; clones, and handles with other times ([`with_ttl`](Self::with_ttl),
 /// [`with_max_hold`](Self::with_max_hold), [`with_max_wait`](Self::with_max_wait)), share connections, the watchdog and
 /// background tasks. It belongs to the tokio runtime on which it was built and can be used from others; when its own
-/// ends, its locks are lost and it grants no more.
+/// ends, its locks are lost and it grants no more. What must not wait for handlers, as renewals, runs on a thread of its
+/// own, which ends with it: a handler that blocks its thread loses no lock, and loses none for others.
 ///
 /// # Fairness
 ///

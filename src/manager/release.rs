@@ -12,6 +12,7 @@ use crate::clock::Clock as _;
 use crate::instruments;
 use crate::manager::error::ReleaseError;
 use crate::manager::lease::held::{HeldLease, PendingRelease, Turn};
+use crate::manager::lease::state::Debt;
 use crate::manager::ledger::{Obligation, Stage};
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::nodes::waiting::{Missed, is_retryable, retry};
@@ -42,6 +43,12 @@ impl Release {
         Self(Some(freeing))
     }
 
+    /// A release that nobody waits for.
+    pub(crate) fn aside(mut freeing: Freeing) -> Self {
+        freeing.request.aside = true;
+        Self::new(freeing)
+    }
+
     pub(crate) async fn quorum(mut self) -> Result<(), ReleaseError> {
         match &mut self.0 {
             Some(freeing) => freeing.quorum().await,
@@ -54,8 +61,8 @@ impl Drop for Release {
     fn drop(&mut self) {
         if let Some(freeing) = self.0.take().filter(|it| !it.owing.is_empty()) {
             let shared = Arc::clone(&freeing.shared);
-            let keys = freeing.request.keys.clone();
-            shared.spawn_release(&keys, freeing.rest());
+            let (keys, aside) = (freeing.request.keys.clone(), freeing.request.aside);
+            shared.spawn_release(&keys, aside, freeing.rest());
         }
     }
 }
@@ -68,9 +75,10 @@ pub(crate) struct Freeing {
     sent: Moment,
     // By then the ttl has ended the lock on its own.
     pub(crate) until: Moment,
-    // The lock, if commands that may set its token were under way at the release: `ask` and `retry` wait until they are
-    // settled.
+    // The lock, if commands that may set its token were under way at the release: `settled` waits until they are not.
     pub(crate) lease: Option<Arc<HeldLease>>,
+    // The nodes at which a command that may set it was given up.
+    pub(crate) doubtful: Vec<usize>,
     // The nodes that may have the token and can be made to give it back.
     pub(crate) owing: Vec<usize>,
     // How many nodes are free of it, or have the record.
@@ -111,6 +119,7 @@ impl Freeing {
             sent,
             until: sent + ttl,
             lease: None,
+            doubtful: Vec::new(),
             owing,
             confirmed: 0,
             replies: Fanout::new([]),
@@ -136,11 +145,13 @@ impl Freeing {
             token: lease.lease.owner,
             announce: true,
             since: Some(lease.lease.started),
+            aside: false,
         };
         let (was_lost, has_expired) = (left.counts_as_lost(), left.has_expired());
         let (free, ttl) = (release as FreeCommand, lease.lease.ttl);
         let mut freeing = Self::new(shared, (request, free), left.owing, pending.obligation, ttl);
         freeing.lease = left.is_busy.then(|| Arc::clone(lease));
+        freeing.doubtful = left.doubtful;
         freeing.confirmed = left.free;
         freeing.turn = pending.turn;
         freeing.was_lost = Some(was_lost);
@@ -152,23 +163,42 @@ impl Freeing {
         self.later.pending().any(|later| later == node)
     }
 
-    /// Asks `node` to give the lock back, once no command is under way there that may set it anew.
-    fn ask(&self, node: usize) -> NodeFuture<Freed> {
-        let (shared, request, free) = (Arc::clone(&self.shared), self.request.clone(), self.free);
-        match (&self.lease, shared.nodes.get(node)) {
-            (None, Some(node)) => free(&**node, &request),
-            (lease, _) => {
-                let lease = lease.clone();
+    /// Asks a node to give the lock back, once no command is under way there that may set it anew.
+    fn ask(&self, index: usize) -> NodeFuture<Freed> {
+        match self.shared.nodes.get(index) {
+            Some(node) if !self.must_settle(index) => (self.free)(&**node, &self.request),
+            _ => {
+                let (settled, shared) = (self.settled(index), Arc::clone(&self.shared));
+                let (request, free) = (self.request.clone(), self.free);
                 Box::pin(async move {
-                    let owes = match lease {
-                        Some(lease) => lease.settled(node).await,
-                        None => false,
-                    };
-                    match shared.nodes.get(node) {
-                        Some(node) if owes => free(&**node, &request).await,
+                    let debt = settled.await;
+                    match shared.nodes.get(index) {
+                        Some(node) if debt != Debt::Nothing => {
+                            free(&**node, &given(&request, debt)).await
+                        }
                         _ => Ok(ReleaseReply::NotOwner),
                     }
                 })
+            }
+        }
+    }
+
+    /// Whether [`settled`](Self::settled) has anything to say about the node.
+    pub(crate) fn must_settle(&self, node: usize) -> bool {
+        self.lease.is_some() || self.doubtful.contains(&node)
+    }
+
+    /// Waits until no command is under way at `node` that may set the lock anew, and tells what it owes then.
+    pub(crate) fn settled(&self, node: usize) -> impl Future<Output = Debt> + Send + use<> {
+        let lease = self.lease.clone();
+        let known = match self.doubtful.contains(&node) {
+            true => Debt::Doubtful,
+            false => Debt::Token,
+        };
+        async move {
+            match lease {
+                Some(lease) => lease.settled(node).await,
+                None => known,
             }
         }
     }
@@ -305,7 +335,9 @@ impl Freeing {
 
     pub(crate) fn retry(&self, node: usize) -> NodeFuture<Result<ReleaseReply, Missed>> {
         let (request, free) = (self.request.clone(), self.free);
-        self.send_until(self.until, node, RELEASE, move |node| free(node, &request))
+        self.send_until(self.until, node, RELEASE, move |node, debt| {
+            free(node, &given(&request, debt))
+        })
     }
 
     /// Sends `node` a command again and again, once no other is under way there that may set the lock anew.
@@ -314,15 +346,13 @@ impl Freeing {
         until: Moment,
         node: usize,
         name: &'static str,
-        command: impl Fn(&dyn Node) -> NodeFuture<Result<T, NodeError>> + Send + Sync + 'static,
+        command: impl Fn(&dyn Node, Debt) -> NodeFuture<Result<T, NodeError>> + Send + Sync + 'static,
     ) -> NodeFuture<Result<T, Missed>> {
-        let (shared, lease) = (Arc::clone(&self.shared), self.lease.clone());
+        let (shared, settled) = (Arc::clone(&self.shared), self.settled(node));
         Box::pin(async move {
-            if let Some(lease) = lease {
-                let left = until.since(shared.clock.now());
-                let _ = timeout(left, lease.settled(node)).await;
-            }
-            retry(&shared, node, until, name, command).await
+            let left = until.since(shared.clock.now());
+            let debt = timeout(left, settled).await.unwrap_or(Debt::Doubtful);
+            retry(&shared, node, until, name, move |node| command(node, debt)).await
         })
     }
 }
@@ -335,6 +365,14 @@ impl Drop for Freeing {
         {
             obligation.meet();
         }
+    }
+}
+
+/// The request to a node that owes this much.
+pub(crate) fn given(request: &ReleaseRequest, debt: Debt) -> ReleaseRequest {
+    match debt {
+        Debt::Doubtful => request.after_doubt(),
+        Debt::Token | Debt::Nothing => request.clone(),
     }
 }
 

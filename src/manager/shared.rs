@@ -138,14 +138,15 @@ impl Shared {
         self.queue.close();
     }
 
-    /// Runs `job`, which releases `keys`, in the background; without room they are left to their ttl, and that is
+    /// Runs `job`, which releases `keys`, in the background, `aside` or where calls run; without room they are left to their ttl, and that is
     /// logged.
     pub(crate) fn spawn_release(
         &self,
         keys: &NodeKeys,
+        aside: bool,
         job: impl Future<Output = ()> + Send + 'static,
     ) {
-        if !self.tasks.spawn(job) {
+        if !self.tasks.spawn(aside, job) {
             let key = keys.first().show();
             self.left_to_expire(&key, "too many releases are under way");
         }

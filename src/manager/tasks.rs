@@ -1,6 +1,12 @@
 //! [`TaskTracker`]: work that goes on when its caller is gone: releases, late replies, extensions. And the signals that
 //! work waits for: a change that a [`Notify`] tells of, and [`Signal`], such a change that comes once.
+//!
+//! What follows a call runs on the runtime of the manager, where calls run. What must not wait for any caller runs
+//! *aside*, on a thread of the manager's own: renewals, the votes of nodes, and releases that nobody waits for. For a task
+//! that is woken by a handler stands behind it, and no other worker takes it away, so a handler that blocks its thread
+//! would keep all locks from being renewed.
 
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,14 +14,18 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use pin_project_lite::pin_project;
-use tokio::runtime::Handle;
+use tokio::runtime::{Builder, Handle};
 use tokio::sync::Notify;
 use tokio::time::{Sleep, sleep};
 
+use crate::clock::Clock;
 use crate::seam;
 
 pub(crate) struct TaskTracker {
-    runtime: Handle,
+    calls: Handle,
+    aside: Handle,
+    // The thread ends.
+    ended: Arc<Signal>,
     limit: usize,
     // Each job that counts towards the limit has a clone.
     counted: Arc<()>,
@@ -26,29 +36,64 @@ impl TaskTracker {
     /// left to their ttl.
     pub(crate) const LIMIT: usize = 10_000;
 
-    pub(crate) fn new(runtime: Handle) -> Self {
-        Self {
-            runtime,
+    /// For a manager on the runtime `calls`. Begins its thread, unless the `clock` follows that runtime.
+    ///
+    /// # Errors
+    ///
+    /// The system gave no thread.
+    pub(crate) fn begin(calls: Handle, clock: &dyn Clock) -> io::Result<Self> {
+        let ended = Arc::default();
+        let aside = match clock.follows_runtime() {
+            true => calls.clone(),
+            false => begin_thread(Arc::clone(&ended))?,
+        };
+        Ok(Self {
+            calls,
+            aside,
+            ended,
             limit: Self::LIMIT,
             counted: Arc::default(),
-        }
+        })
     }
 
-    /// Runs `job`, from anywhere; `false` if there is no room for it, or the manager's runtime has ended.
-    pub(crate) fn spawn(&self, job: impl Future<Output = ()> + Send + 'static) -> bool {
+    pub(crate) const fn aside(&self) -> &Handle {
+        &self.aside
+    }
+
+    /// Ends the thread with all that runs there.
+    pub(crate) fn end(&self) {
+        self.ended.give();
+    }
+
+    pub(crate) fn ended(&self) -> Arc<Signal> {
+        Arc::clone(&self.ended)
+    }
+
+    /// Runs `job`, from anywhere, where calls run or `aside`; `false` if there is no room for it. Where that has ended, it
+    /// is dropped.
+    pub(crate) fn spawn(
+        &self,
+        aside: bool,
+        job: impl Future<Output = ()> + Send + 'static,
+    ) -> bool {
         let token = Arc::clone(&self.counted);
+        if aside && self.ended.is_given() {
+            // The thread may take a moment to end.
+            return true;
+        }
         if self.count() > self.limit {
             return false;
         }
         let job = crate::trace::in_span(Counted { job, token });
-        seam::spawn_on(&self.runtime, job);
+        seam::spawn_on(if aside { &self.aside } else { &self.calls }, job);
         true
     }
 
     /// Runs `job` whether there is room or not, and takes none of it: for extensions and for records. There are no more
     /// of these than locks that are held or requests that run, and releases that pile up must not keep them waiting.
-    pub(crate) fn spawn_anyway(&self, job: impl Future<Output = ()> + Send + 'static) {
-        seam::spawn_on(&self.runtime, crate::trace::in_span(job));
+    pub(crate) fn spawn_anyway(&self, aside: bool, job: impl Future<Output = ()> + Send + 'static) {
+        let runtime = if aside { &self.aside } else { &self.calls };
+        seam::spawn_on(runtime, crate::trace::in_span(job));
     }
 
     fn count(&self) -> usize {
@@ -57,9 +102,27 @@ impl TaskTracker {
 
     pub(crate) fn timer(&self, after: Duration) -> Sleep {
         let outside = Handle::try_current().is_err();
-        let _inside = outside.then(|| self.runtime.enter());
+        let _inside = outside.then(|| self.aside.enter());
         sleep(after)
     }
+}
+
+impl Drop for TaskTracker {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn begin_thread(ended: Arc<Signal>) -> io::Result<Handle> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let handle = runtime.handle().clone();
+    let thread = std::thread::Builder::new().name("tower-redlock".to_owned());
+    thread.spawn(move || {
+        runtime.block_on(ended.given());
+        // A look-up of a name may take long, and nobody waits for it.
+        runtime.shutdown_background();
+    })?;
+    Ok(handle)
 }
 
 pin_project! {
@@ -114,38 +177,93 @@ impl Signal {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
+    use tokio::runtime::Runtime;
     use tokio::sync::oneshot;
 
     use super::*;
+    use crate::LockManager;
+    use crate::clock::SystemClock;
+
+    fn tracker(runtime: Handle) -> TaskTracker {
+        TaskTracker::begin(runtime, &SystemClock::new()).unwrap()
+    }
 
     #[tokio::test]
     async fn jobs_beyond_the_limit_are_refused_until_others_have_ended() {
-        let mut tasks = TaskTracker::new(Handle::current());
+        let mut tasks = tracker(Handle::current());
         tasks.limit = 2;
         let (first, go_first) = oneshot::channel::<()>();
         let (second, go_second) = oneshot::channel::<()>();
-        assert!(tasks.spawn(async { drop(go_first.await) }));
-        assert!(tasks.spawn(async { drop(go_second.await) }));
-        assert!(!tasks.spawn(async {}));
+        assert!(tasks.spawn(false, async { drop(go_first.await) }));
+        assert!(tasks.spawn(false, async { drop(go_second.await) }));
+        assert!(!tasks.spawn(false, async {}));
         assert_eq!(tasks.count(), 2);
         let (third, go_third) = oneshot::channel::<()>();
-        tasks.spawn_anyway(async { drop(go_third.await) });
+        tasks.spawn_anyway(false, async { drop(go_third.await) });
         assert_eq!(tasks.count(), 2, "the third does not count");
         drop(first);
         tokio::task::yield_now().await;
-        assert!(tasks.spawn(async {}), "there is room beside the third");
+        assert!(
+            tasks.spawn(false, async {}),
+            "there is room beside the third"
+        );
         drop((second, third));
         while tasks.count() > 0 {
             tokio::task::yield_now().await;
         }
     }
 
+    /// Waits until what is spawned aside of the manager is gone, and so its thread.
+    fn ends(end: impl FnOnce(Runtime, LockManager) -> Option<Runtime>) {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let connect = || LockManager::builder().memory(3).connect();
+        let locks = runtime.block_on(async { connect().await.unwrap() });
+        let thread = Arc::new(());
+        let kept = Arc::clone(&thread);
+        let job = async move {
+            std::future::pending::<()>().await;
+            drop(kept);
+        };
+        locks.shared.tasks.spawn_anyway(true, job);
+        assert_eq!(Arc::strong_count(&thread), 2);
+        let _runtime = end(runtime, locks);
+        let begin = Instant::now();
+        while Arc::strong_count(&thread) > 1 {
+            assert!(begin.elapsed() < Duration::from_secs(10), "it goes on");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn the_thread_ends_with_the_manager_its_shutdown_and_its_runtime() {
+        let mut kept = Vec::new();
+        ends(|runtime, locks| {
+            drop(locks);
+            Some(runtime)
+        });
+        ends(|runtime, locks| {
+            runtime.block_on(locks.shutdown(Duration::ZERO));
+            kept.push(locks);
+            Some(runtime)
+        });
+        ends(|runtime, locks| {
+            drop(runtime);
+            kept.push(locks);
+            None
+        });
+        for locks in kept {
+            assert!(locks.shared.tasks.ended.is_given());
+        }
+    }
+
     #[test]
     fn a_job_for_a_runtime_that_has_ended_is_dropped() {
-        let runtime = tokio::runtime::Runtime::new().unwrap();
-        let tasks = TaskTracker::new(runtime.handle().clone());
+        let runtime = Runtime::new().unwrap();
+        let tasks = tracker(runtime.handle().clone());
         drop(runtime);
-        assert!(tasks.spawn(std::future::pending()));
+        assert!(tasks.spawn(false, std::future::pending()));
         assert_eq!(tasks.count(), 0);
     }
 }

@@ -12,8 +12,8 @@ use crate::moment::Moment;
 use crate::node::{ExtendRequest, Fence};
 use crate::protocol::renewal::NodeEffect;
 
-/// Extends the locks of a manager until the manager is gone. If the runtime ends first and drops this future, the
-/// manager ends, too: without a watchdog nobody would tell callers on other runtimes of a loss.
+/// Extends the locks of a manager until the manager is gone. Whoever drops this future before ends the manager, too:
+/// without a watchdog nobody would tell callers of a loss.
 pub(crate) fn watch(
     shared: Weak<Shared>,
     registry: Arc<Registry>,
@@ -32,6 +32,15 @@ pub(crate) fn watch(
     }
 }
 
+/// For the runtime of a manager: if that ends first and drops this future, the manager and its thread end.
+pub(crate) fn stay(shared: &Arc<Shared>) -> impl Future<Output = ()> + Send + use<> {
+    let (mut cut_off, ended) = (CutOff(Arc::downgrade(shared)), shared.tasks.ended());
+    async move {
+        ended.given().await;
+        cut_off.call_off();
+    }
+}
+
 struct CutOff(Weak<Shared>);
 
 impl CutOff {
@@ -45,6 +54,7 @@ impl Drop for CutOff {
         if let Some(shared) = self.0.upgrade() {
             shared.grant_no_more();
             shared.registry.lose_all(LossReason::Shutdown);
+            shared.tasks.end();
         }
     }
 }
@@ -75,7 +85,7 @@ fn renew_due(shared: &Arc<Shared>) {
     for (node, batch) in batches.into_iter().enumerate() {
         if !batch.is_empty() {
             let job = extend(Arc::clone(set), node, batch, sent);
-            shared.tasks.spawn_anyway(job);
+            shared.tasks.spawn_anyway(true, job);
         }
     }
 }

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
+use tokio::runtime::Handle;
 
 use crate::clock::Clock;
 use crate::namespace::Namespace;
@@ -29,6 +30,8 @@ pub struct NodeContext {
     pub node_timeout: Duration,
     /// The namespace of the manager's locks, and of the marker that says whether the node may vote. Default: `lk`.
     pub namespace: Namespace,
+    /// Where renewals run, and what they need. Default: where the node is started.
+    pub background: Option<Handle>,
 }
 
 impl NodeContext {
@@ -40,6 +43,7 @@ impl NodeContext {
             registry,
             node_timeout: Duration::from_millis(200),
             namespace: Namespace::default(),
+            background: None,
         }
     }
 }

@@ -221,7 +221,7 @@ impl LeaseNodes {
         self.is_doubtful(node) || self.holds(node)
     }
 
-    fn is_doubtful(&self, node: usize) -> bool {
+    pub(crate) fn is_doubtful(&self, node: usize) -> bool {
         self.nodes.get(node).is_some_and(|node| node.doubtful)
     }
 

@@ -226,6 +226,7 @@ async fn begin_idempotent_of_what_one_node_alone_knows(scene: Rc<Scene>) -> Work
         token: owner,
         announce: false,
         since: None,
+        aside: false,
     };
     let request = CompleteRequest {
         release,

@@ -25,6 +25,10 @@ impl Hand {
 }
 
 impl Clock for Hand {
+    fn follows_runtime(&self) -> bool {
+        true
+    }
+
     fn now(&self) -> Moment {
         Moment::from_nanos(self.0.load(Ordering::SeqCst))
     }

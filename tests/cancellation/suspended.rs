@@ -35,6 +35,10 @@ impl Watch {
 }
 
 impl Clock for Watch {
+    fn follows_runtime(&self) -> bool {
+        true
+    }
+
     fn now(&self) -> Moment {
         self.awake.now() + self.asleep()
     }

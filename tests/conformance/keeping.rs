@@ -16,7 +16,8 @@ use crate::records::{
     record, request,
 };
 use crate::standing::{
-    OURS, THEIRS, assert_shows_both, kind, ours, promote, quarantine, refill_under, theirs, voting,
+    OURS, THEIRS, assert_shows_both, kind, ours, promote, quarantine, refill_under, renews_again,
+    theirs, voting,
 };
 use crate::support::nodes::{LONG, acquire, key, refill, release, token};
 use crate::support::{PATIENCE, eventually};
@@ -219,6 +220,7 @@ pub(crate) async fn a_recall_that_comes_late_is_void(bench: &impl Remote) {
             sleep(Duration::from_millis(1)).await;
         };
         assert_eq!(reply, STORED);
+        renews_again(&*node).await;
         for adopt in [false, true] {
             for late in [name, "another"] {
                 let mut request = self::request(key(late), 1, NUMBER);

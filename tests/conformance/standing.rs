@@ -261,6 +261,15 @@ pub(crate) async fn a_release_on_the_same_connection_is_no_farewell(bench: &impl
     assert_eq!(node.acquire(acquire("k", 1)).await, GRANTED);
 }
 
+/// Waits until the connection of renewals is there again, too.
+pub(crate) async fn renews_again(node: &dyn Node) {
+    let begin = Instant::now();
+    while let Err(error) = node.extend(Arc::from([extend("nobody", 9)])).await {
+        assert!(begin.elapsed() < PATIENCE, "{error}");
+        sleep(Duration::from_millis(1)).await;
+    }
+}
+
 pub(crate) async fn what_comes_late_on_an_old_connection_is_void(bench: &impl Remote) {
     let node = voting(bench, ours()).await;
     let fence = Fence::new(FencingToken::new(1_806_147_584_000_000_000).unwrap(), LONG);
@@ -282,6 +291,7 @@ pub(crate) async fn what_comes_late_on_an_old_connection_is_void(bench: &impl Re
         sleep(Duration::from_millis(1)).await;
     };
     assert_eq!(reply, ReleaseReply::Released { listeners: 0 });
+    renews_again(&*node).await;
     for name in ["k", "another"] {
         let late = node.acquire(fenced(name, 1)).await;
         assert_eq!(kind(late), NodeErrorKind::Rejected, "{name}");

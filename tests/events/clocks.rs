@@ -3,17 +3,15 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use tower_redlock::LockManager;
-
-use super::listen;
 use super::support::eventually;
 use super::support::server::{Kind, Server};
+use super::{here, listen};
 
 #[tokio::test]
 async fn a_server_whose_clock_is_set_is_told_of_once_for_each_step() {
     let (book, _listening) = listen();
     let server = Server::start_clocked(Kind::Redis);
-    let builder = LockManager::builder().redis([server.url()]);
+    let builder = here().redis([server.url()]);
     let locks = builder.bootstrap(true).connect().await.unwrap();
     let name = &locks.snapshot().nodes[0].name;
     // Before it was looked at, no time is known that it could have been set from.

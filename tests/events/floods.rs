@@ -10,10 +10,10 @@ use http_body_util::Full;
 use tokio::time::sleep;
 use tower::{Layer as _, ServiceExt as _, service_fn};
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{LockKey, LockManager, RedlockLayer};
+use tower_redlock::{LockKey, RedlockLayer};
 
 use super::support::server::{Kind, Server};
-use super::{Book, five, listen};
+use super::{Book, five, here, listen};
 
 /// The lines of this level or a more urgent one, after those that were read before.
 fn told(book: &Book, read: &mut usize) -> Vec<String> {
@@ -111,7 +111,7 @@ async fn commands_that_a_server_refuses_are_told_of_once_for_each_kind() {
     let urls = servers
         .iter()
         .map(|server| server.url_as("locks", "secret"));
-    let builder = LockManager::builder().redis(urls).bootstrap(true);
+    let builder = here().redis(urls).bootstrap(true);
     let locks = builder.connect().await.unwrap();
     servers[0].run("ACL SETUSER locks -del");
     for number in 0..50 {

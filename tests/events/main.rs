@@ -121,11 +121,14 @@ fn listen() -> (Book, DefaultGuard) {
     (book, listening)
 }
 
+/// For managers without a thread of their own, as a book is about one thread.
+fn here() -> Settings {
+    LockManager::builder().clock(TokioClock::new())
+}
+
 fn five() -> (Vec<MemoryNode>, Settings) {
     let nodes: Vec<_> = (0..5).map(|n| MemoryNode::new(format!("n{n}"))).collect();
-    let builder = LockManager::builder()
-        .nodes(nodes.iter().cloned())
-        .clock(TokioClock::new());
+    let builder = here().nodes(nodes.iter().cloned());
     (nodes, builder)
 }
 
@@ -135,7 +138,7 @@ async fn a_node_that_is_missing_at_connect_is_named() {
     let (nodes, builder) = five();
     drop(builder.connect().await.unwrap());
     nodes.first().unwrap().go_down();
-    let builder = LockManager::builder().nodes(nodes.iter().cloned());
+    let builder = here().nodes(nodes.iter().cloned());
     builder.connect().await.unwrap();
     let line = book.line("does not answer");
     assert!(line.starts_with("WARN") && line.contains("n0"), "{line}");
@@ -239,7 +242,7 @@ async fn a_node_of_other_processes_is_told_once_with_both_lists() {
     let (nodes, builder) = five();
     let _locks = builder.connect().await.unwrap();
     let _listening = tracing::subscriber::set_default(book.clone());
-    let few = LockManager::builder().nodes(nodes[..2].iter().cloned());
+    let few = here().nodes(nodes[..2].iter().cloned());
     let few = few.clock(TokioClock::new()).lazy().unwrap();
     for _ in 0..3 {
         looked_at().await;

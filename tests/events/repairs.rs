@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 use tower_redlock::LockManager;
-use tower_redlock::clock::TokioClock;
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::redis::{Credentials, RedisNode};
 use tower_redlock::node::{Node as _, NodeError, NodeErrorKind};
@@ -16,7 +15,7 @@ use super::support::eventually;
 use super::support::nodes::{context, settled};
 use super::support::server::{Kind, Server};
 use super::support::wrapper::{Between, Call, Reply, Wrapped};
-use super::{Book, listen};
+use super::{Book, here, listen};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -67,8 +66,8 @@ async fn refusing(call: Call) -> (Arc<AtomicBool>, LockManager) {
             refuses,
         })
     };
-    let builder = LockManager::builder().nodes((0..5).map(node));
-    let locks = builder.clock(TokioClock::new()).connect().await.unwrap();
+    let builder = here().nodes((0..5).map(node));
+    let locks = builder.connect().await.unwrap();
     (refuses, locks)
 }
 
@@ -153,7 +152,7 @@ async fn a_password_that_is_accepted_again_is_told_once() {
     let urls = servers
         .iter()
         .map(|server| server.url_as("locks", "s3cret"));
-    let builder = LockManager::builder().redis(urls).bootstrap(true);
+    let builder = here().redis(urls).bootstrap(true);
     let locks = builder.connect().await.unwrap();
     assert_eq!(count(&book, "INFO message=node is up"), 3);
     servers[0].run("ACL SETUSER locks resetpass >other");

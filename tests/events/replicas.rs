@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
+use tower_redlock::AcquireError;
 use tower_redlock::snapshot::VotingStatus;
-use tower_redlock::{AcquireError, LockManager};
 
-use super::listen;
 use super::support::eventually;
 use super::support::server::{Kind, Server};
+use super::{here, listen};
 
 #[tokio::test]
 async fn a_replica_that_appears_under_load_is_told_of_once_and_refuses_nothing() {
     for kind in Kind::ALL {
         let (book, _listening) = listen();
         let master = Server::start(kind, &[]);
-        let builder = LockManager::builder().redis([master.url()]);
+        let builder = here().redis([master.url()]);
         // A busy machine does not reach the time-out.
         let builder = builder.node_timeout(Duration::from_secs(2));
         let locks = builder.bootstrap(true).connect().await.unwrap();

@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
+use tower_redlock::Settings;
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::redis::RedisNode;
 use tower_redlock::settings::RestartGuard;
-use tower_redlock::{LockManager, Settings};
 
 use super::support::server::{Kind, Server};
-use super::{Book, five, listen};
+use super::{Book, five, here, listen};
 
 const MS: Duration = Duration::from_millis(1);
 
 /// New servers wait for about half a second.
 fn brisk(servers: &[Server]) -> Settings {
-    let builder = LockManager::builder().redis(servers.iter().map(Server::url));
+    let builder = here().redis(servers.iter().map(Server::url));
     let builder = builder
         .ttl(400 * MS)
         .max_ttl(4_000 * MS)
@@ -83,7 +83,7 @@ async fn a_node_that_is_emptied_beside_others_that_vote_is_a_fault() {
     drop(builder.connect().await.unwrap());
     nodes[0].forget();
     let (book, _listening) = listen();
-    let builder = LockManager::builder().nodes(nodes.iter().cloned());
+    let builder = here().nodes(nodes.iter().cloned());
     let locks = builder.connect().await.unwrap();
     locks.all_voting().await.unwrap();
     assert_count(&book, "WARN message=a node restarted or lost its data", 1);
@@ -182,7 +182,7 @@ async fn a_start_that_has_failed_says_no_more_of_its_nodes() {
     let mute = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("redis://{}", mute.local_addr().unwrap());
     let node = RedisNode::builder(&url).connect_timeout(5_000 * MS);
-    let start = LockManager::builder().nodes([node.build().unwrap()]);
+    let start = here().nodes([node.build().unwrap()]);
     start.connect().await.unwrap_err();
     let before = book.lines();
     tokio::time::sleep(Duration::from_secs(60)).await;
@@ -199,7 +199,7 @@ async fn a_new_list_does_not_go_on_without_a_node() {
     let line = "WARN message=a node does not vote before every node has accepted this list once";
     assert_count(&book, line, 4);
     nodes[4].come_up();
-    let builder = || LockManager::builder().nodes(nodes.iter().cloned());
+    let builder = || here().nodes(nodes.iter().cloned());
     drop(builder().connect().await.unwrap());
     nodes[4].go_down();
     builder().connect().await.unwrap();

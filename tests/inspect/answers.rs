@@ -143,7 +143,9 @@ async fn the_page_stands_still_where_it_is_asked_to() {
 #[tokio::test(start_paused = true)]
 async fn it_opens_with_whether_a_quorum_votes() {
     let nodes: Vec<_> = (0..3).map(|n| MemoryNode::new(format!("n{n}"))).collect();
-    let builder = LockManager::builder().nodes(nodes.iter().cloned());
+    let builder = LockManager::builder()
+        .clock(TokioClock::new())
+        .nodes(nodes.iter().cloned());
     let locks = builder.clock(TokioClock::new()).connect().await.unwrap();
     let opening = async || {
         let (_, _, page) = ask(&locks, "GET", "/").await;
@@ -196,7 +198,9 @@ async fn keys_that_are_not_one_do_not_look_like_one() {
 #[tokio::test(start_paused = true)]
 async fn the_json_is_the_snapshot_without_secrets() {
     let nodes: Vec<_> = (0..3).map(|n| MemoryNode::new(format!("n{n}"))).collect();
-    let builder = LockManager::builder().nodes(nodes.iter().cloned());
+    let builder = LockManager::builder()
+        .clock(TokioClock::new())
+        .nodes(nodes.iter().cloned());
     let locks = builder.clock(TokioClock::new()).connect().await.unwrap();
     let _guard = locks.try_acquire("order:1").await.unwrap();
     let token = String::from_utf8(nodes[0].holder("lk:order:1").unwrap()).unwrap();

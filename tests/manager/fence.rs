@@ -24,6 +24,10 @@ struct Dated {
 }
 
 impl Clock for Dated {
+    fn follows_runtime(&self) -> bool {
+        true
+    }
+
     fn now(&self) -> Moment {
         self.clock.now()
     }
@@ -164,7 +168,9 @@ impl Between for Stubborn {
 async fn a_number_that_cannot_be_written_back_is_not_handed_out() {
     let nodes = Nodes::five();
     let stubborn = nodes.0.iter().cloned().map(Stubborn).map(Wrapped);
-    let builder = LockManager::builder().nodes(stubborn);
+    let builder = LockManager::builder()
+        .clock(TokioClock::new())
+        .nodes(stubborn);
     let locks = builder.clock(TokioClock::new()).lazy().unwrap();
     assert!(fence(&locks, "order:1").await > 0, "agreed upon at once");
     // Two agree; the third that is needed has another number.
@@ -271,7 +277,9 @@ async fn no_token_is_written_back_to_a_node_that_came_back_meanwhile() {
         refused: Arc::clone(&refused),
     });
     let [_, second, last] = nodes.clone();
-    let builder = LockManager::builder().nodes(nodes.map(Wrapped));
+    let builder = LockManager::builder()
+        .clock(TokioClock::new())
+        .nodes(nodes.map(Wrapped));
     let builder = builder.clock(TokioClock::new()).ttl(TTL).bootstrap(true);
     let locks = builder.connect().await.unwrap();
     // Ahead of all clocks, and not so far that it would not count.

@@ -167,6 +167,10 @@ async fn max_hold_ends_a_lock_that_is_never_released() {
 struct HandClock(Arc<AtomicU64>);
 
 impl Clock for HandClock {
+    fn follows_runtime(&self) -> bool {
+        true
+    }
+
     fn now(&self) -> Moment {
         Moment::from_nanos(self.0.load(Ordering::SeqCst))
     }

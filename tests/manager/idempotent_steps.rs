@@ -34,6 +34,10 @@ impl Stepped {
 }
 
 impl Clock for Stepped {
+    fn follows_runtime(&self) -> bool {
+        true
+    }
+
     fn now(&self) -> Moment {
         self.0.now() + self.steps()
     }

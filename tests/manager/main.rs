@@ -8,6 +8,7 @@
 )]
 
 mod acquire;
+mod blocked;
 mod deadline;
 mod fairness;
 mod far;

@@ -268,6 +268,10 @@ impl Asking {
 struct AskingClock(TokioClock, Arc<Asking>);
 
 impl Clock for AskingClock {
+    fn follows_runtime(&self) -> bool {
+        true
+    }
+
     fn now(&self) -> Moment {
         if let Some(locks) = self.1.locks.get()
             && !self.1.is_asking.swap(true, Ordering::SeqCst)

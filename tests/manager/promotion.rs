@@ -131,7 +131,9 @@ async fn connect_ends_where_new_nodes_do_not_answer_when_they_are_promoted() {
 #[tokio::test(start_paused = true)]
 async fn connect_ends_where_nodes_that_forgot_refuse_to_be_promoted() {
     let nodes = three();
-    let usual = LockManager::builder().nodes(nodes.iter().cloned());
+    let usual = LockManager::builder()
+        .clock(TokioClock::new())
+        .nodes(nodes.iter().cloned());
     let usual = usual.clock(TokioClock::new()).ttl(TTL).bootstrap(true);
     drop(usual.connect().await.unwrap());
     nodes.iter().for_each(MemoryNode::forget);
@@ -157,7 +159,9 @@ async fn connect_waits_a_moment_for_new_nodes_that_are_about_to_vote() {
     for forget in [false, true] {
         let nodes = three();
         if forget {
-            let usual = LockManager::builder().nodes(nodes.iter().cloned());
+            let usual = LockManager::builder()
+                .clock(TokioClock::new())
+                .nodes(nodes.iter().cloned());
             let usual = usual.clock(TokioClock::new()).ttl(TTL).bootstrap(true);
             drop(usual.connect().await.unwrap());
             nodes.iter().for_each(MemoryNode::forget);
@@ -171,10 +175,14 @@ async fn connect_waits_a_moment_for_new_nodes_that_are_about_to_vote() {
 #[tokio::test(start_paused = true)]
 async fn nodes_are_taken_over_though_one_of_them_goes_away_for_a_moment_again_and_again() {
     let nodes = three();
-    let usual = LockManager::builder().nodes(nodes.iter().cloned());
+    let usual = LockManager::builder()
+        .clock(TokioClock::new())
+        .nodes(nodes.iter().cloned());
     let usual = usual.clock(TokioClock::new()).ttl(TTL).bootstrap(true);
     drop(usual.connect().await.unwrap());
-    let other = LockManager::builder().nodes(nodes[..2].iter().cloned());
+    let other = LockManager::builder()
+        .clock(TokioClock::new())
+        .nodes(nodes[..2].iter().cloned());
     let other = other.clock(TokioClock::new()).ttl(TTL).max_ttl(3 * TTL);
     let other = other.lazy().unwrap();
     let node = nodes[1].clone();

@@ -411,6 +411,7 @@ async fn without_the_guard_nothing_waits_and_nothing_is_refused() {
     guard.release().await.unwrap();
     // But another list is no more welcome than with it, if it is looked for.
     let few = LockManager::builder()
+        .clock(TokioClock::new())
         .nodes(nodes.0[2..].iter().cloned())
         .restart_guard(RestartGuard::OFF);
     sleep(SECOND + MS).await;
@@ -469,7 +470,9 @@ async fn a_bootstrap_ends_in_time_while_a_node_comes_and_goes() {
 async fn a_bootstrap_ends_in_time_while_a_node_comes_and_forgets() {
     let (nodes, _before) = three().await;
     nodes[2].go_down();
-    let builder = LockManager::builder().nodes(nodes.iter().cloned());
+    let builder = LockManager::builder()
+        .clock(TokioClock::new())
+        .nodes(nodes.iter().cloned());
     let locks = builder.clock(TokioClock::new()).ttl(TTL).lazy().unwrap();
     let forgets = nodes[1].clone();
     let flaps = tokio::spawn(async move {
@@ -560,7 +563,9 @@ async fn a_node_that_says_that_it_is_closed_and_is_not_is_asked_again() {
         node: MemoryNode::new("a"),
         has_said: AtomicBool::new(false),
     });
-    let builder = LockManager::builder().nodes([node]);
+    let builder = LockManager::builder()
+        .clock(TokioClock::new())
+        .nodes([node]);
     let connected = builder.clock(TokioClock::new()).connect().await;
     assert_eq!(voting(&connected.unwrap()), 1);
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tower_redlock::LockManager;
+use tower_redlock::clock::TokioClock;
 use tower_redlock::error::ConnectError;
 use tower_redlock::node::NodeState;
 use tower_redlock::node::memory::MemoryNode;
@@ -77,7 +78,11 @@ async fn connect_needs_a_quorum_and_names_who_is_missing() {
 #[tokio::test(start_paused = true)]
 async fn four_nodes_that_mask_a_loss_need_three() {
     let nodes: Vec<_> = (0..4).map(|n| MemoryNode::new(format!("n{n}"))).collect();
-    let builder = || LockManager::builder().nodes(nodes.iter().cloned());
+    let builder = || {
+        LockManager::builder()
+            .clock(TokioClock::new())
+            .nodes(nodes.iter().cloned())
+    };
     let (a, b) = (
         builder().mask_losses(1).lazy().unwrap(),
         builder().mask_losses(1).lazy().unwrap(),

@@ -98,6 +98,10 @@ async fn an_answer_that_exists_wins_over_the_loss() {
 struct HandClock(Arc<AtomicU64>);
 
 impl Clock for HandClock {
+    fn follows_runtime(&self) -> bool {
+        true
+    }
+
     fn now(&self) -> Moment {
         Moment::from_nanos(1_000_000_000 + self.0.load(Ordering::SeqCst))
     }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use metrics_exporter_prometheus::PrometheusHandle;
+use tower_redlock::clock::TokioClock;
 use tower_redlock::error::LossReason;
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::redis::Credentials;
@@ -34,7 +35,9 @@ impl Site {
         let (recorder, process) = recorder();
         // One for each test, for as long as the program runs: only tests that run after it on this thread would wait.
         let recording = metrics::set_default_local_recorder(Box::leak(Box::new(recorder)));
+        // A manager without a thread of its own, as the recorder is that of this thread.
         let builder = LockManager::builder()
+            .clock(TokioClock::new())
             .redis(servers.iter().map(Server::url))
             .ttl(Duration::from_secs(5))
             .max_ttl(Duration::from_secs(5))
@@ -219,6 +222,7 @@ pub(crate) async fn a_queue_is_full_and_a_release_is_late() -> Scrapes {
     let mut scrapes = Scrapes::default();
     let nodes: Vec<_> = (0..5).map(|n| MemoryNode::new(format!("n{n}"))).collect();
     let locks = LockManager::builder()
+        .clock(TokioClock::new())
         .nodes(nodes.iter().cloned())
         .max_waiters_per_key(1)
         .restart_guard(RestartGuard::OFF)

@@ -107,7 +107,7 @@ async fn a_replica_that_is_expected_is_fine() {
                 .run("CLIENT LIST")
                 .matches("name=tower-redlock ")
                 .count(),
-            1,
+            2,
             "nothing is waited for"
         );
         drop(replica);

@@ -7,6 +7,7 @@
     reason = "a test fails by panicking, also in its helpers"
 )]
 
+mod blocked;
 mod load;
 mod stalls;
 #[path = "../support/mod.rs"]

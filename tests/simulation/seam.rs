@@ -47,4 +47,9 @@ impl Clock for ProcessClock {
     fn unix_micros(&self) -> u64 {
         self.0.unix_micros()
     }
+
+    // All tasks of a world run on one thread, so that a seed says in which order.
+    fn follows_runtime(&self) -> bool {
+        true
+    }
 }

@@ -41,7 +41,9 @@ new! {
     NewExtend: ExtendRequest(keys: impl Into<NodeKeys>, token: OwnerToken, ttl: Duration, refill: bool) {
         config: None, fence: None
     }
-    NewRelease: ReleaseRequest(keys: impl Into<NodeKeys>, token: OwnerToken, announce: bool) { since: None }
+    NewRelease: ReleaseRequest(keys: impl Into<NodeKeys>, token: OwnerToken, announce: bool) {
+        since: None, aside: false
+    }
     NewRaise: RaiseRequest(keys: impl Into<NodeKeys>, token: OwnerToken, fence: Fence) { config: None }
     NewRecall: RecallRequest(lock: AcquireRequest, adopt: bool, linger: Duration) {}
     NewComplete: CompleteRequest(release: ReleaseRequest, record: Option<Record>) { chosen: false, config: None }

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use crate::clock::Clock;
 use crate::lease::Lease;
 use crate::manager::error::LossReason;
-use crate::manager::lease::state::{Effects, LeaseState, Left};
+use crate::manager::lease::state::{Debt, Effects, LeaseState, Left};
 use crate::manager::ledger::{Obligation, Stage};
 use crate::manager::queue::{Deadline, Holder, fifo as queue};
 use crate::manager::tasks::notified_until;
@@ -237,10 +237,10 @@ impl HeldLease {
         let _ = self.apply(|state| state.reply(node, effect, self.clock.now()));
     }
 
-    /// Waits until no command that may set our token is under way to `node`, and tells whether it owes a release.
-    /// For a lock that [was let go of](Self::let_go).
-    pub(crate) async fn settled(&self, node: usize) -> bool {
-        notified_until(&self.settled, || self.inner().state.owes(node)).await
+    /// Waits until no command that may set our token is under way to `node`, and tells what it owes. For a lock that
+    /// [was let go of](Self::let_go).
+    pub(crate) async fn settled(&self, node: usize) -> Debt {
+        notified_until(&self.settled, || self.inner().state.debt(node)).await
     }
 
     pub(crate) fn plan_top_up(&self, at: Moment) -> bool {

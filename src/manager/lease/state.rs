@@ -67,6 +67,16 @@ pub(super) struct Effects {
     pub(super) hand_over: Option<u32>,
 }
 
+/// What a node owes of a lock that was let go of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Debt {
+    Nothing,
+    /// It has our token.
+    Token,
+    /// It may have it, or get it, by a command that was given up.
+    Doubtful,
+}
+
 /// The rest of a released lock on the nodes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Left {
@@ -75,6 +85,8 @@ pub(crate) struct Left {
     /// Whether one of them has a command under way, and is to be released when that is
     /// [settled](super::held::HeldLease::settled).
     pub(crate) is_busy: bool,
+    /// Those of them that had a command that was given up and may run yet.
+    pub(crate) doubtful: Vec<usize>,
     /// How many nodes are free already.
     pub(crate) free: usize,
     pub(crate) lost: Option<LossReason>,
@@ -137,9 +149,16 @@ impl LeaseState {
         nodes.filter(|node| self.nodes.holds(*node)).collect()
     }
 
-    /// Whether `node` owes a release; `None` while a command that may set our token is under way to it.
-    pub(super) fn owes(&self, node: usize) -> Option<bool> {
-        (!self.nodes.busy(node)).then(|| self.nodes.owes(node))
+    /// What `node` owes; `None` while a command that may set our token is under way to it.
+    pub(super) fn debt(&self, node: usize) -> Option<Debt> {
+        if self.nodes.busy(node) {
+            return None;
+        }
+        Some(match self.nodes.owes(node) {
+            _ if self.nodes.is_doubtful(node) => Debt::Doubtful,
+            true => Debt::Token,
+            false => Debt::Nothing,
+        })
     }
 
     /// Loses the lock if its deadline has passed by `now`.
@@ -320,11 +339,15 @@ impl LeaseState {
         };
         let count = self.nodes.nodes();
         let (mut owing, mut is_busy, mut free) = (Vec::with_capacity(count), false, 0);
+        let mut doubtful = Vec::new();
         for node in 0..count {
             is_busy |= self.nodes.busy(node);
             free += usize::from(self.nodes.is_clear(node));
             if self.nodes.busy(node) || self.nodes.owes(node) {
                 owing.push(node);
+            }
+            if self.nodes.is_doubtful(node) {
+                doubtful.push(node);
             }
         }
         let given_up = match self.phase {
@@ -334,6 +357,7 @@ impl LeaseState {
         let left = Left {
             owing,
             is_busy,
+            doubtful,
             free,
             lost,
             given_up,

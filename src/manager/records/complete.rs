@@ -9,9 +9,10 @@ use tokio::time::timeout;
 
 use crate::clock::Clock as _;
 use crate::manager::lease::held::{HeldLease, PendingRelease};
+use crate::manager::lease::state::Debt;
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::nodes::waiting::{Missed, is_retryable};
-use crate::manager::release::{Freed, Freeing};
+use crate::manager::release::{Freed, Freeing, given};
 use crate::manager::shared::{ROOM_FOR_RECORDS, Shared};
 use crate::manager::tasks::TaskTracker;
 use crate::moment::Moment;
@@ -88,7 +89,7 @@ impl Drop for Completion {
     fn drop(&mut self) {
         if let Some(completing) = self.0.take().filter(|it| !it.is_over()) {
             let shared = Arc::clone(&completing.freeing.shared);
-            shared.tasks.spawn_anyway(completing.rest());
+            shared.tasks.spawn_anyway(false, completing.rest());
         }
     }
 }
@@ -129,14 +130,12 @@ impl Completing {
 
     fn ask(&self, node: usize) -> NodeFuture<Stored> {
         let (shared, request) = (Arc::clone(&self.freeing.shared), self.request.clone());
-        match (&self.freeing.lease, shared.nodes.get(node)) {
-            (None, Some(node)) => node.complete(request),
-            (lease, _) => {
-                let lease = lease.clone();
+        match shared.nodes.get(node) {
+            Some(there) if !self.freeing.must_settle(node) => there.complete(request),
+            _ => {
+                let settled = self.freeing.settled(node);
                 Box::pin(async move {
-                    if let Some(lease) = lease {
-                        lease.settled(node).await;
-                    }
+                    let request = completion(&request, settled.await);
                     match shared.nodes.get(node) {
                         Some(node) => node.complete(request).await,
                         None => Ok(CompleteReply::Refused),
@@ -292,8 +291,16 @@ impl Completing {
 
     fn retry(&self, node: usize, until: Moment) -> NodeFuture<Result<CompleteReply, Missed>> {
         let request = self.request.clone();
-        let command = move |node: &dyn Node| node.complete(request.clone());
+        let command = move |node: &dyn Node, debt| node.complete(completion(&request, debt));
         self.freeing.send_until(until, node, COMPLETE, command)
+    }
+}
+
+/// The request to a node that owes this much.
+fn completion(request: &CompleteRequest, debt: Debt) -> CompleteRequest {
+    CompleteRequest {
+        release: given(&request.release, debt),
+        ..request.clone()
     }
 }
 

@@ -85,7 +85,7 @@ impl<P: Purpose> Attempt<P> {
         }
         let pending: Vec<usize> = self.unheard().collect();
         let late = take_late_replies(Arc::clone(&shared), Arc::clone(&held), self.fanout.take());
-        if !shared.tasks.spawn(late) {
+        if !shared.tasks.spawn(false, late) {
             // No room to wait for the late replies: given up, so that a release does not wait for them either.
             for node in pending {
                 held.reply(node, NodeEffect::Unknown);
@@ -128,6 +128,7 @@ impl<P: Purpose> Attempt<P> {
             token: self.token,
             announce: !self.lost,
             since: Some(self.sent),
+            aside: false,
         };
         let mut later: Fanout<Freed> = Fanout::new([]);
         for (node, reply) in self.fanout.take().into_pending() {
@@ -147,6 +148,9 @@ impl<P: Purpose> Attempt<P> {
         let ttl = self.terms.ttl;
         let command = (request, P::FREE);
         let mut freeing = Freeing::new(&self.shared, command, owing, Some(obligation), ttl);
+        freeing.doubtful = (freeing.owing.iter().copied())
+            .filter(|node| !granted.contains(node))
+            .collect();
         // Those that granted are waited for.
         let needed = self.shared.terms.quorum.needed();
         freeing.confirmed = needed.saturating_sub(granted.len());
@@ -157,7 +161,7 @@ impl<P: Purpose> Attempt<P> {
 
 impl<P: Purpose> Drop for Attempt<P> {
     fn drop(&mut self) {
-        drop(self.give_back().map(Release::new));
+        drop(self.give_back().map(Release::aside));
     }
 }
 

@@ -136,6 +136,7 @@ pub(crate) mod on_redis {
                     token: request.token,
                     announce: false,
                     since: None,
+                    aside: false,
                 };
                 let release = release::on_redis::cmd(&release, connection.since());
                 let _ = Box::pin(run(connection, &release::on_redis::SCRIPT, &release)).await;

@@ -63,10 +63,6 @@ pub type ExtendReplies = Result<Vec<Result<ExtendReply, NodeError>>, NodeError>;
 
 #[cfg(feature = "redis")]
 pub(crate) mod on_redis {
-    use std::future::poll_fn;
-    use std::pin::Pin;
-    use std::task::Poll;
-
     use redis::{Cmd, Value};
 
     use super::*;
@@ -87,59 +83,7 @@ pub(crate) mod on_redis {
         if requests.is_empty() {
             return Ok(Vec::new());
         }
-        if link.connections.count() > 1 {
-            return Ok(Box::pin(extend_on_all(link, requests)).await);
-        }
-        extend_on(link, 0, requests).await
-    }
-
-    async fn extend_on_all(link: &Link, requests: &[ExtendRequest]) -> Vec<Extended> {
-        let mut parts = vec![(Vec::new(), Vec::new()); link.connections.count()];
-        for (index, request) in requests.iter().enumerate() {
-            if let Some((indices, part)) = parts.get_mut(link.connections.of(&request.token)) {
-                indices.push(index);
-                part.push(request.clone());
-            }
-        }
-        let parts = parts.into_iter().enumerate();
-        let parts = parts.filter(|(_, (indices, _))| !indices.is_empty());
-        let jobs = parts.map(|(connection, (indices, part))| {
-            let job: Job<'_> = Box::pin(async move {
-                let replies = extend_on(link, connection, &part).await;
-                let replies = replies.unwrap_or_else(|error| vec![Err(error); part.len()]);
-                indices.into_iter().zip(replies).collect()
-            });
-            job
-        });
-        let mut replies = all(jobs.collect()).await;
-        replies.sort_unstable_by_key(|(index, _)| *index);
-        replies.into_iter().map(|(_, reply)| reply).collect()
-    }
-
-    type Job<'a> = Pin<Box<dyn Future<Output = Vec<(usize, Extended)>> + Send + 'a>>;
-
-    async fn all(mut jobs: Vec<Job<'_>>) -> Vec<(usize, Extended)> {
-        let mut done = Vec::new();
-        poll_fn(|cx| {
-            jobs.retain_mut(|job| match job.as_mut().poll(cx) {
-                Poll::Ready(replies) => {
-                    done.extend(replies);
-                    false
-                }
-                Poll::Pending => true,
-            });
-            if jobs.is_empty() {
-                Poll::Ready(())
-            } else {
-                Poll::Pending
-            }
-        })
-        .await;
-        done
-    }
-
-    async fn extend_on(link: &Link, index: usize, requests: &[ExtendRequest]) -> ExtendReplies {
-        let mut connection = link.connection_of(index)?;
+        let mut connection = link.background()?;
         let chunks: Vec<&[ExtendRequest]> = chunks(requests).collect();
         let mut pipeline = redis::pipe();
         for chunk in &chunks {

@@ -161,7 +161,7 @@ pub(crate) mod on_redis {
         let token = &request.release.token;
         let mut connection = match &request.record {
             Some(_) => link.connection(token)?,
-            None => link.connections.connection_for(token)?,
+            None => link.connections.for_release(token, request.release.aside)?,
         };
         let (identity, since) = (connection.identity(), connection.since());
         let cmd = complete_cmd(request, identity, since, link.replicas.is_some());

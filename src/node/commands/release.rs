@@ -17,6 +17,21 @@ pub struct ReleaseRequest {
     /// When the first command of this owner was sent. A node whose connection is younger leaves a *tombstone*, which
     /// voids commands in the old connection's socket.
     pub since: Option<Moment>,
+    /// Whether it goes the way of the renewals, as no caller waits for it. Not where a command by the callers' way may
+    /// still run, for it could overtake that.
+    pub aside: bool,
+}
+
+impl ReleaseRequest {
+    /// The same to a node at which a command of this owner was given up that may run yet. By the calls' way it comes after
+    /// their commands, and its tombstone voids a renewal.
+    pub(crate) fn after_doubt(&self) -> Self {
+        Self {
+            since: Some(Moment::ORIGIN),
+            aside: false,
+            ..self.clone()
+        }
+    }
 }
 
 /// A node's reply to a release.
@@ -53,7 +68,9 @@ pub(crate) mod on_redis {
         link: &Link,
         request: &ReleaseRequest,
     ) -> Result<ReleaseReply, NodeError> {
-        let mut connection = link.connections.connection_for(&request.token)?;
+        let mut connection = link
+            .connections
+            .for_release(&request.token, request.aside)?;
         let cmd = cmd(request, connection.since());
         read(&run(&mut connection, &SCRIPT, &cmd).await?)
     }
@@ -100,6 +117,25 @@ pub(crate) mod on_redis {
             }),
             _ => Err(garbled("a release")),
         }
+    }
+
+    /// What was given up may run at any time, by whichever connection.
+    #[cfg(test)]
+    #[test]
+    fn a_release_after_doubt_leaves_a_tombstone_and_goes_the_way_of_calls() {
+        let request = ReleaseRequest {
+            keys: crate::namespace::Namespace::default()
+                .node_keys(&crate::lock_key::LockKeys::try_from("k").unwrap())
+                .unwrap(),
+            token: OwnerToken::from_entropy([1; OwnerToken::ENTROPY_LEN]),
+            announce: true,
+            since: Some(Moment::from_nanos(2)),
+            aside: true,
+        };
+        let connected = Moment::from_nanos(1);
+        assert!(!needs_tombstone(&request, connected));
+        let after = request.after_doubt();
+        assert!(needs_tombstone(&after, connected) && !after.aside);
     }
 
     #[cfg(test)]

@@ -101,7 +101,7 @@ pub(crate) mod on_redis {
         link: &Link,
         request: &CheckInRequest,
     ) -> Result<CheckInReply, NodeError> {
-        let mut connection = link.connection_of(0)?;
+        let mut connection = link.background()?;
         let cmd = check_in_cmd(request, connection.identity());
         read_check_in(&run(&mut connection, &CHECK_IN, &cmd).await?)
     }
@@ -165,7 +165,7 @@ pub(crate) mod on_redis {
     }
 
     pub(crate) async fn promote(link: &Link, request: &PromoteRequest) -> Result<bool, NodeError> {
-        let mut connection = link.connection_of(0)?;
+        let mut connection = link.background()?;
         let cmd = promote_cmd(request, connection.identity());
         read_promotion(&run(&mut connection, &PROMOTE, &cmd).await?)
     }

@@ -140,7 +140,7 @@ impl RedisNodeBuilder {
         self
     }
 
-    /// How many connections carry commands, from 1 to 32. Unless set: 4 if replicas are [required](Self::require), else
+    /// How many connections carry the commands of callers, from 1 to 32. Unless set: 4 if replicas are [required](Self::require), else
     /// 1, which is best then. With replicas each carries one acquire at a time: 4 connections and 1 ms to the server
     /// and on to its replica make 4,000 locks a second.
     pub const fn connections(mut self, count: usize) -> Self {

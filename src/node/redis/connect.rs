@@ -15,6 +15,7 @@ use crate::node::commands::script::Script;
 use crate::node::commands::{acquire, extend, raise, release, voting};
 use crate::node::redis::access::SOONEST;
 use crate::node::redis::connection::{self, Connection, Multiplexed, Seen};
+use crate::node::redis::connections::BACKGROUND;
 use crate::node::redis::discovery::Way;
 use crate::node::redis::discovery::sentinel::Route;
 use crate::node::redis::error::{ConnectFailure, is_not_ready, server_text};
@@ -83,8 +84,8 @@ pub(super) async fn connect(
     let connection = Connection::new(connection, seen, clock, since, epoch);
     connection.end_with(lost.clone());
     if let Some(place) = route.place {
-        // The first connection watches for all of them that the server is the master, see `supervisor::replaced`.
-        if let (Some(sentinels), 0) = (link.target.way.sentinels(), index) {
+        // That of the background watches for all of them that the server is the master, see `supervisor::replaced`.
+        if let (Some(sentinels), BACKGROUND) = (link.target.way.sentinels(), index) {
             let (run_id, limit) = (connection.info().run_id(), link.connect_timeout / 8);
             sentinels.accept(&place, run_id, limit).await?;
         }

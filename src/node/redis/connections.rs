@@ -7,11 +7,18 @@ use crate::node::redis::error::unavailable;
 use crate::node::{NodeError, NodeErrorKind, NodeState};
 use crate::token::OwnerToken;
 
-/// The connections of one node that carry commands. All commands of one owner go over the same one, so that a release
-/// comes after its acquire, and `WAIT` after its write.
+/// The connections of one node that carry commands: [one for the background](BACKGROUND), and those for the calls. All
+/// commands of one owner's calls go over the same one, so that a release comes after its acquire, and `WAIT` after its
+/// write.
 pub(crate) struct Connections {
     status: watch::Sender<Status>,
 }
+
+/// The connection of renewals, of releases that nobody waits for and of the question whether the node may vote. It does
+/// not share a thread with callers, so it also leads the others to the server: see [`Link::is_leading`].
+///
+/// [`Link::is_leading`]: super::link::Link::is_leading
+pub(crate) const BACKGROUND: usize = 0;
 
 /// What is known of all of them.
 struct Status {
@@ -26,43 +33,54 @@ struct Slot {
 }
 
 impl Connections {
-    pub(super) fn new(count: usize) -> Self {
+    /// With so many for the calls.
+    pub(super) fn new(calls: usize) -> Self {
         let slot = Slot {
             state: NodeState::Connecting,
             connection: None,
         };
         Self {
             status: watch::Sender::new(Status {
-                slots: vec![slot; count].into(),
+                slots: vec![slot; 1 + calls].into(),
                 doubt: None,
             }),
         }
     }
 
-    pub(crate) fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         self.status.borrow().slots.len()
     }
 
-    pub(crate) fn of(&self, token: &OwnerToken) -> usize {
-        let connections = self.count();
-        if connections < 2 {
-            return 0;
+    pub(super) fn of(&self, token: &OwnerToken) -> usize {
+        let calls = self.count() - 1;
+        if calls < 2 {
+            return 1;
         }
         // FNV-1a: the same token must give the same connection, nothing else.
         let mix =
             |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
         let hash = token.expose().iter().fold(0xcbf2_9ce4_8422_2325, mix);
         // Its upper bits are the better half.
-        usize::try_from(hash >> 40).unwrap_or_default() % connections
+        1 + usize::try_from(hash >> 40).unwrap_or_default() % calls
     }
 
-    pub(crate) fn connection_for(&self, token: &OwnerToken) -> Result<Connection, NodeError> {
-        self.connection(self.of(token))
+    /// For a release, which may go aside.
+    pub(crate) fn for_release(
+        &self,
+        token: &OwnerToken,
+        aside: bool,
+    ) -> Result<Connection, NodeError> {
+        self.connection(if aside { BACKGROUND } else { self.of(token) })
     }
 
     pub(super) fn connection(&self, index: usize) -> Result<Connection, NodeError> {
-        let slots = &self.status.borrow().slots;
-        let slot = slots.get(index).ok_or_else(closed)?;
+        let status = self.status.borrow();
+        let slot = status.slots.get(index).ok_or_else(closed)?;
+        if let (NodeState::Connecting, NodeState::Refused(reason)) =
+            (&slot.state, together(&status))
+        {
+            return Err(reason.clone());
+        }
         Err(match (&slot.state, &slot.connection) {
             (NodeState::Up, Some(connection)) => return Ok(connection.clone()),
             (NodeState::Down(reason), _) => unavailable(format!("it is down: {reason}")),
@@ -188,7 +206,7 @@ mod tests {
 
     #[test]
     fn the_state_of_the_node_is_that_of_its_worst_connection() {
-        let connections = Connections::new(3);
+        let connections = Connections::new(2);
         assert_eq!(connections.state(), NodeState::Connecting);
         assert_eq!(connections.publish(0, NodeState::Up, None), None);
         assert_eq!(connections.publish(1, NodeState::Up, None), None);
@@ -220,6 +238,7 @@ mod tests {
         let connections = Connections::new(1);
         let reason = || NodeError::new(NodeErrorKind::Unavailable, "x");
         assert_eq!(connections.doubt(Some(reason())), None, "not yet connected");
+        assert_eq!(connections.publish(1, NodeState::Up, None), None);
         assert_eq!(connections.publish(0, NodeState::Up, None), Some(down("x")));
         assert_eq!(connections.publish(0, down("y"), None), Some(down("y")));
         assert_eq!(connections.doubt(None), None);
@@ -239,10 +258,10 @@ mod tests {
         for number in 0..=255 {
             let index = connections.of(&token(number));
             assert_eq!(index, connections.of(&token(number)));
-            counts[index] += 1;
+            counts[index - 1] += 1;
         }
         assert!(counts.iter().all(|count| *count > 32), "{counts:?}");
-        assert_eq!(Connections::new(1).of(&token(7)), 0);
+        assert_eq!(Connections::new(1).of(&token(7)), 1);
     }
 
     /// A connection to a server that says nothing.

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::instruments;
 use crate::node::redis::connection::Connection;
-use crate::node::redis::connections::{Connections, closed};
+use crate::node::redis::connections::{BACKGROUND, Connections, closed};
 use crate::node::redis::discovery::sentinel::Route;
 use crate::node::redis::discovery::{Target, Way};
 use crate::node::redis::error::{self, ConnectFailure, failed};
@@ -45,7 +45,7 @@ impl Link {
         target: Target,
         connect_timeout: Duration,
         replicas: Option<Replicas>,
-        connections: usize,
+        calls: usize,
         (may_evict, expects_replicas): (bool, bool),
     ) -> Self {
         Self {
@@ -56,7 +56,7 @@ impl Link {
             may_evict,
             asks_identity: AtomicBool::new(expects_replicas),
             subscriptions: Arc::default(),
-            connections: Connections::new(connections),
+            connections: Connections::new(calls),
             skew: Skew::default(),
             closing: watch::Sender::new(false),
             started: AtomicBool::new(false),
@@ -67,7 +67,12 @@ impl Link {
         self.connection_of(self.connections.of(token))
     }
 
-    pub(crate) fn connection_of(&self, index: usize) -> Result<Connection, NodeError> {
+    /// The connection of the [background](BACKGROUND).
+    pub(crate) fn background(&self) -> Result<Connection, NodeError> {
+        self.connection_of(BACKGROUND)
+    }
+
+    fn connection_of(&self, index: usize) -> Result<Connection, NodeError> {
         let connection = self.connections.connection(index)?;
         if let Some(sentinels) = self.target.way.sentinels() {
             sentinels.confirmed_until(&connection)?;
@@ -122,13 +127,13 @@ impl Link {
     }
 
     /// Whether all other connections must lead to this one's server: another server could grant a lock which the first
-    /// has granted already. With Sentinels only the first connection leads.
+    /// has granted already. With Sentinels only that of the background leads.
     pub(super) const fn is_leading(&self, index: usize) -> bool {
-        index == 0 || matches!(self.target.way, Way::Direct(_))
+        index == BACKGROUND || matches!(self.target.way, Way::Direct(_))
     }
 
     pub(super) fn agrees(&self, index: usize, connection: &Connection) -> bool {
-        self.is_leading(index) || self.connections.is_at(0, connection)
+        self.is_leading(index) || self.connections.is_at(BACKGROUND, connection)
     }
 
     pub(super) fn publish(&self, index: usize, state: NodeState, connection: Option<Connection>) {

@@ -18,9 +18,11 @@
 //!
 //! # Connections
 //!
-//! A plain node sends all commands over one connection, called `tower-redlock` on the server. A second one,
+//! Callers' commands go over one connection of their runtime; renewals, releases that nobody waits for and the question
+//! whether the node votes over another, of the manager's thread. Both are called `tower-redlock` on the server. A third,
 //! `tower-redlock-notices`, carries the subscriptions to releases while a caller waits. A node that requires replicas
-//! has several for commands; all commands of one owner go over the same one.
+//! has several for callers; all commands of one owner's callers go over the same one. A command that was given up may
+//! run after one that went the other way: so its owner's release leaves a tombstone.
 //!
 //! # Failures
 //!
@@ -71,6 +73,7 @@ use crate::namespace::NodeKey;
 #[cfg(feature = "idempotency")]
 use crate::node::commands::records;
 use crate::node::commands::{acquire, extend, raise, release, voting};
+use crate::node::redis::connections::BACKGROUND;
 use crate::node::redis::discovery::sentinel::Sentinels;
 use crate::node::redis::link::Link;
 use crate::node::{
@@ -117,6 +120,8 @@ impl Node for RedisNode {
     fn start(&self, context: NodeContext) {
         let link = Arc::clone(&self.handle.link);
         if link.begin() {
+            let background = context.background.clone();
+            let background = background.unwrap_or_else(tokio::runtime::Handle::current);
             if let Some(replicas) = &link.replicas {
                 replicas.begin(&context);
             }
@@ -124,12 +129,16 @@ impl Node for RedisNode {
             if let Some(sentinels) = link.target.way.sentinels() {
                 sentinels.begin(&context);
                 for index in 0..sentinels.sentinels.len() {
-                    seam::spawn(follow(Arc::clone(&link), index));
+                    seam::spawn_on(&background, follow(Arc::clone(&link), index));
                 }
             }
             for index in 0..link.connections.count() {
                 let link = Arc::clone(&link);
-                seam::spawn(supervisor::supervise(link, index, context.clone()));
+                let work = supervisor::supervise(link, index, context.clone());
+                match index {
+                    BACKGROUND => seam::spawn_on(&background, work),
+                    _ => seam::spawn(work),
+                };
             }
         }
     }

@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::node::redis::connect::{Former, LOOK, Looks, connect, keep_valid};
 use crate::node::redis::connection::Connection;
+use crate::node::redis::connections::BACKGROUND;
 use crate::node::redis::discovery::sentinel::Sentinels;
 use crate::node::redis::error::{ConnectFailure, unavailable};
 use crate::node::redis::link::Link;
@@ -212,7 +213,7 @@ fn disconnected() -> ConnectFailure {
 /// its Sentinels goes on serving us, and a single Sentinel proves nothing. Meanwhile the state shows whether most still
 /// name this server.
 async fn replaced(link: &Link, index: usize, connection: &Connection) {
-    let (Some(sentinels), 0) = (link.target.way.sentinels(), index) else {
+    let (Some(sentinels), BACKGROUND) = (link.target.way.sentinels(), index) else {
         return std::future::pending().await;
     };
     tokio::select! {

@@ -237,6 +237,7 @@ async fn keep(node: &RedisNode, world: &World, secrets: &Secrets) -> bool {
         token,
         announce: true,
         since: None,
+        aside: false,
     };
     let released = secrets.judge(node.release(release.clone())).await;
     world

@@ -135,13 +135,13 @@ fn a_tick_extends_and_the_replies_move_the_deadline() {
     assert_eq!((state.tick(at(1)), state.due()), (nothing(), first));
     let due = state.tick(at(3_500));
     assert_eq!(due.renew, [0, 1, 2, 3, 4]);
-    assert_eq!(state.owes(0), None, "busy");
+    assert_eq!(state.debt(0), None, "busy");
     for (node, deadline) in [(3, END), (4, END), (0, END + 3_500)] {
         let effects = state.reply(node, NodeEffect::Confirmed { sent: at(3_500) }, at(3_510));
         assert_eq!(effects, nothing());
         assert_eq!(state.deadline(), at(deadline));
     }
-    assert_eq!((state.owes(0), state.owes(1)), (Some(true), None));
+    assert_eq!((state.debt(0), state.debt(1)), (Some(Debt::Token), None));
     assert_eq!(state.holding(), [0, 1, 2, 3, 4]);
     assert_eq!(state.tick(at(3_600)), nothing(), "a quorum has it");
     assert!((at(6_000)..at(7_000)).contains(&state.due()));
@@ -246,6 +246,7 @@ fn what_is_let_go_of_is_released_where_it_may_be_and_busy_nodes_settle_later() {
     let left = Left {
         owing: vec![0, 1, 2, 4],
         is_busy: true,
+        doubtful: Vec::new(),
         free: 1,
         lost: None,
         given_up: None,
@@ -253,14 +254,16 @@ fn what_is_let_go_of_is_released_where_it_may_be_and_busy_nodes_settle_later() {
     assert_eq!(state.let_go(at(80)), (left, released(80)));
     assert_ended(&mut state, 0, LossReason::Released);
     assert_eq!(state.deadline(), Moment::ORIGIN);
-    assert_eq!((state.owes(3), state.owes(4)), (Some(false), None));
-    let settled = Effects {
+    assert_eq!((state.debt(3), state.debt(4)), (Some(Debt::Nothing), None));
+    let settled = || Effects {
         notify_settled: true,
         ..Effects::default()
     };
     let late = NodeEffect::Confirmed { sent: at(0) };
-    assert_eq!(state.reply(4, late, at(90)), settled);
-    assert_eq!(state.owes(4), Some(true));
+    assert_eq!(state.reply(4, late, at(90)), settled());
+    assert_eq!(state.debt(4), Some(Debt::Token));
+    let given_up = state.reply(3, NodeEffect::Unknown, at(95));
+    assert_eq!((given_up, state.debt(3)), (settled(), Some(Debt::Doubtful)));
     assert_eq!(state.deadline(), Moment::ORIGIN, "it stays released");
     let (again, effects) = state.let_go(at(100));
     assert_eq!(
