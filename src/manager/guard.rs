@@ -158,7 +158,10 @@ fn let_go(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> Option<(Freeing, Optio
         return None;
     }
     let agreed = !shared.voting.is_blocked();
-    if let Some(next) = agreed.then(|| held.succeed(&shared.hand_off)).flatten() {
+    if let Some(next) = agreed
+        .then(|| held.succeed(&shared.hand_off, shared.node_timeout))
+        .flatten()
+    {
         shared.registry.replan(held);
         let key = held.keys.first().as_str();
         let ttl = held.lease.ttl;

@@ -131,7 +131,8 @@ impl LockManager {
     /// # Cancel safety
     ///
     /// As for [`try_acquire`](Self::try_acquire). A dropped waiter leaves nothing behind; if its turn had just come,
-    /// that passes to the next caller.
+    /// that passes to the next caller. So does a lock that was handed to a future that is kept and not polled for a node
+    /// time-out; the future queues anew.
     ///
     /// # Examples
     ///

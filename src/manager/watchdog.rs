@@ -4,6 +4,7 @@ use std::sync::{Arc, Weak};
 
 use crate::clock::Clock as _;
 use crate::manager::error::LossReason;
+use crate::manager::guard::LockGuard;
 use crate::manager::lease::Registry;
 use crate::manager::lease::held::HeldLease;
 use crate::manager::nodes::NodeSet;
@@ -67,7 +68,7 @@ fn renew_due(shared: &Arc<Shared>) {
     // While a node serves processes with another list nothing is extended, so held locks end with their validity.
     let blocked = set.voting.is_blocked();
     for lease in shared.registry.due(sent) {
-        let nodes = lease.tick(sent);
+        let (nodes, lapsed) = lease.tick(sent);
         for node in nodes {
             if blocked {
                 lease.reply(node, NodeEffect::Unchanged);
@@ -81,6 +82,8 @@ fn renew_due(shared: &Arc<Shared>) {
             }
         }
         shared.registry.replan(&lease);
+        // A guard that is dropped passes the lock on, or releases it.
+        drop(lapsed.map(|lapsed| LockGuard::new(Arc::clone(shared), lapsed)));
     }
     for (node, batch) in batches.into_iter().enumerate() {
         if !batch.is_empty() {

@@ -296,3 +296,66 @@ async fn a_lock_that_passes_on_shortly_before_max_hold_is_extended_as_usual() {
     assert!(commands() > before, "nothing extends it");
     assert!(second.remaining() > TTL / 2);
 }
+
+/// As in a `select!` whose other branch goes on for long, or in a vector of futures that wait for their turn.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_is_not_polled_does_not_keep_what_it_is_handed() {
+    let nodes = Nodes::five();
+    let locks = nodes.builder().max_wait(6 * TTL).lazy().unwrap();
+    let first = locks.acquire("order:1").await.unwrap();
+    let (one, at_nodes) = (first.fence().unwrap(), nodes.token("order:1"));
+    let mut kept = Box::pin(locks.acquire("order:1"));
+    assert!(poll_once(&mut kept).await.is_none());
+    let waiter = wait_for(&locks, "order:1").await;
+    let begin = Instant::now();
+    first.release().await.unwrap();
+    let second = waiter.await.unwrap().unwrap();
+    assert_eq!(begin.elapsed(), locks.node_timeout());
+    assert_eq!(nodes.token("order:1"), at_nodes, "handed on twice");
+    assert_eq!(
+        second.fence().unwrap().get(),
+        one.get() + 2,
+        "one is used up"
+    );
+    assert!(poll_once(&mut kept).await.is_none(), "it waits anew");
+    let third = wait_for(&locks, "order:1").await;
+    second.release().await.unwrap();
+    let kept = kept.await.unwrap();
+    assert!(kept.fence().unwrap().get() > one.get() + 2 && !kept.is_lost());
+    kept.release().await.unwrap();
+    third.await.unwrap().unwrap().release().await.unwrap();
+    nodes.settle_free("order:1").await;
+    assert_idle(&locks).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_nobody_else_in_line_it_is_released_for_other_processes() {
+    let nodes = Nodes::five();
+    let (locks, others) = (
+        nodes.builder().max_wait(TTL).lazy().unwrap(),
+        nodes.manager(),
+    );
+    let first = locks.acquire("order:1").await.unwrap();
+    let mut kept = Box::pin(locks.acquire("order:1"));
+    assert!(poll_once(&mut kept).await.is_none());
+    first.release().await.unwrap();
+    let begin = Instant::now();
+    let theirs = others.acquire("order:1").await.unwrap();
+    assert!(
+        begin.elapsed() < 2 * locks.node_timeout(),
+        "{:?}",
+        begin.elapsed()
+    );
+    assert!(poll_once(&mut kept).await.is_none());
+    theirs.release().await.unwrap();
+    assert!(!kept.await.unwrap().is_lost());
+    // It left before it looked.
+    let first = locks.acquire("order:1").await.unwrap();
+    let mut kept = Box::pin(locks.acquire("order:1"));
+    assert!(poll_once(&mut kept).await.is_none());
+    first.release().await.unwrap();
+    tokio::time::sleep(2 * locks.node_timeout()).await;
+    drop(kept);
+    nodes.settle_free("order:1").await;
+    assert_idle(&locks).await;
+}

@@ -79,6 +79,8 @@ async fn queue_and_contend<P: Purpose>(
     } else {
         match turn::<P>(shared, &terms, &keys, wait, &mut queued).await? {
             Called::Turn(turn) => turn,
+            // Then it has queued anew.
+            Called::Lapsed => return Err(wait.busy(shared, &keys)),
             Called::Lock(guard) => {
                 // Handed on only to those who can take it.
                 let busy = || wait.busy(shared, &keys);

@@ -39,9 +39,11 @@ pub(crate) async fn turn<P: Purpose>(
         };
         let called = called(shared, keys, wait, seat).await?;
         *queued = true;
-        // Lost between the hand-off and this check: then its turn passes to the next caller.
-        if !matches!(&called, Called::Lock(guard) if guard.is_lost()) {
-            return Ok(called);
+        match called {
+            // Lost between the hand-off and this check: then its turn passes to the next caller.
+            Called::Lock(guard) if guard.is_lost() => {}
+            Called::Lapsed => {}
+            called => return Ok(called),
         }
     }
 }
@@ -97,7 +99,7 @@ pub(crate) async fn turn_of_all(
     match called(shared, keys, wait, seat).await? {
         Called::Turn(turn) => Ok(turn),
         // A lock is handed off only to a caller that wants its key alone.
-        Called::Lock(_) => Err(wait.busy(shared, keys)),
+        Called::Lock(_) | Called::Lapsed => Err(wait.busy(shared, keys)),
     }
 }
 
@@ -121,12 +123,15 @@ fn refusal(shared: &Shared, refused: Refused<Holder>, wait: Wait) -> AcquireErro
 pub(crate) enum Called {
     Turn(Turn),
     Lock(LockGuard),
+    /// A lock that was not taken in time, and is another's now.
+    Lapsed,
 }
 
 impl Called {
     fn new(shared: &Arc<Shared>, max_hold: Duration, passed: Passed) -> Self {
         match passed {
             Passed::Turn(turn) => Self::Turn(turn),
+            Passed::Lock(tenancy) if !tenancy.lease.accept(tenancy.number) => Self::Lapsed,
             Passed::Lock(tenancy) => {
                 // The `max_hold` of the holder before may differ.
                 if tenancy.lease.hold_for(tenancy.number, max_hold) {

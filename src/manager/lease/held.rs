@@ -204,14 +204,19 @@ impl HeldLease {
         effects.lost.is_some()
     }
 
-    pub(crate) fn succeed(self: &Arc<Self>, terms: &HandOff) -> Option<Tenancy> {
+    pub(crate) fn succeed(self: &Arc<Self>, terms: &HandOff, time: Duration) -> Option<Tenancy> {
         let ((), effects) = self.change(|inner| {
             let turn = inner.turn.as_ref().filter(|_| self.is_passed_on);
             let wanted = turn.is_some_and(|turn| turn.is_waited_for(self.lease.ttl));
-            ((), inner.state.succeed(self.clock.now(), terms, wanted))
+            let now = self.clock.now();
+            ((), inner.state.succeed(now, terms, wanted, time))
         });
         let lease = Arc::clone(self);
         effects.hand_over.map(|number| Tenancy { lease, number })
+    }
+
+    pub(crate) fn accept(&self, number: u32) -> bool {
+        self.inner().state.accept(number)
     }
 
     pub(crate) fn hold_for(&self, number: u32, max_hold: Duration) -> bool {
@@ -227,10 +232,16 @@ impl HeldLease {
         self.clock.now() >= self.deadline.get()
     }
 
-    /// Does what is due at `now`; returns the nodes that are to be sent an extension, sent at `now`. Each of them gets
-    /// one [`reply`](Self::reply).
-    pub(crate) fn tick(&self, now: Moment) -> Vec<usize> {
-        self.apply(|state| state.tick(now)).renew
+    /// Does what is due at `now`; returns the nodes that are to be sent an extension, sent at `now`, and the tenancy that
+    /// has lapsed, for a guard to end it. Each of the nodes gets one [`reply`](Self::reply).
+    pub(crate) fn tick(self: &Arc<Self>, now: Moment) -> (Vec<usize>, Option<Tenancy>) {
+        let effects = self.apply(|state| state.tick(now));
+        let lease = || Arc::clone(self);
+        let lapsed = effects.lapsed.map(|number| Tenancy {
+            lease: lease(),
+            number,
+        });
+        (effects.renew, lapsed)
     }
 
     pub(crate) fn reply(&self, node: usize, effect: NodeEffect) {

@@ -36,6 +36,8 @@ pub(super) struct LeaseState {
     guards: u32,
     // Whether a waiter for the end was told of it before the deadline.
     told: bool,
+    // When the hand-over to the present tenant lapses, until it is accepted.
+    lapses: Option<Moment>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +67,8 @@ pub(super) struct Effects {
     pub(super) renew: Vec<usize>,
     /// Hand the lock over to the tenant of this number.
     pub(super) hand_over: Option<u32>,
+    /// The tenant of this number has not accepted the lock in time: pass it on or release it.
+    pub(super) lapsed: Option<u32>,
 }
 
 /// What a node owes of a lock that was let go of.
@@ -119,6 +123,7 @@ impl LeaseState {
             since: started,
             guards: 1,
             told: false,
+            lapses: None,
         }
     }
 
@@ -137,7 +142,7 @@ impl LeaseState {
     /// When to tick next: never, once it has ended.
     pub(super) fn due(&self) -> Moment {
         match self.phase {
-            Phase::Held => self.nodes.due(),
+            Phase::Held => (self.lapses.into_iter()).fold(self.nodes.due(), Moment::min),
             Phase::Ending(_) => self.deadline,
             Phase::Lost(_) | Phase::Released => Moment::from_nanos(u64::MAX),
         }
@@ -225,6 +230,9 @@ impl LeaseState {
         if self.phase != Phase::Held {
             return effects;
         }
+        if self.lapses.take_if(|end| *end <= now).is_some() {
+            effects.lapsed = Some(self.tenant);
+        }
         let all = 0..self.nodes.nodes();
         effects.renew = match self.nodes.step(now) {
             Step::Wait => Vec::new(),
@@ -276,7 +284,14 @@ impl LeaseState {
 
     /// Passes the lock to a new tenant, if one is `wanted` and `terms` allow it. From here on the lock has ended for
     /// all tenants before.
-    pub(super) fn succeed(&mut self, now: Moment, terms: &HandOff, wanted: bool) -> Effects {
+    /// The new tenant has so much `time` to [accept](Self::accept) it.
+    pub(super) fn succeed(
+        &mut self,
+        now: Moment,
+        terms: &HandOff,
+        wanted: bool,
+        time: Duration,
+    ) -> Effects {
         let comfortable = self.deadline.since(now) >= self.ttl / 2;
         let passes = self.tenant < terms.max_passes && now.since(self.started) < terms.max_time;
         if self.phase != Phase::Held || !wanted || !comfortable || !passes {
@@ -288,12 +303,18 @@ impl LeaseState {
         self.tenant += 1;
         self.guards = 1;
         self.since = now;
+        self.lapses = Some(now + time);
         Effects {
             notify_ended: true,
             held_for: Some(held_for),
             hand_over: Some(self.tenant),
             ..Effects::default()
         }
+    }
+
+    /// `tenant`, to whom the lock was handed over, takes it; `false` if that came too late, and the lock is another's.
+    pub(super) fn accept(&mut self, tenant: u32) -> bool {
+        self.tenant == tenant && self.lapses.take().is_some()
     }
 
     /// Gives the present tenant, who is new, a `max_hold` of its own. Returns whether that changes anything.

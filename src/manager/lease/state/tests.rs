@@ -7,6 +7,8 @@ use crate::protocol::quorum::{Drift, Quorum};
 use crate::protocol::renewal::Terms;
 
 const TTL: Duration = Duration::from_secs(10);
+/// A hand-over is to be accepted within it.
+const TIME: Duration = Duration::from_millis(200);
 /// When the validity of a grant at the start ends, in milliseconds.
 const END: u64 = 9_898;
 
@@ -63,6 +65,7 @@ const fn nothing() -> Effects {
         held_for: None,
         renew: Vec::new(),
         hand_over: None,
+        lapsed: None,
     }
 }
 
@@ -175,7 +178,10 @@ fn once_the_end_is_announced_no_extension_revives_it() {
         (Some(LossReason::Expired), nothing())
     );
     assert_eq!(state.share(0, at(END - 4)).0, Err(LossReason::Expired));
-    assert_eq!(state.succeed(at(END - 4), &passing(), true), nothing());
+    assert_eq!(
+        state.succeed(at(END - 4), &passing(), true, TIME),
+        nothing()
+    );
     assert_eq!(state.tick(at(END - 4)), nothing());
     assert_eq!(state.due(), at(END));
     assert_eq!(state.tick(at(END)), lost(LossReason::Expired, END));
@@ -306,7 +312,7 @@ fn a_hand_over_changes_the_tenant_and_ends_the_lock_for_the_one_before() {
         hand_over: Some(1),
         ..released(40)
     };
-    assert_eq!(state.succeed(at(40), &passing(), true), handed_over);
+    assert_eq!(state.succeed(at(40), &passing(), true, TIME), handed_over);
     assert_eq!((state.tenant(), state.since()), (1, at(40)));
     assert_eq!(
         state.ended_because(0, at(50)),
@@ -315,14 +321,41 @@ fn a_hand_over_changes_the_tenant_and_ends_the_lock_for_the_one_before() {
     assert_eq!(state.ended_because(1, at(50)), (None, nothing()));
     assert_eq!(state.share(0, at(50)).0, Err(LossReason::Released));
     assert!(state.leave(), "the new tenant has one guard");
-    assert_eq!(state.succeed(at(60), &passing(), true).hand_over, Some(2));
+    assert_eq!(
+        state.succeed(at(60), &passing(), true, TIME).hand_over,
+        Some(2)
+    );
     assert_eq!(state.let_go(at(90)).1, released(30));
+}
+
+#[test]
+fn a_hand_over_that_is_not_accepted_in_time_lapses_once() {
+    let handed_over = || {
+        let mut state = granted_on(0..3);
+        let _ = state.succeed(at(40), &passing(), true, TIME);
+        state
+    };
+    let mut late = handed_over();
+    assert_eq!((late.due(), late.tick(at(239))), (at(240), nothing()));
+    let lapsed = Effects {
+        lapsed: Some(1),
+        ..nothing()
+    };
+    assert_eq!(late.tick(at(240)), lapsed);
+    assert!(!late.accept(1), "it is another's");
+    assert!(late.leave() && late.tick(at(241)) == nothing());
+    let _ = late.succeed(at(250), &passing(), true, TIME);
+    assert!(!late.accept(1) && late.accept(2) && !late.accept(2));
+    let mut taken = handed_over();
+    assert!(!taken.accept(0) && taken.accept(1));
+    assert!(taken.due() > at(240));
+    assert_eq!(taken.tick(at(240)), nothing());
 }
 
 #[test]
 fn it_is_handed_over_only_where_nothing_speaks_against_it() {
     let refused = |state: &mut LeaseState, now: u64, terms: &HandOff, wanted: bool| {
-        assert_eq!(state.succeed(at(now), terms, wanted), nothing());
+        assert_eq!(state.succeed(at(now), terms, wanted, TIME), nothing());
         assert_eq!((state.tenant(), state.since()), (0, at(0)));
     };
     let state = || granted_on(0..3);
@@ -340,7 +373,9 @@ fn it_is_handed_over_only_where_nothing_speaks_against_it() {
     assert!(lost.lose(LossReason::Taken, at(0)).pass_turn);
     refused(&mut lost, 1, &passing(), true);
     assert_eq!(
-        state().succeed(at(END - 5_000), &passing(), true).hand_over,
+        state()
+            .succeed(at(END - 5_000), &passing(), true, TIME)
+            .hand_over,
         Some(1)
     );
 }
@@ -361,6 +396,7 @@ enum Event {
     Reply(usize, NodeEffect),
     Lose,
     Succeed,
+    Accept(u32),
     Share(u32),
     Leave,
     LetGo,
@@ -380,6 +416,7 @@ fn event() -> impl Strategy<Value = Event> {
         4 => (0..5_usize, effect).prop_map(|(node, effect)| Event::Reply(node, effect)),
         1 => Just(Event::Lose),
         2 => Just(Event::Succeed),
+        1 => (0..3_u32).prop_map(Event::Accept),
         1 => (0..3_u32).prop_map(Event::Share),
         1 => Just(Event::Leave),
         1 => Just(Event::LetGo),
@@ -392,7 +429,11 @@ fn perform(state: &mut LeaseState, event: Event, now: Moment) -> Effects {
         Event::Tick => state.tick(now),
         Event::Reply(node, effect) => state.reply(node, effect, now),
         Event::Lose => state.lose(LossReason::Shutdown, now),
-        Event::Succeed => state.succeed(now, &passing(), true),
+        Event::Succeed => state.succeed(now, &passing(), true, TIME),
+        Event::Accept(tenant) => {
+            state.accept(tenant);
+            Effects::default()
+        }
         Event::Share(tenant) => state.share(tenant, now).1,
         Event::LetGo => state.let_go(now).1,
         Event::Look(tenant) => state.ended_because(tenant, now).1,
