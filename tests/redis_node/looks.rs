@@ -7,11 +7,14 @@ use std::time::Duration;
 
 use tower_redlock::clock::{Clock, Moment};
 use tower_redlock::node::redis::RedisNode;
-use tower_redlock::node::{AcquireReply, ClusterConfig, Node, NodeErrorKind, NodeState};
+use tower_redlock::node::{
+    AcquireReply, CheckInMode, CheckInRequest, ClusterConfig, Namespace, Node, NodeErrorKind,
+    NodeState,
+};
 
 use crate::support::eventually;
 use crate::support::fake::{Fake, sound};
-use crate::support::nodes::{acquire, context, ready, settled};
+use crate::support::nodes::{LONG, acquire, context, ready, settled};
 use crate::support::server::{Kind, Server};
 
 /// Waits until nobody asks anything of the node and it is refused all the same, for a reason with these words.
@@ -178,4 +181,50 @@ async fn a_process_that_slept_does_not_say_who_the_server_is() {
         let said = format!("{} {who}", config.digest);
         assert_eq!(told.lock().unwrap().pop().unwrap(), said);
     }
+}
+
+/// Without guard and fencing tokens a lock is a plain `SET`, which compares nothing: so not before a script has.
+#[tokio::test]
+async fn a_bare_process_that_slept_compares_its_list_again() {
+    let server = Server::start(Kind::Redis, &[]);
+    let (clock, mut context) = (Arc::new(Steps::default()), context());
+    context.clock = Arc::clone(&clock) as Arc<dyn Clock>;
+    let node = RedisNode::new(&server.url()).unwrap();
+    node.start(context);
+    settled(&node).await.unwrap();
+    let list = |text: &str| Arc::new(ClusterConfig::new(text).unguarded());
+    let check_in = |text: &str, mode| {
+        let fresh = "fresh".to_owned();
+        node.check_in(CheckInRequest::new(
+            Namespace::default(),
+            list(text),
+            LONG,
+            fresh,
+            mode,
+        ))
+    };
+    let acquired = |owner: u32| {
+        let request = acquire(&format!("k{owner}"), owner);
+        node.acquire(request.under(Some(list("nodes a"))))
+    };
+    let sets = || server.calls().get("set").copied().unwrap_or_default();
+    check_in("nodes a", CheckInMode::Normal).await.unwrap();
+    acquired(1).await.unwrap();
+    server.run("CONFIG RESETSTAT");
+    acquired(2).await.unwrap();
+    assert_eq!((sets(), server.calls().get("evalsha")), (1, None));
+    // Meanwhile an operator puts another list in its place.
+    let former = Duration::ZERO;
+    check_in("nodes b", CheckInMode::Adopt { former })
+        .await
+        .unwrap();
+    clock.0.fetch_add(10_000_000_000, Ordering::SeqCst);
+    let refused = acquired(3).await.unwrap_err();
+    assert_eq!(refused.kind(), NodeErrorKind::Foreign);
+    // Also if the next look at the server came before.
+    let looks = || server.calls().get("info").copied().unwrap_or_default();
+    let before = looks();
+    eventually("both connections were looked at", || looks() >= before + 4).await;
+    let refused = acquired(4).await.unwrap_err();
+    assert_eq!(refused.kind(), NodeErrorKind::Foreign);
 }

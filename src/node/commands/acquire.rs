@@ -72,12 +72,14 @@ pub(crate) mod on_redis {
         link: &Link,
         request: &AcquireRequest,
     ) -> Result<AcquireReply, NodeError> {
-        if is_bare(request)
-            && let Some(reply) = set(link, request).await?
+        let mut connection = link.connection(&request.token)?;
+        let is_bare = is_bare(request);
+        if is_bare
+            && connection.is_compared()
+            && let Some(reply) = set(link, &mut connection, request).await?
         {
             return Ok(reply);
         }
-        let mut connection = link.connection(&request.token)?;
         let cmd = take(&SCRIPT, request, None, connection.identity());
         let (value, acknowledged) = run_and_wait(link, &mut connection, &SCRIPT, cmd).await?;
         let reply = read(
@@ -85,6 +87,9 @@ pub(crate) mod on_redis {
             request.fence.map(|fence| fence.token),
             request.config.as_deref(),
         )?;
+        if is_bare {
+            connection.set_compared(true);
+        }
         judge(&mut connection, request, reply, acknowledged).await
     }
 
@@ -96,9 +101,12 @@ pub(crate) mod on_redis {
             && config.is_none_or(|config| !config.guarded)
     }
 
-    /// Acquires by one `SET`. `None` if it was not set: only the script tells the holder.
-    async fn set(link: &Link, request: &AcquireRequest) -> Result<Option<AcquireReply>, NodeError> {
-        let mut connection = link.connection(&request.token)?;
+    /// Acquires by one `SET`, which compares no config. `None` if it was not set: only the script tells the holder.
+    async fn set(
+        link: &Link,
+        connection: &mut Connection,
+        request: &AcquireRequest,
+    ) -> Result<Option<AcquireReply>, NodeError> {
         let mut cmd = Cmd::with_capacity(6, 128);
         cmd.arg("SET")
             .arg(request.keys.first().as_str())
@@ -106,7 +114,7 @@ pub(crate) mod on_redis {
             .arg("NX")
             .arg("PX")
             .arg(millis(request.ttl));
-        let set = run_and_wait(link, &mut connection, &SCRIPT, cmd).await;
+        let set = run_and_wait(link, connection, &SCRIPT, cmd).await;
         let (value, acknowledged) = match set {
             // The script knows more: a server without memory for a key refuses this also where the key is held.
             Err(error) if !error.outcome_unknown() => return Ok(None),
@@ -116,7 +124,7 @@ pub(crate) mod on_redis {
             return Ok(None);
         }
         let reply = AcquireReply::Granted { fence: None };
-        let reply = judge(&mut connection, request, reply, acknowledged).await?;
+        let reply = judge(connection, request, reply, acknowledged).await?;
         Ok(Some(reply))
     }
 

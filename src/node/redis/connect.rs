@@ -275,6 +275,9 @@ impl<'a> Looks<'a> {
             return Err(ConnectFailure::Promoted);
         }
         let news = info.evicted() != before.evicted();
+        if !connection.is_seen_at(asked) {
+            connection.set_compared(false);
+        }
         let connection = connection.seen_again(self.seen(info, asked));
         if news {
             self.evictions(&connection).await?;

@@ -53,6 +53,8 @@ pub(crate) struct Signals {
     epoch: String,
     // What the scripts are given in place of an identity: they read the server's own.
     asking: String,
+    // A script has compared the config on this connection, and no gap in the looks came after it.
+    compared: AtomicBool,
     // Held by the one command that may make the server hold up this connection.
     turn: Mutex<()>,
     // The supervisor has given up the connection, so commands need not wait for replies any more. A flag and a bell,
@@ -114,9 +116,23 @@ impl Connection {
     /// The server's identity, for a script that is sent now. If the last look is too old, the script reads it itself.
     pub(crate) fn identity(&self) -> &str {
         match &self.seen.identity {
-            Some(identity) if self.signals.clock.now() <= self.seen.until => identity,
+            Some(identity) if self.is_seen_at(self.signals.clock.now()) => identity,
             _ => &self.signals.asking,
         }
+    }
+
+    /// Whether the last look still holds. If not, the process stood still, or the server did.
+    pub(super) fn is_seen_at(&self, now: Moment) -> bool {
+        now <= self.seen.until
+    }
+
+    /// Whether a command that does not compare the config may be sent now: a script has, since the last gap in the looks.
+    pub(crate) fn is_compared(&self) -> bool {
+        self.signals.compared.load(Ordering::Acquire) && self.is_seen_at(self.signals.clock.now())
+    }
+
+    pub(crate) fn set_compared(&self, compared: bool) {
+        self.signals.compared.store(compared, Ordering::Release);
     }
 
     pub(super) fn is_beside(&self, other: &Self) -> bool {
@@ -164,6 +180,7 @@ impl Signals {
             since,
             epoch: epoch.to_owned(),
             asking,
+            compared: AtomicBool::new(false),
             turn: Mutex::new(()),
             condemned: AtomicBool::new(false),
             bell: Notify::new(),
