@@ -2,7 +2,7 @@
 //! that one clock stamps what they see.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
@@ -101,6 +101,7 @@ impl Clients {
     /// Connects all of them and then lets them go.
     pub(crate) async fn start(cluster: &Cluster, mode: impl Fn(Settings) -> Settings) -> Self {
         let work = Arc::new(Work::default());
+        let blocks = cluster.scene() == Scene::BlockedThreads;
         let mut tasks = JoinSet::new();
         if cluster.scene() == Scene::OverlappingLists {
             // Whichever list comes first keeps the others out, so they just begin.
@@ -108,7 +109,7 @@ impl Clients {
                 // Nobody's word that no lock is held: it would not be true.
                 let locks = mode(contender(cluster, client)).bootstrap(false);
                 let locks = locks.lazy().unwrap();
-                tasks.spawn(contend(client, locks, Arc::clone(&work)));
+                tasks.spawn(contend(client, locks, Arc::clone(&work), blocks));
             }
             return Self { work, tasks };
         }
@@ -127,7 +128,7 @@ impl Clients {
                     .all(|node| node.state == NodeState::Up)
             })
             .await;
-            tasks.spawn(contend(client, locks, Arc::clone(&work)));
+            tasks.spawn(contend(client, locks, Arc::clone(&work), blocks));
         }
         Self { work, tasks }
     }
@@ -145,7 +146,7 @@ impl Clients {
     }
 }
 
-async fn contend(client: usize, locks: LockManager, work: Arc<Work>) {
+async fn contend(client: usize, locks: LockManager, work: Arc<Work>, blocks: bool) {
     let mut dice = Dice::new();
     while !work.stop.load(Ordering::SeqCst) {
         let key = KEYS[dice.below(KEYS.len())];
@@ -159,7 +160,8 @@ async fn contend(client: usize, locks: LockManager, work: Arc<Work>) {
         if let Ok(guard) = outcome {
             let start = Instant::now();
             let most = if dice.chance(1, 3) { 60 } else { 400 };
-            let end = hold(&guard, dice.millis(0, most)).await;
+            let blocked = (blocks && dice.chance(1, 8)).then(|| dice.millis(0, 900));
+            let end = hold(&guard, dice.millis(0, most), blocked).await;
             let interval = Interval {
                 key,
                 client,
@@ -176,7 +178,9 @@ async fn contend(client: usize, locks: LockManager, work: Arc<Work>) {
 }
 
 /// Holds for `time`, or until the lock is lost. Answers until when it was held for certain, never a later time.
-async fn hold(guard: &LockGuard, time: Duration) -> Instant {
+///
+/// Before that it blocks its thread, if it is told to.
+async fn hold(guard: &LockGuard, time: Duration, mut blocked: Option<Duration>) -> Instant {
     let began = Instant::now();
     let mut certain = began;
     let mut promised = began;
@@ -191,6 +195,11 @@ async fn hold(guard: &LockGuard, time: Duration) -> Instant {
             };
         }
         (certain, promised) = (now, now + left);
+        if let Some(time) = blocked.take() {
+            // As a call does that knows nothing of async.
+            let (_caller, reply) = mpsc::channel::<()>();
+            let _ = reply.recv_timeout(time);
+        }
         if now - began >= time {
             return certain;
         }

@@ -19,6 +19,10 @@ const FEW: usize = 2;
 /// For how long processes are cut off in the same way while nodes are waited for.
 const CUT: Duration = Duration::from_secs(1);
 
+/// Keeps a server busy for that many milliseconds.
+const SLOW: &str = "local function now() local time = redis.call('TIME') return time[1] * 1000 + time[2] / 1000 end
+    local start = now() repeat until now() - start >= tonumber(ARGV[1]) return ARGV[1]";
+
 /// How often it is looked whether it is enough.
 const STEP: Duration = Duration::from_millis(5);
 
@@ -317,7 +321,11 @@ impl Node {
             // With what was saved last, if anything was.
             Scene::OldData => self.server.restart(),
             Scene::CutsAndForgetting if left == Left::Nothing => self.server.restart(),
-            Scene::FlushAll | Scene::CutsAndForgetting => {
+            Scene::BlockedThreads if left == Left::All => {
+                // Behind it all other clients wait, for longer than any of them waits for a node.
+                assert_eq!(self.server.command(&["EVAL", SLOW, "0", "200"]), "200");
+            }
+            Scene::FlushAll | Scene::CutsAndForgetting | Scene::BlockedThreads => {
                 assert_eq!(self.server.run("FLUSHALL SYNC"), "OK");
             }
             Scene::AofRestart => self.restart_from_log(left, cut),

@@ -135,6 +135,11 @@ async fn forgetting_while_processes_are_cut_off_would_show() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn handlers_that_block_their_threads_and_servers_that_are_busy_change_nothing() {
+    assert_no_overlap(Scene::BlockedThreads, guarded).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_list_with_a_node_in_common_is_kept_out() {
     assert_no_overlap(Scene::OverlappingLists, guarded).await;
 }

@@ -14,9 +14,10 @@ use crate::scene::Scene;
 
 /// For how long the whole binary torments servers, in seconds.
 const SECONDS: &str = "REDLOCK_SOAK_SECONDS";
-/// Eight scenes, each with the guard and without, one in which nothing happens, and two with two lists of nodes; and of
+/// Eight scenes, each with the guard and without, one in which nothing happens, one with threads that are blocked, and
+/// two with two lists of nodes; and of
 /// the five scenes with processes those with the guard, and about one more for those without, which end soon.
-const RUNS: u32 = 25;
+const RUNS: u32 = 26;
 /// For how long a run goes on for what it has not seen yet.
 pub(crate) const BOUND: Duration = Duration::from_secs(40);
 

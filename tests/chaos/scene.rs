@@ -25,6 +25,8 @@ pub(crate) enum Scene {
     OldData,
     /// Processes with different ttls are cut off each from some of the nodes, while nodes forget.
     CutsAndForgetting,
+    /// Holders block the threads that they run on, servers run slow scripts, and are flushed.
+    BlockedThreads,
     /// Half of the processes were given another list, which has one node in common with that of the others. That node
     /// forgets, once: it may take the other list then. That it takes the first again, while locks of the other are
     /// held, is not covered.
