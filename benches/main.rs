@@ -1,6 +1,6 @@
 //! How fast locks are, beside the least that any such lock can cost and beside another library, on real servers
 //! that this program starts itself. Run with `cargo bench --all-features`, or `cargo bench --all-features -- acquire`
-//! for a part: acquire, middleware, idempotency, frozen, queue, contention, start, herd, deadline, fencing, peers,
+//! for a part: acquire, middleware, idempotency, frozen, outages, queue, contention, start, herd, deadline, fencing, peers,
 //! mixed, held, keys; and `-- table` runs the last four and writes their measurements into `benches/peers/RESULTS.md`.
 //! `REDLOCK_BENCH_SECONDS` shortens or lengthens those that run for a time.
 //!
@@ -22,10 +22,16 @@ mod contention;
 mod contest;
 mod cost;
 mod deadline;
+#[path = "../tests/chaos/dice.rs"]
+#[allow(dead_code, reason = "the tests use the rest")]
+mod dice;
 mod fanout;
 mod fencing;
 mod fleet;
 mod floors;
+#[path = "../tests/chaos/forwarder.rs"]
+#[allow(dead_code, reason = "the tests use the rest")]
+mod forwarder;
 mod frozen;
 mod held;
 mod herd;
@@ -34,6 +40,7 @@ mod herd;
 mod idempotency;
 mod measure;
 mod middleware;
+mod outages;
 mod peers;
 mod proxy;
 mod queue;
@@ -75,6 +82,9 @@ fn bench(runtime: &std::rc::Rc<Runtime>, words: &[String]) {
     }
     if is_wanted("frozen") {
         runtime.block_on(frozen::run());
+    }
+    if is_wanted("outages") {
+        runtime.block_on(outages::run());
     }
     if is_wanted("queue") {
         runtime.block_on(queue::run());

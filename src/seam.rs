@@ -17,9 +17,23 @@ pub(crate) fn spawn_on(
 ) -> JoinHandle<()> {
     #[cfg(tower_redlock_simulation)]
     if let Some(world) = simulation::world() {
-        return runtime.spawn(world.wrap(Box::pin(task)));
+        return runtime.spawn(world.wrap(Box::pin(task), false));
     }
     runtime.spawn(task)
+}
+
+/// The same for a task of the manager's thread. A simulation has all tasks on one thread, and is told which they are, so
+/// that they go on where the others are blocked.
+#[track_caller]
+pub(crate) fn spawn_aside(
+    thread: &Handle,
+    task: impl Future<Output = ()> + Send + 'static,
+) -> JoinHandle<()> {
+    #[cfg(tower_redlock_simulation)]
+    if let Some(world) = simulation::world() {
+        return thread.spawn(world.wrap(Box::pin(task), true));
+    }
+    thread.spawn(task)
 }
 
 /// Fills `bytes` with random ones.
@@ -77,8 +91,9 @@ pub mod simulation {
         /// Fills `bytes` from the seed of the simulation.
         fn fill_random(&self, bytes: &mut [u8]);
 
-        /// Makes a task part of the process that spawns it.
-        fn wrap(&self, task: Boxed<()>) -> Boxed<()>;
+        /// Makes a task part of the process that spawns it. It is one of the manager's thread if it `is_aside`, or is
+        /// spawned by one.
+        fn wrap(&self, task: Boxed<()>, is_aside: bool) -> Boxed<()>;
     }
 
     thread_local! {

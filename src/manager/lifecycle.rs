@@ -55,11 +55,11 @@ impl LockManager {
                     voting.trust_new(false);
                 }
             };
-            seam::spawn_on(shared.tasks.aside(), trust_no_longer);
+            seam::spawn_aside(shared.tasks.aside(), trust_no_longer);
         }
         let watchdog = watch(Arc::downgrade(&shared), Arc::clone(&shared.registry));
         let aside = shared.tasks.aside();
-        seam::spawn_on(aside, watchdog);
+        seam::spawn_aside(aside, watchdog);
         seam::spawn_on(&runtime, stay(&shared));
         #[cfg(feature = "metrics")]
         seam::spawn_on(
@@ -71,7 +71,7 @@ impl LockManager {
         );
         for index in 0..shared.nodes.len() {
             let set = Arc::downgrade(&shared.node_set);
-            seam::spawn_on(aside, monitor(set, Arc::clone(&shared.voting), index));
+            seam::spawn_aside(aside, monitor(set, Arc::clone(&shared.voting), index));
         }
         Ok(Self { shared, times })
     }

@@ -85,15 +85,22 @@ impl TaskTracker {
             return false;
         }
         let job = crate::trace::in_span(Counted { job, token });
-        seam::spawn_on(if aside { &self.aside } else { &self.calls }, job);
+        self.start(aside, job);
         true
     }
 
     /// Runs `job` whether there is room or not, and takes none of it: for extensions and for records. There are no more
     /// of these than locks that are held or requests that run, and releases that pile up must not keep them waiting.
     pub(crate) fn spawn_anyway(&self, aside: bool, job: impl Future<Output = ()> + Send + 'static) {
-        let runtime = if aside { &self.aside } else { &self.calls };
-        seam::spawn_on(runtime, crate::trace::in_span(job));
+        self.start(aside, crate::trace::in_span(job));
+    }
+
+    fn start(&self, aside: bool, job: impl Future<Output = ()> + Send + 'static) {
+        if aside {
+            seam::spawn_aside(&self.aside, job);
+        } else {
+            seam::spawn_on(&self.calls, job);
+        }
     }
 
     fn count(&self) -> usize {

@@ -31,8 +31,8 @@ impl simulation::World for Seam {
         self.0.fill_random(bytes);
     }
 
-    fn wrap(&self, task: Boxed<()>) -> Boxed<()> {
-        Box::pin(self.0.wrap(task))
+    fn wrap(&self, task: Boxed<()>, is_aside: bool) -> Boxed<()> {
+        Box::pin(self.0.wrap(task, is_aside))
     }
 }
 
@@ -48,7 +48,8 @@ impl Clock for ProcessClock {
         self.0.unix_micros()
     }
 
-    // All tasks of a world run on one thread, so that a seed says in which order.
+    // All tasks of a world run on one thread, so that a seed says in which order. `Fault::Block` keeps those of callers
+    // from running.
     fn follows_runtime(&self) -> bool {
         true
     }

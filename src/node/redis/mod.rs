@@ -129,14 +129,14 @@ impl Node for RedisNode {
             if let Some(sentinels) = link.target.way.sentinels() {
                 sentinels.begin(&context);
                 for index in 0..sentinels.sentinels.len() {
-                    seam::spawn_on(&background, follow(Arc::clone(&link), index));
+                    seam::spawn_aside(&background, follow(Arc::clone(&link), index));
                 }
             }
             for index in 0..link.connections.count() {
                 let link = Arc::clone(&link);
                 let work = supervisor::supervise(link, index, context.clone());
                 match index {
-                    BACKGROUND => seam::spawn_on(&background, work),
+                    BACKGROUND => seam::spawn_aside(&background, work),
                     _ => seam::spawn(work),
                 };
             }

@@ -9,7 +9,7 @@ use crate::workload::history::{Event, What};
 const PROMISE: &str = "a free key is not refused";
 
 pub(super) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
-    if !terms.calm || !terms.agreed {
+    if !terms.calm || !terms.prompt || !terms.agreed {
         return Vec::new();
     }
     let mut found = Vec::new();

@@ -20,7 +20,7 @@ mod validity;
 use std::collections::BTreeSet;
 use std::fmt;
 
-use crate::plan::{Class, Plan};
+use crate::plan::{Class, Cut, Plan};
 use crate::workload::history::{Event, History, Holder, What};
 use tower_redlock_simulated::world::{Fault, Memory};
 
@@ -111,7 +111,11 @@ impl Terms {
             tidy: plan.faults().all(is_tidy),
             once: plan.faults().all(is_once),
             calm: plan.faults().all(is_calm),
-            prompt: plan.faults().all(is_prompt),
+            prompt: plan.faults().all(is_prompt)
+                && !plan
+                    .calls
+                    .iter()
+                    .any(|call| matches!(call.cut, Cut::Kept(..))),
             agreed: plan.agrees(),
             overlapping: plan.overlaps_once(),
         }
@@ -158,6 +162,7 @@ fn is_tidy(fault: &Fault) -> bool {
             | Fault::Evict { .. }
             | Fault::EvictionPolicy { .. }
             | Fault::OutOfMemory { .. }
+            | Fault::Refuses { .. }
             | Fault::Flush { .. }
             | Fault::FlushScripts { .. }
             | Fault::Resume { .. }
@@ -188,7 +193,7 @@ fn is_once(fault: &Fault) -> bool {
     }
 }
 
-/// Whether whoever asks for a lock that is free gets it soon.
+/// Whether locks are extended and, where it [is prompt](is_prompt), whoever asks for a lock that is free gets it soon.
 fn is_calm(fault: &Fault) -> bool {
     matches!(
         fault,
@@ -197,6 +202,9 @@ fn is_calm(fault: &Fault) -> bool {
             | Fault::HostRate { .. }
             | Fault::Heal { .. }
             | Fault::Delay { max_ms: ..10, .. }
+            // Callers are blocked, and their locks are extended.
+            | Fault::Block { .. }
+            | Fault::Unblock { .. }
     )
 }
 
@@ -206,6 +214,8 @@ fn is_prompt(fault: &Fault) -> bool {
         fault,
         Fault::Freeze { .. }
             | Fault::OutOfMemory { .. }
+            | Fault::Refuses { .. }
+            | Fault::Block { .. }
             | Fault::Pause { .. }
             | Fault::Suspend { .. }
             | Fault::Jitter { .. }

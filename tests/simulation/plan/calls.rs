@@ -40,6 +40,7 @@ pub(super) fn calls(seed: u64, shape: &Shape, keys: u32) -> Vec<Call> {
         cuts: rolls.pick(&[0, 10, 30]),
         routes: rolls.some(&Route::ALL, 30),
         rolls,
+        kept: Rolls::new(seed, "kept"),
         calls: Vec::new(),
     };
     work.rolls = Rolls::new(seed, "repeats");
@@ -69,6 +70,7 @@ struct Work<'a> {
     cuts: u64,
     routes: Vec<Route>,
     rolls: Rolls,
+    kept: Rolls,
     calls: Vec<Call>,
 }
 
@@ -138,7 +140,13 @@ impl Work<'_> {
         let cut = match self.rolls.below(100) {
             roll if roll >= self.cuts => Cut::Never,
             roll if roll % 2 == 0 => Cut::After(self.rolls.wide(1, 800)),
-            _ => Cut::Polls(self.rolls.range(1, 9) as u32),
+            _ => {
+                let polls = self.rolls.range(1, 9) as u32;
+                match self.kept.percent(40) {
+                    true => Cut::Kept(polls, self.kept.wide(30, 5_000)),
+                    false => Cut::Polls(polls),
+                }
+            }
         };
         let calls = &mut self.calls;
         calls.push(Call {

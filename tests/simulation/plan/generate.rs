@@ -67,7 +67,13 @@ fn episodes(seed: u64, shape: &Shape) -> Vec<Episode> {
     if !rolls.percent(11) {
         // Where everything goes wrong at once, nobody gets far enough to do harm.
         let share = rolls.pick(&[2, 10, 20, 35]);
+        let mut newer = Rolls::new(seed, "newer kinds");
         for kind in Kind::ALL {
+            let rolls = match kind {
+                // Since there are these, the plans are what they were before, and more.
+                Kind::Block | Kind::Refuses => &mut newer,
+                _ => &mut rolls,
+            };
             let chance = match kind {
                 // Without them such a shape is that of plain nodes.
                 Kind::Failback | Kind::Failover => 80,

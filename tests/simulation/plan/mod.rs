@@ -151,6 +151,8 @@ pub(crate) enum Cut {
     After(u64),
     /// When it has been polled so many times.
     Polls(u32),
+    /// Never; but when it has been polled so many times, it is kept for so many milliseconds and not polled.
+    Kept(u32, u64),
 }
 
 /// What a call is.

@@ -341,6 +341,7 @@ fn host_of(fault: &Fault) -> Option<(HostId, bool)> {
         | Fault::Evict { host, .. }
         | Fault::EvictionPolicy { host, .. }
         | Fault::OutOfMemory { host, .. }
+        | Fault::Refuses { host, .. }
         | Fault::Flush { host } => Some((host, false)),
         _ => None,
     }

@@ -87,13 +87,13 @@ pub(super) fn name(key: u32) -> LockKey {
     names(&[key]).as_slice()[0].clone()
 }
 
-/// Drops a future when it has been polled so many times.
+/// Polls a future so many times.
 struct Polls<F> {
     left: u32,
-    work: Pin<Box<F>>,
+    work: F,
 }
 
-impl<F: Future<Output = ()>> Future for Polls<F> {
+impl<F: Future<Output = ()> + Unpin> Future for Polls<F> {
     type Output = bool;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<bool> {
@@ -101,7 +101,7 @@ impl<F: Future<Output = ()>> Future for Polls<F> {
             return Poll::Ready(false);
         }
         self.left -= 1;
-        match self.work.as_mut().poll(cx) {
+        match Pin::new(&mut self.work).poll(cx) {
             Poll::Ready(()) => Poll::Ready(true),
             Poll::Pending if self.left == 0 => Poll::Ready(false),
             Poll::Pending => Poll::Pending,
@@ -123,6 +123,18 @@ impl Here {
                 Cut::Polls(left) => {
                     let work = Box::pin(work);
                     Polls { left, work }.await
+                }
+                Cut::Kept(left, span) => {
+                    let mut work = Box::pin(work);
+                    let first = Polls {
+                        left,
+                        work: work.as_mut(),
+                    };
+                    if !first.await {
+                        sleep(ms(span)).await;
+                        work.await;
+                    }
+                    true
                 }
             }
         };

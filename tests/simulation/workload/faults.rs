@@ -199,11 +199,15 @@ fn before(scene: &Scene, fault: &Fault) {
         Fault::ProcessStep { process, ms } => {
             *scene.state().dates.entry(process).or_default() += ms;
         }
-        Fault::Pause { process } if scene.world.living(process).is_some() => {
+        Fault::Pause { process } | Fault::Block { process }
+            if scene.world.living(process).is_some() =>
+        {
             scene.state().paused.insert(process);
             scene.note(What::Paused { place: process });
         }
-        Fault::Resume { process } if scene.state().paused.contains(&process) => {
+        Fault::Resume { process } | Fault::Unblock { process }
+            if scene.state().paused.contains(&process) =>
+        {
             scene.state().paused.remove(&process);
             scene.note(What::Resumed { place: process });
         }

@@ -12,7 +12,7 @@ use tower_redlock::{LockHandle, LockManager};
 use super::history::{History, Holder, What};
 use super::http::Services;
 use super::process::CONNECT_LIMIT;
-use crate::plan::{Plan, Settings};
+use crate::plan::{Cut, Plan, Settings};
 use crate::seam;
 use tower_redlock_simulated::world::{HostId, ProcessId, World};
 
@@ -151,7 +151,11 @@ impl Scene {
                 0
             }
         });
-        let bound = wait + wait / 50 + 6 * settings.node_timeout + 150 + first;
+        let kept = match self.plan.calls[call].cut {
+            Cut::Kept(_, span) => span,
+            _ => 0,
+        };
+        let bound = wait + wait / 50 + 6 * settings.node_timeout + 150 + first + kept;
         let text = format!("(call {call}) asks for {text}");
         self.tell(
             process,

@@ -18,6 +18,14 @@ const IS_LOADING: [Reply; 2] = [
     Reply::error("LOADING Redis is loading the dataset in memory"),
     Reply::error("LOADING Valkey is loading the dataset in memory"),
 ];
+const IS_BUSY: [Reply; 2] = [
+    Reply::error(
+        "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+    ),
+    Reply::error(
+        "BUSY Valkey is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+    ),
+];
 const CANNOT_SAVE: [Reply; 3] = [
     Reply::error(
         "MISCONF Redis is configured to save RDB snapshots, but it is currently not able to persist on disk. Commands that may modify the data set are disabled, because this instance is configured to report errors during writes if RDB snapshotting fails (stop-writes-on-bgsave-error option). Please check the Redis logs for details about the RDB error.",
@@ -172,6 +180,19 @@ impl Server {
         if !client.authenticated && !command.is(NO_AUTH) {
             return Some(NO_AUTHENTICATION);
         }
+        if trouble.no_scripts && matches!(command.name, "eval" | "evalsha") {
+            let text = match dialect {
+                Dialect::Redis62 => format!(
+                    "NOPERM this user has no permissions to run the '{}' command or its subcommand",
+                    command.name
+                ),
+                _ => format!(
+                    "NOPERM User locks has no permissions to run the '{}' command",
+                    command.name
+                ),
+            };
+            return Some(Reply::Error(Cow::Owned(text.into_bytes())));
+        }
         if trouble.out_of_memory && command.needs_memory(dialect) {
             return Some(OUT_OF_MEMORY);
         }
@@ -192,7 +213,11 @@ impl Server {
             );
             return Some(Reply::Error(Cow::Owned(text.into_bytes())));
         }
-        (trouble.loading && !command.is(LOADING)).then(|| dialect.pick(&IS_LOADING))
+        if trouble.loading && !command.is(LOADING) {
+            return Some(dialect.pick(&IS_LOADING));
+        }
+        let runs_beside_scripts = matches!(command.name, "auth" | "hello" | "quit");
+        (trouble.busy && !runs_beside_scripts).then(|| dialect.pick(&IS_BUSY))
     }
 
     /// The reply to a command of a script that `run` belongs to; an error if the server does not run it.

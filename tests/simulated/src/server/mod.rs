@@ -102,6 +102,10 @@ pub struct Trouble {
     pub out_of_memory: bool,
     /// It cannot save: writes are refused with `MISCONF`.
     pub cannot_save: bool,
+    /// A script does not end: everything but a few commands is refused with `BUSY`.
+    pub busy: bool,
+    /// Its users may not run scripts: these are refused with `NOPERM`.
+    pub no_scripts: bool,
     /// It is reading its data: nearly everything is refused with `LOADING`.
     pub loading: bool,
 }

@@ -33,6 +33,18 @@ pub enum Memory {
     Old { age_ms: u64 },
 }
 
+/// Why a server refuses commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Refusal {
+    /// `BUSY`: somebody's script does not end.
+    Busy,
+    /// `MISCONF`: it cannot save.
+    CannotSave,
+    /// `NOPERM`: its users may not run scripts.
+    NoScripts,
+}
+
 /// What can be done to a world. Everything lasts until something else ends it; `HealAll` ends all.
 ///
 /// Processes are named by their place, so a fault of the network outlives the process in it.
@@ -133,6 +145,12 @@ pub enum Fault {
         host: HostId,
         on: bool,
     },
+    /// It refuses commands for this reason.
+    Refuses {
+        host: HostId,
+        why: Refusal,
+        on: bool,
+    },
     /// `FLUSHALL`.
     Flush {
         host: HostId,
@@ -203,6 +221,13 @@ pub enum Fault {
         process: u32,
     },
     Resume {
+        process: u32,
+    },
+    /// Handlers block its threads: only what is aside goes on.
+    Block {
+        process: u32,
+    },
+    Unblock {
         process: u32,
     },
     /// It dies at once, with everything in it. What it sent may still arrive.

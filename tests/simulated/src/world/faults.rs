@@ -1,10 +1,11 @@
 //! What each fault does.
 
 use super::agenda::Event;
-use super::fault::Fault;
+use super::fault::{Fault, Refusal};
 use super::process::Running;
 use super::state::State;
 use super::topology::HostId;
+use crate::server::Trouble;
 
 /// After how long a server gives up a client whose machine is gone.
 const DEAD_FOR_MS: u64 = 10_000;
@@ -24,6 +25,8 @@ impl State {
             | Fault::Heal { .. } => self.apply_to_pair(fault),
             Fault::Pause { .. }
             | Fault::Resume { .. }
+            | Fault::Block { .. }
+            | Fault::Unblock { .. }
             | Fault::Kill { .. }
             | Fault::Start { .. }
             | Fault::ProcessRate { .. }
@@ -55,6 +58,7 @@ impl State {
             | Fault::Evict { .. }
             | Fault::EvictionPolicy { .. }
             | Fault::OutOfMemory { .. }
+            | Fault::Refuses { .. }
             | Fault::Flush { .. }
             | Fault::KillClients { .. }
             | Fault::FlushScripts { .. }
@@ -126,6 +130,7 @@ impl State {
         | Fault::Evict { host, .. }
         | Fault::EvictionPolicy { host, .. }
         | Fault::OutOfMemory { host, .. }
+        | Fault::Refuses { host, .. }
         | Fault::Flush { host }
         | Fault::KillClients { host }
         | Fault::FlushScripts { host }
@@ -160,6 +165,14 @@ impl State {
                 at.server().set_policy(policy);
             }
             Fault::OutOfMemory { on, .. } => at.server().trouble().out_of_memory = on,
+            Fault::Refuses { why, on, .. } => {
+                let trouble = at.server().trouble();
+                *match why {
+                    Refusal::Busy => &mut trouble.busy,
+                    Refusal::CannotSave => &mut trouble.cannot_save,
+                    Refusal::NoScripts => &mut trouble.no_scripts,
+                } = on;
+            }
             // A replica takes no commands that write.
             Fault::Flush { .. } if at.server().is_master() => at.server().remove_all(date),
             Fault::KillClients { .. } => {
@@ -186,6 +199,17 @@ impl State {
                 let wakers = self
                     .living_mut(process)
                     .map(super::process::Process::resume);
+                self.wakers.extend(wakers.into_iter().flatten());
+            }
+            Fault::Block { process } => {
+                if let Some(process) = self.living_mut(process) {
+                    process.block();
+                }
+            }
+            Fault::Unblock { process } => {
+                let wakers = self
+                    .living_mut(process)
+                    .map(super::process::Process::unblock);
                 self.wakers.extend(wakers.into_iter().flatten());
             }
             Fault::Kill { process } => self.kill(process),
@@ -248,7 +272,7 @@ impl State {
             let host = self.host_mut(id);
             host.clock.set_rate(0);
             if host.is_server() {
-                host.server().trouble().out_of_memory = false;
+                *host.server().trouble() = Trouble::default();
                 host.server().set_policy("noeviction");
                 self.heal_replica(id);
             }
@@ -259,7 +283,7 @@ impl State {
             if let Some(process) = self.living_mut(place) {
                 process.clock.set_rate(0);
                 process.set_jitter(0, 0);
-                let wakers = process.resume();
+                let wakers = [process.resume(), process.unblock()].concat();
                 self.wakers.extend(wakers);
             }
         }

@@ -215,19 +215,20 @@ impl World {
         process: ProcessId,
         work: impl Future<Output = T> + Send + 'static,
     ) -> JoinHandle<Option<T>> {
-        tokio::spawn(self.belonging(process, Box::pin(work)))
+        tokio::spawn(self.belonging(process, Box::pin(work), false))
     }
 
     fn belonging<T>(
         &self,
         process: ProcessId,
         work: Pin<Box<dyn Future<Output = T> + Send>>,
+        is_aside: bool,
     ) -> InProcess<T> {
         let task = self.with(|state| {
             state.next_task += 1;
             state.next_task
         });
-        InProcess::new(self.clone(), process, task, work)
+        InProcess::new(self.clone(), process, task, work, is_aside)
     }
 
     /// Runs `work` as the process: whatever belongs to a process is made and dropped there.
@@ -350,12 +351,15 @@ impl World {
         });
     }
 
-    /// Makes a task part of the process that spawns it.
+    /// Makes a task part of the process that spawns it. One that `is_aside`, or is spawned by such a task, has a thread
+    /// of its own: it goes on while the others are blocked.
     pub fn wrap(
         &self,
         task: Pin<Box<dyn Future<Output = ()> + Send>>,
+        is_aside: bool,
     ) -> impl Future<Output = ()> + Send + use<> {
-        let task = self.belonging(Self::current(), task);
+        let is_aside = is_aside || process::is_aside();
+        let task = self.belonging(Self::current(), task, is_aside);
         async move {
             task.await;
         }

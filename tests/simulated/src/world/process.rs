@@ -57,6 +57,8 @@ pub(super) struct Process {
     tasks: BTreeMap<u64, Waker>,
     /// Those that had something to do while it stood still, in order.
     missed: Vec<u64>,
+    /// Whether nothing runs but what is aside.
+    is_blocked: bool,
     jitter: Dice,
     /// With which chance in thousand a step of a task is put off, and by how many milliseconds at most.
     put_off: (u32, u64),
@@ -71,6 +73,7 @@ impl Process {
             random: Dice::new(seed, &format!("random {id}")),
             tasks: BTreeMap::new(),
             missed: Vec::new(),
+            is_blocked: false,
             jitter: Dice::new(seed, &format!("jitter {id}")),
             put_off: (0, 0),
         }
@@ -85,6 +88,20 @@ impl Process {
         if self.running == Running::Paused {
             self.running = Running::Yes;
         }
+        self.missed()
+    }
+
+    pub(super) const fn block(&mut self) {
+        self.is_blocked = true;
+    }
+
+    /// Its threads go on; returns who has to be woken.
+    pub(super) fn unblock(&mut self) -> Vec<Waker> {
+        self.is_blocked = false;
+        self.missed()
+    }
+
+    fn missed(&mut self) -> Vec<Waker> {
         let missed = std::mem::take(&mut self.missed);
         let wakers = missed.iter().filter_map(|task| self.tasks.get(task));
         wakers.cloned().collect()
@@ -98,7 +115,7 @@ impl Process {
     }
 
     /// What is to be done with a task that has something to do.
-    fn judge(&mut self, task: u64, waker: &Waker, was_put_off: bool) -> Verdict {
+    fn judge(&mut self, task: u64, is_aside: bool, waker: &Waker, was_put_off: bool) -> Verdict {
         if self.running == Running::Dead {
             return Verdict::Drop;
         }
@@ -106,7 +123,7 @@ impl Process {
             Some(known) if known.will_wake(waker) => {}
             _ => drop(self.tasks.insert(task, waker.clone())),
         }
-        if self.running == Running::Paused {
+        if self.running == Running::Paused || self.is_blocked && !is_aside {
             if !self.missed.contains(&task) {
                 self.missed.push(task);
             }
@@ -130,11 +147,29 @@ enum Verdict {
 
 thread_local! {
     static CURRENT: Cell<Option<ProcessId>> = const { Cell::new(None) };
+    static ASIDE: Cell<bool> = const { Cell::new(false) };
 }
 
 /// The process whose code runs, if it is one's.
 pub(super) fn current() -> Option<ProcessId> {
     CURRENT.get()
+}
+
+/// Whether the code that runs is a task's that goes on while others are blocked.
+pub(super) fn is_aside() -> bool {
+    ASIDE.get()
+}
+
+/// Runs `work` as such a task, or not.
+fn aside<T>(is_aside: bool, work: impl FnOnce() -> T) -> T {
+    struct Back(bool);
+    impl Drop for Back {
+        fn drop(&mut self) {
+            ASIDE.set(self.0);
+        }
+    }
+    let _back = Back(ASIDE.replace(is_aside));
+    work()
 }
 
 /// Runs `work` as the process.
@@ -154,6 +189,7 @@ pub(super) struct InProcess<T> {
     world: World,
     process: ProcessId,
     task: u64,
+    is_aside: bool,
     work: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
     later: Option<Pin<Box<Sleep>>>,
 }
@@ -164,18 +200,22 @@ impl<T> InProcess<T> {
         process: ProcessId,
         task: u64,
         work: Pin<Box<dyn Future<Output = T> + Send>>,
+        is_aside: bool,
     ) -> Self {
         Self {
             world,
             process,
             task,
+            is_aside,
             work: Some(work),
             later: None,
         }
     }
 
     fn judge(&self, cx: &Context<'_>, was_put_off: bool) -> Verdict {
-        let judge = |process: &mut Process| process.judge(self.task, cx.waker(), was_put_off);
+        let judge = |process: &mut Process| {
+            process.judge(self.task, self.is_aside, cx.waker(), was_put_off)
+        };
         self.world.with(|state| match state.count_step() {
             true => state.process_mut(self.process).map_or(Verdict::Drop, judge),
             false => Verdict::Drop,
@@ -191,7 +231,9 @@ impl<T> InProcess<T> {
                     process.tasks.remove(&task);
                 }
             });
-            let dropped = catch_unwind(AssertUnwindSafe(|| inside(process, || drop(work))));
+            let dropped = catch_unwind(AssertUnwindSafe(|| {
+                aside(self.is_aside, || inside(process, || drop(work)));
+            }));
             if let Err(panic) = dropped {
                 self.world.note_panic(process, &text_of(&*panic));
             }
@@ -233,7 +275,8 @@ impl<T> Future for InProcess<T> {
         let Some(work) = &mut this.work else {
             return Poll::Ready(None);
         };
-        let step = AssertUnwindSafe(|| inside(this.process, || work.as_mut().poll(cx)));
+        let step = || inside(this.process, || work.as_mut().poll(cx));
+        let step = AssertUnwindSafe(|| aside(this.is_aside, step));
         match catch_unwind(step) {
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(value)) => {

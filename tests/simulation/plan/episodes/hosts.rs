@@ -4,7 +4,7 @@ use super::super::rolls::Rolls;
 use super::super::settings::Shape;
 use super::super::{Episode, Seen};
 use super::{Kind, Made};
-use tower_redlock_simulated::world::{Fault, Memory};
+use tower_redlock_simulated::world::{Fault, Memory, Refusal};
 
 pub(super) fn host(kind: Kind, shape: &Shape, rolls: &mut Rolls, made: &mut Made) {
     let group = rolls.pick(&shape.groups());
@@ -130,6 +130,12 @@ pub(super) fn server(kind: Kind, shape: &Shape, rolls: &mut Rolls, made: &mut Ma
                 rolls.wide(50, 4_000),
                 Fault::OutOfMemory { host, on: false },
             );
+        }
+        Kind::Refuses => {
+            let why = rolls.pick(&[Refusal::Busy, Refusal::CannotSave, Refusal::NoScripts]);
+            let refuses = |on| Fault::Refuses { host, why, on };
+            made.add(0, refuses(true));
+            made.add(rolls.wide(50, 4_000), refuses(false));
         }
         Kind::Scribble => {
             let seed = rolls.below(1 << 32);

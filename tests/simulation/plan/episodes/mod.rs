@@ -46,10 +46,12 @@ pub(super) enum Kind {
     Jitter,
     Suspend,
     Majority,
+    Block,
+    Refuses,
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 30] = [
+    pub(super) const ALL: [Self; 32] = [
         Self::Slow,
         Self::Cut,
         Self::Partition,
@@ -80,6 +82,8 @@ impl Kind {
         Self::Jitter,
         Self::Suspend,
         Self::Majority,
+        Self::Block,
+        Self::Refuses,
     ];
 
     pub(super) const fn name(self) -> &'static str {
@@ -114,6 +118,8 @@ impl Kind {
             Self::Jitter => "jitter",
             Self::Suspend => "suspend",
             Self::Majority => "majority",
+            Self::Block => "block",
+            Self::Refuses => "refuses",
         }
     }
 
@@ -122,7 +128,12 @@ impl Kind {
         match self {
             Self::Cut | Self::Partition => 8,
             Self::Failback | Self::Failover => 6,
-            Self::Slow | Self::Forget | Self::OldData | Self::Freeze | Self::Pause => 5,
+            Self::Slow
+            | Self::Forget
+            | Self::OldData
+            | Self::Freeze
+            | Self::Pause
+            | Self::Block => 5,
             Self::Break | Self::Flush | Self::Kill => 4,
             Self::Crash | Self::Drain | Self::Duplicate | Self::Evict | Self::Clients => 3,
             // It goes on through the whole plan.
@@ -166,13 +177,18 @@ impl Kind {
             Self::Rates | Self::StepBack | Self::StepAhead | Self::Dates => {
                 hosts::clocks(self, shape, rolls, &mut made);
             }
-            Self::Evict | Self::Full | Self::Clients | Self::Scribble => {
+            Self::Evict | Self::Full | Self::Refuses | Self::Clients | Self::Scribble => {
                 hosts::server(self, shape, rolls, &mut made);
             }
             Self::Lag | Self::Failback | Self::Failover => {
                 groups::replicas(self, shape, rolls, &mut made);
             }
-            Self::Pause | Self::Kill | Self::Rollout | Self::Jitter | Self::Suspend => {
+            Self::Pause
+            | Self::Block
+            | Self::Kill
+            | Self::Rollout
+            | Self::Jitter
+            | Self::Suspend => {
                 places::processes(self, shape, rolls, &mut made);
             }
             Self::Majority => return hosts::majority(shape, rolls, at),

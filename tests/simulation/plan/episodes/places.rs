@@ -12,6 +12,10 @@ pub(super) fn processes(kind: Kind, shape: &Shape, rolls: &mut Rolls, made: &mut
             made.add(0, Fault::Pause { process });
             made.add(rolls.wide(30, 5_000), Fault::Resume { process });
         }
+        Kind::Block => {
+            made.add(0, Fault::Block { process });
+            made.add(rolls.wide(30, 5_000), Fault::Unblock { process });
+        }
         Kind::Kill => {
             made.add(0, Fault::Kill { process });
             made.add(rolls.wide(5, 3_000), Fault::Start { process });
