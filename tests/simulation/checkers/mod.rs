@@ -53,6 +53,8 @@ pub(crate) struct Terms {
     pub(crate) spread: u64,
     /// By how much, in milliseconds, the first fencing tokens after a loss may be ahead of the date of any process.
     pub(crate) ahead: u64,
+    /// For how long a call is kept and not polled at most, in milliseconds.
+    pub(crate) kept: u64,
     /// All clocks run alike.
     pub(crate) exact: bool,
     /// The places whose tasks are put off at times.
@@ -101,6 +103,13 @@ impl Terms {
                 .filter_map(|all| all.skew)
                 .max()
                 .unwrap_or(0),
+            kept: (plan.calls.iter())
+                .map(|call| match call.cut {
+                    Cut::Kept(_, span) => span,
+                    _ => 0,
+                })
+                .max()
+                .unwrap_or(0),
             exact: !has(|fault| {
                 matches!(
                     fault,
@@ -130,6 +139,7 @@ impl Terms {
             mask: 0,
             spread: 0,
             ahead: 0,
+            kept: 0,
             exact: true,
             jitter: BTreeSet::new(),
             tidy: true,

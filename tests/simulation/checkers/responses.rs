@@ -167,7 +167,7 @@ fn outlived(
     suspends: &[(u64, u64)],
     terms: &Terms,
 ) -> Vec<Violation> {
-    // A response that was on its way when machines were suspended is as old as before.
+    // A response that was on its way when machines were suspended is as old as before, and one that was not looked at.
     let slept = |at: u64| {
         let lately = at.saturating_sub(SLACK)..=at;
         let those = suspends.iter().filter(|(since, _)| lately.contains(since));
@@ -175,7 +175,7 @@ fn outlived(
     };
     let mut found = Vec::new();
     for first in seen.iter().filter(|seen| !seen.told.replayed) {
-        let end = first.date + first.retention + terms.spread + SLACK;
+        let end = first.date + first.retention + terms.spread + terms.kept + SLACK;
         let is_late = |late: &&Seen<'_>| late.date - slept(late.at) > end;
         let late = seen
             .iter()

@@ -35,7 +35,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
 pub use self::clock::SimClock;
-pub use self::fault::{Fault, Memory, Named, Way};
+pub use self::fault::{Fault, Memory, Named, Refusal, Way};
 pub use self::hosts::StoredKey;
 pub use self::process::ProcessId;
 pub use self::stream::SimStream;
