@@ -7,6 +7,8 @@ use std::convert::Infallible;
 use std::error::Error;
 use std::fmt;
 use std::ops::Deref;
+#[cfg(feature = "idempotency")]
+use std::time::Duration;
 
 use axum::Json;
 use axum::body::Body;
@@ -14,16 +16,18 @@ use axum::extract::{
     FromRef, FromRequest, FromRequestParts, OptionalFromRequestParts, Path, Request,
 };
 use axum::response::{IntoResponse, Response};
-use http::StatusCode;
 use http::request::Parts;
 
+#[cfg(feature = "idempotency")]
+use crate::http::rejection::By;
 use crate::http::state;
 #[cfg(feature = "idempotency")]
 use crate::idempotency::Idempotent;
-use crate::instruments;
 use crate::key_error::KeyError;
 pub use crate::layer::Held;
-use crate::layer::{Rejection, RejectionKind, UnlockedReason, lock_scope};
+#[cfg(feature = "idempotency")]
+use crate::layer::{BusyStatus, RejectionKind};
+use crate::layer::{Rejection, UnlockedReason, lock_scope};
 use crate::lock_key::LockKeys;
 use crate::manager::{LockGuard, LockManager, LockScope};
 
@@ -86,9 +90,8 @@ impl<T: AsLockKeys> AsLockKeys for Json<T> {
 /// [`RedlockLayer`](crate::RedlockLayer).
 ///
 /// A `K` that consumes the body, as [`Json`] does, is the last argument of the handler. The body is read before the
-/// lock is acquired, so that a slow client holds no lock. `docs::requests` compares this with other ways. Where a
-/// handler needs several locks, one `K` with all their keys is better than two `Locked`s: a request that holds a lock
-/// tries keys that sort before it only once.
+/// lock is acquired, so that a slow client holds no lock. Where a handler needs several locks, one `K` with all their
+/// keys is better than two `Locked`s: a request that holds a lock tries keys that sort before it only once.
 ///
 /// # If it does not compile
 ///
@@ -296,18 +299,13 @@ impl<S: Send + Sync> OptionalFromRequestParts<S> for Held {
 
 fn log(parts: &Parts, reason: UnlockedReason) {
     if reason != UnlockedReason::NoQuorum {
-        instruments::rejected(RejectionKind::Misconfigured.as_str());
         state::misconfigured(parts, &reason);
     }
 }
 
 impl IntoResponse for UnlockedReason {
     fn into_response(self) -> Response {
-        let status = match self {
-            Self::NoQuorum => StatusCode::SERVICE_UNAVAILABLE,
-            _ => StatusCode::INTERNAL_SERVER_ERROR,
-        };
-        (status, self.to_string()).into_response()
+        Rejection::from(self).into_response()
     }
 }
 
@@ -318,16 +316,21 @@ impl IntoResponse for Rejection {
     }
 }
 
-/// Plain text with status 500 for a request without an idempotency key: the handler and the layers around it do not fit
-/// together.
+/// `500 misconfigured` for a request without an idempotency key.
 #[cfg(feature = "idempotency")]
 impl<S: Send + Sync> FromRequestParts<S> for Idempotent {
-    type Rejection = (StatusCode, &'static str);
+    type Rejection = Rejection;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Self::Rejection> {
         Self::of(&parts.extensions).ok_or_else(|| {
             state::misconfigured(parts, &NO_KEY);
-            (StatusCode::INTERNAL_SERVER_ERROR, NO_KEY)
+            let cause = RejectionKind::Misconfigured;
+            Rejection::new(
+                By::Idempotency,
+                cause,
+                BusyStatus::default(),
+                Duration::ZERO,
+            )
         })
     }
 }

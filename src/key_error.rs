@@ -12,6 +12,7 @@ enum Reason {
     TooLong(usize, usize),
     Missing(Subject),
     Malformed(Subject, &'static str),
+    Unreadable(Subject, &'static str),
     Misplaced(Subject),
     NotInRoute(Subject),
     NoKey,
@@ -61,6 +62,10 @@ impl KeyError {
         Self(Reason::Malformed(subject, why))
     }
 
+    pub(crate) const fn unreadable(subject: Subject, kind: &'static str) -> Self {
+        Self(Reason::Unreadable(subject, kind))
+    }
+
     /// No router ran before, or the extractor of the key does not work here: the mistake is the program's.
     #[cfg_attr(
         not(feature = "axum"),
@@ -100,7 +105,6 @@ impl KeyError {
         Self(Reason::TooLong(len, most))
     }
 
-    /// Whether the key was absent rather than wrong.
     #[must_use]
     pub(crate) const fn is_missing(&self) -> bool {
         matches!(self.0, Reason::Missing(_) | Reason::NotInRoute(_))
@@ -125,6 +129,15 @@ impl fmt::Display for KeyError {
             Reason::Malformed(Subject::Key, why) => write!(f, "the lock key is malformed: {why}"),
             Reason::Malformed(what, why) => {
                 write!(f, "the lock key is malformed: {what} {why}")
+            }
+            Reason::Unreadable(what, kind) => {
+                // Clients need not know the modules of the program.
+                let path = kind.split('<').next().unwrap_or_default();
+                let name = path.rsplit("::").next().unwrap_or_default();
+                write!(
+                    f,
+                    "the lock key is malformed: {what} cannot be read as `{name}`"
+                )
             }
             Reason::Misplaced(Subject::Key) => f.write_str(
                 "the lock key cannot be made: its extractor does not work where the lock layer stands; put the layer \

@@ -83,7 +83,7 @@ pub(crate) fn node_quarantined(node: &str, wait: Duration, remembered: bool) {
         node,
         ?wait,
         remembered,
-        "a node restarted or lost its data; it does not vote until the locks that it may have forgotten have ended"
+        "a node restarted, lost its data or was adopted; it does not vote until the locks that it may have forgotten have ended"
     );
 }
 
@@ -200,7 +200,7 @@ pub(crate) fn quorum_again(refused: u64, within: Duration) {
     );
 }
 
-/// The clock of a node was set, `by` these seconds, and is `ahead` of ours now.
+/// In seconds.
 #[cfg(feature = "redis")]
 pub(crate) fn clock_set(node: &str, by: f64, ahead: f64) {
     tracing::warn!(
@@ -219,6 +219,16 @@ pub(crate) fn identity_asked(node: &str) {
         target: "tower_redlock::node",
         node,
         "the server has replicas or was promoted; each command reads its identity from now on"
+    );
+}
+
+/// Said once for each node.
+#[cfg(all(feature = "redis", feature = "idempotency"))]
+pub(crate) fn no_append_only_file(node: &str) {
+    tracing::warn!(
+        target: "tower_redlock::idempotency",
+        node,
+        "a node keeps no append-only file; its restart forgets stored responses, and repeats run again"
     );
 }
 
@@ -252,7 +262,7 @@ pub(crate) fn refusal_kept(kind: &str) {
     );
 }
 
-/// A call for a lock has ended: its outcome, how long it took, and which nodes granted it or why it failed.
+/// A call for a lock has ended.
 pub(crate) fn acquire(
     key: &str,
     outcome: &str,

@@ -35,9 +35,8 @@ pub enum OnLost {
     Continue,
 }
 
-/// The fate of a request whose client disconnects while it runs. Default: [`OnDisconnect::Cancel`]. A request that
-/// still waits for its lock is cancelled in any case. After this call the layer needs a service whose future, response
-/// and error are `Send + 'static`.
+/// The fate of a request whose client disconnects while it runs. A request that still waits for its lock is cancelled
+/// in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnDisconnect {

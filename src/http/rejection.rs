@@ -18,7 +18,7 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
 use serde::Serialize;
 
-use super::state::Refusal;
+use super::state::{Refusal, UnlockedReason};
 use crate::instruments;
 use crate::key_error::KeyError;
 use crate::manager::{AcquireError, LossReason, RunError};
@@ -36,8 +36,7 @@ pub enum RejectionKind {
     InvalidIdempotencyKey,
     /// The request's body ended with an error before it was read.
     BodyUnreadable,
-    /// The caller of the request is unknown. That is not 401, which belongs to the layer that does authentication and
-    /// knows a way to log in.
+    /// The caller of the request is unknown. That is not 401, which belongs to the layer that does authentication.
     CallerUnknown,
     /// Another request holds the lock, and this one does not wait. The status is as
     /// [set](crate::RedlockLayer::busy_status).
@@ -53,7 +52,7 @@ pub enum RejectionKind {
     BodyTooLarge,
     /// The idempotency key was used before, for another request.
     IdempotencyKeyReused,
-    /// The key cannot exist at this place; a mistake in the program.
+    /// A mistake in the program: there is no layer, or no such key at this place.
     Misconfigured,
     /// Too many requests wait already, for this lock or in all.
     QueueFull,
@@ -95,7 +94,6 @@ macro_rules! row {
 }
 
 impl RejectionKind {
-    /// The kind as a word, the last part of the `type` of the response.
     pub(crate) const fn as_str(self) -> &'static str {
         self.row().word
     }
@@ -132,7 +130,8 @@ impl RejectionKind {
                 "This idempotency key was used for a request that differs from this one. Choose a new key for a new \
                  operation, and repeat requests unchanged. This request was not processed."),
             Self::Misconfigured => row!("misconfigured", INTERNAL_SERVER_ERROR, false, "Layer misconfigured",
-                "A layer of this server is in the wrong place."),
+                "A layer of this server is missing, in the wrong place, or not set for such a request. \
+                 This request was not processed."),
             Self::QueueFull => row!("queue-full", SERVICE_UNAVAILABLE, true, "Too many requests wait",
                 "As many requests as may wait for a lock on this server do so already. This request was not processed."),
             Self::NoQuorum => row!("no-quorum", SERVICE_UNAVAILABLE, true, "Locks unavailable",
@@ -427,6 +426,16 @@ impl From<RunError> for Cause {
     }
 }
 
+impl From<UnlockedReason> for Cause {
+    fn from(reason: UnlockedReason) -> Self {
+        let kind = match reason {
+            UnlockedReason::NoQuorum => RejectionKind::NoQuorum,
+            _ => RejectionKind::Misconfigured,
+        };
+        Self::because(kind, reason)
+    }
+}
+
 impl From<RejectionKind> for Cause {
     fn from(kind: RejectionKind) -> Self {
         Self::Request(kind, None)
@@ -444,7 +453,7 @@ macro_rules! of_lock {
     };
 }
 
-of_lock!(AcquireError, KeyError, LossReason, RunError);
+of_lock!(AcquireError, KeyError, LossReason, RunError, UnlockedReason);
 
 impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -204,8 +204,8 @@ impl RunId {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refusal(pub(crate) &'static str);
 
-/// Why a request runs without a lock. A handler that takes a [`Held`](crate::Held) is answered with this text: 503 where
-/// too few nodes replied, and 500 otherwise.
+/// Why a request runs without a lock. A handler that takes a [`Held`](crate::Held) is answered 503 `no-quorum` where too
+/// few nodes replied, and 500 `misconfigured` otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum UnlockedReason {

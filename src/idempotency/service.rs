@@ -26,7 +26,8 @@ use crate::manager::LockManager;
 
 /// Responds to a repeated request with the first response, instead of running it again.
 ///
-/// See the [module](super) for what it does, and for what it cannot do. A clone is cheap and shares everything.
+/// See the [module](super) for what it does, and for what it cannot do. A clone is cheap and shares everything. A server
+/// without `appendonly yes` is not refused: a warning says once that its restart forgets the responses.
 #[derive(Clone)]
 #[must_use = "a layer does nothing until it is put around a service"]
 pub struct IdempotencyLayer {
@@ -136,9 +137,8 @@ impl IdempotencyLayer {
         self.with(|options| options.on_unrecorded = on_unrecorded)
     }
 
-    /// The fate of a request whose client disconnects while it runs. Default: [`OnDisconnect::Cancel`]. A request that
-    /// still waits for its lock is cancelled in any case. After this call the layer needs a service whose future,
-    /// response and error are `Send + 'static`.
+    /// The fate of a request whose client disconnects while it runs. Default: [`OnDisconnect::RunToEnd`]. A request that
+    /// still waits for its lock is cancelled in any case.
     pub fn on_disconnect(self, on_disconnect: OnDisconnect) -> Self {
         self.with(|options| options.on_disconnect = on_disconnect)
     }
@@ -174,7 +174,7 @@ impl<S> Layer<S> for IdempotencyLayer {
     }
 }
 
-/// An [`IdempotencyLayer`] and a [`RedlockLayer`](crate::RedlockLayer) inside it, with nothing in between. Made by
+/// An [`IdempotencyLayer`] and a [`RedlockLayer`](crate::RedlockLayer) inside it. Made by
 /// [`IdempotencyLayer::with_lock`].
 #[derive(Clone, Debug)]
 #[must_use = "a layer does nothing until it is put around a service"]
@@ -185,8 +185,7 @@ pub struct WithLock<L> {
 
 impl IdempotencyLayer {
     /// Puts a [`RedlockLayer`](crate::RedlockLayer) directly inside, with nothing in between: its refusal, because
-    /// another request holds the lock, is not stored, and a repeat runs. The wait for that lock does not count towards
-    /// the `max_hold` of this layer's handle.
+    /// another request holds the lock, is not stored, and a repeat runs.
     ///
     /// Call it last: it returns both layers as one.
     ///

@@ -33,7 +33,7 @@ pub use crate::http::{OnDisconnect, OnLost};
 use crate::manager::{LockGuard, LockHandle, LockManager, LossReason};
 
 /// The lock under which a request runs: the [`LockHandle`] of the innermost [`RedlockLayer`].
-/// Dropping it does not release the lock.
+/// Dropping it does not release the lock. It has the methods of the handle, such as `key`, `remaining` and `fence`.
 ///
 /// With the feature `axum` it is an extractor; other services get it by [`Held::of`]. A handler with this argument does
 /// not run without a lock: [`UnlockedReason`]. `Option<Held>` is for handlers that run either way, and still an error

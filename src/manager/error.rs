@@ -314,6 +314,8 @@ impl fmt::Display for LossReason {
     }
 }
 
+impl std::error::Error for LossReason {}
+
 /// Why [`LockManager::run`](crate::LockManager::run) did not run the work to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -380,3 +382,15 @@ impl fmt::Display for ReleaseError {
 }
 
 impl std::error::Error for ReleaseError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loss_is_an_error_of_a_handler_that_names_none() {
+        let held = || Err::<(), Box<dyn std::error::Error>>(LossReason::Taken.into());
+        let text = held().unwrap_err().to_string();
+        assert!(text.contains("another holder"), "{text}");
+    }
+}

@@ -196,7 +196,7 @@ impl LockManager {
     /// Stop all processes first, see [`RestartGuard`](crate::settings::RestartGuard): those that still run lose their
     /// locks and are granted nothing any more. All nodes are quarantined for it, for the longer of the old and the new
     /// [`max_ttl`](crate::Settings::max_ttl), and fencing tokens go on from the clock of this process; the
-    /// log says so, as an error.
+    /// log says so, as a warning.
     ///
     /// The nodes of the former list tell how long quarantines lasted under it. Where none of them is in the new list,
     /// `former` must say it: the `max_ttl` before. It counts if it is longer than what the nodes tell.

@@ -275,7 +275,7 @@ impl LockManager {
     }
 
     /// Another handle of this manager, whose callers wait for a busy lock for `max_wait` at most. Zero: they do not
-    /// wait.
+    /// wait. A layer waits only if its own [`max_wait`](crate::RedlockLayer::max_wait), or `max_wait_with`, is set.
     #[must_use]
     pub fn with_max_wait(&self, max_wait: Duration) -> Self {
         let mut other = self.clone();

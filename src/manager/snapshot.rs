@@ -61,7 +61,7 @@ impl LockManager {
             has_quorum: count.is_quorum(),
             held: held.len(),
             keys: load.keys,
-            waiting: load.waiting,
+            waiting: load.waiting + shared.waiters.outside(),
             fences_agreed: shared.fences_agreed.load(Ordering::Relaxed),
             fences_written_back: shared.fences_written_back.load(Ordering::Relaxed),
             nodes: nodes.collect(),
@@ -84,7 +84,7 @@ pub struct Snapshot {
     pub held: usize,
     /// How many keys are held, contended for, or being released.
     pub keys: usize,
-    /// How many callers wait in their queues.
+    /// How many callers wait: in their queues, or for other processes.
     pub waiting: usize,
     /// Grants so far whose fencing token the nodes agreed on at once.
     pub fences_agreed: u64,

@@ -190,7 +190,7 @@ pub(crate) fn foreign_config(theirs: &str, ours: &str) -> String {
         .take(LONGEST_CONFIG)
         .collect();
     format!(
-        "it serves processes that agreed on [{theirs}], and this one has [{ours}]; nothing is granted before they agree: give all processes the same nodes and settings, or change the list by `adopt_nodes` (`docs::runbook`)"
+        "it serves processes that agreed on [{theirs}], and this one has [{ours}]; nothing is granted before they agree: give all processes the same nodes and settings, or change the list by `adopt_nodes` (`docs::runbook`); if only an address changed, keep the node's old `name`"
     )
 }
 
@@ -235,6 +235,12 @@ impl ServerRegistry {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_with_another_list_is_told_how_to_change_an_address_alone() {
+        let text = foreign_config("nodes a, b", "nodes a, c");
+        assert!(text.contains("keep the node's old `name`"), "{text}");
+    }
 
     #[test]
     fn a_server_is_counted_once() {

@@ -10,7 +10,7 @@ use crate::namespace::Namespace;
 use crate::node::{ClusterConfig, Node};
 use crate::protocol::quorum::{Drift, Quorum};
 use crate::protocol::renewal::Terms;
-use crate::settings::error::{ConfigError, check_range, ensure};
+use crate::settings::error::{ConfigError, at_least, at_most, check_range, ensure};
 use crate::settings::server::{NodeSettings, Secret, TlsSettings};
 use crate::settings::switches::{Fencing, HandOff, RestartGuard};
 
@@ -136,8 +136,9 @@ impl Given {
             None => Namespace::default(),
         };
         // First of all: without a usable ttl nothing can be said of the others.
-        let max_ttl = whole_millis(self.max_ttl.unwrap_or(USUAL_MAX_TTL));
+        let max_ttl = self.max_ttl.unwrap_or(USUAL_MAX_TTL);
         check_range("max_ttl", max_ttl, MIN_TTL..=MAX_TTL)?;
+        let max_ttl = whole_millis(max_ttl);
         let ttl = checked_ttl(self.ttl.unwrap_or(TTL), max_ttl)?;
         let node_timeout = self.checked_node_timeout(ttl)?;
         let drift = Drift::new(self.drift_factor.unwrap_or(Drift::DEFAULT_FACTOR));
@@ -197,7 +198,8 @@ impl Given {
                 .clamp(MIN_NODE_TIMEOUT, MAX_NODE_TIMEOUT)
                 .min(ttl / 2)
         });
-        check_range("node_timeout", node_timeout, MILLISECOND..=ttl)?;
+        at_least("node_timeout", node_timeout, "", MILLISECOND)?;
+        at_most("node_timeout", node_timeout, "the ttl, ", ttl)?;
         Ok(node_timeout)
     }
 }
@@ -278,8 +280,8 @@ impl Times {
 
 /// A ttl in the whole milliseconds that the nodes count; the deadline must not be later than theirs.
 pub(super) fn checked_ttl(ttl: Duration, max_ttl: Duration) -> Result<Duration, ConfigError> {
-    let ttl = whole_millis(ttl);
     check_range("ttl", ttl, MIN_TTL..=MAX_TTL)?;
+    let ttl = whole_millis(ttl);
     ensure(ttl <= max_ttl, "ttl", || {
         format!(
             "ttl is {ttl:?}, and max_ttl, the longest that any process uses with these nodes, is {max_ttl:?}; use a shorter ttl, or a longer max_ttl; where nodes are in use, they are adopted with the new one (docs::runbook, another list of nodes)"
@@ -293,7 +295,7 @@ pub(super) fn whole_millis(time: Duration) -> Duration {
 }
 
 pub(super) fn checked_max_hold(max_hold: Duration, ttl: Duration) -> Result<Duration, ConfigError> {
-    check_range("max_hold", max_hold, ttl..=Duration::MAX)?;
+    at_least("max_hold", max_hold, "the ttl, ", ttl)?;
     Ok(max_hold)
 }
 
@@ -367,7 +369,7 @@ mod tests {
         );
         assert_eq!(
             error(|s| s.ttl = Some(Duration::MAX)),
-            "ttl is 18446744073709551.615s; it must be at most 86400s"
+            "ttl is 18446744073709551615.999999999s; it must be at most 86400s"
         );
         assert_eq!(
             error(|s| s.node_timeout = Some(Duration::ZERO)),
@@ -375,7 +377,7 @@ mod tests {
         );
         assert_eq!(
             error(|s| s.node_timeout = Some(Duration::from_secs(11))),
-            "node_timeout is 11s; it must be at most 10s"
+            "node_timeout is 11s; it must be at most the ttl, 10s"
         );
         assert_eq!(
             error(|s| s.drift_factor = Some(f64::NAN)),
@@ -383,7 +385,7 @@ mod tests {
         );
         assert_eq!(
             error(|s| s.max_hold = Some(Duration::from_secs(9))),
-            "max_hold is 9s; it must be at least 10s"
+            "max_hold is 9s; it must be at least the ttl, 10s"
         );
         assert_eq!(
             error(|s| s.connect_timeout = Some(Duration::ZERO)),
@@ -399,7 +401,7 @@ mod tests {
         );
         assert_eq!(
             error(|s| s.hand_off = Some(HandOff::new(1, Duration::from_secs(61)))),
-            "hand_off.max_time is 61s; it must be at most 60s"
+            "hand_off.max_time is 61s; it must be at most max_hold, 60s"
         );
         assert_eq!(
             error(|s| s.mask_losses = Some(5)),

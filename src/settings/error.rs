@@ -45,6 +45,18 @@ impl ConfigError {
         self.field.as_deref()
     }
 
+    /// The same of an environment variable, which has no quotes.
+    pub(crate) fn of_variable(mut self, variable: &str) -> Self {
+        for (of_file, of_variable) in [
+            (", without quotes", ""),
+            (" without quotes", ""),
+            (" or a table with ", ", or variables for "),
+        ] {
+            self.text = self.text.replace(of_file, of_variable);
+        }
+        self.adding(&format!(" (environment variable {variable})"))
+    }
+
     /// The same with more text.
     pub(crate) fn adding(mut self, more: &str) -> Self {
         self.text.push_str(more);
@@ -78,11 +90,30 @@ pub(crate) fn check_range(
     range: RangeInclusive<Duration>,
 ) -> Result<(), ConfigError> {
     let (least, most) = range.into_inner();
+    at_least(field, value, "", least)?;
+    at_most(field, value, "", most)
+}
+
+/// `whose` bound it is, with a comma behind it.
+pub(crate) fn at_least(
+    field: &str,
+    value: Duration,
+    whose: &str,
+    least: Duration,
+) -> Result<(), ConfigError> {
     ensure(value >= least, field, || {
-        format!("{field} is {value:?}; it must be at least {least:?}")
-    })?;
+        format!("{field} is {value:?}; it must be at least {whose}{least:?}")
+    })
+}
+
+pub(crate) fn at_most(
+    field: &str,
+    value: Duration,
+    whose: &str,
+    most: Duration,
+) -> Result<(), ConfigError> {
     ensure(value <= most, field, || {
-        format!("{field} is {value:?}; it must be at most {most:?}")
+        format!("{field} is {value:?}; it must be at most {whose}{most:?}")
     })
 }
 

@@ -219,7 +219,8 @@ impl Settings {
 
     /// The longest time that a caller waits for a busy lock; it also bounds the wait that a layer takes from one
     /// request. Default: 5 s. Zero: no caller waits. For some callers alone:
-    /// [`with_max_wait`](crate::LockManager::with_max_wait).
+    /// [`with_max_wait`](crate::LockManager::with_max_wait). A layer waits only if its own
+    /// [`max_wait`](crate::RedlockLayer::max_wait), or `max_wait_with`, is set.
     pub fn max_wait(mut self, max_wait: Duration) -> Self {
         self.given.max_wait = Some(max_wait);
         self
@@ -306,12 +307,14 @@ impl Settings {
     /// `REDLOCK_NODES_0_URL`, `REDLOCK_NODES_0_PASSWORD` and so on; `REDLOCK_HAND_OFF=off`, or
     /// `REDLOCK_HAND_OFF_MAX_PASSES`.
     ///
-    /// Lists and tables are replaced as a whole; `memory` does not replace servers, and is refused beside them. A comma in a URL's password is `%2C`. A variable with the prefix that
-    /// is no setting is refused: Kubernetes sets variables for a service called `redlock`.
+    /// Lists and tables are replaced as a whole; `memory` and servers do not replace each other, and both together are
+    /// refused. A comma in a URL's password is `%2C`. A variable with the prefix that is no setting is refused:
+    /// Kubernetes sets variables for a service called `redlock`.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] with the field and the variable.
+    /// [`ConfigError`] with the field and the variable. Values out of bounds are found by [`check`](Self::check), with
+    /// the field alone.
     pub fn with_env(self, prefix: &str) -> Result<Self, ConfigError> {
         self.with_vars(prefix, value::variables(prefix)?)
     }

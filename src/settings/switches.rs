@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::settings::error::{ConfigError, check_range, ensure};
+use crate::settings::error::{ConfigError, at_least, at_most, check_range, ensure};
 
 /// Whether holders get fencing tokens, and how long the nodes keep the counters.
 ///
@@ -52,7 +52,8 @@ impl Fencing {
             return Ok(None);
         }
         let keep = self.keep.unwrap_or_else(|| usual(ttl));
-        check_range("fencing.keep", keep, ttl..=MAX_KEEP)?;
+        at_least("fencing.keep", keep, "the ttl, ", ttl)?;
+        at_most("fencing.keep", keep, "", MAX_KEEP)?;
         Ok(Some(keep))
     }
 }
@@ -117,8 +118,7 @@ impl HandOff {
         ensure(passes <= MAX_PASSES, "hand_off.max_passes", || {
             format!("hand_off.max_passes is {passes}; it must be at most {MAX_PASSES}")
         })?;
-        let range = Duration::ZERO..=max_hold;
-        check_range("hand_off.max_time", self.max_time, range)?;
+        at_most("hand_off.max_time", self.max_time, "max_hold, ", max_hold)?;
         Ok(self)
     }
 }

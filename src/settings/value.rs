@@ -343,12 +343,16 @@ fn value_of(field: &str, name: &str, text: String) -> Result<Value, &'static str
     if !LISTS.contains(&field) {
         return Ok(Value::Word(text));
     }
-    let items = text.split(',').map(|item| item.trim().to_owned());
-    Ok(Value::List(items.map(Value::Word).collect()))
+    let items = text.split(',').map(str::trim);
+    if items.clone().any(str::is_empty) {
+        return Err("has an empty entry; is there a comma too many?");
+    }
+    let items = items.map(|item| Value::Word(item.to_owned()));
+    Ok(Value::List(items.collect()))
 }
 
 fn from_variable(error: ConfigError, variable: &str) -> ConfigError {
-    error.adding(&format!(" (environment variable {variable})"))
+    error.of_variable(variable)
 }
 
 /// The variable for `field`, or for a table or list that it is in, or one of the variables for its parts.

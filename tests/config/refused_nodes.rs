@@ -98,7 +98,7 @@ fn credentials_for_all_are_refused_where_they_are_given() {
 #[test]
 fn nodes_of_variables_are_refused_alike() {
     let error = refused_variables(&[("NODES", "redis://a,,redis://b")]);
-    assert_eq!(error.field(), Some("nodes[1].url"));
+    assert_eq!(error.field(), Some("nodes"));
     let error = refused_variables(&[("NODES_0", "redis://a"), ("NODES_1_NAME", "b")]);
     assert_eq!(error.field(), Some("nodes[1].url"));
 }

@@ -1,6 +1,7 @@
 //! What is told of answers to idempotency keys that will be repeated for long.
 
 use std::convert::Infallible;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -9,8 +10,9 @@ use http_body_util::Full;
 use tower::{Layer as _, ServiceExt as _, service_fn};
 use tower_redlock::idempotency::caller;
 use tower_redlock::layer::LayerBody;
-use tower_redlock::{IdempotencyLayer, LockKey, RedlockLayer};
+use tower_redlock::{IdempotencyLayer, LockKey, LockManager, RedlockLayer};
 
+use super::support::server::{Kind, Server};
 use super::{five, listen};
 
 /// Else nobody would know why a client is told for a day that a lock is busy.
@@ -43,4 +45,29 @@ async fn a_refusal_that_is_kept_is_told() {
         line.starts_with("WARN") && line.contains("kind=\"contended\""),
         "{line}"
     );
+}
+
+/// Its restart forgets the answers, and repeats run again.
+#[tokio::test]
+async fn a_server_without_an_append_only_file_is_told_once_when_an_answer_is_to_be_kept_there() {
+    let long = Duration::from_secs(10);
+    for kind in Kind::ALL {
+        let (book, _listening) = listen();
+        let servers = [&["--appendonly", "yes"][..], &[]].map(|args| Server::start(kind, args));
+        let builder = LockManager::builder().redis(servers.each_ref().map(Server::url));
+        // A busy machine does not reach the time-out.
+        let builder = builder.node_timeout(Duration::from_secs(2));
+        let locks = builder.bootstrap(true).connect().await.unwrap();
+        drop(locks.try_acquire("order:1").await.unwrap());
+        let told = "keeps no append-only file";
+        assert!(!book.lines().concat().contains(told), "locks need none");
+        for key in ["a", "b"] {
+            let begun = locks.begin_idempotent(key, long, Duration::ZERO);
+            drop(begun.await.unwrap());
+        }
+        let line = book.line(told);
+        assert!(line.starts_with("WARN"), "{line}");
+        let nodes = locks.snapshot().nodes;
+        assert!(line.contains(&nodes[1].name), "{line}");
+    }
 }

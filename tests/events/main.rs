@@ -186,7 +186,7 @@ async fn a_node_that_forgot_is_told_when_it_is_noticed_and_when_it_votes_again()
     nodes[2].forget();
     looked_at().await;
     looked_at().await;
-    let line = book.line("restarted or lost its data");
+    let line = book.line("restarted, lost its data or was adopted");
     assert!(line.starts_with("WARN") && line.contains("n2"), "{line}");
     assert!(
         line.contains("wait=10.102s") && line.contains("remembered=true"),
@@ -202,7 +202,7 @@ async fn a_node_that_forgot_is_told_when_it_is_noticed_and_when_it_votes_again()
     looked_at().await;
     let lines = book.lines();
     assert!(
-        lines.len() == 3 && lines[2].contains("restarted or lost its data"),
+        lines.len() == 3 && lines[2].contains("restarted, lost its data or was adopted"),
         "{lines:#?}"
     );
     drop(locks);

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use axum::Router;
 use axum::body::Body;
 use axum::routing::post;
-use http::{Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode};
 use tower::{Layer as _, Service, ServiceExt as _, service_fn};
 use tower_redlock::{Held, RedlockLayer, key};
 
@@ -119,6 +119,39 @@ async fn a_handler_that_needs_a_lock_and_has_no_layer_is_told_once() {
     assert!(book.lines().concat().contains("route=\"/perhaps/{id}\""));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_needs_a_lock_is_told_why_its_request_has_none() {
+    let (book, _listening) = listen();
+    let (_nodes, builder) = five();
+    let locks = builder.connect().await.unwrap();
+    let layer = |locks| RedlockLayer::new(locks, key::header("x-id").optional());
+    let strict = || post(async |_: Held| "paid");
+    let app: Router = Router::new()
+        .route(
+            "/other/method",
+            strict().layer(layer(locks.clone()).methods([Method::PUT])),
+        )
+        .route("/other/key", strict().layer(layer(locks)));
+    for (path, why) in [
+        (
+            "/other/method",
+            "the layer does not lock requests of this method; name it in `methods`, or take `Option<Held>`",
+        ),
+        (
+            "/other/key",
+            "the layer found no lock key in the request; take `Option<Held>` where a key may be missing",
+        ),
+    ] {
+        assert_eq!(send(&app, path).await, 500);
+        let line = book.line(&format!("route=\"{path}\""));
+        assert!(
+            line.contains("the handler needs a lock and its request runs without one: "),
+            "{line}"
+        );
+        assert!(line.contains(why), "{line}");
+    }
+}
+
 /// That the nodes fail is nobody's mistake, and neither is a handler that is prepared.
 #[tokio::test(start_paused = true)]
 async fn what_is_no_mistake_is_not_told_as_one() {
@@ -148,7 +181,13 @@ async fn a_handler_that_needs_an_idempotency_key_and_has_no_layer_is_told_once()
     let (book, _listening) = listen();
     let app: Router = Router::new().route("/once/{id}", post(async |_: Idempotent| "paid"));
     for _ in 0..2 {
-        assert_eq!(send(&app, "/once/7").await, 500);
+        let request = Request::post("/once/7").body(Body::empty()).unwrap();
+        let response = app.clone().oneshot(request).await.unwrap();
+        let kind = response.headers().get(http::header::CONTENT_TYPE).unwrap();
+        assert_eq!(
+            (response.status().as_u16(), kind.as_bytes()),
+            (500, &b"application/problem+json"[..])
+        );
     }
     let line = book.line(TOLD);
     assert!(line.contains("route=\"/once/{id}\""), "{line}");

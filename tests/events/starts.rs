@@ -68,7 +68,11 @@ async fn nodes_that_lose_their_data_while_a_process_runs_are_a_fault() {
     assert_quiet(&book);
     nodes.iter().for_each(MemoryNode::forget);
     locks.all_voting().await.unwrap();
-    assert_count(&book, "WARN message=a node restarted or lost its data", 5);
+    assert_count(
+        &book,
+        "WARN message=a node restarted, lost its data or was adopted",
+        5,
+    );
     // Those that are let in once a quorum of others votes have somebody to ask.
     let lines = book.lines();
     let lost = "WARN message=a node votes again with the clock in place of its lost fencing tokens";
@@ -86,7 +90,11 @@ async fn a_node_that_is_emptied_beside_others_that_vote_is_a_fault() {
     let builder = here().nodes(nodes.iter().cloned());
     let locks = builder.connect().await.unwrap();
     locks.all_voting().await.unwrap();
-    assert_count(&book, "WARN message=a node restarted or lost its data", 1);
+    assert_count(
+        &book,
+        "WARN message=a node restarted, lost its data or was adopted",
+        1,
+    );
     assert_count(&book, "waiting until a quorum votes", 0);
 }
 
@@ -119,12 +127,12 @@ async fn a_quarantine_is_told_once_whoever_comes_and_goes() {
     let locks = builder.connect().await.unwrap();
     let (others, told) = (
         &nodes[1..4],
-        "WARN message=a node restarted or lost its data",
+        "WARN message=a node restarted, lost its data or was adopted",
     );
     others.iter().for_each(MemoryNode::go_down);
     nodes[0].forget();
     looked_at().await;
-    let line = book.line("a node restarted or lost its data");
+    let line = book.line("a node restarted, lost its data or was adopted");
     assert!(line.contains("n0") && line.contains("wait=10.1"), "{line}");
     for _ in 0..2 {
         others.iter().for_each(MemoryNode::come_up);

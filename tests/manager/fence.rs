@@ -236,7 +236,7 @@ async fn without_fencing_there_are_no_tokens() {
     assert!(fence(&unguarded.lazy().unwrap(), "order:1").await > 0);
     let error = nodes.builder().fencing(Fencing::keep(Duration::ZERO));
     let error = error.lazy().unwrap_err().to_string();
-    assert!(error.contains("at least 10s"), "{error}");
+    assert!(error.contains("at least the ttl, 10s"), "{error}");
 }
 
 /// A node that may have lost the lock, and got it back, between its grant and the command that raises its counter.

@@ -76,7 +76,10 @@ async fn times_that_make_no_sense_are_refused() {
     let error = locks.with_max_hold(9 * SECOND).unwrap_err();
     assert_eq!(
         (error.to_string().as_str(), error.field()),
-        ("max_hold is 9s; it must be at least 10s", Some("max_hold"))
+        (
+            "max_hold is 9s; it must be at least the ttl, 10s",
+            Some("max_hold")
+        )
     );
     let handle = locks.with_ttl(Duration::from_micros(1_500_900)).unwrap();
     assert_eq!(handle.ttl(), 1_500 * MS, "whole milliseconds");

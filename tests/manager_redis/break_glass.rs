@@ -15,21 +15,32 @@ const PAGE: &str = include_str!("../../src/docs/runbook.md");
 const KEY: &str = "order:42";
 const SECOND: Duration = Duration::from_secs(1);
 
-/// All commands of the page.
-fn commands() -> Vec<&'static str> {
+/// All commands of the page, as a shell passes them on.
+fn commands() -> Vec<String> {
     let lines = PAGE.lines().map(str::trim_start);
     lines
         .filter_map(|line| line.strip_prefix("redis-cli "))
+        .map(|line| line.replace('\'', ""))
         .collect()
+}
+
+/// An interactive bash puts an earlier command in the place of `!` and a word, unless they are in single quotes.
+#[test]
+fn no_command_of_the_page_is_changed_by_a_shell() {
+    let lines = PAGE.lines().filter(|line| line.contains("redis-cli "));
+    for line in lines {
+        let mut unquoted = line.split('\'').step_by(2);
+        assert!(unquoted.all(|part| !part.contains('!')), "{line}");
+    }
 }
 
 /// Runs the command of the page that begins so, on every server.
 fn run(servers: &[Server], command: &str) -> Vec<String> {
-    let found: Vec<&str> = commands()
+    let found: Vec<String> = commands()
         .into_iter()
         .filter(|line| line.starts_with(command))
         .collect();
-    let [line] = *found else {
+    let [line] = &*found else {
         panic!("{command}: {found:?}");
     };
     servers.iter().map(|server| server.run(line)).collect()

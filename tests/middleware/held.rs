@@ -58,42 +58,42 @@ async fn a_handler_is_told_how_long_its_request_waited() {
     assert_eq!(sent.await.unwrap().1, "1.25s");
 }
 
+/// The last word of the `type` of a problem.
+fn problem(text: &str) -> String {
+    let problem: serde_json::Value = serde_json::from_str(text).unwrap();
+    let word = problem["type"].as_str().unwrap().rsplit(':').next();
+    word.unwrap().to_owned()
+}
+
 #[tokio::test(start_paused = true)]
-async fn a_missing_layer_is_an_error_that_names_it() {
+async fn a_missing_layer_is_a_problem_of_the_server() {
     for route in [post(strict), post(either)] {
         let (status, text, kind) = send(Router::new().route("/", route), Method::POST).await;
-        assert_eq!(status, 500);
-        assert_eq!(
-            text,
-            "the handler needs a lock and there is no `RedlockLayer` around it; add one to its route"
-        );
-        assert_eq!(kind.unwrap(), "text/plain; charset=utf-8");
+        assert_eq!((status, problem(&text)), (500, "misconfigured".into()));
+        assert_eq!(kind.unwrap(), "application/problem+json");
+        // The log says what, and a client cannot help it.
+        assert!(!text.contains("RedlockLayer"), "{text}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_runs_unlocked_says_why() {
+async fn a_handler_that_needs_a_lock_is_refused_where_its_request_runs_without_one() {
     let nodes = Nodes::five();
     let locks = nodes.manager();
-    let text = "the handler needs a lock and its request runs without one: ";
-
     let app = |route: axum::routing::MethodRouter| Router::new().route("/", route);
     let got = send(app(any(strict).layer(layer(&locks))), Method::GET).await;
-    let why = "the layer does not lock requests of this method; name it in `methods`, or take `Option<Held>`";
-    assert_eq!((got.0, got.1), (500, format!("{text}{why}")));
+    assert_eq!((got.0, problem(&got.1)), (500, "misconfigured".into()));
     let got = send(app(any(either).layer(layer(&locks))), Method::GET).await;
     assert_eq!((got.0, got.1.as_str()), (200, "unlocked"));
 
     let optional = || keyed(&locks, key::header("x-id").optional());
     let got = send(app(post(strict).layer(optional())), Method::POST).await;
-    let why = "the layer found no lock key in the request; take `Option<Held>` where a key may be missing";
-    assert_eq!((got.0, got.1), (500, format!("{text}{why}")));
+    assert_eq!((got.0, problem(&got.1)), (500, "misconfigured".into()));
 
     nodes.each(|n| n.go_down());
     let anyway = || layer(&locks).on_no_quorum(OnNoQuorum::RunUnlocked);
     let got = send(app(post(strict).layer(anyway())), Method::POST).await;
-    let why = "too few lock nodes replied";
-    assert_eq!((got.0, got.1), (503, format!("{text}{why}")));
+    assert_eq!((got.0, problem(&got.1)), (503, "no-quorum".into()));
     let got = send(app(post(either).layer(anyway())), Method::POST).await;
     assert_eq!((got.0, got.1.as_str()), (200, "unlocked"));
 }

@@ -79,9 +79,7 @@ fn a_parsed_value_is_one_key_however_it_is_spelt() {
     for nonsense in ["-42", "4 2", "0x2A", "42:", "99999999999999999999"] {
         assert_eq!(
             extract(&id, to("/").header("x-order-id", nonsense)),
-            fault(
-                "the lock key is malformed: the header `x-order-id` cannot be read as what it should be"
-            ),
+            fault("the lock key is malformed: the header `x-order-id` cannot be read as `u64`"),
             "{nonsense}"
         );
     }

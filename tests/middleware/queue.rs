@@ -379,7 +379,7 @@ async fn a_shutdown_sends_all_who_wait_away_at_once() {
     for _ in 0..3 {
         waiting.push(desk.send_for("abroad", "abroad").await);
     }
-    assert_eq!(desk.waiting(), 4);
+    assert_eq!(desk.waiting(), 5);
 
     let began = Instant::now();
     let shutdown = tokio::spawn(async move { locks.shutdown(PATIENCE).await });

@@ -244,6 +244,96 @@ pub(crate) fn errors(page: &str, units: &BTreeMap<String, Unit>, files: &Files) 
     complaints
 }
 
+/// The kinds of a node's errors whose texts the page lists, and what stands in the code before each such text.
+const NODE_ERRORS: [(&str, &[&str]); 3] = [
+    (
+        "Unavailable",
+        &["unavailable(", "down(", "NodeErrorKind::Unavailable,"],
+    ),
+    ("Interrupted", &["NodeErrorKind::Interrupted,"]),
+    ("TimedOut", &["NodeErrorKind::TimedOut,"]),
+];
+
+/// Where the rows of a node's errors and the code disagree: each text of a kind is quoted, in a row of that kind, and
+/// nothing else is quoted there.
+pub(crate) fn node_errors(
+    page: &str,
+    units: &BTreeMap<String, Unit>,
+    files: &Files,
+) -> Vec<String> {
+    let mut complaints = Vec::new();
+    let texts: Vec<String> = units
+        .iter()
+        .map(|(path, unit)| code_with_texts(&unit.code, &files[path]))
+        .collect();
+    for (kind, marks) in NODE_ERRORS {
+        let told = texts.iter().flat_map(|text| told_behind(marks, text));
+        let told: BTreeSet<&str> = told.collect();
+        let listed = quoted_in_rows(page, kind);
+        let is_listed = |text: &&&str| listed.iter().any(|quote| text.contains(quote));
+        let missing = told.iter().filter(|text| !is_listed(text));
+        complaints.extend(missing.map(|text| format!("{ERRORS}: `{kind}` lacks {text:?}")));
+        let stale = listed
+            .iter()
+            .filter(|quote| !told.iter().any(|text| text.contains(**quote)));
+        complaints.extend(stale.map(|quote| format!("{ERRORS}: no `{kind}` says ``{quote}``")));
+    }
+    complaints
+}
+
+/// What the rows of `kind` quote. A row without a kind belongs to the one above.
+fn quoted_in_rows<'a>(page: &'a str, kind: &str) -> Vec<&'a str> {
+    let mut current = "";
+    let mut quoted = Vec::new();
+    for line in page.lines() {
+        let Some((first, rest)) = line.strip_prefix('|').and_then(|row| row.split_once(" | "))
+        else {
+            current = "";
+            continue;
+        };
+        if let Some((_, named)) = first.split_once("NodeErrorKind::") {
+            current = word(named);
+        }
+        if current == kind {
+            quoted.extend(rest.split("``").skip(1).step_by(2));
+        }
+    }
+    quoted
+}
+
+/// The texts that follow the marks in `code`, themselves or by the name of a constant; other values have none.
+fn told_behind<'a>(marks: &[&str], code: &'a str) -> Vec<&'a str> {
+    let text_of = |rest: &'a str| {
+        let literal = rest
+            .trim_start()
+            .trim_start_matches("format!(")
+            .trim_start();
+        match literal.strip_prefix('"') {
+            Some(literal) => literal.split('"').next(),
+            None => {
+                let (_, set) = code.split_once(&format!("const {}: &str = \"", word(literal)))?;
+                set.split('"').next()
+            }
+        }
+    };
+    let places = marks.iter().flat_map(|mark| {
+        let of_word =
+            |at: &usize| !code[..*at].ends_with(|it: char| it.is_alphanumeric() || it == '_');
+        let found = code.match_indices(mark).map(|(at, _)| at).filter(of_word);
+        found.map(|at| at + mark.len()).collect::<Vec<_>>()
+    });
+    places.filter_map(|at| text_of(&code[at..])).collect()
+}
+
+/// The lines of `text` that have code, without the breaks within strings.
+fn code_with_texts(code: &str, text: &str) -> String {
+    let lines = code.lines().zip(text.lines());
+    // A string of its own line is blank in `code`; a comment is, too.
+    let kept =
+        lines.filter(|(bare, line)| !bare.trim().is_empty() || line.trim_start().starts_with('"'));
+    kept.map(|(_, line)| format!("{line}\n")).collect()
+}
+
 /// `text` without the breaks that a `\` makes within a string.
 fn joined(text: &str) -> String {
     let mut lines = text.split("\\\n");
@@ -413,6 +503,30 @@ mod tests {
             of(page, &code.replace("    Gone,", "    Gone,\n    New,")),
             1
         );
+    }
+
+    #[test]
+    fn each_text_of_a_node_is_to_have_a_row() {
+        let code = "fn f() {\n    unavailable(\"it is gone\");\n    down(format!(\n        \"no road: {x}\"\n    ));\n    down(LOST);\n\
+            \u{20}   NodeError::new(NodeErrorKind::TimedOut, \"no answer within\");\n    breakdown(\"x\");\n}\n\
+            const LOST: &str = \"it was lost\";\n#[cfg(test)]\nmod tests {\n    fn g() {\n        down(\"y\");\n    }\n}\n";
+        let page = "| k | says | do |\n|---|---|---|\n| `NodeErrorKind::Unavailable` | ``is gone``, ``no road`` | a |\n\
+            | | ``was lost`` | b |\n| `NodeErrorKind::Interrupted` | | c |\n| `NodeErrorKind::TimedOut` | ``no answer`` | d |";
+        let of = |page: &str| {
+            let files = Files::from([("src/x.rs".to_owned(), code.to_owned())]);
+            let units = BTreeMap::from([("src/x.rs".to_owned(), Unit::read("src/x.rs", code))]);
+            node_errors(page, &units, &files)
+        };
+        assert_eq!(of(page), [""; 0]);
+        for (from, to, count) in [
+            ("is gone", "is away", 2),
+            (", ``no road``", "", 1),
+            ("| | ``was lost`` | b |\n", "", 1),
+            ("``no answer``", "", 1),
+            ("Interrupted` | |", "Interrupted` | ``no answer`` |", 1),
+        ] {
+            assert_eq!(of(&page.replace(from, to)).len(), count, "{from} -> {to}");
+        }
     }
 
     #[test]

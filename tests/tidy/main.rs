@@ -78,6 +78,7 @@ fn the_docs_say_what_the_code_does() {
             .flat_map(|(path, unit)| docs::cancel_safety(path, &files[path], unit)),
     );
     assert_clean(docs::errors(&files[docs::ERRORS], &units, &files));
+    assert_clean(docs::node_errors(&files[docs::ERRORS], &units, &files));
     let (page, code) = docs::EVENTS;
     assert_clean(docs::events(&files[page], &files[code]));
     let elsewhere = units

@@ -1,5 +1,6 @@
 //! [`Key`]: a key that is made of a list of parts, and the functions that begin one; and [`Also`], several of them.
 
+use std::any::type_name;
 use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
@@ -242,7 +243,8 @@ impl Key<Value> {
         let mut steps = self.steps;
         for step in &mut steps {
             if let Take::Value(_, read) = &mut step.take {
-                *read = Some(|text| Some(text.parse::<T>().ok()?.to_string()));
+                let parse = |text: &str| Some(text.parse::<T>().ok()?.to_string());
+                *read = Some((parse, type_name::<T>()));
             }
         }
         Key::of(steps)

@@ -20,12 +20,15 @@ pub(super) enum Take {
     When(Arc<dyn Fn(&Parts) -> bool + Send + Sync>),
     Made(Arc<Make>),
     /// A value, as it is or as it is read.
-    Value(Source, Option<fn(&str) -> Option<String>>),
+    Value(Source, Option<Read>),
     #[cfg(feature = "axum")]
     MatchedPath,
     #[cfg(feature = "axum")]
     Extracted(Arc<dyn route::Extract>),
 }
+
+/// Reads a value as a type, and the name of that.
+type Read = (fn(&str) -> Option<String>, &'static str);
 
 /// Makes a part; `None` if the request needs no lock.
 type Make = dyn Fn(&Parts) -> Result<Option<Vec<u8>>, KeyError> + Send + Sync;
@@ -46,9 +49,10 @@ impl Take {
             Self::Value(source, read) => match (source.value(request).await?, read) {
                 (None, _) => return Ok(false),
                 (Some(value), None) => key.push(value)?,
-                (Some(value), Some(read)) => {
+                (Some(value), Some((read, kind))) => {
                     let canonical = str::from_utf8(&value).ok().and_then(read);
-                    key.push(canonical.ok_or(source.malformed(UNREADABLE))?)?;
+                    let unreadable = KeyError::unreadable(source.subject(), kind);
+                    key.push(canonical.ok_or(unreadable)?)?;
                 }
             },
             #[cfg(feature = "axum")]
@@ -144,8 +148,6 @@ fn form_decode(text: &str) -> Cow<'_, [u8]> {
         percent_decode(text.as_bytes()).into()
     }
 }
-
-const UNREADABLE: &str = "cannot be read as what it should be";
 
 /// The only value, which must not be empty: all requests with an empty one would share a key.
 fn only<V: AsRef<[u8]>>(

@@ -73,6 +73,8 @@ struct ByAge {
     // The oldest come first.
     waiters: BTreeMap<(Moment, u64), NodeKey>,
     next: u64,
+    // How many of them wait for other processes.
+    outside: usize,
 }
 
 impl Waiters {
@@ -86,6 +88,7 @@ impl Waiters {
         let at = (began, list.next);
         list.next += 1;
         list.waiters.insert(at, key.clone());
+        list.outside += usize::from(!in_queue);
         drop(list);
         if in_queue {
             instruments::waiting_more();
@@ -95,6 +98,10 @@ impl Waiters {
             at,
             in_queue,
         }
+    }
+
+    pub(crate) fn outside(&self) -> usize {
+        self.list().outside
     }
 
     pub(crate) fn by_key(&self) -> BTreeMap<Arc<str>, (NodeKey, usize, Moment)> {
@@ -117,7 +124,10 @@ pub(crate) struct Waiter {
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        let gone = self.waiters.list().waiters.remove(&self.at);
+        let mut list = self.waiters.list();
+        let gone = list.waiters.remove(&self.at);
+        list.outside -= usize::from(!self.in_queue);
+        drop(list);
         // Outside the mutex.
         drop(gone);
         if self.in_queue {

@@ -83,6 +83,7 @@ pub(crate) mod on_redis {
     ) -> Result<AcquireReply, NodeError> {
         let lock = &request.lock;
         let mut connection = link.connection(&lock.token)?;
+        link.tell_of_file(&connection);
         let record = lock.keys.first().record();
         let mut cmd = acquire::take(&RECALL, lock, Some(Parts(&record)), connection.identity());
         cmd.arg(flag(request.adopt))

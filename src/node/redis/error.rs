@@ -48,8 +48,10 @@ pub(crate) fn failed(error: &RedisError) -> NodeError {
         ErrorKind::Server(_) | ErrorKind::Extension => rejected(&server_text(error)),
         ErrorKind::Io => {
             let cause = scrub(&error.to_string());
-            let detail = format!("the connection broke while the command was under way: {cause}");
-            NodeError::new(NodeErrorKind::Interrupted, detail)
+            NodeError::new(
+                NodeErrorKind::Interrupted,
+                format!("the connection broke while the command was under way: {cause}"),
+            )
         }
         _ => {
             let cause = scrub(&error.to_string());

@@ -11,7 +11,6 @@ use crate::node::{NodeError, NodeErrorKind};
 /// The oldest server that is accepted.
 const OLDEST: (u64, u64) = (6, 2);
 
-/// The fields of `INFO` that decide.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Info {
     role: String,
@@ -26,6 +25,8 @@ pub(super) struct Info {
     evicted: String,
     // Whether a replica is attached.
     has_replica: bool,
+    // Whether it says that it writes no append-only file.
+    has_no_file: bool,
 }
 
 pub(super) fn server_time(text: &str) -> Option<u64> {
@@ -50,6 +51,10 @@ impl Info {
                 "master_replid2" => &mut info.former,
                 "second_repl_offset" => &mut info.since,
                 "evicted_keys" => &mut info.evicted,
+                "aof_enabled" => {
+                    info.has_no_file = value.trim() == "0";
+                    continue;
+                }
                 _ => {
                     info.has_replica |= is_replica(name, value);
                     continue;
@@ -104,6 +109,11 @@ impl Info {
 
     pub(super) fn evicted(&self) -> &str {
         &self.evicted
+    }
+
+    #[cfg(feature = "idempotency")]
+    pub(super) const fn has_no_file(&self) -> bool {
+        self.has_no_file
     }
 
     pub(super) fn check(&self, may_evict: bool) -> Result<(), NodeError> {

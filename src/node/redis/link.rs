@@ -31,6 +31,9 @@ pub(crate) struct Link {
     pub(super) may_evict: bool,
     // Each script reads the server's identity itself, because the server may be replaced while connections live on.
     asks_identity: AtomicBool,
+    // Whether it was said that the server has no append-only file.
+    #[cfg(feature = "idempotency")]
+    told_of_file: AtomicBool,
     /// The connections that carry commands.
     pub(crate) connections: Connections,
     /// Of the server's clock.
@@ -55,6 +58,8 @@ impl Link {
             replicas,
             may_evict,
             asks_identity: AtomicBool::new(expects_replicas),
+            #[cfg(feature = "idempotency")]
+            told_of_file: AtomicBool::new(false),
             subscriptions: Arc::default(),
             connections: Connections::new(calls),
             skew: Skew::default(),
@@ -91,6 +96,14 @@ impl Link {
         }
     }
 
+    /// Said once, before the first record.
+    #[cfg(feature = "idempotency")]
+    pub(crate) fn tell_of_file(&self, connection: &Connection) {
+        if connection.info().has_no_file() && !self.told_of_file.swap(true, Ordering::Relaxed) {
+            crate::trace::no_append_only_file(&self.name);
+        }
+    }
+
     pub(super) async fn ready(&self) -> Result<(), NodeError> {
         let is_settled =
             |state: &NodeState| !matches!(state, NodeState::Connecting | NodeState::Down(_));
@@ -115,7 +128,6 @@ impl Link {
         !self.started.swap(true, Ordering::AcqRel)
     }
 
-    /// Asks the supervisors to end.
     pub(super) fn stop(&self) {
         self.closing.send_replace(true);
         if self.begin() {
@@ -235,7 +247,6 @@ impl Replicas {
             .get_or_init(|| self.within.unwrap_or(context.node_timeout / 3));
     }
 
-    /// How long the replicas may take.
     pub(super) fn limit(&self) -> Duration {
         let within = self.within.unwrap_or_default();
         self.limit.get().copied().unwrap_or(within)

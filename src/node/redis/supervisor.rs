@@ -77,15 +77,15 @@ async fn serve(link: &Link, index: usize, context: &NodeContext) {
             }
             ConnectFailure::Changed | ConnectFailure::Warned | ConnectFailure::Promoted => {
                 let reason = match failure {
-                    ConnectFailure::Promoted => PROMOTED,
-                    _ => "it is no longer the master and is being looked at again",
+                    ConnectFailure::Promoted => unavailable(PROMOTED),
+                    _ => unavailable("it is no longer the master and is being looked at again"),
                 };
                 // At once, unless this happens again and again.
                 let pause = match settled {
                     true => Duration::ZERO,
                     false => backoff.next(for_pause()),
                 };
-                (NodeState::Down(unavailable(reason)), pause)
+                (NodeState::Down(reason), pause)
             }
         };
         link.publish(index, state, None);
@@ -112,8 +112,9 @@ async fn attempt(
         Ok(Err(failure)) => Err(failure),
         Err(_) => {
             let limit = link.connect_timeout;
-            let text = format!("no connection within {limit:?}");
-            Err(ConnectFailure::down(text))
+            Err(ConnectFailure::down(format!(
+                "no connection within {limit:?}"
+            )))
         }
     }
 }
@@ -210,8 +211,7 @@ fn disconnected() -> ConnectFailure {
 }
 
 /// Waits until most Sentinels name another server as the master, and that server agrees: a master that is cut off from
-/// its Sentinels goes on serving us, and a single Sentinel proves nothing. Meanwhile the state shows whether most still
-/// name this server.
+/// its Sentinels goes on serving us, and a single Sentinel proves nothing.
 async fn replaced(link: &Link, index: usize, connection: &Connection) {
     let (Some(sentinels), BACKGROUND) = (link.target.way.sentinels(), index) else {
         return std::future::pending().await;
