@@ -177,6 +177,11 @@ fn let_go(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> Option<(Freeing, Optio
     Some((Freeing::of(shared, held, pending), lost))
 }
 
+/// Ends a tenancy that nobody took in time, as a guard that is dropped does.
+pub(crate) fn end_lapsed(shared: &Arc<Shared>, lapsed: Tenancy) {
+    drop(LockGuard::new(Arc::clone(shared), lapsed));
+}
+
 impl Deref for LockGuard {
     type Target = LockHandle;
 

@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::clock::Clock;
 use crate::manager::LockManager;
 use crate::manager::error::{ConnectError, LossReason, NoQuorum, NodeFailure};
+use crate::manager::guard::end_lapsed;
 use crate::manager::nodes::no_answer;
 use crate::manager::nodes::voting::monitor;
 use crate::manager::shared::Shared;
@@ -55,11 +56,14 @@ impl LockManager {
                     voting.trust_new(false);
                 }
             };
-            seam::spawn_aside(shared.tasks.aside(), trust_no_longer);
+            seam::spawn_on(&runtime, trust_no_longer);
         }
-        let watchdog = watch(Arc::downgrade(&shared), Arc::clone(&shared.registry));
-        let aside = shared.tasks.aside();
-        seam::spawn_aside(aside, watchdog);
+        let watchdog = watch(
+            Arc::downgrade(&shared),
+            Arc::clone(&shared.registry),
+            end_lapsed,
+        );
+        seam::spawn_aside(shared.tasks.aside(), watchdog);
         seam::spawn_on(&runtime, stay(&shared));
         #[cfg(feature = "metrics")]
         seam::spawn_on(
@@ -71,7 +75,7 @@ impl LockManager {
         );
         for index in 0..shared.nodes.len() {
             let set = Arc::downgrade(&shared.node_set);
-            seam::spawn_aside(aside, monitor(set, Arc::clone(&shared.voting), index));
+            seam::spawn_on(&runtime, monitor(set, Arc::clone(&shared.voting), index));
         }
         Ok(Self { shared, times })
     }

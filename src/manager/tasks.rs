@@ -2,7 +2,7 @@
 //! work waits for: a change that a [`Notify`] tells of, and [`Signal`], such a change that comes once.
 //!
 //! What follows a call runs on the runtime of the manager, where calls run. What must not wait for any caller runs
-//! *aside*, on a thread of the manager's own: renewals, the votes of nodes, and releases that nobody waits for. For a task
+//! *aside*, on a thread of the manager's own: renewals, and releases that nobody waits for. For a task
 //! that is woken by a handler stands behind it, and no other worker takes it away, so a handler that blocks its thread
 //! would keep all locks from being renewed.
 

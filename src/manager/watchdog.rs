@@ -4,20 +4,20 @@ use std::sync::{Arc, Weak};
 
 use crate::clock::Clock as _;
 use crate::manager::error::LossReason;
-use crate::manager::guard::LockGuard;
 use crate::manager::lease::Registry;
-use crate::manager::lease::held::HeldLease;
+use crate::manager::lease::held::{HeldLease, Tenancy};
 use crate::manager::nodes::NodeSet;
 use crate::manager::shared::Shared;
 use crate::moment::Moment;
 use crate::node::{ExtendRequest, Fence};
 use crate::protocol::renewal::NodeEffect;
 
-/// Extends the locks of a manager until the manager is gone. Whoever drops this future before ends the manager, too:
+/// Extends the locks of a manager until the manager is gone, and has tenancies ended that nobody took in time. Whoever drops this future before ends the manager, too:
 /// without a watchdog nobody would tell callers of a loss.
 pub(crate) fn watch(
     shared: Weak<Shared>,
     registry: Arc<Registry>,
+    end_lapsed: fn(&Arc<Shared>, Tenancy),
 ) -> impl Future<Output = ()> + Send {
     // Made here: it may be dropped before it is polled.
     let mut cut_off = CutOff(Weak::clone(&shared));
@@ -27,7 +27,7 @@ pub(crate) fn watch(
             let Some(shared) = shared.upgrade() else {
                 break;
             };
-            renew_due(&shared);
+            renew_due(&shared, end_lapsed);
         }
         cut_off.call_off();
     }
@@ -60,7 +60,7 @@ impl Drop for CutOff {
     }
 }
 
-fn renew_due(shared: &Arc<Shared>) {
+fn renew_due(shared: &Arc<Shared>, end_lapsed: fn(&Arc<Shared>, Tenancy)) {
     let set = &shared.node_set;
     let mut batches: Vec<Vec<Due>> = set.nodes.iter().map(|_| Vec::new()).collect();
     // The send time of all batches: read before anything can leave.
@@ -82,8 +82,9 @@ fn renew_due(shared: &Arc<Shared>) {
             }
         }
         shared.registry.replan(&lease);
-        // A guard that is dropped passes the lock on, or releases it.
-        drop(lapsed.map(|lapsed| LockGuard::new(Arc::clone(shared), lapsed)));
+        if let Some(lapsed) = lapsed {
+            end_lapsed(shared, lapsed);
+        }
     }
     for (node, batch) in batches.into_iter().enumerate() {
         if !batch.is_empty() {

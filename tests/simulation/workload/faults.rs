@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::history::What;
-use super::scene::{Lost, Scene, Shop, State};
+use super::scene::{Lost, Scene, Shop, State, Still};
 use super::watch::marker;
 use crate::plan::{Class, Seen};
 use tower_redlock_simulated::world::{Fault, Memory, ProcessId};
@@ -199,22 +199,40 @@ fn before(scene: &Scene, fault: &Fault) {
         Fault::ProcessStep { process, ms } => {
             *scene.state().dates.entry(process).or_default() += ms;
         }
-        Fault::Pause { process } | Fault::Block { process }
-            if scene.world.living(process).is_some() =>
-        {
-            scene.state().paused.insert(process);
-            scene.note(What::Paused { place: process });
-        }
-        Fault::Resume { process } | Fault::Unblock { process }
-            if scene.state().paused.contains(&process) =>
-        {
-            scene.state().paused.remove(&process);
-            scene.note(What::Resumed { place: process });
-        }
+        Fault::Pause { process } => stands_still(scene, process, Still::Paused),
+        Fault::Block { process } => stands_still(scene, process, Still::Blocked),
+        Fault::Resume { process } => goes_on(scene, process, &[Still::Paused]),
+        Fault::Unblock { process } => goes_on(scene, process, &[Still::Blocked]),
         Fault::Suspend { ms } => scene.note(What::Suspended { ms }),
         Fault::Kill { process } => dies(scene, process),
         _ => {}
     }
+}
+
+/// The callers of a process stand still, for one more reason.
+fn stands_still(scene: &Scene, place: u32, why: Still) {
+    if scene.world.living(place).is_none() {
+        return;
+    }
+    let ran = !stands(scene, place);
+    scene.state().still.insert((place, why));
+    if ran {
+        scene.note(What::Paused { place });
+    }
+}
+
+/// Reasons end for which a process stands still.
+fn goes_on(scene: &Scene, place: u32, all: &[Still]) {
+    let stood = stands(scene, place);
+    let ended = |(of, why): &(u32, Still)| *of == place && all.contains(why);
+    scene.state().still.retain(|one| !ended(one));
+    if stood && !stands(scene, place) {
+        scene.note(What::Resumed { place });
+    }
+}
+
+fn stands(scene: &Scene, place: u32) -> bool {
+    scene.state().still.iter().any(|(of, _)| *of == place)
 }
 
 /// The process in a place is about to die.
@@ -222,9 +240,7 @@ fn dies(scene: &Scene, place: u32) {
     let Some(process) = scene.world.living(place) else {
         return;
     };
-    if scene.state().paused.remove(&place) {
-        scene.note(What::Resumed { place });
-    }
+    goes_on(scene, place, &Still::ALL);
     scene.note(What::Died { process });
     close(scene, process);
 }
@@ -254,9 +270,9 @@ pub(super) fn heal(scene: &Scene) {
     for group in misled {
         scene.note(What::Forgot { group, seen: true });
     }
-    let paused = std::mem::take(&mut scene.state().paused);
-    for place in paused {
-        scene.note(What::Resumed { place });
+    let still = scene.state().still.clone();
+    for (place, _) in still {
+        goes_on(scene, place, &Still::ALL);
     }
     scene.note(What::Healed);
 }

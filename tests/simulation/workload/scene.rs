@@ -23,6 +23,17 @@ pub(super) struct Scene {
     state: Mutex<State>,
 }
 
+/// Why the callers of a process stand still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Still {
+    Paused,
+    Blocked,
+}
+
+impl Still {
+    pub(super) const ALL: [Self; 2] = [Self::Paused, Self::Blocked];
+}
+
 #[derive(Default)]
 pub(super) struct State {
     pub(super) history: History,
@@ -48,7 +59,7 @@ pub(super) struct State {
     pub(super) open: BTreeMap<usize, u32>,
     /// The holders of nested calls that have begun to release their locks, and share them with no other.
     pub(super) let_go: BTreeSet<usize>,
-    pub(super) paused: BTreeSet<u32>,
+    pub(super) still: BTreeSet<(u32, Still)>,
     /// When each lock was last seen on a server.
     pub(super) seen: BTreeMap<String, u64>,
     /// Until when servers may have locks of processes that said, when they were shut down, that they leave some.
