@@ -31,7 +31,7 @@ pub struct NodeContext {
     /// The namespace of the manager's locks, and of the marker that says whether the node may vote. Default: `lk`.
     pub namespace: Namespace,
     /// Where renewals run, and what they need. Default: where the node is started.
-    pub background: Option<Handle>,
+    pub(crate) background: Option<Handle>,
 }
 
 impl NodeContext {

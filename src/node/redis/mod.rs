@@ -18,7 +18,7 @@
 //!
 //! # Connections
 //!
-//! Callers' commands go over one connection of their runtime; renewals, releases that nobody waits for and the question
+//! Callers' commands go over one connection of their runtime; renewals, releases that nobody waits for, and the question
 //! whether the node votes over another, of the manager's thread. Both are called `tower-redlock` on the server. A third,
 //! `tower-redlock-notices`, carries the subscriptions to releases while a caller waits. A node that requires replicas
 //! has several for callers; all commands of one owner's callers go over the same one. A command that was given up may
