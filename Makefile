@@ -22,6 +22,7 @@
 #   make servers  only fetch the servers: the two that `make test` takes, and those of `make every-server`
 #   make browser  only fetch the browser
 #   make promtool only fetch promtool, which tries the alarms in examples/ops
+#   make databases  only fetch PostgreSQL and MariaDB, on which `tests/fencing` runs the SQL of the guide
 #   make peers    builds the programs with locks of other languages, of those whose tools are installed: go, node with
 #                 npm, Python with pip, java with mvn; `make test` builds all but the last
 #   make deny     licences and advisories, if cargo-deny is installed
@@ -42,7 +43,7 @@ ROOT := $(shell [ "$$(id -u)" = 0 ] && echo env || { sudo -n true 2>/dev/null &&
 
 BROWSERS := chromium chromium-browser google-chrome google-chrome-stable chrome
 
-.PHONY: all help servers redis-server browser promtool valgrind peers plain-peers quick test soak fuzz corpus cargo-fuzz lint \
+.PHONY: all help servers redis-server databases browser promtool valgrind peers plain-peers quick test soak fuzz corpus cargo-fuzz lint \
 	powerset minimal-versions doc bench cost demo deny usual-servers every-server sim mutants
 all: lint doc test
 
@@ -63,6 +64,24 @@ redis-server:
 	fi; \
 	$(ROOT) apt-get update -q; \
 	$(ROOT) apt-get install -qy --no-install-recommends redis-server
+
+# What the tests look for, where they look; of MariaDB the mere programs, so that no server starts by itself.
+databases:
+	@lacks() { ! PATH="$$PATH:$$2" command -v "$$1" >/dev/null; }; missing=; \
+	if lacks initdb "$${POSTGRES_BIN:-$$(echo /usr/lib/postgresql/*/bin | tr ' ' :)}"; then missing="postgresql"; fi; \
+	for name in mariadbd mariadb; do \
+		if lacks $$name "$${MARIADB_BIN:-/usr/sbin:/usr/libexec}"; then \
+			missing="$$missing mariadb-server-core mariadb-client-core"; \
+		fi; \
+	done; \
+	if [ -z "$$missing" ]; then exit 0; fi; \
+	if ! command -v apt-get >/dev/null || [ -z "$(ROOT)" ]; then \
+		echo "PostgreSQL or MariaDB is missing and cannot be installed from here." >&2; \
+		echo "Install them, or set POSTGRES_BIN and MARIADB_BIN to the directories of their programs, then try again." >&2; \
+		exit 1; \
+	fi; \
+	$(ROOT) apt-get update -q; \
+	$(ROOT) apt-get install -qy --no-install-recommends $$missing
 
 # `tests/inspect` looks at the page for operators. On Debian it is a download of 124 MB, and 414 MB on disk.
 browser:
@@ -162,7 +181,7 @@ quick:
 WORKSPACE := --all-features -p tower-redlock -p tower-redlock-simulated -p tower-redlock-mutants
 BUSY := chaos interface interop models
 CALM := $(filter-out $(BUSY),$(patsubst tests/%/main.rs,%,$(wildcard tests/*/main.rs))) auto_traits
-test: usual-servers browser promtool plain-peers
+test: usual-servers databases browser promtool plain-peers
 	@export INTEROP_ABSENT_PEERS="$$(cat $(BUILT)/absent)"; \
 	set -x; \
 	if $(CARGO) nextest --version >/dev/null 2>&1; then \
@@ -209,7 +228,7 @@ sim:
 soak: export REDLOCK_SOAK_SECONDS ?= 1800
 soak: export REDLOCK_SOAK_ACQUISITIONS ?= 100000
 soak: export REDLOCK_SOAK_DUPLICATES ?= 20
-soak: servers plain-peers
+soak: servers databases plain-peers
 	@export INTEROP_ABSENT_PEERS="$$(cat $(BUILT)/absent)"; \
 	if $(CARGO) nextest --version >/dev/null 2>&1; then set -x; $(CARGO) nextest run --profile soak --all-features; \
 	else set -x; \

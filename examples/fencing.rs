@@ -227,7 +227,8 @@ struct Account {
 }
 
 /// Registers a holder, unless one with a higher token, or another with the same, was there before. The owner hash
-/// beside it tells two holders with one fencing token apart in any case.
+/// beside it tells two holders with one fencing token apart in any case. The guide has the statement for servers;
+/// MariaDB and MySQL need another one.
 const ENTER: &str = "UPDATE account SET fence = ?2, owner = ?3
     WHERE id = ?1 AND (fence < ?2 OR (fence = ?2 AND owner = ?3))";
 /// The way that is not enough: the token is looked at and noted by the write only.

@@ -160,9 +160,8 @@ impl Bank {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Registers the token of a lock with all accounts that it covers, or with none: in a database one
-    /// `UPDATE .. WHERE id IN (..) AND (fence < $token OR (fence = $token AND owner = $owner))`, which must change all
-    /// of these rows.
+    /// Registers the token of a lock with all accounts that it covers, or with none: in a database by the statement of
+    /// the guide's page about fencing with `WHERE id IN (..)`, whose count must be that of the accounts.
     fn enter(&self, numbers: [u64; 2], holder: Holder) -> bool {
         let mut accounts = self.accounts();
         let may_enter = |number: &u64| {

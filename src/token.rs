@@ -36,15 +36,8 @@ impl fmt::Debug for OwnerToken {
     }
 }
 
-/// A number that grows with every holder of a lock, and which the resource behind the lock remembers, so that it turns
-/// a late holder away. The resource must *enter* the holder in the first statement of its transaction, reads included:
-///
-/// ```sql
-/// UPDATE orders SET fence = $token, owner = $hash
-///  WHERE id = $id AND (fence < $token OR (fence = $token AND owner = $hash))
-/// ```
-///
-/// No row means: stop. A check that stands only before the writes loses updates.
+/// A number that grows with every holder of a lock. The resource behind the lock remembers it, and turns a late holder
+/// away in the [first statement of its transaction](crate::docs::fencing).
 ///
 /// A token is below 2<sup>63</sup>, so that it fits a signed database column, and above 2<sup>53</sup>, so that in JSON
 /// it must be a string; `serde` makes it one.

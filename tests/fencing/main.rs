@@ -1,6 +1,7 @@
 //! The numbers of holders on five real servers: eight processes take locks while a minority of the servers is killed
 //! and comes back empty, again and again. Numbers must grow strictly in the order in which holders came, key by key,
-//! and nodes that are well must agree on them without a second round trip.
+//! and nodes that are well must agree on them without a second round trip. And what the numbers are for: databases that
+//! stop late holders.
 //!
 //! `REDLOCK_SOAK_ACQUISITIONS` is how often locks are taken in all; `make soak` sets it.
 #![cfg(feature = "redis")]
@@ -16,7 +17,9 @@ mod support;
 
 mod checker;
 mod contender;
+mod databases;
 mod old_data;
+mod sessions;
 
 use std::env;
 use std::time::{Duration, Instant};

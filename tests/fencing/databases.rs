@@ -1,0 +1,277 @@
+//! The statements of the page about fencing, on real databases. A holder enters an order with the first statement of
+//! each of its transactions; the claims are those that the page makes, for every way to run transactions.
+
+use crate::sessions::{Database, Holder, MariaDb, Postgres, Reply, Session, Sqlite};
+use crate::support::eventually;
+
+const PAGE: &str = include_str!("../../src/docs/fencing.md");
+
+/// Of two holders one after the other. Their tokens differ by one, and not as floating-point numbers.
+const FIRST: Holder = Holder {
+    token: 1_843_200_001_536_000_000,
+    owner: "1111111111111111111111111111111111111111",
+};
+const SECOND: Holder = Holder {
+    token: FIRST.token + 1,
+    owner: "2222222222222222222222222222222222222222",
+};
+const THIRD: Holder = Holder {
+    token: FIRST.token + 2,
+    owner: FIRST.owner,
+};
+
+/// The statements for a database on the page: one that enters, and those for its columns.
+fn statements(database: &str) -> (String, Vec<String>) {
+    let blocks = PAGE.split("```sql\n").skip(1);
+    let blocks = blocks.map(|block| block.split_once("```").unwrap().0);
+    let parts = blocks.flat_map(|block| block.split("-- ").skip(1));
+    let mut statements = Vec::new();
+    for part in parts {
+        let (title, sql) = part.split_once('\n').unwrap();
+        if title.starts_with("All") || title.contains(database) {
+            let each = sql.split(';').map(str::trim).filter(|it| !it.is_empty());
+            statements.extend(each.map(str::to_owned));
+        }
+    }
+    let (mut enter, columns): (Vec<_>, Vec<_>) = statements
+        .into_iter()
+        .partition(|sql| sql.starts_with("UPDATE"));
+    assert_eq!(enter.len(), 1, "{database}: {enter:?}");
+    (enter.remove(0), columns)
+}
+
+fn start<D: Database>() -> D {
+    let (enter, columns) = statements(D::NAME);
+    D::start(&enter, &columns)
+}
+
+/// What came of an attempt to enter.
+#[derive(Debug, PartialEq, Eq)]
+enum Entered {
+    Yes,
+    /// No row: stop.
+    No,
+    /// The transaction has to begin again.
+    Conflict,
+}
+
+#[track_caller]
+fn entered(session: &Session) -> Entered {
+    match session.reply() {
+        Reply::Rows { found, changed } => {
+            assert_eq!(found, changed, "it depends on the driver");
+            assert!(found < 2);
+            if found == 1 {
+                Entered::Yes
+            } else {
+                Entered::No
+            }
+        }
+        Reply::Error(error) if error == "40001" => Entered::Conflict,
+        other => panic!("entering fails: {other:?}"),
+    }
+}
+
+#[track_caller]
+fn enter(session: &mut Session, holder: Holder) -> Entered {
+    session.send_enter(holder);
+    entered(session)
+}
+
+/// Begins a transaction and enters.
+#[track_caller]
+fn begin(session: &mut Session, holder: Holder) -> Entered {
+    session.run("BEGIN;");
+    enter(session, holder)
+}
+
+/// Begins a transaction, enters, and has to wait.
+async fn begin_waiting<D: Database>(database: &D, session: &mut Session, holder: Holder) {
+    assert!(!database.has_a_waiter());
+    session.run("BEGIN;");
+    session.send_enter(holder);
+    eventually("it waits", || database.has_a_waiter()).await;
+}
+
+/// What came of it after the other has committed. Where the database only says that there was another, the transaction
+/// begins again.
+#[track_caller]
+fn entered_after_waiting<D: Database>(
+    mode: &str,
+    session: &mut Session,
+    holder: Holder,
+) -> Entered {
+    let outcome = entered(session);
+    if D::CONFLICTS_IN.contains(&mode) {
+        assert_eq!(outcome, Entered::Conflict, "{mode}");
+        session.run("ROLLBACK;");
+        return begin(session, holder);
+    }
+    outcome
+}
+
+async fn the_same_holder_enters_again<D: Database>(database: &D) {
+    for mode in D::MODES {
+        let mut session = database.connect(mode);
+        for transaction in 0..3 {
+            assert_eq!(begin(&mut session, FIRST), Entered::Yes, "{mode}");
+            let again = enter(&mut session, FIRST);
+            assert_eq!(again, Entered::Yes, "{mode}, transaction {transaction}");
+            session.run("COMMIT;");
+        }
+        let mut another = database.connect(mode);
+        assert_eq!(begin(&mut another, FIRST), Entered::Yes, "{mode}");
+    }
+}
+
+async fn a_late_holder_is_stopped<D: Database>(database: &D) {
+    for mode in D::MODES {
+        let mut session = database.connect(mode);
+        assert_eq!(begin(&mut session, FIRST), Entered::Yes, "{mode}");
+        session.run("COMMIT;");
+        assert_eq!(begin(&mut session, SECOND), Entered::Yes, "{mode}");
+        session.run("COMMIT;");
+        // A lock that passes on inside a process keeps its owner.
+        let owner = SECOND.owner;
+        for late in [FIRST, Holder { owner, ..FIRST }] {
+            assert_eq!(begin(&mut session, late), Entered::No, "{mode}");
+            session.run("ROLLBACK;");
+        }
+    }
+}
+
+async fn an_equal_token_of_another_owner_is_refused<D: Database>(database: &D) {
+    let other = Holder {
+        owner: SECOND.owner,
+        ..FIRST
+    };
+    for mode in D::MODES {
+        let mut session = database.connect(mode);
+        assert_eq!(begin(&mut session, FIRST), Entered::Yes, "{mode}");
+        session.run("COMMIT;");
+        assert_eq!(begin(&mut session, other), Entered::No, "{mode}");
+        session.run("ROLLBACK;");
+        assert_eq!(begin(&mut session, FIRST), Entered::Yes, "{mode}");
+    }
+}
+
+async fn a_late_holder_waits_for_the_next_one_and_is_stopped<D: Database>(database: &D) {
+    for mode in D::MODES {
+        let (mut late, mut next) = (database.connect(mode), database.connect(mode));
+        assert_eq!(begin(&mut next, SECOND), Entered::Yes, "{mode}");
+        begin_waiting(database, &mut late, FIRST).await;
+        next.run("COMMIT;");
+        let outcome = entered_after_waiting::<D>(mode, &mut late, FIRST);
+        assert_eq!(outcome, Entered::No, "{mode}");
+    }
+}
+
+async fn the_next_holder_waits_for_a_late_one_and_sees_its_work<D: Database>(database: &D) {
+    for mode in D::MODES {
+        let (mut late, mut next) = (database.connect(mode), database.connect(mode));
+        assert_eq!(begin(&mut late, FIRST), Entered::Yes, "{mode}");
+        let balance = late.balance();
+        begin_waiting(database, &mut next, SECOND).await;
+        late.set_balance(balance + 10);
+        late.run("COMMIT;");
+        let outcome = entered_after_waiting::<D>(mode, &mut next, SECOND);
+        assert_eq!(outcome, Entered::Yes, "{mode}");
+        let balance = next.balance();
+        next.set_balance(balance + 20);
+        next.run("COMMIT;");
+        assert_eq!(begin(&mut late, FIRST), Entered::No, "{mode}");
+        assert_eq!(late.balance(), 130, "{mode}");
+    }
+}
+
+async fn a_late_holder_that_has_read_before_loses_no_update<D: Database>(database: &D) {
+    for mode in D::MODES {
+        let (mut late, mut next) = (database.connect(mode), database.connect(mode));
+        let read = |session: &mut Session, holder| {
+            assert_eq!(begin(session, holder), Entered::Yes, "{mode}");
+            let balance = session.balance();
+            session.run("COMMIT;");
+            balance
+        };
+        let old = read(&mut late, FIRST);
+        let seen = read(&mut next, SECOND);
+        // What it would write now, the next holder would write over.
+        assert_eq!(begin(&mut late, FIRST), Entered::No, "{mode}");
+        assert_eq!((old, seen), (100, 100), "{mode}");
+        late.run("ROLLBACK;");
+        assert_eq!(begin(&mut next, SECOND), Entered::Yes, "{mode}");
+        next.set_balance(seen + 20);
+        next.run("COMMIT;");
+        // It has a lock again, and starts from the beginning.
+        let seen = read(&mut late, THIRD);
+        assert_eq!(begin(&mut late, THIRD), Entered::Yes, "{mode}");
+        late.set_balance(seen + 10);
+        late.run("COMMIT;");
+        assert_eq!(next.balance(), 130, "{mode}");
+    }
+}
+
+async fn a_rollback_lets_a_late_holder_in<D: Database>(database: &D) {
+    for mode in D::MODES {
+        let (mut late, mut next) = (database.connect(mode), database.connect(mode));
+        assert_eq!(begin(&mut next, SECOND), Entered::Yes, "{mode}");
+        next.run("ROLLBACK;");
+        assert_eq!(begin(&mut late, FIRST), Entered::Yes, "{mode}");
+    }
+}
+
+/// Makes a module of tests, one per claim, each over a database of its own.
+macro_rules! hold {
+    ($($module:ident: $database:ty => [$($claim:ident),* $(,)?];)*) => {
+        $(
+            mod $module {
+                use super::*;
+
+                $(
+                    #[tokio::test]
+                    async fn $claim() {
+                        super::$claim(&start::<$database>()).await;
+                    }
+                )*
+            }
+        )*
+    };
+}
+macro_rules! all_claims {
+    ($($module:ident: $database:ty;)*) => {
+        $(
+            hold! {
+                $module: $database => [
+                    the_same_holder_enters_again,
+                    a_late_holder_is_stopped,
+                    an_equal_token_of_another_owner_is_refused,
+                    a_late_holder_waits_for_the_next_one_and_is_stopped,
+                    the_next_holder_waits_for_a_late_one_and_sees_its_work,
+                    a_late_holder_that_has_read_before_loses_no_update,
+                    a_rollback_lets_a_late_holder_in,
+                ];
+            }
+        )*
+    };
+}
+
+all_claims! {
+    postgres: Postgres;
+    mariadb: MariaDb;
+    sqlite: Sqlite;
+}
+
+/// Why the page has another statement for MariaDB.
+#[test]
+fn mariadb_changes_no_row_for_a_holder_that_enters_again_unless_something_is_counted() {
+    let (enter, columns) = statements(MariaDb::NAME);
+    let uncounted = enter.replace(", entries = entries + 1", "");
+    assert_ne!(uncounted, enter);
+    let database = MariaDb::start(&uncounted, &columns);
+    let mut session = database.connect("READ COMMITTED");
+    for changed in [1, 0] {
+        session.send_enter(FIRST);
+        let found = 1;
+        assert_eq!(session.reply(), Reply::Rows { found, changed });
+    }
+}
