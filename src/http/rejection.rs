@@ -57,6 +57,8 @@ pub enum RejectionKind {
     Misconfigured,
     /// Too many requests wait already, for this lock or in all.
     QueueFull,
+    /// Too many requests of the layer run on without their clients.
+    TooManyDetached,
     /// Too few nodes replied in time.
     NoQuorum,
     /// The lock was lost while the request ran. Whether it took effect is unknown.
@@ -135,6 +137,8 @@ impl RejectionKind {
                 "A layer of this server is in the wrong place."),
             Self::QueueFull => row!("queue-full", SERVICE_UNAVAILABLE, true, "Too many requests wait",
                 "As many requests as may wait for a lock on this server do so already. This request was not processed."),
+            Self::TooManyDetached => row!("too-many-detached", SERVICE_UNAVAILABLE, true, "Too many requests run on",
+                "As many requests run on this server as may after their clients have gone. This request was not processed."),
             Self::NoQuorum => row!("no-quorum", SERVICE_UNAVAILABLE, true, "Locks unavailable",
                 "Too few lock nodes vote and replied in time. This request was not processed."),
             // The client is to look first: a second run cannot be excluded.
@@ -479,7 +483,7 @@ mod tests {
     use super::*;
     use crate::manager::LockManager;
 
-    const ALL: [RejectionKind; 18] = [
+    const ALL: [RejectionKind; 19] = [
         RejectionKind::InvalidKey,
         RejectionKind::MissingIdempotencyKey,
         RejectionKind::InvalidIdempotencyKey,
@@ -493,6 +497,7 @@ mod tests {
         RejectionKind::IdempotencyKeyReused,
         RejectionKind::Misconfigured,
         RejectionKind::QueueFull,
+        RejectionKind::TooManyDetached,
         RejectionKind::NoQuorum,
         RejectionKind::LockLost,
         RejectionKind::OutcomeUnknown,

@@ -21,11 +21,11 @@ use super::recorded::{
     IDEMPOTENT_REPLAYED, IDEMPOTENT_UNRECORDED, OnUnrecorded, RecordPolicy, RecordedHeaders,
 };
 use super::stored_response::{Outcome, Replay, StoredResponse};
+use crate::http::Common;
 use crate::http::body::{BoxError, LayerBody, Rest, as_u64, into_bytes};
 use crate::http::rejection::{Cause, RejectionKind};
 use crate::http::run_to_end::{Detached, unless_lost};
 use crate::http::state::{Refusal, RequestState, Run, RunId, route_of};
-use crate::http::{Common, OnDisconnect};
 use crate::lock_key::LockKey;
 use crate::manager::{IdempotentRun, RunGuard};
 use crate::{instruments, trace};
@@ -46,7 +46,6 @@ pub(super) struct ExchangeOptions {
     pub(super) headers: RecordedHeaders,
     pub(super) policy: Arc<dyn RecordPolicy>,
     pub(super) on_unrecorded: OnUnrecorded,
-    pub(super) on_disconnect: OnDisconnect,
 }
 
 impl fmt::Debug for ExchangeOptions {
@@ -59,7 +58,6 @@ impl fmt::Debug for ExchangeOptions {
             .field("max_request_body", &self.max_request_body)
             .field("max_response_body", &self.max_response_body)
             .field("on_unrecorded", &self.on_unrecorded)
-            .field("on_disconnect", &self.on_disconnect)
             .finish_non_exhaustive()
     }
 }
@@ -134,9 +132,10 @@ where
         guard,
         options: Arc::clone(&options),
     };
-    match options.on_disconnect {
-        OnDisconnect::Cancel => execution.run(service, request).await,
-        OnDisconnect::RunToEnd => Detached::new(execution.run(service, request)).await,
+    let run = execution.run(service, request);
+    match options.common.detachments() {
+        Some(detachments) => Detached::new(run, detachments).await,
+        None => run.await,
     }
 }
 
@@ -148,7 +147,7 @@ struct Asked {
     trailers: Option<HeaderMap>,
 }
 
-/// Finds the caller of a request, and reads its body.
+/// Finds the caller of a request that may begin, and reads its body.
 async fn read<B>(
     options: &ExchangeOptions,
     parts: &mut Parts,
@@ -159,6 +158,7 @@ where
     B: Body,
     B::Error: Into<BoxError>,
 {
+    options.common.may_begin()?;
     let caller = options.callers.find(parts).await;
     let caller = caller.map_err(|error| Cause::because(RejectionKind::CallerUnknown, error))?;
     let (bytes, trailers) = match collect_up_to(body, options.max_request_body).await {

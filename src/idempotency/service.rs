@@ -50,7 +50,6 @@ impl IdempotencyLayer {
             headers: RecordedHeaders::default(),
             policy: Arc::new(DefaultRecordPolicy),
             on_unrecorded: OnUnrecorded::default(),
-            on_disconnect: OnDisconnect::RunToEnd,
         };
         Self {
             options: Arc::new(options),
@@ -136,11 +135,14 @@ impl IdempotencyLayer {
         self.with(|options| options.on_unrecorded = on_unrecorded)
     }
 
-    /// The fate of a request whose client disconnects while it runs. Default: [`OnDisconnect::Cancel`]. A request that
-    /// still waits for its lock is cancelled in any case. After this call the layer needs a service whose future,
-    /// response and error are `Send + 'static`.
+    /// The fate of a request whose client disconnects while it runs. Default: [`OnDisconnect::RunToEnd`].
     pub fn on_disconnect(self, on_disconnect: OnDisconnect) -> Self {
-        self.with(|options| options.on_disconnect = on_disconnect)
+        self.with(|options| options.common.on_disconnect = on_disconnect)
+    }
+
+    /// As [`RedlockLayer::max_detached`](crate::RedlockLayer::max_detached). Default: 64.
+    pub fn max_detached(self, requests: usize) -> Self {
+        self.with(|options| options.common.max_detached = requests)
     }
 
     /// Makes the responses to refused requests, as
