@@ -63,7 +63,7 @@ const METRICS: &[Metric] = &[
     (Counter, "redlock_idempotency_total", Some(Count), "Requests with an idempotency key.", "outcome",
         "run replayed unrecorded missing-idempotency-key invalid-idempotency-key body-unreadable caller-unknown \
          request-in-progress wait-timeout not-replayable body-too-large idempotency-key-reused misconfigured \
-         queue-full too-many-detached no-quorum lock-lost outcome-unknown record-unreadable shutting-down"),
+         queue-full buffers-full too-many-detached no-quorum lock-lost outcome-unknown record-unreadable shutting-down"),
 ];
 
 #[cfg(feature = "metrics")]

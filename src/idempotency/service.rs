@@ -14,7 +14,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::caller::CallerSource;
-use super::exchange::{ExchangeOptions, respond};
+use super::exchange::{Buffers, ExchangeOptions, respond};
 use super::fingerprint::FingerprintHeaders;
 use super::key::IdempotencyKey;
 use super::recorded::{DefaultRecordPolicy, OnUnrecorded, RecordPolicy, RecordedHeaders};
@@ -45,6 +45,7 @@ impl IdempotencyLayer {
             any_host: false,
             retention: Duration::from_secs(24 * 60 * 60),
             max_request_body: MIB,
+            buffers: Buffers::new(64 * MIB),
             max_response_body: MIB,
             fingerprint: FingerprintHeaders::default(),
             headers: RecordedHeaders::default(),
@@ -98,6 +99,12 @@ impl IdempotencyLayer {
     /// body is read before the request runs.
     pub fn max_request_body(self, bytes: usize) -> Self {
         self.with(|options| options.max_request_body = bytes)
+    }
+
+    /// How many bytes of request bodies the layer holds at once, until their handlers read them. A request beyond it is
+    /// refused with `503 buffers-full`. Default: 64 MiB.
+    pub fn max_buffered(self, bytes: usize) -> Self {
+        self.with(|options| options.buffers = Buffers::new(bytes))
     }
 
     /// The longest response body that is stored, in bytes. Default: 1 MiB. Up to this length the body is stored before
