@@ -57,12 +57,13 @@ const METRICS: &[Metric] = &[
     (Gauge, "redlock_node_credentials_stale", None,
         "Whether the credentials of the node could not be renewed.", "", ""),
     (Counter, "redlock_rejected_total", Some(Count), "Requests that a layer refused or ended.", "kind",
-        "invalid-key misconfigured contended wait-timeout queue-full no-quorum lock-lost shutting-down"),
+        "invalid-key misconfigured contended wait-timeout queue-full too-many-detached no-quorum lock-lost \
+         shutting-down"),
     #[cfg(feature = "idempotency")]
     (Counter, "redlock_idempotency_total", Some(Count), "Requests with an idempotency key.", "outcome",
         "run replayed unrecorded missing-idempotency-key invalid-idempotency-key body-unreadable caller-unknown \
          request-in-progress wait-timeout not-replayable body-too-large idempotency-key-reused misconfigured \
-         queue-full no-quorum lock-lost outcome-unknown record-unreadable shutting-down"),
+         queue-full buffers-full too-many-detached no-quorum lock-lost outcome-unknown record-unreadable shutting-down"),
 ];
 
 #[cfg(feature = "metrics")]

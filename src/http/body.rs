@@ -9,6 +9,7 @@ use bytes::{Buf, Bytes};
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::manager::{LockGuard, LossReason, Lost, RunError};
 
@@ -47,6 +48,8 @@ pin_project! {
         Read {
             read: [Bytes; 2],
             rest: Rest<B>,
+            // Of what was read, until it is passed on.
+            room: Option<OwnedSemaphorePermit>,
         },
     }
 }
@@ -85,8 +88,26 @@ impl<B> LayerBody<B> {
 
     /// The bytes that were read of a body, and the rest of it.
     pub(crate) const fn read(read: [Bytes; 2], rest: Rest<B>) -> Self {
-        let inner = Inner::Read { read, rest };
+        let inner = Inner::Read {
+            read,
+            rest,
+            room: None,
+        };
         Self { inner }
+    }
+
+    /// A whole body that takes up `room` until it is read.
+    #[cfg(feature = "idempotency")]
+    pub(crate) fn buffered(
+        bytes: Bytes,
+        trailers: Option<HeaderMap>,
+        room: Option<OwnedSemaphorePermit>,
+    ) -> Self {
+        let mut body = Self::whole(bytes, trailers);
+        if let Inner::Read { room: of, .. } = &mut body.inner {
+            *of = room;
+        }
+        body
     }
 }
 
@@ -111,7 +132,10 @@ where
         let mut inner = self.project().inner;
         let (last, guard) = match inner.as_mut().project() {
             InnerProj::Passed { body } => return poll_inner(body, cx),
-            InnerProj::Read { read, rest } => return poll_read(read, rest, cx),
+            InnerProj::Read { read, rest, room } => {
+                *room = None;
+                return poll_read(read, rest, cx);
+            }
             InnerProj::Held { body, lost, guard } => {
                 match ready!(poll_held(body, lost.as_mut().map(Pin::as_mut), cx)) {
                     Held::Next(frame) => return Poll::Ready(Some(Ok(frame))),
@@ -140,7 +164,7 @@ where
     fn size_hint(&self) -> SizeHint {
         let (read, rest) = match &self.inner {
             Inner::Passed { body } | Inner::Held { body, .. } => return body.size_hint(),
-            Inner::Read { read, rest } => {
+            Inner::Read { read, rest, .. } => {
                 (read.iter().map(|chunk| as_u64(chunk.len())).sum(), rest)
             }
         };

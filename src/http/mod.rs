@@ -20,7 +20,7 @@ use bytes::Bytes;
 use http::{Method, Response};
 
 use self::body::LayerBody;
-use self::rejection::{BusyStatus, By, Cause, Rejection};
+use self::rejection::{BusyStatus, By, Cause, Rejection, RejectionKind};
 use crate::manager::LockManager;
 
 /// What happens to a request whose lock is lost while it runs.
@@ -66,6 +66,24 @@ impl Methods {
     }
 }
 
+/// The work of a layer that goes on without its callers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Detachments(Arc<Original>);
+
+// Each piece of work has a copy.
+#[derive(Debug, Default)]
+struct Original(Arc<()>);
+
+impl Detachments {
+    fn now(&self) -> usize {
+        Arc::strong_count(&self.0.0) - 1
+    }
+
+    fn one(&self) -> Arc<()> {
+        Arc::clone(&self.0.0)
+    }
+}
+
 /// The settings that both layers have.
 #[derive(Clone)]
 pub(crate) struct Common {
@@ -74,6 +92,9 @@ pub(crate) struct Common {
     pub(crate) methods: Methods,
     pub(crate) max_wait: Duration,
     pub(crate) on_lost: OnLost,
+    pub(crate) on_disconnect: OnDisconnect,
+    pub(crate) max_detached: usize,
+    detached: Detachments,
     pub(crate) busy_status: BusyStatus,
     pub(crate) retry_after: Duration,
     pub(crate) rejection_response: Arc<RejectionResponse>,
@@ -89,9 +110,31 @@ impl Common {
             methods: Methods::Unsafe,
             max_wait: Duration::ZERO,
             on_lost: OnLost::default(),
+            on_disconnect: match by {
+                By::Lock => OnDisconnect::Cancel,
+                By::Idempotency => OnDisconnect::RunToEnd,
+            },
+            max_detached: 64,
+            detached: Detachments::default(),
             busy_status: BusyStatus::default(),
             retry_after: Duration::from_secs(1),
             rejection_response: Arc::new(Rejection::to_response),
+        }
+    }
+
+    /// The requests that run on without their clients; `None` if they may not.
+    pub(crate) fn detachments(&self) -> Option<&Detachments> {
+        let run_to_end = self.on_disconnect == OnDisconnect::RunToEnd && self.max_detached > 0;
+        run_to_end.then_some(&self.detached)
+    }
+
+    /// Of N requests with clients at once, `max_detached` - 1 + N run at most: each begins while fewer run without.
+    pub(crate) fn may_begin(&self) -> Result<(), Cause> {
+        match self.detachments() {
+            Some(detached) if detached.now() >= self.max_detached => {
+                Err(RejectionKind::TooManyDetached.into())
+            }
+            _ => Ok(()),
         }
     }
 
@@ -108,6 +151,8 @@ impl fmt::Debug for Common {
             .field("methods", &self.methods)
             .field("max_wait", &self.max_wait)
             .field("on_lost", &self.on_lost)
+            .field("on_disconnect", &self.on_disconnect)
+            .field("max_detached", &self.max_detached)
             .field("busy_status", &self.busy_status)
             .field("retry_after", &self.retry_after)
             .finish_non_exhaustive()

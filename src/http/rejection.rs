@@ -56,6 +56,10 @@ pub enum RejectionKind {
     Misconfigured,
     /// Too many requests wait already, for this lock or in all.
     QueueFull,
+    /// The idempotency layer holds as many bytes of request bodies as it may.
+    BuffersFull,
+    /// Too many requests of the layer run on without their clients.
+    TooManyDetached,
     /// Too few nodes replied in time.
     NoQuorum,
     /// The lock was lost while the request ran. Whether it took effect is unknown.
@@ -134,6 +138,11 @@ impl RejectionKind {
                  This request was not processed."),
             Self::QueueFull => row!("queue-full", SERVICE_UNAVAILABLE, true, "Too many requests wait",
                 "As many requests as may wait for a lock on this server do so already. This request was not processed."),
+            Self::BuffersFull => row!("buffers-full", SERVICE_UNAVAILABLE, true, "Too many request bodies",
+                "This server holds as many bytes of requests with idempotency keys as it may. \
+                 This request was not processed."),
+            Self::TooManyDetached => row!("too-many-detached", SERVICE_UNAVAILABLE, true, "Too many requests run on",
+                "As many requests run on this server as may after their clients have gone. This request was not processed."),
             Self::NoQuorum => row!("no-quorum", SERVICE_UNAVAILABLE, true, "Locks unavailable",
                 "Too few lock nodes vote and replied in time. This request was not processed."),
             // The client is to look first: a second run cannot be excluded.
@@ -488,7 +497,7 @@ mod tests {
     use super::*;
     use crate::manager::LockManager;
 
-    const ALL: [RejectionKind; 18] = [
+    const ALL: [RejectionKind; 20] = [
         RejectionKind::InvalidKey,
         RejectionKind::MissingIdempotencyKey,
         RejectionKind::InvalidIdempotencyKey,
@@ -502,6 +511,8 @@ mod tests {
         RejectionKind::IdempotencyKeyReused,
         RejectionKind::Misconfigured,
         RejectionKind::QueueFull,
+        RejectionKind::BuffersFull,
+        RejectionKind::TooManyDetached,
         RejectionKind::NoQuorum,
         RejectionKind::LockLost,
         RejectionKind::OutcomeUnknown,

@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 use tower_service::Service;
 
 use super::state::RequestState;
-use super::{OnDisconnect, OnLost};
+use super::{Detachments, OnLost};
 use crate::manager::{LockHandle, LossReason};
 use crate::seam;
 use crate::trace::Caller;
@@ -27,15 +27,15 @@ use crate::trace::Caller;
 pub struct RunToEndService<S> {
     inner: S,
     on_lost: OnLost,
-    on_disconnect: OnDisconnect,
+    detachments: Option<Detachments>,
 }
 
 impl<S> RunToEndService<S> {
-    pub(crate) const fn new(inner: S, on_lost: OnLost, on_disconnect: OnDisconnect) -> Self {
+    pub(crate) const fn new(inner: S, on_lost: OnLost, detachments: Option<Detachments>) -> Self {
         Self {
             inner,
             on_lost,
-            on_disconnect,
+            detachments,
         }
     }
 }
@@ -58,17 +58,15 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         // One more guard: the lock is held until the task has ended, too. A request without a lock has nothing that
         // could protect the rest of its work.
-        let guard = match self.on_disconnect {
-            OnDisconnect::RunToEnd => RequestState::share_lock(request.extensions()),
-            OnDisconnect::Cancel => None,
-        };
+        let detachments = self.detachments.as_ref();
+        let guard = detachments.and_then(|_| RequestState::share_lock(request.extensions()));
         let inner = self.inner.call(request);
-        let Some(guard) = guard else {
+        let Some((guard, detachments)) = guard.zip(detachments) else {
             return Box::pin(inner);
         };
         let on_lost = self.on_lost;
         let work = async move { unless_lost(inner, on_lost, &guard.handle()).await.ok() };
-        let work = Detached::new(work);
+        let work = Detached::new(work, detachments);
         Box::pin(async move {
             match work.await {
                 Some(result) => result,
@@ -105,6 +103,7 @@ pub(crate) struct Detached<T: 'static> {
     begun: bool,
     runtime: Handle,
     caller: Caller,
+    detachments: Detachments,
 }
 
 type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -113,12 +112,16 @@ impl<T: 'static> Detached<T> {
     /// # Panics
     ///
     /// Outside a tokio runtime.
-    pub(crate) fn new(work: impl Future<Output = T> + Send + 'static) -> Self {
+    pub(crate) fn new(
+        work: impl Future<Output = T> + Send + 'static,
+        detachments: &Detachments,
+    ) -> Self {
         Self {
             work: Some(Box::pin(work)),
             begun: false,
             runtime: Handle::current(),
             caller: Caller::current(),
+            detachments: detachments.clone(),
         }
     }
 }
@@ -143,7 +146,11 @@ impl<T: 'static> Future for Detached<T> {
 impl<T: 'static> Drop for Detached<T> {
     fn drop(&mut self) {
         if let (Some(work), true) = (self.work.take(), self.begun) {
-            let rest = async move { drop(work.await) };
+            let counted = self.detachments.one();
+            let rest = async move {
+                drop(work.await);
+                drop(counted);
+            };
             seam::spawn_on(&self.runtime, self.caller.around(rest));
         }
     }
@@ -163,17 +170,18 @@ mod tests {
     fn work() -> (oneshot::Sender<u8>, oneshot::Receiver<u8>, Detached<u8>) {
         let (go, gone) = oneshot::channel();
         let (tell, told) = oneshot::channel();
-        let work = Detached::new(async move {
+        let work = async move {
             let value = gone.await.unwrap();
             let _ = tell.send(value);
             value
-        });
+        };
+        let work = Detached::new(work, &Detachments::default());
         (go, told, work)
     }
 
     #[tokio::test]
     async fn it_runs_where_it_is_waited_for() {
-        let work = Detached::new(async { WHO.get() });
+        let work = Detached::new(async { WHO.get() }, &Detachments::default());
         assert_eq!(WHO.scope(7, work).await, 7);
     }
 
@@ -206,10 +214,11 @@ mod tests {
     #[tokio::test]
     async fn what_panics_is_not_run_again() {
         let (tell, told) = oneshot::channel::<()>();
-        let mut work = Detached::new(async move {
+        let work = async move {
             let _tell = tell;
             panic!("out of tea");
-        });
+        };
+        let mut work = Detached::new(work, &Detachments::default());
         let mut cx = Context::from_waker(std::task::Waker::noop());
         let mut poll = || Pin::new(&mut work).poll(&mut cx);
         let panic =

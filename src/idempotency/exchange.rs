@@ -12,6 +12,7 @@ use http::header::{CONTENT_TYPE, HeaderName, TRAILER};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower_service::Service;
 
 use super::caller::AnyCallerSource;
@@ -21,11 +22,11 @@ use super::recorded::{
     IDEMPOTENT_REPLAYED, IDEMPOTENT_UNRECORDED, OnUnrecorded, RecordPolicy, RecordedHeaders,
 };
 use super::stored_response::{Outcome, Replay, StoredResponse};
+use crate::http::Common;
 use crate::http::body::{BoxError, LayerBody, Rest, as_u64, into_bytes};
 use crate::http::rejection::{Cause, RejectionKind};
 use crate::http::run_to_end::{Detached, unless_lost};
 use crate::http::state::{Refusal, RequestState, Run, RunId, route_of};
-use crate::http::{Common, OnDisconnect};
 use crate::lock_key::LockKey;
 use crate::manager::{IdempotentRun, RunGuard};
 use crate::{instruments, trace};
@@ -41,12 +42,12 @@ pub(super) struct ExchangeOptions {
     pub(super) any_host: bool,
     pub(super) retention: Duration,
     pub(super) max_request_body: usize,
+    pub(super) buffers: Buffers,
     pub(super) max_response_body: usize,
     pub(super) fingerprint: FingerprintHeaders,
     pub(super) headers: RecordedHeaders,
     pub(super) policy: Arc<dyn RecordPolicy>,
     pub(super) on_unrecorded: OnUnrecorded,
-    pub(super) on_disconnect: OnDisconnect,
 }
 
 impl fmt::Debug for ExchangeOptions {
@@ -57,9 +58,9 @@ impl fmt::Debug for ExchangeOptions {
             .field("any_host", &self.any_host)
             .field("retention", &self.retention)
             .field("max_request_body", &self.max_request_body)
+            .field("buffers", &self.buffers)
             .field("max_response_body", &self.max_response_body)
             .field("on_unrecorded", &self.on_unrecorded)
-            .field("on_disconnect", &self.on_disconnect)
             .finish_non_exhaustive()
     }
 }
@@ -92,15 +93,13 @@ where
     let Asked {
         name,
         fingerprint,
-        bytes,
-        trailers,
+        body,
     } = asked;
     let outer = RequestState::get(&parts.extensions).and_then(|state| state.run.as_ref());
     if outer.is_some_and(|outer| options.common.locks.is_run_of(&outer.handle, &name)) {
         // The same layer further out holds this key for this request, which would wait for itself.
         let mut service = service;
-        let request = Request::from_parts(parts, LayerBody::whole(bytes, trailers));
-        let response = service.call(request).await?;
+        let response = service.call(Request::from_parts(parts, body)).await?;
         return Ok(response.map(LayerBody::passed));
     }
     let max_wait = max_wait(&options, &parts);
@@ -127,42 +126,84 @@ where
         handle: guard.handle(),
         id: id.clone(),
     });
-    let request = Request::from_parts(parts, LayerBody::whole(bytes, trailers));
+    let request = Request::from_parts(parts, body);
     let execution = Execution {
         id,
         fingerprint,
         guard,
         options: Arc::clone(&options),
     };
-    match options.on_disconnect {
-        OnDisconnect::Cancel => execution.run(service, request).await,
-        OnDisconnect::RunToEnd => Detached::new(execution.run(service, request)).await,
+    let run = execution.run(service, request);
+    match options.common.detachments() {
+        Some(detachments) => Detached::new(run, detachments).await,
+        None => run.await,
     }
 }
 
-struct Asked {
+struct Asked<B> {
     /// The lock key of its idempotency key.
     name: LockKey,
     fingerprint: Fingerprint,
-    bytes: Bytes,
-    trailers: Option<HeaderMap>,
+    body: LayerBody<B>,
 }
 
-/// Finds the caller of a request, and reads its body.
+/// How many bytes of request bodies a layer may hold at once.
+#[derive(Clone, Debug)]
+pub(super) struct Buffers {
+    most: usize,
+    free: Arc<Semaphore>,
+}
+
+impl Buffers {
+    pub(super) fn new(most: usize) -> Self {
+        let free = Semaphore::new(most.min(Semaphore::MAX_PERMITS));
+        let free = Arc::new(free);
+        Self { most, free }
+    }
+
+    /// Adds room for `bytes` to what is `held`.
+    fn grow(&self, held: &mut Option<OwnedSemaphorePermit>, bytes: usize) -> bool {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        match (Arc::clone(&self.free).try_acquire_many_owned(bytes), held) {
+            (Ok(room), Some(held)) => held.merge(room),
+            (Ok(room), held) => *held = Some(room),
+            (Err(_), _) => return false,
+        }
+        true
+    }
+}
+
+/// Finds the caller of a request that may begin, and reads its body.
 async fn read<B>(
     options: &ExchangeOptions,
     parts: &mut Parts,
     body: B,
     key: &IdempotencyKey,
-) -> Result<Asked, Cause>
+) -> Result<Asked<B>, Cause>
 where
     B: Body,
     B::Error: Into<BoxError>,
 {
+    options.common.may_begin()?;
     let caller = options.callers.find(parts).await;
     let caller = caller.map_err(|error| Cause::because(RejectionKind::CallerUnknown, error))?;
-    let (bytes, trailers) = match collect_up_to(body, options.max_request_body).await {
+    let buffers = &options.buffers;
+    let (limit, announced) = (
+        options.max_request_body.min(buffers.most),
+        body.size_hint().lower(),
+    );
+    // What was announced takes no room before it is there: to announce it costs a client nothing.
+    if announced <= as_u64(limit) && announced > as_u64(buffers.free.available_permits()) {
+        return Err(RejectionKind::BuffersFull.into());
+    }
+    let (mut room, mut is_full) = (None, false);
+    let fits = |bytes| {
+        is_full = !buffers.grow(&mut room, bytes);
+        !is_full
+    };
+    let (bytes, trailers) = match collect_up_to(body, limit, fits).await {
         Collected::All { bytes, trailers } => (bytes, trailers),
+        Collected::TooLarge { .. } if is_full => return Err(RejectionKind::BuffersFull.into()),
         Collected::TooLarge { .. } => return Err(RejectionKind::BodyTooLarge.into()),
         Collected::Failed { .. } => return Err(RejectionKind::BodyUnreadable.into()),
     };
@@ -175,8 +216,7 @@ where
     Ok(Asked {
         name: scope.lock_key(key)?,
         fingerprint: Fingerprint::new(parts, &options.fingerprint, &bytes),
-        bytes,
-        trailers,
+        body: LayerBody::buffered(bytes, trailers, room),
     })
 }
 
@@ -277,7 +317,7 @@ impl Execution {
             (None, LayerBody::passed(body))
         } else {
             // The body may take as long as the head did.
-            match unless_lost(collect_up_to(body, limit), on_lost, &lock).await {
+            match unless_lost(collect_up_to(body, limit, |_| true), on_lost, &lock).await {
                 Ok(collected) => (
                     replay_of(&self.options, &head, &collected),
                     collected.again(),
@@ -343,7 +383,7 @@ enum Collected<B> {
         bytes: Bytes,
         trailers: Option<HeaderMap>,
     },
-    /// It is longer than the limit.
+    /// It is longer than the limit, or does not fit.
     TooLarge { read: [Bytes; 2], rest: Pin<Box<B>> },
     /// It has failed.
     Failed { read: Bytes, error: BoxError },
@@ -361,9 +401,13 @@ impl<B> Collected<B> {
     }
 }
 
-/// Reads `body` to its end, if that is not beyond `limit` bytes; trailers do not count. A body whose size hint is
-/// longer is not read at all.
-async fn collect_up_to<B>(body: B, limit: usize) -> Collected<B>
+/// Reads `body` to its end, if that is not beyond `limit` bytes and each further chunk `fits`; trailers do not count. A
+/// body whose size hint is longer is not read at all.
+async fn collect_up_to<B>(
+    body: B,
+    limit: usize,
+    mut fits: impl FnMut(usize) -> bool,
+) -> Collected<B>
 where
     B: Body,
     B::Error: Into<BoxError>,
@@ -385,7 +429,10 @@ where
             }
         };
         match frame.into_data() {
-            Ok(data) if data.remaining() > limit.saturating_sub(joined.len) => {
+            Ok(data)
+                if data.remaining() > limit.saturating_sub(joined.len)
+                    || !fits(data.remaining()) =>
+            {
                 let read = [joined.finish(), into_bytes(data)];
                 return Collected::TooLarge { read, rest };
             }

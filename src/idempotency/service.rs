@@ -14,7 +14,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::caller::CallerSource;
-use super::exchange::{ExchangeOptions, respond};
+use super::exchange::{Buffers, ExchangeOptions, respond};
 use super::fingerprint::FingerprintHeaders;
 use super::key::IdempotencyKey;
 use super::recorded::{DefaultRecordPolicy, OnUnrecorded, RecordPolicy, RecordedHeaders};
@@ -46,12 +46,12 @@ impl IdempotencyLayer {
             any_host: false,
             retention: Duration::from_secs(24 * 60 * 60),
             max_request_body: MIB,
+            buffers: Buffers::new(64 * MIB),
             max_response_body: MIB,
             fingerprint: FingerprintHeaders::default(),
             headers: RecordedHeaders::default(),
             policy: Arc::new(DefaultRecordPolicy),
             on_unrecorded: OnUnrecorded::default(),
-            on_disconnect: OnDisconnect::RunToEnd,
         };
         Self {
             options: Arc::new(options),
@@ -102,6 +102,12 @@ impl IdempotencyLayer {
         self.with(|options| options.max_request_body = bytes)
     }
 
+    /// How many bytes of request bodies the layer holds at once, until their handlers read them. A request beyond it is
+    /// refused with `503 buffers-full`. Default: 64 MiB.
+    pub fn max_buffered(self, bytes: usize) -> Self {
+        self.with(|options| options.buffers = Buffers::new(bytes))
+    }
+
     /// The longest response body that is stored, in bytes. Default: 1 MiB. Up to this length the body is stored before
     /// the client gets it. A longer one, a `text/event-stream` and a 101 pass as they come, and a repeat gets `409
     /// not-replayable`.
@@ -140,7 +146,12 @@ impl IdempotencyLayer {
     /// The fate of a request whose client disconnects while it runs. Default: [`OnDisconnect::RunToEnd`]. A request that
     /// still waits for its lock is cancelled in any case.
     pub fn on_disconnect(self, on_disconnect: OnDisconnect) -> Self {
-        self.with(|options| options.on_disconnect = on_disconnect)
+        self.with(|options| options.common.on_disconnect = on_disconnect)
+    }
+
+    /// As [`RedlockLayer::max_detached`](crate::RedlockLayer::max_detached). Default: 64.
+    pub fn max_detached(self, requests: usize) -> Self {
+        self.with(|options| options.common.max_detached = requests)
     }
 
     /// Makes the responses to refused requests, as

@@ -113,6 +113,7 @@ async fn admit<K: KeyExtractor>(
     options: Arc<Options>,
     mut parts: Parts,
 ) -> Result<Admitted, Cause> {
+    options.common.may_begin()?;
     let keys = match extractor.extract(&mut parts).await {
         Ok(Some(keys)) => keys,
         Ok(None) => return Ok(unlocked(parts, UnlockedReason::NoKey)),

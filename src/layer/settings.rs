@@ -1,6 +1,7 @@
 //! [`RedlockLayer`] and its settings; [`prefer_wait`]: the time that a client is willing to wait.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ use crate::manager::LockManager;
 pub struct RedlockLayer<D = ()> {
     options: Arc<Options>,
     // In the type, because only services whose futures are `Send` and `'static` can run to their end.
-    disconnect: D,
+    disconnect: PhantomData<D>,
 }
 
 impl RedlockLayer {
@@ -43,15 +44,14 @@ impl RedlockLayer {
         };
         Self {
             options: Arc::new(options),
-            disconnect: (),
+            disconnect: PhantomData,
         }
     }
 }
 
 impl<D> RedlockLayer<D> {
     /// How long a request waits for a lock that another request holds, also where the manager's `max_wait` is less.
-    /// Default: zero, which refuses the request at once. Keep it well below the time-outs around the layer: a waiting
-    /// request holds its connection, and its place in every `concurrency_limit`.
+    /// Default: zero, which refuses the request at once. Keep it well below the time-outs around the layer.
     pub fn max_wait(self, max_wait: Duration) -> Self {
         self.with(|options| options.common.max_wait = max_wait)
     }
@@ -59,9 +59,8 @@ impl<D> RedlockLayer<D> {
     /// How long each request waits, by a function of its head; [`max_wait`](Self::max_wait) applies where it returns
     /// `None`. Zero refuses the request at once. [`prefer_wait`](super::prefer_wait) reads the client's own value.
     ///
-    /// A client that chooses the value can make its requests wait, and each takes a place in the queue and a
-    /// connection. The time is bounded by the `max_wait` of the manager's handle, or by that of the layer where that is
-    /// more. Bound it here where clients should have less:
+    /// It is bounded by the `max_wait` of the manager's handle, or by that of the layer where that is more. Bound it
+    /// here where clients should have less:
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -122,14 +121,21 @@ impl<D> RedlockLayer<D> {
         self.with(|options| options.common.on_lost = on_lost)
     }
 
-    /// The fate of a request whose client disconnects while it runs. Default: [`OnDisconnect::Cancel`]. A request that
-    /// still waits for its lock is cancelled in any case. After this call the layer needs a service whose future,
-    /// response and error are `Send + 'static`.
+    /// The fate of a request whose client disconnects while it runs. Default: [`OnDisconnect::Cancel`]. After this call
+    /// the layer needs a service whose future, response and error are `Send + 'static`.
     pub fn on_disconnect(self, on_disconnect: OnDisconnect) -> RedlockLayer<OnDisconnect> {
+        let layer = self.with(|options| options.common.on_disconnect = on_disconnect);
         RedlockLayer {
-            options: self.options,
-            disconnect: on_disconnect,
+            options: layer.options,
+            disconnect: PhantomData,
         }
+    }
+
+    /// How many requests may run on at once without their clients, by [`OnDisconnect::RunToEnd`]. While so many do,
+    /// another is refused with `503 too-many-detached`, because it may lose its client, too. Default: 64. Zero is
+    /// [`OnDisconnect::Cancel`].
+    pub fn max_detached(self, requests: usize) -> Self {
+        self.with(|options| options.common.max_detached = requests)
     }
 
     /// What happens to a request when too few nodes reply. Default: [`OnNoQuorum::Reject`].
@@ -187,7 +193,9 @@ impl<S> Layer<S> for RedlockLayer<OnDisconnect> {
     type Service = RedlockService<RunToEndService<S>>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        let inner = RunToEndService::new(inner, self.options.common.on_lost, self.disconnect);
+        let common = &self.options.common;
+        let detachments = common.detachments().cloned();
+        let inner = RunToEndService::new(inner, common.on_lost, detachments);
         RedlockService::new(inner, Arc::clone(&self.options))
     }
 }

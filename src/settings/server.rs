@@ -40,6 +40,7 @@ pub(crate) struct NodeSettings {
     pub(crate) confirm_within: Option<Duration>,
     pub(crate) expect_replicas: bool,
     pub(crate) accept_eviction: bool,
+    pub(crate) records_full_at: Option<u32>,
     pub(crate) tls: TlsSettings,
     #[serde(skip)]
     pub(crate) credentials: Option<CredentialsSource>,

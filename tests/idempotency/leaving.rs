@@ -28,6 +28,25 @@ async fn a_request_runs_to_its_end_though_its_client_has_gone_and_a_repeat_gets_
     assert_eq!(shop.orders(), 1);
 }
 
+#[tokio::test(start_paused = true)]
+async fn while_as_many_run_on_as_may_no_other_begins() {
+    let (shop, nodes) = (Shop::slow(), nodes());
+    let app = shop.open(layer(&nodes).max_detached(1));
+    let first = send(&app, request("a", "tea"));
+    assert!(tokio::time::timeout(TTL / 100, first).await.is_err());
+    let second = send(&app, request("b", "tea")).await;
+    assert_eq!(second.problem(), (503, "too-many-detached".into()));
+    assert_eq!(
+        (second.header("retry-after"), shop.orders()),
+        (Some("1"), 1)
+    );
+    shop.let_go();
+    tokio::time::sleep(TTL / 100).await;
+    assert!(send(&app, request("a", "tea")).await.is_replayed());
+    shop.let_go();
+    assert_eq!(send(&app, request("b", "tea")).await.body, "order 2: tea");
+}
+
 tokio::task_local! { static TENANT: u8; }
 
 #[tokio::test(start_paused = true)]

@@ -8,6 +8,7 @@
 
 mod answers;
 mod boxed;
+mod buffers;
 mod effects;
 mod leaving;
 mod nested;

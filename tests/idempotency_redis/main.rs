@@ -20,6 +20,7 @@ mod dice;
 mod duplicates;
 mod ends;
 mod faults;
+mod full;
 mod gate;
 mod ledger;
 mod process;

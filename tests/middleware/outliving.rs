@@ -11,12 +11,13 @@ use http::{Request, StatusCode};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
 use tower::ServiceExt as _;
+use tower::limit::ConcurrencyLimitLayer;
 use tower_redlock::error::LossReason;
 use tower_redlock::layer::{OnDisconnect, OnLost};
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::{Held, LockGuard};
+use tower_redlock::{Held, LockGuard, key};
 
-use super::{MS, Nodes, TTL, layer};
+use super::{MS, Nodes, TTL, keyed, layer};
 
 fn order() -> Request<Body> {
     Request::post("/").body(Body::empty()).unwrap()
@@ -193,4 +194,67 @@ async fn a_panic_reaches_the_server_and_frees_the_lock() {
         .into_panic();
     assert_eq!(panic.downcast_ref::<&str>(), Some(&"no money"));
     nodes.settle_free().await;
+}
+
+/// The limit gives its permit back with a client that goes, but no more handlers run than those that may run on and those
+/// whose clients are there.
+#[tokio::test(start_paused = true)]
+async fn no_more_run_than_have_their_clients_and_may_run_on_without() {
+    let nodes = Nodes::five();
+    let (running, go) = (Arc::new(AtomicU32::new(0)), Arc::new(Notify::new()));
+    let handler = {
+        let (running, go) = (Arc::clone(&running), Arc::clone(&go));
+        post(move |_: Held| async move {
+            running.fetch_add(1, Ordering::SeqCst);
+            go.notified().await;
+            running.fetch_sub(1, Ordering::SeqCst);
+        })
+    };
+    let orders = key::path("order").prefix("order");
+    let layer = keyed(&nodes.manager(), orders).on_disconnect(OnDisconnect::RunToEnd);
+    let layer = layer.max_detached(3);
+    let limit = ConcurrencyLimitLayer::new(2);
+    let app = Router::new().route("/{order}", handler.route_layer(layer).layer(limit));
+    let order = |number: u32| Request::post(format!("/{number}")).body(Body::empty());
+    let send = |number| app.clone().oneshot(order(number).unwrap());
+    let mut refused = 0;
+    for number in 0..30 {
+        let both = async { tokio::join!(send(2 * number), send(2 * number + 1)) };
+        if let Ok((first, second)) = timeout(MS * 100, both).await {
+            for response in [first, second] {
+                let response = response.unwrap();
+                assert_eq!(response.headers()["retry-after"], "1");
+                let body = axum::body::to_bytes(response.into_body(), 999).await;
+                let body = String::from_utf8(body.unwrap().to_vec()).unwrap();
+                assert!(body.contains(":too-many-detached\""), "{body}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(running.load(Ordering::SeqCst) <= 4, "{running:?}");
+    assert!(refused >= 56, "{refused}");
+    // They end, and so does that.
+    go.notify_waiters();
+    tokio::time::sleep(MS).await;
+    assert_eq!(running.load(Ordering::SeqCst), 0);
+    go.notify_one();
+    assert_eq!(send(99).await.unwrap().status(), StatusCode::OK);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_none_may_run_on_it_goes_with_its_client() {
+    let nodes = Nodes::five();
+    let (go, ended) = (Arc::new(Notify::new()), Arc::default());
+    let layer = layer(&nodes.manager()).on_disconnect(OnDisconnect::RunToEnd);
+    let layer = slow(&go, &ended).route_layer(layer.max_detached(0));
+    let app = Router::new().route("/", layer);
+    assert!(
+        timeout(MS * 100, app.clone().oneshot(order()))
+            .await
+            .is_err()
+    );
+    nodes.settle_free().await;
+    assert_eq!(ended.load(Ordering::SeqCst), 0);
+    go.notify_one();
+    assert_eq!(app.oneshot(order()).await.unwrap().status(), StatusCode::OK);
 }

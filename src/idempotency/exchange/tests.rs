@@ -113,7 +113,7 @@ async fn drain(body: LayerBody<Script>) -> (Vec<u8>, bool, Option<String>) {
 
 /// Reads up to `limit` and hands on.
 async fn through(body: Script, limit: usize) -> (&'static str, LayerBody<Script>) {
-    let collected = collect_up_to(body, limit).await;
+    let collected = collect_up_to(body, limit, |_| true).await;
     let what = match &collected {
         Collected::All { bytes, .. } => {
             assert!(bytes.len() <= limit);
@@ -177,7 +177,7 @@ async fn a_body_beyond_the_limit_goes_on_where_it_was() {
 async fn a_body_that_tells_that_it_is_too_long_is_not_read() {
     let mut body = script(&[data("abc"), Step::Fail]);
     body.tells_length = true;
-    let Collected::TooLarge { read, rest } = collect_up_to(body, 2).await else {
+    let Collected::TooLarge { read, rest } = collect_up_to(body, 2, |_| true).await else {
         panic!("too large");
     };
     assert!(read.concat().is_empty() && rest.steps.len() == 2);
@@ -217,7 +217,7 @@ async fn a_body_that_fails_gives_what_it_gave_and_then_fails() {
 async fn one_chunk_is_not_copied() {
     let chunk = Bytes::from(vec![7; 64]);
     let body = http_body_util::Full::new(chunk.clone());
-    let Collected::All { bytes, .. } = collect_up_to(body, 64).await else {
+    let Collected::All { bytes, .. } = collect_up_to(body, 64, |_| true).await else {
         panic!("all of it");
     };
     assert_eq!(bytes.as_ptr(), chunk.as_ptr());

@@ -4,9 +4,11 @@
 -- record, its ballot and its end, a blank after each of them, and its body. The owner is '' for a record that nobody was
 -- granted the lock before. The key may live longer than its record, which counts as absent once it has ended.
 -- ARGV: as for an acquire, then 7 '' unless the lock is wanted even if there is a record, 8 how long the grant is
--- remembered at least, in milliseconds, 9 '' unless replicas are waited for.
+-- remembered at least, in milliseconds, 9 '' unless replicas are waited for, 10 '' unless the node is too full for a
+-- further record.
 -- Replies as an acquire, except {3, fencing token, now} if the lock is ours, with the record if there is one; the
--- record as one text, the ballot, the end and the body with a blank between them, if the lock was not acquired.
+-- record as one text, the ballot, the end and the body with a blank between them, if the lock was not acquired; {-5} if
+-- the node is too full.
 local known = redis.call('HMGET', KEYS[1], 'vote', 'hwm')
 if known[1] ~= ARGV[3] then
   -- use identity
@@ -30,6 +32,10 @@ if kept ~= '' and ARGV[7] == '' then
     redis.call('PEXPIRE', KEYS[5], string.format('%.0f', math.max(stays, ends - 1, now + 1) - now))
   end
   return kept
+end
+-- What is wanted in any case has run already. What begins now would end with a record.
+if ARGV[10] ~= '' and ARGV[7] == '' then
+  return {-5}
 end
 -- use take
 local number, why = take(4, known[2])

@@ -65,6 +65,7 @@ pub(crate) mod on_redis {
 
     use super::*;
     use crate::moment::Moment;
+    use crate::node::NodeErrorKind;
     use crate::node::commands::acquire::{AcquireReply, on_redis as acquire};
     use crate::node::commands::release::on_redis::{needs_tombstone, tombstone_life};
     use crate::node::commands::script::{
@@ -88,7 +89,8 @@ pub(crate) mod on_redis {
         let mut cmd = acquire::take(&RECALL, lock, Some(Parts(&record)), connection.identity());
         cmd.arg(flag(request.adopt))
             .arg(life(request.linger))
-            .arg(flag(link.replicas.is_some()));
+            .arg(flag(link.replicas.is_some()))
+            .arg(flag(connection.is_full(link.records_full_at)));
         let (value, acknowledged) = run_and_wait(link, &mut connection, &RECALL, cmd).await?;
         let reply = read_recall(value, lock.config.as_deref())?;
         acquire::judge(&mut connection, lock, reply, acknowledged).await
@@ -104,6 +106,7 @@ pub(crate) mod on_redis {
             _ => return Err(garbled("a recall")),
         };
         match items.as_mut_slice() {
+            [Value::Int(-5)] => Err(NodeError::new(NodeErrorKind::Rejected, FULL)),
             [Value::Int(3), token, now] => promised(token, None, now),
             [Value::Int(3), token, now, Value::BulkString(kept)] => {
                 let record = record_in(std::mem::take(kept))?;
@@ -112,6 +115,8 @@ pub(crate) mod on_redis {
             _ => acquire::read(&Value::Array(items), None, ours),
         }
     }
+
+    const FULL: &str = "it is too full for more stored responses: `used_memory` is beyond the share of `maxmemory` that `records_full_at` says; raise `maxmemory`, or store less";
 
     /// The grant in the reply to a recall.
     fn promised(
@@ -254,7 +259,7 @@ pub(crate) mod on_redis {
                 end,
                 pcall = function() return 'owner 0000000000000000001 50 0000000000000000001 100001 body' end,
             }
-            KEYS, ARGV = {'marker', 'tombstone', 'key', 'counter', 'record'}, {'', '', '', '', '', '', '', '', '1'}
+            KEYS, ARGV = {'marker', 'tombstone', 'key', 'counter', 'record'}, {'', '', '', '', '', '', '', '', '1', ''}
             local reply = (function()\n";
         let script = server.to_owned() + &RECALL.text() + "\nend)()\nreturn {reply, told}";
         let [reply, told]: [String; 2] = mlua::Lua::new().load(script).eval().unwrap();

@@ -194,6 +194,16 @@ impl RedisNodeBuilder {
         self
     }
 
+    /// The share of the server's `maxmemory`, in percent from 1 to 100, beyond which no request with an idempotency key
+    /// begins; the rest is for locks. Unless set: 50. The node refuses it
+    /// ([`Rejected`](crate::node::NodeErrorKind::Rejected)) before the handler runs; stored responses are found. All
+    /// memory in use counts, as checked every second: what is stored until the next check, and by requests that run
+    /// already, comes on top.
+    pub const fn records_full_at(mut self, percent: u32) -> Self {
+        self.0.records_full_at = Some(percent);
+        self
+    }
+
     /// The certificate of the authority that vouches for the server, in place of the public ones: the path of a PEM
     /// file, or the PEM text itself (`-----BEGIN CERTIFICATE-----` ..).
     #[cfg(feature = "tls")]
@@ -254,6 +264,10 @@ impl RedisNode {
         if node.name.as_ref().is_some_and(String::is_empty) {
             return refuse("name", NO_NAME);
         }
+        let records_full_at = node.records_full_at.unwrap_or(RECORDS_FULL_AT);
+        if !(1..=100).contains(&records_full_at) {
+            return refuse("records_full_at", BAD_SHARE);
+        }
         let access = Access::of(node, place, all)?;
         let certificates = match node.tls.is_empty() {
             true => Certificates::read(&all.tls, "tls")?,
@@ -284,6 +298,7 @@ impl RedisNode {
             replicas,
             connections,
             (node.accept_eviction, expects_replicas),
+            records_full_at,
         );
         Ok(Self::of(link))
     }
@@ -298,6 +313,8 @@ const WITHIN_ALONE: &str = "`within` was given but no number of replicas; set it
 const NO_SENTINELS: &str =
     "`confirm_within` is for nodes that are found through Sentinels; leave it out";
 const BAD_CONNECTIONS: &str = "`connections` must be from 1 to 32";
+const RECORDS_FULL_AT: u32 = 50;
+const BAD_SHARE: &str = "`records_full_at` must be from 1 to 100, in percent of `maxmemory`";
 const NO_NAME: &str = "is empty; leave it out for host and port";
 const URL_TOO: &str =
     "is for nodes that Sentinels know, and this one has a `url`; leave out one of them";

@@ -23,6 +23,8 @@ pub(super) struct Info {
     former: String,
     since: String,
     evicted: String,
+    used_memory: u64,
+    maxmemory: u64,
     // Whether a replica is attached.
     has_replica: bool,
     // Whether it says that it writes no append-only file.
@@ -53,6 +55,14 @@ impl Info {
                 "evicted_keys" => &mut info.evicted,
                 "aof_enabled" => {
                     info.has_no_file = value.trim() == "0";
+                    continue;
+                }
+                "used_memory" | "maxmemory" => {
+                    let bytes = value.trim().parse().unwrap_or(0);
+                    match name {
+                        "maxmemory" => info.maxmemory = bytes,
+                        _ => info.used_memory = bytes,
+                    }
                     continue;
                 }
                 _ => {
@@ -114,6 +124,13 @@ impl Info {
     #[cfg(feature = "idempotency")]
     pub(super) const fn has_no_file(&self) -> bool {
         self.has_no_file
+    }
+
+    /// Whether it uses more than so many percent of its `maxmemory`, if it has one.
+    #[cfg_attr(not(feature = "idempotency"), allow(dead_code))]
+    pub(super) fn is_full(&self, percent: u32) -> bool {
+        let share = u128::from(self.maxmemory) * u128::from(percent);
+        share > 0 && u128::from(self.used_memory) * 100 > share
     }
 
     pub(super) fn check(&self, may_evict: bool) -> Result<(), NodeError> {
@@ -298,6 +315,18 @@ mod tests {
         assert_eq!(loose.check(true), Ok(()));
         let replica = Info::parse(&GOOD.replace("role:master", "role:slave"));
         assert!(replica.check(true).is_err());
+    }
+
+    #[test]
+    fn it_is_full_beyond_its_share_of_the_memory_that_it_may_use() {
+        let of = |used: u64, most: u64| {
+            let memory =
+                format!("used_memory:{used}\r\nused_memory_rss:999\r\nmaxmemory:{most}\r\n");
+            Info::parse(&(GOOD.to_owned() + &memory)).is_full(50)
+        };
+        assert!(!of(50, 100) && of(51, 100) && of(u64::MAX, u64::MAX));
+        assert!(!of(51, 0), "without a limit");
+        assert!(!Info::parse(GOOD).is_full(50));
     }
 
     #[test]

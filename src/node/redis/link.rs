@@ -29,6 +29,9 @@ pub(crate) struct Link {
     /// How many replicas must acknowledge, if any.
     pub(crate) replicas: Option<Replicas>,
     pub(super) may_evict: bool,
+    // In percent of the server's `maxmemory`.
+    #[cfg_attr(not(feature = "idempotency"), allow(dead_code))]
+    pub(crate) records_full_at: u32,
     // Each script reads the server's identity itself, because the server may be replaced while connections live on.
     asks_identity: AtomicBool,
     // Whether it was said that the server has no append-only file.
@@ -50,6 +53,7 @@ impl Link {
         replicas: Option<Replicas>,
         calls: usize,
         (may_evict, expects_replicas): (bool, bool),
+        records_full_at: u32,
     ) -> Self {
         Self {
             name,
@@ -57,6 +61,7 @@ impl Link {
             connect_timeout,
             replicas,
             may_evict,
+            records_full_at,
             asks_identity: AtomicBool::new(expects_replicas),
             #[cfg(feature = "idempotency")]
             told_of_file: AtomicBool::new(false),

@@ -1,0 +1,79 @@
+//! Servers whose memory has a limit: stored responses leave room for locks.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::post;
+use tower::ServiceExt as _;
+use tower_redlock::IdempotencyLayer;
+use tower_redlock::idempotency::caller;
+
+use crate::client::{Reply, request};
+use crate::support::PATIENCE;
+use crate::support::server::{Kind, Server};
+use crate::{bootstrap, builder, connected};
+
+const TTL: Duration = Duration::from_secs(2);
+/// What servers use without any record, and as much again for records and for locks.
+const LIMIT: &str = "8mb";
+const BODY: usize = 50_000;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stored_responses_leave_half_of_the_memory_to_locks() {
+    for kind in Kind::ALL {
+        let servers = Server::start_many_with(kind, 3, &["--maxmemory", LIMIT]);
+        bootstrap(&servers, TTL, 0).await;
+        let locks = connected(builder(TTL).redis(servers.iter().map(Server::url))).await;
+        let runs = Arc::new(AtomicU32::new(0));
+        let handler = {
+            let runs = Arc::clone(&runs);
+            post(move || async move {
+                runs.fetch_add(1, Ordering::SeqCst);
+                "x".repeat(BODY)
+            })
+        };
+        let layer = IdempotencyLayer::new(locks.clone(), caller::nobody());
+        let app = Router::new().route("/orders", handler.layer(layer));
+        let send = async |number: u32| {
+            let request = request("/orders".to_owned(), &format!("order-{number}"));
+            Reply::read(app.clone().oneshot(request).await.unwrap()).await
+        };
+        // What no request knows is how full a server was made since the last look.
+        let begun = std::time::Instant::now();
+        let mut number = 0;
+        let refused = loop {
+            let (reply, _) = send(number).await;
+            if reply.status != 200 {
+                break reply;
+            }
+            number += 1;
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            assert!(
+                begun.elapsed() < PATIENCE && number < 200,
+                "{number} stored"
+            );
+        };
+        assert_eq!(refused.problem(), "no-quorum");
+        assert_eq!(runs.load(Ordering::SeqCst), number, "it did not run");
+        let (_, replayed) = send(0).await;
+        assert!(replayed, "what is stored is found");
+        let mut held = Vec::new();
+        for order in 0..500 {
+            held.push(locks.try_acquire(format!("order:{order}")).await.unwrap());
+        }
+        let error = locks.begin_idempotent("job", TTL, Duration::ZERO).await;
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("`records_full_at`"), "{error}");
+        for server in &servers {
+            assert!(server.run("CONFIG SET maxmemory 0").contains("OK"));
+        }
+        let mut again = 0;
+        while again < 200 && send(number).await.0.status != 200 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            again += 1;
+        }
+        assert!(again < 200, "it is noticed");
+    }
+}
