@@ -21,8 +21,8 @@ use crate::trace::Caller;
 /// # Cancel safety
 ///
 /// If its future is dropped after its first poll, work that holds a lock continues in a task of the tokio runtime in
-/// which the service was called, until it has ended or the lock is lost. With [`OnDisconnect::Cancel`], and without a
-/// lock, the inner future is dropped.
+/// which the service was called, until it has ended or the lock is lost. With
+/// [`OnDisconnect::Cancel`](super::OnDisconnect::Cancel), and without a lock, the inner future is dropped.
 #[derive(Clone, Debug)]
 pub struct RunToEndService<S> {
     inner: S,
