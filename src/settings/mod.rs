@@ -87,7 +87,7 @@ use crate::node::Node;
 /// connect_timeout = "1s"
 /// expect_replicas = false
 /// accept_eviction = false
-/// records_full_at = 50                    # percent of `maxmemory`; the rest is for locks
+/// records_full_at = 75                    # percent of `maxmemory`; the rest is for locks
 ///
 /// [[nodes]]
 /// url = "rediss://10.0.0.2"

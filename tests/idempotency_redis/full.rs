@@ -21,7 +21,7 @@ const LIMIT: &str = "8mb";
 const BODY: usize = 50_000;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn stored_responses_leave_half_of_the_memory_to_locks() {
+async fn stored_responses_leave_room_for_locks() {
     for kind in Kind::ALL {
         let servers = Server::start_many_with(kind, 3, &["--maxmemory", LIMIT]);
         bootstrap(&servers, TTL, 0).await;

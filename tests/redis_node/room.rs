@@ -62,7 +62,7 @@ impl Thing {
             Self::Record => "its stored response, without the bytes of the response itself",
             Self::Tombstone => "the tombstone of an owner",
             Self::Subscription => "a key with waiting callers, for each process",
-            Self::Process => "a process, with its two connections",
+            Self::Process => "a process, with its three connections",
         }
     }
 

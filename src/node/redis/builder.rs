@@ -195,7 +195,7 @@ impl RedisNodeBuilder {
     }
 
     /// The share of the server's `maxmemory`, in percent from 1 to 100, beyond which no request with an idempotency key
-    /// begins; the rest is for locks. Unless set: 50. The node refuses it
+    /// begins; the rest is for locks. Unless set: 75. The node refuses it
     /// ([`Rejected`](crate::node::NodeErrorKind::Rejected)) before the handler runs; stored responses are found. All
     /// memory in use counts, as checked every second: what is stored until the next check, and by requests that run
     /// already, comes on top.
@@ -313,7 +313,7 @@ const WITHIN_ALONE: &str = "`within` was given but no number of replicas; set it
 const NO_SENTINELS: &str =
     "`confirm_within` is for nodes that are found through Sentinels; leave it out";
 const BAD_CONNECTIONS: &str = "`connections` must be from 1 to 32";
-const RECORDS_FULL_AT: u32 = 50;
+const RECORDS_FULL_AT: u32 = 75;
 const BAD_SHARE: &str = "`records_full_at` must be from 1 to 100, in percent of `maxmemory`";
 const NO_NAME: &str = "is empty; leave it out for host and port";
 const URL_TOO: &str =
