@@ -29,8 +29,8 @@ use crate::token::{FencingToken, OwnerHash};
 /// cannot be reached until its validity ends. Work that must not go on without it watches [`lost`](LockHandle::lost),
 /// or runs inside [`LockManager::run`](crate::LockManager::run).
 ///
-/// Dropping it releases the lock on every node in the background, on the manager's thread. It never blocks and never
-/// panics. If that runtime has ended, or 10 000 releases are under way, the lock stays on the nodes until its ttl ends,
+/// Dropping it releases the lock on every node in the background. It never blocks and never panics. If the manager's
+/// runtime has ended, or 10 000 releases are under way, the lock stays on the nodes until its ttl ends,
 /// and [`ShutdownReport::expiring`](crate::snapshot::ShutdownReport::expiring) counts it.
 #[must_use = "a guard that is not bound releases the lock at once"]
 #[clippy::has_significant_drop]
@@ -163,13 +163,16 @@ fn let_go(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> Option<(Freeing, Optio
         .flatten()
     {
         shared.registry.replan(held);
-        let key = held.keys.first().as_str();
-        let ttl = held.lease.ttl;
+        let (key, ttl, number) = (held.keys.first().as_str(), held.lease.ttl, next.number);
         if shared.queue.hand_over(key, ttl, Passed::Lock(next)).is_ok() {
             crate::instruments::released("handed-on");
             return None;
         }
-        // All waiters left in between. It is this call that releases now.
+        // All waiters left in between. It is this call that releases now, unless this thread stood still for so long that
+        // the hand-over lapsed: then the lock is another's.
+        if !held.accept(number) {
+            return None;
+        }
     }
     shared.registry.remove(held);
     let pending = held.let_go();
@@ -432,5 +435,80 @@ impl fmt::Debug for Lost {
         f.debug_struct("Lost")
             .field("key", &self.tenancy.lease.keys.first().show())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, feature = "test-util"))]
+mod tests {
+    use std::pin::pin;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::task::{Wake, Waker};
+
+    use super::*;
+    use crate::LockManager;
+    use crate::clock::Clock;
+    use crate::manager::watchdog::renew_due;
+    use crate::moment::Moment;
+    use crate::settings::{HandOff, RestartGuard};
+
+    #[derive(Clone, Debug)]
+    struct Hand(Arc<AtomicU64>);
+
+    impl Clock for Hand {
+        fn now(&self) -> Moment {
+            Moment::from_nanos(self.0.load(Ordering::SeqCst))
+        }
+
+        fn follows_runtime(&self) -> bool {
+            true
+        }
+    }
+
+    /// Runs something when it is woken, on the thread that wakes it.
+    struct Then(Mutex<Option<Box<dyn FnOnce() + Send>>>);
+
+    impl Wake for Then {
+        fn wake(self: Arc<Self>) {
+            let then = self.0.lock().unwrap().take();
+            then.into_iter().for_each(|then| then());
+        }
+    }
+
+    /// The thread that hands the lock over stands still before it does, and the hand-over lapses meanwhile.
+    #[tokio::test]
+    async fn a_hand_over_that_comes_after_its_lapse_takes_nothing_away() {
+        let clock = Hand(Arc::new(AtomicU64::new(1_000_000_000)));
+        let builder = LockManager::builder().memory(1).clock(clock.clone());
+        let builder = builder.hand_off(HandOff::new(9, Duration::from_secs(9)));
+        let builder = builder.restart_guard(RestartGuard::OFF);
+        let locks = builder.connect().await.unwrap();
+        let guard = locks.acquire("k").await.unwrap();
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut next = pin!(locks.acquire("k"));
+        assert!(next.as_mut().poll(&mut cx).is_pending());
+        let shared = Arc::clone(&locks.shared);
+        let stall = move || {
+            // Until the watchdog looks at the lock.
+            clock.0.fetch_add(4_000_000_000, Ordering::SeqCst);
+            renew_due(&shared, end_lapsed);
+        };
+        // The end of the tenancy is told between the choice of the next tenant and the hand-over.
+        let waker = Waker::from(Arc::new(Then(Mutex::new(Some(Box::new(stall))))));
+        let mut lost = pin!(guard.handle().lost());
+        assert!(
+            lost.as_mut()
+                .poll(&mut Context::from_waker(&waker))
+                .is_pending()
+        );
+        guard.release().await.unwrap();
+        let next = next.await.unwrap();
+        assert!(!next.is_lost());
+        assert_eq!(
+            next.handle().tenancy().number,
+            2,
+            "the lapsed one is between"
+        );
+        next.release().await.unwrap();
     }
 }

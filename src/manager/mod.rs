@@ -132,7 +132,8 @@ impl LockManager {
     ///
     /// As for [`try_acquire`](Self::try_acquire). A dropped waiter leaves nothing behind; if its turn had just come,
     /// that passes to the next caller. So does a lock that was handed to a future that is kept and not polled for a node
-    /// time-out; the future queues anew.
+    /// time-out; the future queues anew. A future that is kept may still keep other callers of this manager waiting, for
+    /// it may be its turn to ask the nodes: drop it, or poll it in a task of its own.
     ///
     /// # Examples
     ///

@@ -60,7 +60,7 @@ impl Drop for CutOff {
     }
 }
 
-fn renew_due(shared: &Arc<Shared>, end_lapsed: fn(&Arc<Shared>, Tenancy)) {
+pub(crate) fn renew_due(shared: &Arc<Shared>, end_lapsed: fn(&Arc<Shared>, Tenancy)) {
     let set = &shared.node_set;
     let mut batches: Vec<Vec<Due>> = set.nodes.iter().map(|_| Vec::new()).collect();
     // The send time of all batches: read before anything can leave.

@@ -20,9 +20,12 @@ async fn a_manager_takes_locks_while_passwords_change_and_those_before_end() {
         server.run("ACL SETUSER own on >own ~* &* +@all");
     }
     let rotated = Arc::new(AtomicBool::new(false));
+    let here = std::thread::current().id();
     let credentials = {
         let rotated = Arc::clone(&rotated);
         move || {
+            // Not on the manager's thread, which it could block.
+            assert_eq!(std::thread::current().id(), here);
             let password = if rotated.load(Ordering::SeqCst) {
                 "second"
             } else {

@@ -88,7 +88,7 @@ pub(crate) mod on_redis {
             request.config.as_deref(),
         )?;
         if is_bare {
-            connection.set_compared(true);
+            connection.was_compared();
         }
         judge(&mut connection, request, reply, acknowledged).await
     }

@@ -1,16 +1,17 @@
 //! How a server is reached: its URL, the certificates, and user and password, also those that change ([`Rotation`]).
 
 use std::fs;
-use std::future::poll_fn;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Poll;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
+use crate::seam;
 #[cfg(not(feature = "tls"))]
 use crate::settings::error::ensure;
 use crate::settings::error::{ConfigError, within};
@@ -294,6 +295,17 @@ pub(super) struct Rotation {
     known: Mutex<Vec<Credentials>>,
     // A connection could not renew them, and none has authenticated since.
     is_stale: AtomicBool,
+    // Where the callback runs: known once the node is started.
+    calls: OnceLock<Handle>,
+}
+
+/// A call that ends when nobody waits for it.
+struct Call(JoinHandle<()>);
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 impl Rotation {
@@ -302,6 +314,11 @@ impl Rotation {
             source,
             ..Self::default()
         })
+    }
+
+    /// The callback is called on this runtime.
+    pub(super) fn begin(&self, calls: Handle) {
+        let _ = self.calls.set(calls);
     }
 
     pub(super) fn set_stale(&self, is_stale: bool) -> bool {
@@ -313,23 +330,26 @@ impl Rotation {
     }
 
     pub(super) async fn ask(&self) -> Result<Option<(Credentials, Option<Instant>)>, String> {
-        let Some(CredentialsSource(source)) = &self.source else {
+        let Some(CredentialsSource(source)) = self.source.clone() else {
             return Ok(None);
         };
         let asked = Instant::now();
-        // The program's: a panic in it must not end the connection.
-        let called = catch_unwind(AssertUnwindSafe(|| (source.0)()));
-        let mut call = called.map_err(|_| PANICKED.to_owned())?;
-        let call = poll_fn(|cx| {
-            let polled = catch_unwind(AssertUnwindSafe(|| call.as_mut().poll(cx)));
-            polled.unwrap_or_else(|_| Poll::Ready(Err(PANICKED.to_owned())))
+        // The program's: where its calls run, for it may block its thread, or leave tasks there. A panic ends its task.
+        let (answer, answered) = oneshot::channel();
+        let call = async move {
+            // Nobody waits for it any more.
+            let _ = answer.send((source.0)().await);
+        };
+        let _call = Call(match self.calls.get() {
+            Some(calls) => seam::spawn_on(calls, call),
+            None => seam::spawn(call),
         });
-        let credentials = timeout(LONGEST_CALL, call).await;
-        let credentials = credentials.unwrap_or_else(|_| {
-            Err(format!(
+        let credentials = match timeout(LONGEST_CALL, answered).await {
+            Ok(answer) => answer.unwrap_or_else(|_| Err(PANICKED.to_owned())),
+            Err(_) => Err(format!(
                 "the callback did not return within {LONGEST_CALL:?}"
-            ))
-        })?;
+            )),
+        }?;
         let valid = credentials.valid_for;
         let again = valid.and_then(|valid| asked.checked_add((valid / 4 * 3).max(SOONEST)));
         let mut known = self.known();

@@ -276,7 +276,7 @@ impl<'a> Looks<'a> {
         }
         let news = info.evicted() != before.evicted();
         if !connection.is_seen_at(asked) {
-            connection.set_compared(false);
+            connection.compare_again();
         }
         let connection = connection.seen_again(self.seen(info, asked));
         if news {

@@ -131,8 +131,15 @@ impl Connection {
         self.signals.compared.load(Ordering::Acquire) && self.is_seen_at(self.signals.clock.now())
     }
 
-    pub(crate) fn set_compared(&self, compared: bool) {
-        self.signals.compared.store(compared, Ordering::Release);
+    /// A script has compared it; of what was sent before a gap nothing follows.
+    pub(crate) fn was_compared(&self) {
+        if self.is_seen_at(self.signals.clock.now()) {
+            self.signals.compared.store(true, Ordering::Release);
+        }
+    }
+
+    pub(super) fn compare_again(&self) {
+        self.signals.compared.store(false, Ordering::Release);
     }
 
     /// Whether the server used more than so many percent of its `maxmemory` at the last look.

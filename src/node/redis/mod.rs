@@ -122,6 +122,9 @@ impl Node for RedisNode {
         if link.begin() {
             let background = context.background.clone();
             let background = background.unwrap_or_else(tokio::runtime::Handle::current);
+            link.target
+                .rotation
+                .begin(tokio::runtime::Handle::current());
             if let Some(replicas) = &link.replicas {
                 replicas.begin(&context);
             }
