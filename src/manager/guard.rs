@@ -470,7 +470,7 @@ mod tests {
 
     impl Wake for Then {
         fn wake(self: Arc<Self>) {
-            let then = self.0.lock().unwrap().take();
+            let then = self.0.lock().ok().and_then(|mut then| then.take());
             then.into_iter().for_each(|then| then());
         }
     }
