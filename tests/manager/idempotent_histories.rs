@@ -218,8 +218,8 @@ fn all_who_are_told_are_told_the_same() {
     println!(
         "{HISTORIES} histories: {done} came to something, {runs} runs, more than one in {twice}, {replays} replays, {unknown} of unknown outcome"
     );
-    // Else nothing was tried.
-    assert!(done > HISTORIES / 3 && replays > HISTORIES / 2 && unknown > HISTORIES / 10);
+    // Else nothing was tried. Of 100, 33 to 45 came to something: pauses are random.
+    assert!(done > HISTORIES / 4 && replays > HISTORIES / 2 && unknown > HISTORIES / 10);
 }
 
 #[tokio::test(start_paused = true)]
