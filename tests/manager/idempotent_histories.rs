@@ -201,7 +201,9 @@ fn history(seed: u64) -> Seen {
 #[test]
 fn all_who_are_told_are_told_the_same() {
     let (mut runs, mut twice, mut replays, mut unknown, mut done) = (0, 0, 0, 0, 0);
-    for seed in 0..HISTORIES {
+    let mut seed = 0;
+    // Pauses are random, so some more may be needed until a third of that number came to something.
+    while seed < HISTORIES || done <= HISTORIES / 3 && seed < 2 * HISTORIES {
         let seen = history(seed);
         let first = seen.told.first();
         assert!(
@@ -214,12 +216,13 @@ fn all_who_are_told_are_told_the_same() {
         replays += seen.replays;
         unknown += seen.unknown;
         done += u64::from(first.is_some());
+        seed += 1;
     }
     println!(
-        "{HISTORIES} histories: {done} came to something, {runs} runs, more than one in {twice}, {replays} replays, {unknown} of unknown outcome"
+        "{seed} histories: {done} came to something, {runs} runs, more than one in {twice}, {replays} replays, {unknown} of unknown outcome"
     );
-    // Else nothing was tried. Of 100, 33 to 45 came to something: pauses are random.
-    assert!(done > HISTORIES / 4 && replays > HISTORIES / 2 && unknown > HISTORIES / 10);
+    // Else nothing was tried.
+    assert!(done > HISTORIES / 3 && replays > HISTORIES / 2 && unknown > HISTORIES / 10);
 }
 
 #[tokio::test(start_paused = true)]
