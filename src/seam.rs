@@ -15,11 +15,7 @@ pub(crate) fn spawn_on(
     runtime: &Handle,
     task: impl Future<Output = ()> + Send + 'static,
 ) -> JoinHandle<()> {
-    #[cfg(tower_redlock_simulation)]
-    if let Some(world) = simulation::world() {
-        return runtime.spawn(world.wrap(Box::pin(task), false));
-    }
-    runtime.spawn(task)
+    spawn_as(runtime, task, false)
 }
 
 /// The same for a task of the manager's thread. A simulation has all tasks on one thread, and is told which they are, so
@@ -29,11 +25,22 @@ pub(crate) fn spawn_aside(
     thread: &Handle,
     task: impl Future<Output = ()> + Send + 'static,
 ) -> JoinHandle<()> {
+    spawn_as(thread, task, true)
+}
+
+#[track_caller]
+fn spawn_as(
+    runtime: &Handle,
+    task: impl Future<Output = ()> + Send + 'static,
+    is_aside: bool,
+) -> JoinHandle<()> {
     #[cfg(tower_redlock_simulation)]
     if let Some(world) = simulation::world() {
-        return thread.spawn(world.wrap(Box::pin(task), true));
+        return runtime.spawn(world.wrap(Box::pin(task), is_aside));
     }
-    thread.spawn(task)
+    // Only a simulation asks.
+    let _ = is_aside;
+    runtime.spawn(task)
 }
 
 /// Fills `bytes` with random ones.
