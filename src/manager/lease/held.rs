@@ -236,9 +236,8 @@ impl HeldLease {
     /// has lapsed, for a guard to end it. Each of the nodes gets one [`reply`](Self::reply).
     pub(crate) fn tick(self: &Arc<Self>, now: Moment) -> (Vec<usize>, Option<Tenancy>) {
         let effects = self.apply(|state| state.tick(now));
-        let lease = || Arc::clone(self);
         let lapsed = effects.lapsed.map(|number| Tenancy {
-            lease: lease(),
+            lease: Arc::clone(self),
             number,
         });
         (effects.renew, lapsed)

@@ -155,7 +155,6 @@ pub(super) fn server(kind: Kind, shape: &Shape, rolls: &mut Rolls, made: &mut Ma
     }
 }
 
-/// Most nodes lose everything at once.
 /// Most nodes forget at once, or all of them.
 pub(super) fn majority(shape: &Shape, rolls: &mut Rolls, at: u64) -> Vec<Episode> {
     let share = rolls.pick(&[80, 100]);
