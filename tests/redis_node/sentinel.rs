@@ -198,7 +198,7 @@ async fn a_master_that_does_not_know_that_it_was_replaced_is_left() {
             .matches("name=tower-redlock ")
             .count()
     };
-    eventually("all have left", || ours(&old) == 0 && ours(&new) == 4).await;
+    eventually("all have left", || ours(&old) == 0 && ours(&new) == 5).await;
     settled(&node).await.unwrap();
     node.acquire(acquire("k", 1)).await.unwrap();
     assert!(holds(&new, "k"));
