@@ -15,9 +15,8 @@ local agreed = known[2] == ARGV[2]
 if (known[2] or known[6]) and not agreed and ARGV[6] == '' then
   return {-2, known[5] or 'format ' .. (known[6] or 'unknown'), known[2] or ''}
 end
-local former = math.max(tonumber(known[8]) or 0, tonumber(ARGV[6]) or 0)
+local former = math.max(tonumber(known[8]) or 0, tonumber(ARGV[6]) or 0, not agreed and tonumber(known[7]) or 0)
 if not agreed then
-  former = math.max(former, tonumber(known[7]) or 0)
   redis.call('HSET', KEYS[1], 'format', ARGV[7], 'digest', ARGV[2], 'config', ARGV[3], 'length', ARGV[4])
   redis.call('HDEL', KEYS[1], 'identity', 'accepted', 'vote')
 end

@@ -13,9 +13,8 @@ pub(super) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
     }
     let mut found = Vec::new();
     for Event { at, what } in &history.events {
-        if let What::Told { holder, reason, .. } = what
-            && reason == "Expired"
-        {
+        // Holders that are blocked are told nothing.
+        if let What::Expired { holder } = what {
             found.push(Violation {
                 promise: PROMISE,
                 at_ms: *at,
@@ -36,24 +35,17 @@ mod tests {
 
     #[test]
     fn a_lock_that_ends_while_nothing_is_wrong_is_found() {
-        let count = |reason: &str, terms: &Terms| {
-            let holder = holder(0, "a", 1, 10);
-            let told = What::Told {
-                holder: 0,
-                reason: reason.to_owned(),
-                left: 10,
-            };
-            check(&history(&[holder], &[(90, told)]), terms).len()
+        let count = |what: What, terms: &Terms| {
+            check(&history(&[holder(0, "a", 1, 10)], &[(90, what)]), terms).len()
         };
+        let expired = What::Expired { holder: 0 };
         let strict = Terms::strict();
-        assert_eq!(count("Expired", &strict), 1);
-        for other in ["MaxHold", "Shutdown"] {
-            assert_eq!(count(other, &strict), 0);
-        }
+        assert_eq!(count(expired.clone(), &strict), 1);
+        assert_eq!(count(What::Ended { holder: 0 }, &strict), 0);
         let troubled = Terms {
             calm: false,
             ..strict
         };
-        assert_eq!(count("Expired", &troubled), 0);
+        assert_eq!(count(expired, &troubled), 0);
     }
 }

@@ -63,8 +63,12 @@ fn ttls(seed: u64, shape: &Shape, calls: &mut [Call]) {
 fn episodes(seed: u64, shape: &Shape) -> Vec<Episode> {
     let mut rolls = Rolls::new(seed, "kinds");
     let mut kinds = Vec::new();
-    // One plan in nine has no faults at all: then everything must be right to the letter.
-    if !rolls.percent(11) {
+    // One plan in nine has no faults at all, or only callers that block: then everything must be right to the letter.
+    if rolls.percent(11) {
+        if Rolls::new(seed, "blocks alone").percent(50) {
+            kinds.push(Kind::Block);
+        }
+    } else {
         // Where everything goes wrong at once, nobody gets far enough to do harm.
         let share = rolls.pick(&[2, 10, 20, 35]);
         let mut newer = Rolls::new(seed, "newer kinds");

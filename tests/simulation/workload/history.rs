@@ -70,6 +70,10 @@ pub(crate) enum What {
         reason: String,
         left: u64,
     },
+    /// The lock ended by itself, whether its holder can be told or not.
+    Expired {
+        holder: usize,
+    },
     /// The holder began to release its lock.
     Ended {
         holder: usize,

@@ -5,7 +5,9 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use tower_redlock::clock::Clock as _;
+use tower_redlock::error::LossReason;
 use tower_redlock::node::NodeState;
 use tower_redlock::{LockHandle, LockManager};
 
@@ -66,6 +68,21 @@ pub(super) struct State {
     pub(super) left_until: u64,
     runs: u64,
     is_over: bool,
+}
+
+impl State {
+    /// Forgets the locks that their holders have no more, and notes those that ended by themselves.
+    pub(super) fn forget_lost(&mut self, at: u64) {
+        let history = &mut self.history;
+        self.live.retain(|live| {
+            let is_lost = live.handle.is_lost();
+            if is_lost && live.handle.lost().now_or_never() == Some(LossReason::Expired) {
+                let holder = live.holder;
+                history.push(at, What::Expired { holder });
+            }
+            !is_lost
+        });
+    }
 }
 
 /// What a process that has connected works with.
@@ -218,9 +235,10 @@ impl Scene {
     ) -> Option<usize> {
         let new = self.holder((process, call), handle, kind);
         let settings = self.settings(process);
+        let now = new.granted;
         let mut state = self.state();
         let state = &mut *state;
-        state.live.retain(|live| !live.handle.is_lost());
+        state.forget_lost(now);
         let holders = &mut state.history.holders;
         let known = |live: &Live| &holders[live.holder];
         let is_same = |one: &Holder| {
@@ -251,7 +269,6 @@ impl Scene {
         let text = format!(
             "(call {call}) holds {keys} for {left:?}, fencing token {fence}, owner {owner}"
         );
-        let now = new.granted;
         holders.push(new);
         state.history.push(now, What::Granted { holder, valid });
         self.world.record(Some(process), text);

@@ -41,7 +41,7 @@ fn look_at_holders(scene: &Scene) {
     let at = scene.world.millis();
     let mut state = scene.state();
     let state = &mut *state;
-    state.live.retain(|live| !live.handle.is_lost());
+    state.forget_lost(at);
     let may_go = replicas_differ(scene);
     let groups = scene.world.topology().groups.iter().enumerate();
     let copied = groups.filter(|(_, group)| group.replicas > 0);

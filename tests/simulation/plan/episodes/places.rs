@@ -13,8 +13,10 @@ pub(super) fn processes(kind: Kind, shape: &Shape, rolls: &mut Rolls, made: &mut
             made.add(rolls.wide(30, 5_000), Fault::Resume { process });
         }
         Kind::Block => {
+            // Often for longer than locks last that nobody renews.
+            let least = rolls.pick(&[30, 1_500, 1_500]);
             made.add(0, Fault::Block { process });
-            made.add(rolls.wide(30, 5_000), Fault::Unblock { process });
+            made.add(rolls.wide(least, 5_000), Fault::Unblock { process });
         }
         Kind::Kill => {
             made.add(0, Fault::Kill { process });
