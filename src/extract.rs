@@ -1,7 +1,4 @@
-//! For axum: the extractors [`Held`] and [`Locked`], and keys from the route.
-//!
-//! The keys are in [`key`](crate::key): [`path`](crate::key::path), [`matched_path`](crate::key::matched_path) and the
-//! condition [`routed`](crate::key::routed).
+//! For axum: the extractors [`Held`] and [`Locked`].
 
 use std::convert::Infallible;
 use std::error::Error;

@@ -11,7 +11,6 @@ use crate::token::{FencingToken, OwnerToken};
 /// [`LockHandle`](crate::LockHandle) tells whether the lock is still held.
 #[derive(Clone, Debug)]
 pub struct Lease {
-    /// What is locked.
     pub(crate) keys: LockKeys,
     // It contains the secret owner token, so handlers, which see the lease through their handle, must not see it.
     pub(crate) owner: OwnerToken,

@@ -72,7 +72,7 @@ impl LockKey {
     /// The key as shown where keys are [redacted](crate::Settings::redact_keys): `#` and 16 digits of its
     /// SHA-1, the same in all processes.
     ///
-    /// It prevents reading a key, but not guessing it: anyone with a list of customers can hash that list, too.
+    /// It prevents reading a key, but not guessing it: a list of customers can be hashed, too.
     #[must_use]
     pub fn redacted(&self) -> String {
         let digest = sha1_smol::Sha1::from(&*self.0).digest().to_string();
@@ -178,7 +178,6 @@ fn push_hex(joined: &mut String, bytes: &[u8]) {
 }
 
 const SEPARATOR: char = ':';
-/// How many bytes most keys have at most.
 const USUAL_LEN: usize = 64;
 
 /// One or several keys that are locked together: each once, sorted. The order in which they are given does not matter.
@@ -186,7 +185,6 @@ const USUAL_LEN: usize = 64;
 pub struct LockKeys(SmallVec<[LockKey; 1]>);
 
 impl LockKeys {
-    /// The most keys that can be locked together.
     const MAX: usize = 64;
 
     /// These keys, sorted, each once.
@@ -223,7 +221,6 @@ impl LockKeys {
         self.0.as_slice()
     }
 
-    /// The first of them.
     #[must_use]
     #[expect(clippy::indexing_slicing, reason = "never empty")]
     pub(crate) fn first(&self) -> &LockKey {

@@ -24,8 +24,7 @@
 //! The first manager sets every counter to zero, under each of its words, so that `increase()` sees the first event. No
 //! label holds a lock key or other text of a client.
 
-/// Describes the instruments to the recorder, for exporters that show descriptions. To be called once the recorder is
-/// installed.
+/// Describes the instruments to the installed recorder, for exporters that show descriptions.
 pub fn describe() {
     crate::instruments::describe();
 }

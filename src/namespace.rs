@@ -25,7 +25,6 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// The longest namespace that is accepted, in bytes.
     pub(crate) const MAX_LEN: usize = 64;
 
     /// The namespace `name`.
@@ -167,7 +166,6 @@ impl NodeKey {
         &self.text
     }
 
-    /// The namespace it is in.
     #[must_use]
     pub(crate) const fn namespace(&self) -> &Namespace {
         &self.namespace
@@ -248,7 +246,6 @@ impl NodeKeys {
         &self.0[0]
     }
 
-    /// The namespace they are in.
     #[must_use]
     pub(crate) fn namespace(&self) -> &Namespace {
         self.first().namespace()

@@ -43,7 +43,6 @@ fn spawn_as(
     runtime.spawn(task)
 }
 
-/// Fills `bytes` with random ones.
 pub(crate) fn fill_random(bytes: &mut [u8]) -> Result<(), getrandom::Error> {
     #[cfg(tower_redlock_simulation)]
     if let Some(world) = simulation::world() {

@@ -37,7 +37,7 @@ impl fmt::Debug for OwnerToken {
 }
 
 /// A number that grows with every holder of a lock. The resource behind the lock remembers it, and turns a late holder
-/// away in the first statement of its transaction: `docs::fencing` has it.
+/// away: `docs::fencing`.
 ///
 /// A token is below 2<sup>63</sup>, so that it fits a signed database column, and above 2<sup>53</sup>, so that in JSON
 /// it must be a string; `serde` makes it one.

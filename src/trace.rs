@@ -1,9 +1,7 @@
 //! Events and spans for `tracing`: one function per event. The guide lists them (`docs::observing`), and a test
 //! compares. Without the feature they are empty.
 //!
-//! No event holds an owner token, a password or a client's text other than the lock key. Texts are strings and not
-//! `Display`: subscribers quote strings. Events of a lock in the background belong to the span of the caller that
-//! acquired it. The targets are modules that users know.
+//! Texts are strings and not `Display`: subscribers quote strings. The targets are modules that users know.
 
 #![cfg_attr(
     not(feature = "tracing"),
@@ -232,7 +230,7 @@ pub(crate) fn no_append_only_file(node: &str) {
     );
 }
 
-/// The layer refused a request, or ended it. `reason` may name nodes.
+/// `reason` may name nodes.
 ///
 /// Never more than `debug`: while locks cannot be had there are as many of these as requests.
 pub(crate) fn rejected(kind: &str, reason: &dyn Display) {
@@ -262,7 +260,6 @@ pub(crate) fn refusal_kept(kind: &str) {
     );
 }
 
-/// A call for a lock has ended.
 pub(crate) fn acquire(
     key: &str,
     outcome: &str,

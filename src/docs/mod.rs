@@ -1,4 +1,4 @@
-//! The guide, by task. Each fact stands on one page.
+//! The guide, by task.
 //!
 //! | you | read |
 //! |---|---|

@@ -13,7 +13,6 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::manager::{LockGuard, LossReason, Lost, RunError};
 
-/// Any error, as bodies know it.
 pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
 
 pin_project! {

@@ -47,7 +47,6 @@ pub enum OnDisconnect {
     Cancel,
 }
 
-/// The methods that a layer applies to.
 #[derive(Clone, Debug)]
 pub(crate) enum Methods {
     /// All except the safe ones (RFC 9110, section 9.2.1).

@@ -38,11 +38,9 @@ pub enum RejectionKind {
     BodyUnreadable,
     /// The caller of the request is unknown. That is not 401, which belongs to the layer that does authentication.
     CallerUnknown,
-    /// Another request holds the lock, and this one does not wait. The status is as
-    /// [set](crate::RedlockLayer::busy_status).
+    /// Another request holds the lock, and this one does not wait.
     Contended,
-    /// Others held the lock for as long as this request waits. The status is as
-    /// [set](crate::RedlockLayer::busy_status).
+    /// Others held the lock for as long as this request waits.
     WaitTimeout,
     /// The first request with this idempotency key still runs, and this one does not wait.
     RequestInProgress,

@@ -30,7 +30,6 @@ pub(crate) struct RequestState {
     pub(crate) called_by: Option<RunId>,
 }
 
-/// Whether a request runs under a lock.
 #[derive(Clone)]
 pub(crate) enum LockState {
     Unlocked(UnlockedReason),
@@ -175,7 +174,6 @@ pub fn lock_scope(extensions: &mut Extensions) -> LockScope {
     scope.get_or_insert_default().clone()
 }
 
-/// Identifies one run of one request.
 #[derive(Clone, Debug)]
 pub(crate) struct RunId(Arc<()>);
 

@@ -39,7 +39,7 @@ impl Caller {
         }
     }
 
-    /// No caller in particular: all such requests share their keys, and so their responses.
+    /// No caller in particular: all such requests share their responses.
     #[must_use]
     pub const fn nobody() -> Self {
         Self(None)

@@ -33,7 +33,6 @@ use crate::{instruments, trace};
 
 type ResponseResult<B, E> = Result<Response<LayerBody<B>>, E>;
 
-/// All settings of a layer.
 #[derive(Clone)]
 pub(super) struct ExchangeOptions {
     pub(super) common: Common,
@@ -269,7 +268,6 @@ fn names_of(trailers: &HeaderMap) -> Option<HeaderValue> {
     (!names.is_empty()).then_some(names)
 }
 
-/// A request that runs.
 struct Execution {
     id: RunId,
     fingerprint: Fingerprint,
@@ -376,7 +374,6 @@ fn replay_of<B>(
 
 const EVENT_STREAM: &[u8] = b"text/event-stream";
 
-/// The result of reading a body.
 enum Collected<B> {
     /// It has ended within the limit.
     All {

@@ -26,8 +26,7 @@ use crate::manager::LockManager;
 
 /// Responds to a repeated request with the first response, instead of running it again.
 ///
-/// See the [module](super) for what it does, and for what it cannot do. A clone is cheap and shares everything. A server
-/// without `appendonly yes` is not refused: a warning says once that its restart forgets the responses.
+/// See the [module](super) for what it does, and for what it cannot do. A clone is cheap and shares everything.
 #[derive(Clone)]
 #[must_use = "a layer does nothing until it is put around a service"]
 pub struct IdempotencyLayer {
@@ -84,8 +83,7 @@ impl IdempotencyLayer {
         self.with(|options| options.common.max_wait = max_wait)
     }
 
-    /// The value of `Retry-After` in responses to requests that may be retried, in whole seconds, rounded up, and at
-    /// least one. Default: one second.
+    /// As [`RedlockLayer::retry_after`](crate::RedlockLayer::retry_after). Default: one second.
     pub fn retry_after(self, retry_after: Duration) -> Self {
         self.with(|options| options.common.retry_after = retry_after)
     }
@@ -143,8 +141,7 @@ impl IdempotencyLayer {
         self.with(|options| options.on_unrecorded = on_unrecorded)
     }
 
-    /// The fate of a request whose client disconnects while it runs. Default: [`OnDisconnect::RunToEnd`]. A request that
-    /// still waits for its lock is cancelled in any case.
+    /// The fate of a request whose client disconnects while it runs. Default: [`OnDisconnect::RunToEnd`].
     pub fn on_disconnect(self, on_disconnect: OnDisconnect) -> Self {
         self.with(|options| options.common.on_disconnect = on_disconnect)
     }
@@ -154,8 +151,7 @@ impl IdempotencyLayer {
         self.with(|options| options.common.max_detached = requests)
     }
 
-    /// Makes the responses to refused requests, as
-    /// [`RedlockLayer::rejection_response`](crate::RedlockLayer::rejection_response) does.
+    /// As [`RedlockLayer::rejection_response`](crate::RedlockLayer::rejection_response).
     pub fn rejection_response<F>(self, make: F) -> Self
     where
         F: Fn(&Rejection) -> Response<Bytes> + Send + Sync + 'static,
@@ -197,8 +193,6 @@ pub struct WithLock<L> {
 impl IdempotencyLayer {
     /// Puts a [`RedlockLayer`](crate::RedlockLayer) directly inside, with nothing in between: its refusal, because
     /// another request holds the lock, is not stored, and a repeat runs.
-    ///
-    /// Call it last: it returns both layers as one.
     ///
     /// # Examples
     ///

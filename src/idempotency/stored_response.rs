@@ -23,15 +23,12 @@ use sha2::{Digest as _, Sha256};
 
 use super::fingerprint::Fingerprint;
 
-/// The record of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StoredResponse {
-    /// The fingerprint of the request.
     pub(super) fingerprint: Fingerprint,
     pub(super) outcome: Outcome,
 }
 
-/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(
     clippy::large_enum_variant,
@@ -128,7 +125,6 @@ impl StoredResponse {
     }
 }
 
-/// Why a record cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StoredResponseError(Fault);
 

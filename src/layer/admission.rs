@@ -52,7 +52,6 @@ pub enum OnNoQuorum {
     RunUnlocked,
 }
 
-/// All settings of a layer.
 #[derive(Clone)]
 pub(super) struct Options {
     pub(super) common: Common,
@@ -72,7 +71,6 @@ impl Options {
         own.map_or(self.common.max_wait, |own| own.min(self.longest_wait()))
     }
 
-    /// How long any request may wait.
     pub(super) fn longest_wait(&self) -> Duration {
         match self.max_wait_with {
             Some(_) => self.common.max_wait.max(self.common.locks.max_wait()),

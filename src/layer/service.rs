@@ -1,4 +1,4 @@
-//! [`RedlockService`]: a service under a [`RedlockLayer`](super::RedlockLayer), and its future: acquire, run, release.
+//! [`RedlockService`] and its future: acquire, run, release.
 
 use std::fmt;
 use std::mem;
@@ -20,7 +20,7 @@ use crate::http::rejection::Cause;
 use crate::http::state::{RequestState, RunId, UnlockedReason};
 use crate::manager::{LockGuard, Lost};
 
-/// A service whose requests hold a lock while they run. Made by [`RedlockLayer`](super::RedlockLayer).
+/// A service under a [`RedlockLayer`](super::RedlockLayer).
 ///
 /// Its error type is the inner service's: the layer refuses a request by a response.
 #[derive(Clone)]
@@ -117,7 +117,6 @@ pin_project! {
     }
 }
 
-/// A call that waits for its lock.
 struct Call<S, B> {
     /// The inner service, which is ready.
     service: S,
@@ -141,7 +140,6 @@ impl<S, B> Call<S, B> {
     }
 }
 
-/// The lock of a request that runs.
 struct Hold {
     guard: LockGuard,
     options: Arc<Options>,

@@ -1,4 +1,4 @@
-//! The errors of a manager, each with what to do, and why a lock was lost.
+//! The errors of a manager, and why a lock was lost.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,21 +8,21 @@ use crate::node::NodeError;
 use crate::settings::error::ConfigError;
 
 /// Why a lock was not acquired. Nothing is held: the keys that the attempt set are being released. `?` makes a
-/// [`Rejection`](crate::layer::Rejection) of it, the response that a layer would give.
+/// [`Rejection`](crate::layer::Rejection) of it, the response that a layer would give. `docs::operations` says what to
+/// do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AcquireError {
-    /// The keys cannot be locked. Mend the key, or what it is made of.
+    /// The keys cannot be locked.
     InvalidKey(KeyError),
-    /// Another holder has the lock. Wait for it ([`acquire`](crate::LockManager::acquire)), or try again later.
+    /// Another holder has the lock.
     #[non_exhaustive]
     Contended {
         /// The rest of the holder's lease, which it may extend or release early. `None` if the key has no expiry, or if
         /// it is not known yet because another caller of this process asks the nodes.
         remaining: Option<Duration>,
     },
-    /// Another holder had the lock until the end of the wait. Wait longer
-    /// ([`with_max_wait`](crate::LockManager::with_max_wait)), hold for less time, or try again later.
+    /// Another holder had the lock until the end of the wait.
     #[non_exhaustive]
     WaitTimeout {
         /// How long the wait was.
@@ -30,7 +30,7 @@ pub enum AcquireError {
         /// The rest of the holder's lease, when the nodes were last asked.
         remaining: Option<Duration>,
     },
-    /// As many callers of this process wait already as the settings allow. Turn the request away, or raise the limit.
+    /// As many callers of this process wait already as the settings allow.
     #[non_exhaustive]
     QueueFull {
         /// How many may wait.
@@ -38,7 +38,7 @@ pub enum AcquireError {
         /// Whether the key's queue is full, rather than all queues together.
         of_key: bool,
     },
-    /// Too many nodes cannot vote, or a node serves processes with another list. Its text names them, for the operator.
+    /// Too many nodes cannot vote, or a node serves processes with another list.
     NoQuorum(NoQuorum),
     /// A quorum granted the lock, and by then its validity was over.
     #[non_exhaustive]
@@ -49,9 +49,9 @@ pub enum AcquireError {
         ttl: Duration,
     },
     /// The work holds a lock on the key already, which is lost. Only where locks are shared within a
-    /// [`LockScope`](crate::LockScope). The work must stop.
+    /// [`LockScope`](crate::LockScope).
     Lost(LossReason),
-    /// The manager is shutting down and grants no new locks. Ask another process.
+    /// The manager is shutting down and grants no new locks.
     ShuttingDown,
     /// The operating system gave no random bytes for an owner token, for this reason.
     NoEntropy(String),
@@ -353,8 +353,7 @@ impl From<AcquireError> for RunError {
 pub enum ReleaseError {
     /// The lock had been lost before it was released: the work may have run without it.
     Lost(LossReason),
-    /// Fewer nodes than a quorum confirmed within the node time-out. Nothing is to be done: the others are tried again
-    /// in the background.
+    /// Fewer nodes than a quorum confirmed within the node time-out. The others are tried again in the background.
     #[non_exhaustive]
     Unconfirmed {
         /// How many nodes confirmed.

@@ -23,15 +23,16 @@ use crate::manager::tasks::Signal;
 use crate::namespace::NodeKey;
 use crate::token::{FencingToken, OwnerHash};
 
-/// A lock that is held, and released when this is dropped. It dereferences to its [`LockHandle`].
+/// A lock that is held, and released on every node in the background when this is dropped. It dereferences to its
+/// [`LockHandle`].
 ///
 /// A watchdog extends it until then, for at most the manager's `max_hold`. The lock can still be *lost*, when the nodes
 /// cannot be reached until its validity ends. Work that must not go on without it watches [`lost`](LockHandle::lost),
 /// or runs inside [`LockManager::run`](crate::LockManager::run).
 ///
-/// Dropping it releases the lock on every node in the background. It never blocks and never panics. If the manager's
-/// runtime has ended, or 10 000 releases are under way, the lock stays on the nodes until its ttl ends,
-/// and [`ShutdownReport::expiring`](crate::snapshot::ShutdownReport::expiring) counts it.
+/// Dropping it never blocks and never panics. If the manager's runtime has ended, or 10 000 releases are under way, the
+/// lock stays on the nodes until its ttl ends, and
+/// [`ShutdownReport::expiring`](crate::snapshot::ShutdownReport::expiring) counts it.
 #[must_use = "a guard that is not bound releases the lock at once"]
 #[clippy::has_significant_drop]
 pub struct LockGuard {
@@ -236,16 +237,15 @@ impl LockHandle {
         self.tenancy.lease.lease.keys.as_slice()
     }
 
-    /// The fencing token of this holder, for the resource: see [`FencingToken`]. It is greater than that of every
-    /// earlier holder. `None` with [`Fencing::OFF`](crate::settings::Fencing::OFF).
+    /// The [fencing token](FencingToken) of this holder, for the resource. `None` with
+    /// [`Fencing::OFF`](crate::settings::Fencing::OFF).
     #[must_use]
     pub fn fence(&self) -> Option<FencingToken> {
         let first = self.tenancy.lease.lease.fence?;
         Some(first.handed_on(self.tenancy.number))
     }
 
-    /// A hash that tells this owner from every other. Stored beside the fencing token, it keeps apart two holders with
-    /// one token; these exist only after a majority of nodes lost its counters.
+    /// A hash that tells this owner from every other, to be stored beside the fencing token: `docs::fencing`.
     #[must_use]
     pub fn owner_hash(&self) -> OwnerHash {
         OwnerHash::of(&self.tenancy.lease.lease.owner)

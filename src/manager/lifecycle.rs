@@ -179,8 +179,8 @@ const NO_THREAD: &str = "the manager needs a thread of its own, for renewals mus
 const STRAGGLERS: Duration = Duration::from_millis(100);
 
 impl LockManager {
-    /// Declares that no lock is held on any node, and waits until those that answer vote. It ends the quarantines that
-    /// are under way. If a lock is held after all, a second holder can appear.
+    /// Declares that no lock is held on any node, and waits until those that answer vote. If a lock is held after all,
+    /// a second holder can appear.
     ///
     /// # Errors
     ///
@@ -206,8 +206,7 @@ impl LockManager {
     /// `former` must say it: the `max_ttl` before. It counts if it is longer than what the nodes tell.
     ///
     /// Every node has to accept the new list. One that does not answer within the connect time-out is not taken over,
-    /// and nothing is granted before this was called again and has reached it: leave it out of the list if it does not
-    /// come back.
+    /// and nothing is granted: call it again, or leave that node out of the list.
     ///
     /// # Errors
     ///

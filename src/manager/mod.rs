@@ -59,19 +59,17 @@ use crate::settings::error::ConfigError;
 /// A manager is cheap to clone; clones, and handles with other times ([`with_ttl`](Self::with_ttl),
 /// [`with_max_hold`](Self::with_max_hold), [`with_max_wait`](Self::with_max_wait)), share connections, the watchdog and
 /// background tasks. It belongs to the tokio runtime on which it was built and can be used from others; when its own
-/// ends, its locks are lost and it grants no more. What must not wait for handlers, as renewals, runs on a thread of its
-/// own, which ends with it: a handler that blocks its thread loses no lock, and loses none for others.
+/// ends, its locks are lost and it grants no more. Renewals run on a thread of its own, which ends with it: a handler
+/// that blocks its thread loses no lock, and loses none for others.
 ///
 /// # Fairness
 ///
 /// FIFO within a process: callers of one manager that wait for one key get it in the order of their calls, and callers
-/// that do not wait never overtake them. A caller that waits for several keys keeps none of them from others, and gets
-/// them when all are free.
+/// that do not wait never overtake them. A caller that waits for several keys gets them when all are free.
 ///
 /// No order between managers. Each has one contender per key, passes a lock among its own callers a limited number of
 /// times ([`HandOff`](crate::settings::HandOff)), and contends a few round trips later after a contended release. So
-/// each has about the same chance at each release, but no bound says how often one may lose. Beside other libraries set
-/// [`HandOff::OFF`](crate::settings::HandOff::OFF).
+/// each has about the same chance at each release, but no bound says how often one may lose.
 ///
 /// A waiter does not poll: its process listens for releases, and asks again when the holder's lease ends, and at least
 /// once a second (every 100 ms while fewer than a quorum of nodes announce releases).
@@ -276,7 +274,7 @@ impl LockManager {
     }
 
     /// Another handle of this manager, whose callers wait for a busy lock for `max_wait` at most. Zero: they do not
-    /// wait. A layer waits only if its own [`max_wait`](crate::RedlockLayer::max_wait), or `max_wait_with`, is set.
+    /// wait. A [layer](crate::RedlockLayer::max_wait) has a wait of its own.
     #[must_use]
     pub fn with_max_wait(&self, max_wait: Duration) -> Self {
         let mut other = self.clone();

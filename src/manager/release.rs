@@ -1,7 +1,7 @@
-//! [`Release`]: one lock that is given back. It is awaited until a quorum of nodes is free of it, and goes on in the
-//! background until all are, or its ttl has ended it. [`Freeing`] is its state. `records/complete.rs` uses it, too, for
-//! a node that frees a lock in the step that stores a record: it reads `request`, `lease` and `until`, takes nodes out
-//! of `owing`, and counts in `confirmed` the nodes that have the record.
+//! [`Release`]: one lock that is given back: until a quorum of nodes is free of it, and in the background until all
+//! are, or its ttl has ended it. [`Freeing`] is its state. `records/complete.rs` uses it, too, for a node that frees a
+//! lock in the step that stores a record: it reads `request`, `lease` and `until`, takes nodes out of `owing`, and
+//! counts in `confirmed` the nodes that have the record.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! [`LockScope`]: the locks that one piece of work holds already, so that its parts share them.
+//! [`LockScope`]: locks that the parts of one piece of work share.
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;

@@ -60,7 +60,6 @@ impl TaskTracker {
         &self.aside
     }
 
-    /// Ends the thread with all that runs there.
     pub(crate) fn end(&self) {
         self.ended.give();
     }

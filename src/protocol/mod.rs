@@ -13,8 +13,8 @@
 //! ```
 //!
 //! The algorithm is Redlock as described in the Redis documentation ("Distributed locks with Redis"), with two
-//! differences: the deadline counts from the moment the request was sent, for the grant and for every renewal
-//! alike, and a verdict is taken as soon as the missing replies can no longer change it.
+//! differences: the deadline counts from the moment the request was sent, also of a renewal, and a verdict is taken as
+//! soon as the missing replies can no longer change it.
 
 pub(crate) mod backoff;
 pub(crate) mod quorum;

@@ -1,5 +1,5 @@
-//! How many nodes must agree, and what follows from their agreement: until when a lease may be relied on, and which
-//! fencing token its holder gets. And for how long a node that may have lost locks must not take part.
+//! How many nodes must agree; until when a lease may be relied on; which fencing token its holder gets; for how long a
+//! node that may have lost locks must not take part.
 
 use std::time::Duration;
 

@@ -79,7 +79,6 @@ impl Given {
     }
 }
 
-/// The settings, checked, for this number of nodes.
 #[derive(Clone, Debug)]
 pub(crate) struct Checked {
     pub(crate) namespace: Namespace,

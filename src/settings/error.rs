@@ -135,7 +135,6 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
-    /// Whether it is an unknown field.
     pub(super) fn is_unknown(&self) -> bool {
         self.reason.starts_with(UNKNOWN)
     }

@@ -1,5 +1,5 @@
-//! [`NodeSettings`]: where a server is, and how it is used; its passwords and keys, of which `Debug` shows nothing;
-//! [`Credentials`] that change, and the callback that gives them.
+//! [`NodeSettings`]: where a server is, and how it is used; its passwords and keys; [`Credentials`] that change, and
+//! the callback that gives them.
 
 use std::error::Error;
 use std::fmt;
@@ -46,7 +46,6 @@ pub(crate) struct NodeSettings {
     pub(crate) credentials: Option<CredentialsSource>,
 }
 
-/// The certificates of TLS connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(
     default,
@@ -60,7 +59,6 @@ pub(crate) struct TlsSettings {
 }
 
 impl TlsSettings {
-    /// Whether there are no certificates.
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }

@@ -9,11 +9,9 @@ use crate::settings::error::{ConfigError, at_least, at_most, check_range, ensure
 /// Whether holders get fencing tokens, and how long the nodes keep the counters.
 ///
 /// Every grant brings a [`FencingToken`](crate::FencingToken), with which the resource behind the lock tells a late
-/// holder from the present one. It costs no round trip where the nodes report the same token, which they do while
-/// they are healthy; else one.
+/// holder from the present one. It may cost a second round trip: `docs::fencing` has the figures.
 ///
-/// A counter lives on the nodes for as long as it is kept after it was last written. A short time is as safe as a long
-/// one, and may cost a second round trip: `docs::fencing` has the figures.
+/// Counters that are kept for a short time are as safe as for a long one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(
     default,
@@ -29,8 +27,7 @@ pub struct Fencing {
 const USUAL: Duration = Duration::from_secs(5 * 60);
 
 impl Fencing {
-    /// No fencing tokens. Resources cannot tell a late holder from the present one then. What it saves together with
-    /// [`RestartGuard::OFF`](crate::settings::RestartGuard::OFF) is said there.
+    /// No fencing tokens. [`RestartGuard::OFF`](crate::settings::RestartGuard::OFF) says what both save together.
     pub const OFF: Self = Self {
         keep: None,
         off: true,
@@ -71,8 +68,6 @@ pub(crate) fn usual(ttl: Duration) -> Duration {
 /// it without asking the nodes, as long as enough of its validity is left. After `max_passes` passes in a row, or
 /// `max_time` from the grant, it is released, so that other processes get their turn. Each holder has its own guard,
 /// `max_hold` and loss; the handles of the holder before say *lost*.
-///
-/// Work under one guard never overlaps with work under another. Work that a handler spawned without the guard may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[serde(expecting = "\"off\" or a table with max_passes and max_time")]
@@ -125,14 +120,12 @@ impl HandOff {
 
 /// Whether nodes that may have forgotten their locks are kept from granting them again. On by default.
 ///
-/// Every node carries a *marker* with its identity and the settings that all processes must share. A node whose marker
-/// is missing or is another's is in *quarantine*: it grants nothing until every lock that it may have forgotten has
-/// ended, and it has learnt the fencing tokens of the other nodes. So two holders are kept apart however many nodes
-/// forget. A process with other settings is refused, and a manager that finds any of its nodes with others grants and
-/// extends nothing.
+/// A node that may have forgotten locks is in *quarantine*: it grants nothing until they have ended. So two holders are
+/// kept apart however many nodes forget. A process with other settings is refused, and a manager that finds any of its
+/// nodes with others grants and extends nothing.
 ///
-/// The guide has the rest: `docs::promises` (the cases that the guard does not see), `docs::runbook` (the length of a
-/// quarantine, the first start, another list of nodes).
+/// `docs::promises` has the rule and the cases that the guard does not see, `docs::runbook` the length of a quarantine,
+/// the first start, and another list of nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[serde(expecting = "\"off\" or a table with max_clock_skew")]

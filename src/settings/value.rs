@@ -2,8 +2,7 @@
 //!
 //! The errors of formats quote values and name lines instead of fields, and the environment has no types. So a
 //! configuration is first read as a tree of values, which cannot fail, and then from there, with [`Refusal`] as the
-//! error. The crates that read an environment (`figment`, `config`, `envy`) quote values in their errors, and two of them
-//! read a password of digits as a number.
+//! error.
 
 use std::collections::BTreeMap;
 use std::{env, fmt};

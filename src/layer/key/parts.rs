@@ -55,10 +55,9 @@ pub fn from_fn<R: IntoKeyPart>(make: impl Fn(&Parts) -> R + Send + Sync + 'stati
 /// On a route without the parameter, as when the name is misspelt, every request is refused with 500 `misconfigured`,
 /// unless the key is [`optional`](Key::optional). A value that is not UTF-8 is refused with 400.
 ///
-/// The router finds the parameters, so the layer must be inside it: `docs::requests` has a table of the placements.
-/// Around the router every request is refused with 500. In a `fallback_service` all run unlocked. In or around a
-/// [nested service](axum::Router::nest_service) the parameters are those of its path. With `Router::layer`,
-/// `.when(key::routed)` keeps 404s from locking.
+/// The router finds the parameters, so the layer must be inside it: `docs::requests` has a table of the placements. In
+/// a `fallback_service` all requests run unlocked. In or around a [nested service](axum::Router::nest_service) the
+/// parameters are those of its path.
 pub fn path(name: &'static str) -> Key<Value> {
     Key::from_take(Take::Value(Source::Path(name), None))
 }
@@ -155,7 +154,6 @@ pub struct Key<V = ()> {
 #[expect(clippy::exhaustive_enums, reason = "it is a name in a type")]
 pub enum Value {}
 
-/// One step of making a key.
 #[derive(Clone, Debug)]
 struct Step {
     take: Take,

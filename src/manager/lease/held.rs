@@ -164,7 +164,7 @@ impl HeldLease {
         self.change(|inner| ((), event(&mut inner.state))).1
     }
 
-    /// Whether the lock is lost, for the tenant `number`. Exact: it asks the clock, and once true it stays true.
+    /// Whether the lock is lost, for the tenant `number`.
     pub(crate) fn is_lost(&self, number: u32) -> bool {
         if self.tenant.load(Ordering::Acquire) != number {
             return true;
@@ -309,7 +309,6 @@ impl HeldLease {
         caller.tell(|| tell(&self.keys.first().show()));
     }
 
-    /// The nodes that are known to have granted it.
     pub(crate) fn granted(&self) -> Vec<usize> {
         self.inner().state.holding()
     }

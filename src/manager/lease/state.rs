@@ -99,7 +99,6 @@ pub(crate) struct Left {
 }
 
 impl Left {
-    /// Whether the end counts as a loss.
     pub(crate) const fn counts_as_lost(&self) -> bool {
         self.lost.is_some() || self.given_up.is_some()
     }
@@ -148,7 +147,6 @@ impl LeaseState {
         }
     }
 
-    /// The nodes that are known to hold it.
     pub(super) fn holding(&self) -> Vec<usize> {
         let nodes = 0..self.nodes.nodes();
         nodes.filter(|node| self.nodes.holds(*node)).collect()

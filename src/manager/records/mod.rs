@@ -1,5 +1,4 @@
-//! [`RunGuard`]: idempotent work. Its result is stored on the nodes as a record, and later callers with the same key get
-//! it.
+//! [`RunGuard`]: idempotent work, whose result is stored on the nodes as a record.
 //!
 //! A second protocol over the rounds of the first. [`recall`] asks the nodes for the record of a key, or else for its
 //! lock; [`complete`](mod@complete) writes the record in the step that gives the lock back, and brings it to nodes that lack it. The
@@ -37,8 +36,8 @@ pub enum IdempotentRun {
     Replay(Bytes),
 }
 
-/// The right to compute the result of a key. It holds the lock of the key. Dropped without a result it releases the
-/// lock, and the next caller computes the result.
+/// The right to compute the result of a key, with the lock of the key. Dropped without a result it releases the lock,
+/// and the next caller computes the result.
 #[must_use = "a guard that is not bound lets others do the work"]
 #[clippy::has_significant_drop]
 pub struct RunGuard {

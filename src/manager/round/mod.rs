@@ -41,7 +41,6 @@ pub(crate) trait Purpose: Clone + fmt::Debug + Send + Sync + 'static {
     fn keep_fence(&self, shared: &Shared, ttl: Duration) -> Option<Duration>;
     fn ask(&self, node: &dyn Node, request: AcquireRequest) -> NodeFuture<Reply>;
     fn vote(&mut self, node: usize, reply: AcquireReply) -> Vote;
-    /// The result of the round, as soon as it is certain.
     fn decide(&self, round: &Round) -> Option<Decision>;
     /// Changes what the next round asks, after [`Decision::Again`]; whether that is possible.
     fn ask_again(&mut self) -> bool;
@@ -245,7 +244,6 @@ impl<P: Purpose> Attempt<P> {
     }
 }
 
-/// Whether the node has our token now.
 pub(super) const fn is_grant(reply: &AcquireReply) -> bool {
     matches!(
         reply,

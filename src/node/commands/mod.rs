@@ -1,5 +1,5 @@
-//! The commands of a node by subject: the requests and replies, how a Redis server is asked by the script beside the file
-//! (`on_redis`), and what a memory node does. `tests/conformance` shows that both kinds of nodes are alike.
+//! The commands of a node by subject: the requests and replies, how a Redis server is asked by the script beside the
+//! file (`on_redis`), and what a memory node does.
 //!
 //! Here is what several requests say: the config on which processes agree, fencing tokens, and records. On Redis, `script`
 //! runs the scripts, of which `lua/` has the parts that several share, and reads the parts of replies.

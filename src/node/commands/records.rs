@@ -118,7 +118,6 @@ pub(crate) mod on_redis {
 
     const FULL: &str = "it is too full for more stored responses: `used_memory` is beyond the share of `maxmemory` that `records_full_at` says; raise `maxmemory`, or store less";
 
-    /// The grant in the reply to a recall.
     fn promised(
         token: &Value,
         record: Option<Record>,

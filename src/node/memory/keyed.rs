@@ -213,7 +213,6 @@ fn is_absurd(proposal: u64, mark: u64, unix_micros: u64) -> bool {
 /// In microseconds.
 const HOUR: u64 = 3_600 * 1_000_000;
 
-/// The records of idempotency keys.
 #[cfg(feature = "idempotency")]
 #[derive(Clone, Default)]
 pub(crate) struct Records {

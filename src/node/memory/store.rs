@@ -13,7 +13,6 @@ use crate::node::{NodeError, NoticeSender, quarantined};
 use crate::protocol::round::Holder;
 use crate::token::{OwnerHash, OwnerToken};
 
-/// The state of one node.
 #[derive(Default)]
 pub(crate) struct Store {
     pub(crate) data: Data,
@@ -32,7 +31,6 @@ pub(crate) struct Data {
     pub(crate) records: Records,
 }
 
-/// One held key.
 #[derive(Clone)]
 pub(crate) struct Entry {
     pub(crate) token: OwnerToken,
@@ -110,7 +108,6 @@ pub(crate) struct Marker {
     pub(crate) mode: Mode,
 }
 
-/// Whether the node may vote.
 #[derive(Clone)]
 pub(crate) enum Mode {
     Voting,

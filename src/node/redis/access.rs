@@ -384,7 +384,6 @@ impl Rotation {
 }
 
 const PANICKED: &str = "the callback panicked";
-/// How long the callback may take.
 const LONGEST_CALL: Duration = Duration::from_secs(10);
 pub(super) const SOONEST: Duration = Duration::from_millis(100);
 /// The number of credentials whose passwords are kept out of texts.

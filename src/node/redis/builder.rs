@@ -14,7 +14,6 @@ use crate::settings::server::{Credentials, CredentialsSource, NodeSettings, Secr
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const CONNECTIONS: usize = 4;
-/// The most connections that carry commands.
 const MOST_CONNECTIONS: usize = 32;
 
 /// The settings of a [`RedisNode`]. Made by [`RedisNode::builder`].
@@ -57,11 +56,8 @@ impl RedisNodeBuilder {
     /// A callback for user and password that change, in place of [`user`](Self::user), [`password`](Self::password) and
     /// those in the URL.
     ///
-    /// It is called before each connection to the server is made, and on each again when three quarters of the time are
-    /// over for which the credentials are [valid](Credentials::valid_for): then the running connection authenticates
-    /// anew (`AUTH`). If that fails, the connection goes on as it was, the log has a warning, and it is tried again. It
-    /// has 10 s. A panic in it counts as an error. Sentinels are asked with the credentials in their own URLs. See
-    /// `docs::nodes`, "Credentials that change".
+    /// It has 10 s. A panic in it counts as an error. `docs::nodes`, "Credentials that change", says when it is called,
+    /// and what follows from an error.
     ///
     /// # Examples
     ///
@@ -106,9 +102,9 @@ impl RedisNodeBuilder {
     /// ([`NotReplicated`](crate::node::NodeErrorKind::NotReplicated)), and the key is released; an extension of that
     /// kind does not count.
     ///
-    /// It proves that the replicas had received the lock, in memory. It is no consensus: a failover may choose another
-    /// replica, unless all that can be chosen are required. So require *all*, and lose the node with the first of them;
-    /// or accept that a failover may lose locks, which the restart guard covers.
+    /// It proves that the replicas had received the lock, in memory. A failover may choose another replica, unless all
+    /// that can be chosen are required. So require *all*, and lose the node with the first of them; or accept that a
+    /// failover may lose locks, which the restart guard covers.
     ///
     /// # Examples
     ///
@@ -157,10 +153,9 @@ impl RedisNodeBuilder {
     ///
     /// A master that is cut off, and one that was promoted in its place, both serve the processes that reach them. A
     /// process that uses the old one stops `confirm_within` after its last question to Sentinels of which most still
-    /// named the old one; its grants end a ttl later. Two majorities of one list have a Sentinel in common, which goes
-    /// from the old master to the new one and not back. So a process that learns of the new one from most Sentinels
-    /// learns it after that question, and only then does its quarantine begin: for `max_ttl` and `confirm_within`. No
-    /// lock is held on both sides.
+    /// named the old one; its grants end a ttl later. Two majorities of one list have a Sentinel in common. So a
+    /// process learns of the new one after that question, and only then does the quarantine begin: for `max_ttl` and
+    /// `confirm_within`. No lock is held on both sides.
     ///
     /// # Assumptions
     ///
@@ -177,9 +172,9 @@ impl RedisNodeBuilder {
     }
 
     /// Has each script read the server's identity from the beginning, so that a server that was demoted and promoted
-    /// again does not vote even for a moment (`docs::nodes`, "The identity of a server"). It costs the server 6 to 10
-    /// µs for each command. Unless set, a node begins with that when a check sees a replica or a promotion. Set it for
-    /// every instance with a stand-by, also where the stand-by cannot be seen. Replicas are not waited for.
+    /// again does not vote even for a moment (`docs::nodes`, "The identity of a server"). Unless set, a node begins
+    /// with that when a check sees a replica or a promotion. Set it for every instance with a stand-by, also where the
+    /// stand-by cannot be seen. Replicas are not waited for.
     pub const fn expect_replicas(mut self, expect: bool) -> Self {
         self.0.expect_replicas = expect;
         self
@@ -340,8 +335,8 @@ impl RedisNode {
         })
     }
 
-    /// A node at `url` with replicas, which must acknowledge what is granted here: by default one of them, in a third
-    /// of the manager's node time-out. See [Replicas](super#replicas).
+    /// A node at `url` with replicas, which must acknowledge what is granted here: by default
+    /// [one](RedisNodeBuilder::require), in a [third](RedisNodeBuilder::within) of the manager's node time-out.
     pub fn replicated(url: &str) -> RedisNodeBuilder {
         Self::builder(url).require(1)
     }

@@ -30,7 +30,6 @@ pub(crate) struct Connection {
     seen: Arc<Seen>,
 }
 
-/// What the last look at the server saw.
 #[derive(Debug)]
 pub(super) struct Seen {
     pub(super) info: Info,
@@ -104,7 +103,6 @@ impl Connection {
         &self.seen.info
     }
 
-    /// What carries the commands.
     pub(super) const fn multiplexed(&self) -> &Multiplexed {
         &self.multiplexed
     }

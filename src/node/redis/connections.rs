@@ -14,8 +14,8 @@ pub(crate) struct Connections {
     status: watch::Sender<Status>,
 }
 
-/// The connection of renewals, of releases that nobody waits for and of the question whether the node may vote. It does
-/// not share a thread with callers, so it also leads the others to the server: see [`Link::is_leading`].
+/// The connection of the manager's thread. It does not share a thread with callers, so it also leads the others to the
+/// server: see [`Link::is_leading`].
 ///
 /// [`Link::is_leading`]: super::link::Link::is_leading
 pub(crate) const BACKGROUND: usize = 0;

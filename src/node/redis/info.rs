@@ -8,7 +8,6 @@ use crate::moment::Moment;
 use crate::node::redis::error::scrub;
 use crate::node::{NodeError, NodeErrorKind};
 
-/// The oldest server that is accepted.
 const OLDEST: (u64, u64) = (6, 2);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -24,7 +24,6 @@ pub(crate) struct Link {
     pub(super) name: String,
     pub(super) target: Target,
     pub(super) connect_timeout: Duration,
-    /// The subscriptions to releases.
     pub(super) subscriptions: Arc<Subscriptions>,
     /// How many replicas must acknowledge, if any.
     pub(crate) replicas: Option<Replicas>,
@@ -37,7 +36,6 @@ pub(crate) struct Link {
     // Whether it was said that the server has no append-only file.
     #[cfg(feature = "idempotency")]
     told_of_file: AtomicBool,
-    /// The connections that carry commands.
     pub(crate) connections: Connections,
     /// Of the server's clock.
     pub(super) skew: Skew,

@@ -92,7 +92,6 @@ async fn connect(link: &Link) -> Result<(Multiplexed, watch::Receiver<()>), Conn
     Ok((connection, lost))
 }
 
-/// Handles a push message.
 fn hear(subscriptions: &Subscriptions, push: &PushInfo) {
     if let (PushKind::Message, [Value::BulkString(channel), _]) = (&push.kind, &*push.data) {
         subscriptions.announce(channel);

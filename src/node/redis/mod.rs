@@ -1,6 +1,5 @@
-//! [`RedisNode`]: a Redis or Valkey server as a node. The guide says which servers can be one, which rights they need,
-//! and how a server is identified (`docs::nodes`). A server that does not fit is *refused*: it gets no commands, and is
-//! checked again from time to time.
+//! [`RedisNode`]: a Redis or Valkey server as a node. The guide has the rules: `docs::nodes`. A server that does not
+//! fit is *refused*: it gets no commands, and is checked again from time to time.
 //!
 //! # Data on the server
 //!

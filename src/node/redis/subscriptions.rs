@@ -111,7 +111,6 @@ impl Subscriptions {
         }
     }
 
-    /// Whether there are listeners.
     pub(super) fn is_used(&self) -> bool {
         !self.channels().by_name.is_empty()
     }

@@ -1,5 +1,5 @@
-//! [`List`]: what a manager knows of the nodes of a list and their right to vote, and what follows from it. [`Replies`]:
-//! whether what a node replies counts now. [`VotingStatus`]: both, as they are shown.
+//! [`List`]: what a manager knows of the nodes of a list and their right to vote. [`Replies`]: whether what a node
+//! replies counts now. [`VotingStatus`]: both, as they are shown.
 
 use std::time::Duration;
 
@@ -18,7 +18,6 @@ pub(super) enum VoteState {
     Foreign(Foreign),
 }
 
-/// A quarantine as observed by this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Quarantine {
     pub(super) id: String,
@@ -266,7 +265,6 @@ impl List {
         self.nodes.iter().any(foreign)
     }
 
-    /// The nodes that block all grants, and why.
     pub(super) fn blocking(&self, now: Moment) -> Vec<(usize, NodeError)> {
         let nodes = self.nodes.iter().enumerate();
         let blocking = nodes.filter_map(|(node, known)| match &known.state {

@@ -14,15 +14,15 @@
 //! * A *check-in* asks a node whether it votes: once a second, 50 ms after one without an answer, 200 ms after a
 //!   refusal. A node that may have lost data answers by a quarantine, under a name that nothing else has: its identity,
 //!   the digest of the config, a random number.
-//! * Each process waits on its own clock, from its first sight of that name. A process that starts meanwhile waits
-//!   anew. The [length](crate::protocol::quorum::quarantine) is that of `max_ttl`; longer for a server that witnesses confirm,
+//! * Each process waits on its own clock, from its first sight of that name. The
+//!   [length](crate::protocol::quorum::quarantine) is that of `max_ttl`; longer for a server that witnesses confirm,
 //!   and where a node was taken over from a list whose quarantines lasted longer.
 //! * Then it reads the high-water marks of the nodes that vote, and ends the quarantine of that name with the highest
 //!   as the floor of later fencing tokens. If fewer than a quorum vote, its clock and the skew of clocks give the
 //!   floor, and the log says so.
 //!
 //! A *list* of nodes grants nothing before each of its nodes has accepted it once, nor while any node is known to serve
-//! another list. `bootstrap` says that no lock is held; `adopt_nodes` takes the nodes of others over.
+//! another list.
 
 pub(crate) mod list;
 pub(crate) mod statuses;

@@ -1,4 +1,4 @@
-//! [`Confirmation`]: the last statements of a node's Sentinels, and whether most of them name the node's server.
+//! [`Confirmation`]: whether most of a node's Sentinels name its server.
 //!
 //! A Sentinel goes from one master to the next and never back; each change has a growing number, its *epoch*. Two
 //! majorities have one Sentinel in common. So if most named one server in answer to questions of some time or later,
@@ -9,11 +9,9 @@ use crate::moment::Moment;
 /// Where a Sentinel says that the master is.
 pub(crate) type Address = (String, u16);
 
-/// What a Sentinel said.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Statement {
     pub(crate) place: Place,
-    /// The Sentinel's id.
     pub(crate) id: Option<String>,
 }
 
@@ -176,7 +174,6 @@ impl Confirmation {
         place.cloned()
     }
 
-    /// Whether this number of votes is a majority.
     pub(crate) const fn is_most(&self, votes: usize) -> bool {
         votes >= self.most()
     }
@@ -187,7 +184,6 @@ impl Confirmation {
         server.is_some_and(|server| server.confirmed.is_some())
     }
 
-    /// Whether `address` is one of the node's server.
     pub(crate) fn knows(&self, address: &Address) -> bool {
         let server = self.server.as_ref();
         server.is_some_and(|server| server.addresses.contains(address))

@@ -28,7 +28,6 @@ pub(super) struct Target {
     pub(super) secrets: Vec<String>,
     /// The user for credentials without one, if any.
     pub(super) user: Option<String>,
-    /// Credentials that change.
     pub(super) rotation: Arc<Rotation>,
     pub(super) way: Way,
 }

@@ -36,7 +36,6 @@ pub(crate) struct Sentinels {
     /// Each with its address.
     pub(crate) sentinels: Vec<(String, Client)>,
     pub(crate) settings: RedisConnectionInfo,
-    /// Credentials for the server that change.
     pub(crate) rotation: Arc<Rotation>,
     pub(crate) tls: bool,
     pub(crate) certificates: Certificates,
@@ -57,7 +56,6 @@ impl Sentinels {
         self.clock.get_or_init(|| Arc::clone(&context.clock));
     }
 
-    /// What all processes must agree on.
     pub(crate) fn agreed(&self) -> String {
         let (master, within) = (&self.master, self.within);
         let mut addresses: Vec<&str> = self.addresses().collect();
