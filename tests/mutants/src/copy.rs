@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 
 use crate::table::Table;
 
+/// What stands before the version of the crate.
+const VERSION: &str = "name = \"tower-redlock\"\nversion = \"";
+
 /// Makes the copy, or brings it up to date, and returns where it is. What has not changed is not written, so that cargo
 /// builds it no second time.
 pub(crate) fn make(table: &Table) -> PathBuf {
@@ -17,6 +20,13 @@ pub(crate) fn make(table: &Table) -> PathBuf {
         if name.starts_with("src") {
             let text = String::from_utf8(bytes).unwrap();
             bytes = table.apply(name.to_str().unwrap(), text).into_bytes();
+        }
+        // Another version, so that no build of the copy passes for one of the tree.
+        if name == Path::new("Cargo.toml") || name == Path::new("Cargo.lock") {
+            let text = String::from_utf8(bytes).unwrap();
+            let (before, after) = text.split_once(VERSION).unwrap();
+            let (version, rest) = after.split_once('"').unwrap();
+            bytes = format!("{before}{VERSION}{version}+defects\"{rest}").into_bytes();
         }
         if name == Path::new("src/lib.rs") {
             bytes.extend_from_slice(b"\nmod mutant;\n");
