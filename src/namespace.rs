@@ -65,6 +65,16 @@ impl Namespace {
         }
     }
 
+    /// The same behind `tag`, a hash tag of a cluster: then all keys are in its slot.
+    #[cfg(feature = "redis")]
+    pub(crate) fn tagged(&self, tag: &str) -> Self {
+        Self {
+            text: Arc::from([tag, &self.text].concat()),
+            root: tag.len() + self.root,
+            redacts: self.redacts,
+        }
+    }
+
     /// The root name, under which a node keeps its marker.
     #[must_use]
     pub fn root(&self) -> &str {
@@ -249,6 +259,14 @@ impl NodeKeys {
     #[must_use]
     pub(crate) fn namespace(&self) -> &Namespace {
         self.first().namespace()
+    }
+
+    /// The same in the namespace behind `tag`.
+    #[cfg(feature = "redis")]
+    pub(crate) fn tagged(&self, tag: &str) -> Self {
+        let namespace = self.namespace().tagged(tag);
+        let keys = self.as_slice().iter();
+        Self(keys.map(|key| namespace.node_key(&key.name)).collect())
     }
 
     pub(crate) fn names(&self) -> LockKeys {

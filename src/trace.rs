@@ -220,6 +220,17 @@ pub(crate) fn identity_asked(node: &str) {
     );
 }
 
+/// Said when that connects.
+#[cfg(feature = "redis")]
+pub(crate) fn nodes_on_one_server(node: &str, other: &str) {
+    tracing::warn!(
+        target: "tower_redlock::node",
+        node,
+        other,
+        "two slots of the cluster that are nodes have the same master, and go down together; move one of them"
+    );
+}
+
 /// Said once for each node.
 #[cfg(all(feature = "redis", feature = "idempotency"))]
 pub(crate) fn no_append_only_file(node: &str) {

@@ -6,6 +6,7 @@
 //! | have one Redis | [One Redis](nodes#one-redis), also a managed one |
 //! | have three or five | [Three or five](nodes#three-or-five) |
 //! | have Sentinels, replicas or a managed service | [A server with replicas](nodes#a-server-with-replicas) |
+//! | have a Redis Cluster | [Its slots as nodes](cluster) |
 //! | need a password, an ACL user or TLS | [The rights](nodes#the-rights), [credentials that change](nodes#credentials-that-change), [TLS](nodes#tls) |
 //! | choose a ttl, or several | [The ttl](nodes#the-ttl) |
 //! | look for a setting and its default | [`Settings`](crate::Settings), [`RedlockLayer`](crate::RedlockLayer), `IdempotencyLayer`, `RedisNodeBuilder` |
@@ -37,6 +38,10 @@ pub mod getting_started {
 
 pub mod nodes {
     #![doc = include_str!("nodes.md")]
+}
+
+pub mod cluster {
+    #![doc = include_str!("cluster.md")]
 }
 
 pub mod requests {

@@ -199,8 +199,8 @@ const LONGEST_CONFIG: usize = 1_000;
 /// The servers of one manager's nodes, so that one server is never counted as two nodes.
 #[derive(Clone, Debug, Default)]
 pub struct ServerRegistry {
-    // Server identity to node name.
-    servers: Arc<Mutex<HashMap<String, String>>>,
+    // Server and part of it to node name.
+    servers: Arc<Mutex<HashMap<(String, String), String>>>,
 }
 
 impl ServerRegistry {
@@ -210,15 +210,22 @@ impl ServerRegistry {
         Self::default()
     }
 
-    /// Stores that `node` is served by the server `identity` (its `run_id`), in place of any before.
+    /// Stores that `node` is served by the server with this `run_id`, as the part `tag` of it, in place of any before.
+    /// Returns a node that is another part of the same server.
     ///
     /// # Errors
     ///
-    /// [`NodeErrorKind::Misconfigured`] if another node is served by it already.
-    pub(crate) fn claim(&self, node: &str, identity: &str) -> Result<(), NodeError> {
+    /// [`NodeErrorKind::Misconfigured`] if another node is the same part of it already.
+    pub(crate) fn claim(
+        &self,
+        node: &str,
+        run_id: &str,
+        tag: &str,
+    ) -> Result<Option<String>, NodeError> {
         let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
         servers.retain(|_, name| name != node);
-        if let Some(other) = servers.get(identity) {
+        let identity = (run_id.to_owned(), tag.to_owned());
+        if let Some(other) = servers.get(&identity) {
             return Err(NodeError::new(
                 NodeErrorKind::Misconfigured,
                 format!(
@@ -226,9 +233,11 @@ impl ServerRegistry {
                 ),
             ));
         }
-        servers.insert(identity.to_owned(), node.to_owned());
+        let beside = servers.iter().find(|((other, _), _)| other == run_id);
+        let beside = beside.map(|(_, other)| other.clone());
+        servers.insert(identity, node.to_owned());
         drop(servers);
-        Ok(())
+        Ok(beside)
     }
 }
 
@@ -245,26 +254,26 @@ mod tests {
     #[test]
     fn a_server_is_counted_once() {
         let registry = ServerRegistry::new();
-        registry.claim("a", "run-1").unwrap();
-        registry.claim("a", "run-1").unwrap();
-        let error = registry.claim("b", "run-1").unwrap_err();
+        registry.claim("a", "run-1", "").unwrap();
+        registry.claim("a", "run-1", "").unwrap();
+        let error = registry.claim("b", "run-1", "").unwrap_err();
         assert_eq!(error.kind(), NodeErrorKind::Misconfigured);
         assert!(
             error.to_string().contains("same server as node `a`"),
             "{error}"
         );
         // A restarted server has a new identity, and the old one is free again.
-        registry.claim("a", "run-2").unwrap();
-        registry.claim("b", "run-1").unwrap();
+        registry.claim("a", "run-2", "").unwrap();
+        registry.claim("b", "run-1", "").unwrap();
     }
 
     #[test]
     fn nodes_whose_servers_swap_addresses_find_their_way() {
         let registry = ServerRegistry::new();
-        registry.claim("a", "run-1").unwrap();
-        registry.claim("b", "run-2").unwrap();
-        registry.claim("a", "run-2").unwrap_err();
-        registry.claim("b", "run-1").unwrap();
-        registry.claim("a", "run-2").unwrap();
+        registry.claim("a", "run-1", "").unwrap();
+        registry.claim("b", "run-2", "").unwrap();
+        registry.claim("a", "run-2", "").unwrap_err();
+        registry.claim("b", "run-1", "").unwrap();
+        registry.claim("a", "run-2", "").unwrap();
     }
 }

@@ -49,6 +49,13 @@ impl Settings {
         self.redis_nodes(nodes.map(|url| RedisNode::builder(url.as_ref())))
     }
 
+    /// Adds three nodes, each a slot of the Redis Cluster that any of these servers belongs to. More settings:
+    /// [`RedisNode::cluster`].
+    #[cfg(feature = "redis")]
+    pub fn cluster<U: AsRef<str>>(self, urls: impl IntoIterator<Item = U>) -> Self {
+        self.redis_nodes([RedisNode::cluster(urls)])
+    }
+
     /// Adds Redis nodes.
     #[cfg(feature = "redis")]
     pub fn redis_nodes(mut self, nodes: impl IntoIterator<Item = RedisNodeBuilder>) -> Self {
@@ -191,13 +198,14 @@ impl Settings {
         let mut addresses = HashSet::new();
         for (index, node) in given.nodes.iter().flatten().enumerate() {
             let place = format!("nodes[{index}]");
-            let node = RedisNode::build(node, &place, &all)?;
-            let address = node.address().to_owned();
-            let text = format!(
-                "the server {address} is listed twice; every node must be a server of its own"
-            );
-            ensure(addresses.insert(address), &place, || text)?;
-            nodes.push(Arc::new(node));
+            for node in RedisNode::build(node, &place, &all)? {
+                let address = node.address().to_owned();
+                let text = format!(
+                    "the server {address} is listed twice; every node must be a server of its own"
+                );
+                ensure(addresses.insert(address), &place, || text)?;
+                nodes.push(Arc::new(node));
+            }
         }
         Ok(())
     }

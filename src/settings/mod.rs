@@ -104,6 +104,10 @@ use crate::node::Node;
 /// within = "30ms"                         # a third of the node_timeout
 /// connections = 4
 /// confirm_within = "3s"
+///
+/// [[nodes]]
+/// cluster = ["redis://10.0.0.6", "redis://10.0.0.7"]     # slots are nodes; the name is what theirs begin with
+/// slots = 3
 /// # "#;
 /// # toml::from_str::<tower_redlock::Settings>(text)?.check()?;
 /// # Ok(()) }

@@ -14,7 +14,7 @@ use crate::node::NodeFuture;
 
 /// The settings of a Redis node, which `RedisNodeBuilder` has setters for. `None` stands for the default.
 ///
-/// In a file it is a URL, or a table with these fields, of which either `url` or `sentinels` and `master` are needed.
+/// In a file it is a URL, or a table with these fields, of which `url`, `sentinels` and `master`, or `cluster` are needed.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(
     default,
@@ -25,6 +25,8 @@ pub(crate) struct NodeSettings {
     pub(crate) url: Option<Url>,
     pub(crate) sentinels: Vec<Url>,
     pub(crate) master: Option<String>,
+    pub(crate) cluster: Vec<Url>,
+    pub(crate) slots: Option<u16>,
     pub(crate) name: Option<String>,
     pub(crate) user: Option<String>,
     pub(crate) password: Option<Secret>,

@@ -10,6 +10,7 @@ pub mod copies;
 pub mod fake;
 pub mod nodes;
 pub mod preload;
+pub mod redis_cluster;
 pub mod requests;
 pub mod resp;
 pub mod sentinel;

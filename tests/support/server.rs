@@ -188,7 +188,7 @@ impl Server {
         };
         // A port that was free may be taken by the time the server binds it.
         for _ in 0..5 {
-            server.port = free_port();
+            server.port = server.new_port();
             server.spawn();
             if server.answers() {
                 return server;
@@ -196,6 +196,17 @@ impl Server {
             server.kill();
         }
         panic!("the server does not start: {}", server.log());
+    }
+
+    /// In a cluster there must be room for the port of its bus, ten thousand above.
+    fn new_port(&self) -> u16 {
+        let in_cluster = self.args.iter().any(|arg| arg == "--cluster-enabled");
+        let mut ports = std::iter::repeat_with(free_port);
+        ports.find(|port| !in_cluster || *port < 55_000).unwrap()
+    }
+
+    pub const fn is_running(&self) -> bool {
+        self.child.is_some()
     }
 
     /// `redis://127.0.0.1:port`, or `rediss://localhost:port` for TLS.

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crate::node::redis::RedisNode;
 use crate::node::redis::access::{Access, Certificates};
-use crate::node::redis::discovery::{self, Target, sentinel};
+use crate::node::redis::discovery::witnesses::CONFIRM_WITHIN;
+use crate::node::redis::discovery::{self, Target};
 use crate::node::redis::link::{Link, Replicas};
 use crate::settings::error::{ConfigError, within};
 #[cfg(feature = "tls")]
@@ -221,33 +222,45 @@ impl RedisNodeBuilder {
         self
     }
 
+    /// How many nodes a [cluster](RedisNode::cluster) is, from 1 to 15; unless set: 3.
+    pub const fn slots(mut self, nodes: u16) -> Self {
+        self.0.slots = Some(nodes);
+        self
+    }
+
     /// The node.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] if the URLs, the certificates or the numbers cannot be used.
+    /// [`ConfigError`] if the URLs, the certificates or the numbers cannot be used, or if it is a cluster of several
+    /// nodes: give that to [`redis_nodes`](crate::Settings::redis_nodes).
     pub fn build(self) -> Result<RedisNode, ConfigError> {
-        RedisNode::build(&self.0, "", &NodeSettings::default())
+        let mut nodes = RedisNode::build(&self.0, "", &NodeSettings::default())?;
+        match (nodes.pop(), nodes.is_empty()) {
+            (Some(node), true) => Ok(node),
+            _ => Err(ConfigError::of("slots", SEVERAL)),
+        }
     }
 }
 
 impl RedisNode {
-    /// The node of the setting `place`. It has the user, the password, the credentials and the certificates of `all`
-    /// where it has none of its own.
+    /// The node of the setting `place`, or the nodes of a cluster. They have the user, the password, the credentials and
+    /// the certificates of `all` where they have none of their own.
     pub(crate) fn build(
         node: &NodeSettings,
         place: &str,
         all: &NodeSettings,
-    ) -> Result<Self, ConfigError> {
+    ) -> Result<Vec<Self>, ConfigError> {
         let at = |field: &str| within(place, field);
         let refuse = |field, text: &str| Err(ConfigError::of(at(field), text));
-        let replicas = match (node.require, node.within) {
+        match (node.require, node.within) {
             (Some(0), _) => return refuse("require", NO_REPLICAS),
             (_, Some(within)) if within < MILLISECOND => return refuse("within", NO_TIME),
             (None, Some(_)) => return refuse("within", WITHIN_ALONE),
-            (require, within) => require.map(|require| Replicas::new(require, within)),
-        };
-        let usual = if replicas.is_some() { CONNECTIONS } else { 1 };
+            _ => {}
+        }
+        let requires = node.require.is_some();
+        let usual = if requires { CONNECTIONS } else { 1 };
         let connections = node.connections.unwrap_or(usual);
         if !(1..=MOST_CONNECTIONS).contains(&connections) {
             return refuse("connections", BAD_CONNECTIONS);
@@ -268,36 +281,69 @@ impl RedisNode {
             true => Certificates::read(&all.tls, "tls")?,
             false => Certificates::read(&node.tls, &at("tls"))?,
         };
-        let target = match (&node.url, &node.master) {
+        let confirmed = node.confirm_within.unwrap_or(CONFIRM_WITHIN);
+        let (sentinels, cluster) = (&node.sentinels, &node.cluster);
+        let targets = match (&node.url, &node.master) {
+            _ if node.slots.is_some() && cluster.is_empty() => return refuse("slots", NO_CLUSTER),
+            (Some(_), _) if !cluster.is_empty() => return refuse("cluster", URL_TOO),
+            (_, Some(_)) if !cluster.is_empty() => return refuse("cluster", MASTER_TOO),
+            (None, None) if !cluster.is_empty() && sentinels.is_empty() => {
+                let count = node.slots.unwrap_or(SLOTS);
+                if !(1..=MOST_SLOTS).contains(&count) {
+                    return refuse("slots", BAD_SLOTS);
+                }
+                let named = (node.name.as_deref().unwrap_or("cluster"), count);
+                discovery::in_cluster(cluster, named, confirmed, place, &access, &certificates)?
+            }
             (Some(_), Some(_)) => return refuse("master", URL_TOO),
-            (Some(_), None) if !node.sentinels.is_empty() => return refuse("sentinels", URL_TOO),
+            (Some(_), None) if !sentinels.is_empty() => return refuse("sentinels", URL_TOO),
             (Some(_), None) if node.confirm_within.is_some() => {
                 return refuse("confirm_within", NO_SENTINELS);
             }
-            (Some(url), None) => Target::parse(&url.0, &at("url"), &access, &certificates)?,
-            (None, Some(master)) => {
-                let confirmed = node.confirm_within.unwrap_or(sentinel::CONFIRM_WITHIN);
-                let urls = &node.sentinels;
-                discovery::target(urls, master, confirmed, place, &access, &certificates)?
+            (Some(url), None) => {
+                vec![Target::parse(&url.0, &at("url"), &access, &certificates)?]
             }
-            (None, None) if node.sentinels.is_empty() => return refuse("url", NOWHERE),
+            (None, Some(master)) => vec![discovery::behind_sentinels(
+                sentinels,
+                master,
+                confirmed,
+                place,
+                &access,
+                &certificates,
+            )?],
+            (None, None) if sentinels.is_empty() => return refuse("url", NOWHERE),
             (None, None) => return refuse("master", NO_MASTER),
         };
-        // Replicas that must acknowledge are expected, and without replicas Sentinels have no server to promote.
-        let expects_replicas = node.expect_replicas || replicas.is_some() || node.master.is_some();
-        let name = node.name.clone().unwrap_or_else(|| target.name.clone());
-        let link = Link::new(
-            name,
-            target,
-            connect_timeout,
-            replicas,
-            connections,
-            (node.accept_eviction, expects_replicas),
-            records_full_at,
-        );
-        Ok(Self::of(link))
+        let link = |target: Target| {
+            // Replicas that must acknowledge are expected, and without replicas there is no server to promote.
+            let is_watched = target.way.witnesses().is_some();
+            let expects_replicas = node.expect_replicas || requires || is_watched;
+            let own_name = node.name.as_ref().filter(|_| target.tag.is_none());
+            let name = own_name.unwrap_or(&target.name).clone();
+            Link::new(
+                name,
+                target,
+                connect_timeout,
+                node.require
+                    .map(|require| Replicas::new(require, node.within)),
+                connections,
+                (node.accept_eviction, expects_replicas),
+                records_full_at,
+            )
+        };
+        Ok(targets
+            .into_iter()
+            .map(|target| Self::of(link(target)))
+            .collect())
     }
 }
+
+const SLOTS: u16 = 3;
+const MOST_SLOTS: u16 = 15;
+const SEVERAL: &str = "the cluster is several nodes, and this is to be one; set `slots` to 1, or give the builder to `redis_nodes`";
+const NO_CLUSTER: &str = "is for clusters; give the URLs of its servers with `cluster`";
+const BAD_SLOTS: &str = "must be from 1 to 15; 3 are usual, each on a master of its own";
+const MASTER_TOO: &str = "is for servers in cluster mode, and this one has a `master` that Sentinels know; leave out one of them";
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 const NO_REPLICAS: &str = "`require` was given 0 replicas; it must be at least 1, or use `RedisNode::builder`, which asks for none";
@@ -306,14 +352,13 @@ const NO_TIME_TO_CONNECT: &str =
     "`connect_timeout` must be at least 1 ms; 1 s is usual, handshakes and checks included";
 const WITHIN_ALONE: &str = "`within` was given but no number of replicas; set it with `require`";
 const NO_SENTINELS: &str =
-    "`confirm_within` is for nodes that are found through Sentinels; leave it out";
+    "`confirm_within` is for nodes that are found through Sentinels or in a cluster; leave it out";
 const BAD_CONNECTIONS: &str = "`connections` must be from 1 to 32";
 const RECORDS_FULL_AT: u32 = 75;
 const BAD_SHARE: &str = "`records_full_at` must be from 1 to 100, in percent of `maxmemory`";
 const NO_NAME: &str = "is empty; leave it out for host and port";
-const URL_TOO: &str =
-    "is for nodes that Sentinels know, and this one has a `url`; leave out one of them";
-const NOWHERE: &str = "is missing; give a URL, or `sentinels` and `master`; environment variables for nodes replace the whole list of a file";
+const URL_TOO: &str = "tells where the node is, and so does its `url`; leave out one of them";
+const NOWHERE: &str = "is missing; give a URL, `sentinels` and `master`, or `cluster`; environment variables for nodes replace the whole list of a file";
 const NO_MASTER: &str = "is missing: by which name do the Sentinels know the server?";
 
 impl RedisNode {
@@ -372,6 +417,34 @@ impl RedisNode {
         RedisNodeBuilder(NodeSettings {
             sentinels: urls.collect(),
             master: Some(master.to_owned()),
+            ..NodeSettings::default()
+        })
+    }
+
+    /// The nodes that are slots of the Redis Cluster with these servers: three, unless set with
+    /// [`slots`](RedisNodeBuilder::slots).
+    ///
+    /// Any server of the cluster will do for a URL; the others are found. A URL is `redis://[[user]:password@]host:port`,
+    /// or `rediss://..` for TLS; the credentials of the first are those for all servers. The slots are spread evenly, so
+    /// that each is on another master where the masters have even ranges; two on one master are logged. All processes
+    /// must have the same number of slots, and the same [name](RedisNodeBuilder::name) (`cluster` unless set).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use tower_redlock::LockManager;
+    /// use tower_redlock::node::redis::RedisNode;
+    ///
+    /// # async fn connect() -> Result<(), Box<dyn std::error::Error>> {
+    /// let cluster = RedisNode::cluster(["redis://10.0.0.1:6379", "redis://10.0.0.2:6379"]);
+    /// let locks = LockManager::builder().redis_nodes([cluster.slots(3)]).connect().await?;
+    /// # drop(locks);
+    /// # Ok(()) }
+    /// ```
+    pub fn cluster<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> RedisNodeBuilder {
+        let urls = urls.into_iter().map(|url| Url(url.as_ref().to_owned()));
+        RedisNodeBuilder(NodeSettings {
+            cluster: urls.collect(),
             ..NodeSettings::default()
         })
     }

@@ -17,7 +17,7 @@ use crate::node::redis::access::SOONEST;
 use crate::node::redis::connection::{self, Connection, Multiplexed, Seen};
 use crate::node::redis::connections::BACKGROUND;
 use crate::node::redis::discovery::Way;
-use crate::node::redis::discovery::sentinel::Route;
+use crate::node::redis::discovery::witnesses::Route;
 use crate::node::redis::error::{ConnectFailure, is_not_ready, server_text};
 use crate::node::redis::info::{self, Info, Reading};
 use crate::node::redis::link::{Link, Replicas};
@@ -62,13 +62,14 @@ pub(super) async fn connect(
     let since = context.clock.now();
     // It carries no subscriptions, so nothing is pushed but its own end.
     let route = link.route().await?;
-    let (mut connection, lost) = open(link, &route, |_| ()).await?;
+    let (mut connection, lost) = open(link, &route, |_| false).await?;
     let asked = context.clock.now();
     let (info, client_id) = look(link, &mut connection).await?;
-    context
-        .registry
-        .claim(&link.name, info.run_id())
-        .map_err(ConnectFailure::Refused)?;
+    let tag = link.target.tag.as_deref().unwrap_or_default();
+    let beside = context.registry.claim(&link.name, info.run_id(), tag);
+    if let (Some(other), BACKGROUND) = (beside.map_err(ConnectFailure::Refused)?, index) {
+        crate::trace::nodes_on_one_server(&link.name, &other);
+    }
     if let Some(former) = former.as_ref()
         && former.run_id == info.run_id()
     {
@@ -85,9 +86,9 @@ pub(super) async fn connect(
     connection.end_with(lost.clone());
     if let Some(place) = route.place {
         // That of the background watches for all of them that the server is the master, see `supervisor::replaced`.
-        if let (Some(sentinels), BACKGROUND) = (link.target.way.sentinels(), index) {
+        if let (Some(witnesses), BACKGROUND) = (link.target.way.witnesses(), index) {
             let (run_id, limit) = (connection.info().run_id(), link.connect_timeout / 8);
-            sentinels.accept(&place, run_id, limit).await?;
+            witnesses.accept(&place, run_id, limit).await?;
         }
     }
     if !matches!(connection.info().evicted(), "" | "0") {
@@ -100,7 +101,7 @@ pub(super) async fn connect(
 pub(super) async fn open(
     link: &Link,
     route: &Route,
-    hear: impl Fn(&PushInfo) + Send + Sync + 'static,
+    hear: impl Fn(&PushInfo) -> bool + Send + Sync + 'static,
 ) -> Result<(Multiplexed, watch::Receiver<()>), ConnectFailure> {
     // If the client ends silently, it drops the sender, which the receiver notices, too.
     let (sender, lost) = watch::channel(());
@@ -109,8 +110,7 @@ pub(super) async fn open(
         .set_response_timeout(None)
         .set_pipeline_buffer_size(QUEUE)
         .set_push_sender(move |push: PushInfo| {
-            hear(&push);
-            if push.kind == PushKind::Disconnection {
+            if hear(&push) || push.kind == PushKind::Disconnection {
                 sender.send_replace(());
             }
             Ok::<(), String>(())
@@ -317,7 +317,9 @@ impl<'a> Looks<'a> {
             return Ok(());
         }
         let mut own = connection.clone();
-        let look = voting::on_redis::look_at_evictions(&mut own, &self.context.namespace);
+        let mut namespace = self.context.namespace.clone();
+        self.link.place_namespace(&mut namespace);
+        let look = voting::on_redis::look_at_evictions(&mut own, &namespace);
         match timeout(self.limit, look).await {
             Ok(Ok(())) => Ok(()),
             // The server is not used before that is known.
@@ -365,11 +367,12 @@ impl<'a> Looks<'a> {
 impl Link {
     /// Whether the server can serve as this node.
     pub(super) fn judge(&self, info: &Info) -> Result<(), ConnectFailure> {
-        if matches!(self.target.way, Way::Sentinels(_)) && info.is_replica() {
+        if matches!(self.target.way, Way::Witnessed(_)) && info.is_replica() {
             return Err(ConnectFailure::down(
-                "the server that Sentinel calls the master is a replica; a failover may be under way",
+                "the server that is named as the master is a replica; a failover may be under way",
             ));
         }
-        info.check(self.may_evict).map_err(ConnectFailure::Refused)
+        info.check(self.may_evict, self.target.tag.is_some())
+            .map_err(ConnectFailure::Refused)
     }
 }

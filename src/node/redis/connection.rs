@@ -64,7 +64,7 @@ pub(crate) struct Signals {
 
 impl Connection {
     /// A connection to a server at which this was `seen`, there since `since`. `epoch` is the number of the failover by
-    /// which the server became the master, if its Sentinels tell it. It is part of the identity that the scripts
+    /// which the server became the master, if its witnesses tell it. It is part of the identity that the scripts
     /// compare: a server that is made the master again, without ever having been demoted in its own eyes, lacks what
     /// was granted elsewhere in between.
     pub(super) fn new(
@@ -236,14 +236,14 @@ impl Signals {
     }
 
     pub(crate) fn look_at(&self, error: &RedisError) {
-        if error::is_read_only(&error::server_text(error)) {
+        if error::is_not_there(&error::server_text(error)) {
             self.recheck.notify_one();
         }
     }
 
     pub(crate) fn look_at_locks<T>(&self, replies: &[Result<T, NodeError>]) {
         let mut errors = replies.iter().filter_map(|reply| reply.as_ref().err());
-        if errors.any(|error| error::is_read_only(&error.to_string())) {
+        if errors.any(|error| error::is_not_there(&error.to_string())) {
             self.recheck.notify_one();
         }
     }

@@ -35,12 +35,18 @@ pub(crate) fn rejected(text: &str) -> NodeError {
         format!("it is out of memory; raise `maxmemory` or make room: {cause}")
     } else if is_read_only(text) {
         format!("it is no longer a master: {cause}")
+    } else if ELSEWHERE.iter().any(|code| text.contains(code)) {
+        format!(
+            "its slot is on another server or on its way there, or the cluster is down: {cause}"
+        )
     } else {
         format!("it refused the command: {cause}")
     };
     NodeError::new(NodeErrorKind::Rejected, detail)
 }
 
+/// What servers of a cluster answer to who is wrong there.
+const ELSEWHERE: [&str; 4] = ["MOVED ", "ASK ", "TRYAGAIN ", "CLUSTERDOWN "];
 const WRONG_TYPE: &str = "the key holds something that is not a lock, or not what belongs beside one; use another namespace or remove it";
 
 pub(crate) fn failed(error: &RedisError) -> NodeError {
@@ -63,7 +69,12 @@ pub(crate) fn failed(error: &RedisError) -> NodeError {
     }
 }
 
-pub(super) fn is_read_only(text: &str) -> bool {
+/// Whether what is asked for is on another server now.
+pub(super) fn is_not_there(text: &str) -> bool {
+    is_read_only(text) || text.contains("MOVED ")
+}
+
+fn is_read_only(text: &str) -> bool {
     // Older servers wrap the errors of calls inside a script in a text of their own.
     text.contains("READONLY")
 }

@@ -132,7 +132,7 @@ impl Info {
         share > 0 && u128::from(self.used_memory) * 100 > share
     }
 
-    pub(super) fn check(&self, may_evict: bool) -> Result<(), NodeError> {
+    pub(super) fn check(&self, may_evict: bool, in_cluster: bool) -> Result<(), NodeError> {
         let refuse = |why: String| Err(NodeError::new(NodeErrorKind::Misconfigured, why));
         let needed = [
             &self.version,
@@ -159,10 +159,10 @@ impl Info {
                 scrub(&self.role)
             ));
         }
-        if self.cluster != "0" {
-            return refuse(
-                "it runs in cluster mode, which moves keys between servers; use independent servers with `cluster-enabled no`".to_owned(),
-            );
+        match (&*self.cluster, in_cluster) {
+            ("0", false) | ("1", true) => {}
+            (_, false) => return refuse(IN_CLUSTER.to_owned()),
+            (_, true) => return refuse(NO_CLUSTER.to_owned()),
         }
         if self.policy != "noeviction" && !may_evict {
             return refuse(format!(
@@ -173,6 +173,9 @@ impl Info {
         Ok(())
     }
 }
+
+const IN_CLUSTER: &str = "it runs in cluster mode, which moves keys between servers; name it with `cluster`, or use independent servers with `cluster-enabled no`";
+const NO_CLUSTER: &str = "it does not run in cluster mode; give its URL without `cluster`";
 
 /// Whether a line of `INFO` describes a replica. A backup by `redis-cli --rdb` announces no port.
 fn is_replica(name: &str, value: &str) -> bool {
@@ -271,13 +274,13 @@ mod tests {
     #[test]
     fn a_plain_master_is_accepted() {
         let info = Info::parse(GOOD);
-        assert_eq!(info.check(false), Ok(()));
+        assert_eq!(info.check(false, false), Ok(()));
         assert_eq!(info.run_id(), "abc");
         assert_eq!(info.evicted(), "7");
         assert!(!info.is_replica());
         for version in ["6.2.0", "10.0"] {
             let info = Info::parse(&GOOD.replace("7.0.15", version));
-            assert_eq!(info.check(false), Ok(()));
+            assert_eq!(info.check(false, false), Ok(()));
         }
     }
 
@@ -299,11 +302,11 @@ mod tests {
             ("second_repl_offset", "x", "second_repl_offset"),
         ] {
             let info = Info::parse(&GOOD.replace(from, to));
-            let error = info.check(false).unwrap_err();
+            let error = info.check(false, false).unwrap_err();
             assert_eq!(error.kind(), NodeErrorKind::Misconfigured);
             assert!(error.to_string().contains(word), "{error}");
         }
-        assert!(Info::parse("").check(false).is_err());
+        assert!(Info::parse("").check(false, false).is_err());
     }
 
     #[test]
@@ -311,9 +314,9 @@ mod tests {
         let replica = "slaves:1\r\nslave0:ip=h,port=1,state=wait_bgsave,offset=0,lag=0";
         let loose = GOOD.replace("noeviction", "volatile-lru");
         let loose = Info::parse(&loose.replace("slaves:0", replica));
-        assert_eq!(loose.check(true), Ok(()));
+        assert_eq!(loose.check(true, false), Ok(()));
         let replica = Info::parse(&GOOD.replace("role:master", "role:slave"));
-        assert!(replica.check(true).is_err());
+        assert!(replica.check(true, false).is_err());
     }
 
     #[test]
@@ -343,7 +346,7 @@ mod tests {
         for state in ["wait_bgsave", "send_bulk", "online"] {
             let line = format!("slaves:1\r\nslave0:ip=::1,port=0,state={state},offset=0,lag=0");
             let info = Info::parse(&GOOD.replace("slaves:0", &line));
-            assert_eq!(info.check(false), Ok(()));
+            assert_eq!(info.check(false, false), Ok(()));
             assert!(!info.may_be_replaced());
         }
     }

@@ -10,9 +10,10 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::instruments;
+use crate::namespace::{Namespace, NodeKeys};
 use crate::node::redis::connection::Connection;
 use crate::node::redis::connections::{BACKGROUND, Connections, closed};
-use crate::node::redis::discovery::sentinel::Route;
+use crate::node::redis::discovery::witnesses::Route;
 use crate::node::redis::discovery::{Target, Way};
 use crate::node::redis::error::{self, ConnectFailure, failed};
 use crate::node::redis::info::Skew;
@@ -71,6 +72,19 @@ impl Link {
         }
     }
 
+    /// In a cluster the keys of a node begin with the tag of its slot.
+    pub(super) fn place(&self, keys: &mut NodeKeys) {
+        if let Some(tag) = &self.target.tag {
+            *keys = keys.tagged(tag);
+        }
+    }
+
+    pub(super) fn place_namespace(&self, namespace: &mut Namespace) {
+        if let Some(tag) = &self.target.tag {
+            *namespace = namespace.tagged(tag);
+        }
+    }
+
     pub(crate) fn connection(&self, token: &OwnerToken) -> Result<Connection, NodeError> {
         self.connection_of(self.connections.of(token))
     }
@@ -82,8 +96,8 @@ impl Link {
 
     fn connection_of(&self, index: usize) -> Result<Connection, NodeError> {
         let connection = self.connections.connection(index)?;
-        if let Some(sentinels) = self.target.way.sentinels() {
-            sentinels.confirmed_until(&connection)?;
+        if let Some(witnesses) = self.target.way.witnesses() {
+            witnesses.confirmed_until(&connection)?;
         }
         Ok(connection)
     }
@@ -142,7 +156,7 @@ impl Link {
     }
 
     /// Whether all other connections must lead to this one's server: another server could grant a lock which the first
-    /// has granted already. With Sentinels only that of the background leads.
+    /// has granted already. With witnesses only that of the background leads.
     pub(super) const fn is_leading(&self, index: usize) -> bool {
         index == BACKGROUND || matches!(self.target.way, Way::Direct(_))
     }
@@ -220,7 +234,7 @@ impl Link {
                 client: self.target.rotation.apply(client.clone()),
                 place: None,
             }),
-            Way::Sentinels(sentinels) => sentinels.master(self.connect_timeout).await,
+            Way::Witnessed(witnesses) => witnesses.master(self.connect_timeout).await,
         }
     }
 }

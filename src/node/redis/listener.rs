@@ -92,9 +92,18 @@ async fn connect(link: &Link) -> Result<(Multiplexed, watch::Receiver<()>), Conn
     Ok((connection, lost))
 }
 
-fn hear(subscriptions: &Subscriptions, push: &PushInfo) {
-    if let (PushKind::Message, [Value::BulkString(channel), _]) = (&push.kind, &*push.data) {
-        subscriptions.announce(channel);
+/// Returns whether the connection must end: the server has ended a subscription by itself, because its slot has gone to
+/// another server. The client takes that for a reply.
+fn hear(subscriptions: &Subscriptions, push: &PushInfo) -> bool {
+    match (&push.kind, &*push.data) {
+        (PushKind::Message | PushKind::SMessage, [Value::BulkString(channel), _]) => {
+            subscriptions.announce(channel);
+            false
+        }
+        (PushKind::SUnsubscribe, [Value::BulkString(channel), _]) => {
+            !subscriptions.is_leaving(channel)
+        }
+        _ => false,
     }
 }
 
@@ -160,6 +169,7 @@ async fn idle(subscriptions: &Subscriptions) {
 async fn join(connection: &mut Multiplexed, batch: &Batch) -> Result<(), RedisError> {
     match names(&batch.join) {
         names if names.is_empty() => Ok(()),
+        names if are_sharded(&names) => each(connection, "SSUBSCRIBE", &names).await,
         names => connection.subscribe(&names).await,
     }
 }
@@ -168,8 +178,32 @@ async fn leave(connection: &mut Multiplexed, batch: &Batch) -> Result<(), RedisE
     match names(&batch.leave) {
         // Without names it would end all subscriptions.
         names if names.is_empty() => Ok(()),
+        names if are_sharded(&names) => each(connection, "SUNSUBSCRIBE", &names).await,
         names => connection.unsubscribe(&names).await,
     }
+}
+
+/// Whether these channels are those of a slot of a cluster: then they have its tag.
+fn are_sharded(names: &[&str]) -> bool {
+    names.iter().any(|name| name.starts_with('{'))
+}
+
+/// One command for each channel: the client has none for sharded channels, and counts one reply for a command.
+async fn each(
+    connection: &mut Multiplexed,
+    command: &str,
+    names: &[&str],
+) -> Result<(), RedisError> {
+    let mut pipeline = redis::pipe();
+    for name in names {
+        pipeline.cmd(command).arg(*name);
+    }
+    let replies = connection
+        .send_packed_commands(&pipeline, 0, names.len())
+        .await?;
+    replies
+        .into_iter()
+        .try_for_each(|reply| reply.extract_error().map(drop))
 }
 
 fn names(batch: &[Arc<str>]) -> Vec<&str> {

@@ -67,13 +67,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
+
 pub use self::builder::RedisNodeBuilder;
-use crate::namespace::NodeKey;
+use crate::namespace::{NodeKey, NodeKeys};
 #[cfg(feature = "idempotency")]
 use crate::node::commands::records;
 use crate::node::commands::{acquire, extend, raise, release, voting};
 use crate::node::redis::connections::BACKGROUND;
-use crate::node::redis::discovery::sentinel::Sentinels;
+use crate::node::redis::discovery::cluster::Cluster;
+use crate::node::redis::discovery::confirmation::Address;
+use crate::node::redis::discovery::witnesses::{Source, Witnesses};
 use crate::node::redis::link::Link;
 use crate::node::{
     AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, ExtendReplies, ExtendRequest, Node,
@@ -108,7 +112,7 @@ pub use crate::settings::server::Credentials;
 #[must_use = "a node does nothing unless a manager is given it"]
 #[derive(Clone)]
 pub struct RedisNode {
-    handle: Arc<Handle>,
+    handle: Arc<Owned>,
 }
 
 impl Node for RedisNode {
@@ -120,19 +124,15 @@ impl Node for RedisNode {
         let link = Arc::clone(&self.handle.link);
         if link.begin() {
             let background = context.background.clone();
-            let background = background.unwrap_or_else(tokio::runtime::Handle::current);
-            link.target
-                .rotation
-                .begin(tokio::runtime::Handle::current());
+            let background = background.unwrap_or_else(Handle::current);
+            link.target.rotation.begin(Handle::current());
             if let Some(replicas) = &link.replicas {
                 replicas.begin(&context);
             }
             seam::spawn(listener::listen(Arc::clone(&link)));
-            if let Some(sentinels) = link.target.way.sentinels() {
-                sentinels.begin(&context);
-                for index in 0..sentinels.sentinels.len() {
-                    seam::spawn_aside(&background, follow(Arc::clone(&link), index));
-                }
+            if let Some(witnesses) = link.target.way.witnesses() {
+                witnesses.begin(&context);
+                ask_witnesses(&link, witnesses, &background);
             }
             for index in 0..link.connections.count() {
                 let link = Arc::clone(&link);
@@ -154,56 +154,71 @@ impl Node for RedisNode {
         Box::pin(async move { handle.link.ready().await })
     }
 
-    fn acquire(&self, request: AcquireRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
+    fn acquire(&self, mut request: AcquireRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
         let handle = Arc::clone(&self.handle);
+        handle.link.place(&mut request.keys);
         Box::pin(async move { acquire::on_redis::acquire(&handle.link, &request).await })
     }
 
-    fn extend(&self, requests: Arc<[ExtendRequest]>) -> NodeFuture<ExtendReplies> {
+    fn extend(&self, mut requests: Arc<[ExtendRequest]>) -> NodeFuture<ExtendReplies> {
         let handle = Arc::clone(&self.handle);
+        if handle.link.target.tag.is_some() {
+            for request in Arc::make_mut(&mut requests) {
+                handle.link.place(&mut request.keys);
+            }
+        }
         Box::pin(async move { extend::on_redis::extend(&handle.link, &requests).await })
     }
 
-    fn release(&self, request: ReleaseRequest) -> NodeFuture<Result<ReleaseReply, NodeError>> {
+    fn release(&self, mut request: ReleaseRequest) -> NodeFuture<Result<ReleaseReply, NodeError>> {
         let handle = Arc::clone(&self.handle);
+        handle.link.place(&mut request.keys);
         Box::pin(async move { release::on_redis::release(&handle.link, &request).await })
     }
 
-    fn raise(&self, request: RaiseRequest) -> NodeFuture<Result<RaiseReply, NodeError>> {
+    fn raise(&self, mut request: RaiseRequest) -> NodeFuture<Result<RaiseReply, NodeError>> {
         let handle = Arc::clone(&self.handle);
+        handle.link.place(&mut request.keys);
         Box::pin(async move { raise::on_redis::raise(&handle.link, &request).await })
     }
 
     #[cfg(feature = "idempotency")]
-    fn recall(&self, request: RecallRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
+    fn recall(&self, mut request: RecallRequest) -> NodeFuture<Result<AcquireReply, NodeError>> {
         let handle = Arc::clone(&self.handle);
+        handle.link.place(&mut request.lock.keys);
         Box::pin(async move { records::on_redis::recall(&handle.link, &request).await })
     }
 
     #[cfg(feature = "idempotency")]
-    fn complete(&self, request: CompleteRequest) -> NodeFuture<Result<CompleteReply, NodeError>> {
+    fn complete(
+        &self,
+        mut request: CompleteRequest,
+    ) -> NodeFuture<Result<CompleteReply, NodeError>> {
         let handle = Arc::clone(&self.handle);
+        handle.link.place(&mut request.release.keys);
         Box::pin(async move { records::on_redis::complete(&handle.link, &request).await })
     }
 
-    fn check_in(&self, request: CheckInRequest) -> NodeFuture<Result<CheckInReply, NodeError>> {
+    fn check_in(&self, mut request: CheckInRequest) -> NodeFuture<Result<CheckInReply, NodeError>> {
         let handle = Arc::clone(&self.handle);
+        handle.link.place_namespace(&mut request.namespace);
         Box::pin(async move { voting::on_redis::check_in(&handle.link, &request).await })
     }
 
-    fn promote(&self, request: PromoteRequest) -> NodeFuture<Result<bool, NodeError>> {
+    fn promote(&self, mut request: PromoteRequest) -> NodeFuture<Result<bool, NodeError>> {
         let handle = Arc::clone(&self.handle);
+        handle.link.place_namespace(&mut request.namespace);
         Box::pin(async move { voting::on_redis::promote(&handle.link, &request).await })
     }
 
     fn settle_time(&self) -> Duration {
-        let sentinels = self.handle.link.target.way.sentinels();
-        sentinels.map_or(Duration::ZERO, |sentinels| sentinels.within)
+        let witnesses = self.handle.link.target.way.witnesses();
+        witnesses.map_or(Duration::ZERO, |witnesses| witnesses.reach.within)
     }
 
     fn agreed(&self) -> String {
-        let sentinels = self.handle.link.target.way.sentinels();
-        sentinels.map(Sentinels::agreed).unwrap_or_default()
+        let witnesses = self.handle.link.target.way.witnesses();
+        witnesses.map(Witnesses::agreed).unwrap_or_default()
     }
 
     fn close(&self) -> NodeFuture<()> {
@@ -223,7 +238,7 @@ impl RedisNode {
     /// A node that has not been started.
     pub(super) fn of(link: Link) -> Self {
         Self {
-            handle: Arc::new(Handle {
+            handle: Arc::new(Owned {
                 link: Arc::new(link),
             }),
         }
@@ -234,18 +249,56 @@ impl RedisNode {
     }
 }
 
-/// Asks one Sentinel again and again.
-async fn follow(link: Arc<Link>, index: usize) {
-    if let Some(sentinels) = link.target.way.sentinels() {
-        let limit = sentinels.within.min(link.connect_timeout / 2);
-        let ask = sentinels.ask_on(index, limit, |text| link.clean(text));
+/// Asks each witness again and again.
+fn ask_witnesses(link: &Arc<Link>, witnesses: &Witnesses, background: &Handle) {
+    match &witnesses.source {
+        Source::Sentinels(sentinels) => {
+            for index in 0..sentinels.listed.len() {
+                seam::spawn_aside(background, ask_sentinel(Arc::clone(link), index));
+            }
+        }
+        // One of its nodes asks for all of them.
+        Source::Cluster(cluster, slot) if cluster.is_first(*slot) => {
+            let ask = ask_cluster(Arc::clone(link), Arc::clone(cluster), background.clone());
+            seam::spawn_aside(background, ask);
+        }
+        Source::Cluster(..) => {}
+    }
+}
+
+async fn ask_sentinel(link: Arc<Link>, index: usize) {
+    if let Some(witnesses) = link.target.way.witnesses() {
+        let limit = witnesses.reach.limit(link.connect_timeout);
+        let ask = witnesses.ask_sentinel(index, limit, |text| link.clean(text));
         link.until_closing(ask).await;
     }
 }
 
+async fn ask_cluster(link: Arc<Link>, cluster: Arc<Cluster>, background: Handle) {
+    let find = async {
+        loop {
+            let address = cluster.next_to_ask().await;
+            let ask = ask_server(Arc::clone(&link), Arc::clone(&cluster), address);
+            seam::spawn_aside(&background, ask);
+        }
+    };
+    link.until_closing(find).await;
+}
+
+async fn ask_server(link: Arc<Link>, cluster: Arc<Cluster>, address: Address) {
+    let limit = cluster.reach.limit(link.connect_timeout);
+    let ask = cluster.ask_on(&address, limit, |text| link.clean(text));
+    link.until_closing(ask).await;
+}
+
 impl Notifier for RedisNode {
     fn subscribe(&self, key: &NodeKey, sender: NoticeSender) -> Subscription {
-        self.handle.link.subscriptions.subscribe(key, sender)
+        let mut keys = NodeKeys::from(key.clone());
+        self.handle.link.place(&mut keys);
+        self.handle
+            .link
+            .subscriptions
+            .subscribe(keys.first(), sender)
     }
 }
 
@@ -261,11 +314,11 @@ impl fmt::Debug for RedisNode {
 
 /// The part that clones of a node and its commands hold. The supervisors hold only [`Link`], so they end when the
 /// last handle is gone.
-struct Handle {
+struct Owned {
     link: Arc<Link>,
 }
 
-impl Drop for Handle {
+impl Drop for Owned {
     fn drop(&mut self) {
         self.link.stop();
     }

@@ -173,6 +173,14 @@ impl Subscriptions {
         }
     }
 
+    pub(super) fn is_leaving(&self, name: &[u8]) -> bool {
+        let channels = self.channels();
+        let channel = str::from_utf8(name)
+            .ok()
+            .and_then(|name| channels.by_name.get(name));
+        channel.is_none_or(|channel| channel.server == Server::Leaving)
+    }
+
     pub(super) fn report(&self) -> bool {
         !self.reported.swap(true, Ordering::Relaxed)
     }

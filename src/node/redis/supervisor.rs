@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use crate::node::redis::connect::{Former, LOOK, Looks, connect, keep_valid};
 use crate::node::redis::connection::Connection;
 use crate::node::redis::connections::BACKGROUND;
-use crate::node::redis::discovery::sentinel::Sentinels;
+use crate::node::redis::discovery::witnesses::Witnesses;
 use crate::node::redis::error::{ConnectFailure, unavailable};
 use crate::node::redis::link::Link;
 use crate::node::{NodeContext, NodeState};
@@ -210,32 +210,32 @@ fn disconnected() -> ConnectFailure {
     ConnectFailure::down("the connection was lost")
 }
 
-/// Waits until most Sentinels name another server as the master, and that server agrees: a master that is cut off from
-/// its Sentinels goes on serving us, and a single Sentinel proves nothing.
+/// Waits until most witnesses name another server, and that server agrees: a server that is cut off from its witnesses
+/// goes on serving us, and a single witness proves nothing.
 async fn replaced(link: &Link, index: usize, connection: &Connection) {
-    let (Some(sentinels), BACKGROUND) = (link.target.way.sentinels(), index) else {
+    let (Some(witnesses), BACKGROUND) = (link.target.way.witnesses(), index) else {
         return std::future::pending().await;
     };
     tokio::select! {
         biased;
-        () = show_doubt(link, sentinels, connection) => {}
-        () = sentinels.left(connection, link.connect_timeout) => {}
+        () = show_doubt(link, witnesses, connection) => {}
+        () = witnesses.left(connection, link.connect_timeout) => {}
     }
 }
 
-async fn show_doubt(link: &Link, sentinels: &Sentinels, connection: &Connection) {
-    let mut news = sentinels.confirmation.subscribe();
+async fn show_doubt(link: &Link, witnesses: &Witnesses, connection: &Connection) {
+    let mut news = witnesses.confirmation.subscribe();
     let mut doubted = None;
     loop {
-        let until = sentinels.confirmed_until(connection).ok();
+        let until = witnesses.confirmed_until(connection).ok();
         if doubted != Some(until.is_none()) {
             doubted = Some(until.is_none());
             // The connection stays: locks can still be released on it.
-            link.doubt(until.is_none().then(|| sentinels.unconfirmed()));
+            link.doubt(until.is_none().then(|| witnesses.unconfirmed()));
         }
         let over = async {
             match until {
-                Some(until) => sleep(until.since(sentinels.now())).await,
+                Some(until) => sleep(until.since(witnesses.reach.now())).await,
                 None => std::future::pending().await,
             }
         };

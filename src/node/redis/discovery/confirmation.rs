@@ -1,12 +1,12 @@
-//! [`Confirmation`]: whether most of a node's Sentinels name its server.
+//! [`Confirmation`]: whether most of a node's witnesses name its server: Sentinels, or the servers of a cluster.
 //!
-//! A Sentinel goes from one master to the next and never back; each change has a growing number, its *epoch*. Two
-//! majorities have one Sentinel in common. So if most named one server in answer to questions of some time or later,
+//! A witness goes from one server to the next and never back; each change has a growing number, its *epoch*. Two
+//! majorities have one witness in common. So if most named one server in answer to questions of some time or later,
 //! every process that hears another server from most hears it after that time.
 
 use crate::moment::Moment;
 
-/// Where a Sentinel says that the master is.
+/// Where a witness says that the server is.
 pub(crate) type Address = (String, u16);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub(crate) struct Statement {
     pub(crate) id: Option<String>,
 }
 
-/// A server as Sentinels know it.
+/// A server as witnesses know it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) address: Address,
@@ -23,7 +23,7 @@ pub(crate) struct Place {
     pub(crate) epoch: String,
 }
 
-/// Why a Sentinel told nothing.
+/// Why a witness told nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Trouble {
     pub(crate) reason: String,
@@ -32,47 +32,55 @@ pub(crate) struct Trouble {
 }
 
 #[derive(Clone, Debug, Default)]
-struct SentinelState {
-    statement: Option<(Moment, Statement)>,
+pub(crate) struct Witness {
+    /// Its address.
+    pub(crate) name: String,
+    pub(crate) statement: Option<(Moment, Statement)>,
     /// Why it did not reply since.
-    trouble: Option<Trouble>,
+    pub(crate) trouble: Option<Trouble>,
 }
 
 #[derive(Clone, Debug)]
 struct Server {
     run_id: String,
     epoch: String,
-    /// Its addresses: Sentinels may know it by several.
+    /// Its addresses: witnesses may know it by several.
     addresses: Vec<Address>,
     confirmed: Option<Moment>,
 }
 
-/// What all listed Sentinels said last.
+/// What all witnesses said last.
 #[derive(Clone, Debug)]
 pub(crate) struct Confirmation {
-    sentinels: Vec<SentinelState>,
+    witnesses: Vec<Witness>,
     server: Option<Server>,
 }
 
 impl Confirmation {
-    pub(crate) fn new(count: usize) -> Self {
+    pub(crate) fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
+        let names = names.into_iter();
+        let witnesses = names.map(|name| Witness {
+            name: name.to_owned(),
+            ..Witness::default()
+        });
         Self {
-            sentinels: vec![SentinelState::default(); count],
+            witnesses: witnesses.collect(),
             server: None,
         }
     }
 
-    const fn most(&self) -> usize {
-        self.sentinels.len() / 2 + 1
+    /// Takes others for the witnesses, with what each of them said.
+    pub(crate) fn replace(&mut self, witnesses: Vec<Witness>) {
+        self.witnesses = witnesses;
+        self.count();
     }
 
-    pub(crate) fn note(
-        &mut self,
-        sentinel: usize,
-        asked: Moment,
-        said: Result<Statement, Trouble>,
-    ) {
-        let Some(state) = self.sentinels.get_mut(sentinel) else {
+    const fn most(&self) -> usize {
+        self.witnesses.len() / 2 + 1
+    }
+
+    pub(crate) fn note(&mut self, witness: usize, asked: Moment, said: Result<Statement, Trouble>) {
+        let Some(state) = self.witnesses.get_mut(witness) else {
             return;
         };
         match said {
@@ -81,7 +89,7 @@ impl Confirmation {
                 state.trouble = None;
             }
             Err(trouble) => {
-                // A Sentinel that refuses names no master any more. One that does not reply has not said anything new.
+                // A witness that refuses names no server any more. One that does not reply has not said anything new.
                 if trouble.lasting {
                     state.statement = None;
                 }
@@ -101,7 +109,7 @@ impl Confirmation {
         self.count();
     }
 
-    /// Sentinels know the server by this address, too.
+    /// Witnesses know the server by this address, too.
     pub(crate) fn add_address(&mut self, address: &Address) {
         if let Some(server) = &mut self.server
             && !server.addresses.contains(address)
@@ -131,7 +139,7 @@ impl Confirmation {
     }
 
     fn votes(&self, wanted: impl Fn(&Place) -> bool) -> impl Iterator<Item = (Moment, &Place)> {
-        let votes = self.sentinels.iter().enumerate();
+        let votes = self.witnesses.iter().enumerate();
         let votes = votes.filter(|(index, _)| !self.is_double(*index));
         let votes = votes.filter_map(|(_, state)| state.statement.as_ref());
         votes
@@ -139,9 +147,9 @@ impl Confirmation {
             .filter(move |(_, place)| wanted(place))
     }
 
-    /// Whether a Sentinel is listed before, by another address.
+    /// Whether a witness is listed before, by another address.
     fn is_double(&self, index: usize) -> bool {
-        let mut ids = self.sentinels.iter().map(id).take(index + 1);
+        let mut ids = self.witnesses.iter().map(id).take(index + 1);
         match ids.next_back() {
             Some(Some(own)) => ids.any(|other| other == Some(own)),
             _ => false,
@@ -160,7 +168,7 @@ impl Confirmation {
         named
     }
 
-    /// The server that most Sentinels may mean: they agree on the epoch, and its address is the most frequent one.
+    /// The server that most witnesses may mean: they agree on the epoch, and its address is the most frequent one.
     pub(crate) fn likely_master(&self, since: Moment) -> Option<Place> {
         let named = self.named(since);
         let votes = |epoch: &str| -> usize {
@@ -178,7 +186,7 @@ impl Confirmation {
         votes >= self.most()
     }
 
-    /// Whether most Sentinels named the node's server last.
+    /// Whether most witnesses named the node's server last.
     pub(crate) fn is_settled(&self) -> bool {
         let server = self.server.as_ref();
         server.is_some_and(|server| server.confirmed.is_some())
@@ -190,25 +198,20 @@ impl Confirmation {
     }
 
     pub(crate) fn is_complete(&self) -> bool {
-        let has_replied =
-            |state: &SentinelState| state.statement.is_some() || state.trouble.is_some();
-        self.sentinels.iter().all(has_replied)
+        let has_replied = |state: &Witness| state.statement.is_some() || state.trouble.is_some();
+        self.witnesses.iter().all(has_replied)
     }
 
-    /// Whether the Sentinels that refuse leave no majority.
+    /// Whether the witnesses that refuse leave no majority.
     pub(crate) fn is_hopeless(&self) -> bool {
-        let refuses = |state: &&SentinelState| state.trouble.as_ref().is_some_and(|it| it.lasting);
-        let refusing = self.sentinels.iter().filter(refuses).count();
-        self.sentinels.len() - refusing < self.most()
+        let refuses = |state: &&Witness| state.trouble.as_ref().is_some_and(|it| it.lasting);
+        let refusing = self.witnesses.iter().filter(refuses).count();
+        self.witnesses.len() - refusing < self.most()
     }
 
-    pub(crate) fn describe<'a>(
-        &self,
-        since: Moment,
-        addresses: impl Iterator<Item = &'a str>,
-    ) -> String {
-        let said = self.sentinels.iter().enumerate().map(|(index, state)| {
-            match (&state.statement, &state.trouble) {
+    pub(crate) fn describe(&self, since: Moment) -> String {
+        let said = self.witnesses.iter().enumerate().map(|(index, witness)| {
+            let said = match (&witness.statement, &witness.trouble) {
                 (_, Some(trouble)) => trouble.reason.clone(),
                 (Some(_), None) if self.is_double(index) => DOUBLE.to_owned(),
                 (Some((asked, statement)), None) => {
@@ -219,13 +222,10 @@ impl Confirmation {
                     }
                 }
                 (None, None) => "has not answered yet".to_owned(),
-            }
+            };
+            format!("{}: {said}", witness.name)
         });
-        let said = addresses.zip(said);
-        let said: Vec<String> = said
-            .map(|(address, said)| format!("{address}: {said}"))
-            .collect();
-        said.join("; ")
+        said.collect::<Vec<_>>().join("; ")
     }
 }
 
@@ -235,8 +235,8 @@ impl Server {
     }
 }
 
-fn id(state: &SentinelState) -> Option<&str> {
-    state.statement.as_ref()?.1.id.as_deref()
+fn id(witness: &Witness) -> Option<&str> {
+    witness.statement.as_ref()?.1.id.as_deref()
 }
 
 const DOUBLE: &str = "is the same Sentinel as one before it in the list";
@@ -269,9 +269,13 @@ mod tests {
         Err(Trouble { reason, lasting })
     }
 
+    fn listed(count: usize) -> Confirmation {
+        Confirmation::new(["x", "y", "z", "v", "w"].into_iter().take(count))
+    }
+
     /// What is known after these statements of Sentinels that were asked one second after the other.
     fn known_after(statements: &[Result<Statement, Trouble>]) -> Confirmation {
-        let mut known = Confirmation::new(statements.len());
+        let mut known = listed(statements.len());
         for (index, statement) in statements.iter().enumerate() {
             known.note(index, at(1 + index as u64), statement.clone());
         }
@@ -344,7 +348,7 @@ mod tests {
         let mut known = known_after(&[of("a"), of("a"), silent()]);
         known.set_server("r", &place(1, ""));
         assert_eq!(known.confirmed("r", ""), None);
-        let text = known.describe(at(0), ["x", "y", "z"].into_iter());
+        let text = known.describe(at(0));
         let wanted = format!("x: says h:1; y: {DOUBLE}; z: did not answer");
         assert_eq!(text, wanted);
         known.note(2, at(9), of("b"));
@@ -356,7 +360,7 @@ mod tests {
         let known = known_after(&[told(1, ""), told(1, ""), told(1, "")]);
         assert_eq!(known.likely_master(at(1)), Some(place(1, "")));
         assert_eq!(known.likely_master(at(2)), None);
-        let text = known.describe(at(2), ["x", "y", "z"].into_iter());
+        let text = known.describe(at(2));
         assert!(
             text.starts_with("x: has not answered since it said h:1;"),
             "{text}"
@@ -393,7 +397,7 @@ mod tests {
             })
             .collect();
         answers.sort_unstable();
-        let mut known = Confirmation::new(moves.len());
+        let mut known = listed(moves.len());
         let epoch = at_server.to_string();
         known.set_server("r", &place(at_server, &epoch));
         let known = answers.into_iter().map(|(when, sentinel, sent, server)| {

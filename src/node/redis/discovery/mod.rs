@@ -1,10 +1,11 @@
-//! Where a node is and how to get there: at the address of a URL, or where most Sentinels say that the master is.
-//!
-//! [`sentinel`] asks each Sentinel again and again, and makes a way to the master of what they say, with the time until
-//! which that counts; [`confirmation`] counts what they said.
+//! Where a node is and how to get there: at the address of a URL, or where most of its [`witnesses`] say that its server
+//! is. These are Sentinels ([`sentinel`]) or the servers of a cluster ([`cluster`]), which are asked again and again;
+//! [`confirmation`] counts what they said, and until when that counts.
 
+pub(super) mod cluster;
 pub(super) mod confirmation;
 pub(super) mod sentinel;
+pub(super) mod witnesses;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -14,9 +15,11 @@ use redis::{Client, ConnectionAddr, ProtocolVersion, RedisConnectionInfo};
 use tokio::sync::watch;
 
 use crate::node::redis::access::{Access, Certificates, Rotation, address_of, client, read};
+use crate::node::redis::discovery::cluster::Cluster;
 use crate::node::redis::discovery::confirmation::Confirmation;
 use crate::node::redis::discovery::sentinel::Sentinels;
-use crate::settings::error::{ConfigError, within};
+use crate::node::redis::discovery::witnesses::{Reach, Source, Witnesses};
+use crate::settings::error::{ConfigError, ensure, within};
 use crate::settings::server::Url;
 
 pub(super) struct Target {
@@ -30,21 +33,23 @@ pub(super) struct Target {
     pub(super) user: Option<String>,
     pub(super) rotation: Arc<Rotation>,
     pub(super) way: Way,
+    /// What all keys there begin with, in a cluster.
+    pub(super) tag: Option<String>,
 }
 
 /// How connections are made.
 pub(super) enum Way {
     /// To one address.
     Direct(Client),
-    /// To where the master is.
-    Sentinels(Sentinels),
+    /// To where the server is.
+    Witnessed(Witnesses),
 }
 
 impl Way {
-    pub(super) const fn sentinels(&self) -> Option<&Sentinels> {
+    pub(super) const fn witnesses(&self) -> Option<&Witnesses> {
         match self {
             Self::Direct(_) => None,
-            Self::Sentinels(sentinels) => Some(sentinels),
+            Self::Witnessed(witnesses) => Some(witnesses),
         }
     }
 }
@@ -81,11 +86,101 @@ impl Target {
             user,
             rotation: Rotation::new(access.source.clone()),
             way: Way::Direct(client(info, tls, place, certificates)?),
+            tag: None,
         })
     }
 }
 
-pub(super) fn target(
+/// The servers of a setting, and what they have in common.
+struct Listed {
+    servers: Vec<(ConnectionAddr, RedisConnectionInfo, Client)>,
+    tls: bool,
+}
+
+impl Listed {
+    /// Reads the URLs in the setting `name`, of servers that are `what`.
+    fn read(
+        urls: &[Url],
+        (name, what): (&str, &str),
+        place: &str,
+        certificates: &Certificates,
+    ) -> Result<Self, ConfigError> {
+        let mut listed: Vec<(ConnectionAddr, RedisConnectionInfo, Client)> = Vec::new();
+        let mut kinds = Vec::new();
+        for (index, url) in urls.iter().enumerate() {
+            let field = within(place, &format!("{name}[{index}]"));
+            let refuse = |text: &str| Err(ConfigError::of(field.clone(), format!("{what} {text}")));
+            let (info, tls) = read(&url.0, &field, certificates)?;
+            let is_tcp = matches!(
+                info.addr(),
+                ConnectionAddr::Tcp(..) | ConnectionAddr::TcpTls { .. }
+            );
+            if !is_tcp {
+                return refuse(SOCKET);
+            }
+            if info.redis_settings().db() != 0 {
+                return refuse(DATABASE);
+            }
+            let address = info.addr().clone();
+            if listed
+                .iter()
+                .any(|(other, ..)| address_of(other) == address_of(&address))
+            {
+                return refuse(TWICE);
+            }
+            let settings = info.redis_settings().clone();
+            let asking = settings.clone().set_protocol(ProtocolVersion::RESP2);
+            let info = info.set_redis_settings(asking.set_skip_set_lib_name());
+            listed.push((address, settings, client(info, tls, &field, certificates)?));
+            kinds.push(tls);
+        }
+        let tls = kinds.first().copied().unwrap_or_default();
+        if kinds.iter().any(|kind| *kind != tls) {
+            return Err(ConfigError::of(within(place, name), MIXED));
+        }
+        Ok(Self {
+            servers: listed,
+            tls,
+        })
+    }
+
+    fn addresses(&self) -> Vec<String> {
+        let servers = self.servers.iter();
+        servers.map(|(address, ..)| address_of(address)).collect()
+    }
+
+    fn secrets(&self, access: &Access) -> Vec<String> {
+        let servers = self.servers.iter();
+        let passwords = servers.filter_map(|(_, settings, _)| settings.password());
+        let all = access.password.as_deref().into_iter().chain(passwords);
+        all.filter(|secret| !secret.is_empty())
+            .map(str::to_owned)
+            .collect()
+    }
+
+    fn reach(
+        &self,
+        settings: RedisConnectionInfo,
+        access: &Access,
+        certificates: &Certificates,
+        within: Duration,
+    ) -> Arc<Reach> {
+        let settings = settings
+            .set_protocol(ProtocolVersion::RESP3)
+            .set_skip_set_lib_name();
+        Arc::new(Reach {
+            settings: access.apply(settings),
+            rotation: Rotation::new(access.source.clone()),
+            tls: self.tls,
+            certificates: certificates.clone(),
+            within,
+            clock: OnceLock::new(),
+        })
+    }
+}
+
+/// The node whose server Sentinels call `master`.
+pub(super) fn behind_sentinels(
     urls: &[Url],
     master: &str,
     confirmed: Duration,
@@ -94,76 +189,102 @@ pub(super) fn target(
     certificates: &Certificates,
 ) -> Result<Target, ConfigError> {
     let refuse = |field: &str, text: &str| Err(ConfigError::of(within(place, field), text));
-    if !(LEAST_WITHIN..=MOST_WITHIN).contains(&confirmed) {
-        return refuse("confirm_within", BAD_WITHIN);
-    }
+    check_time(confirmed, place)?;
     if master.is_empty() {
         return refuse("master", NO_NAME);
     }
-    let mut sentinels = Vec::new();
-    let mut secrets: Vec<String> = access.password.clone().into_iter().collect();
-    let mut kinds = Vec::new();
-    for (index, url) in urls.iter().enumerate() {
-        let field = format!("sentinels[{index}]");
-        let here = within(place, &field);
-        let (info, tls) = read(&url.0, &here, certificates)?;
-        if !matches!(
-            info.addr(),
-            ConnectionAddr::Tcp(..) | ConnectionAddr::TcpTls { .. }
-        ) {
-            return refuse(&field, SOCKET);
-        }
-        let settings = info.redis_settings().clone();
-        if settings.db() != 0 {
-            return refuse(&field, DATABASE);
-        }
-        secrets.extend(settings.password().map(str::to_owned));
-        let address = address_of(info.addr());
-        if sentinels.iter().any(|(other, _)| *other == address) {
-            return refuse(&field, TWICE);
-        }
-        let info = info.set_redis_settings(
-            settings
-                .set_protocol(ProtocolVersion::RESP2)
-                .set_skip_set_lib_name(),
-        );
-        sentinels.push((address, client(info, tls, &here, certificates)?));
-        kinds.push(tls);
-    }
-    let Some(tls) = kinds.first().copied() else {
+    let listed = Listed::read(urls, ("sentinels", "a Sentinel"), place, certificates)?;
+    if listed.servers.is_empty() {
         return refuse("sentinels", NO_SENTINELS);
-    };
-    if kinds.iter().any(|kind| *kind != tls) {
-        return refuse("sentinels", MIXED);
     }
-    let mut addresses: Vec<&str> = sentinels.iter().map(|(address, _)| &**address).collect();
+    let mut addresses = listed.addresses();
+    let reach = listed.reach(
+        RedisConnectionInfo::default(),
+        access,
+        certificates,
+        confirmed,
+    );
+    let secrets = listed.secrets(access);
+    let clients = listed.servers.into_iter().map(|(.., client)| client);
+    let sentinels = Sentinels {
+        master: master.to_owned(),
+        listed: addresses.iter().cloned().zip(clients).collect(),
+    };
+    let confirmation = Confirmation::new(sentinels.addresses());
     addresses.sort_unstable();
-    let rotation = Rotation::new(access.source.clone());
-    let settings = RedisConnectionInfo::default()
-        .set_protocol(ProtocolVersion::RESP3)
-        .set_skip_set_lib_name();
     Ok(Target {
         address: format!("sentinel:{master}@{}", addresses.join(",")),
         // Never the address of the master, which changes.
         name: format!("sentinel:{master}"),
-        secrets: secrets
-            .into_iter()
-            .filter(|secret| !secret.is_empty())
-            .collect(),
+        secrets,
         user: access.user.clone(),
-        rotation: Arc::clone(&rotation),
-        way: Way::Sentinels(Sentinels {
-            rotation,
-            master: master.to_owned(),
-            confirmation: watch::Sender::new(Confirmation::new(sentinels.len())),
-            sentinels,
-            settings: access.apply(settings),
-            tls,
-            certificates: certificates.clone(),
-            within: confirmed,
-            clock: OnceLock::new(),
+        rotation: Arc::clone(&reach.rotation),
+        way: Way::Witnessed(Witnesses {
+            source: Source::Sentinels(sentinels),
+            reach,
+            confirmation: Arc::new(watch::Sender::new(confirmation)),
         }),
+        tag: None,
     })
+}
+
+/// The nodes that are slots of one cluster.
+pub(super) fn in_cluster(
+    urls: &[Url],
+    (name, count): (&str, u16),
+    confirmed: Duration,
+    place: &str,
+    access: &Access,
+    certificates: &Certificates,
+) -> Result<Vec<Target>, ConfigError> {
+    check_time(confirmed, place)?;
+    if access.database.is_some_and(|database| database != 0) {
+        return Err(ConfigError::of(within(place, "database"), NO_DATABASES));
+    }
+    let listed = Listed::read(
+        urls,
+        ("cluster", "a server of a cluster"),
+        place,
+        certificates,
+    )?;
+    let Some((_, settings, _)) = listed.servers.first() else {
+        return Err(ConfigError::of(within(place, "cluster"), NO_SEEDS));
+    };
+    let seeds = listed
+        .servers
+        .iter()
+        .filter_map(|(address, ..)| match address {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+                Some((host.to_ascii_lowercase(), *port))
+            }
+            _ => None,
+        });
+    let slots = cluster::spread(count);
+    let reach = listed.reach(settings.clone(), access, certificates, confirmed);
+    let user = reach.settings.username().map(str::to_owned);
+    let cluster = Arc::new(Cluster::new(seeds.collect(), reach, &slots));
+    let target = |slot: u16| Target {
+        address: format!("{name}/slot-{slot}"),
+        name: format!("{name}/slot-{slot}"),
+        secrets: listed.secrets(access),
+        user: user.clone(),
+        rotation: Arc::clone(&cluster.reach.rotation),
+        way: Way::Witnessed(Witnesses {
+            confirmation: cluster.confirmation(slot),
+            reach: Arc::clone(&cluster.reach),
+            source: Source::Cluster(Arc::clone(&cluster), slot),
+        }),
+        tag: Some(cluster::tag(slot)),
+    };
+    Ok(slots.into_iter().map(target).collect())
+}
+
+fn check_time(confirmed: Duration, place: &str) -> Result<(), ConfigError> {
+    ensure(
+        (LEAST_WITHIN..=MOST_WITHIN).contains(&confirmed),
+        &within(place, "confirm_within"),
+        || BAD_WITHIN,
+    )
 }
 
 /// For how long it may count.
@@ -176,22 +297,25 @@ const NO_SENTINELS: &str = "a master is found through at least one Sentinel; giv
 const NO_NAME: &str =
     "the name of the master is empty; it is what `sentinel monitor` calls it, often `mymaster`";
 
-const SOCKET: &str =
-    "a Sentinel is reached over TCP; use `redis://host:26379` or `rediss://host:26379`";
+const NO_SEEDS: &str = "a cluster is found through at least one of its servers; give their URLs, as in `redis://10.0.0.1:6379`";
 
-const DATABASE: &str = "a Sentinel has no databases; choose that of the master with `database`";
+const NO_DATABASES: &str = "a cluster has no databases but 0; leave it out";
 
-const TWICE: &str =
-    "this Sentinel is listed twice, so that its word would count twice; list each once";
+const SOCKET: &str = "is reached over TCP; use `redis://host:port` or `rediss://host:port`";
+
+const DATABASE: &str =
+    "has no databases; leave it out, and choose that of a Sentinel's master with `database`";
+
+const TWICE: &str = "is listed twice; list each once";
 
 const BAD_WITHIN: &str = "`confirm_within` must be from 100 ms to 1 min; 3 s are usual";
 
-const MIXED: &str = "some Sentinels are reached with TLS and some without; use `rediss://` for all or for none, and the master alike";
+const MIXED: &str = "some are reached with TLS and some without; use `rediss://` for all or for none, and the master alike";
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::redis::discovery::sentinel::CONFIRM_WITHIN;
+    use crate::node::redis::discovery::witnesses::CONFIRM_WITHIN;
 
     fn parse(url: &str) -> Result<Target, ConfigError> {
         Target::parse(url, "url", &Access::default(), &Certificates::default())
@@ -293,7 +417,7 @@ mod tests {
     fn named(urls: &[&str], master: &str) -> Result<Target, ConfigError> {
         let urls: Vec<Url> = urls.iter().map(|url| Url((*url).to_owned())).collect();
         let (access, certificates) = (Access::default(), Certificates::default());
-        target(&urls, master, CONFIRM_WITHIN, "", &access, &certificates)
+        behind_sentinels(&urls, master, CONFIRM_WITHIN, "", &access, &certificates)
     }
 
     #[test]

@@ -5,7 +5,8 @@ use std::fmt::Debug;
 use redis::Value;
 
 use super::discovery::confirmation::Confirmation;
-use super::discovery::sentinel::{self, AskError};
+use super::discovery::witnesses::AskError;
+use super::discovery::{cluster, sentinel};
 use super::info::Info;
 use crate::fuzzed::replay;
 use crate::moment::Moment;
@@ -35,6 +36,7 @@ fn reply(input: &[u8]) -> bool {
         judged(&value, voting::on_redis::read_promotion(&value)),
         checked_in(&value),
         server(&value),
+        view(vec![value.clone()]),
     ]
     .contains(&true);
     if let Value::Array(replies) = value {
@@ -96,22 +98,28 @@ fn server(value: &Value) -> bool {
     };
     let info = Info::parse(&text);
     assert!(info.is_still(&info.identity()), "{text:?}");
-    judged(value, info.check(false))
+    judged(value, info.check(false, false))
 }
 
 /// What a Sentinel says of the master.
 fn sentinel(replies: Vec<Value>) -> bool {
     let statement = match sentinel::read_replies(replies) {
         Ok(statement) => statement,
-        Err(AskError::Unknown | AskError::Failed(_)) => return false,
+        Err(AskError::Unknown(_) | AskError::Failed(_)) => return false,
     };
-    let mut known = Confirmation::new(1);
+    let mut known = Confirmation::new(["the first"]);
     known.note(0, Moment::from_nanos(2), Ok(statement));
     for since in [1, 3] {
-        let text = known.describe(Moment::from_nanos(since), ["the first"].into_iter());
+        let text = known.describe(Moment::from_nanos(since));
         assert_short(&text);
     }
     true
+}
+
+/// What a server of a cluster says of it.
+fn view(replies: Vec<Value>) -> bool {
+    let asked = ("the first".to_owned(), 7_000);
+    cluster::read_replies(replies, &cluster::spread(3), &asked).is_ok()
 }
 
 fn assert_token(token: Option<FencingToken>, value: &Value) {

@@ -1,0 +1,523 @@
+//! [`Cluster`]: a Redis Cluster, of which each slot that is used is a node. All servers of the cluster are asked again and
+//! again who has the slots. They are the witnesses of each of these nodes.
+//!
+//! The number of an owner's last change, its *config epoch*, is part of what a server says. A failover or a migration of
+//! a slot has a new one, and no server goes back to an older one (source: the Redis Cluster specification). So what holds
+//! for Sentinels holds here, as long as majorities have a server in common. Those of the *masters* alone have none: a
+//! master that votes for a failover and is cut off before it hears of its success goes on naming the old owner, with that
+//! owner, and both are most of the former masters; the new owner and a third are most of the new ones. A failover does not
+//! change who the servers are.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use redis::{Pipeline, RedisError, Value};
+use tokio::sync::{Notify, watch};
+use tokio::time::sleep;
+
+use crate::moment::Moment;
+use crate::node::redis::discovery::confirmation::{
+    Address, Confirmation, Place, Statement, Trouble, Witness,
+};
+use crate::node::redis::discovery::sentinel::host_in;
+use crate::node::redis::discovery::witnesses::{AskError, Reach, ask_within, garbled};
+use crate::node::redis::error::ConnectFailure;
+
+pub(crate) const SLOTS: u16 = 16_384;
+/// A cluster has no more.
+const MOST_SERVERS: usize = 2_000;
+
+pub(crate) struct Cluster {
+    seeds: Vec<Address>,
+    pub(crate) reach: Arc<Reach>,
+    /// The slots that are nodes, each with what is known of its owner.
+    slots: Vec<(u16, Arc<watch::Sender<Confirmation>>)>,
+    heard: Mutex<Heard>,
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct Heard {
+    /// The last answer from each address, and why there was none since.
+    answers: BTreeMap<Address, Answer>,
+    /// The servers of the cluster by their ids, as most of them say.
+    servers: Arc<BTreeMap<String, Address>>,
+    asked: BTreeSet<Address>,
+}
+
+#[derive(Default)]
+struct Answer {
+    view: Option<(Moment, View)>,
+    trouble: Option<Trouble>,
+}
+
+/// A cluster as one of its servers sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct View {
+    /// Who says so.
+    id: String,
+    /// The servers of the cluster, by their ids.
+    servers: Arc<BTreeMap<String, Address>>,
+    /// Who has the slots that are nodes.
+    owners: BTreeMap<u16, Place>,
+}
+
+/// The slots of `count` nodes, spread evenly: where the masters have even ranges of slots, each node is on another one.
+pub(crate) fn spread(count: u16) -> Vec<u16> {
+    let slot = |index: u32| (2 * index + 1) * u32::from(SLOTS) / (2 * u32::from(count.max(1)));
+    let slots = (0..u32::from(count)).map(slot);
+    slots.filter_map(|slot| u16::try_from(slot).ok()).collect()
+}
+
+/// What every key of a slot begins with, so that it is in that slot: the shortest hash tag, in braces.
+pub(crate) fn tag(slot: u16) -> String {
+    let tags = (0_u32..).map(|number| format!("{number:x}"));
+    let mut fitting = tags.filter(|tag| slot_of(tag.as_bytes()) == slot);
+    format!("{{{}}}", fitting.next().unwrap_or_default())
+}
+
+/// CRC-16/XMODEM, as the Redis Cluster specification has it.
+fn slot_of(tag: &[u8]) -> u16 {
+    let shift = |crc: u16, _| match crc & 0x8000 {
+        0 => crc << 1,
+        _ => (crc << 1) ^ 0x1021,
+    };
+    let crc = tag.iter().fold(0, |crc: u16, byte| {
+        (0..8).fold(crc ^ (u16::from(*byte) << 8), shift)
+    });
+    crc % SLOTS
+}
+
+impl Cluster {
+    pub(crate) fn new(seeds: Vec<Address>, reach: Arc<Reach>, slots: &[u16]) -> Self {
+        let names: Vec<String> = seeds.iter().map(shown).collect();
+        let unknown = || {
+            Arc::new(watch::Sender::new(Confirmation::new(
+                names.iter().map(|name| &**name),
+            )))
+        };
+        Self {
+            slots: slots.iter().map(|slot| (*slot, unknown())).collect(),
+            seeds,
+            reach,
+            heard: Mutex::default(),
+            changed: Notify::new(),
+        }
+    }
+
+    fn heard(&self) -> MutexGuard<'_, Heard> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is known of the owner of `slot`, one of those that are nodes.
+    pub(crate) fn confirmation(&self, slot: u16) -> Arc<watch::Sender<Confirmation>> {
+        let known = self.slots.iter().find(|(known, _)| *known == slot);
+        known.map_or_else(
+            || Arc::new(watch::Sender::new(Confirmation::new([]))),
+            |(_, confirmation)| Arc::clone(confirmation),
+        )
+    }
+
+    /// Whether this is the node that asks for all of them.
+    pub(crate) fn is_first(&self, slot: u16) -> bool {
+        self.slots.first().is_some_and(|(first, _)| *first == slot)
+    }
+
+    /// Waits until there is a server that is not asked yet.
+    pub(crate) async fn next_to_ask(&self) -> Address {
+        loop {
+            if let Some(new) = self.heard().to_ask(&self.seeds) {
+                return new;
+            }
+            self.changed.notified().await;
+        }
+    }
+
+    /// Asks one server until nobody names it any more.
+    pub(crate) async fn ask_on(
+        &self,
+        address: &Address,
+        limit: Duration,
+        clean: impl Fn(&str) -> String + Sync,
+    ) {
+        let mut questions: Pipeline = redis::pipe();
+        questions.cmd("CLUSTER").arg("NODES");
+        let slots: Vec<u16> = self.slots.iter().map(|(slot, _)| *slot).collect();
+        let read = |replies| read_replies(replies, &slots, address);
+        let mut kept = None;
+        while self.heard().wanted(&self.seeds).contains(address) {
+            // The time at which the question was sent counts: the reply is no older than that.
+            let asked = self.reach.now();
+            let said = match self.reach.client(address) {
+                Ok(client) => ask_within(limit, &client, &mut kept, &questions, read, &clean).await,
+                Err(ConnectFailure::Down(error) | ConnectFailure::Refused(error)) => Err(Trouble {
+                    reason: error.to_string(),
+                    lasting: false,
+                }),
+                Err(_) => return,
+            };
+            self.hear(address, asked, said);
+            sleep(self.reach.pause()).await;
+        }
+        let mut heard = self.heard();
+        heard.answers.remove(address);
+        heard.asked.remove(address);
+    }
+
+    fn hear(&self, address: &Address, asked: Moment, said: Result<View, Trouble>) {
+        let mut heard = self.heard();
+        let answer = heard.answers.entry(address.clone()).or_default();
+        match said {
+            Ok(view) => {
+                *answer = Answer {
+                    view: Some((asked, view)),
+                    trouble: None,
+                };
+            }
+            Err(trouble) => {
+                if trouble.lasting {
+                    answer.view = None;
+                }
+                answer.trouble = Some(trouble);
+            }
+        }
+        heard.count();
+        for (slot, confirmation) in &self.slots {
+            let witnesses = heard.witnesses(*slot, &self.seeds);
+            confirmation.send_modify(|known| known.replace(witnesses));
+        }
+        drop(heard);
+        self.changed.notify_one();
+    }
+}
+
+impl Heard {
+    /// The seeds, and the servers that anyone names.
+    fn wanted(&self, seeds: &[Address]) -> BTreeSet<Address> {
+        let views = self
+            .answers
+            .values()
+            .filter_map(|answer| answer.view.as_ref());
+        let named = views.flat_map(|(_, view)| view.servers.values());
+        named.chain(seeds).cloned().collect()
+    }
+
+    fn to_ask(&mut self, seeds: &[Address]) -> Option<Address> {
+        let mut wanted = self.wanted(seeds).into_iter();
+        let new = wanted.find(|address| !self.asked.contains(address))?;
+        self.asked.insert(new.clone());
+        Some(new)
+    }
+
+    /// Counts who the servers are: those of whom most say that these are the servers, as most of those before do. So a
+    /// server that was told to forget the others does not become a cluster of its own.
+    fn count(&mut self) {
+        let views = || {
+            let views = self.answers.values();
+            views.filter_map(|answer| answer.view.as_ref().map(|(_, view)| view))
+        };
+        let agreed = views().find(|view| {
+            let says = |other: &&View| view.servers.keys().eq(other.servers.keys());
+            let saying: BTreeSet<&str> = views().filter(says).map(|other| &*other.id).collect();
+            let are_most = |servers: &BTreeMap<String, Address>| {
+                let theirs = saying.iter().filter(|id| servers.contains_key(**id));
+                servers.is_empty() || theirs.count() > servers.len() / 2
+            };
+            are_most(&view.servers) && are_most(&self.servers)
+        });
+        if let Some(servers) = agreed.map(|view| Arc::clone(&view.servers)) {
+            self.servers = servers;
+        }
+    }
+
+    /// The witnesses of a slot's owner. Before they are known: the seeds, who say nothing that counts.
+    fn witnesses(&self, slot: u16, seeds: &[Address]) -> Vec<Witness> {
+        if self.servers.is_empty() {
+            let of = |seed| {
+                let trouble = self
+                    .answers
+                    .get(seed)
+                    .and_then(|answer| answer.trouble.clone());
+                Witness {
+                    name: shown(seed),
+                    statement: None,
+                    trouble,
+                }
+            };
+            return seeds.iter().map(of).collect();
+        }
+        let of = |(id, address): (&String, &Address)| {
+            let said = self
+                .answers
+                .values()
+                .filter_map(|answer| answer.view.as_ref());
+            let last = said
+                .filter(|(_, view)| view.id == *id)
+                .max_by_key(|(asked, _)| *asked);
+            let answer = self.answers.get(address);
+            let nobody = || Trouble {
+                reason: "knows nobody who has the slot".to_owned(),
+                lasting: true,
+            };
+            let owner = last.map(|(asked, view)| (*asked, view.owners.get(&slot)));
+            Witness {
+                name: shown(address),
+                statement: owner.and_then(|(asked, place)| {
+                    let place = place?.clone();
+                    Some((asked, Statement { place, id: None }))
+                }),
+                trouble: match owner {
+                    Some((_, None)) => Some(nobody()),
+                    _ => answer.and_then(|answer| answer.trouble.clone()),
+                },
+            }
+        };
+        self.servers.iter().map(of).collect()
+    }
+}
+
+fn shown((host, port): &Address) -> String {
+    format!("{host}:{port}")
+}
+
+/// Reads the reply to `CLUSTER NODES` of the server at `asked`, which may not know its own host.
+pub(crate) fn read_replies(
+    replies: Vec<Value>,
+    slots: &[u16],
+    asked: &Address,
+) -> Result<View, AskError> {
+    let reply = replies.into_iter().next().unwrap_or(Value::Nil);
+    let text: String = redis::from_redis_value(reply.extract_error()?).map_err(RedisError::from)?;
+    let mut view = View::default();
+    let mut servers = BTreeMap::new();
+    for line in text.lines() {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        let [id, address, flags, _, _, _, epoch, _, ranges @ ..] = &*fields else {
+            return Err(garbled("a line of `CLUSTER NODES` makes no sense"));
+        };
+        let has = |flag: &str| flags.split(',').any(|other| other == flag);
+        if has("handshake") || has("noaddr") {
+            continue;
+        }
+        if has("myself") {
+            (*id).clone_into(&mut view.id);
+        }
+        let place = Place {
+            address: address_in(address, asked, has("myself"))?,
+            epoch: (*epoch).to_owned(),
+        };
+        if !epoch.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(garbled("a config epoch of `CLUSTER NODES` is no number"));
+        }
+        // Slots on their way are in brackets: they are their former owner's until they have arrived.
+        let owned: Vec<(u16, u16)> = ranges.iter().filter_map(|range| range_in(range)).collect();
+        let is_owned = |slot: &u16| {
+            owned
+                .iter()
+                .any(|(first, last)| (first..=last).contains(&slot))
+        };
+        let theirs = slots.iter().filter(|slot| has("master") && is_owned(slot));
+        view.owners
+            .extend(theirs.map(|slot| (*slot, place.clone())));
+        servers.insert((*id).to_owned(), place.address);
+    }
+    if !servers.contains_key(&view.id) || servers.len() > MOST_SERVERS {
+        return Err(garbled(
+            "`CLUSTER NODES` names no server as its own, or too many",
+        ));
+    }
+    view.servers = Arc::new(servers);
+    Ok(view)
+}
+
+/// `5` or `5-70`.
+fn range_in(text: &str) -> Option<(u16, u16)> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    Some((first.parse().ok()?, last.parse().ok()?))
+}
+
+/// `host:port@bus[,name[,..]]`. The name, where it has one: certificates are made out for names.
+fn address_in(text: &str, asked: &Address, is_own: bool) -> Result<Address, AskError> {
+    let no_address = || garbled("an address of `CLUSTER NODES` makes no sense");
+    let mut parts = text.split(',');
+    let address = parts.next().unwrap_or_default();
+    let name = parts.next().unwrap_or_default();
+    let (address, _) = address.split_once('@').unwrap_or((address, ""));
+    let (host, port) = address.rsplit_once(':').ok_or_else(no_address)?;
+    let host = match (name, host) {
+        ("", "") if is_own => asked.0.clone(),
+        ("", "") => return Err(no_address()),
+        ("", host) => host_in(host)?,
+        (name, _) => host_in(name)?,
+    };
+    Ok((host, port.parse().map_err(|_| no_address())?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked() -> Address {
+        ("seed".to_owned(), 7_000)
+    }
+
+    fn read(text: &str, slots: &[u16]) -> Result<View, AskError> {
+        read_replies(
+            vec![Value::BulkString(text.as_bytes().to_vec())],
+            slots,
+            &asked(),
+        )
+    }
+
+    #[test]
+    fn slots_are_spread_over_even_ranges() {
+        assert_eq!(spread(1), [8_192]);
+        assert_eq!(spread(3), [2_730, 8_192, 13_653]);
+        for masters in 3..=20_u32 {
+            let owner = |slot: u16| u32::from(slot) * masters / u32::from(SLOTS);
+            let owners: BTreeSet<u32> = spread(3).into_iter().map(owner).collect();
+            assert_eq!(owners.len(), 3, "{masters} masters");
+        }
+    }
+
+    #[test]
+    fn a_tag_leads_to_its_slot() {
+        // As `CLUSTER KEYSLOT` tells it.
+        assert_eq!(slot_of(b"123456789"), 12_739);
+        assert_eq!(slot_of(b""), 0);
+        for slot in spread(7).into_iter().chain([0, SLOTS - 1]) {
+            let tag = tag(slot);
+            let inner = tag.strip_prefix('{').unwrap().strip_suffix('}').unwrap();
+            assert_eq!(slot_of(inner.as_bytes()), slot);
+        }
+    }
+
+    const THREE: &str = "\
+a 10.0.0.1:6379@16379,,tls-port=0 myself,master - 0 0 1 connected 0-5460 [5461-<-b]
+b 10.0.0.2:6379@16379,redis-b.example,shard-id=x master - 0 1 2 connected 5461-8191 8193-10922
+c 10.0.0.3:6379@16379 master,fail - 0 1 3 disconnected 8192 10923-16383
+d 10.0.0.4:6379@16379 slave c 0 1 3 connected
+e :0@0 master,noaddr - 0 1 0 disconnected
+";
+
+    #[test]
+    fn a_view_names_the_owners_and_the_servers() {
+        let view = read(THREE, &spread(3)).unwrap_or_default();
+        assert_eq!(view.id, "a");
+        let servers: Vec<&str> = view.servers.keys().map(|id| &**id).collect();
+        assert_eq!(servers, ["a", "b", "c", "d"]);
+        assert_eq!(shown(&view.servers["b"]), "redis-b.example:6379");
+        let owner = |slot| shown(&view.owners[&slot].address);
+        assert_eq!(owner(2_730), "10.0.0.1:6379");
+        assert_eq!(owner(8_192), "10.0.0.3:6379");
+        assert_eq!(view.owners[&13_653].epoch, "3");
+        let own = "a :7001@17001 myself,master - 0 0 1 connected 0-16383\n";
+        let view = read(own, &[5]).unwrap_or_default();
+        assert_eq!(shown(&view.owners[&5].address), "seed:7001");
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for text in [
+            "",
+            "a b c",
+            "a 10.0.0.1:6379@1 master - 0 0 1 connected 0-16383",
+            "a 10.0.0.1:x@1 myself,master - 0 0 1 connected 0-16383",
+            "a 10.0.0.1:6379@1 myself,master - 0 0 one connected 0-16383",
+            "a nowhere myself,master - 0 0 1 connected 0-16383",
+        ] {
+            assert!(read(text, &[1]).is_err(), "{text}");
+        }
+    }
+
+    /// What the server `id` sees: these servers, and the owner of the slot 5.
+    fn view(id: &str, servers: &[&str], owner: (u16, &str)) -> View {
+        let address = |port| ("h".to_owned(), port);
+        let servers = (1..)
+            .zip(servers)
+            .map(|(port, id)| ((*id).to_owned(), address(port)));
+        let place = Place {
+            address: address(owner.0),
+            epoch: owner.1.to_owned(),
+        };
+        View {
+            id: id.to_owned(),
+            servers: Arc::new(servers.collect()),
+            owners: BTreeMap::from([(5, place)]),
+        }
+    }
+
+    /// Who most say that has the slot 5, after these views of the servers at these ports.
+    fn owner(views: &[(u16, View)]) -> Option<(u16, String)> {
+        owner_after(&mut Heard::default(), views)
+    }
+
+    fn owner_after(heard: &mut Heard, views: &[(u16, View)]) -> Option<(u16, String)> {
+        for (port, view) in views {
+            let view = Some((Moment::from_nanos(9), view.clone()));
+            let trouble = None;
+            heard
+                .answers
+                .insert(("h".to_owned(), *port), Answer { view, trouble });
+        }
+        heard.count();
+        let mut known = Confirmation::new(["seed"]);
+        known.replace(heard.witnesses(5, &[asked()]));
+        let place = known.likely_master(Moment::from_nanos(1))?;
+        Some((place.address.1, place.epoch))
+    }
+
+    #[test]
+    fn most_servers_decide_and_a_minority_does_not() {
+        // The masters a, b and c, each with a replica.
+        let all = ["a", "b", "c", "d", "e", "f"];
+        let at = |id| (1..).zip(all).find(|(_, other)| *other == id).unwrap().0;
+        let old = |id| (at(id), view(id, &all, (1, "1")));
+        let new = |id| (at(id), view(id, &all, (4, "7")));
+        let first = Some((1, "1".to_owned()));
+        assert_eq!(owner(&["a", "b", "c", "d"].map(old)), first);
+        assert_eq!(
+            owner(&["a", "b", "e"].map(old)),
+            None,
+            "that is half of them"
+        );
+        let promoted = Some((4, "7".to_owned()));
+        assert_eq!(owner(&["b", "c", "d", "e"].map(new)), promoted);
+        // Two masters that have not heard of a failover do not confirm the old owner, nor two that have the new one.
+        let torn = [old("a"), old("b"), old("e"), new("c"), new("d"), new("f")];
+        assert_eq!(owner(&torn), None);
+        // One server that is asked at two addresses has one say.
+        let doubled = [old("a"), old("b"), old("c"), (12, old("a").1)];
+        assert_eq!(owner(&doubled), None);
+        let strangers = ["x", "y", "z"].map(|id| (at("a"), view(id, &all, (1, "1"))));
+        assert_eq!(owner(&strangers), None);
+    }
+
+    #[test]
+    fn a_server_that_is_added_counts_when_most_know_it() {
+        let (three, four) = (["a", "b", "c"], ["a", "b", "c", "g"]);
+        let before = |id, port| (port, view(id, &three, (1, "1")));
+        let after = |id, port| (port, view(id, &four, (1, "1")));
+        let first = Some((1, "1".to_owned()));
+        assert_eq!(
+            owner(&[before("a", 1), before("b", 2), after("c", 3)]),
+            first
+        );
+        assert_eq!(owner(&[after("a", 1), after("b", 2)]), None, "two of four");
+        assert_eq!(owner(&[after("a", 1), after("b", 2), after("g", 4)]), first);
+        let mut heard = Heard::default();
+        owner_after(
+            &mut heard,
+            &[before("a", 1), before("b", 2), before("c", 3)],
+        );
+        let alone = (1, view("a", &["a"], (1, "1")));
+        assert_eq!(
+            owner_after(&mut heard, &[alone.clone(), after("b", 2)]),
+            first
+        );
+        assert_eq!(heard.servers.len(), 3, "neither one nor four");
+        owner_after(&mut heard, &[alone, after("c", 3), after("g", 4)]);
+        assert_eq!(heard.servers.len(), 4);
+    }
+}

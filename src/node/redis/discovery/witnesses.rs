@@ -1,0 +1,373 @@
+//! [`Witnesses`]: Sentinels, or the servers of a cluster. They are asked one by one again and again where the node's
+//! server is, and what most of them say counts for a time.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use redis::io::tcp::TcpSettings;
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, ErrorKind, IntoConnectionInfo, Pipeline,
+    RedisConnectionInfo, RedisError, Value,
+};
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+use crate::clock::Clock;
+use crate::moment::Moment;
+use crate::node::redis::access::{Certificates, Rotation, client};
+use crate::node::redis::connection::{self, Connection, Multiplexed};
+use crate::node::redis::discovery::cluster::Cluster;
+use crate::node::redis::discovery::confirmation::{Address, Confirmation, Place, Trouble};
+use crate::node::redis::discovery::sentinel::{Sentinels, read_replies};
+use crate::node::redis::error::{ConnectFailure, is_not_ready, server_text, unavailable};
+use crate::node::redis::info::Info;
+use crate::node::{NodeContext, NodeError};
+use crate::protocol::backoff::jitter;
+use crate::seam::for_pause;
+
+pub(crate) const CONFIRM_WITHIN: Duration = Duration::from_secs(3);
+const PAUSE: Duration = Duration::from_millis(500);
+const QUESTIONS: u32 = 6;
+
+/// Who tells where a node's server is, and how to get there.
+pub(crate) struct Witnesses {
+    pub(crate) source: Source,
+    pub(crate) reach: Arc<Reach>,
+    pub(crate) confirmation: Arc<watch::Sender<Confirmation>>,
+}
+
+pub(crate) enum Source {
+    Sentinels(Sentinels),
+    /// Its servers tell who has one slot.
+    Cluster(Arc<Cluster>, u16),
+}
+
+/// How servers are reached that witnesses name, and by which clock their statements grow old.
+pub(crate) struct Reach {
+    pub(crate) settings: RedisConnectionInfo,
+    pub(crate) rotation: Arc<Rotation>,
+    pub(crate) tls: bool,
+    pub(crate) certificates: Certificates,
+    pub(crate) within: Duration,
+    // Known once the node has started.
+    pub(crate) clock: OnceLock<Arc<dyn Clock>>,
+}
+
+pub(crate) struct Route {
+    pub(crate) client: Client,
+    pub(crate) place: Option<Place>,
+}
+
+impl Reach {
+    pub(crate) fn now(&self) -> Moment {
+        self.clock.get().map_or(Moment::ORIGIN, |clock| clock.now())
+    }
+
+    pub(crate) fn horizon(&self) -> Moment {
+        self.now().saturating_sub(self.within)
+    }
+
+    pub(crate) fn client(&self, (host, port): &Address) -> Result<Client, ConnectFailure> {
+        let (host, port) = (host.clone(), *port);
+        let addr = if self.tls {
+            ConnectionAddr::TcpTls {
+                host,
+                port,
+                insecure: false,
+                tls_params: None,
+            }
+        } else {
+            ConnectionAddr::Tcp(host, port)
+        };
+        let made = addr.into_connection_info().ok().and_then(|info| {
+            let info = info
+                .set_redis_settings(self.settings.clone())
+                .set_tcp_settings(TcpSettings::default().set_nodelay(true));
+            client(info, self.tls, "", &self.certificates).ok()
+        });
+        let made = made.map(|client| self.rotation.apply(client));
+        made.ok_or_else(|| ConnectFailure::down("the address that was told cannot be used"))
+    }
+
+    /// How long an answer may take.
+    pub(crate) fn limit(&self, connect_timeout: Duration) -> Duration {
+        self.within.min(connect_timeout / 2)
+    }
+
+    pub(crate) fn pause(&self) -> Duration {
+        let pause = PAUSE.min(self.within / QUESTIONS);
+        pause / 2 + jitter(for_pause(), pause)
+    }
+}
+
+impl Witnesses {
+    /// Takes the clock by which confirmations are measured.
+    pub(crate) fn begin(&self, context: &NodeContext) {
+        self.reach.clock.get_or_init(|| Arc::clone(&context.clock));
+    }
+
+    /// What all processes must have alike.
+    pub(crate) fn agreed(&self) -> String {
+        let within = self.reach.within;
+        match &self.source {
+            Source::Sentinels(sentinels) => {
+                let mut addresses: Vec<&str> = sentinels.addresses().collect();
+                addresses.sort_unstable();
+                let (master, addresses) = (&sentinels.master, addresses.join(", "));
+                format!("master `{master}` as most of {addresses} said within {within:?}")
+            }
+            Source::Cluster(..) => {
+                format!("its owner as most servers said within {within:?}")
+            }
+        }
+    }
+
+    const fn most(&self) -> &'static str {
+        match self.source {
+            Source::Sentinels(_) => "most of its Sentinels",
+            Source::Cluster(..) => "most servers of its cluster",
+        }
+    }
+
+    fn describe(&self) -> String {
+        self.confirmation.borrow().describe(self.reach.horizon())
+    }
+
+    /// The way to the server that most name, within two thirds of `limit`.
+    pub(crate) async fn master(&self, limit: Duration) -> Result<Route, ConnectFailure> {
+        let mut news = self.confirmation.subscribe();
+        let is_enough = |known: &Confirmation| {
+            known.likely_master(self.reach.horizon()).is_some() || known.is_complete()
+        };
+        let _ = timeout(limit / 3 * 2, news.wait_for(is_enough)).await;
+        let known = self.confirmation.borrow().clone();
+        if let Some(place) = known.likely_master(self.reach.horizon()) {
+            let client = self.reach.client(&place.address)?;
+            let place = Some(place);
+            return Ok(Route { client, place });
+        }
+        let (reasons, most) = (known.describe(self.reach.horizon()), self.most());
+        Err(match &self.source {
+            Source::Sentinels(Sentinels { master, .. }) if known.is_hopeless() => {
+                ConnectFailure::misconfigured(format!(
+                    "too few of its Sentinels tell where the master `{master}` is; check its name, and that the URLs are those of Sentinels, each listed once and with its credentials: {reasons}"
+                ))
+            }
+            Source::Cluster(..) if known.is_hopeless() => ConnectFailure::misconfigured(format!(
+                "too few servers of its cluster tell who has the slot; check that the URLs are those of servers in cluster mode, and the credentials: {reasons}"
+            )),
+            Source::Sentinels(Sentinels { master, .. }) => ConnectFailure::down(format!(
+                "{most} do not agree where the master `{master}` is: {reasons}"
+            )),
+            Source::Cluster(_, slot) => ConnectFailure::down(format!(
+                "{most} do not agree who has the slot {slot}: {reasons}"
+            )),
+        })
+    }
+
+    /// Accepts the server `run_id`, reached at `place`, as the node's, if most Sentinels name it, be it by another
+    /// address.
+    pub(crate) async fn accept(
+        &self,
+        place: &Place,
+        run_id: &str,
+        limit: Duration,
+    ) -> Result<(), ConnectFailure> {
+        let accept = |known: &mut Confirmation| known.set_server(run_id, place);
+        self.confirmation.send_modify(accept);
+        if !self.confirmation.borrow().is_settled() {
+            self.other_names(run_id, &place.epoch, limit).await;
+        }
+        let until = self.until(run_id, &place.epoch);
+        match until.filter(|until| self.reach.now() < *until) {
+            Some(_) => Ok(()),
+            None => Err(ConnectFailure::Down(self.unconfirmed())),
+        }
+    }
+
+    fn until(&self, run_id: &str, epoch: &str) -> Option<Moment> {
+        let confirmed = self.confirmation.borrow().confirmed(run_id, epoch)?;
+        Some(confirmed + self.reach.within)
+    }
+
+    pub(crate) fn confirmed_until(&self, connection: &Connection) -> Result<Moment, NodeError> {
+        let until = self.until(connection.info().run_id(), connection.epoch());
+        until
+            .filter(|until| self.reach.now() < *until)
+            .ok_or_else(|| {
+                let (most, within) = (self.most(), self.reach.within);
+                unavailable(format!(
+                    "{most} have not confirmed its server within {within:?}"
+                ))
+            })
+    }
+
+    pub(crate) fn unconfirmed(&self) -> NodeError {
+        let (most, within) = (self.most(), self.reach.within);
+        let reasons = self.describe();
+        unavailable(format!(
+            "{most} have not confirmed its server within {within:?}, so that it does not count: {reasons}"
+        ))
+    }
+
+    /// Looks up the servers at unknown addresses. Returns whether most Sentinels name another server, and that is a
+    /// master.
+    async fn other_names(&self, run_id: &str, epoch: &str, limit: Duration) -> bool {
+        let named = self.confirmation.borrow().named(self.reach.horizon());
+        // Servers with their votes.
+        let mut servers: Vec<(String, String, usize)> = Vec::new();
+        for (place, votes) in named {
+            let known = self.confirmation.borrow().knows(&place.address);
+            let server = if known {
+                Some(run_id.to_owned())
+            } else {
+                self.server_at(&place.address, limit).await
+            };
+            let Some(server) = server else { continue };
+            if server == run_id && place.epoch == epoch {
+                let learn = |known: &mut Confirmation| known.add_address(&place.address);
+                self.confirmation.send_modify(learn);
+                if self.confirmation.borrow().is_settled() {
+                    return false;
+                }
+                continue;
+            }
+            let same = |(id, epoch, _): &&mut _| *id == server && *epoch == place.epoch;
+            match servers.iter_mut().find(same) {
+                Some((_, _, sum)) => *sum += votes,
+                None => servers.push((server, place.epoch, votes)),
+            }
+        }
+        let known = self.confirmation.borrow();
+        servers.iter().any(|(_, _, votes)| known.is_most(*votes))
+    }
+
+    async fn server_at(&self, address: &Address, limit: Duration) -> Option<String> {
+        let client = self.reach.client(address).ok()?;
+        let info = timeout(limit, info_of(&client)).await.ok()?.ok()?;
+        (!info.is_replica()).then(|| info.run_id().to_owned())
+    }
+
+    /// Waits until most Sentinels name another server than that of `connection`, or a later failover to the same one.
+    pub(crate) async fn left(&self, connection: &Connection, limit: Duration) {
+        let mut news = self.confirmation.subscribe();
+        loop {
+            let settled = news.borrow_and_update().is_settled();
+            let (run_id, epoch) = (connection.info().run_id(), connection.epoch());
+            if !settled && self.other_names(run_id, epoch, limit).await {
+                return;
+            }
+            sleep(self.reach.pause()).await;
+            // The sender lives in `self`, so this cannot fail.
+            let _ = news.changed().await;
+        }
+    }
+}
+
+/// A connection for single questions.
+async fn connection(client: &Client) -> Result<Multiplexed, RedisError> {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(None)
+        .set_response_timeout(None);
+    connection::connect(client, &config).await
+}
+
+async fn info_of(client: &Client) -> Result<Info, RedisError> {
+    let mut connection = connection(client).await?;
+    let text = connection.send_packed_command(&redis::cmd("INFO")).await;
+    let text: String = redis::from_redis_value(text.and_then(Value::extract_error)?)?;
+    Ok(Info::parse(&text))
+}
+
+/// Why a question had no answer.
+pub(crate) enum AskError {
+    /// It does not know what was asked for.
+    Unknown(&'static str),
+    Failed(RedisError),
+}
+
+impl From<RedisError> for AskError {
+    fn from(error: RedisError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+pub(crate) fn garbled(reason: &'static str) -> AskError {
+    RedisError::from((ErrorKind::UnexpectedReturnType, reason)).into()
+}
+
+/// Asks a witness over the connection that is kept, or a new one.
+async fn ask<T>(
+    witness: &Client,
+    kept: &mut Option<Multiplexed>,
+    questions: &Pipeline,
+    read: impl Fn(Vec<Value>) -> Result<T, AskError>,
+) -> Result<T, AskError> {
+    let count = questions.len();
+    if let Some(connection) = kept {
+        match connection.send_packed_commands(questions, 0, count).await {
+            Ok(replies) => return read(replies),
+            // The witness may be back on a new connection.
+            Err(error) if error.kind() == ErrorKind::Io => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let connection = kept.insert(connection(witness).await?);
+    read(connection.send_packed_commands(questions, 0, count).await?)
+}
+
+/// Asks a witness, within `limit`.
+pub(crate) async fn ask_within<T>(
+    limit: Duration,
+    witness: &Client,
+    kept: &mut Option<Multiplexed>,
+    questions: &Pipeline,
+    read: impl Fn(Vec<Value>) -> Result<T, AskError>,
+    clean: impl Fn(&str) -> String,
+) -> Result<T, Trouble> {
+    let (reason, lasting) = match timeout(limit, ask(witness, kept, questions, read)).await {
+        Ok(Ok(answer)) => return Ok(answer),
+        Ok(Err(AskError::Unknown(reason))) => (reason.to_owned(), true),
+        Ok(Err(AskError::Failed(error))) => {
+            let text = match error.kind() {
+                ErrorKind::Server(_) | ErrorKind::Extension => server_text(&error),
+                _ => error.to_string(),
+            };
+            (clean(&text), is_refusal(&error))
+        }
+        Err(_) => (format!("did not answer within {limit:?}"), false),
+    };
+    *kept = None;
+    Err(Trouble { reason, lasting })
+}
+
+fn is_refusal(error: &RedisError) -> bool {
+    error.kind() != ErrorKind::Io && !is_not_ready(error)
+}
+
+impl Witnesses {
+    /// Asks one Sentinel for ever.
+    pub(crate) async fn ask_sentinel(
+        &self,
+        index: usize,
+        limit: Duration,
+        clean: impl Fn(&str) -> String + Sync,
+    ) {
+        let Source::Sentinels(sentinels) = &self.source else {
+            return;
+        };
+        let Some((_, sentinel)) = sentinels.listed.get(index) else {
+            return;
+        };
+        let (questions, mut kept) = (sentinels.questions(), None);
+        loop {
+            // The time at which the question was sent counts: the reply is no older than that.
+            let asked = self.reach.now();
+            let said = ask_within(limit, sentinel, &mut kept, &questions, read_replies, &clean);
+            let said = said.await;
+            let note = |known: &mut Confirmation| known.note(index, asked, said);
+            self.confirmation.send_modify(note);
+            sleep(self.reach.pause()).await;
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Redis Clusters of real servers: a slot is a node. Masters are killed, frozen and demoted, slots move, and a master is
+//! cut off from the others.
+#![cfg(feature = "redis")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a panic is how a test fails, in its helpers too"
+)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod load;
+mod moves;
+mod nodes;
+
+use std::time::Duration;
+
+use support::eventually_or_tell;
+use support::redis_cluster::RedisCluster;
+use support::server::Kind;
+use tower_redlock::node::NodeState;
+use tower_redlock::node::redis::{RedisNode, RedisNodeBuilder};
+use tower_redlock::snapshot::{NodeStatus, VotingStatus};
+use tower_redlock::{AcquireError, LockManager, Settings};
+
+const MS: Duration = Duration::from_millis(1);
+/// The slots of a cluster of three nodes.
+const SLOTS: [u16; 3] = [2_730, 8_192, 13_653];
+
+fn node(cluster: &RedisCluster) -> RedisNodeBuilder {
+    RedisNode::cluster(cluster.urls()).confirm_within(1_000 * MS)
+}
+
+/// As a process of its own has it.
+fn settings(nodes: RedisNodeBuilder, ttl: Duration) -> Settings {
+    let settings = LockManager::builder().redis_nodes([nodes]);
+    settings
+        .bootstrap(true)
+        .ttl(ttl)
+        .max_ttl(ttl)
+        .node_timeout(400 * MS)
+}
+
+async fn connected(settings: Settings) -> LockManager {
+    let locks = settings.connect().await.unwrap();
+    all_vote(&locks).await;
+    locks
+}
+
+fn votes(node: &NodeStatus) -> bool {
+    node.state == NodeState::Up && node.voting == VotingStatus::Voting
+}
+
+async fn all_vote(locks: &LockManager) {
+    let vote = || locks.snapshot().nodes.iter().all(votes);
+    eventually_or_tell("all vote", vote, || format!("{:?}", locks.snapshot().nodes)).await;
+}
+
+/// How many nodes vote.
+fn voting(locks: &LockManager) -> usize {
+    locks
+        .snapshot()
+        .nodes
+        .iter()
+        .filter(|node| votes(node))
+        .count()
+}
+
+fn is_contended(error: &AcquireError) -> bool {
+    matches!(
+        error,
+        AcquireError::Contended { .. } | AcquireError::WaitTimeout { .. }
+    )
+}

@@ -1,0 +1,160 @@
+//! What a node in a cluster is.
+
+use tower_redlock::node::Node as _;
+
+use crate::support::server::Server;
+use crate::*;
+
+#[tokio::test]
+async fn three_slots_on_three_masters_hold_each_lock() {
+    for kind in Kind::ALL {
+        let cluster = RedisCluster::start(kind, 3, 0);
+        // One server is enough to find the others.
+        let nodes = RedisNode::cluster([cluster.servers[1].url()]);
+        let locks = connected(settings(nodes, 5_000 * MS)).await;
+        let names: Vec<String> = locks
+            .snapshot()
+            .nodes
+            .iter()
+            .map(|node| node.name.to_string())
+            .collect();
+        assert_eq!(names, SLOTS.map(|slot| format!("cluster/slot-{slot}")));
+        let guard = locks.acquire("order:42").await.unwrap();
+        for (server, slot) in cluster.servers.iter().zip(SLOTS) {
+            let keys = server.run("KEYS *");
+            let lock = keys
+                .lines()
+                .find(|key| key.ends_with("}lk:order:42"))
+                .unwrap();
+            assert_eq!(
+                server.run(&format!("CLUSTER KEYSLOT {lock}")),
+                slot.to_string()
+            );
+            let tag = lock.strip_suffix("lk:order:42").unwrap();
+            let is_ours = |key: &str| key.starts_with(tag) && !key.starts_with("lk");
+            assert!(keys.lines().all(is_ours), "{keys}");
+        }
+        let error = locks.try_acquire("order:42").await.unwrap_err();
+        assert!(is_contended(&error), "{error}");
+        let fence = guard.fence().unwrap();
+        guard.release().await.unwrap();
+        let again = locks.try_acquire(["order:42", "order:7"]).await.unwrap();
+        assert!(again.fence().unwrap() > fence);
+        drop(again);
+        locks.shutdown(1_000 * MS).await;
+        let left = |server: &Server| server.run("KEYS *").contains("}lk:order:42");
+        assert!(!cluster.servers.iter().any(left));
+    }
+}
+
+#[tokio::test]
+async fn a_cluster_of_one_shard_is_one_node() {
+    let cluster = RedisCluster::start(Kind::Redis, 3, 0);
+    let nodes = RedisNode::cluster(cluster.urls()).name("shard").slots(1);
+    let node = nodes.clone().build().unwrap();
+    assert_eq!(node.name(), "shard/slot-8192");
+    let locks = connected(settings(nodes, 5_000 * MS)).await;
+    let guard = locks.acquire("k").await.unwrap();
+    assert!(cluster.servers[1].run("KEYS *").contains("}lk:k"));
+    assert!(!cluster.servers[0].run("KEYS *").contains("k"));
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn two_nodes_on_one_master_work() {
+    let cluster = RedisCluster::start(Kind::Redis, 1, 0);
+    let locks = connected(settings(node(&cluster), 5_000 * MS)).await;
+    let guard = locks.acquire("k").await.unwrap();
+    let held = cluster.servers[0].run("KEYS *");
+    assert_eq!(held.lines().filter(|key| key.ends_with("}lk:k")).count(), 3);
+    guard.release().await.unwrap();
+}
+
+/// Waits as long as it takes until a release is heard of.
+#[tokio::test]
+async fn a_release_is_announced_in_its_slot() {
+    for kind in Kind::ALL {
+        let cluster = RedisCluster::start(kind, 3, 0);
+        let [holder, waiter] = [
+            connected(settings(node(&cluster), 5_000 * MS)).await,
+            connected(settings(node(&cluster), 5_000 * MS)).await,
+        ];
+        let guard = holder.acquire("k").await.unwrap();
+        let waiting = tokio::spawn(async move {
+            let waiter = waiter.with_max_wait(10_000 * MS);
+            waiter.acquire("k").await.map(drop)
+        });
+        let listens = |server: &Server| server.run("PUBSUB SHARDCHANNELS").contains("}lk!free:k");
+        let all = || cluster.servers.iter().all(listens);
+        eventually_or_tell("subscribed", all, String::new).await;
+        let before: u32 = cluster.servers.iter().map(published).sum();
+        guard.release().await.unwrap();
+        waiting.await.unwrap().unwrap();
+        let after: u32 = cluster.servers.iter().map(published).sum();
+        assert!(after >= before + 2, "{before} {after}");
+    }
+}
+
+fn published(server: &Server) -> u32 {
+    server.calls().get("spublish").copied().unwrap_or_default()
+}
+
+/// With the rights of the guide, and by a file.
+#[tokio::test]
+async fn the_rights_of_the_guide_are_enough() {
+    let guide = include_str!("../../src/docs/cluster.md");
+    let rule = guide.lines().find(|line| line.starts_with("ACL SETUSER"));
+    let rule = rule.unwrap().replace("PASSWORD", "s3cret");
+    for kind in Kind::ALL {
+        let cluster = RedisCluster::start(kind, 3, 0);
+        for server in &cluster.servers {
+            assert_eq!(server.run(&rule), "OK");
+            server.run("ACL SETUSER default -@all +ping +replconf +psync");
+        }
+        let url = cluster.servers[2].url_as("locks", "s3cret");
+        let file = format!("[[nodes]]\ncluster = ['{url}']\nname = 'shop'");
+        let file: Settings = toml::from_str(&file).unwrap();
+        let file = file.bootstrap(true).node_timeout(400 * MS);
+        let [holder, waiter] = [connected(file.clone()).await, connected(file).await];
+        let guard = holder.acquire("k").await.unwrap();
+        let waiting = tokio::spawn(async move { waiter.acquire("k").await.map(drop) });
+        tokio::task::yield_now().await;
+        guard.release().await.unwrap();
+        waiting.await.unwrap().unwrap();
+        let node = holder.snapshot().nodes.remove(0);
+        assert_eq!(node.name, "shop/slot-2730");
+        assert!(!format!("{holder:?}").contains("s3cret"));
+    }
+}
+
+#[tokio::test]
+async fn what_does_not_fit_says_what_to_set() {
+    let cluster = RedisCluster::start(Kind::Redis, 1, 0);
+    let plain = Server::start(Kind::Redis, &[]);
+    for (nodes, word) in [
+        (
+            RedisNode::builder(&cluster.servers[0].url()),
+            "name it with `cluster`",
+        ),
+        (RedisNode::cluster([plain.url()]), "servers in cluster mode"),
+    ] {
+        let error = settings(nodes, 1_000 * MS).connect().await.unwrap_err();
+        assert!(error.to_string().contains(word), "{error}");
+    }
+    for (nodes, word) in [
+        (RedisNode::cluster(["redis://h/2"]), "has no databases"),
+        (RedisNode::cluster(["unix:///s"]), "over TCP"),
+        (
+            RedisNode::cluster(["redis://h"]).database(2),
+            "no databases but 0",
+        ),
+        (RedisNode::cluster(["redis://h"]).slots(0), "from 1 to 15"),
+        (RedisNode::cluster(["redis://h"; 2]), "listed twice"),
+        (RedisNode::builder("redis://h").slots(3), "is for clusters"),
+    ] {
+        let error = settings(nodes, 1_000 * MS).check().unwrap_err();
+        assert!(error.to_string().contains(word), "{error}");
+    }
+    let several = RedisNode::cluster(["redis://h"]).build().unwrap_err();
+    assert!(several.to_string().contains("several nodes"), "{several}");
+}
