@@ -281,39 +281,7 @@ impl RedisNode {
             true => Certificates::read(&all.tls, "tls")?,
             false => Certificates::read(&node.tls, &at("tls"))?,
         };
-        let confirmed = node.confirm_within.unwrap_or(CONFIRM_WITHIN);
-        let (sentinels, cluster) = (&node.sentinels, &node.cluster);
-        let targets = match (&node.url, &node.master) {
-            _ if node.slots.is_some() && cluster.is_empty() => return refuse("slots", NO_CLUSTER),
-            (Some(_), _) if !cluster.is_empty() => return refuse("cluster", URL_TOO),
-            (_, Some(_)) if !cluster.is_empty() => return refuse("cluster", MASTER_TOO),
-            (None, None) if !cluster.is_empty() && sentinels.is_empty() => {
-                let count = node.slots.unwrap_or(SLOTS);
-                if !(1..=MOST_SLOTS).contains(&count) {
-                    return refuse("slots", BAD_SLOTS);
-                }
-                let named = (node.name.as_deref().unwrap_or("cluster"), count);
-                discovery::in_cluster(cluster, named, confirmed, place, &access, &certificates)?
-            }
-            (Some(_), Some(_)) => return refuse("master", URL_TOO),
-            (Some(_), None) if !sentinels.is_empty() => return refuse("sentinels", URL_TOO),
-            (Some(_), None) if node.confirm_within.is_some() => {
-                return refuse("confirm_within", NO_SENTINELS);
-            }
-            (Some(url), None) => {
-                vec![Target::parse(&url.0, &at("url"), &access, &certificates)?]
-            }
-            (None, Some(master)) => vec![discovery::behind_sentinels(
-                sentinels,
-                master,
-                confirmed,
-                place,
-                &access,
-                &certificates,
-            )?],
-            (None, None) if sentinels.is_empty() => return refuse("url", NOWHERE),
-            (None, None) => return refuse("master", NO_MASTER),
-        };
+        let targets = targets(node, place, &access, &certificates)?;
         let link = |target: Target| {
             // Replicas that must acknowledge are expected, and without replicas there is no server to promote.
             let is_watched = target.way.witnesses().is_some();
@@ -344,6 +312,52 @@ const SEVERAL: &str = "the cluster is several nodes, and this is to be one; set 
 const NO_CLUSTER: &str = "is for clusters; give the URLs of its servers with `cluster`";
 const BAD_SLOTS: &str = "must be from 1 to 15; 3 are usual, each on a master of its own";
 const MASTER_TOO: &str = "is for servers in cluster mode, and this one has a `master` that Sentinels know; leave out one of them";
+
+/// Where the node is, or the nodes of a cluster.
+fn targets(
+    node: &NodeSettings,
+    place: &str,
+    access: &Access,
+    certificates: &Certificates,
+) -> Result<Vec<Target>, ConfigError> {
+    let at = |field: &str| within(place, field);
+    let refuse = |field, text: &str| Err(ConfigError::of(at(field), text));
+    let confirmed = node.confirm_within.unwrap_or(CONFIRM_WITHIN);
+    let (sentinels, cluster) = (&node.sentinels, &node.cluster);
+    match (&node.url, &node.master) {
+        _ if node.slots.is_some() && cluster.is_empty() => refuse("slots", NO_CLUSTER),
+        (Some(_), _) if !cluster.is_empty() => refuse("cluster", URL_TOO),
+        (_, Some(_)) if !cluster.is_empty() => refuse("cluster", MASTER_TOO),
+        (None, None) if !cluster.is_empty() && sentinels.is_empty() => {
+            let count = node.slots.unwrap_or(SLOTS);
+            if !(1..=MOST_SLOTS).contains(&count) {
+                return refuse("slots", BAD_SLOTS);
+            }
+            let named = (node.name.as_deref().unwrap_or("cluster"), count);
+            discovery::in_cluster(cluster, named, confirmed, place, access, certificates)
+        }
+        (Some(_), Some(_)) => refuse("master", URL_TOO),
+        (Some(_), None) if !sentinels.is_empty() => refuse("sentinels", URL_TOO),
+        (Some(_), None) if node.confirm_within.is_some() => refuse("confirm_within", NO_SENTINELS),
+        (Some(url), None) => {
+            let target = Target::parse(&url.0, &at("url"), access, certificates);
+            target.map(|target| vec![target])
+        }
+        (None, Some(master)) => {
+            let target = discovery::behind_sentinels(
+                sentinels,
+                master,
+                confirmed,
+                place,
+                access,
+                certificates,
+            );
+            target.map(|target| vec![target])
+        }
+        (None, None) if sentinels.is_empty() => refuse("url", NOWHERE),
+        (None, None) => refuse("master", NO_MASTER),
+    }
+}
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 const NO_REPLICAS: &str = "`require` was given 0 replicas; it must be at least 1, or use `RedisNode::builder`, which asks for none";

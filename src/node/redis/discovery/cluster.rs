@@ -127,7 +127,7 @@ impl Cluster {
     /// Waits until there is a server that is not asked yet.
     pub(crate) async fn next_to_ask(&self) -> Address {
         loop {
-            if let Some(new) = self.heard().to_ask(&self.seeds) {
+            if let Some(new) = self.heard().next_unasked(&self.seeds) {
                 return new;
             }
             self.changed.notified().await;
@@ -203,7 +203,7 @@ impl Heard {
         named.chain(seeds).cloned().collect()
     }
 
-    fn to_ask(&mut self, seeds: &[Address]) -> Option<Address> {
+    fn next_unasked(&mut self, seeds: &[Address]) -> Option<Address> {
         let mut wanted = self.wanted(seeds).into_iter();
         let new = wanted.find(|address| !self.asked.contains(address))?;
         self.asked.insert(new.clone());
