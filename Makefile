@@ -340,6 +340,7 @@ cost: redis-server valgrind
 demo:
 	$(CARGO) run --example orders -- --demo
 	$(CARGO) run --example orders -- --redis --demo
+	$(CARGO) run --example orders -- --cluster --demo
 	$(CARGO) run --example fencing --features test-util
 	$(CARGO) run --features idempotency --example idempotent_payment
 	$(CARGO) run --example transfer

@@ -3,6 +3,7 @@
 #
 #   examples/ops/nodes.sh                    until ctrl-c, or until its input ends
 #   PORTS="7001 7002 7003" examples/ops/nodes.sh
+#   CLUSTER=1 examples/ops/nodes.sh          in place of them a Redis Cluster of three masters, without a password
 #
 # Prints `REDLOCK_NODES=..` once all of them take commands. Nothing is left when it ends: the nodes' append-only files
 # are in a directory of its own. REDIS_SERVER names the program, else it is `redis-server`, or `valkey-server`.
@@ -10,7 +11,8 @@ set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 fetched=$here/../../target/servers/valkey-server
-PORTS=${PORTS:-7001 7002 7003 7004 7005}
+CLUSTER=${CLUSTER:-}
+PORTS=${PORTS:-7001 7002 7003$([ -n "$CLUSTER" ] || echo ' 7004 7005')}
 server=${REDIS_SERVER:-$(command -v redis-server || command -v valkey-server || echo "$fetched")}
 if ! command -v "$server" >/dev/null; then
 	echo "no redis-server and no valkey-server is found: install one, set REDIS_SERVER to its path, or run" >&2
@@ -29,13 +31,35 @@ stop() {
 trap stop EXIT
 trap 'exit 130' INT TERM HUP
 
+# What a master of the cluster knows from its last run: all of them, and who has which slots.
+know() {
+	number=0 first=0
+	for other in $PORTS; do
+		number=$((number + 1))
+		last=$((number * 16384 / $(set -- $PORTS; echo $#) - 1))
+		myself=
+		if [ "$other" = "$1" ]; then myself=myself,; fi
+		printf '%040d 127.0.0.1:%d@%d %smaster - 0 0 %d connected %d-%d\n' \
+			"$number" "$other" $((other + 10000)) "$myself" "$number" "$first" "$last"
+		first=$((last + 1))
+	done
+	echo "vars currentEpoch $number lastVoteEpoch 0"
+}
+
 urls=
 for port in $PORTS; do
 	mkdir "$dir/$port"
+	if [ -n "$CLUSTER" ]; then
+		know "$port" >"$dir/$port/nodes.conf"
+		set -- --cluster-enabled yes --cluster-require-full-coverage no
+		urls=$urls${urls:+,}redis://127.0.0.1:$port
+	else
+		set -- --aclfile "$here/users.acl"
+		urls=$urls${urls:+,}redis://locks:change-me@127.0.0.1:$port
+	fi
 	"$server" --port "$port" --bind 127.0.0.1 --dir "$dir/$port" --save "" --appendonly yes \
-		--maxmemory-policy noeviction --aclfile "$here/users.acl" >"$dir/$port/log" 2>&1 </dev/null &
+		--maxmemory-policy noeviction "$@" >"$dir/$port/log" 2>&1 </dev/null &
 	pids="$pids $!"
-	urls=$urls${urls:+,}redis://locks:change-me@127.0.0.1:$port
 done
 
 for port in $PORTS; do

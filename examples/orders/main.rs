@@ -3,11 +3,12 @@
 //! ```text
 //! cargo run --example orders              five nodes inside this process
 //! cargo run --example orders -- --redis   five servers on this machine, which it starts and stops
-//! cargo run --example orders -- --demo    drives itself over HTTP, checks, prints a table and exits; also with --redis
+//! cargo run --example orders -- --cluster   a Redis Cluster of three masters on this machine, likewise
+//! cargo run --example orders -- --demo    drives itself over HTTP, checks, prints a table and exits; also with these
 //! REDLOCK_NODES=redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3 cargo run --example orders
 //! ```
 //!
-//! `--redis` needs `redis-server` or `valkey-server`, and runs `examples/ops/nodes.sh`. `LISTEN` sets the address
+//! Servers need `redis-server` or `valkey-server`, and run by `examples/ops/nodes.sh`. `LISTEN` sets the address
 //! (default `127.0.0.1:3000`), `UNNOTICED` for how many seconds it still listens when it was told to stop (default 1):
 //! as long as load balancers take to notice that `/healthz` fails.
 
@@ -53,9 +54,9 @@ async fn main() -> ExitCode {
 
 async fn run() -> Result<ExitCode, AnyError> {
     let asked = |word: &str| std::env::args().any(|arg| arg == word);
-    let nodes = match asked("--redis") {
-        true => Some(Nodes::start(|_| {})?),
-        false => None,
+    let nodes = match (asked("--redis"), asked("--cluster")) {
+        (false, false) => None,
+        (_, in_cluster) => Some(Nodes::start(in_cluster, |_| {})?),
     };
     let locks = connect(nodes.as_ref()).await?;
     if asked("--demo") {
@@ -203,11 +204,13 @@ async fn connect(nodes: Option<&Nodes>) -> Result<LockManager, AnyError> {
     let builder = match (nodes, std::env::var("REDLOCK_NODES")) {
         // They have just been started for this process alone, so no lock is held on them; otherwise nodes without data
         // wait for the end of those that they may have forgotten.
-        (Some(nodes), _) => builder
-            .redis(&nodes.urls)
-            .bootstrap(true)
-            // They share this machine with the service and its clients.
-            .node_timeout(Duration::from_secs(1)),
+        (Some(nodes), _) => match nodes.in_cluster {
+            true => builder.cluster(&nodes.urls),
+            false => builder.redis(&nodes.urls),
+        }
+        .bootstrap(true)
+        // They share this machine with the service and its clients.
+        .node_timeout(Duration::from_secs(1)),
         (None, Ok(urls)) => {
             builder.redis(urls.split(',').map(str::trim).filter(|url| !url.is_empty()))
         }

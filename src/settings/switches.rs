@@ -149,7 +149,8 @@ impl RestartGuard {
     };
 
     /// Nodes that may have forgotten locks are quarantined. `skew` is by how much the clocks of any two processes
-    /// differ at most; default: 1 s, at most an hour.
+    /// differ at most; default: 1 s, at most an hour. No quarantine is shorter: fencing tokens that nodes forgot go on from
+    /// the clock of whoever ends it, which may be behind the one before.
     #[must_use]
     pub const fn max_clock_skew(skew: Duration) -> Self {
         Self {

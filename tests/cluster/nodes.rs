@@ -16,7 +16,7 @@ async fn three_slots_on_three_masters_hold_each_lock() {
             .snapshot()
             .nodes
             .iter()
-            .map(|node| node.name.to_string())
+            .map(|node| node.name.clone())
             .collect();
         assert_eq!(names, SLOTS.map(|slot| format!("cluster/slot-{slot}")));
         let guard = locks.acquire("order:42").await.unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::settings::Fencing;
+use tower_redlock::settings::{Fencing, RestartGuard};
 use tower_redlock::snapshot::VotingStatus;
 use tower_redlock::{LockManager, Settings};
 
@@ -183,4 +183,23 @@ async fn a_node_with_a_new_server_waits_until_nobody_counts_the_one_before() {
     }
     let longer = waited[1] - waited[0];
     assert!(longer >= 5 * SECOND && longer < 7 * SECOND, "{waited:?}");
+}
+
+/// Fencing tokens go on from the clock of whoever promotes a node. If it forgets again, the next clock may be behind.
+#[tokio::test(start_paused = true)]
+async fn a_quarantine_lasts_as_long_as_clocks_may_differ() {
+    let nodes = nodes(1);
+    let process = Process::on(&nodes);
+    let builder = process.builder().ttl(SECOND).max_ttl(SECOND);
+    let builder = builder.restart_guard(RestartGuard::max_clock_skew(5 * SECOND));
+    let locks = builder.connect().await.unwrap();
+    nodes[0].forget();
+    let began = Instant::now();
+    // By then it is noticed, and not over.
+    sleep(2 * SECOND).await;
+    while locks.snapshot().nodes[0].voting != VotingStatus::Voting {
+        sleep(10 * MS).await;
+    }
+    let waited = began.elapsed();
+    assert!(waited >= 5 * SECOND && waited < 8 * SECOND, "{waited:?}");
 }

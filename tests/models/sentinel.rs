@@ -131,7 +131,7 @@ impl Watched {
 
     /// What the process knows of its Sentinels, as the library has it.
     fn confirmation(state: &State, process: usize) -> Confirmation {
-        let mut known = Confirmation::new(SENTINELS);
+        let mut known = Confirmation::new(["a", "b", "c"].into_iter().take(SENTINELS));
         for (number, sentinel) in state.sentinels.iter().enumerate() {
             if let Some((epoch, age)) = sentinel.told[process] {
                 let place = place(epoch);

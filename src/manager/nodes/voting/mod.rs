@@ -127,7 +127,9 @@ fn check_in(
 }
 
 fn length(set: &NodeSet, node: &dyn Node) -> Duration {
-    quarantine(set.max_ttl, node.settle_time(), set.terms.drift)
+    // Two promotions may be by two clocks, of which the second is behind: it must have come up with the floor of the first.
+    let longest = set.max_ttl.max(set.max_clock_skew);
+    quarantine(longest, node.settle_time(), set.terms.drift)
 }
 
 async fn apply(set: &NodeSet, index: usize, reply: CheckInReply) -> Duration {
