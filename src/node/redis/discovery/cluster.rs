@@ -17,11 +17,10 @@ use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 
 use crate::moment::Moment;
+use crate::node::redis::discovery::asking::{AskError, Reach, ask_within, garbled, host_in};
 use crate::node::redis::discovery::confirmation::{
     Address, Confirmation, Place, Statement, Trouble, Witness,
 };
-use crate::node::redis::discovery::sentinel::host_in;
-use crate::node::redis::discovery::witnesses::{AskError, Reach, ask_within, garbled};
 use crate::node::redis::error::ConnectFailure;
 
 pub(crate) const SLOTS: u16 = 16_384;

@@ -2,6 +2,7 @@
 //! is. These are Sentinels ([`sentinel`]) or the servers of a cluster ([`cluster`]), which are asked again and again;
 //! [`confirmation`] counts what they said, and until when that counts.
 
+pub(super) mod asking;
 pub(super) mod cluster;
 pub(super) mod confirmation;
 pub(super) mod sentinel;
@@ -15,10 +16,11 @@ use redis::{Client, ConnectionAddr, ProtocolVersion, RedisConnectionInfo};
 use tokio::sync::watch;
 
 use crate::node::redis::access::{Access, Certificates, Rotation, address_of, client, read};
+use crate::node::redis::discovery::asking::Reach;
 use crate::node::redis::discovery::cluster::Cluster;
 use crate::node::redis::discovery::confirmation::Confirmation;
 use crate::node::redis::discovery::sentinel::Sentinels;
-use crate::node::redis::discovery::witnesses::{Reach, Source, Witnesses};
+use crate::node::redis::discovery::witnesses::{Source, Witnesses};
 use crate::settings::error::{ConfigError, ensure, within};
 use crate::settings::server::Url;
 

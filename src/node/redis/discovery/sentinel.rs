@@ -4,10 +4,8 @@ use std::collections::HashMap;
 
 use redis::{Client, Pipeline, RedisError, Value};
 
+use crate::node::redis::discovery::asking::{AskError, garbled, host_in};
 use crate::node::redis::discovery::confirmation::{Address, Place, Statement};
-use crate::node::redis::discovery::witnesses::{AskError, garbled};
-
-const LONGEST_HOST: usize = 253;
 
 /// The Sentinels that watch one master.
 pub(crate) struct Sentinels {
@@ -50,12 +48,4 @@ pub(crate) fn read_replies(replies: Vec<Value>) -> Result<Statement, AskError> {
     let id = next().ok().and_then(|id| redis::from_redis_value(id).ok());
     let place = Place { address, epoch };
     Ok(Statement { place, id })
-}
-
-/// A host as servers tell it, in lower case.
-pub(crate) fn host_in(text: &str) -> Result<String, AskError> {
-    if text.len() > LONGEST_HOST || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(garbled("the address that it told is none"));
-    }
-    Ok(text.to_ascii_lowercase())
 }

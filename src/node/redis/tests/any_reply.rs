@@ -4,8 +4,8 @@ use std::fmt::Debug;
 
 use redis::Value;
 
+use super::discovery::asking::AskError;
 use super::discovery::confirmation::Confirmation;
-use super::discovery::witnesses::AskError;
 use super::discovery::{cluster, sentinel};
 use super::info::Info;
 use crate::fuzzed::replay;
