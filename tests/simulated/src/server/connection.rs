@@ -161,7 +161,7 @@ pub(super) fn id(server: &mut Server, call: &Call<'_>) -> Reply {
 
 pub(super) fn set_name(server: &mut Server, call: &Call<'_>) -> Reply {
     let name = call.words[2];
-    if name.iter().any(|byte| !(b'!'..=b'~').contains(byte)) {
+    if !is_plain(name) {
         return Reply::error(
             "ERR Client names cannot contain spaces, newlines or special characters.",
         );
@@ -178,21 +178,24 @@ pub(super) fn get_name(server: &mut Server, call: &Call<'_>) -> Reply {
 }
 
 pub(super) fn set_info(_: &mut Server, call: &Call<'_>) -> Reply {
-    let attribute = call.words[2];
-    if [b"lib-name", &b"lib-ver"[..]]
-        .iter()
-        .any(|known| known.eq_ignore_ascii_case(attribute))
-    {
-        Reply::OK
+    let (attribute, value) = (call.words[2], call.words[3]);
+    let mut known = [b"lib-name", &b"lib-ver"[..]].into_iter();
+    let name = shown(attribute, usize::MAX);
+    let refusal = if !known.any(|known| known.eq_ignore_ascii_case(attribute)) {
+        [b"ERR Unrecognized option '", name, b"'"].concat()
+    } else if is_plain(value) {
+        return Reply::OK;
     } else {
-        let text = [
-            b"ERR Unrecognized option '",
-            shown(attribute, usize::MAX),
-            b"'",
-        ]
-        .concat();
-        Reply::Error(Cow::Owned(text))
-    }
+        [b"ERR ", name, NOT_PLAIN].concat()
+    };
+    Reply::Error(Cow::Owned(refusal))
+}
+
+const NOT_PLAIN: &[u8] = b" cannot contain spaces, newlines or special characters.";
+
+/// Whether it has no characters that a list of clients could not show.
+fn is_plain(text: &[u8]) -> bool {
+    text.iter().all(|byte| (b'!'..=b'~').contains(byte))
 }
 
 /// Of filters it knows `ID`.
