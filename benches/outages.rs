@@ -1,5 +1,5 @@
 //! One server, 200 requests a second, and what happens to servers: for how long is nothing locked, and what becomes of a
-//! lock that is held?
+//! lock that is held? The table stands in `src/docs/one_redis.md`.
 
 use std::sync::Arc;
 use std::thread;
@@ -58,9 +58,7 @@ async fn measure(name: &str, outage: Outage) {
         standby
     });
     let address = Arc::new(Forwarder::start(server.port()).await);
-    let builder = LockManager::builder()
-        .redis([address.url()])
-        .bootstrap(true);
+    let builder = LockManager::builder().redis(address.url()).bootstrap(true);
     let locks = builder.connect().await.unwrap();
     let held = locks.acquire("held").await.unwrap();
     let mut strike = Some({

@@ -1,9 +1,9 @@
-//! A distributed request lock for tower and axum: Redlock over independent Redis nodes, as a layer and an extractor.
+//! A distributed request lock for tower and axum, on one Redis or on several (Redlock), as a layer and an extractor.
 //!
 //! Requests that touch the same resource run one at a time, across every replica of a service. A [`RedlockLayer`]
-//! derives a [`LockKey`] from each request, acquires that lock on a majority of independent nodes before the inner
-//! service runs, and releases it when the response is done or dropped. While another request holds the key, the answer
-//! is 409 at once, or the request queues until `max_wait`.
+//! derives a [`LockKey`] from each request, acquires that lock before the inner service runs, on one node or on a majority
+//! of independent ones, and releases it when the response is done or dropped. While another request holds the key, the
+//! answer is 409 at once, or the request queues until `max_wait`.
 //!
 //! Use it where two requests for one order, account or document must not run together and a database transaction alone
 //! cannot see to that: because the work calls other services, or spans several stores.
@@ -20,8 +20,8 @@
 //! }
 //!
 //! # async fn app() -> Result<Router, tower_redlock::error::ConnectError> {
-//! // Or `.redis(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"])`.
-//! let locks = LockManager::builder().memory(5).connect().await?;
+//! // Or `.redis("redis://localhost")`.
+//! let locks = LockManager::builder().memory(1).connect().await?;
 //! let layer = RedlockLayer::new(locks, key::path("order_id").parse::<u64>().prefix("order"));
 //! let app = Router::new().route("/orders/{order_id}/pay", post(pay).route_layer(layer));
 //! # Ok(app) }

@@ -232,6 +232,16 @@ pub(crate) fn nodes_on_one_server(node: &str, other: &str) {
 }
 
 /// Said once for each node.
+#[cfg(feature = "redis")]
+pub(crate) fn no_identity(node: &str) {
+    tracing::warn!(
+        target: "tower_redlock::node",
+        node,
+        "a node does not tell which server it is; after a restart or a failover it may grant a lock that is still held"
+    );
+}
+
+/// Said once for each node.
 #[cfg(all(feature = "redis", feature = "idempotency"))]
 pub(crate) fn no_append_only_file(node: &str) {
     tracing::warn!(

@@ -2,11 +2,12 @@
 //!
 //! | you | read |
 //! |---|---|
-//! | start | [From an empty folder to a route that is locked](getting_started) |
-//! | have one Redis | [One Redis](nodes#one-redis), also a managed one |
+//! | have one Redis | [You have one Redis](one_redis) |
+//! | have a managed service | [Managed services](managed), by name |
+//! | have Sentinels or replicas | [A server with replicas](nodes#a-server-with-replicas) |
 //! | have three or five | [Three or five](nodes#three-or-five) |
-//! | have Sentinels, replicas or a managed service | [A server with replicas](nodes#a-server-with-replicas) |
 //! | have a Redis Cluster | [Its slots as nodes](cluster) |
+//! | start | [From an empty folder to a route that is locked](getting_started) |
 //! | need a password, an ACL user or TLS | [The rights](nodes#the-rights), [credentials that change](nodes#credentials-that-change), [TLS](nodes#tls) |
 //! | choose a ttl, or several | [The ttl](nodes#the-ttl) |
 //! | look for a setting and its default | [`Settings`](crate::Settings), [`RedlockLayer`](crate::RedlockLayer), `IdempotencyLayer`, `RedisNodeBuilder` |
@@ -34,6 +35,14 @@
 
 pub mod getting_started {
     #![doc = include_str!("getting_started.md")]
+}
+
+pub mod one_redis {
+    #![doc = include_str!("one_redis.md")]
+}
+
+pub mod managed {
+    #![doc = include_str!("managed.md")]
 }
 
 pub mod nodes {

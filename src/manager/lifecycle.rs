@@ -36,6 +36,7 @@ impl LockManager {
         let mut context = NodeContext::new(Arc::clone(&clock), ServerRegistry::new());
         context.node_timeout = options.node_timeout;
         context.namespace = options.namespace.clone();
+        context.guarded = options.max_clock_skew.is_some();
         context.background = Some(tasks.aside().clone());
         crate::instruments::at_zero();
         for node in &nodes {

@@ -30,6 +30,8 @@ pub struct NodeContext {
     pub node_timeout: Duration,
     /// The namespace of the manager's locks, and of the marker that says whether the node may vote. Default: `lk`.
     pub namespace: Namespace,
+    /// Whether the restart guard is on, so that the node must tell which server it is. Default: `true`.
+    pub guarded: bool,
     /// Where renewals run, and what they need. Default: where the node is started.
     pub(crate) background: Option<Handle>,
 }
@@ -43,6 +45,7 @@ impl NodeContext {
             registry,
             node_timeout: Duration::from_millis(200),
             namespace: Namespace::default(),
+            guarded: true,
             background: None,
         }
     }

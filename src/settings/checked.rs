@@ -219,7 +219,7 @@ const fn on_off(on: bool) -> &'static str {
 fn quorum(field: &str, nodes: usize, masked: usize) -> Result<Quorum, ConfigError> {
     ensure(nodes > 0, field, || NO_NODE)?;
     ensure(nodes <= MAX_NODES, field, || {
-        format!("there are {nodes} nodes; at most {MAX_NODES} are allowed, and 3 or 5 are usual")
+        format!("there are {nodes} nodes; at most {MAX_NODES} are allowed, and 1, 3 or 5 are usual")
     })?;
     Quorum::masking(nodes, masked).ok_or_else(|| {
         let text = format!(

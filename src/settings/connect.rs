@@ -18,35 +18,65 @@ use crate::settings::error::{ConfigError, ensure};
 use crate::settings::server::{Credentials, CredentialsSource, NodeSettings};
 
 impl LockManager {
-    /// Begins to build a manager.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn connect() -> Result<tower_redlock::LockManager, tower_redlock::error::ConnectError> {
-    /// use std::time::Duration;
-    /// use tower_redlock::LockManager;
-    ///
-    /// let locks = LockManager::builder()
-    ///     .redis(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"])
-    ///     .ttl(Duration::from_secs(10))
-    ///     .connect()
-    ///     .await?;
-    /// # Ok(locks) }
-    /// ```
+    /// Begins to build a manager. [`Settings`] has an example.
     pub fn builder() -> Settings {
         Settings::default()
     }
 }
 
+/// What [`Settings::redis`] takes. `Kind` keeps the implementations apart.
+#[cfg(feature = "redis")]
+#[allow(unnameable_types, reason = "nobody else is to implement it")]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is neither the URL of a server, nor a pair of a node's name and its URL, nor a list of these",
+    label = "give a text, as in `\"redis://10.0.0.1\"`, or a list of texts"
+)]
+pub trait Servers<Kind> {
+    fn nodes(self) -> Vec<RedisNodeBuilder>;
+}
+
+#[cfg(feature = "redis")]
+impl<U: AsRef<str>> Servers<String> for U {
+    fn nodes(self) -> Vec<RedisNodeBuilder> {
+        vec![RedisNode::builder(self.as_ref())]
+    }
+}
+
+#[cfg(feature = "redis")]
+impl<N: Into<String>, U: AsRef<str>> Servers<(String, String)> for (N, U) {
+    fn nodes(self) -> Vec<RedisNodeBuilder> {
+        vec![RedisNode::builder(self.1.as_ref()).name(self.0)]
+    }
+}
+
+#[cfg(feature = "redis")]
+impl<I: IntoIterator<Item: Servers<Kind>>, Kind> Servers<Vec<Kind>> for I {
+    fn nodes(self) -> Vec<RedisNodeBuilder> {
+        self.into_iter().flat_map(Servers::nodes).collect()
+    }
+}
+
 impl Settings {
-    /// Adds one Redis or Valkey server per URL as a node, named after its host and port:
-    /// `redis://[user[:password]@]host[:port][/db]`, `rediss://…` for TLS (feature `tls`), `unix:///path`. More
-    /// settings: [`redis_nodes`](Self::redis_nodes).
+    /// Adds Redis or Valkey servers as nodes: a URL, or a list of URLs; in place of each also a pair of the node's name
+    /// and its URL. Unless named, a node is called by its host and port, and another address is another node.
+    ///
+    /// A URL is `redis://[user[:password]@]host[:port][/db]`, `rediss://…` for TLS (feature `tls`), or `unix:///path`.
+    /// More settings: [`redis_nodes`](Self::redis_nodes).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use tower_redlock::Settings;
+    ///
+    /// let one = Settings::default().redis("redis://10.0.0.1");
+    /// let named = Settings::default().redis([("main", "redis://10.0.0.1")]);
+    /// let three = Settings::default().redis(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"]);
+    /// # for settings in [one, named, three] { settings.check()? }
+    /// # Ok::<(), tower_redlock::error::ConfigError>(())
+    /// ```
     #[cfg(feature = "redis")]
-    pub fn redis<U: AsRef<str>>(self, urls: impl IntoIterator<Item = U>) -> Self {
-        let nodes = urls.into_iter();
-        self.redis_nodes(nodes.map(|url| RedisNode::builder(url.as_ref())))
+    pub fn redis<Kind>(self, servers: impl Servers<Kind>) -> Self {
+        self.redis_nodes(servers.nodes())
     }
 
     /// Adds three nodes, each a slot of the Redis Cluster that any of these servers belongs to. More settings:

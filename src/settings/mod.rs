@@ -41,7 +41,7 @@ use crate::node::Node;
 /// use tower_redlock::Settings;
 ///
 /// let text = r#"
-///     memory = 5                # Or `nodes = ["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"]`.
+///     memory = 1                # Or `nodes = "redis://10.0.0.1"`.
 ///     ttl = "30s"
 ///     max_ttl = "30s"
 ///     hand_off = { max_passes = 8, max_time = "50ms" }        # Or "off".
@@ -80,7 +80,7 @@ use crate::node::Node;
 /// user = "locks"                          # for all nodes that have none
 /// password = "secret"                     # likewise; or password_file = "/run/secrets/redis"
 ///
-/// ## A node is a URL, in `nodes = ["redis://10.0.0.1", ..]`, or a table.
+/// ## Or `nodes` is a URL, or a list of URLs.
 /// [[nodes]]
 /// url = "redis://:secret@10.0.0.1:6379/0"
 /// name = "first"                          # host and port
@@ -308,7 +308,7 @@ impl Settings {
     }
 
     /// The same with the settings of environment variables that begin with `prefix` and `_`, in place of its own:
-    /// `REDLOCK_TTL=30s`, `REDLOCK_NODES=redis://10.0.0.1,redis://10.0.0.2`; for nodes with more settings
+    /// `REDLOCK_TTL=30s`, `REDLOCK_NODES=redis://10.0.0.1`, or several with commas; for nodes with more settings
     /// `REDLOCK_NODES_0_URL`, `REDLOCK_NODES_0_PASSWORD` and so on; `REDLOCK_HAND_OFF=off`, or
     /// `REDLOCK_HAND_OFF_MAX_PASSES`.
     ///

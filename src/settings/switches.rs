@@ -121,11 +121,7 @@ impl HandOff {
 /// Whether nodes that may have forgotten their locks are kept from granting them again. On by default.
 ///
 /// A node that may have forgotten locks is in *quarantine*: it grants nothing until they have ended. So two holders are
-/// kept apart however many nodes forget. A process with other settings is refused, and a manager that finds any of its
-/// nodes with others grants and extends nothing.
-///
-/// `docs::promises` has the rule and the cases that the guard does not see, `docs::runbook` the length of a quarantine,
-/// the first start, and another list of nodes.
+/// kept apart however many nodes forget. `docs::promises` has the rule and the cases that the guard does not see.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[serde(expecting = "\"off\" or a table with max_clock_skew")]
@@ -140,7 +136,7 @@ impl RestartGuard {
     /// processes or in none.
     ///
     /// With [`Fencing::OFF`](crate::settings::Fencing::OFF) as well, a lock on one key is a plain `SET NX PX` on each
-    /// node, which takes a server about half the time (`BENCHMARKS.md`). It gives up two things: a node compares the
+    /// node, which takes a server about half the time (`BENCHMARKS.md`). A server need not tell its `run_id` then. It gives up two things: a node compares the
     /// list of nodes only when a process connects, once a second, and when a lock is extended; and a command that was
     /// left in a broken connection may set the key after its release, until its ttl ends.
     pub const OFF: Self = Self {

@@ -183,6 +183,14 @@ impl<'de> Deserializer<'de> for Value {
         }
     }
 
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
+        match self {
+            // One server needs no list.
+            Self::Text(_) | Self::Word(_) => Self::List(vec![self]).deserialize_any(visitor),
+            other => other.deserialize_any(visitor),
+        }
+    }
+
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _: &'static str,
@@ -205,8 +213,8 @@ impl<'de> Deserializer<'de> for Value {
     }
 
     forward_to_deserialize_any! {
-        i8 i16 i32 i64 i128 u8 u16 u128 f32 char string bytes byte_buf unit unit_struct newtype_struct seq tuple
-        tuple_struct map enum identifier ignored_any
+        i8 i16 i32 i64 i128 u8 u16 u128 f32 char string bytes byte_buf unit unit_struct newtype_struct tuple tuple_struct
+        map enum identifier ignored_any
     }
 }
 

@@ -26,6 +26,8 @@ fn nodes_are_a_list_or_numbered() {
     assert_eq!(told(&numbered), told(&listed));
     let built = Settings::default().redis(["redis://a", "redis://b"]);
     assert_eq!(told(&listed), told(&built));
+    let one = of_variables("A", [("A_NODES", "redis://a")]).unwrap();
+    assert_eq!(told(&one), told(&Settings::default().redis("redis://a")));
     // Ten come after nine.
     let urls: Vec<_> = (0..11).map(|index| format!("redis://h{index}")).collect();
     let many = urls.iter().enumerate();

@@ -100,7 +100,8 @@ const REFUSED: &[(&str, &str, &str)] = &[
 const REFUSED_NODES: &[(&str, &str, &str)] = &[
     ("", "nodes", "there is no node"),
     ("nodes = []", "nodes", "there is no node"),
-    ("nodes = \"redis://h\"", "nodes", "it must be a list"),
+    ("nodes = \"10.0.0.1\"", "nodes[0].url", "starts with `redis://`"),
+    ("nodes = \"redis://a,redis://b\"", "nodes[0].url", "malformed"),
     ("nodes = {}", "nodes", "it must be a list"),
     ("nodes = [5]", "nodes[0]", "it must be a URL in quotes or a table"),
     ("nodes = [\"redis://h\", {host = \"i\"}]", "nodes[1].host", "no such setting; there are: url,"),

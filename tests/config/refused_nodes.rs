@@ -44,7 +44,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ("sentinels = [\"redis://s\"]", "nodes[1].master", "is missing"),
     ("master = \"m\"", "nodes[1].sentinels", "at least one Sentinel"),
     ("master = \"\", sentinels = [\"redis://s\"]", "nodes[1].master", ""),
-    ("master = \"m\", sentinels = \"redis://s\"", "nodes[1].sentinels", "must be a list"),
+    ("master = \"m\", sentinels = 7", "nodes[1].sentinels", "must be a list"),
     ("master = \"m\", sentinels = [\"redis://s\", 1]", "nodes[1].sentinels[1]", "must be a text"),
     ("master = \"m\", sentinels = [\"redis://s\", \"s\"]", "nodes[1].sentinels[1]", "starts with"),
     ("master = \"m\", sentinels = [\"unix:///s\"]", "nodes[1].sentinels[0]", ""),

@@ -59,7 +59,7 @@ fn errors_show_no_secret_wherever_it_was_put() {
         "nodes = [{ master = \"m\", sentinels = [\"redis://:s3cret@s/1\"] }]",
         "nodes = [\"redis://:s3cret@h\", \"redis://:s3cret@h\"]",
         "nodes = [{ url = \"redis://h\", password = \"s3cret\", require = 0 }]",
-        "nodes = \"redis://:s3cret@h\"",
+        "nodes = \"redis://:s3cret@h:port\"",
         "password = [\"s3cret\"]",
         "password = \"s3cret\"\nnodes = [\"10.0.0.1\"]",
         "password = \"s3cret\"\npassword_file = \"f\"\nnodes = [\"redis://h\"]",

@@ -173,6 +173,41 @@ fn listed_nodes_replace_those_in_memory_and_never_the_reverse() {
     );
 }
 
+#[cfg(feature = "redis")]
+#[test]
+fn one_server_needs_no_list_and_a_name_stands_before_its_url() {
+    use tower_redlock::node::redis::RedisNode;
+
+    let url = "redis://a".to_owned();
+    let one = told(&Settings::default().redis(["redis://a"]));
+    let named = RedisNode::builder("redis://a").name("main");
+    let named = told(&Settings::default().redis_nodes([named]));
+    for (settings, wanted) in [
+        (of_toml("nodes = \"redis://a\""), &one),
+        (
+            serde_json::from_str(r#"{"nodes": "redis://a"}"#).unwrap(),
+            &one,
+        ),
+        (Settings::default().redis("redis://a"), &one),
+        (Settings::default().redis(&url), &one),
+        (Settings::default().redis(vec![url]), &one),
+        (
+            of_toml("nodes = [{ name = \"main\", url = \"redis://a\" }]"),
+            &named,
+        ),
+        (Settings::default().redis(("main", "redis://a")), &named),
+        (Settings::default().redis([("main", "redis://a")]), &named),
+    ] {
+        assert_eq!(told(&settings), *wanted);
+    }
+    let none = Settings::default().redis([""; 0]).check().unwrap_err();
+    assert_eq!(none.field(), Some("nodes"));
+    assert!(
+        none.to_string().contains("give the URLs of servers"),
+        "{none}"
+    );
+}
+
 #[test]
 fn a_configuration_can_be_part_of_a_larger_one() {
     #[derive(serde::Deserialize)]

@@ -7,6 +7,7 @@ use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::redis::RedisNode;
 use tower_redlock::settings::RestartGuard;
 
+use super::support::fake::Proxy;
 use super::support::server::{Kind, Server};
 use super::{Book, five, here, listen};
 
@@ -36,6 +37,22 @@ fn assert_count(book: &Book, words: &str, count: usize) {
     let lines = book.lines();
     let found = lines.iter().filter(|line| line.contains(words));
     assert_eq!(found.count(), count, "{words} in {lines:#?}");
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_say_which_one_it_is_is_named_once_with_what_that_gives_up() {
+    let (book, _listening) = listen();
+    let server = Server::start(Kind::Redis, &[]);
+    let proxy = Proxy::hiding("run_id", server.port()).await;
+    let builder = here().redis([("main", proxy.url())]);
+    let builder = builder.restart_guard(RestartGuard::OFF);
+    let locks = builder.node_timeout(2_000 * MS).connect().await;
+    // Both of its connections have seen it.
+    locks.unwrap().all_voting().await.unwrap();
+    let words = "a node does not tell which server it is; after a restart or a failover it may grant a lock that is still held";
+    assert_count(&book, words, 1);
+    let line = book.line(words);
+    assert!(line.starts_with("WARN") && line.contains("main"), "{line}");
 }
 
 #[tokio::test]

@@ -16,6 +16,7 @@ mod failure;
 mod looks;
 mod nonsense;
 mod notices;
+mod optional;
 mod refused;
 mod replicas;
 mod rights;

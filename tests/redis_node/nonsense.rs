@@ -42,7 +42,10 @@ async fn a_server_that_tells_nothing_of_itself_is_refused() {
         })
         .await;
         let error = refusal(&started(&fake.url())).await;
-        assert!(error.to_string().contains("run_id"), "{info:?}: {error}");
+        assert!(
+            error.to_string().contains("redis_version"),
+            "{info:?}: {error}"
+        );
     }
 }
 

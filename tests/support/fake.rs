@@ -108,6 +108,11 @@ pub struct Proxy {
 
 impl Proxy {
     pub async fn start(target: u16) -> Self {
+        Self::hiding("", target).await
+    }
+
+    /// One that puts another word in the place of `word` wherever the server says it.
+    pub async fn hiding(word: &'static str, target: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let held = watch::Sender::new(false);
@@ -121,8 +126,8 @@ impl Proxy {
                 let gate = (!*gate.borrow()).then(|| gate.subscribe());
                 let (from_client, to_client) = client.into_split();
                 let (from_server, to_server) = server.into_split();
-                served.spawn(forward(from_client, to_server, gate));
-                served.spawn(forward(from_server, to_client, None));
+                served.spawn(forward(from_client, to_server, gate, ""));
+                served.spawn(forward(from_server, to_client, None, word));
             }
         });
         Self {
@@ -155,14 +160,26 @@ async fn forward(
     mut from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
     mut gate: Option<watch::Receiver<bool>>,
+    hidden: &str,
 ) {
-    let mut buffer = [0; 4096];
+    let mut buffer = [0; 1 << 16];
     while let Ok(count @ 1..) = from.read(&mut buffer).await {
+        hide(&mut buffer[..count], hidden.as_bytes());
         if let Some(gate) = &mut gate {
             let _ = gate.wait_for(|held| !held).await;
         }
         if to.write_all(&buffer[..count]).await.is_err() {
             return;
         }
+    }
+}
+
+/// Overwrites `word`, which must not be cut in two by the reads.
+fn hide(text: &mut [u8], word: &[u8]) {
+    if word.is_empty() {
+        return;
+    }
+    while let Some(at) = text.windows(word.len()).position(|part| part == word) {
+        text[at..at + word.len()].fill(b'x');
     }
 }

@@ -175,7 +175,7 @@ impl RedisNodeBuilder {
     /// Has each script read the server's identity from the beginning, so that a server that was demoted and promoted
     /// again does not vote even for a moment (`docs::nodes`, "The identity of a server"). Unless set, a node begins
     /// with that when a check sees a replica or a promotion. Set it for every instance with a stand-by, also where the
-    /// stand-by cannot be seen. Replicas are not waited for.
+    /// stand-by cannot be seen.
     pub const fn expect_replicas(mut self, expect: bool) -> Self {
         self.0.expect_replicas = expect;
         self
@@ -193,8 +193,7 @@ impl RedisNodeBuilder {
     /// The share of the server's `maxmemory`, in percent from 1 to 100, beyond which no request with an idempotency key
     /// begins; the rest is for locks. Unless set: 75. The node refuses it
     /// ([`Rejected`](crate::node::NodeErrorKind::Rejected)) before the handler runs; stored responses are found. All
-    /// memory in use counts, as checked every second: what is stored until the next check, and by requests that run
-    /// already, comes on top.
+    /// memory in use counts, as of a check every second.
     pub const fn records_full_at(mut self, percent: u32) -> Self {
         self.0.records_full_at = Some(percent);
         self

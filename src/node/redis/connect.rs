@@ -64,18 +64,22 @@ pub(super) async fn connect(
     let route = link.route().await?;
     let (mut connection, lost) = open(link, &route, |_| false).await?;
     let asked = context.clock.now();
-    let (info, client_id) = look(link, &mut connection).await?;
-    let tag = link.target.tag.as_deref().unwrap_or_default();
-    let beside = context.registry.claim(&link.name, info.run_id(), tag);
-    if let (Some(other), BACKGROUND) = (beside.map_err(ConnectFailure::Refused)?, index) {
-        crate::trace::nodes_on_one_server(&link.name, &other);
+    let (info, client_id) = look(link, &mut connection, context).await?;
+    let is_known = !info.run_id().is_empty();
+    if is_known {
+        let tag = link.target.tag.as_deref().unwrap_or_default();
+        let beside = context.registry.claim(&link.name, info.run_id(), tag);
+        if let (Some(other), BACKGROUND) = (beside.map_err(ConnectFailure::Refused)?, index) {
+            crate::trace::nodes_on_one_server(&link.name, &other);
+        }
     }
     if let Some(former) = former.as_ref()
         && former.run_id == info.run_id()
     {
         bury(&mut connection, former.client_id).await;
     }
-    *former = client_id.map(|client_id| Former {
+    // The number may be that of a stranger, at a server that may be another one.
+    *former = client_id.filter(|_| is_known).map(|client_id| Former {
         run_id: info.run_id().to_owned(),
         client_id,
     });
@@ -124,6 +128,7 @@ pub(super) async fn open(
 async fn look(
     link: &Link,
     connection: &mut Multiplexed,
+    context: &NodeContext,
 ) -> Result<(Info, Option<i64>), ConnectFailure> {
     let mut pipeline = redis::pipe();
     if link.replicas.is_some() {
@@ -148,7 +153,7 @@ async fn look(
     let info = next().map_err(|error| link.failure(&error, "run `INFO`"))?;
     let info: String = redis::from_redis_value(info).unwrap_or_default();
     let info = Info::parse(&info);
-    link.judge(&info)?;
+    link.judge(&info, context)?;
     if let Some(Err(error)) = may_wait {
         return Err(link.failure(&error, "run `WAIT`"));
     }
@@ -270,7 +275,7 @@ impl<'a> Looks<'a> {
         let info: String = redis::from_redis_value(info).unwrap_or_default();
         self.compare_clocks(&info, asked, connection.info().run_id());
         let (info, before) = (Info::parse(&info), connection.info());
-        self.link.judge(&info)?;
+        self.link.judge(&info, self.context)?;
         if !info.is_still(&before.identity()) {
             return Err(ConnectFailure::Promoted);
         }
@@ -313,7 +318,8 @@ impl<'a> Looks<'a> {
     }
 
     pub(super) async fn evictions(&self, connection: &Connection) -> Result<(), ConnectFailure> {
-        if self.link.may_evict {
+        // Without the guard a node votes all the same.
+        if self.link.may_evict || !self.context.guarded {
             return Ok(());
         }
         let mut own = connection.clone();
@@ -366,13 +372,23 @@ impl<'a> Looks<'a> {
 
 impl Link {
     /// Whether the server can serve as this node.
-    pub(super) fn judge(&self, info: &Info) -> Result<(), ConnectFailure> {
-        if matches!(self.target.way, Way::Witnessed(_)) && info.is_replica() {
+    pub(super) fn judge(&self, info: &Info, context: &NodeContext) -> Result<(), ConnectFailure> {
+        let is_witnessed = matches!(self.target.way, Way::Witnessed(_));
+        if is_witnessed && info.is_replica() {
             return Err(ConnectFailure::down(
                 "the server that is named as the master is a replica; a failover may be under way",
             ));
         }
         info.check(self.may_evict, self.target.tag.is_some())
-            .map_err(ConnectFailure::Refused)
+            .map_err(ConnectFailure::Refused)?;
+        match info.check_identity() {
+            // Witnesses name a server, which must be told from the one before.
+            Err(error) if context.guarded || is_witnessed => Err(ConnectFailure::Refused(error)),
+            Err(_) => {
+                self.tell_of_identity();
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
     }
 }

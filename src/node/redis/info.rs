@@ -134,16 +134,9 @@ impl Info {
 
     pub(super) fn check(&self, may_evict: bool, in_cluster: bool) -> Result<(), NodeError> {
         let refuse = |why: String| Err(NodeError::new(NodeErrorKind::Misconfigured, why));
-        let needed = [
-            &self.version,
-            &self.run_id,
-            &self.role,
-            &self.former,
-            &self.since,
-        ];
-        if needed.iter().any(|field| field.is_empty()) {
+        if self.version.is_empty() || self.role.is_empty() {
             return refuse(
-                "its INFO lacks `redis_version`, `run_id`, `role`, `master_replid2` or `second_repl_offset`, without which nothing can be told of it; use the server itself, not a proxy in front of it".to_owned(),
+                "its INFO lacks `redis_version` or `role`, without which nothing can be told of it; use the server itself, not a proxy in front of it".to_owned(),
             );
         }
         if version(&self.version) < OLDEST {
@@ -172,8 +165,18 @@ impl Info {
         }
         Ok(())
     }
+
+    /// Whether it tells its identity.
+    pub(super) fn check_identity(&self) -> Result<(), NodeError> {
+        let parts = [&self.run_id, &self.former, &self.since];
+        if parts.iter().any(|part| part.is_empty()) {
+            return Err(NodeError::new(NodeErrorKind::Misconfigured, NO_IDENTITY));
+        }
+        Ok(())
+    }
 }
 
+const NO_IDENTITY: &str = "its INFO lacks `run_id`, `master_replid2` or `second_repl_offset`, which tell that it restarted or failed over; use the server itself, not a proxy in front of it, or give that up with `restart_guard = \"off\"`";
 const IN_CLUSTER: &str = "it runs in cluster mode, which moves keys between servers; name it with `cluster`, or use independent servers with `cluster-enabled no`";
 const NO_CLUSTER: &str = "it does not run in cluster mode; give its URL without `cluster`";
 
@@ -302,7 +305,10 @@ mod tests {
             ("second_repl_offset", "x", "second_repl_offset"),
         ] {
             let info = Info::parse(&GOOD.replace(from, to));
-            let error = info.check(false, false).unwrap_err();
+            let error = info
+                .check(false, false)
+                .and_then(|()| info.check_identity())
+                .unwrap_err();
             assert_eq!(error.kind(), NodeErrorKind::Misconfigured);
             assert!(error.to_string().contains(word), "{error}");
         }

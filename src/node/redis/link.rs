@@ -34,6 +34,8 @@ pub(crate) struct Link {
     pub(crate) records_full_at: u32,
     // Each script reads the server's identity itself, because the server may be replaced while connections live on.
     asks_identity: AtomicBool,
+    // Whether it was said that the server tells no identity.
+    told_of_identity: AtomicBool,
     // Whether it was said that the server has no append-only file.
     #[cfg(feature = "idempotency")]
     told_of_file: AtomicBool,
@@ -62,6 +64,7 @@ impl Link {
             may_evict,
             records_full_at,
             asks_identity: AtomicBool::new(expects_replicas),
+            told_of_identity: AtomicBool::new(false),
             #[cfg(feature = "idempotency")]
             told_of_file: AtomicBool::new(false),
             subscriptions: Arc::default(),
@@ -110,6 +113,13 @@ impl Link {
     pub(super) fn ask_identity(&self) {
         if !self.asks_identity.swap(true, Ordering::Relaxed) {
             crate::trace::identity_asked(&self.name);
+        }
+    }
+
+    /// Said once: the server tells no identity.
+    pub(super) fn tell_of_identity(&self) {
+        if !self.told_of_identity.swap(true, Ordering::Relaxed) {
+            crate::trace::no_identity(&self.name);
         }
     }
 

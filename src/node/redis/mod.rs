@@ -17,34 +17,21 @@
 //!
 //! # Connections
 //!
-//! Callers' commands go over one connection of their runtime; renewals, releases that nobody waits for, and the question
-//! whether the node votes over another, of the manager's thread. Both are called `tower-redlock` on the server. A third,
-//! `tower-redlock-notices`, carries the subscriptions to releases while a caller waits. A node that requires replicas
-//! has several for callers; all commands of one owner's callers go over the same one. A command that was given up may
+//! Callers' commands go over one connection of their runtime (several, if replicas are required; one owner's commands
+//! stay on one), renewals and the background's over another, of the manager's thread. Both are called `tower-redlock` on
+//! the server. `tower-redlock-notices` carries the subscriptions while a caller waits. A command that was given up may
 //! run after one that went the other way: so its owner's release leaves a tombstone.
 //!
 //! # Failures
 //!
 //! | cause | effect |
 //! |---|---|
-//! | no connection | [`Unavailable`] at once |
 //! | the connection breaks | [`Interrupted`]; new attempts after 0 to 50 ms, the bound doubling up to 2 s |
 //! | the server does not reply | commands wait for their callers' deadlines; after one that is given up a `PING` is sent, and without a reply in 200 ms, or the node time-out if that is longer, the node is down |
-//! | a restart, `SCRIPT FLUSH` | the scripts are loaded again, unnoticed by callers |
-//! | most Sentinels do not confirm the master | [`Unavailable`], except for releases |
-//! | the master becomes a replica | [`Rejected`] once, or noticed within a second; then the node is refused, or with Sentinel down until there is a master |
-//! | it is promoted again | down for a moment, then quarantined |
-//! | it is told to evict | refused within a second until that is mended; then quarantined if it evicted a key |
-//! | it gets its first replica | said once in the log: from then on each script reads the server's identity |
-//! | too few replicas acknowledge | [`NotReplicated`] for acquires, extensions and records; releases work |
-//! | out of memory | acquires are [`Rejected`]; extensions and releases work |
-//! | a key of another type | [`WrongType`] |
 //!
-//! [`Unavailable`]: super::NodeErrorKind::Unavailable
+//! `docs::operations` has the rest.
+//!
 //! [`Interrupted`]: super::NodeErrorKind::Interrupted
-//! [`Rejected`]: super::NodeErrorKind::Rejected
-//! [`WrongType`]: super::NodeErrorKind::WrongType
-//! [`NotReplicated`]: super::NodeErrorKind::NotReplicated
 
 mod access;
 #[cfg(test)]
