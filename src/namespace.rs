@@ -14,7 +14,8 @@ use crate::token::OwnerToken;
 /// The prefix that keeps the locks of one application apart from everything else on the nodes.
 ///
 /// The lock `order:42` in the namespace `lk` (the default) is the Redis key `lk:order:42`; the other keys and channels
-/// begin with `lk!`. In the empty namespace the Redis key is the lock key itself, as other Redlock libraries have it.
+/// begin with `lk!`. In the empty namespace the Redis key is the lock key itself, as other Redlock libraries have it; in a
+/// cluster all keys begin with a hash tag.
 /// All contenders for a lock must use the same namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Namespace {

@@ -22,7 +22,7 @@ use support::server::Kind;
 use tower_redlock::node::NodeState;
 use tower_redlock::node::redis::{RedisNode, RedisNodeBuilder};
 use tower_redlock::snapshot::{NodeStatus, VotingStatus};
-use tower_redlock::{AcquireError, LockManager, Settings};
+use tower_redlock::{AcquireError, LockGuard, LockManager, Settings};
 
 const MS: Duration = Duration::from_millis(1);
 /// The slots of a cluster of three nodes.
@@ -72,4 +72,17 @@ fn is_contended(error: &AcquireError) -> bool {
         error,
         AcquireError::Contended { .. } | AcquireError::WaitTimeout { .. }
     )
+}
+
+/// Tries until the lock is granted; returns it with how often no quorum voted.
+async fn granted(locks: &LockManager, key: &str) -> (LockGuard, u32) {
+    let mut refused = 0;
+    loop {
+        match locks.try_acquire(key).await {
+            Ok(guard) => return (guard, refused),
+            Err(AcquireError::NoQuorum(_)) => refused += 1,
+            Err(error) => assert!(is_contended(&error), "{error}"),
+        }
+        tokio::time::sleep(5 * MS).await;
+    }
 }

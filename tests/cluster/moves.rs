@@ -1,22 +1,7 @@
 //! Slots that get another server.
 
-use tower_redlock::LockGuard;
-
 use crate::support::server::Server;
 use crate::*;
-
-/// Tries until the lock is granted; returns it with how often no quorum voted.
-async fn granted(locks: &LockManager, key: &str) -> (LockGuard, u32) {
-    let mut refused = 0;
-    loop {
-        match locks.try_acquire(key).await {
-            Ok(guard) => return (guard, refused),
-            Err(AcquireError::NoQuorum(_)) => refused += 1,
-            Err(error) => assert!(is_contended(&error), "{error}"),
-        }
-        tokio::time::sleep(5 * MS).await;
-    }
-}
 
 #[tokio::test]
 async fn a_killed_master_costs_three_nodes_nothing() {

@@ -1,6 +1,7 @@
 //! What a node in a cluster is.
 
 use tower_redlock::node::Node as _;
+use tower_redlock::node::redis::Credentials;
 
 use crate::support::server::Server;
 use crate::*;
@@ -132,6 +133,48 @@ async fn the_rights_of_the_guide_are_enough() {
     }
 }
 
+/// A callback that takes its time is waited for before anybody is asked.
+#[tokio::test]
+async fn credentials_that_change_are_asked_for_first() {
+    let cluster = RedisCluster::start(Kind::Redis, 3, 0);
+    for server in &cluster.servers {
+        server.run("ACL SETUSER locks on >s3cret ~* &* +@all");
+        server.run("ACL SETUSER default -@all +ping");
+    }
+    let nodes = node(&cluster).credentials(|| async {
+        tokio::time::sleep(300 * MS).await;
+        let credentials = Credentials::password("s3cret").user("locks");
+        Ok::<_, std::io::Error>(credentials)
+    });
+    let locks = connected(settings(nodes, 5_000 * MS)).await;
+    locks.acquire("k").await.unwrap().release().await.unwrap();
+}
+
+/// The slot has another server, and those who wait listen there soon.
+#[tokio::test]
+async fn whoever_waits_hears_of_a_release_after_a_slot_has_moved() {
+    let cluster = RedisCluster::start(Kind::Valkey, 3, 0);
+    let locks = connected(settings(node(&cluster).slots(1), 1_000 * MS)).await;
+    let listens = |server: &Server| server.run("PUBSUB SHARDCHANNELS").contains("}lk!free:k");
+    for (from, to) in [(1, 2), (2, 0)] {
+        let other = connected(settings(node(&cluster).slots(1), 1_000 * MS)).await;
+        let (guard, _) = granted(&locks, "k").await;
+        let waiting = tokio::spawn(async move {
+            let other = other.with_max_wait(20_000 * MS);
+            other.acquire("k").await.map(drop)
+        });
+        let there = || listens(&cluster.servers[from]);
+        eventually_or_tell("subscribed", there, String::new).await;
+        cluster.begin_migration(SLOTS[1], from, to);
+        cluster.end_migration(SLOTS[1], from, to);
+        let there = || listens(&cluster.servers[to]) || waiting.is_finished();
+        eventually_or_tell("subscribed again", there, String::new).await;
+        drop(guard);
+        waiting.await.unwrap().unwrap();
+        all_vote(&locks).await;
+    }
+}
+
 #[tokio::test]
 async fn what_does_not_fit_says_what_to_set() {
     let cluster = RedisCluster::start(Kind::Redis, 1, 0);
@@ -153,7 +196,7 @@ async fn what_does_not_fit_says_what_to_set() {
             RedisNode::cluster(["redis://h"]).database(2),
             "no databases but 0",
         ),
-        (RedisNode::cluster(["redis://h"]).slots(0), "from 1 to 15"),
+        (RedisNode::cluster(["redis://h"]).slots(4), "must be odd"),
         (RedisNode::cluster(["redis://h"; 2]), "listed twice"),
         (RedisNode::builder("redis://h").slots(3), "is for clusters"),
     ] {

@@ -221,7 +221,7 @@ impl RedisNodeBuilder {
         self
     }
 
-    /// How many nodes a [cluster](RedisNode::cluster) is, from 1 to 15; unless set: 3.
+    /// How many nodes a [cluster](RedisNode::cluster) is: 1, 3, 5, .. 15; unless set: 3.
     pub const fn slots(mut self, nodes: u16) -> Self {
         self.0.slots = Some(nodes);
         self
@@ -309,7 +309,7 @@ const SLOTS: u16 = 3;
 const MOST_SLOTS: u16 = 15;
 const SEVERAL: &str = "the cluster is several nodes, and this is to be one; set `slots` to 1, or give the builder to `redis_nodes`";
 const NO_CLUSTER: &str = "is for clusters; give the URLs of its servers with `cluster`";
-const BAD_SLOTS: &str = "must be from 1 to 15; 3 are usual, each on a master of its own";
+const BAD_SLOTS: &str = "must be odd, from 1 to 15: then any two numbers have a slot in common, and processes that differ are refused; 3 are usual, each on a master of its own";
 const MASTER_TOO: &str = "is for servers in cluster mode, and this one has a `master` that Sentinels know; leave out one of them";
 
 /// Where the node is, or the nodes of a cluster.
@@ -329,7 +329,7 @@ fn targets(
         (_, Some(_)) if !cluster.is_empty() => refuse("cluster", MASTER_TOO),
         (None, None) if !cluster.is_empty() && sentinels.is_empty() => {
             let count = node.slots.unwrap_or(SLOTS);
-            if !(1..=MOST_SLOTS).contains(&count) {
+            if count % 2 == 0 || count > MOST_SLOTS {
                 return refuse("slots", BAD_SLOTS);
             }
             let named = (node.name.as_deref().unwrap_or("cluster"), count);

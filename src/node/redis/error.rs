@@ -35,7 +35,7 @@ pub(crate) fn rejected(text: &str) -> NodeError {
         format!("it is out of memory; raise `maxmemory` or make room: {cause}")
     } else if is_read_only(text) {
         format!("it is no longer a master: {cause}")
-    } else if ELSEWHERE.iter().any(|code| text.contains(code)) {
+    } else if is_elsewhere(text) {
         format!(
             "its slot is on another server or on its way there, or the cluster is down: {cause}"
         )
@@ -45,7 +45,11 @@ pub(crate) fn rejected(text: &str) -> NodeError {
     NodeError::new(NodeErrorKind::Rejected, detail)
 }
 
-/// What servers of a cluster answer to who is wrong there.
+/// Whether a server of a cluster says that its slot is on another one or on its way, or that the cluster is down.
+pub(super) fn is_elsewhere(text: &str) -> bool {
+    ELSEWHERE.iter().any(|code| text.contains(code))
+}
+
 const ELSEWHERE: [&str; 4] = ["MOVED ", "ASK ", "TRYAGAIN ", "CLUSTERDOWN "];
 const WRONG_TYPE: &str = "the key holds something that is not a lock, or not what belongs beside one; use another namespace or remove it";
 

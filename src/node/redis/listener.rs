@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::node::NodeState;
 use crate::node::redis::connect::{keep_valid, open};
 use crate::node::redis::connection::Multiplexed;
-use crate::node::redis::error::{ConnectFailure, is_not_ready, server_text};
+use crate::node::redis::error::{ConnectFailure, is_elsewhere, is_not_ready, server_text};
 use crate::node::redis::link::Link;
 use crate::node::redis::subscriptions::{Batch, Subscriptions};
 use crate::node::redis::supervisor::NEW_BACKOFF;
@@ -133,8 +133,13 @@ async fn bring(
         };
         match reply {
             Ok(Ok(())) => {}
-            // A long-running script, say. It will accept the subscriptions later.
-            Ok(Err(error)) if !batch.is_empty() && is_not_ready(&error) => return Stopped::Lost,
+            // A long-running script, say, or a slot that has moved. They are accepted later, perhaps elsewhere.
+            Ok(Err(error))
+                if !batch.is_empty()
+                    && (is_not_ready(&error) || is_elsewhere(&server_text(&error))) =>
+            {
+                return Stopped::Lost;
+            }
             Ok(Err(error))
                 if matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension) =>
             {

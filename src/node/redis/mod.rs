@@ -55,6 +55,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::time::sleep;
 
 pub use self::builder::RedisNodeBuilder;
 use crate::namespace::{NodeKey, NodeKeys};
@@ -263,6 +264,10 @@ async fn ask_sentinel(link: Arc<Link>, index: usize) {
 
 async fn ask_cluster(link: Arc<Link>, cluster: Arc<Cluster>, background: Handle) {
     let find = async {
+        // Who has no credentials yet is refused, and that would count as an answer.
+        while link.credentials().await.is_err() {
+            sleep(cluster.reach.pause()).await;
+        }
         loop {
             let address = cluster.next_to_ask().await;
             let ask = ask_server(Arc::clone(&link), Arc::clone(&cluster), address);

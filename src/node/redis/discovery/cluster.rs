@@ -1,12 +1,11 @@
 //! [`Cluster`]: a Redis Cluster, of which each slot that is used is a node. All servers of the cluster are asked again and
 //! again who has the slots. They are the witnesses of each of these nodes.
 //!
-//! The number of an owner's last change, its *config epoch*, is part of what a server says. A failover or a migration of
-//! a slot has a new one, and no server goes back to an older one (source: the Redis Cluster specification). So what holds
-//! for Sentinels holds here, as long as majorities have a server in common. Those of the *masters* alone have none: a
-//! master that votes for a failover and is cut off before it hears of its success goes on naming the old owner, with that
-//! owner, and both are most of the former masters; the new owner and a third are most of the new ones. A failover does not
-//! change who the servers are.
+//! The config epoch of a slot's owner is part of what a server says. No server goes back to an older owner, nor takes one
+//! with a lower epoch (source: the Redis Cluster specification). So what holds for Sentinels holds here, as long as
+//! majorities have a server in common. Those of the *masters* alone have none: a master that votes for a failover and is
+//! cut off before it hears of its success goes on naming the old owner, with that owner, and both are most of the former
+//! masters; the new owner and a third are most of the new ones. A failover does not change who the servers are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,8 +23,8 @@ use crate::node::redis::discovery::confirmation::{
 use crate::node::redis::error::ConnectFailure;
 
 pub(crate) const SLOTS: u16 = 16_384;
-/// A cluster has no more.
-const MOST_SERVERS: usize = 2_000;
+/// With more of them, what they say would take too much of a core.
+const MOST_SERVERS: usize = 300;
 
 pub(crate) struct Cluster {
     seeds: Vec<Address>,
@@ -42,7 +41,9 @@ struct Heard {
     answers: BTreeMap<Address, Answer>,
     /// The servers of the cluster by their ids, as most of them say.
     servers: Arc<BTreeMap<String, Address>>,
+    /// Those that are asked, and those that are to be.
     asked: BTreeSet<Address>,
+    wanted: BTreeSet<Address>,
 }
 
 #[derive(Default)]
@@ -98,9 +99,12 @@ impl Cluster {
         };
         Self {
             slots: slots.iter().map(|slot| (*slot, unknown())).collect(),
+            heard: Mutex::new(Heard {
+                wanted: seeds.iter().cloned().collect(),
+                ..Heard::default()
+            }),
             seeds,
             reach,
-            heard: Mutex::default(),
             changed: Notify::new(),
         }
     }
@@ -126,7 +130,7 @@ impl Cluster {
     /// Waits until there is a server that is not asked yet.
     pub(crate) async fn next_to_ask(&self) -> Address {
         loop {
-            if let Some(new) = self.heard().next_unasked(&self.seeds) {
+            if let Some(new) = self.heard().next_unasked() {
                 return new;
             }
             self.changed.notified().await;
@@ -143,9 +147,9 @@ impl Cluster {
         let mut questions: Pipeline = redis::pipe();
         questions.cmd("CLUSTER").arg("NODES");
         let slots: Vec<u16> = self.slots.iter().map(|(slot, _)| *slot).collect();
-        let read = |replies| read_replies(replies, &slots, address);
+        let read = |replies| read_replies(replies, &slots, address, self.reach.tls);
         let mut kept = None;
-        while self.heard().wanted(&self.seeds).contains(address) {
+        while self.heard().wanted.contains(address) {
             // The time at which the question was sent counts: the reply is no older than that.
             let asked = self.reach.now();
             let said = match self.reach.client(address) {
@@ -166,113 +170,169 @@ impl Cluster {
 
     fn hear(&self, address: &Address, asked: Moment, said: Result<View, Trouble>) {
         let mut heard = self.heard();
-        let answer = heard.answers.entry(address.clone()).or_default();
-        match said {
-            Ok(view) => {
-                *answer = Answer {
-                    view: Some((asked, view)),
-                    trouble: None,
-                };
-            }
-            Err(trouble) => {
-                if trouble.lasting {
-                    answer.view = None;
-                }
-                answer.trouble = Some(trouble);
-            }
+        if heard.take(address, asked, said, self.reach.horizon()) {
+            heard.wanted = heard.named(&self.seeds);
+            heard.count();
         }
-        heard.count();
+        let last = heard.last();
         for (slot, confirmation) in &self.slots {
-            let witnesses = heard.witnesses(*slot, &self.seeds);
+            let witnesses = heard.witnesses(*slot, &self.seeds, &last);
             confirmation.send_modify(|known| known.replace(witnesses));
         }
+        drop(last);
         drop(heard);
         self.changed.notify_one();
     }
 }
 
 impl Heard {
-    /// The seeds, and the servers that anyone names.
-    fn wanted(&self, seeds: &[Address]) -> BTreeSet<Address> {
-        let views = self
-            .answers
+    /// Takes an answer. Returns whether that changes who the servers may be.
+    fn take(
+        &mut self,
+        address: &Address,
+        asked: Moment,
+        said: Result<View, Trouble>,
+        horizon: Moment,
+    ) -> bool {
+        let answer = self.answers.entry(address.clone()).or_default();
+        match said {
+            Ok(view) => {
+                let before = answer.view.as_ref().map(|(_, before)| before);
+                let same = before
+                    .is_some_and(|before| before.id == view.id && before.servers == view.servers);
+                *answer = Answer {
+                    view: Some((asked, view)),
+                    trouble: None,
+                };
+                !same
+            }
+            Err(trouble) => {
+                let is_old = |(asked, _): &mut (Moment, View)| trouble.lasting || *asked < horizon;
+                // What it said counts no more, nor does it name servers, itself among them.
+                let gone = answer.view.take_if(is_old).is_some();
+                answer.trouble = Some(trouble);
+                gone
+            }
+        }
+    }
+
+    fn views(&self) -> impl Iterator<Item = &(Moment, View)> {
+        self.answers
             .values()
-            .filter_map(|answer| answer.view.as_ref());
-        let named = views.flat_map(|(_, view)| view.servers.values());
+            .filter_map(|answer| answer.view.as_ref())
+    }
+
+    /// The seeds, and the servers that anyone names.
+    fn named(&self, seeds: &[Address]) -> BTreeSet<Address> {
+        let named = self.views().flat_map(|(_, view)| view.servers.values());
         named.chain(seeds).cloned().collect()
     }
 
-    fn next_unasked(&mut self, seeds: &[Address]) -> Option<Address> {
-        let mut wanted = self.wanted(seeds).into_iter();
-        let new = wanted.find(|address| !self.asked.contains(address))?;
+    fn next_unasked(&mut self) -> Option<Address> {
+        let new = self.wanted.difference(&self.asked).next()?.clone();
         self.asked.insert(new.clone());
         Some(new)
     }
 
     /// Counts who the servers are: those of whom most say that these are the servers, as most of those before do. So a
-    /// server that was told to forget the others does not become a cluster of its own.
+    /// server that was told to forget the others does not become a cluster of its own; nor does one without slots.
     fn count(&mut self) {
-        let views = || {
-            let views = self.answers.values();
-            views.filter_map(|answer| answer.view.as_ref().map(|(_, view)| view))
-        };
-        let agreed = views().find(|view| {
-            let says = |other: &&View| view.servers.keys().eq(other.servers.keys());
-            let saying: BTreeSet<&str> = views().filter(says).map(|other| &*other.id).collect();
+        let mut sayings: BTreeMap<Vec<&String>, (&View, BTreeSet<&str>)> = BTreeMap::new();
+        for (_, view) in self.views().filter(|(_, view)| !view.owners.is_empty()) {
+            let ids = view.servers.keys().collect();
+            let (_, saying) = sayings
+                .entry(ids)
+                .or_insert_with(|| (view, BTreeSet::new()));
+            saying.insert(&view.id);
+        }
+        let agreed = sayings.into_values().find(|(view, saying)| {
             let are_most = |servers: &BTreeMap<String, Address>| {
                 let theirs = saying.iter().filter(|id| servers.contains_key(**id));
                 servers.is_empty() || theirs.count() > servers.len() / 2
             };
             are_most(&view.servers) && are_most(&self.servers)
         });
-        if let Some(servers) = agreed.map(|view| Arc::clone(&view.servers)) {
+        if let Some(servers) = agreed.map(|(view, _)| Arc::clone(&view.servers)) {
             self.servers = servers;
         }
     }
 
+    /// What each server said last, at whichever address.
+    fn last(&self) -> BTreeMap<&str, &(Moment, View)> {
+        let mut last = BTreeMap::new();
+        for said in self.views() {
+            let known = last.entry(&*said.1.id).or_insert(said);
+            if said.0 > known.0 {
+                *known = said;
+            }
+        }
+        last
+    }
+
+    /// Whether this seed belongs to another cluster, whose slots are nodes as well: then some processes may have taken that
+    /// one.
+    fn is_of_another(&self, seed: &Address) -> bool {
+        let view = self
+            .answers
+            .get(seed)
+            .and_then(|answer| answer.view.as_ref());
+        view.is_some_and(|(_, view)| {
+            let mut ids = view.servers.keys();
+            !view.owners.is_empty() && !ids.any(|id| self.servers.contains_key(id))
+        })
+    }
+
     /// The witnesses of a slot's owner. Before they are known: the seeds, who say nothing that counts.
-    fn witnesses(&self, slot: u16, seeds: &[Address]) -> Vec<Witness> {
+    fn witnesses(
+        &self,
+        slot: u16,
+        seeds: &[Address],
+        last: &BTreeMap<&str, &(Moment, View)>,
+    ) -> Vec<Witness> {
+        let silent = |seed: &Address, trouble| Witness {
+            name: shown(seed),
+            statement: None,
+            trouble,
+        };
+        let trouble =
+            |address: &Address| self.answers.get(address).and_then(|it| it.trouble.clone());
         if self.servers.is_empty() {
-            let of = |seed| {
-                let trouble = self
-                    .answers
-                    .get(seed)
-                    .and_then(|answer| answer.trouble.clone());
-                Witness {
-                    name: shown(seed),
-                    statement: None,
-                    trouble,
-                }
-            };
+            let of = |seed| silent(seed, trouble(seed));
             return seeds.iter().map(of).collect();
         }
+        if let Some(stranger) = seeds.iter().find(|seed| self.is_of_another(seed)) {
+            return vec![silent(
+                stranger,
+                Some(lasting("belongs to another cluster")),
+            )];
+        }
         let of = |(id, address): (&String, &Address)| {
-            let said = self
-                .answers
-                .values()
-                .filter_map(|answer| answer.view.as_ref());
-            let last = said
-                .filter(|(_, view)| view.id == *id)
-                .max_by_key(|(asked, _)| *asked);
-            let answer = self.answers.get(address);
-            let nobody = || Trouble {
-                reason: "knows nobody who has the slot".to_owned(),
-                lasting: true,
-            };
-            let owner = last.map(|(asked, view)| (*asked, view.owners.get(&slot)));
+            let said = last
+                .get(&**id)
+                .map(|(asked, view)| (*asked, view.owners.get(&slot)));
+            let statement = said.and_then(|(asked, place)| {
+                let place = place?.clone();
+                Some((asked, Statement { place, id: None }))
+            });
             Witness {
-                name: shown(address),
-                statement: owner.and_then(|(asked, place)| {
-                    let place = place?.clone();
-                    Some((asked, Statement { place, id: None }))
-                }),
-                trouble: match owner {
-                    Some((_, None)) => Some(nobody()),
-                    _ => answer.and_then(|answer| answer.trouble.clone()),
-                },
+                statement,
+                ..silent(
+                    address,
+                    match said {
+                        Some((_, None)) => Some(lasting("knows nobody who has the slot")),
+                        _ => trouble(address),
+                    },
+                )
             }
         };
         self.servers.iter().map(of).collect()
+    }
+}
+
+fn lasting(reason: &str) -> Trouble {
+    Trouble {
+        reason: reason.to_owned(),
+        lasting: true,
     }
 }
 
@@ -285,6 +345,7 @@ pub(crate) fn read_replies(
     replies: Vec<Value>,
     slots: &[u16],
     asked: &Address,
+    tls: bool,
 ) -> Result<View, AskError> {
     let reply = replies.into_iter().next().unwrap_or(Value::Nil);
     let text: String = redis::from_redis_value(reply.extract_error()?).map_err(RedisError::from)?;
@@ -303,7 +364,7 @@ pub(crate) fn read_replies(
             (*id).clone_into(&mut view.id);
         }
         let place = Place {
-            address: address_in(address, asked, has("myself"))?,
+            address: address_in(address, asked, has("myself"), tls)?,
             epoch: (*epoch).to_owned(),
         };
         if !epoch.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -336,12 +397,12 @@ fn range_in(text: &str) -> Option<(u16, u16)> {
     Some((first.parse().ok()?, last.parse().ok()?))
 }
 
-/// `host:port@bus[,name[,..]]`. The name, where it has one: certificates are made out for names.
-fn address_in(text: &str, asked: &Address, is_own: bool) -> Result<Address, AskError> {
+/// `host:port@bus[,name[,..]]`. With TLS the name, where it has one: certificates are made out for names.
+fn address_in(text: &str, asked: &Address, is_own: bool, tls: bool) -> Result<Address, AskError> {
     let no_address = || garbled("an address of `CLUSTER NODES` makes no sense");
     let mut parts = text.split(',');
     let address = parts.next().unwrap_or_default();
-    let name = parts.next().unwrap_or_default();
+    let name = parts.next().filter(|_| tls).unwrap_or_default();
     let (address, _) = address.split_once('@').unwrap_or((address, ""));
     let (host, port) = address.rsplit_once(':').ok_or_else(no_address)?;
     let host = match (name, host) {
@@ -366,6 +427,7 @@ mod tests {
             vec![Value::BulkString(text.as_bytes().to_vec())],
             slots,
             &asked(),
+            true,
         )
     }
 
@@ -430,14 +492,17 @@ e :0@0 master,noaddr - 0 1 0 disconnected
         }
     }
 
+    fn at(port: u16) -> Address {
+        ("h".to_owned(), port)
+    }
+
     /// What the server `id` sees: these servers, and the owner of the slot 5.
     fn view(id: &str, servers: &[&str], owner: (u16, &str)) -> View {
-        let address = |port| ("h".to_owned(), port);
         let servers = (1..)
             .zip(servers)
-            .map(|(port, id)| ((*id).to_owned(), address(port)));
+            .map(|(port, id)| ((*id).to_owned(), at(port)));
         let place = Place {
-            address: address(owner.0),
+            address: at(owner.0),
             epoch: owner.1.to_owned(),
         };
         View {
@@ -454,15 +519,16 @@ e :0@0 master,noaddr - 0 1 0 disconnected
 
     fn owner_after(heard: &mut Heard, views: &[(u16, View)]) -> Option<(u16, String)> {
         for (port, view) in views {
-            let view = Some((Moment::from_nanos(9), view.clone()));
-            let trouble = None;
-            heard
-                .answers
-                .insert(("h".to_owned(), *port), Answer { view, trouble });
+            heard.take(
+                &at(*port),
+                Moment::from_nanos(9),
+                Ok(view.clone()),
+                Moment::ORIGIN,
+            );
         }
         heard.count();
         let mut known = Confirmation::new(["seed"]);
-        known.replace(heard.witnesses(5, &[asked()]));
+        known.replace(heard.witnesses(5, &[asked()], &heard.last()));
         let place = known.likely_master(Moment::from_nanos(1))?;
         Some((place.address.1, place.epoch))
     }
@@ -518,5 +584,63 @@ e :0@0 master,noaddr - 0 1 0 disconnected
         assert_eq!(heard.servers.len(), 3, "neither one nor four");
         owner_after(&mut heard, &[alone, after("c", 3), after("g", 4)]);
         assert_eq!(heard.servers.len(), 4);
+    }
+
+    #[test]
+    fn a_seed_that_was_reset_is_no_cluster_and_one_of_another_cluster_stops_the_node() {
+        let all = ["a", "b", "c"];
+        let ours = |id, port| (port, view(id, &all, (1, "1")));
+        let mut reset = view("r", &["r"], (9, "1"));
+        reset.owners.clear();
+        let mut heard = Heard::default();
+        assert_eq!(owner_after(&mut heard, &[(9, reset)]), None);
+        assert!(heard.servers.is_empty(), "it would never be left");
+        let first = Some((1, "1".to_owned()));
+        assert_eq!(
+            owner_after(&mut heard, &[ours("a", 1), ours("b", 2)]),
+            first
+        );
+        let stranger = view("x", &["x"], (9, "1"));
+        heard.take(&at(9), Moment::from_nanos(9), Ok(stranger), Moment::ORIGIN);
+        let seeds = [at(1), at(9)];
+        let mut known = Confirmation::new(["seed"]);
+        known.replace(heard.witnesses(5, &seeds, &heard.last()));
+        assert!(known.is_hopeless() && known.likely_master(Moment::ORIGIN).is_none());
+        let text = known.describe(Moment::ORIGIN);
+        assert_eq!(text, "h:9: belongs to another cluster");
+    }
+
+    #[test]
+    fn whoever_is_gone_is_asked_no_more() {
+        let all = ["a", "b", "c"];
+        let mut heard = Heard::default();
+        let now = Moment::from_nanos(9);
+        let silent = || {
+            let reason = "did not answer".to_owned();
+            let lasting = false;
+            Err(Trouble { reason, lasting })
+        };
+        let seen = |id| Ok(view(id, &all, (1, "1")));
+        assert!(heard.take(&at(1), now, seen("a"), Moment::ORIGIN));
+        assert!(
+            !heard.take(&at(1), now, seen("a"), Moment::ORIGIN),
+            "that is not new"
+        );
+        assert_eq!(heard.named(&[]).len(), 3);
+        assert!(
+            !heard.take(&at(1), now, silent(), now),
+            "it may still count"
+        );
+        assert_eq!(heard.named(&[]).len(), 3);
+        assert!(heard.take(&at(1), now, silent(), Moment::from_nanos(10)));
+        assert!(heard.named(&[]).is_empty());
+    }
+
+    #[test]
+    fn names_are_for_certificates() {
+        let text = "10.0.0.1:6379@16379,redis-a.example";
+        let address = |tls| address_in(text, &asked(), false, tls).unwrap_or_else(|_| asked());
+        assert_eq!(address(true).0, "redis-a.example");
+        assert_eq!(address(false).0, "10.0.0.1");
     }
 }
