@@ -125,9 +125,7 @@ impl Namespace {
     /// The Redis key of an owner's tombstone, which makes its commands void that arrive late.
     #[must_use]
     pub fn tombstone<'a>(&'a self, owner: &'a OwnerToken) -> [&'a str; 3] {
-        // Hexadecimal digits.
-        let owner = std::str::from_utf8(owner.expose()).unwrap_or_default();
-        [self.as_str(), "!dead:", owner]
+        [self.as_str(), "!dead:", owner.digits()]
     }
 }
 

@@ -89,6 +89,7 @@ impl Shared {
                 nodes,
                 clock,
                 namespace: options.namespace,
+                instance: options.instance,
                 config,
                 terms: CommonTerms {
                     quorum: terms.quorum,

@@ -57,6 +57,7 @@ impl LockManager {
         });
         let count = shared.quorum();
         Snapshot {
+            instance: shared.instance.as_str().to_owned(),
             verdict: count.to_string(),
             has_quorum: count.is_quorum(),
             held: held.len(),
@@ -76,6 +77,8 @@ impl LockManager {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Snapshot {
+    /// The [instance](crate::Settings::instance) that this process is called on the nodes.
+    pub instance: String,
     /// One sentence on the nodes, such as `quorum: 5 of 5 vote, 3 needed`. Where no lock can be granted, it says so.
     pub verdict: String,
     /// Whether enough nodes vote: [`LockManager::has_quorum`].

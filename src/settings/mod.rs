@@ -61,6 +61,7 @@ use crate::node::Node;
 /// # #[cfg(feature = "tls")] fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let text = r#"
 /// namespace = "lk"
+/// instance = "web-1@4711"                 # host name and process id
 /// ttl = "10s"
 /// max_ttl = "10s"                         # of all processes
 /// node_timeout = "100ms"                  # a hundredth of the ttl, from 20ms to 200ms
@@ -174,6 +175,14 @@ impl Settings {
     /// what other Redlock libraries use.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.given.namespace = Some(namespace.into());
+        self
+    }
+
+    /// What this process is called on the nodes, in the value of each lock that it holds, so that operators see the
+    /// holder. At most 64 ASCII letters, digits, `-`, `_`, `.` and `@`; default: host name and process id,
+    /// `web-1@4711`. Empty: the value is the owner token alone, as other Redlock libraries have it.
+    pub fn instance(mut self, instance: impl Into<String>) -> Self {
+        self.given.instance = Some(instance.into());
         self
     }
 

@@ -162,6 +162,7 @@ macro_rules! all_claims {
                 keys_do_not_touch_each_other,
                 a_dropped_acquire_and_a_release_leave_no_key,
                 nothing_happens_before_the_first_poll,
+                a_label_is_a_part_of_the_owner,
             ] fencing_tokens: [
                 a_grant_counts_one_step_up_or_to_the_proposal,
                 a_refused_acquire_counts_nothing,

@@ -83,7 +83,7 @@ const HOUSE: &[Room] = &[
     },
     Room {
         floor: 3, name: "settings", files: SETTINGS, may_use: &[VALUES, PROTOCOL, PORTS],
-        crates: &["humantime_serde", "serde", "serde_path_to_error"],
+        crates: &["humantime_serde", "nix", "serde", "serde_path_to_error"],
     },
     // What a simulation takes the place of.
     Room { floor: 2, name: "seam", files: SEAM, may_use: &[], crates: &["getrandom", "tokio"] },

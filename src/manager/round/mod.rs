@@ -150,6 +150,7 @@ impl<P: Purpose> Attempt<P> {
             return Err(AcquireError::NoQuorum(error));
         }
         let token = fresh_token().map_err(AcquireError::NoEntropy)?;
+        let token = token.labelled(&shared.instance);
         let obligation = shared.ledger.begin(terms.ttl);
         let obligation = obligation.ok_or(AcquireError::ShuttingDown)?;
         let keep_fence = purpose.keep_fence(shared, terms.ttl);

@@ -7,7 +7,7 @@
 //!
 //! | name | content |
 //! |---|---|
-//! | `lk:order:42` | the lock: the owner's token; expires with the lease |
+//! | `lk:order:42` | the lock: the owner's token, 40 hexadecimal digits, and behind a `:` the [instance](crate::Settings::instance) of its holder; expires with the lease |
 //! | `lk!fence:order:42` | the counter of the lock's fencing tokens; expires |
 //! | `lk!node` | the marker, a hash that shows whether the server still has its locks |
 //! | `lk!dead:..` | a tombstone, for a minute: commands of this owner that were given up with a connection have no effect |
