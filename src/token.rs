@@ -7,10 +7,9 @@ use std::sync::Arc;
 
 /// The secret value that a lock key holds on the nodes while we own it.
 ///
-/// It is 160 random bits as 40 hexadecimal digits, new for every acquire round, and behind a colon the label of the
-/// process, if that has one. Anyone who knows it can release the lock, so `Debug` does not show it and it has no
-/// `Display`.
-// With room for the label in place: every lock copies some.
+/// It is 160 random bits as 40 hexadecimal digits, new for every acquire round, and behind a `:` the label of the process,
+/// if it has one. Anyone who knows it can release the lock, so `Debug` does not show it and it has no `Display`.
+// With room for the label in place: each lock copies some.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct OwnerToken {
     text: [u8; Self::MAX_LEN],
@@ -34,7 +33,7 @@ impl OwnerToken {
         none.and(&hex::<{ Self::DIGITS }>(&entropy))
     }
 
-    /// A token without a label as the one with this label; the same if that is empty.
+    /// The same with a label, unless that is empty.
     #[must_use]
     pub fn labelled(self, label: &Label) -> Self {
         match label.as_str() {
@@ -64,6 +63,11 @@ impl OwnerToken {
         let digits = self.text.get(..Self::DIGITS).unwrap_or_default();
         std::str::from_utf8(digits).unwrap_or_default()
     }
+
+    pub(crate) fn label(&self) -> &str {
+        let label = self.expose().get(Self::DIGITS + 1..);
+        std::str::from_utf8(label.unwrap_or_default()).unwrap_or_default()
+    }
 }
 
 impl fmt::Debug for OwnerToken {
@@ -72,7 +76,7 @@ impl fmt::Debug for OwnerToken {
     }
 }
 
-/// What a process calls itself beside its owner tokens on the nodes, so that operators see who holds a lock.
+/// The name of a process beside its owner tokens on the nodes, for operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Label(Arc<str>);
 
@@ -154,6 +158,11 @@ impl FencingToken {
     pub(crate) const fn proposed_at(micros: u64) -> Option<Self> {
         // It fits until the year 2255.
         Self::new(micros.saturating_mul(Self::STEP))
+    }
+
+    /// When it was proposed, in microseconds since 1970; or later, if it had to be above another one.
+    pub(crate) const fn micros(self) -> u64 {
+        self.get() / Self::STEP
     }
 
     pub(crate) const fn handed_on(self, number: u32) -> Self {
@@ -264,6 +273,12 @@ impl fmt::Display for OwnerHash {
     }
 }
 
+impl serde::Serialize for OwnerHash {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
 impl fmt::Debug for OwnerHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Enough to tell two apart.
@@ -343,6 +358,7 @@ mod tests {
         let token = plain.labelled(&label);
         let text = format!("{}:web-1.eu_2@77", "cd".repeat(20));
         assert_eq!(token.expose(), text.as_bytes());
+        assert_eq!((token.label(), plain.label()), ("web-1.eu_2@77", ""));
         assert_eq!(token.digits(), plain.digits());
         let hash = sha1_smol::Sha1::from(&text).digest().to_string();
         assert_eq!(OwnerHash::of(&token).as_str(), hash);

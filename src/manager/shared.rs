@@ -90,6 +90,7 @@ impl Shared {
                 clock,
                 namespace: options.namespace,
                 instance: options.instance,
+                observes: options.observes,
                 config,
                 terms: CommonTerms {
                     quorum: terms.quorum,

@@ -13,7 +13,7 @@ use crate::manager::lease::held::LeaseView;
 use crate::manager::nodes::LOOK;
 use crate::manager::nodes::voting::list::VotingStatus;
 use crate::namespace::NodeKey;
-use crate::node::NodeState;
+use crate::node::{NodeState, ServerStatus};
 use crate::token::FencingToken;
 
 impl LockManager {
@@ -53,6 +53,7 @@ impl LockManager {
         let nodes = nodes.map(|(index, node)| NodeStatus {
             name: node.name().to_owned(),
             state: node.state(),
+            server: node.server(),
             voting: shared.standing(index, now),
         });
         let count = shared.quorum();
@@ -149,6 +150,8 @@ pub struct NodeStatus {
     pub state: NodeState,
     /// Whether its votes count towards the quorum now.
     pub voting: VotingStatus,
+    /// Its server; `None` while there is no connection, and for nodes in memory.
+    pub server: Option<ServerStatus>,
 }
 
 fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {

@@ -85,6 +85,7 @@ impl Given {
 pub(crate) struct Checked {
     pub(crate) namespace: Namespace,
     pub(crate) instance: Label,
+    pub(crate) observes: bool,
     pub(crate) terms: Terms,
     // The longest ttl that any process uses with these nodes.
     pub(crate) max_ttl: Duration,
@@ -174,6 +175,7 @@ impl Given {
         Ok(Checked {
             namespace: namespace.redacting(self.redact_keys.unwrap_or_default()),
             instance,
+            observes: false,
             terms: Terms {
                 quorum: quorum(listed_in, nodes, masked)?,
                 ttl,

@@ -133,6 +133,7 @@ pub struct Settings {
     #[cfg(feature = "redis")]
     credentials: Option<CredentialsSource>,
     clock: Option<Arc<dyn Clock>>,
+    observes: bool,
 }
 
 impl Settings {
@@ -178,9 +179,9 @@ impl Settings {
         self
     }
 
-    /// What this process is called on the nodes, in the value of each lock that it holds, so that operators see the
-    /// holder. At most 64 ASCII letters, digits, `-`, `_`, `.` and `@`; default: host name and process id,
-    /// `web-1@4711`. Empty: the value is the owner token alone, as other Redlock libraries have it.
+    /// The name of this process on the nodes, in the value of each lock that it holds, for operators. At most 64 ASCII
+    /// letters, digits, `-`, `_`, `.` and `@`; default: host name and process id, `web-1@4711`. Empty: the value is the
+    /// owner token alone, as of other libraries.
     pub fn instance(mut self, instance: impl Into<String>) -> Self {
         self.given.instance = Some(instance.into());
         self
@@ -309,6 +310,13 @@ impl Settings {
         self
     }
 
+    /// For tools beside a service: looks whether nodes vote, and begins or ends no quarantine.
+    #[doc(hidden)]
+    pub fn observing(mut self) -> Self {
+        self.observes = true;
+        self
+    }
+
     /// The clock that leases are measured with. Default: the system's clock that counts suspend.
     #[cfg(feature = "test-util")]
     pub fn clock(mut self, clock: impl Clock) -> Self {
@@ -322,8 +330,8 @@ impl Settings {
     /// `REDLOCK_HAND_OFF_MAX_PASSES`.
     ///
     /// Lists and tables are replaced as a whole; `memory` and servers do not replace each other, and both together are
-    /// refused. A comma in a URL's password is `%2C`. A variable with the prefix that is no setting is refused:
-    /// Kubernetes sets variables for a service called `redlock`.
+    /// refused. A comma in a URL's password is `%2C`. A variable with the prefix that is no setting is refused, but for
+    /// `_CONFIG`, `_FENCE` and `_KEY` of the program `redlock`: Kubernetes sets variables for a service called `redlock`.
     ///
     /// # Errors
     ///

@@ -34,6 +34,8 @@ pub(crate) struct NodeSet {
     pub(crate) nodes: Vec<Arc<dyn Node>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) namespace: Namespace,
+    // Only looks whether nodes vote, and changes nothing on them.
+    pub(crate) observes: bool,
     // Beside the owner tokens.
     pub(crate) instance: Label,
     // What the nodes must agree to.

@@ -252,7 +252,7 @@ pub(super) const fn is_grant(reply: &AcquireReply) -> bool {
     )
 }
 
-fn fresh_token() -> Result<OwnerToken, String> {
+pub(crate) fn fresh_token() -> Result<OwnerToken, String> {
     let mut entropy = [0; OwnerToken::ENTROPY_LEN];
     crate::seam::fill_random(&mut entropy).map_err(|error| error.to_string())?;
     Ok(OwnerToken::from_entropy(entropy))
