@@ -249,7 +249,7 @@ impl LockManager {
         let nodes = seen.nodes.iter().zip(&shared.nodes).enumerate();
         let takeovers = nodes.filter_map(|(index, (seen_there, node))| {
             let request = TakeOverRequest {
-                key: seen.name.clone(),
+                keys: seen.name.clone().into(),
                 from: seen_there.holder.as_ref()?.owner,
                 to: token,
                 void: shared.max_ttl.max(LONGEST_DELAY),

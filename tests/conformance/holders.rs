@@ -110,7 +110,7 @@ pub(crate) async fn all_pages_of_a_scan_are_all_keys(bench: &impl Bench) {
 
 fn takeover(from: OwnerHash, to: OwnerToken) -> TakeOverRequest {
     TakeOverRequest {
-        key: key("k"),
+        keys: key("k").into(),
         from,
         to,
         void: LONG,

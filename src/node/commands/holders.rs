@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::lock_key::LockKey;
 use crate::moment::Moment;
-use crate::namespace::{Namespace, NodeKey, NodeKeys};
+use crate::namespace::{Namespace, NodeKeys};
 use crate::node::memory::store::Store;
 use crate::token::{FencingToken, OwnerHash, OwnerToken};
 
@@ -48,8 +48,8 @@ pub struct ScanReply {
 /// A request to put an owner in the place of another one.
 #[derive(Clone, Debug)]
 pub struct TakeOverRequest {
-    /// The key.
-    pub key: NodeKey,
+    /// The key, alone.
+    pub keys: NodeKeys,
     /// Its present owner. Nothing is changed where it is another one.
     pub from: OwnerHash,
     /// The next owner, for the rest of the ttl.
@@ -160,10 +160,11 @@ pub(crate) mod on_redis {
     ) -> Result<Option<Duration>, NodeError> {
         let mut connection = link.background()?;
         let mut cmd = TAKE_OVER.run(1, 6);
-        cmd.arg(request.key.as_str())
+        let namespace = request.keys.namespace();
+        cmd.arg(request.keys.first().as_str())
             .arg(request.from.as_str())
             .arg(request.to.expose())
-            .arg(Parts(&[request.key.namespace().as_str(), "!dead:"]))
+            .arg(Parts(&[namespace.as_str(), "!dead:"]))
             .arg(life(request.void))
             .arg(millis(MOMENT));
         read_takeover(&run(&mut connection, &TAKE_OVER, &cmd).await?)
@@ -229,15 +230,14 @@ impl Store {
     }
 
     pub(crate) fn take_over(&mut self, request: &TakeOverRequest, now: Moment) -> Option<Duration> {
-        let entry = self.live(&request.key, now)?;
+        let entry = self.live(request.keys.first(), now)?;
         if OwnerHash::of(&entry.token) != request.from {
             return None;
         }
         let rest = entry.expires.since(now);
         self.data.void.retain(|(_, until)| *until > now);
         self.data.void.push((request.from, now + request.void));
-        let keys = NodeKeys::from(request.key.clone());
-        self.set(&keys, request.to, rest + MOMENT, now);
+        self.set(&request.keys, request.to, rest + MOMENT, now);
         Some(rest)
     }
 }

@@ -205,21 +205,24 @@ impl Node for RedisNode {
         Box::pin(async move { voting::on_redis::promote(&handle.link, &request).await })
     }
 
-    fn holders(&self, keys: NodeKeys) -> NodeFuture<Result<Vec<Option<Holding>>, NodeError>> {
+    fn holders(&self, mut keys: NodeKeys) -> NodeFuture<Result<Vec<Option<Holding>>, NodeError>> {
         let handle = Arc::clone(&self.handle);
+        handle.link.place(&mut keys);
         Box::pin(async move { holders::on_redis::holders(&handle.link, &keys).await })
     }
 
-    fn scan(&self, request: ScanRequest) -> NodeFuture<Result<ScanReply, NodeError>> {
+    fn scan(&self, mut request: ScanRequest) -> NodeFuture<Result<ScanReply, NodeError>> {
         let handle = Arc::clone(&self.handle);
+        handle.link.place_namespace(&mut request.namespace);
         Box::pin(async move { holders::on_redis::scan(&handle.link, &request).await })
     }
 
     fn take_over(
         &self,
-        request: TakeOverRequest,
+        mut request: TakeOverRequest,
     ) -> NodeFuture<Result<Option<Duration>, NodeError>> {
         let handle = Arc::clone(&self.handle);
+        handle.link.place(&mut request.keys);
         Box::pin(async move { holders::on_redis::take_over(&handle.link, &request).await })
     }
 
