@@ -72,14 +72,14 @@ pub struct KeyOnNode {
 pub struct KeyHolder {
     /// The hash of its owner token.
     pub owner: OwnerHash,
-    /// What its process [is called](crate::Settings::instance); empty if it does not say.
+    /// Its [instance](crate::Settings::instance); may be empty.
     pub instance: String,
     /// The fencing token of the lock; the node may have counted further.
     pub fence: Option<FencingToken>,
-    /// How long ago the lock was acquired, by the clocks of both processes: its fencing token begins with that time.
+    /// How long ago it was acquired, by the time in its fencing token.
     #[serde(serialize_with = "optional_seconds")]
     pub held_for: Option<Duration>,
-    /// The rest of its ttl, unless it is extended. `None`: it has no end.
+    /// The rest of its ttl; `None` without an end.
     #[serde(serialize_with = "optional_seconds")]
     pub remaining: Option<Duration>,
 }
@@ -162,7 +162,7 @@ impl fmt::Display for KeyHolder {
 }
 
 impl LockManager {
-    /// Asks all nodes who holds `key`, whichever process that is. It says nothing of a moment later.
+    /// Asks all nodes who holds `key`, whichever process that is.
     ///
     /// # Errors
     ///
@@ -178,9 +178,8 @@ impl LockManager {
         Ok(status(&self.shared, keys.first(), 0, &replies))
     }
 
-    /// The locks of all processes on keys that begin with `prefix`, at most `limit`, without those of idempotency keys.
-    /// Each node looks at all keys that it has, a thousand at a time (`SCAN`), for ten seconds at most: for operators,
-    /// not for requests.
+    /// At most `limit` locks of all processes on keys that begin with `prefix`, without those of idempotency keys. Each node
+    /// looks at all its keys (`SCAN`), for ten seconds at most: for operators, not for requests.
     ///
     /// # Cancel safety
     ///
@@ -223,13 +222,9 @@ impl LockManager {
         }
     }
 
-    /// Takes a key from the holders that were `seen`, on each node where it is still theirs, and frees it. Returns on how
-    /// many nodes.
-    ///
-    /// A living holder sees at its next extension that its lock is [taken](crate::error::LossReason::Taken); another one
-    /// loses it with its validity. The key is kept from others until then, for the rest of its ttl, and then freed, which
-    /// is announced. `at_once`: it is freed without the wait, and another holder may be at work before the first has
-    /// noticed.
+    /// Takes a key from the holder that was `seen`, on each node where it is still that one's, and frees it after the rest
+    /// of its ttl. Returns on how many nodes. Until then no other caller gets it, and a living holder
+    /// [sees that](crate::error::LossReason::Taken). `at_once`: without the wait, so that two may be at work.
     ///
     /// # Errors
     ///

@@ -78,12 +78,12 @@ impl LockManager {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Snapshot {
-    /// The [instance](crate::Settings::instance) that this process is called on the nodes.
-    pub instance: String,
     /// One sentence on the nodes, such as `quorum: 5 of 5 vote, 3 needed`. Where no lock can be granted, it says so.
     pub verdict: String,
     /// Whether enough nodes vote: [`LockManager::has_quorum`].
     pub has_quorum: bool,
+    /// The [instance](crate::Settings::instance) that this process is called on the nodes.
+    pub instance: String,
     /// How many locks are held, including lost ones whose guards still exist.
     pub held: usize,
     /// How many keys are held, contended for, or being released.

@@ -317,6 +317,13 @@ impl Settings {
         self
     }
 
+    /// Whether its nodes are in its own process.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn is_in_memory(&self) -> bool {
+        self.given.memory.is_some()
+    }
+
     /// The clock that leases are measured with. Default: the system's clock that counts suspend.
     #[cfg(feature = "test-util")]
     pub fn clock(mut self, clock: impl Clock) -> Self {

@@ -71,7 +71,8 @@ fn looks() -> Vec<Operation> {
             "force_release",
             &["manager LockManager::force_release"],
             by!(force_release_of_a_dead_holder),
-        ),
+        )
+        .may_leave_a_key_to_its_ttl(),
     ]
 }
 

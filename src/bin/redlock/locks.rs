@@ -11,9 +11,7 @@ use crate::nodes::observe;
 use crate::show::{Cell, Tone, confirm, plain, say, span, table, tell, waiting};
 use crate::{Failure, HELD, NO_QUORUM, Source, USAGE};
 
-/// Shows who holds a key, node by node, since when, and for how much longer unless the lock is extended.
-///
-/// It changes nothing. SINCE is the acquisition of the lock, which may have passed on inside its process.
+/// Shows who holds a key on each node, since when, and for how much longer unless the lock is extended. Changes nothing.
 #[derive(Args)]
 #[command(after_help = "Example:\n  redlock who order:42")]
 pub(crate) struct Who {
@@ -90,10 +88,9 @@ fn rest(holder: &KeyHolder) -> String {
     rest.map_or_else(|| "no end".to_owned(), |rest| span(Some(rest)))
 }
 
-/// Lists the locks of all processes, with the instance that holds each.
+/// Lists the locks of all processes, but for those of idempotency keys. Changes nothing.
 ///
-/// It changes nothing. The nodes look at all their keys for it, a thousand at a time, for ten seconds at most; their
-/// user needs the right +scan. Locks of idempotency keys are not listed.
+/// The nodes look at all their keys for it, for ten seconds at most; their user needs the right +scan.
 #[derive(Args)]
 #[command(after_help = "Example:\n  redlock list order: --limit 20")]
 pub(crate) struct List {
@@ -146,10 +143,9 @@ fn listed(list: &LockList) -> String {
 
 /// Takes a key from its holder, and frees it.
 ///
-/// On each node the key goes to this program, if the holder that is shown still has it, for the rest of its ttl. A living
-/// holder sees that at its next extension, a third of a ttl later at most, and stops; another one loses the lock with
-/// its validity. Then the key is freed, and waiting callers are told. A holder that is suspended, or does not watch for
-/// the loss, may still write afterwards: only fencing tokens keep that out.
+/// On each node the key goes to this program, if the holder that is shown still has it, for the rest of its ttl: by then
+/// the holder has seen that, or its lock has run out. Then the key is freed, and waiting callers are told. A holder that
+/// is suspended, or does not watch for the loss, may still write afterwards: only fencing tokens keep that out.
 #[derive(Args)]
 #[command(after_help = "Example:\n  redlock release order:42 --force")]
 pub(crate) struct Release {
@@ -199,7 +195,13 @@ impl Release {
     fn intent(&self, seen: &KeyStatus, holder: &KeyHolder) -> String {
         let end = match self.now {
             true => "frees it at once: if the holder lives, two can be at work".to_owned(),
-            false => format!("frees it in {}, when the holder has lost it", rest(holder)),
+            false => match holder.remaining {
+                Some(rest) => {
+                    let rest = span(Some(rest));
+                    format!("frees it in {rest}, when the holder has lost it")
+                }
+                None => "frees it after a minute or more: it has no end".to_owned(),
+            },
         };
         format!("This takes {} from {holder}, and {end}.", seen.key)
     }

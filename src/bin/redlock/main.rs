@@ -140,6 +140,10 @@ impl Source {
             let names = (0..self.redis.len()).map(|index| format!("CLI_NODES_{index}_URL"));
             settings = settings.with_vars("CLI", names.zip(self.redis.iter().cloned()))?;
         }
+        if settings.is_in_memory() {
+            let why = "memory: these nodes are in each process by itself; give the servers";
+            return Err(Failure::new(SETTINGS, why));
+        }
         // That is for one start of the service; here there is a command for it.
         Ok(settings.bootstrap(false))
     }

@@ -15,9 +15,9 @@ use crate::{Failure, NO_QUORUM, Source, duration};
 
 /// Shows the nodes: which vote, and why the others do not.
 ///
-/// It only looks: it begins and ends no quarantine, and leaves the list of nodes as it is. It writes what each process
-/// writes at connect: scripts; and where a server has evicted keys, that the node does not vote. The rest of a
-/// quarantine is that of a process that sees it now for the first time.
+/// It begins and ends no quarantine, and leaves the list of nodes as it is. It writes what each process writes at connect:
+/// scripts; and where a server has evicted keys, that the node does not vote. The rest of a quarantine is that of a
+/// process that sees it now for the first time.
 #[derive(Args)]
 #[command(
     after_help = "Example:\n  redlock status --redis redis://10.0.0.1 --redis redis://10.0.0.2 --redis redis://10.0.0.3"
