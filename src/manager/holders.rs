@@ -74,7 +74,7 @@ pub struct KeyHolder {
     pub owner: OwnerHash,
     /// Its [instance](crate::Settings::instance); may be empty.
     pub instance: String,
-    /// The fencing token of the lock; the node may have counted further.
+    /// The fencing token of the lock; a single node may have counted further, or less far.
     pub fence: Option<FencingToken>,
     /// How long ago it was acquired, by the time in its fencing token.
     #[serde(serialize_with = "optional_seconds")]

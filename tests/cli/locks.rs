@@ -46,13 +46,16 @@ async fn who_shows_the_holder_on_each_node() {
         json["nodes"][2]["holder"]["owner"],
         guard.owner_hash().as_str()
     );
-    // A node may have counted further than the others.
-    let fence: FencingToken = json["nodes"][2]["holder"]["fence"]
-        .as_str()
-        .unwrap()
-        .parse()
-        .unwrap();
-    assert!(fence >= guard.fence().unwrap(), "{json}");
+    // A single node may have counted further, or not as far.
+    let fence = |node: usize| -> FencingToken {
+        let text = json["nodes"][node]["holder"]["fence"].as_str();
+        text.unwrap().parse().unwrap()
+    };
+    let token = guard.fence().unwrap();
+    assert!(
+        (0..3).filter(|node| fence(*node) >= token).count() >= 2,
+        "{json}"
+    );
     let held_for = json["nodes"][2]["holder"]["held_for"].as_f64().unwrap();
     assert!((0.0..60.0).contains(&held_for), "{held_for}");
 

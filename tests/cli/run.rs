@@ -90,6 +90,14 @@ async fn a_lock_that_another_holds_is_waited_for_or_refused() {
     guard.release().await.unwrap();
     end_of(waiting).await.with(0);
     assert!(mark.exists());
+    // One that is ended while it waits leaves nothing.
+    let guard = held(&fleet, &locks, "k").await;
+    let waiting = fleet.redlock(&run("20s")).spawn().unwrap();
+    eventually("it waits", || fleet.ask(0, &channel).ends_with('1')).await;
+    signal(&waiting, Signal::TERM);
+    end_of(waiting).await.with(143);
+    guard.release().await.unwrap();
+    eventually("free", || fleet.holding("k") == 0).await;
     let none = redlock(&["run", "k", "--redis", "redis://127.0.0.1:1", "--", "true"]);
     ended(none).await.with(69);
 }

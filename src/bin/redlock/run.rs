@@ -44,31 +44,40 @@ pub(crate) struct Run {
 
 impl Run {
     pub(crate) async fn run(&self, source: &Source) -> Result<u8, Failure> {
-        // Before the lock is there, so that none is left behind by a signal.
-        let mut signals = Signals::new().map_err(|error| Failure::new(127, error))?;
-        let begin = async {
-            let locks = self.connect(source).await?;
-            let guard = locks.acquire(self.key.as_str()).await?;
-            Ok::<_, Failure>((locks, guard))
-        };
-        let begin = waiting(begin, || format!("waiting for {}", self.key));
-        let (locks, guard) = tokio::select! {
+        let mut signals = Signals::new().map_err(|error| Failure::new(126, error))?;
+        let connected = waiting(self.connect(source), || "connecting".to_owned());
+        let locks = tokio::select! {
             biased;
             signal = signals.next() => return Ok(code_of_signal(signal)),
-            begun = begin => begun?,
+            locks = connected => locks?,
         };
+        let acquired = locks.acquire(self.key.as_str());
+        let acquired = waiting(acquired, || format!("waiting for {}", self.key));
+        let ended = tokio::select! {
+            biased;
+            signal = signals.next() => Ok(code_of_signal(signal)),
+            guard = acquired => match guard {
+                Ok(guard) => self.under(guard, &mut signals).await,
+                Err(error) => Err(error.into()),
+            },
+        };
+        // Also of what a round that was lost, or given up, has set.
+        locks.shutdown(RELEASE).await;
+        ended
+    }
+
+    async fn under(&self, guard: LockGuard, signals: &mut Signals) -> Result<u8, Failure> {
         let ended = match self.spawn(&guard) {
-            Ok(child) => attend(child, &guard, &mut signals).await,
+            Ok(child) => attend(child, &guard, signals).await,
             Err(failure) => Err(failure),
         };
-        let released = guard.release().await;
-        locks.shutdown(RELEASE).await;
-        match (ended?, released) {
-            (Ended::Lost, _) => Ok(LOST),
-            (Ended::With(_), Err(ReleaseError::Lost(reason))) => {
+        match (ended, guard.release().await) {
+            (Ok(Ended::With(_)), Err(ReleaseError::Lost(reason))) => {
                 Err(Failure::new(LOST, format!("the lock was lost: {reason}")))
             }
-            (Ended::With(status), _) => Ok(code(status)),
+            (Ok(Ended::With(status)), _) => Ok(code(status)),
+            (Ok(Ended::Lost), _) => Ok(LOST),
+            (Err(failure), _) => Err(failure),
         }
     }
 
