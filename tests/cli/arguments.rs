@@ -78,6 +78,29 @@ async fn each_command_has_help_with_an_example() {
     }
 }
 
+/// What an operator must know before the command is run.
+#[tokio::test]
+async fn help_says_what_a_command_does_to_the_nodes() {
+    for (command, text) in [
+        (
+            &["status"][..],
+            "It writes what each process writes at connect",
+        ),
+        (&["wait"], "It takes part as a process of the service does"),
+        (&["bootstrap"], "all processes were stopped"),
+        (&["nodes", "adopt"], "Stop all processes first"),
+        (&["list"], "+scan"),
+        (&["release"], "only fencing tokens keep that out"),
+        (&["run"], "it gets SIGTERM"),
+    ] {
+        let ended = ended(redlock(&[command, &["--help"]].concat()))
+            .await
+            .with(0);
+        let words: Vec<&str> = ended.out.split_whitespace().collect();
+        assert!(words.join(" ").contains(text), "{command:?}: {}", ended.out);
+    }
+}
+
 #[tokio::test]
 async fn a_shell_gets_its_completion() {
     for shell in ["bash", "zsh", "fish"] {

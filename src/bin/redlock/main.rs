@@ -58,22 +58,16 @@ struct Source {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Shows the nodes: which vote, and why the others do not
+    // Each with the help of its arguments.
     Status(nodes::Status),
-    /// Waits until all nodes vote, as between the restarts of two servers
     Wait(nodes::Wait),
-    /// Declares that no lock is held on any node, so that nodes need not wait before they grant
     Bootstrap(nodes::Bootstrap),
     /// Changes which nodes belong together
     #[command(subcommand)]
     Nodes(nodes::Nodes),
-    /// Shows who holds a key
     Who(locks::Who),
-    /// Lists the locks of all processes
     List(locks::List),
-    /// Takes a key from its holder, and frees it
     Release(locks::Release),
-    /// Runs a command under a lock
     Run(run::Run),
     /// Prints a script that completes the arguments of `redlock` in a shell
     #[command(after_help = "Example:\n  redlock completion bash >/etc/bash_completion.d/redlock")]

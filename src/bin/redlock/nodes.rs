@@ -41,8 +41,8 @@ impl Status {
                 false => as_text(&snapshot),
             };
             let clear = self.watch && !self.json && show::is_watched();
-            say(&[if clear { show::CLEAR_SCREEN } else { "" }, &text].concat());
-            if !self.watch {
+            let is_read = say(&[if clear { show::CLEAR_SCREEN } else { "" }, &text].concat());
+            if !(self.watch && is_read) {
                 return Ok(if snapshot.has_quorum { 0 } else { NO_QUORUM });
             }
             sleep(Duration::from_secs(1)).await;
@@ -211,7 +211,6 @@ impl Bootstrap {
 
 #[derive(Subcommand)]
 pub(crate) enum Nodes {
-    /// Takes the nodes over from processes with another list of nodes, or with other settings
     Adopt(Adopt),
 }
 

@@ -7,11 +7,11 @@ use tokio::time::sleep;
 
 use crate::{Failure, SAID_NO, USAGE};
 
-/// Prints `text` to the standard output. A reader that has left, as `head` does, is no error.
-pub(crate) fn say(text: &str) {
+/// Prints `text` to the standard output. Returns whether there is a reader: one that leaves, as `head` does, is no error.
+pub(crate) fn say(text: &str) -> bool {
     let mut out = io::stdout().lock();
-    let _ = out.write_all(text.as_bytes());
-    let _ = out.flush();
+    let written = out.write_all(text.as_bytes());
+    written.and_then(|()| out.flush()).is_ok()
 }
 
 /// Prints a line to the standard error.
