@@ -176,6 +176,7 @@ impl Display for Lines<'_> {
 /// The page for `snapshot`, which reloads unless it is `still`.
 fn page(snapshot: &Snapshot, still: bool) -> String {
     let Snapshot {
+        instance,
         verdict,
         has_quorum,
         held,
@@ -191,7 +192,7 @@ fn page(snapshot: &Snapshot, still: bool) -> String {
     let mut page = format!(
         "{HEAD}{reload}<title>Locks: {held} held, {waiting} in line</title>\n<style>{STYLE}</style></head>\n\
          <body><main><h1>Locks</h1>\n\
-         <p{class}>{verdict}</p>\n<p>{held} held, {waiting} in line. {other} · <a href=\"?json\">As JSON</a></p>\n"
+         <p{class}>{verdict}</p>\n<p>{instance}: {held} held, {waiting} in line. {other} · <a href=\"?json\">As JSON</a></p>\n"
     );
     let Snapshot {
         nodes,

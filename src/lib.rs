@@ -56,6 +56,7 @@
 //! | `tracing` | yes | events and a span through `tracing` |
 //! | `metrics` | no | counters, gauges and histograms through `metrics` |
 //! | `inspect` | no | `InspectService`: a page of nodes, held locks and queues, for operators |
+//! | `cli` | no | the program `redlock`, for operators |
 //! | `test-util` | no | faults for memory nodes, and a clock that follows tokio's paused time |
 
 #![cfg_attr(
@@ -162,12 +163,15 @@ pub mod lock {
     pub use crate::token::OwnerHash;
 }
 
-/// The reports of a manager: nodes, held locks and queues ([`LockManager::snapshot`]), and keys that its
-/// [shutdown](LockManager::shutdown) could not release.
+/// The reports of a manager: nodes, held locks and queues ([`LockManager::snapshot`]), the locks of all processes
+/// ([`LockManager::holders`], [`LockManager::list`]), and keys that its [shutdown](LockManager::shutdown) could not
+/// release.
 pub mod snapshot {
     pub use crate::manager::{
-        HeldLock, NodeStatus, QueueStatus, ShutdownReport, Snapshot, VotingStatus,
+        HeldLock, KeyHolder, KeyOnNode, KeyStatus, KeyVerdict, LockList, NodeStatus, QueueStatus,
+        ShutdownReport, Snapshot, VotingStatus,
     };
+    pub use crate::node::ServerStatus;
 }
 
 /// Sources of lock keys: [`key::header`], [`key::query`] and their like, put together with

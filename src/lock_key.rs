@@ -185,7 +185,7 @@ const USUAL_LEN: usize = 64;
 pub struct LockKeys(SmallVec<[LockKey; 1]>);
 
 impl LockKeys {
-    const MAX: usize = 64;
+    pub(crate) const MAX: usize = 64;
 
     /// These keys, sorted, each once.
     ///

@@ -103,6 +103,21 @@ impl Namespace {
         }
     }
 
+    /// How the names of locks on the nodes begin.
+    pub(crate) fn start(&self) -> String {
+        match self.as_str() {
+            "" => String::new(),
+            name => [name, ":"].concat(),
+        }
+    }
+
+    /// The key of the lock that is called `name` on the nodes; `None` if that is no lock of this namespace.
+    pub(crate) fn lock_key(&self, name: &str) -> Option<LockKey> {
+        let key = name.strip_prefix(self.start().as_str())?;
+        let is_reserved = self.text.is_empty() && key.starts_with('!');
+        LockKey::new(key).ok().filter(|_| !is_reserved)
+    }
+
     /// The names of `keys` on the nodes.
     ///
     /// # Errors
@@ -126,9 +141,7 @@ impl Namespace {
     /// The Redis key of an owner's tombstone, which makes its commands void that arrive late.
     #[must_use]
     pub fn tombstone<'a>(&'a self, owner: &'a OwnerToken) -> [&'a str; 3] {
-        // Hexadecimal digits.
-        let owner = std::str::from_utf8(owner.expose()).unwrap_or_default();
-        [self.as_str(), "!dead:", owner]
+        [self.as_str(), "!dead:", owner.digits()]
     }
 }
 
@@ -306,6 +319,27 @@ mod tests {
         assert_eq!(bare.channel().concat(), "!free:order:42");
         assert_eq!(placed.counter().concat(), "lk!fence:order:42");
         assert_eq!(Namespace::default().marker().concat(), "lk!node");
+    }
+
+    #[test]
+    fn a_name_on_the_nodes_is_that_of_a_lock_or_of_none() {
+        let (lk, bare) = (Namespace::default(), Namespace::new("").unwrap());
+        let key = |namespace: &Namespace, name| namespace.lock_key(name).map(|key| key.to_string());
+        assert_eq!(key(&lk, "lk:order:42").as_deref(), Some("order:42"));
+        assert_eq!(key(&bare, "order:42").as_deref(), Some("order:42"));
+        for name in [
+            "lk:",
+            "lk!node",
+            "lk!idem:5f3a",
+            "lkx:a",
+            "order:42",
+            "lk:a\n",
+        ] {
+            assert_eq!(key(&lk, name), None, "{name:?}");
+        }
+        assert_eq!(key(&bare, "!node"), None);
+        let requests = lk.idempotency();
+        assert_eq!(key(&requests, "lk!idem:5f3a").as_deref(), Some("5f3a"));
     }
 
     #[test]

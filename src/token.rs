@@ -3,30 +3,70 @@
 use std::fmt;
 use std::num::NonZeroU64;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// The secret value that a lock key holds on the nodes while we own it.
 ///
-/// It is 160 random bits as 40 hexadecimal digits, new for every acquire round. Anyone who knows it can release the
-/// lock, so `Debug` does not show it and it has no `Display`.
+/// It is 160 random bits as 40 hexadecimal digits, new for every acquire round, and behind a `:` the label of the process,
+/// if it has one. Anyone who knows it can release the lock, so `Debug` does not show it and it has no `Display`.
+// With room for the label in place: each lock copies some.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct OwnerToken([u8; Self::TEXT_LEN]);
+pub struct OwnerToken {
+    text: [u8; Self::MAX_LEN],
+    len: u8,
+}
 
 impl OwnerToken {
     /// How many random bytes make a token.
     pub const ENTROPY_LEN: usize = 20;
 
-    const TEXT_LEN: usize = 2 * Self::ENTROPY_LEN;
+    const DIGITS: usize = 2 * Self::ENTROPY_LEN;
+    const MAX_LEN: usize = Self::DIGITS + 1 + Label::MAX_LEN;
 
     /// Makes a token of bytes that must come from the operating system's random source.
     #[must_use]
     pub fn from_entropy(entropy: [u8; Self::ENTROPY_LEN]) -> Self {
-        Self(hex(&entropy))
+        let none = Self {
+            text: [0; Self::MAX_LEN],
+            len: 0,
+        };
+        none.and(&hex::<{ Self::DIGITS }>(&entropy))
+    }
+
+    /// The same with a label, unless that is empty.
+    #[must_use]
+    pub fn labelled(self, label: &Label) -> Self {
+        match label.as_str() {
+            "" => self,
+            label => self.and(b":").and(label.as_bytes()),
+        }
+    }
+
+    fn and(mut self, more: &[u8]) -> Self {
+        let len = usize::from(self.len);
+        if let Some(room) = self.text.get_mut(len..len + more.len()) {
+            room.copy_from_slice(more);
+            self.len += more.len() as u8;
+        }
+        self
     }
 
     /// The value as it is on the nodes. Secret: for the adapters only, never for logs or responses.
     #[must_use]
     pub fn expose(&self) -> &[u8] {
-        &self.0
+        self.text.get(..self.len.into()).unwrap_or_default()
+    }
+
+    /// The random part. As secret as the whole.
+    pub(crate) fn digits(&self) -> &str {
+        // Hexadecimal digits.
+        let digits = self.text.get(..Self::DIGITS).unwrap_or_default();
+        std::str::from_utf8(digits).unwrap_or_default()
+    }
+
+    pub(crate) fn label(&self) -> &str {
+        let label = self.expose().get(Self::DIGITS + 1..);
+        std::str::from_utf8(label.unwrap_or_default()).unwrap_or_default()
     }
 }
 
@@ -35,6 +75,48 @@ impl fmt::Debug for OwnerToken {
         f.write_str("OwnerToken(secret)")
     }
 }
+
+/// The name of a process beside its owner tokens on the nodes, for operators.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Label(Arc<str>);
+
+impl Label {
+    pub(crate) const MAX_LEN: usize = 64;
+
+    /// The label `text`; an empty one is none.
+    ///
+    /// # Errors
+    ///
+    /// What is allowed, if this is not.
+    pub fn new(text: &str) -> Result<Self, &'static str> {
+        if text.len() > Self::MAX_LEN || !text.bytes().all(is_of_label) {
+            return Err(NOT_A_LABEL);
+        }
+        Ok(Self(text.into()))
+    }
+
+    /// The label of a process by its `host` and its own number.
+    pub(crate) fn of_process(host: &str, process: u32) -> Self {
+        let process = format!("@{process}");
+        let allowed = |c: char| u8::try_from(c).is_ok_and(is_of_label);
+        let host = host.chars().map(|c| if allowed(c) { c } else { '-' });
+        let label = host.take(Self::MAX_LEN - process.len());
+        Self(label.chain(process.chars()).collect::<String>().into())
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+const fn is_of_label(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'@')
+}
+
+const NOT_A_LABEL: &str =
+    "an instance has at most 64 bytes and holds only ASCII letters, digits, `-`, `_`, `.` and `@`";
 
 /// A number that grows with every holder of a lock. The resource behind the lock remembers it, and turns a late holder
 /// away: `docs::fencing`.
@@ -76,6 +158,11 @@ impl FencingToken {
     pub(crate) const fn proposed_at(micros: u64) -> Option<Self> {
         // It fits until the year 2255.
         Self::new(micros.saturating_mul(Self::STEP))
+    }
+
+    /// When it was proposed, in microseconds since 1970; or later, if it had to be above another one.
+    pub(crate) const fn micros(self) -> u64 {
+        self.get() / Self::STEP
     }
 
     pub(crate) const fn handed_on(self, number: u32) -> Self {
@@ -186,6 +273,12 @@ impl fmt::Display for OwnerHash {
     }
 }
 
+impl serde::Serialize for OwnerHash {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
 impl fmt::Debug for OwnerHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Enough to tell two apart.
@@ -256,5 +349,35 @@ mod tests {
         let token = OwnerToken::from_entropy(entropy);
         assert_eq!(token.expose(), b"ab0000000000000000000000000000000000000f");
         assert_eq!(format!("{token:?}"), "OwnerToken(secret)");
+    }
+
+    #[test]
+    fn a_label_stands_behind_the_digits_and_is_part_of_the_hash() {
+        let plain = OwnerToken::from_entropy([0xCD; OwnerToken::ENTROPY_LEN]);
+        let label = Label::new("web-1.eu_2@77").unwrap();
+        let token = plain.labelled(&label);
+        let text = format!("{}:web-1.eu_2@77", "cd".repeat(20));
+        assert_eq!(token.expose(), text.as_bytes());
+        assert_eq!((token.label(), plain.label()), ("web-1.eu_2@77", ""));
+        assert_eq!(token.digits(), plain.digits());
+        let hash = sha1_smol::Sha1::from(&text).digest().to_string();
+        assert_eq!(OwnerHash::of(&token).as_str(), hash);
+        assert_eq!(plain.labelled(&Label::new("").unwrap()), plain);
+        let longest = Label::new(&"x".repeat(64)).unwrap();
+        assert!(plain.labelled(&longest).expose().ends_with(&[b'x'; 64]));
+        assert_ne!(plain.labelled(&longest), token);
+    }
+
+    #[test]
+    fn a_label_is_a_word_that_needs_no_quotes() {
+        for bad in ["a b", "a:b", "ä", "a\n", "a/b", &"x".repeat(65)] {
+            assert!(Label::new(bad).is_err(), "{bad:?}");
+        }
+        let of = |host: &str| Label::of_process(host, 4711);
+        assert_eq!(of("web-1").as_str(), "web-1@4711");
+        assert_eq!(of("käse:1 b").as_str(), "k-se-1-b@4711");
+        let long = of(&"x".repeat(300));
+        assert_eq!(Label::new(long.as_str()), Ok(long.clone()));
+        assert!(long.as_str().ends_with("x@4711"), "{long:?}");
     }
 }

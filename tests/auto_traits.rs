@@ -90,7 +90,7 @@ mod table {
     use tower_redlock::node::{
         AcquireReply, AcquireRequest, CheckInMode, CheckInReply, CheckInRequest, ClusterConfig,
         CompleteReply, CompleteRequest, ExtendReply, ExtendRequest, Fence, Holder, Namespace, Node,
-        NodeContext, NodeError, NodeErrorKind, NodeFuture, NodeKey, NodeKeys, NodeState, NoticeReceiver,
+        Label, NodeContext, NodeError, NodeErrorKind, NodeFuture, NodeKey, NodeKeys, NodeState, NoticeReceiver,
         NoticeSender, Notices, Notifier, OwnerToken, PromoteRequest, RaiseReply, RaiseRequest, RecallRequest,
         Record, ReleaseReply, ReleaseRequest, ServerRegistry, Subscription,
     };
@@ -102,6 +102,7 @@ mod table {
         KeyError:           yes  yes  yes   yes        yes;
         Moment:             yes  yes  yes   yes        yes;
         OwnerToken:         yes  yes  yes   yes        yes;
+        Label:              yes  yes  yes   yes        yes;
         OwnerHash:          yes  yes  yes   yes        yes;
         FencingToken:       yes  yes  yes   yes        yes;
         FencingTokenError:  yes  yes  yes   yes        yes;

@@ -95,6 +95,7 @@ async fn batch(name: &str, urls: &[String]) -> Batch {
     let urls = urls.iter().cloned();
     let ours = || {
         LockManager::builder()
+            .instance("web-1@4711")
             .ttl(TTL)
             .max_ttl(TTL)
             .node_timeout(PATIENCE)

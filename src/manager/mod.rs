@@ -16,6 +16,7 @@
 mod acquire;
 mod error;
 mod guard;
+mod holders;
 mod lease;
 mod ledger;
 mod lifecycle;
@@ -40,6 +41,7 @@ pub use self::error::{
     AcquireError, ConnectError, LossReason, NoQuorum, NodeFailure, ReleaseError, RunError,
 };
 pub use self::guard::{LockGuard, LockHandle, Lost};
+pub use self::holders::{KeyHolder, KeyOnNode, KeyStatus, KeyVerdict, LockList};
 pub use self::lifecycle::ShutdownReport;
 pub use self::nodes::voting::list::VotingStatus;
 #[cfg(feature = "idempotency")]
@@ -213,6 +215,12 @@ impl LockManager {
     #[must_use]
     pub fn max_wait(&self) -> Duration {
         self.times.max_wait
+    }
+
+    /// The longest ttl of any process, and the length of a quarantine.
+    #[must_use]
+    pub fn max_ttl(&self) -> Duration {
+        self.shared.max_ttl
     }
 
     /// How long a node may take to reply.

@@ -89,6 +89,8 @@ impl Shared {
                 nodes,
                 clock,
                 namespace: options.namespace,
+                instance: options.instance,
+                observes: options.observes,
                 config,
                 terms: CommonTerms {
                     quorum: terms.quorum,

@@ -13,7 +13,7 @@ use crate::manager::lease::held::LeaseView;
 use crate::manager::nodes::LOOK;
 use crate::manager::nodes::voting::list::VotingStatus;
 use crate::namespace::NodeKey;
-use crate::node::NodeState;
+use crate::node::{NodeState, ServerStatus};
 use crate::token::FencingToken;
 
 impl LockManager {
@@ -53,10 +53,12 @@ impl LockManager {
         let nodes = nodes.map(|(index, node)| NodeStatus {
             name: node.name().to_owned(),
             state: node.state(),
+            server: node.server(),
             voting: shared.standing(index, now),
         });
         let count = shared.quorum();
         Snapshot {
+            instance: shared.instance.as_str().to_owned(),
             verdict: count.to_string(),
             has_quorum: count.is_quorum(),
             held: held.len(),
@@ -80,6 +82,8 @@ pub struct Snapshot {
     pub verdict: String,
     /// Whether enough nodes vote: [`LockManager::has_quorum`].
     pub has_quorum: bool,
+    /// The [instance](crate::Settings::instance) that this process is called on the nodes.
+    pub instance: String,
     /// How many locks are held, including lost ones whose guards still exist.
     pub held: usize,
     /// How many keys are held, contended for, or being released.
@@ -146,6 +150,8 @@ pub struct NodeStatus {
     pub state: NodeState,
     /// Whether its votes count towards the quorum now.
     pub voting: VotingStatus,
+    /// Its server; `None` while there is no connection, and for nodes in memory.
+    pub server: Option<ServerStatus>,
 }
 
 fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {

@@ -9,7 +9,7 @@ mod port;
 pub mod redis;
 mod state;
 
-pub use self::state::{NodeError, NodeErrorKind, NodeState};
+pub use self::state::{NodeError, NodeErrorKind, NodeState, ServerStatus};
 pub(crate) use self::state::{foreign_config, quarantined, unmarked};
 
 /// The port: private, but for tests with faults between a manager and its nodes.
@@ -21,6 +21,7 @@ mod door {
     pub use crate::namespace::{Namespace, NodeKey, NodeKeys};
     pub use crate::node::commands::acquire::{AcquireReply, AcquireRequest};
     pub use crate::node::commands::extend::{ExtendReplies, ExtendReply, ExtendRequest};
+    pub use crate::node::commands::holders::{Holding, ScanReply, ScanRequest, TakeOverRequest};
     pub use crate::node::commands::raise::{RaiseReply, RaiseRequest};
     #[cfg(feature = "idempotency")]
     pub use crate::node::commands::records::{CompleteReply, CompleteRequest, RecallRequest};
@@ -35,7 +36,7 @@ mod door {
     pub use crate::node::port::Node;
     pub use crate::node::state::{NodeContext, NodeFuture, ServerRegistry};
     pub use crate::protocol::round::Holder;
-    pub use crate::token::OwnerToken;
+    pub use crate::token::{Label, OwnerToken};
 }
 #[cfg(feature = "test-util")]
 #[doc(hidden)]

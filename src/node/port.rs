@@ -4,8 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::namespace::NodeKeys;
 use crate::node::commands::acquire::{AcquireReply, AcquireRequest};
 use crate::node::commands::extend::{ExtendReplies, ExtendRequest};
+use crate::node::commands::holders::{Holding, ScanReply, ScanRequest, TakeOverRequest};
 use crate::node::commands::raise::{RaiseReply, RaiseRequest};
 #[cfg(feature = "idempotency")]
 use crate::node::commands::records::{CompleteReply, CompleteRequest, RecallRequest};
@@ -14,7 +16,7 @@ use crate::node::commands::voting::{CheckInReply, CheckInRequest, PromoteRequest
 use crate::node::notifier::Notifier;
 #[cfg(doc)]
 use crate::node::state::NodeErrorKind;
-use crate::node::state::{NodeContext, NodeError, NodeFuture, NodeState};
+use crate::node::state::{NodeContext, NodeError, NodeFuture, NodeState, ServerStatus};
 
 /// One independent server that can hold locks.
 ///
@@ -55,6 +57,11 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// The last known state of the node. Cheap.
     fn state(&self) -> NodeState;
 
+    /// The server, as it was last seen. Cheap. Default: `None`.
+    fn server(&self) -> Option<ServerStatus> {
+        None
+    }
+
     /// Waits until the node takes commands.
     ///
     /// # Errors
@@ -88,6 +95,19 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
 
     /// Ends the node's quarantine, if it is in the one that is named. Returns whether it was.
     fn promote(&self, request: PromoteRequest) -> NodeFuture<Result<bool, NodeError>>;
+
+    /// Tells who holds each key, in their order.
+    fn holders(&self, keys: NodeKeys) -> NodeFuture<Result<Vec<Option<Holding>>, NodeError>>;
+
+    /// Tells some keys that are held.
+    fn scan(&self, request: ScanRequest) -> NodeFuture<Result<ScanReply, NodeError>>;
+
+    /// Puts an owner in the place of another one for the rest of its ttl, which it returns, and a second; `None` if the
+    /// key is not that one's.
+    fn take_over(
+        &self,
+        request: TakeOverRequest,
+    ) -> NodeFuture<Result<Option<Duration>, NodeError>>;
 
     /// Stops re-connecting, lets queued commands finish, and closes the connection.
     fn close(&self) -> NodeFuture<()>;

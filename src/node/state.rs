@@ -70,6 +70,22 @@ pub enum NodeState {
     Closed,
 }
 
+/// The server of a node, as it describes itself once a second (`INFO`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ServerStatus {
+    /// The version of Redis that it has, or, as Valkey does, says that it is like.
+    pub version: String,
+    /// Its role: `master`.
+    pub role: String,
+    /// How many bytes of memory it uses.
+    pub used_memory: u64,
+    /// How many it may use; `None` without a limit.
+    pub max_memory: Option<u64>,
+    /// By how many microseconds its clock is ahead of ours, if that is known.
+    pub clock_ahead: Option<i64>,
+}
+
 /// Why a node did not do what was asked.
 #[derive(Clone, PartialEq, Eq)]
 pub struct NodeError {

@@ -13,6 +13,7 @@ use crate::protocol::renewal::Terms;
 use crate::settings::error::{ConfigError, at_least, at_most, check_range, ensure};
 use crate::settings::server::{NodeSettings, Secret, TlsSettings};
 use crate::settings::switches::{Fencing, HandOff, RestartGuard};
+use crate::token::Label;
 
 /// The settings that a file, the environment or a setter gave; the others have their defaults.
 ///
@@ -26,6 +27,7 @@ pub(crate) struct Given {
     pub(super) password: Option<Secret>,
     pub(super) password_file: Option<PathBuf>,
     pub(super) namespace: Option<String>,
+    pub(super) instance: Option<String>,
     #[serde(with = "humantime_serde")]
     pub(super) ttl: Option<Duration>,
     #[serde(with = "humantime_serde")]
@@ -72,7 +74,7 @@ impl Given {
             };
         }
         replace! {
-            nodes memory user password password_file namespace ttl max_ttl node_timeout connect_timeout drift_factor
+            nodes memory user password password_file namespace instance ttl max_ttl node_timeout connect_timeout drift_factor
             mask_losses max_hold max_wait max_waiters_per_key max_waiters hand_off fencing restart_guard bootstrap
             start_on_quorum redact_keys tls
         }
@@ -82,6 +84,8 @@ impl Given {
 #[derive(Clone, Debug)]
 pub(crate) struct Checked {
     pub(crate) namespace: Namespace,
+    pub(crate) instance: Label,
+    pub(crate) observes: bool,
     pub(crate) terms: Terms,
     // The longest ttl that any process uses with these nodes.
     pub(crate) max_ttl: Duration,
@@ -134,6 +138,10 @@ impl Given {
             }
             None => Namespace::default(),
         };
+        let instance = match &self.instance {
+            Some(label) => Label::new(label).map_err(|error| ConfigError::of("instance", error))?,
+            None => Label::of_process(&host_name(), std::process::id()),
+        };
         // First of all: without a usable ttl nothing can be said of the others.
         let max_ttl = self.max_ttl.unwrap_or(USUAL_MAX_TTL);
         check_range("max_ttl", max_ttl, MIN_TTL..=MAX_TTL)?;
@@ -166,6 +174,8 @@ impl Given {
         };
         Ok(Checked {
             namespace: namespace.redacting(self.redact_keys.unwrap_or_default()),
+            instance,
+            observes: false,
             terms: Terms {
                 quorum: quorum(listed_in, nodes, masked)?,
                 ttl,
@@ -201,6 +211,17 @@ impl Given {
         at_most("node_timeout", node_timeout, "the ttl, ", ttl)?;
         Ok(node_timeout)
     }
+}
+
+#[cfg(unix)]
+fn host_name() -> String {
+    let name = nix::unistd::gethostname().unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}
+
+#[cfg(not(unix))]
+fn host_name() -> String {
+    std::env::var("COMPUTERNAME").unwrap_or_default()
 }
 
 fn at_least_one(field: &str, count: usize) -> Result<usize, ConfigError> {
@@ -409,6 +430,10 @@ mod tests {
         assert!(
             error(|s| s.namespace = Some("a b".to_owned()))
                 .starts_with("namespace: a namespace has at most 64")
+        );
+        assert!(
+            error(|s| s.instance = Some("a b".to_owned()))
+                .starts_with("instance: an instance has at most 64")
         );
         let none = Given::default().check(0).unwrap_err().to_string();
         assert!(none.starts_with("nodes: there is no node"), "{none}");

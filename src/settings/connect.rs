@@ -201,7 +201,10 @@ impl Settings {
             || NO_REDIS,
         )?;
         nodes.extend(self.others.iter().cloned());
-        let checked = given.check(nodes.len())?;
+        let checked = Checked {
+            observes: self.observes,
+            ..given.check(nodes.len())?
+        };
         #[cfg(feature = "redis")]
         self.check_replicas(&checked)?;
         let mut names = HashSet::new();

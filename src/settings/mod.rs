@@ -61,6 +61,7 @@ use crate::node::Node;
 /// # #[cfg(feature = "tls")] fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let text = r#"
 /// namespace = "lk"
+/// instance = "web-1@4711"                 # host name and process id
 /// ttl = "10s"
 /// max_ttl = "10s"                         # of all processes
 /// node_timeout = "100ms"                  # a hundredth of the ttl, from 20ms to 200ms
@@ -132,6 +133,7 @@ pub struct Settings {
     #[cfg(feature = "redis")]
     credentials: Option<CredentialsSource>,
     clock: Option<Arc<dyn Clock>>,
+    observes: bool,
 }
 
 impl Settings {
@@ -174,6 +176,14 @@ impl Settings {
     /// what other Redlock libraries use.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.given.namespace = Some(namespace.into());
+        self
+    }
+
+    /// The name of this process on the nodes, in the value of each lock that it holds, for operators. At most 64 ASCII
+    /// letters, digits, `-`, `_`, `.` and `@`; default: host name and process id, `web-1@4711`. Empty: the value is the
+    /// owner token alone, as of other libraries.
+    pub fn instance(mut self, instance: impl Into<String>) -> Self {
+        self.given.instance = Some(instance.into());
         self
     }
 
@@ -300,6 +310,20 @@ impl Settings {
         self
     }
 
+    /// For tools beside a service: looks whether nodes vote, and begins or ends no quarantine.
+    #[doc(hidden)]
+    pub fn observing(mut self) -> Self {
+        self.observes = true;
+        self
+    }
+
+    /// Whether its nodes are in its own process.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn is_in_memory(&self) -> bool {
+        self.given.memory.is_some()
+    }
+
     /// The clock that leases are measured with. Default: the system's clock that counts suspend.
     #[cfg(feature = "test-util")]
     pub fn clock(mut self, clock: impl Clock) -> Self {
@@ -313,8 +337,8 @@ impl Settings {
     /// `REDLOCK_HAND_OFF_MAX_PASSES`.
     ///
     /// Lists and tables are replaced as a whole; `memory` and servers do not replace each other, and both together are
-    /// refused. A comma in a URL's password is `%2C`. A variable with the prefix that is no setting is refused:
-    /// Kubernetes sets variables for a service called `redlock`.
+    /// refused. A comma in a URL's password is `%2C`. A variable with the prefix that is no setting is refused, but for
+    /// `_CONFIG`, `_FENCE` and `_KEY` of the program `redlock`: Kubernetes sets variables for a service called `redlock`.
     ///
     /// # Errors
     ///

@@ -255,6 +255,9 @@ pub(super) fn variables(prefix: &str) -> Result<Vec<(String, String)>, ConfigErr
     Ok(variables)
 }
 
+/// Variables of the program `redlock`.
+const OF_THE_PROGRAM: [&str; 3] = ["CONFIG", "FENCE", "KEY"];
+
 type Table = Vec<(String, Value)>;
 
 pub(super) fn given(
@@ -272,6 +275,9 @@ pub(super) fn given(
         let Some(name) = rest.and_then(|rest| rest.strip_prefix('_')) else {
             continue;
         };
+        if OF_THE_PROGRAM.contains(&name) {
+            continue;
+        }
         if !is_name(name) {
             return Err(ConfigError::new(format!("{prefix}_{NO_NAME}")));
         }

@@ -12,6 +12,7 @@ use super::sweep::{Operation, Work, by, end, work};
 pub(crate) fn operations() -> Vec<Operation> {
     let mut operations = begins();
     operations.extend(ends());
+    operations.extend(looks());
     operations
 }
 
@@ -55,6 +56,43 @@ fn begins() -> Vec<Operation> {
         )
         .may_leave_a_quarantine(),
     ]
+}
+
+/// What operators do.
+fn looks() -> Vec<Operation> {
+    vec![
+        Operation::new(
+            "holders",
+            &["manager LockManager::holders"],
+            by!(holders_of_a_held_key),
+        ),
+        Operation::new("list", &["manager LockManager::list"], by!(list_of_all)),
+        Operation::new(
+            "force_release",
+            &["manager LockManager::force_release"],
+            by!(force_release_of_a_dead_holder),
+        )
+        .may_leave_a_key_to_its_ttl(),
+    ]
+}
+
+async fn holders_of_a_held_key(scene: Rc<Scene>) -> Work {
+    let (locks, other) = (scene.met().await, scene.other().await);
+    scene.keep(other.try_acquire(KEY).await.unwrap());
+    work(async move { end(locks.holders(KEY).await) })
+}
+
+async fn list_of_all(scene: Rc<Scene>) -> Work {
+    let (locks, other) = (scene.met().await, scene.other().await);
+    scene.keep(other.try_acquire(KEY).await.unwrap());
+    work(async move { end(locks.list("", 10).await) })
+}
+
+async fn force_release_of_a_dead_holder(scene: Rc<Scene>) -> Work {
+    let (locks, other) = (scene.met().await, scene.other().await);
+    scene.keep(other.try_acquire(KEY).await.unwrap());
+    let seen = locks.holders(KEY).await.unwrap();
+    work(async move { end(locks.force_release(&seen, true).await) })
 }
 
 const SHUTDOWN: &[&str] = &[

@@ -41,6 +41,8 @@ enum Leaves {
     Result,
     /// Nodes that do not vote.
     Quarantine,
+    /// A key, for the rest of a ttl and a second.
+    Key,
 }
 
 impl Operation {
@@ -66,6 +68,12 @@ impl Operation {
     /// The same, which may leave nodes that do not vote.
     pub(crate) const fn may_leave_a_quarantine(mut self) -> Self {
         self.leaves = Leaves::Quarantine;
+        self
+    }
+
+    /// The same, which may leave a key that it has taken to its end, so that its holder loses it first.
+    pub(crate) const fn may_leave_a_key_to_its_ttl(mut self) -> Self {
+        self.leaves = Leaves::Key;
         self
     }
 }
@@ -283,7 +291,7 @@ impl Case<'_> {
         within(SOON, more_wait).await?;
         scene.let_go();
         let (leaves, opened) = (self.operation.leaves, self.opened);
-        let limit = if opened == Opened::Never {
+        let limit = if opened == Opened::Never || leaves == Leaves::Key {
             EXPIRED
         } else {
             SOON

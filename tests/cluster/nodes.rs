@@ -49,6 +49,27 @@ async fn three_slots_on_three_masters_hold_each_lock() {
 }
 
 #[tokio::test]
+async fn operators_see_the_locks_on_slots_and_take_them() {
+    let cluster = RedisCluster::start(Kind::Redis, 3, 0);
+    let nodes = RedisNode::cluster(cluster.urls());
+    let locks = connected(settings(nodes, 5_000 * MS).instance("here")).await;
+    let guard = locks.acquire("order:42").await.unwrap();
+    let everywhere = async || {
+        let status = locks.holders("order:42").await.unwrap();
+        status.holder().map_or(0, |holder| status.count(holder))
+    };
+    while everywhere().await < 3 {}
+    let list = locks.list("order:", 10).await;
+    assert_eq!((list.locks.len(), list.failures.len()), (1, 0), "{list:?}");
+    let seen = &list.locks[0];
+    assert_eq!(seen.key, "order:42");
+    assert_eq!(seen.holder().unwrap().instance, "here");
+    assert_eq!(locks.force_release(seen, true).await, Ok(3));
+    guard.lost().await;
+    assert_eq!(everywhere().await, 0);
+}
+
+#[tokio::test]
 async fn a_cluster_of_one_shard_is_one_node() {
     let cluster = RedisCluster::start(Kind::Redis, 3, 0);
     let nodes = RedisNode::cluster(cluster.urls()).name("shard").slots(1);

@@ -7,6 +7,21 @@ use tower_redlock::Settings;
 
 use super::{of_variables, refused_variables};
 
+/// A service that `redlock run` starts may read the variables with this prefix.
+#[test]
+fn variables_of_the_program_are_no_settings() {
+    let variables = [
+        ("REDLOCK_CONFIG", "locks.toml"),
+        ("REDLOCK_KEY", "order:42"),
+        ("REDLOCK_FENCE", "1843200000000000000"),
+    ];
+    let settings = of_variables("REDLOCK", variables).unwrap();
+    assert_eq!(
+        format!("{settings:?}"),
+        format!("{:?}", Settings::default())
+    );
+}
+
 #[cfg(feature = "redis")]
 #[test]
 fn nodes_are_a_list_or_numbered() {

@@ -87,12 +87,14 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ("tls = { client_key = 1 }", "tls.client_key", "must be a text"),
     ("tls = { ca = \"x\" }", "tls.ca", "there are: root_certificate"),
     ("user = 1", "user", "must be a text"),
+    ("instance = 1", "instance", "must be a text"),
+    ("instance = \"till 3\"", "instance", "holds only ASCII letters"),
     ("password = 1234", "password", "must be a text, in quotes"),
     ("password_file = 1", "password_file", "must be a text"),
     ("expect_replicas = true", "expect_replicas", "put it into the table of each node"),
     ("sentinels = []", "sentinels", "put it into the table of each node"),
     ("nodes = [\"redis://h\"]", "memory", "do not go together"),
-    ("ttls = \"1s\"", "ttls", "there is no such setting; there are: nodes, memory, user, password, password_file, namespace, ttl,"),
+    ("ttls = \"1s\"", "ttls", "there is no such setting; there are: nodes, memory, user, password, password_file, namespace, instance, ttl,"),
 ];
 
 /// The same without `memory = 5`.
@@ -142,7 +144,7 @@ fn every_field_has_a_row() {
         let rows = rows.filter(|(_, name, _)| name.split(['.', '[']).next() == Some(field));
         assert!(rows.count() > 0, "{field}");
     }
-    assert_eq!(known.split(", ").count(), 23);
+    assert_eq!(known.split(", ").count(), 24);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use super::of_variables;
 const TOML: &str = r#"
 memory = 4
 namespace = "shop"
+instance = "till-3"
 ttl = "1m30s"
 max_ttl = "3m"
 node_timeout = "150ms"
@@ -30,7 +31,7 @@ restart_guard = { max_clock_skew = "2s" }
 "#;
 
 const JSON: &str = r#"{
-    "memory": 4, "namespace": "shop", "ttl": "1m30s", "max_ttl": "180s",
+    "memory": 4, "namespace": "shop", "instance": "till-3", "ttl": "1m30s", "max_ttl": "180s",
     "node_timeout": "150ms", "connect_timeout": "7s",
     "drift_factor": 0.08, "mask_losses": 1, "max_hold": "2h", "max_wait": "1s500ms", "max_waiters_per_key": 7,
     "max_waiters": 70, "bootstrap": true, "start_on_quorum": true,
@@ -38,9 +39,10 @@ const JSON: &str = r#"{
     "fencing": {"keep": "30d"}, "restart_guard": {"max_clock_skew": "2s"}
 }"#;
 
-const VARIABLES: [(&str, &str); 20] = [
+const VARIABLES: [(&str, &str); 21] = [
     ("REDLOCK_MEMORY", "4"),
     ("REDLOCK_NAMESPACE", "shop"),
+    ("REDLOCK_INSTANCE", "till-3"),
     ("REDLOCK_TTL", "1m30s"),
     ("REDLOCK_MAX_TTL", "3m"),
     ("REDLOCK_NODE_TIMEOUT", "150ms"),
@@ -82,6 +84,7 @@ fn a_configuration_tells_a_builder_what_its_setters_do() {
     let builder = LockManager::builder()
         .memory(4)
         .namespace("shop")
+        .instance("till-3")
         .ttl(Duration::from_secs(90))
         .max_ttl(Duration::from_secs(180))
         .node_timeout(Duration::from_millis(150))

@@ -8,8 +8,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tower_redlock::node::{
-    AcquireReply, AcquireRequest, ExtendReply, ExtendRequest, Holder, Node, NoticeReceiver,
-    ReleaseReply, ReleaseRequest, Subscription,
+    AcquireReply, AcquireRequest, ExtendReply, ExtendRequest, Holder, Label, Node, NoticeReceiver,
+    OwnerToken, ReleaseReply, ReleaseRequest, Subscription,
 };
 
 use crate::fencing_tokens::keys;
@@ -117,6 +117,32 @@ pub(crate) async fn a_tag_tells_holders_apart(bench: &impl Bench) {
         panic!("extended another's lock");
     };
     assert_eq!(seen.tag, tag("a").await, "extend and acquire agree");
+}
+
+/// The token of the contender `number`, in a process that is called `label`.
+pub(crate) fn labelled(number: u32, label: &str) -> OwnerToken {
+    token(number).labelled(&Label::new(label).unwrap())
+}
+
+pub(crate) async fn a_label_is_a_part_of_the_owner(bench: &impl Bench) {
+    let node = bench.node();
+    let of = |token| AcquireRequest::new(key("k"), token, LONG);
+    node.acquire(of(labelled(1, "web-1"))).await.unwrap();
+    for other in [token(1), labelled(1, "web-2"), labelled(1, "web-11")] {
+        let reply = node.acquire(of(other)).await.unwrap();
+        assert!(matches!(reply, AcquireReply::Held(_)), "{reply:?}");
+        let extend = ExtendRequest::new(key("k"), other, LONG, true);
+        let reply = extend_one(&*node, extend).await;
+        assert!(matches!(reply, ExtendReply::Held(_)), "{reply:?}");
+        let release = ReleaseRequest::new(key("k"), other, true);
+        assert_eq!(node.release(release).await, Ok(ReleaseReply::NotOwner));
+    }
+    let extend = ExtendRequest::new(key("k"), labelled(1, "web-1"), LONG, false);
+    assert_eq!(extend_one(&*node, extend).await, ExtendReply::Extended);
+    let release = ReleaseRequest::new(key("k"), labelled(1, "web-1"), true);
+    let released = node.release(release).await.unwrap();
+    assert!(matches!(released, ReleaseReply::Released { .. }));
+    assert!(holder(&*node, "k").await.is_none());
 }
 
 pub(crate) async fn the_same_token_is_granted_again_for_a_full_ttl(bench: &impl Bench) {

@@ -12,6 +12,7 @@ mod claims;
 mod configs;
 mod ends;
 mod fencing_tokens;
+mod holders;
 mod keeping;
 mod marks;
 mod records;
@@ -162,6 +163,7 @@ macro_rules! all_claims {
                 keys_do_not_touch_each_other,
                 a_dropped_acquire_and_a_release_leave_no_key,
                 nothing_happens_before_the_first_poll,
+                a_label_is_a_part_of_the_owner,
             ] fencing_tokens: [
                 a_grant_counts_one_step_up_or_to_the_proposal,
                 a_refused_acquire_counts_nothing,
@@ -187,6 +189,14 @@ macro_rules! all_claims {
                 a_node_in_quarantine_is_written_and_does_not_count,
                 a_node_in_quarantine_releases,
                 a_release_on_the_same_connection_is_no_farewell,
+            ] holders: [
+                each_key_is_told_with_its_holder,
+                a_holder_is_told_with_its_fencing_token,
+                a_scan_tells_the_locks_and_nothing_else,
+                all_pages_of_a_scan_are_all_keys,
+                a_key_is_taken_from_the_owner_that_was_seen_and_from_no_other,
+                an_owner_whose_key_was_taken_sets_it_no_more,
+                a_look_changes_nothing,
             ] marks: [
                 a_promotion_s_floor_counts_for_keys_with_lower_counters,
                 a_node_in_quarantine_raises_nothing,

@@ -16,6 +16,7 @@ mod fence;
 mod hand_off;
 mod handles;
 mod hold;
+mod holders;
 mod idempotent;
 mod idempotent_ends;
 mod idempotent_histories;

@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use tower_redlock::clock::{Clock as _, SystemClock};
 use tower_redlock::node::redis::RedisNode;
 use tower_redlock::node::{
-    AcquireRequest, CompleteRequest, Fence, Namespace, Node as _, NodeKey, NoticeReceiver,
+    AcquireRequest, CompleteRequest, Fence, Label, Namespace, Node as _, NodeKey, NoticeReceiver,
     RecallRequest, Record, ReleaseRequest, ServerRegistry,
 };
 use tower_redlock::{FencingToken, LockKey};
@@ -103,7 +103,9 @@ impl Bench {
 
     /// Makes one of `thing`; what must be kept for it to last.
     async fn make(&self, thing: Thing, number: u32) -> Option<tower_redlock::node::Subscription> {
-        let (node, key, token) = (&self.node, thing.key(number), nodes::token(number));
+        let label = Label::new("orders-7d9f-abc12@1").unwrap();
+        let token = nodes::token(number).labelled(&label);
+        let (node, key) = (&self.node, thing.key(number));
         let numbered = matches!(
             thing,
             Thing::Counter | Thing::LongCounter | Thing::RequestCounter

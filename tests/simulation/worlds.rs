@@ -64,6 +64,7 @@ fn builder(world: &World, process: ProcessId) -> tower_redlock::Settings {
         .collect();
     LockManager::builder()
         .redis(urls)
+        .instance("")
         .clock(seam::clock(world, process))
         .ttl(1_000 * MS)
         .bootstrap(true)

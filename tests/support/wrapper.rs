@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use tower_redlock::node::{
     AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, CompleteReply, CompleteRequest,
-    ExtendReplies, ExtendRequest, Node, NodeContext, NodeError, NodeFuture, NodeState, Notifier,
-    PromoteRequest, RaiseReply, RaiseRequest, RecallRequest, ReleaseReply, ReleaseRequest,
+    ExtendReplies, ExtendRequest, Holding, Node, NodeContext, NodeError, NodeFuture, NodeKeys,
+    NodeState, Notifier, PromoteRequest, RaiseReply, RaiseRequest, RecallRequest, ReleaseReply,
+    ReleaseRequest, ScanReply, ScanRequest, TakeOverRequest,
 };
 
 /// A method of a node that returns a future.
@@ -23,6 +24,9 @@ pub(crate) enum Call {
     Complete,
     CheckIn,
     Promote,
+    Holders,
+    Scan,
+    TakeOver,
     Close,
 }
 
@@ -115,6 +119,19 @@ impl<B: Between> Node for Wrapped<B> {
 
     fn promote(&self, request: PromoteRequest) -> Reply<bool> {
         self.0.pass(Call::Promote, self.0.node().promote(request))
+    }
+
+    fn holders(&self, keys: NodeKeys) -> Reply<Vec<Option<Holding>>> {
+        self.0.pass(Call::Holders, self.0.node().holders(keys))
+    }
+
+    fn scan(&self, request: ScanRequest) -> Reply<ScanReply> {
+        self.0.pass(Call::Scan, self.0.node().scan(request))
+    }
+
+    fn take_over(&self, request: TakeOverRequest) -> Reply<Option<Duration>> {
+        self.0
+            .pass(Call::TakeOver, self.0.node().take_over(request))
     }
 
     fn close(&self) -> NodeFuture<()> {

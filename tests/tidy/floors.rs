@@ -63,6 +63,7 @@ const WEB: &[&str] = &[
     "tower_service",
 ];
 
+const PROGRAM: &[&str] = &["src/bin/"];
 const ASSEMBLY: &[&str] = &["src/settings/connect.rs"];
 const SETTINGS: &[&str] = &["src/settings/"];
 
@@ -83,7 +84,7 @@ const HOUSE: &[Room] = &[
     },
     Room {
         floor: 3, name: "settings", files: SETTINGS, may_use: &[VALUES, PROTOCOL, PORTS],
-        crates: &["humantime_serde", "serde", "serde_path_to_error"],
+        crates: &["humantime_serde", "nix", "serde", "serde_path_to_error"],
     },
     // What a simulation takes the place of.
     Room { floor: 2, name: "seam", files: SEAM, may_use: &[], crates: &["getrandom", "tokio"] },
@@ -115,6 +116,10 @@ const HOUSE: &[Room] = &[
         floor: 9, name: "axum", files: EXTRACT, crates: &["axum", "http"],
         may_use: &[VALUES, MANAGER, HTTP, LAYER, IDEMPOTENCY, TRACE],
     },
+    Room {
+        floor: 12, name: "program", files: PROGRAM, may_use: &[],
+        crates: &["clap", "clap_complete", "humantime", "nix", "serde", "serde_json", "tokio", "toml", "tower_redlock"],
+    },
     Room { floor: 11, name: "roof", files: &["src/lib.rs", "src/docs/"], may_use: &[&["src/"]], crates: &["*"] },
 ];
 
@@ -124,7 +129,7 @@ const HOUSE: &[Room] = &[
 const INSIDE: &[&[Inner]] = &[
     // Features, each an `impl LockManager`, which `mod.rs` only names.
     &[
-        &["lifecycle.rs"], &["snapshot.rs"], &["scope.rs"],
+        &["lifecycle.rs"], &["holders.rs"], &["snapshot.rs"], &["scope.rs"],
         &["records/"],
     ],
     &[&["mod.rs"]],
@@ -209,6 +214,8 @@ pub(crate) fn check(path: &str, unit: &Unit, crates: &BTreeSet<String>) -> Vec<S
     let mut complaints = Vec::new();
     for used in &unit.used {
         let problem = match unit.place(used, crates) {
+            // A program is a crate of its own, and the library another one.
+            Some(Place::Ours(_)) if holds(PROGRAM, path) => None,
             Some(Place::Ours(target)) => inside(room, path, &target),
             Some(Place::Theirs(target)) => outside(room, &target),
             None => None,

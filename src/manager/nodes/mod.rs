@@ -27,13 +27,17 @@ use crate::node::{
 };
 use crate::protocol::quorum::{Drift, Quorum};
 use crate::protocol::renewal::NodeEffect;
-use crate::token::FencingToken;
+use crate::token::{FencingToken, Label};
 
 #[derive(Debug)]
 pub(crate) struct NodeSet {
     pub(crate) nodes: Vec<Arc<dyn Node>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) namespace: Namespace,
+    // Only looks whether nodes vote, and changes nothing on them.
+    pub(crate) observes: bool,
+    // Beside the owner tokens.
+    pub(crate) instance: Label,
     // What the nodes must agree to.
     pub(crate) config: Arc<ClusterConfig>,
     pub(crate) terms: CommonTerms,

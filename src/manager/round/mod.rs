@@ -150,6 +150,7 @@ impl<P: Purpose> Attempt<P> {
             return Err(AcquireError::NoQuorum(error));
         }
         let token = fresh_token().map_err(AcquireError::NoEntropy)?;
+        let token = token.labelled(&shared.instance);
         let obligation = shared.ledger.begin(terms.ttl);
         let obligation = obligation.ok_or(AcquireError::ShuttingDown)?;
         let keep_fence = purpose.keep_fence(shared, terms.ttl);
@@ -251,7 +252,7 @@ pub(super) const fn is_grant(reply: &AcquireReply) -> bool {
     )
 }
 
-fn fresh_token() -> Result<OwnerToken, String> {
+pub(crate) fn fresh_token() -> Result<OwnerToken, String> {
     let mut entropy = [0; OwnerToken::ENTROPY_LEN];
     crate::seam::fill_random(&mut entropy).map_err(|error| error.to_string())?;
     Ok(OwnerToken::from_entropy(entropy))

@@ -1,7 +1,7 @@
 -- Tells whether the node may vote, and begins its quarantine if it may have lost data.
 -- KEYS: the marker. ARGV: 1 the server's identity ('any' if lost data does not matter), 2 the digest of the config, 3
 -- its text, 4 how long a quarantine lasts under it in milliseconds, 5 a random name, 6 '' or, if the members are being
--- changed, how long one lasted at least under the config that is replaced, 7 the format.
+-- changed, how long one lasted at least under the config that is replaced; 'look' to change nothing, 7 the format.
 -- Replies {1, highest fencing token or ''} if it may vote; {2, name of the quarantine, how long one lasted under the
 -- config that was replaced or else 0, 1 if it has voted under this config or else 0} if not; {-2, config, its digest}
 -- under another config.
@@ -12,10 +12,17 @@ local known = redis.call(
   'HMGET', KEYS[1], 'identity', 'digest', 'hwm', 'quarantine', 'config', 'format', 'length', 'former', 'accepted', 'vote'
 )
 local agreed = known[2] == ARGV[2]
-if (known[2] or known[6]) and not agreed and ARGV[6] == '' then
+local looks = ARGV[6] == 'look'
+if (known[2] or known[6]) and not agreed and (looks or ARGV[6] == '') then
   return {-2, known[5] or 'format ' .. (known[6] or 'unknown'), known[2] or ''}
 end
 local former = math.max(tonumber(known[8]) or 0, tonumber(ARGV[6]) or 0, not agreed and tonumber(known[7]) or 0)
+if looks then
+  if me == 'any' or agreed and is_told(known[1], me) then
+    return {1, known[3] or ''}
+  end
+  return {2, known[4] or '', former, agreed and known[9] and 1 or 0}
+end
 if not agreed then
   redis.call('HSET', KEYS[1], 'format', ARGV[7], 'digest', ARGV[2], 'config', ARGV[3], 'length', ARGV[4])
   redis.call('HDEL', KEYS[1], 'identity', 'accepted', 'vote')

@@ -272,7 +272,7 @@ impl Store {
             return Ok(ExtendReply::Held(holder));
         }
         let held = self.holds_all(keys, &request.token, now);
-        if !held && !request.refill {
+        if !held && (!request.refill || self.is_void(&request.token, now)) {
             return Ok(ExtendReply::Absent);
         }
         let counters = &mut self.data.counters;

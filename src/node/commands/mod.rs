@@ -12,6 +12,7 @@
 
 pub(crate) mod acquire;
 pub(crate) mod extend;
+pub(crate) mod holders;
 pub(crate) mod raise;
 #[cfg(feature = "idempotency")]
 pub(crate) mod records;

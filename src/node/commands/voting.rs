@@ -28,6 +28,8 @@ pub struct CheckInRequest {
 /// What a check-in does about a node that has another config or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckInMode {
+    /// Nothing is changed: one without a config answers as if it were in quarantine.
+    Look,
     /// One without a config is put into quarantine (if the config is [guarded](ClusterConfig::guarded)); one with
     /// another is left alone.
     Normal,
@@ -115,6 +117,7 @@ pub(crate) mod on_redis {
             .arg(millis(request.quarantine))
             .arg(&request.fresh);
         match request.mode {
+            CheckInMode::Look => cmd.arg("look"),
             CheckInMode::Normal => cmd.arg(""),
             CheckInMode::Adopt { former } => cmd.arg(millis(former)),
         };
@@ -275,7 +278,7 @@ impl Markers {
         let root = request.namespace.root();
         let marker = match self.markers.get_mut(root) {
             Some(marker) if marker.digest == config.digest => marker,
-            Some(marker) if request.mode != CheckInMode::Normal => {
+            Some(marker) if matches!(request.mode, CheckInMode::Adopt { .. }) => {
                 let former = marker.former.max(marker.quarantine);
                 *marker = Marker {
                     former,
@@ -288,6 +291,9 @@ impl Markers {
                     config: marker.config.clone(),
                     digest: marker.digest.clone(),
                 };
+            }
+            None if request.mode == CheckInMode::Look => {
+                return Marker::new(request, mode(unused)).reply(high_water);
             }
             None => self
                 .markers

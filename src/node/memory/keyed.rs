@@ -98,6 +98,11 @@ impl Counters {
         counts.then_some(count.value)
     }
 
+    /// The counter of `key` as a fencing token.
+    pub(crate) fn token(&self, key: &NodeKey, now: Moment) -> Option<FencingToken> {
+        FencingToken::new(self.count(key, now)?)
+    }
+
     fn set(&mut self, keys: &NodeKeys, value: u64, keep: Duration, now: Moment) {
         make_room(&mut self.counts, |count| count.expires > now);
         let expires = now + keep;

@@ -18,12 +18,15 @@ use self::keyed::Now;
 #[cfg(feature = "test-util")]
 use self::store::Data;
 use self::store::Store;
+use std::time::Duration;
+
 use crate::clock::{Clock, SystemClock};
-use crate::namespace::NodeKey;
+use crate::namespace::{NodeKey, NodeKeys};
 use crate::node::{
-    AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, ExtendReplies, ExtendRequest, Node,
-    NodeContext, NodeError, NodeFuture, NodeState, NoticeSender, Notifier, PromoteRequest,
-    RaiseReply, RaiseRequest, ReleaseReply, ReleaseRequest, Subscription,
+    AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, ExtendReplies, ExtendRequest,
+    Holding, Node, NodeContext, NodeError, NodeFuture, NodeState, NoticeSender, Notifier,
+    PromoteRequest, RaiseReply, RaiseRequest, ReleaseReply, ReleaseRequest, ScanReply, ScanRequest,
+    Subscription, TakeOverRequest,
 };
 #[cfg(feature = "idempotency")]
 use crate::node::{CompleteReply, CompleteRequest, RecallRequest};
@@ -294,6 +297,21 @@ impl Node for MemoryNode {
 
     fn promote(&self, request: PromoteRequest) -> NodeFuture<Result<bool, NodeError>> {
         self.run_apart(move |store, _| store.promote(&request))
+    }
+
+    fn holders(&self, keys: NodeKeys) -> NodeFuture<Result<Vec<Option<Holding>>, NodeError>> {
+        self.run_apart(move |store, now| Ok(store.holders(&keys, now.moment)))
+    }
+
+    fn scan(&self, request: ScanRequest) -> NodeFuture<Result<ScanReply, NodeError>> {
+        self.run_apart(move |store, now| Ok(store.scan(&request, now.moment)))
+    }
+
+    fn take_over(
+        &self,
+        request: TakeOverRequest,
+    ) -> NodeFuture<Result<Option<Duration>, NodeError>> {
+        self.run(move |store, now| Ok(store.take_over(&request, now.moment)))
     }
 
     /// Does nothing: a memory node has no connection, and other managers may share it.

@@ -25,6 +25,8 @@ pub(crate) struct Store {
 #[derive(Clone, Default)]
 pub(crate) struct Data {
     pub(crate) entries: KeyMap<Entry>,
+    // Owners whose keys were taken from them, and until when they cannot set them again.
+    pub(crate) void: Vec<(OwnerHash, Moment)>,
     pub(crate) counters: Counters,
     pub(crate) markers: Markers,
     #[cfg(feature = "idempotency")]
@@ -49,9 +51,14 @@ impl Entry {
 }
 
 impl Store {
-    fn live(&self, key: &NodeKey, now: Moment) -> Option<&Entry> {
+    pub(crate) fn live(&self, key: &NodeKey, now: Moment) -> Option<&Entry> {
         let entry = self.data.entries.get(key);
         entry.filter(|entry| entry.expires > now)
+    }
+
+    pub(crate) fn is_void(&self, token: &OwnerToken, now: Moment) -> bool {
+        let mut void = self.data.void.iter().filter(|(_, until)| *until > now);
+        void.any(|(owner, _)| *owner == OwnerHash::of(token))
     }
 
     pub(crate) fn holds(&self, key: &NodeKey, token: &OwnerToken, now: Moment) -> bool {

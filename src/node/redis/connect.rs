@@ -19,7 +19,7 @@ use crate::node::redis::connections::BACKGROUND;
 use crate::node::redis::discovery::Way;
 use crate::node::redis::discovery::witnesses::Route;
 use crate::node::redis::error::{ConnectFailure, is_not_ready, server_text};
-use crate::node::redis::info::{self, Info, Reading};
+use crate::node::redis::info::{Info, Reading};
 use crate::node::redis::link::{Link, Replicas};
 use crate::node::{NodeContext, NodeErrorKind};
 use crate::protocol::backoff::Backoff;
@@ -85,6 +85,7 @@ pub(super) async fn connect(
     });
     let clock = std::sync::Arc::clone(&context.clock);
     let epoch = route.place.as_ref().map_or("", |place| &place.epoch);
+    looks.compare_clocks(&info, asked);
     let seen = looks.seen(info, asked);
     let connection = Connection::new(connection, seen, clock, since, epoch);
     connection.end_with(lost.clone());
@@ -273,8 +274,8 @@ impl<'a> Looks<'a> {
             Err(error) => return Err(self.link.failure(&error, "run `INFO`")),
         };
         let info: String = redis::from_redis_value(info).unwrap_or_default();
-        self.compare_clocks(&info, asked, connection.info().run_id());
         let (info, before) = (Info::parse(&info), connection.info());
+        self.compare_clocks(&info, asked);
         self.link.judge(&info, self.context)?;
         if !info.is_still(&before.identity()) {
             return Err(ConnectFailure::Promoted);
@@ -290,14 +291,14 @@ impl<'a> Looks<'a> {
         Ok(Some(connection))
     }
 
-    fn compare_clocks(&self, info: &str, asked: Moment, run_id: &str) {
+    fn compare_clocks(&self, info: &Info, asked: Moment) {
         // Servers that hide their time are as good as others.
-        let Some(server) = info::server_time(info) else {
+        let Some(server) = info.time() else {
             return;
         };
         let clock = &self.context.clock;
         let reading = Reading {
-            run_id,
+            run_id: info.run_id(),
             server,
             ours: clock.unix_micros(),
             asked,

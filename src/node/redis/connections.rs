@@ -58,8 +58,8 @@ impl Connections {
         }
         // FNV-1a: the same token must give the same connection, nothing else.
         let mix =
-            |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
-        let hash = token.expose().iter().fold(0xcbf2_9ce4_8422_2325, mix);
+            |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        let hash = token.digits().bytes().fold(0xcbf2_9ce4_8422_2325, mix);
         // Its upper bits are the better half.
         1 + usize::try_from(hash >> 40).unwrap_or_default() % calls
     }

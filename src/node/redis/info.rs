@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::moment::Moment;
 use crate::node::redis::error::scrub;
-use crate::node::{NodeError, NodeErrorKind};
+use crate::node::{NodeError, NodeErrorKind, ServerStatus};
 
 const OLDEST: (u64, u64) = (6, 2);
 
@@ -28,12 +28,8 @@ pub(super) struct Info {
     has_replica: bool,
     // Whether it says that it writes no append-only file.
     has_no_file: bool,
-}
-
-pub(super) fn server_time(text: &str) -> Option<u64> {
-    let mut lines = text.lines();
-    let time = lines.find_map(|line| line.strip_prefix("server_time_usec:"))?;
-    time.trim().parse().ok()
+    // Microseconds since 1970, unless it hides its time.
+    time: Option<u64>,
 }
 
 impl Info {
@@ -56,6 +52,10 @@ impl Info {
                     info.has_no_file = value.trim() == "0";
                     continue;
                 }
+                "server_time_usec" => {
+                    info.time = value.trim().parse().ok();
+                    continue;
+                }
                 "used_memory" | "maxmemory" => {
                     let bytes = value.trim().parse().unwrap_or(0);
                     match name {
@@ -72,6 +72,20 @@ impl Info {
             value.trim().clone_into(field);
         }
         info
+    }
+
+    pub(super) const fn time(&self) -> Option<u64> {
+        self.time
+    }
+
+    pub(super) fn status(&self, clock_ahead: Option<f64>) -> ServerStatus {
+        ServerStatus {
+            version: scrub(&self.version),
+            role: scrub(&self.role),
+            used_memory: self.used_memory,
+            max_memory: Some(self.maxmemory).filter(|bytes| *bytes > 0),
+            clock_ahead: clock_ahead.map(|seconds| (seconds * 1e6) as i64),
+        }
     }
 
     /// The server process; it changes with every restart.
@@ -227,9 +241,16 @@ struct Last {
     server: u64,
     at: Moment,
     took: Duration,
+    ahead: f64,
 }
 
 impl Skew {
+    /// How many seconds the server was ahead by the last reading.
+    pub(super) fn ahead(&self) -> Option<f64> {
+        let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        last.as_ref().map(|last| last.ahead)
+    }
+
     /// Takes a reading; `None` if it says too little. A step is measured by our clock that nobody sets.
     pub(super) fn found(&self, reading: &Reading<'_>) -> Option<Found> {
         let took = reading.answered.since(reading.asked);
@@ -253,6 +274,7 @@ impl Skew {
             server: reading.server,
             at,
             took,
+            ahead,
         });
         Some(Found { ahead, step })
     }

@@ -7,7 +7,7 @@
 //!
 //! | name | content |
 //! |---|---|
-//! | `lk:order:42` | the lock: the owner's token; expires with the lease |
+//! | `lk:order:42` | the lock: the owner's token, 40 hexadecimal digits, and behind a `:` the [instance](crate::Settings::instance) of its holder; expires with the lease |
 //! | `lk!fence:order:42` | the counter of the lock's fencing tokens; expires |
 //! | `lk!node` | the marker, a hash that shows whether the server still has its locks |
 //! | `lk!dead:..` | a tombstone, for a minute: commands of this owner that were given up with a connection have no effect |
@@ -61,16 +61,17 @@ pub use self::builder::RedisNodeBuilder;
 use crate::namespace::{NodeKey, NodeKeys};
 #[cfg(feature = "idempotency")]
 use crate::node::commands::records;
-use crate::node::commands::{acquire, extend, raise, release, voting};
+use crate::node::commands::{acquire, extend, holders, raise, release, voting};
 use crate::node::redis::connections::BACKGROUND;
 use crate::node::redis::discovery::cluster::Cluster;
 use crate::node::redis::discovery::confirmation::Address;
 use crate::node::redis::discovery::witnesses::{Source, Witnesses};
 use crate::node::redis::link::Link;
 use crate::node::{
-    AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, ExtendReplies, ExtendRequest, Node,
-    NodeContext, NodeError, NodeFuture, NodeState, NoticeSender, Notifier, PromoteRequest,
-    RaiseReply, RaiseRequest, ReleaseReply, ReleaseRequest, Subscription,
+    AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, ExtendReplies, ExtendRequest,
+    Holding, Node, NodeContext, NodeError, NodeFuture, NodeState, NoticeSender, Notifier,
+    PromoteRequest, RaiseReply, RaiseRequest, ReleaseReply, ReleaseRequest, ScanReply, ScanRequest,
+    ServerStatus, Subscription, TakeOverRequest,
 };
 #[cfg(feature = "idempotency")]
 use crate::node::{CompleteReply, CompleteRequest, RecallRequest};
@@ -137,6 +138,12 @@ impl Node for RedisNode {
         self.handle.link.connections.state()
     }
 
+    fn server(&self) -> Option<ServerStatus> {
+        let link = &self.handle.link;
+        let connection = link.connections.connection(BACKGROUND).ok()?;
+        Some(connection.info().status(link.skew.ahead()))
+    }
+
     fn ready(&self) -> NodeFuture<Result<(), NodeError>> {
         let handle = Arc::clone(&self.handle);
         Box::pin(async move { handle.link.ready().await })
@@ -197,6 +204,27 @@ impl Node for RedisNode {
         let handle = Arc::clone(&self.handle);
         handle.link.place_namespace(&mut request.namespace);
         Box::pin(async move { voting::on_redis::promote(&handle.link, &request).await })
+    }
+
+    fn holders(&self, mut keys: NodeKeys) -> NodeFuture<Result<Vec<Option<Holding>>, NodeError>> {
+        let handle = Arc::clone(&self.handle);
+        handle.link.place(&mut keys);
+        Box::pin(async move { holders::on_redis::holders(&handle.link, &keys).await })
+    }
+
+    fn scan(&self, mut request: ScanRequest) -> NodeFuture<Result<ScanReply, NodeError>> {
+        let handle = Arc::clone(&self.handle);
+        handle.link.place_namespace(&mut request.namespace);
+        Box::pin(async move { holders::on_redis::scan(&handle.link, &request).await })
+    }
+
+    fn take_over(
+        &self,
+        mut request: TakeOverRequest,
+    ) -> NodeFuture<Result<Option<Duration>, NodeError>> {
+        let handle = Arc::clone(&self.handle);
+        handle.link.place(&mut request.keys);
+        Box::pin(async move { holders::on_redis::take_over(&handle.link, &request).await })
     }
 
     fn settle_time(&self) -> Duration {

@@ -222,13 +222,14 @@ fn settings(input: &mut Input<'_>) -> Table {
             "hand_off",
             "fencing",
             "restart_guard",
+            "instance",
         ];
-        let name = names[usize::from(input.below(20))];
+        let name = names[usize::from(input.below(21))];
         let value = match name {
             "memory" | "mask_losses" | "max_waiters" | "max_waiters_per_key" => integer(input),
             "bootstrap" | "redact_keys" => Value::Boolean(input.flag()),
             "drift_factor" => Value::Float(f64::from(input.byte()) / 256.0),
-            "user" | "password" | "namespace" => Value::String(input.text(8)),
+            "user" | "password" | "namespace" | "instance" => Value::String(input.text(8)),
             "nodes" => Value::Array((0..input.below(4)).map(|_| node(input)).collect()),
             "hand_off" => inner(input, &["max_time", "max_passes"]),
             "fencing" => inner(input, &["keep"]),

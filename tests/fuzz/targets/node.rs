@@ -11,9 +11,10 @@ use tower_redlock::clock::TokioClock;
 use tower_redlock::lock::IdempotentRun;
 use tower_redlock::node::{
     AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, CompleteReply, CompleteRequest,
-    ExtendReplies, ExtendReply, ExtendRequest, Holder, Node, NodeContext, NodeError, NodeErrorKind,
-    NodeFuture, NodeState, Notifier, PromoteRequest, RaiseReply, RaiseRequest, RecallRequest,
-    Record, ReleaseReply, ReleaseRequest,
+    ExtendReplies, ExtendReply, ExtendRequest, Holder, Holding, Node, NodeContext, NodeError,
+    NodeErrorKind, NodeFuture, NodeKeys, NodeState, Notifier, PromoteRequest, RaiseReply,
+    RaiseRequest, RecallRequest, Record, ReleaseReply, ReleaseRequest, ScanReply, ScanRequest,
+    TakeOverRequest,
 };
 use tower_redlock::{FencingToken, LockGuard, LockManager};
 
@@ -301,6 +302,23 @@ impl Node for Liar {
 
     fn promote(&self, _: PromoteRequest) -> NodeFuture<Result<bool, NodeError>> {
         self.say(true, |input| input.flag())
+    }
+
+    fn holders(&self, keys: NodeKeys) -> NodeFuture<Result<Vec<Option<Holding>>, NodeError>> {
+        let _ = keys;
+        self.say(Vec::new(), |_| Vec::new())
+    }
+
+    fn scan(&self, _: ScanRequest) -> NodeFuture<Result<ScanReply, NodeError>> {
+        let none = || ScanReply {
+            keys: Vec::new(),
+            next: 0,
+        };
+        self.say(none(), move |_| none())
+    }
+
+    fn take_over(&self, _: TakeOverRequest) -> NodeFuture<Result<Option<Duration>, NodeError>> {
+        self.say(None, |input| Some(time(input)))
     }
 
     fn notifier(&self) -> Option<Arc<dyn Notifier>> {

@@ -84,6 +84,8 @@ async fn connect(scene: &Scene, id: ProcessId) -> LockManager {
 }
 
 fn builder(topology: &Topology, settings: &Settings) -> tower_redlock::Settings {
+    // That of a host would be another one in every run.
+    let instance = "world";
     let nodes = settings
         .nodes
         .iter()
@@ -102,6 +104,7 @@ fn builder(topology: &Topology, settings: &Settings) -> tower_redlock::Settings 
     builder
         .nodes(nodes)
         .namespace(&settings.namespace)
+        .instance(instance)
         .ttl(ms(settings.ttl))
         .max_ttl(ms(settings.max_ttl))
         .node_timeout(ms(settings.node_timeout))

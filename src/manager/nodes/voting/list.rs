@@ -115,7 +115,7 @@ pub enum VotingStatus {
 }
 
 #[expect(clippy::ref_option, reason = "what serde asks for")]
-fn optional_seconds<S: Serializer>(
+pub(crate) fn optional_seconds<S: Serializer>(
     time: &Option<Duration>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {

@@ -79,7 +79,10 @@ pub(crate) async fn monitor(set: Weak<NodeSet>, voting: Arc<VotingStatuses>, ind
 /// One check-in. Returns when to ask again; `None` if never.
 async fn ask(set: &NodeSet, index: usize) -> Option<Duration> {
     let node = set.nodes.get(index)?;
-    let mode = set.voting.mode(index);
+    let mode = match set.observes {
+        true => CheckInMode::Look,
+        false => set.voting.mode(index),
+    };
     let was_connecting = set.is_connecting(index);
     set.voting.replies(index, Replies::begin);
     let reply = set.reply(check_in(set, &**node, mode)).await;
@@ -88,7 +91,7 @@ async fn ask(set: &NodeSet, index: usize) -> Option<Duration> {
         Ok(reply) => {
             set.voting.replies(index, Replies::answered);
             refuses_no_more(set, index, Some(CHECK_IN));
-            if mode != CheckInMode::Normal {
+            if matches!(mode, CheckInMode::Adopt { .. }) {
                 set.voting.adopted(index);
             }
             apply(set, index, reply).await
@@ -188,6 +191,9 @@ async fn follow(set: &NodeSet, index: usize, found: Quarantine) -> Duration {
     let (now, id) = (found.since, found.id.clone());
     set.voting.waits(index, found);
     set.voting.checked_in(index, true);
+    if set.observes {
+        return IDLE;
+    }
     if set.voting.may_promote(index, now) {
         return promote(set, index, id).await;
     }

@@ -1,0 +1,208 @@
+//! What concerns the locks of all processes: `who`, `list` and `release`.
+
+use std::time::{Duration, SystemTime};
+
+use clap::Args;
+use serde::Serialize;
+use tower_redlock::FencingToken;
+use tower_redlock::snapshot::{KeyHolder, KeyOnNode, KeyStatus, KeyVerdict, LockList};
+
+use crate::nodes::observe;
+use crate::show::{Cell, Tone, confirm, plain, say, span, table, tell, waiting};
+use crate::{Failure, HELD, NO_QUORUM, Source, USAGE};
+
+/// Shows who holds a key on each node, since when, and for how much longer unless the lock is extended. Changes nothing.
+#[derive(Args)]
+#[command(after_help = "Example:\n  redlock who order:42")]
+pub(crate) struct Who {
+    /// The key, as the operators' page and the log show it
+    key: String,
+    /// Prints JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Who {
+    pub(crate) async fn run(&self, source: &Source) -> Result<u8, Failure> {
+        let locks = observe(source).await?;
+        let status = locks.holders(&self.key).await;
+        let status = status.map_err(|error| Failure::new(USAGE, error))?;
+        say(&if self.json {
+            as_json(&status)
+        } else {
+            as_text(&status)
+        });
+        let is_known = status.verdict != KeyVerdict::Unknown;
+        Ok(if is_known { 0 } else { NO_QUORUM })
+    }
+}
+
+fn as_json(report: &impl Serialize) -> String {
+    serde_json::to_string(report).unwrap_or_default() + "\n"
+}
+
+fn as_text(status: &KeyStatus) -> String {
+    let rows: Vec<[Cell; 5]> = status.nodes.iter().map(row).collect();
+    let titles = ["NODE", "INSTANCE", "OWNER", "SINCE", "REMAINING"];
+    format!("{}: {status}\n{}", status.key, table(titles, &rows))
+}
+
+fn row(node: &KeyOnNode) -> [Cell; 5] {
+    let [instance_, owner, since_, rest_] = match &node.holder {
+        Some(holder) => [
+            instance(holder),
+            holder.owner.as_str().chars().take(8).collect(),
+            since(holder),
+            rest(holder),
+        ],
+        None => ["-"; 4].map(str::to_owned),
+    };
+    let first = match &node.error {
+        Some(error) => (error.to_string(), Tone::Bad),
+        None => plain(instance_),
+    };
+    [
+        plain(node.node.clone()),
+        first,
+        plain(owner),
+        plain(since_),
+        plain(rest_),
+    ]
+}
+
+fn instance(holder: &KeyHolder) -> String {
+    let name = holder.instance.as_str();
+    if name.is_empty() { "unnamed" } else { name }.to_owned()
+}
+
+fn since(holder: &KeyHolder) -> String {
+    let fence = holder.fence.filter(|_| holder.held_for.is_some());
+    let since = fence.map(|fence| Duration::from_micros(fence.get() / FencingToken::STEP));
+    let since =
+        since.map(|since| humantime::format_rfc3339_seconds(SystemTime::UNIX_EPOCH + since));
+    since.map_or_else(|| "-".to_owned(), |since| since.to_string())
+}
+
+fn rest(holder: &KeyHolder) -> String {
+    let rest = holder.remaining;
+    rest.map_or_else(|| "no end".to_owned(), |rest| span(Some(rest)))
+}
+
+/// Lists the locks of all processes, but for those of idempotency keys. Changes nothing.
+///
+/// The nodes look at all their keys for it, for ten seconds at most; their user needs the right +scan.
+#[derive(Args)]
+#[command(after_help = "Example:\n  redlock list order: --limit 20")]
+pub(crate) struct List {
+    /// How the keys begin
+    #[arg(default_value = "")]
+    prefix: String,
+    /// How many locks are listed at most
+    #[arg(long, default_value_t = 100)]
+    limit: usize,
+    /// Prints JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl List {
+    pub(crate) async fn run(&self, source: &Source) -> Result<u8, Failure> {
+        let locks = observe(source).await?;
+        let list = locks.list(&self.prefix, self.limit);
+        let list = waiting(list, || "looking for locks".to_owned()).await;
+        say(&if self.json {
+            as_json(&list)
+        } else {
+            listed(&list)
+        });
+        for failure in &list.failures {
+            tell(&format!("not listed: {failure}"));
+        }
+        if list.more && !self.json {
+            tell("there may be more; give a prefix, or a higher --limit");
+        }
+        let is_known = list.failures.len() * 2 < locks.snapshot().nodes.len();
+        Ok(if is_known { 0 } else { NO_QUORUM })
+    }
+}
+
+fn listed(list: &LockList) -> String {
+    let row = |lock: &KeyStatus| {
+        let holder = lock.holder()?;
+        let nodes = match lock.verdict {
+            KeyVerdict::Held => plain(format!("{} of {}", lock.count(holder), lock.nodes.len())),
+            _ => ("no quorum".to_owned(), Tone::Bad),
+        };
+        let name = plain(instance(holder));
+        let (held, rest) = (plain(span(holder.held_for)), plain(rest(holder)));
+        Some([plain(lock.key.clone()), name, held, rest, nodes])
+    };
+    let rows: Vec<[Cell; 5]> = list.locks.iter().filter_map(row).collect();
+    table(["KEY", "INSTANCE", "HELD", "REMAINING", "NODES"], &rows)
+}
+
+/// Takes a key from its holder, and frees it.
+///
+/// On each node the key goes to this program, if the holder that is shown still has it, for the rest of its ttl: by then
+/// the holder has seen that, or its lock has run out. Then the key is freed, and waiting callers are told. A holder that
+/// is suspended, or does not watch for the loss, may still write afterwards: only fencing tokens keep that out.
+#[derive(Args)]
+#[command(after_help = "Example:\n  redlock release order:42 --force")]
+pub(crate) struct Release {
+    /// The key
+    key: String,
+    /// Needed, as the holder is not asked
+    #[arg(long, required = true)]
+    force: bool,
+    /// Frees the key without the wait, where the holder is known to be dead
+    #[arg(long)]
+    now: bool,
+    /// Does not ask
+    #[arg(long)]
+    yes: bool,
+}
+
+impl Release {
+    pub(crate) async fn run(&self, source: &Source) -> Result<u8, Failure> {
+        let locks = observe(source).await?;
+        let seen = locks.holders(&self.key).await;
+        let seen = seen.map_err(|error| Failure::new(USAGE, error))?;
+        say(&as_text(&seen));
+        let Some(holder) = seen.holder() else {
+            return match seen.verdict {
+                KeyVerdict::Unknown => Err(Failure::new(NO_QUORUM, &seen)),
+                _ => Ok(0),
+            };
+        };
+        confirm(&self.intent(&seen, holder), self.yes)?;
+        let freed = locks.force_release(&seen, self.now);
+        let freed = waiting(freed, || "waiting until the holder has lost it".to_owned()).await?;
+        say(&format!("freed on {freed} of {} nodes\n", seen.nodes.len()));
+        let after = locks.holders(&self.key).await;
+        let after = after.map_err(|error| Failure::new(USAGE, error))?;
+        let is_left = after.holder().is_some_and(|now| now.owner == holder.owner);
+        match after.verdict {
+            KeyVerdict::Held if !is_left && freed == 0 => Err(Failure::new(
+                HELD,
+                format!("it changed hands meanwhile: {after}"),
+            )),
+            KeyVerdict::Held if !is_left => Ok(0),
+            KeyVerdict::Free => Ok(0),
+            _ => Err(Failure::new(NO_QUORUM, &after)),
+        }
+    }
+
+    fn intent(&self, seen: &KeyStatus, holder: &KeyHolder) -> String {
+        let end = match self.now {
+            true => "frees it at once: if the holder lives, two can be at work".to_owned(),
+            false => match holder.remaining {
+                Some(rest) => {
+                    let rest = span(Some(rest));
+                    format!("frees it in {rest}, when the holder has lost it")
+                }
+                None => "frees it after a minute or more: it has no end".to_owned(),
+            },
+        };
+        format!("This takes {} from {holder}, and {end}.", seen.key)
+    }
+}

@@ -1,0 +1,256 @@
+//! What concerns the nodes: `status`, `wait`, `bootstrap` and `nodes adopt`.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+use tokio::time::{Instant, sleep, timeout};
+use tower_redlock::LockManager;
+use tower_redlock::error::NoQuorum;
+use tower_redlock::node::NodeState;
+use tower_redlock::snapshot::{NodeStatus, Snapshot, VotingStatus};
+
+use crate::show::{self, Cell, Tone, confirm, plain, say, span, table, waiting};
+use crate::{Failure, NO_QUORUM, Source, duration};
+
+/// Shows the nodes: which vote, and why the others do not.
+///
+/// It begins and ends no quarantine, and leaves the list of nodes as it is. It writes what each process writes at connect:
+/// scripts; and where a server has evicted keys, that the node does not vote. The rest of a quarantine is that of a
+/// process that sees it now for the first time.
+#[derive(Args)]
+#[command(
+    after_help = "Example:\n  redlock status --redis redis://10.0.0.1 --redis redis://10.0.0.2 --redis redis://10.0.0.3"
+)]
+pub(crate) struct Status {
+    /// Looks again every second
+    #[arg(long)]
+    watch: bool,
+    /// Prints JSON, one line for each look
+    #[arg(long)]
+    json: bool,
+}
+
+impl Status {
+    pub(crate) async fn run(&self, source: &Source) -> Result<u8, Failure> {
+        let locks = observe(source).await?;
+        loop {
+            let snapshot = locks.snapshot();
+            let text = match self.json {
+                true => as_json(&snapshot),
+                false => as_text(&snapshot),
+            };
+            let clear = self.watch && !self.json && show::is_watched();
+            let is_read = say(&[if clear { show::CLEAR_SCREEN } else { "" }, &text].concat());
+            if !(self.watch && is_read) {
+                return Ok(if snapshot.has_quorum { 0 } else { NO_QUORUM });
+            }
+            sleep(Duration::from_secs(1)).await;
+        }
+    }
+}
+
+/// A manager that changes nothing, once each node is known to be up or down.
+pub(crate) async fn observe(source: &Source) -> Result<LockManager, Failure> {
+    let locks = source.settings()?.observing().lazy()?;
+    let end = Instant::now() + LONGEST_CONNECT;
+    let is_open = |node: &NodeStatus| {
+        let is_asked = node.voting != VotingStatus::Unknown;
+        node.state == NodeState::Connecting || node.state == NodeState::Up && !is_asked
+    };
+    let known = async {
+        while locks.snapshot().nodes.iter().any(is_open) && Instant::now() < end {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    waiting(known, || "connecting".to_owned()).await;
+    Ok(locks)
+}
+
+/// By then a server that does not answer is known to be down.
+const LONGEST_CONNECT: Duration = Duration::from_secs(6);
+
+fn as_json(snapshot: &Snapshot) -> String {
+    let Snapshot {
+        verdict,
+        has_quorum,
+        nodes,
+        ..
+    } = snapshot;
+    let whole = json!({"verdict": verdict, "has_quorum": has_quorum, "nodes": nodes});
+    format!("{whole}\n")
+}
+
+fn as_text(snapshot: &Snapshot) -> String {
+    let rows: Vec<[Cell; 5]> = snapshot.nodes.iter().map(row).collect();
+    let table = table(["NODE", "VOTE", "SERVER", "MEMORY", "CLOCK"], &rows);
+    let reasons = snapshot.nodes.iter().filter_map(|node| {
+        let reason = reason(node)?;
+        Some(format!("{}: {reason}\n", node.name))
+    });
+    format!(
+        "{}\n{table}{}",
+        snapshot.verdict,
+        reasons.collect::<String>()
+    )
+}
+
+fn row(node: &NodeStatus) -> [Cell; 5] {
+    let vote = match (&node.state, &node.voting) {
+        (NodeState::Down(_), _) => "down",
+        (NodeState::Refused(_), _) => "refused",
+        (_, VotingStatus::Voting) => "votes",
+        (_, VotingStatus::Failing { .. }) => "does not count",
+        (_, VotingStatus::Foreign { .. }) => "foreign",
+        (_, VotingStatus::Quarantined { remaining, .. }) => {
+            &format!("quarantine, {}", span(*remaining))
+        }
+        _ => "unknown",
+    };
+    let tone = if vote == "votes" {
+        Tone::Good
+    } else {
+        Tone::Bad
+    };
+    let none = || "-".to_owned();
+    let [server, memory, clock] = match &node.server {
+        None => [none(), none(), none()],
+        Some(server) => [
+            format!("{} {}", server.role, server.version),
+            server.max_memory.map_or_else(
+                || mib(server.used_memory),
+                |most| format!("{} of {}", mib(server.used_memory), mib(most)),
+            ),
+            (server.clock_ahead).map_or_else(none, |ahead| format!("{:+.1}ms", ahead as f64 / 1e3)),
+        ],
+    };
+    let name = plain(node.name.clone());
+    [
+        name,
+        (vote.to_owned(), tone),
+        plain(server),
+        plain(memory),
+        plain(clock),
+    ]
+}
+
+fn mib(bytes: u64) -> String {
+    format!("{:.1}MiB", bytes as f64 / f64::from(1 << 20))
+}
+
+fn reason(node: &NodeStatus) -> Option<String> {
+    match (&node.state, &node.voting) {
+        (NodeState::Down(error) | NodeState::Refused(error), _) => Some(error.to_string()),
+        (_, VotingStatus::Failing { reason } | VotingStatus::Foreign { reason }) => {
+            Some(reason.clone())
+        }
+        (
+            _,
+            VotingStatus::Quarantined {
+                remaining: None, ..
+            },
+        ) => Some("it does not vote before every node has accepted the list once".to_owned()),
+        _ => None,
+    }
+}
+
+/// Waits until all nodes vote, as between the restarts of two servers.
+///
+/// It takes part as a process of the service does: it begins the quarantine of a node that may have forgotten locks, and
+/// ends it when it is over.
+#[derive(Args)]
+#[command(
+    after_help = "Example:\n  for server in a b c; do ssh $server systemctl restart redis && redlock wait || break; done"
+)]
+pub(crate) struct Wait {
+    /// For how long; then the exit code is 69
+    #[arg(long, value_parser = duration, default_value = "5m")]
+    timeout: Duration,
+}
+
+impl Wait {
+    pub(crate) async fn run(&self, source: &Source) -> Result<u8, Failure> {
+        let locks = source.settings()?.lazy()?;
+        let voting = timeout(self.timeout, locks.all_voting());
+        let waited = waiting(voting, || locks.snapshot().verdict).await;
+        let snapshot = locks.snapshot();
+        match waited {
+            Ok(Ok(())) => {
+                say(&format!("all {} nodes vote\n", snapshot.nodes.len()));
+                Ok(0)
+            }
+            Ok(Err(error)) => Err(error.into()),
+            Err(_) => {
+                show::tell(as_text(&snapshot).trim_end());
+                let text = format!("not all nodes vote after {:?}", self.timeout);
+                Err(Failure::new(NO_QUORUM, text))
+            }
+        }
+    }
+}
+
+/// Declares that no lock is held on any node, so that nodes need not wait before they grant.
+///
+/// For the first start; and where all processes were stopped, and max_ttl has passed since.
+#[derive(Args)]
+#[command(after_help = "Example:\n  redlock bootstrap --yes")]
+pub(crate) struct Bootstrap {
+    /// Does not ask
+    #[arg(long)]
+    yes: bool,
+}
+
+impl Bootstrap {
+    pub(crate) async fn run(&self, source: &Source) -> Result<u8, Failure> {
+        let locks = source.settings()?.lazy()?;
+        let text = "This declares that no lock is held on any node: quarantines end at once. If a lock is held after all, two holders are possible.";
+        confirm(text, self.yes)?;
+        voting(&locks, locks.bootstrap()).await
+    }
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Nodes {
+    Adopt(Adopt),
+}
+
+/// Takes the nodes over from processes with another list of nodes, or with other settings.
+///
+/// Stop all processes first, and wait for the longest ttl that any of them used. All nodes must answer; they are
+/// quarantined once. Then start the processes with the new list.
+#[derive(Args)]
+#[command(after_help = "Example:\n  redlock nodes adopt --config new.toml")]
+pub(crate) struct Adopt {
+    /// The max_ttl before, where no node of the old list is in the new one
+    #[arg(long, value_parser = duration, value_name = "MAX_TTL")]
+    former: Option<Duration>,
+    /// Does not ask
+    #[arg(long)]
+    yes: bool,
+}
+
+impl Adopt {
+    pub(crate) async fn run(&self, source: &Source) -> Result<u8, Failure> {
+        let locks = source.settings()?.lazy()?;
+        let quarantine = locks.max_ttl().max(self.former.unwrap_or_default());
+        let downtime = quarantine + quarantine / 100 + Duration::from_secs(2);
+        let count = locks.snapshot().nodes.len();
+        let text = format!(
+            "This takes {count} nodes over for this list of nodes and these settings. No lock is granted for about {}, or longer if max_ttl was longer before. Processes with another list lose their locks, and are refused: they must be stopped by now.",
+            span(Some(downtime))
+        );
+        confirm(&text, self.yes)?;
+        voting(&locks, locks.adopt_nodes(self.former)).await
+    }
+}
+
+/// Waits until the nodes vote.
+async fn voting(
+    locks: &LockManager,
+    work: impl Future<Output = Result<(), NoQuorum>>,
+) -> Result<u8, Failure> {
+    let voting = waiting(work, || locks.snapshot().verdict).await;
+    voting.map_err(|error| Failure::new(NO_QUORUM, error))?;
+    say(&format!("{}\n", locks.snapshot().verdict));
+    Ok(0)
+}

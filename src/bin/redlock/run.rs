@@ -1,0 +1,222 @@
+//! `run`: a command under a lock.
+
+use std::io::{self, ErrorKind, IsTerminal as _};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use clap::Args;
+use tokio::process::{Child, Command};
+use tokio::time::{Instant, sleep_until};
+use tower_redlock::error::ReleaseError;
+use tower_redlock::{LockGuard, LockManager};
+
+use self::signals::Signals;
+use crate::show::{tell, waiting};
+use crate::{Failure, LOST, Source, duration};
+
+/// Runs a command under a lock, for as long as it takes.
+///
+/// Its environment has REDLOCK_KEY, and the fencing token in REDLOCK_FENCE. SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed
+/// on to it (on a terminal, which sends them itself, without SIGINT and SIGQUIT). If the lock is lost, it gets SIGTERM,
+/// and ten seconds later SIGKILL. Without a terminal the signals also reach what it has started. If this program is
+/// killed, the command runs on without a lock.
+#[derive(Args)]
+#[command(
+    after_help = "Example:\n  redlock run nightly-report --wait 5s -- ./report.sh --day yesterday"
+)]
+pub(crate) struct Run {
+    /// The key
+    key: String,
+    /// How long to wait while another one holds the lock; then the exit code is 75
+    #[arg(long, value_parser = duration, default_value = "0s")]
+    wait: Duration,
+    /// In place of the ttl of the settings: how long the lock outlives a crash
+    #[arg(long, value_parser = duration)]
+    ttl: Option<Duration>,
+    /// The longest that the command may take: then the lock is lost. Default: no limit
+    #[arg(long, value_parser = duration)]
+    max_hold: Option<Duration>,
+    /// The command, and its arguments
+    #[arg(last = true, required = true)]
+    command: Vec<String>,
+}
+
+impl Run {
+    pub(crate) async fn run(&self, source: &Source) -> Result<u8, Failure> {
+        let mut signals = Signals::new().map_err(|error| Failure::new(126, error))?;
+        let connected = waiting(self.connect(source), || "connecting".to_owned());
+        let locks = tokio::select! {
+            biased;
+            signal = signals.next() => return Ok(code_of_signal(signal)),
+            locks = connected => locks?,
+        };
+        let acquired = locks.acquire(self.key.as_str());
+        let acquired = waiting(acquired, || format!("waiting for {}", self.key));
+        let ended = tokio::select! {
+            biased;
+            signal = signals.next() => Ok(code_of_signal(signal)),
+            guard = acquired => match guard {
+                Ok(guard) => self.under(guard, &mut signals).await,
+                Err(error) => Err(error.into()),
+            },
+        };
+        // Also of what a round that was lost, or given up, has set.
+        locks.shutdown(RELEASE).await;
+        ended
+    }
+
+    async fn under(&self, guard: LockGuard, signals: &mut Signals) -> Result<u8, Failure> {
+        let ended = match self.spawn(&guard) {
+            Ok(child) => attend(child, &guard, signals).await,
+            Err(failure) => Err(failure),
+        };
+        match (ended, guard.release().await) {
+            (Ok(Ended::With(_)), Err(ReleaseError::Lost(reason))) => {
+                Err(Failure::new(LOST, format!("the lock was lost: {reason}")))
+            }
+            (Ok(Ended::With(status)), _) => Ok(code(status)),
+            (Ok(Ended::Lost), _) => Ok(LOST),
+            (Err(failure), _) => Err(failure),
+        }
+    }
+
+    async fn connect(&self, source: &Source) -> Result<LockManager, Failure> {
+        let locks = source.settings()?.connect().await?;
+        let locks = locks.with_max_wait(self.wait);
+        let locks = locks.with_ttl(self.ttl.unwrap_or(locks.ttl()))?;
+        Ok(locks.with_max_hold(self.max_hold.unwrap_or(NO_LIMIT))?)
+    }
+
+    fn spawn(&self, guard: &LockGuard) -> Result<Child, Failure> {
+        let (program, arguments) = self.command.split_first().unzip();
+        let program: &str = program.map_or("", |program| program);
+        let mut command = Command::new(program);
+        command.args(arguments.unwrap_or_default());
+        command.env("REDLOCK_KEY", &self.key);
+        if let Some(fence) = guard.fence() {
+            command.env("REDLOCK_FENCE", fence.to_string());
+        }
+        if !io::stdin().is_terminal() {
+            command.process_group(0);
+        }
+        command.spawn().map_err(|error| {
+            let code = match error.kind() {
+                ErrorKind::NotFound => 127,
+                _ => 126,
+            };
+            Failure::new(code, format!("{program} cannot be run: {error}"))
+        })
+    }
+}
+
+enum Ended {
+    With(ExitStatus),
+    /// Because the lock was lost.
+    Lost,
+}
+
+/// Until the command has ended.
+async fn attend(
+    mut child: Child,
+    guard: &LockGuard,
+    signals: &mut Signals,
+) -> Result<Ended, Failure> {
+    let mut lost = std::pin::pin!(guard.lost());
+    let mut kill_at: Option<Instant> = None;
+    loop {
+        let kill = async {
+            match kill_at {
+                Some(at) => sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            ended = child.wait() => {
+                let status = ended.map_err(|error| Failure::new(126, error))?;
+                return Ok(if kill_at.is_some() { Ended::Lost } else { Ended::With(status) });
+            }
+            reason = &mut lost, if kill_at.is_none() => {
+                tell(&format!("redlock: the lock was lost: {reason}; the command is ended"));
+                signals::send(&child, signals::TERM);
+                kill_at = Some(Instant::now() + GRACE);
+            }
+            () = kill => {
+                signals::send(&child, signals::KILL);
+                kill_at = Some(Instant::now() + GRACE);
+            }
+            signal = signals.next() => signals::send(&child, signal),
+        }
+    }
+}
+
+fn code(status: ExitStatus) -> u8 {
+    match status.signal() {
+        Some(signal) => code_of_signal(signal),
+        None => status
+            .code()
+            .and_then(|code| u8::try_from(code).ok())
+            .unwrap_or(u8::MAX),
+    }
+}
+
+fn code_of_signal(signal: i32) -> u8 {
+    u8::try_from(128 + signal).unwrap_or(u8::MAX)
+}
+
+/// A hundred years.
+const NO_LIMIT: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
+const GRACE: Duration = Duration::from_secs(10);
+const RELEASE: Duration = Duration::from_secs(2);
+
+mod signals {
+    //! The signals that come, and those that the command gets.
+
+    use std::future::poll_fn;
+    use std::io::{self, IsTerminal as _};
+    use std::task::Poll;
+
+    use nix::sys::signal::{Signal, kill};
+    use nix::unistd::Pid;
+    use tokio::process::Child;
+    use tokio::signal::unix::{self, SignalKind};
+
+    pub(super) const TERM: i32 = Signal::SIGTERM as i32;
+    pub(super) const KILL: i32 = Signal::SIGKILL as i32;
+    const OF_KEYS: [i32; 2] = [Signal::SIGINT as i32, Signal::SIGQUIT as i32];
+
+    pub(super) struct Signals(Vec<(i32, unix::Signal)>);
+
+    impl Signals {
+        pub(super) fn new() -> io::Result<Self> {
+            let numbers = OF_KEYS.into_iter().chain([TERM, Signal::SIGHUP as i32]);
+            let listen = |number| Ok((number, unix::signal(SignalKind::from_raw(number))?));
+            numbers.map(listen).collect::<io::Result<_>>().map(Self)
+        }
+
+        pub(super) async fn next(&mut self) -> i32 {
+            poll_fn(|cx| {
+                let mut signals = self.0.iter_mut();
+                let come = signals.find_map(|(number, signal)| match signal.poll_recv(cx) {
+                    Poll::Ready(_) => Some(*number),
+                    Poll::Pending => None,
+                });
+                come.map_or(Poll::Pending, Poll::Ready)
+            })
+            .await
+        }
+    }
+
+    /// To the command; without a terminal, where it is in a group of its own, to all of that.
+    pub(super) fn send(child: &Child, signal: i32) {
+        let is_alone = !io::stdin().is_terminal();
+        let Some(id) = child.id().and_then(|id| i32::try_from(id).ok()) else {
+            return;
+        };
+        if is_alone || !OF_KEYS.contains(&signal) {
+            let to = Pid::from_raw(if is_alone { -id } else { id });
+            let _ = kill(to, Signal::try_from(signal).ok());
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! Locks of all processes, for operators: who holds a key, which keys are held, and to take a key from its holder.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::time::{sleep, timeout};
+
+use crate::clock::Clock as _;
+use crate::key_error::KeyError;
+use crate::lock_key::{LockKey, LockKeys};
+use crate::manager::LockManager;
+use crate::manager::error::AcquireError;
+use crate::manager::nodes::fanout::Fanout;
+use crate::manager::nodes::no_answer;
+use crate::manager::nodes::voting::list::optional_seconds;
+use crate::manager::round::fresh_token;
+use crate::manager::shared::Shared;
+use crate::namespace::{NodeKey, NodeKeys};
+use crate::node::{
+    Holding, NodeError, NodeErrorKind, ReleaseReply, ReleaseRequest, ScanReply, ScanRequest,
+    TakeOverRequest,
+};
+use crate::token::{FencingToken, OwnerHash};
+
+/// Who holds one key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct KeyStatus {
+    /// The key.
+    pub key: String,
+    /// What the replies of the nodes amount to.
+    pub verdict: KeyVerdict,
+    /// What each node says.
+    pub nodes: Vec<KeyOnNode>,
+    #[serde(skip)]
+    name: NodeKey,
+}
+
+/// What the replies of all nodes on one key amount to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum KeyVerdict {
+    /// One holder has a quorum.
+    Held,
+    /// A quorum has no holder.
+    Free,
+    /// No holder has a quorum, and none can.
+    Split,
+    /// Too few nodes have answered.
+    Unknown,
+}
+
+/// One key on one node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct KeyOnNode {
+    /// The node's name.
+    pub node: String,
+    /// Its holder there, if it has one.
+    pub holder: Option<KeyHolder>,
+    /// Why the node does not say.
+    pub error: Option<NodeError>,
+}
+
+/// The holder of a key on a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct KeyHolder {
+    /// The hash of its owner token.
+    pub owner: OwnerHash,
+    /// Its [instance](crate::Settings::instance); may be empty.
+    pub instance: String,
+    /// The fencing token of the lock; a single node may have counted further, or less far.
+    pub fence: Option<FencingToken>,
+    /// How long ago it was acquired, by the time in its fencing token.
+    #[serde(serialize_with = "optional_seconds")]
+    pub held_for: Option<Duration>,
+    /// The rest of its ttl; `None` without an end.
+    #[serde(serialize_with = "optional_seconds")]
+    pub remaining: Option<Duration>,
+}
+
+/// Locks of all processes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct LockList {
+    /// The locks, by their keys.
+    pub locks: Vec<KeyStatus>,
+    /// Whether there may be more.
+    pub more: bool,
+    /// The nodes that could not list their keys, each with its error.
+    pub failures: Vec<String>,
+}
+
+impl KeyStatus {
+    /// The holder that most nodes name.
+    #[must_use]
+    pub fn holder(&self) -> Option<&KeyHolder> {
+        self.holders().max_by_key(|holder| self.count(holder))
+    }
+
+    /// On how many nodes this holder has the key.
+    #[must_use]
+    pub fn count(&self, holder: &KeyHolder) -> usize {
+        let same = |other: &&KeyHolder| other.owner == holder.owner;
+        self.holders().filter(same).count()
+    }
+
+    fn holders(&self) -> impl Iterator<Item = &KeyHolder> {
+        self.nodes.iter().filter_map(|node| node.holder.as_ref())
+    }
+
+    fn judge(&self, needed: usize) -> KeyVerdict {
+        let most = self.holder().map_or(0, |holder| self.count(holder));
+        let failed = self
+            .nodes
+            .iter()
+            .filter(|node| node.error.is_some())
+            .count();
+        let free = self.nodes.len() - failed - self.holders().count();
+        if most >= needed {
+            KeyVerdict::Held
+        } else if free >= needed {
+            KeyVerdict::Free
+        } else if most + failed >= needed {
+            KeyVerdict::Unknown
+        } else {
+            KeyVerdict::Split
+        }
+    }
+}
+
+/// The verdict in one sentence.
+impl fmt::Display for KeyStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.verdict, self.holder()) {
+            (KeyVerdict::Held, Some(holder)) => {
+                let (count, nodes) = (self.count(holder), self.nodes.len());
+                write!(f, "held by {holder}, on {count} of {nodes} nodes")
+            }
+            (KeyVerdict::Split, _) => f.write_str("split: no holder has a quorum, and none can"),
+            (KeyVerdict::Unknown, _) => f.write_str("unknown: too few nodes have answered"),
+            (_, Some(_)) => f.write_str("free, but on a few nodes"),
+            (_, None) => f.write_str("free"),
+        }
+    }
+}
+
+impl fmt::Display for KeyHolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let instance = match self.instance.as_str() {
+            "" => "an unnamed instance",
+            instance => instance,
+        };
+        let owner = self.owner.as_str().get(..8).unwrap_or_default();
+        write!(f, "{instance} (owner {owner})")
+    }
+}
+
+impl LockManager {
+    /// Asks all nodes who holds `key`, whichever process that is.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError`] for an invalid key.
+    ///
+    /// # Cancel safety
+    ///
+    /// It changes nothing, so it can be dropped at any time.
+    pub async fn holders(&self, key: impl AsRef<str>) -> Result<KeyStatus, KeyError> {
+        let keys = LockKeys::from(LockKey::new(key)?);
+        let keys = self.shared.namespace.node_keys(&keys)?;
+        let replies = ask(&self.shared, &keys).await;
+        Ok(status(&self.shared, keys.first(), 0, &replies))
+    }
+
+    /// At most `limit` locks of all processes on keys that begin with `prefix`, without those of idempotency keys. Each node
+    /// looks at all its keys (`SCAN`), for ten seconds at most: for operators, not for requests.
+    ///
+    /// # Cancel safety
+    ///
+    /// It changes nothing, so it can be dropped at any time.
+    pub async fn list(&self, prefix: &str, limit: usize) -> LockList {
+        let shared = &self.shared;
+        let scans = (0..shared.nodes.len()).map(|node| {
+            let scan = scan(Arc::clone(shared), node, prefix.to_owned(), limit);
+            (node, Box::pin(scan) as _)
+        });
+        let mut scans: Fanout<Result<_, NodeError>> = Fanout::new(scans);
+        let (mut names, mut more, mut failures) = (BTreeSet::new(), false, Vec::new());
+        while let Some((node, found)) = scans.next().await {
+            match found {
+                Ok((found, is_cut)) => {
+                    names.extend(found);
+                    more |= is_cut;
+                }
+                Err(error) => failures.push(shared.failure(node, error).to_string()),
+            }
+        }
+        more |= names.len() > limit;
+        let names: Vec<LockKey> = names.into_iter().take(limit).collect();
+        let mut locks = Vec::new();
+        for names in names.chunks(LockKeys::MAX) {
+            let names = LockKeys::of(names.iter().cloned());
+            let Ok(keys) = shared.namespace.node_keys(&names) else {
+                continue;
+            };
+            let replies = ask(shared, &keys).await;
+            let keys = keys.as_slice().iter().enumerate();
+            let found = keys.map(|(index, key)| status(shared, key, index, &replies));
+            // Some were released meanwhile.
+            locks.extend(found.filter(|key| key.holder().is_some()));
+        }
+        LockList {
+            locks,
+            more,
+            failures,
+        }
+    }
+
+    /// Takes a key from the holder that was `seen`, on each node where it is still that one's, and frees it after the rest
+    /// of its ttl. Returns on how many nodes. Until then no other caller gets it, and a living holder
+    /// [sees that](crate::error::LossReason::Taken). `at_once`: without the wait, so that two may be at work.
+    ///
+    /// # Errors
+    ///
+    /// [`AcquireError::NoEntropy`]: nothing was changed.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the key is free a second after the rest of the ttl.
+    pub async fn force_release(
+        &self,
+        seen: &KeyStatus,
+        at_once: bool,
+    ) -> Result<usize, AcquireError> {
+        let shared = &self.shared;
+        let token = fresh_token().map_err(AcquireError::NoEntropy)?;
+        let token = token.labelled(&shared.instance);
+        let nodes = seen.nodes.iter().zip(&shared.nodes).enumerate();
+        let takeovers = nodes.filter_map(|(index, (seen_there, node))| {
+            let request = TakeOverRequest {
+                keys: seen.name.clone().into(),
+                from: seen_there.holder.as_ref()?.owner,
+                to: token,
+                void: shared.max_ttl.max(LONGEST_DELAY),
+            };
+            Some((index, node.take_over(request)))
+        });
+        let taken = all(shared, Fanout::new(takeovers)).await.into_iter();
+        let taken = taken.filter_map(|(node, reply)| Some((node, reply.ok()??)));
+        let (taken, rests): (Vec<usize>, Vec<Duration>) = taken.unzip();
+        if !at_once {
+            sleep(rests.into_iter().max().unwrap_or_default()).await;
+        }
+        let release = ReleaseRequest {
+            keys: seen.name.clone().into(),
+            token,
+            announce: true,
+            since: None,
+            aside: true,
+        };
+        let releases = shared.send(taken, |node| node.release(release.clone()));
+        let replies = all(shared, releases).await.into_iter();
+        let freed = replies.filter(|(_, reply)| matches!(reply, Ok(ReleaseReply::Released { .. })));
+        Ok(freed.count())
+    }
+}
+
+type Replies<T> = Vec<(usize, Result<T, NodeError>)>;
+type Holdings = Replies<Vec<Option<Holding>>>;
+
+async fn ask(shared: &Shared, keys: &NodeKeys) -> Holdings {
+    all(shared, shared.send_all(|node| node.holders(keys.clone()))).await
+}
+
+/// The replies of all nodes that were asked, in their order.
+async fn all<T>(shared: &Shared, mut fanout: Fanout<Result<T, NodeError>>) -> Replies<T> {
+    fanout.until(sleep(shared.node_timeout.max(PATIENCE)));
+    let mut replies = Vec::new();
+    while let Some(reply) = fanout.next().await {
+        replies.push(reply);
+    }
+    let late = fanout.abandon().into_iter();
+    replies.extend(late.map(|node| (node, Err(no_answer(PATIENCE)))));
+    replies.sort_by_key(|(node, _)| *node);
+    replies
+}
+
+/// The keys on a node that begin with `prefix`; and whether there may be more.
+async fn scan(
+    shared: Arc<Shared>,
+    node: usize,
+    prefix: String,
+    limit: usize,
+) -> Result<(BTreeSet<LockKey>, bool), NodeError> {
+    let (mut keys, mut cursor) = (BTreeSet::new(), 0);
+    let end = shared.clock.now() + LONGEST_SCAN;
+    while let Some(node) = shared.nodes.get(node) {
+        let page = node.scan(ScanRequest {
+            namespace: shared.namespace.clone(),
+            prefix: prefix.clone(),
+            cursor,
+        });
+        let page = timeout(PATIENCE, page).await;
+        let ScanReply { keys: found, next } = page.unwrap_or_else(|_| Err(no_answer(PATIENCE)))?;
+        keys.extend(found);
+        cursor = next;
+        if next == 0 || keys.len() > limit || shared.clock.now() >= end {
+            break;
+        }
+    }
+    Ok((keys, cursor != 0))
+}
+
+/// What `replies` say of `key`, the one with this index.
+fn status(shared: &Shared, key: &NodeKey, index: usize, replies: &Holdings) -> KeyStatus {
+    let now = shared.clock.unix_micros();
+    let garbled = || NodeError::new(NodeErrorKind::Garbled, "it did not answer for all keys");
+    let nodes = replies.iter().map(|(node, reply)| {
+        let reply = reply.as_ref().map_err(Clone::clone);
+        let holding = reply.and_then(|found| found.get(index).ok_or_else(garbled));
+        KeyOnNode {
+            node: shared.name_of(*node).to_owned(),
+            holder: (holding.as_ref().ok()).and_then(|found| Some(holder(found.as_ref()?, now))),
+            error: holding.err(),
+        }
+    });
+    let mut status = KeyStatus {
+        key: key.show().into_owned(),
+        verdict: KeyVerdict::Unknown,
+        nodes: nodes.collect(),
+        name: key.clone(),
+    };
+    status.verdict = status.judge(shared.terms.quorum.needed());
+    status
+}
+
+fn holder(holding: &Holding, now: u64) -> KeyHolder {
+    let since = holding.fence.map(FencingToken::micros);
+    // After a quarantine they begin a little ahead of the clock; further ahead they say nothing of it.
+    let since = since.filter(|since| *since <= now + AHEAD);
+    KeyHolder {
+        owner: holding.owner,
+        instance: holding.label.clone(),
+        fence: holding.fence,
+        held_for: since.map(|since| Duration::from_micros(now.saturating_sub(since))),
+        remaining: holding.remaining,
+    }
+}
+
+/// In microseconds.
+const AHEAD: u64 = 2_000_000;
+/// An operator has more of it than a request.
+const PATIENCE: Duration = Duration::from_secs(1);
+const LONGEST_SCAN: Duration = Duration::from_secs(10);
+/// How long a command may wait in the socket of a connection that was given up.
+const LONGEST_DELAY: Duration = Duration::from_secs(60);

@@ -1,0 +1,243 @@
+//! For operators: who holds keys; a scan for keys that are held; and a takeover, which puts an owner in the place of
+//! another one.
+
+use std::time::Duration;
+
+use crate::lock_key::LockKey;
+use crate::moment::Moment;
+use crate::namespace::{Namespace, NodeKeys};
+use crate::node::memory::store::Store;
+use crate::token::{FencingToken, OwnerHash, OwnerToken};
+
+/// Time to free a key that was taken, and to announce that.
+pub(crate) const MOMENT: Duration = Duration::from_secs(1);
+
+/// Who holds a key on one node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holding {
+    /// The hash of its owner token.
+    pub owner: OwnerHash,
+    /// The label of its process; empty if it has none.
+    pub label: String,
+    /// The counter of the key: its fencing token, if it has one.
+    pub fence: Option<FencingToken>,
+    /// For how much longer, unless it is extended. `None`: without an end.
+    pub remaining: Option<Duration>,
+}
+
+/// A request for some keys that are held.
+#[derive(Clone, Debug)]
+pub struct ScanRequest {
+    /// The namespace of the keys.
+    pub namespace: Namespace,
+    /// How the keys begin.
+    pub prefix: String,
+    /// Zero, or [`next`](ScanReply::next) of the reply before.
+    pub cursor: u64,
+}
+
+/// Some keys; the same one may come again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScanReply {
+    /// The keys.
+    pub keys: Vec<LockKey>,
+    /// Where to go on; zero if these were the last.
+    pub next: u64,
+}
+
+/// A request to put an owner in the place of another one.
+#[derive(Clone, Debug)]
+pub struct TakeOverRequest {
+    /// The key, alone.
+    pub keys: NodeKeys,
+    /// Its present owner. Nothing is changed where it is another one.
+    pub from: OwnerHash,
+    /// The next owner, for the rest of the ttl.
+    pub to: OwnerToken,
+    /// How long the present owner cannot set it again; and how long the next one has a key that had no end.
+    pub void: Duration,
+}
+
+#[cfg(feature = "redis")]
+pub(crate) mod on_redis {
+    use redis::Value;
+
+    use super::*;
+    use crate::node::NodeError;
+    use crate::node::commands::script::{Parts, Script, items, life, millis, run, text, token_in};
+    use crate::node::redis::error::{failed, garbled};
+    use crate::node::redis::link::Link;
+    use crate::token::Label;
+
+    pub(crate) static HOLDERS: Script = Script::of(include_str!("holders.lua"));
+    pub(crate) static TAKE_OVER: Script = Script::of(include_str!("take_over.lua"));
+
+    /// How many keys the server looks at for one reply.
+    const AT_ONCE: usize = 1_000;
+
+    pub(crate) async fn holders(
+        link: &Link,
+        keys: &NodeKeys,
+    ) -> Result<Vec<Option<Holding>>, NodeError> {
+        let mut connection = link.background()?;
+        let keys = keys.as_slice();
+        let mut cmd = HOLDERS.run(2 * keys.len(), 2 * keys.len());
+        for key in keys {
+            cmd.arg(key.as_str()).arg(Parts(&key.counter()));
+        }
+        read_holders(&run(&mut connection, &HOLDERS, &cmd).await?)
+    }
+
+    pub(crate) fn read_holders(reply: &Value) -> Result<Vec<Option<Holding>>, NodeError> {
+        let garbled = || garbled("a question for holders");
+        let replies = items(reply).ok_or_else(garbled)?.iter();
+        let read = |reply: &Value| match reply {
+            Value::BulkString(none) if none.is_empty() => Ok(None),
+            other => read_holder(other).map(Some).ok_or_else(garbled),
+        };
+        replies.map(read).collect()
+    }
+
+    fn read_holder(reply: &Value) -> Option<Holding> {
+        let [
+            Value::BulkString(owner),
+            Value::BulkString(label),
+            Value::Int(remaining),
+            Value::BulkString(fence),
+        ] = items(reply)?
+        else {
+            return None;
+        };
+        Some(Holding {
+            owner: OwnerHash::parse(owner)?,
+            label: Label::new(&text(label)).ok()?.as_str().to_owned(),
+            fence: token_in(fence),
+            remaining: u64::try_from(*remaining).ok().map(Duration::from_millis),
+        })
+    }
+
+    pub(crate) async fn scan(link: &Link, request: &ScanRequest) -> Result<ScanReply, NodeError> {
+        let mut connection = link.background()?;
+        let start = request.namespace.start();
+        let pattern = escaped(&[&*start, &request.prefix].concat()) + "*";
+        let mut cmd = redis::cmd("SCAN");
+        cmd.arg(request.cursor).arg("MATCH").arg(pattern);
+        cmd.arg("COUNT").arg(AT_ONCE);
+        let reply = connection.call(&cmd).await;
+        let reply = reply.map_err(|error| failed(&error))?;
+        read_scan(&reply, &request.namespace).ok_or_else(|| garbled("a SCAN"))
+    }
+
+    /// A text that is no pattern.
+    fn escaped(text: &str) -> String {
+        let special = |char| matches!(char, '*' | '?' | '[' | ']' | '^' | '\\');
+        let mut escaped = String::new();
+        for char in text.chars() {
+            escaped.extend(special(char).then_some('\\'));
+            escaped.push(char);
+        }
+        escaped
+    }
+
+    pub(crate) fn read_scan(reply: &Value, namespace: &Namespace) -> Option<ScanReply> {
+        let [Value::BulkString(next), Value::Array(names)] = items(reply)? else {
+            return None;
+        };
+        // Not every name is that of a lock: other programs may write beside us.
+        let key = |name: &Value| match name {
+            Value::BulkString(name) => namespace.lock_key(std::str::from_utf8(name).ok()?),
+            _ => None,
+        };
+        Some(ScanReply {
+            keys: names.iter().filter_map(key).collect(),
+            next: text(next).parse().ok()?,
+        })
+    }
+
+    pub(crate) async fn take_over(
+        link: &Link,
+        request: &TakeOverRequest,
+    ) -> Result<Option<Duration>, NodeError> {
+        let mut connection = link.background()?;
+        let mut cmd = TAKE_OVER.run(1, 6);
+        let namespace = request.keys.namespace();
+        cmd.arg(request.keys.first().as_str())
+            .arg(request.from.as_str())
+            .arg(request.to.expose())
+            .arg(Parts(&[namespace.as_str(), "!dead:"]))
+            .arg(life(request.void))
+            .arg(millis(MOMENT));
+        read_takeover(&run(&mut connection, &TAKE_OVER, &cmd).await?)
+    }
+
+    pub(crate) fn read_takeover(reply: &Value) -> Result<Option<Duration>, NodeError> {
+        match reply {
+            Value::Int(-1) => Ok(None),
+            Value::Int(rest) => u64::try_from(*rest)
+                .map(|rest| Some(Duration::from_millis(rest)))
+                .map_err(|_| garbled("a takeover")),
+            _ => Err(garbled("a takeover")),
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::node::commands::script::nonsense;
+
+        #[test]
+        fn nonsense_is_no_reply() {
+            let namespace = Namespace::default();
+            for value in nonsense() {
+                let none = value == Value::Array(vec![]);
+                assert!(read_holders(&value).is_err() || none, "{value:?}");
+                assert_eq!(read_scan(&value, &namespace), None, "{value:?}");
+                assert!(read_takeover(&value).is_err() || value == Value::Int(1));
+            }
+        }
+
+        #[test]
+        fn a_prefix_is_no_pattern() {
+            assert_eq!(escaped("lk:a*[b]?^\\é"), "lk:a\\*\\[b\\]\\?\\^\\\\é");
+        }
+    }
+}
+
+impl Store {
+    pub(crate) fn holders(&self, keys: &NodeKeys, now: Moment) -> Vec<Option<Holding>> {
+        let holding = |key| {
+            let entry = self.live(key, now)?;
+            Some(Holding {
+                owner: OwnerHash::of(&entry.token),
+                label: entry.token.label().to_owned(),
+                fence: self.data.counters.token(key, now),
+                remaining: Some(entry.expires.since(now)),
+            })
+        };
+        keys.as_slice().iter().map(holding).collect()
+    }
+
+    pub(crate) fn scan(&self, request: &ScanRequest, now: Moment) -> ScanReply {
+        let live = self.data.entries.iter();
+        let live = live.filter(|(_, entry)| entry.expires > now);
+        let keys = live.filter_map(|(key, _)| request.namespace.lock_key(key.as_str()));
+        ScanReply {
+            keys: keys
+                .filter(|key| key.as_str().starts_with(&request.prefix))
+                .collect(),
+            next: 0,
+        }
+    }
+
+    pub(crate) fn take_over(&mut self, request: &TakeOverRequest, now: Moment) -> Option<Duration> {
+        let entry = self.live(request.keys.first(), now)?;
+        if OwnerHash::of(&entry.token) != request.from {
+            return None;
+        }
+        let rest = entry.expires.since(now);
+        self.data.void.retain(|(_, until)| *until > now);
+        self.data.void.push((request.from, now + request.void));
+        self.set(&request.keys, request.to, rest + MOMENT, now);
+        Some(rest)
+    }
+}

@@ -1,0 +1,114 @@
+//! What needs no servers: arguments, settings, help and completion.
+
+use std::fs;
+
+use crate::support::server::new_dir;
+use crate::{ended, redlock};
+
+#[tokio::test]
+async fn a_wrong_argument_is_a_usage_error() {
+    for arguments in [
+        &[][..],
+        &["no-such-command"],
+        &["who"],
+        &["who", "k", "--odd"],
+        &["release", "k"],
+        &["run", "k"],
+        &["run", "k", "--wait", "soon", "--", "true"],
+        &["list", "--limit", "many"],
+        &["who", "a\nb", "--redis", "redis://127.0.0.1:1"],
+    ] {
+        let ended = ended(redlock(arguments)).await.with(64);
+        assert!(ended.out.is_empty() && !ended.err.is_empty(), "{ended:?}");
+    }
+    let ended = ended(redlock(&["release", "k"])).await;
+    assert!(ended.err.contains("--force"), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_wrong_setting_is_told_without_its_value() {
+    let dir = new_dir();
+    let file = dir.join("locks.toml");
+    let path = file.to_str().unwrap();
+    for (text, reason) in [
+        ("ttl = 10", "ttl"),
+        ("password = \"geheim\"\nnodes = 5", "nodes"),
+        ("password = geheim", "locks.toml"),
+        ("", "there is no node"),
+        ("memory = 5", "give the servers"),
+    ] {
+        fs::write(&file, text).unwrap();
+        let ended = ended(redlock(&["status", "--config", path])).await.with(78);
+        assert!(ended.err.contains(reason), "{ended:?}");
+        assert!(!ended.err.contains("geheim"), "{ended:?}");
+    }
+    let missing = dir.join("none").display().to_string();
+    ended(redlock(&["status", "--config", &missing]))
+        .await
+        .with(78);
+    fs::remove_dir_all(dir).unwrap();
+    let mut command = redlock(&["status", "--redis", "redis://127.0.0.1:1"]);
+    command.env("REDLOCK_TTL", "never");
+    let ended = ended(command).await.with(78);
+    assert!(ended.err.contains("REDLOCK_TTL"), "{ended:?}");
+}
+
+#[tokio::test]
+async fn each_command_has_help_with_an_example() {
+    for command in [
+        &["status"][..],
+        &["wait"],
+        &["bootstrap"],
+        &["nodes", "adopt"],
+        &["who"],
+        &["list"],
+        &["release"],
+        &["run"],
+        &["completion"],
+        &[],
+    ] {
+        let arguments = [command, &["--help"]].concat();
+        let ended = ended(redlock(&arguments)).await.with(0);
+        let example = format!(
+            "Example:\n  {}",
+            ["redlock", command.first().unwrap_or(&"status")].join(" ")
+        );
+        let is_shown = ended.out.contains(&example) || ended.out.contains("&& redlock wait");
+        assert!(is_shown, "{command:?}: {}", ended.out);
+    }
+}
+
+/// What an operator must know before the command is run.
+#[tokio::test]
+async fn help_says_what_a_command_does_to_the_nodes() {
+    for (command, text) in [
+        (
+            &["status"][..],
+            "It writes what each process writes at connect",
+        ),
+        (&["wait"], "It takes part as a process of the service does"),
+        (&["bootstrap"], "all processes were stopped"),
+        (&["nodes", "adopt"], "Stop all processes first"),
+        (&["list"], "+scan"),
+        (&["release"], "only fencing tokens keep that out"),
+        (&["run"], "it gets SIGTERM"),
+    ] {
+        let ended = ended(redlock(&[command, &["--help"]].concat()))
+            .await
+            .with(0);
+        let words: Vec<&str> = ended.out.split_whitespace().collect();
+        assert!(words.join(" ").contains(text), "{command:?}: {}", ended.out);
+    }
+}
+
+#[tokio::test]
+async fn a_shell_gets_its_completion() {
+    for shell in ["bash", "zsh", "fish"] {
+        let ended = ended(redlock(&["completion", shell])).await.with(0);
+        for word in ["redlock", "adopt", "release", "--force"] {
+            let word = word.trim_start_matches(if shell == "fish" { "--" } else { "" });
+            assert!(ended.out.contains(word), "{shell}: {word}");
+        }
+    }
+    ended(redlock(&["completion", "abacus"])).await.with(64);
+}

@@ -1,0 +1,215 @@
+//! `who`, `list` and `release`.
+
+use std::time::{Duration, Instant};
+
+use tower_redlock::FencingToken;
+use tower_redlock::error::LossReason;
+
+use crate::support::eventually;
+use crate::{Ended, Fleet, ended, held};
+
+/// Nothing that the program prints authorises a command on the servers.
+#[track_caller]
+fn assert_kept(ended: &Ended, tokens: &[String]) {
+    assert!(!tokens.is_empty());
+    for token in tokens {
+        assert!(!ended.out.contains(token.as_str()), "{}", ended.out);
+        assert!(!ended.err.contains(token.as_str()), "{}", ended.err);
+    }
+}
+
+#[tokio::test]
+async fn who_shows_the_holder_on_each_node() {
+    let (mut fleet, locks) = Fleet::started().await;
+    let free = fleet.run(&["who", "order:42"]).await.with(0);
+    assert!(free.out.starts_with("order:42: free\n"), "{}", free.out);
+    let guard = held(&fleet, &locks, "order:42").await;
+    let who = fleet.run(&["who", "order:42"]).await.with(0);
+    let tokens = fleet.tokens("order:42");
+    assert_kept(&who, &tokens);
+    let owner = guard.owner_hash();
+    let owner = &owner.as_str()[..8];
+    let verdict = format!("order:42: held by service@1 (owner {owner}), on 3 of 3 nodes\n");
+    assert!(who.out.starts_with(&verdict), "{}", who.out);
+    let rows: Vec<&str> = who.out.lines().skip(2).collect();
+    assert_eq!(rows.len(), 3);
+    for row in rows {
+        assert!(row.contains(owner) && row.contains("service@1"), "{row}");
+        // The year of the fencing token.
+        assert!(row.contains(" 20") && row.contains("Z "), "{row}");
+    }
+    let json = fleet.run(&["who", "order:42", "--json"]).await.with(0);
+    assert_kept(&json, &tokens);
+    let json = json.json();
+    assert_eq!(json["verdict"], "held");
+    assert_eq!(
+        json["nodes"][2]["holder"]["owner"],
+        guard.owner_hash().as_str()
+    );
+    // A single node may have counted further, or not as far.
+    let fence = |node: usize| -> FencingToken {
+        let text = json["nodes"][node]["holder"]["fence"].as_str();
+        text.unwrap().parse().unwrap()
+    };
+    let token = guard.fence().unwrap();
+    assert!(
+        (0..3).filter(|node| fence(*node) >= token).count() >= 2,
+        "{json}"
+    );
+    let held_for = json["nodes"][2]["holder"]["held_for"].as_f64().unwrap();
+    assert!((0.0..60.0).contains(&held_for), "{held_for}");
+
+    fleet.servers[0].kill();
+    let who = fleet.run(&["who", "order:42"]).await.with(0);
+    assert!(
+        who.out.contains("on 2 of 3 nodes") && who.out.contains("is down"),
+        "{}",
+        who.out
+    );
+    fleet.servers[1].kill();
+    let who = fleet.run(&["who", "order:42"]).await.with(69);
+    assert!(
+        who.out.contains("unknown: too few nodes have answered"),
+        "{}",
+        who.out
+    );
+}
+
+/// A value that is none of ours may be a secret of another program.
+#[tokio::test]
+async fn of_another_program_s_value_only_its_hash_is_shown() {
+    let (fleet, _locks) = Fleet::started().await;
+    for server in 0..3 {
+        fleet.ask(server, &["SET", "lk:k", "abc:geheim"]);
+    }
+    let who = fleet.run(&["who", "k", "--json"]).await.with(0);
+    assert!(!who.out.contains("geheim"), "{}", who.out);
+    let json = who.json();
+    assert_eq!(json["verdict"], "held");
+    assert_eq!(json["nodes"][0]["holder"]["instance"], "");
+    assert_eq!(
+        json["nodes"][0]["holder"]["remaining"],
+        serde_json::Value::Null
+    );
+}
+
+#[tokio::test]
+async fn list_has_the_locks_of_the_fleet_and_is_bounded() {
+    let (fleet, locks) = Fleet::started().await;
+    let mut guards = Vec::new();
+    for number in 0..5 {
+        guards.push(held(&fleet, &locks, &format!("order:{number}")).await);
+    }
+    guards.push(held(&fleet, &locks, "other").await);
+    let list = fleet.run(&["list", "order:"]).await.with(0);
+    assert_kept(&list, &fleet.tokens("order:1"));
+    let rows: Vec<&str> = list.out.lines().skip(1).collect();
+    assert_eq!(rows.len(), 5, "{}", list.out);
+    assert!(
+        rows.iter()
+            .all(|row| row.contains("service@1") && row.ends_with("3 of 3")),
+        "{}",
+        list.out
+    );
+    assert_eq!(list.err, "");
+    let list = fleet.run(&["list", "--limit", "2"]).await.with(0);
+    assert_eq!(list.out.lines().count(), 3, "{}", list.out);
+    assert!(list.err.contains("there may be more"), "{}", list.err);
+    let json = fleet.run(&["list", "--json"]).await.with(0).json();
+    assert_eq!(json["locks"].as_array().unwrap().len(), 6);
+    assert_eq!(json["more"], false);
+    // Never by a command that stops the server.
+    let commands = fleet.ask(0, &["INFO", "commandstats"]);
+    assert!(commands.contains("cmdstat_scan:") && !commands.contains("cmdstat_keys:calls=0"));
+}
+
+#[tokio::test]
+async fn release_asks_and_tells_the_holder_before_the_key_is_free() {
+    let (fleet, locks) = Fleet::started().await;
+    let guard = held(&fleet, &locks, "order:42").await;
+    let refused = fleet
+        .run(&["release", "order:42", "--force"])
+        .await
+        .with(64);
+    assert!(
+        refused.err.contains("takes order:42 from service@1"),
+        "{}",
+        refused.err
+    );
+    assert!(refused.err.contains("--yes"), "{}", refused.err);
+    assert_eq!(fleet.holding("order:42"), 3);
+    assert_eq!(guard.owner_hash(), guard.owner_hash());
+    let lost = tokio::spawn({
+        let lost = guard.lost();
+        async move { (lost.await, Instant::now()) }
+    });
+    let tokens = fleet.tokens("order:42");
+    let listening = fleet.redlock(&["run", "order:42", "--wait", "20s", "--", "true"]);
+    let other = tokio::spawn(async move { (ended(listening).await, Instant::now()) });
+    let released = fleet
+        .run(&["release", "order:42", "--force", "--yes"])
+        .await
+        .with(0);
+    assert_kept(&released, &tokens);
+    assert!(
+        released.out.contains("freed on 3 of 3 nodes"),
+        "{}",
+        released.out
+    );
+    let (reason, lost) = lost.await.unwrap();
+    assert_eq!(reason, LossReason::Taken);
+    let (other, got) = other.await.unwrap();
+    other.with(0);
+    assert!(got > lost);
+}
+
+#[tokio::test]
+async fn a_dead_holder_s_key_is_free_at_once() {
+    let (fleet, locks) = Fleet::started().await;
+    // It is never extended: the runtime that does so is gone.
+    let guard = held(&fleet, &locks, "k").await;
+    let begin = Instant::now();
+    let released = fleet
+        .run(&["release", "k", "--force", "--now", "--yes"])
+        .await
+        .with(0);
+    assert!(
+        released.err.contains("two can be at work"),
+        "{}",
+        released.err
+    );
+    assert!(
+        begin.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        begin.elapsed()
+    );
+    assert_eq!(fleet.holding("k"), 0);
+    // It lived after all, and does not set the key again.
+    guard.lost().await;
+    let tombstones = fleet.ask(0, &["KEYS", "lk!dead:*"]);
+    assert_eq!(tombstones.lines().count(), 1, "{tombstones}");
+    assert_eq!(fleet.holding("k"), 0);
+    let nothing = fleet
+        .run(&["release", "k", "--force", "--yes"])
+        .await
+        .with(0);
+    assert!(nothing.out.starts_with("k: free"), "{}", nothing.out);
+}
+
+#[tokio::test]
+async fn a_user_without_the_right_to_scan_is_told_so() {
+    let (fleet, locks) = Fleet::started().await;
+    let _guard = held(&fleet, &locks, "k").await;
+    for server in 0..3 {
+        fleet.ask(server, &["ACL", "SETUSER", "default", "-scan"]);
+    }
+    let list = fleet.run(&["list"]).await.with(69);
+    assert!(
+        list.err.contains("its ACL") && list.err.contains("scan"),
+        "{}",
+        list.err
+    );
+    fleet.run(&["who", "k"]).await.with(0);
+    let denied = || fleet.holding("k") == 3;
+    eventually("still held", denied).await;
+}

@@ -1,0 +1,181 @@
+//! `run`: a command under a lock.
+
+use std::fs;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::eventually;
+use crate::{Ended, Fleet, ended, held, redlock, told};
+
+/// Starts the program with a shell script as its command, and waits until that says that it runs, at `BEGUN`.
+async fn begun(fleet: &Fleet, options: &[&str], script: &str) -> Child {
+    let mark = fleet.dir.join("begun");
+    let script = script.replace("BEGUN", &format!("echo $$ >{}", mark.display()));
+    let arguments = [options, &["--", "sh", "-c", &script]].concat();
+    let child = fleet.redlock(&arguments).spawn().unwrap();
+    let is_there = || fs::read_to_string(&mark).is_ok_and(|text| text.ends_with('\n'));
+    eventually("the command runs", is_there).await;
+    child
+}
+
+async fn end_of(child: Child) -> Ended {
+    let output = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap());
+    told(output.await.unwrap())
+}
+
+fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).unwrap();
+}
+
+/// Whether the command has ended: its process is gone.
+fn has_ended(fleet: &Fleet) -> bool {
+    let id = fs::read_to_string(fleet.dir.join("begun")).unwrap();
+    let ended = Command::new("kill")
+        .args(["-0", id.trim()])
+        .output()
+        .unwrap();
+    !ended.status.success()
+}
+
+#[tokio::test]
+async fn a_command_runs_under_the_lock_and_its_code_is_passed_on() {
+    let (fleet, locks) = Fleet::started().await;
+    let script = "echo $REDLOCK_KEY $REDLOCK_FENCE; exit 7";
+    let ended = fleet
+        .run(&["run", "k", "--", "sh", "-c", script])
+        .await
+        .with(7);
+    let (key, fence) = ended.out.trim().split_once(' ').unwrap();
+    assert_eq!((key, ended.err.as_str()), ("k", ""));
+    let fence: tower_redlock::FencingToken = fence.parse().unwrap();
+    assert_eq!(fleet.holding("k"), 0, "it was released");
+    let next = held(&fleet, &locks, "k").await.fence().unwrap();
+    assert!(next > fence);
+    fleet
+        .run(&["run", "other", "--", "sh", "-c", "kill -9 $$"])
+        .await
+        .with(137);
+    let missing = fleet
+        .run(&["run", "other", "--", "/no/such/program"])
+        .await
+        .with(127);
+    assert!(
+        missing.err.contains("/no/such/program cannot be run"),
+        "{}",
+        missing.err
+    );
+    fleet.run(&["run", "other", "--", "/"]).await.with(126);
+    assert_eq!(fleet.holding("other"), 0);
+    // What it gives to its command is no setting of a service that is started by it.
+    let inner = [env!("CARGO_BIN_EXE_redlock"), "status"];
+    let arguments = [&["run", "other", "--"], &inner[..]].concat();
+    fleet.run(&arguments).await.with(0);
+}
+
+#[tokio::test]
+async fn a_lock_that_another_holds_is_waited_for_or_refused() {
+    let (fleet, locks) = Fleet::started().await;
+    let guard = held(&fleet, &locks, "k").await;
+    let mark = fleet.dir.join("ran");
+    let touch = ["touch", mark.to_str().unwrap()];
+    let run = |wait| [&["run", "k", "--wait", wait, "--"], &touch[..]].concat();
+    fleet.run(&run("0s")).await.with(75);
+    fleet.run(&run("300ms")).await.with(75);
+    assert!(!mark.exists());
+    let waiting = fleet.redlock(&run("20s")).spawn().unwrap();
+    let channel = ["PUBSUB", "NUMSUB", "lk!free:k"];
+    eventually("it waits", || fleet.ask(0, &channel).ends_with('1')).await;
+    guard.release().await.unwrap();
+    end_of(waiting).await.with(0);
+    assert!(mark.exists());
+    // One that is ended while it waits leaves nothing.
+    let guard = held(&fleet, &locks, "k").await;
+    let waiting = fleet.redlock(&run("20s")).spawn().unwrap();
+    eventually("it waits", || fleet.ask(0, &channel).ends_with('1')).await;
+    signal(&waiting, Signal::TERM);
+    end_of(waiting).await.with(143);
+    guard.release().await.unwrap();
+    eventually("free", || fleet.holding("k") == 0).await;
+    let none = redlock(&["run", "k", "--redis", "redis://127.0.0.1:1", "--", "true"]);
+    ended(none).await.with(69);
+}
+
+#[tokio::test]
+async fn the_lock_is_kept_for_as_long_as_the_command_runs() {
+    let (fleet, _locks) = Fleet::started().await;
+    let child = begun(&fleet, &["run", "k"], "BEGUN; sleep 600").await;
+    let begin = Instant::now();
+    let is_held = || {
+        assert!(fleet.holding("k") >= 2);
+        begin.elapsed() > Duration::from_secs(4)
+    };
+    eventually("it is extended", is_held).await;
+    signal(&child, Signal::TERM);
+    end_of(child).await.with(143);
+    assert!(has_ended(&fleet));
+}
+
+#[tokio::test]
+async fn signals_are_passed_on() {
+    let (fleet, _locks) = Fleet::started().await;
+    for (signal_, name, code) in [(Signal::INT, "INT", 40), (Signal::TERM, "TERM", 41)] {
+        let script = format!("trap 'exit {code}' {name}; BEGUN; while :; do sleep 0.05; done");
+        let child = begun(&fleet, &["run", "k"], &script).await;
+        signal(&child, signal_);
+        end_of(child).await.with(code);
+        assert_eq!(fleet.holding("k"), 0);
+        fs::remove_file(fleet.dir.join("begun")).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_command_is_ended_when_its_lock_is_lost() {
+    let (mut fleet, _locks) = Fleet::started().await;
+    let child = begun(&fleet, &["run", "k"], "BEGUN; sleep 600 & wait").await;
+    fleet.servers[0].kill();
+    fleet.servers[1].kill();
+    let ended = end_of(child).await.with(76);
+    assert!(ended.err.contains("the lock was lost"), "{}", ended.err);
+    assert!(has_ended(&fleet));
+}
+
+#[tokio::test]
+async fn a_command_is_ended_when_its_lock_is_taken() {
+    let (fleet, _locks) = Fleet::started().await;
+    let child = begun(&fleet, &["run", "k"], "BEGUN; sleep 600").await;
+    eventually("everywhere", || fleet.holding("k") == 3).await;
+    fleet
+        .run(&["release", "k", "--force", "--yes"])
+        .await
+        .with(0);
+    end_of(child).await.with(76);
+}
+
+/// Within the grace, and not before.
+#[tokio::test]
+async fn a_command_that_does_not_end_is_killed() {
+    let (mut fleet, _locks) = Fleet::started().await;
+    let script = "trap '' TERM; BEGUN; while :; do sleep 0.1; done";
+    let child = begun(&fleet, &["run", "k", "--ttl", "500ms"], script).await;
+    let begin = Instant::now();
+    fleet.servers[0].kill();
+    fleet.servers[1].kill();
+    end_of(child).await.with(76);
+    assert!(
+        begin.elapsed() > Duration::from_secs(10),
+        "{:?}",
+        begin.elapsed()
+    );
+    assert!(has_ended(&fleet));
+}
+
+#[tokio::test]
+async fn a_command_may_hold_the_lock_for_so_long() {
+    let (fleet, _locks) = Fleet::started().await;
+    let options = ["run", "k", "--ttl", "600ms", "--max-hold", "1s"];
+    let arguments = [&options[..], &["--", "sleep", "600"]].concat();
+    let ended = fleet.run(&arguments).await.with(76);
+    assert!(ended.err.contains("max_hold"), "{}", ended.err);
+}

@@ -1,0 +1,206 @@
+//! What every node must tell operators: who holds keys, and which are held; and how it takes a key from its holder.
+
+use crate::support::requests::*;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tower_redlock::FencingToken;
+use tower_redlock::lock::OwnerHash;
+use tower_redlock::node::{
+    AcquireReply, AcquireRequest, CheckInMode, CheckInReply, ExtendReply, ExtendRequest, Fence,
+    Holding, Label, Namespace, Node, OwnerToken, ReleaseReply, ReleaseRequest, ScanRequest,
+    TakeOverRequest,
+};
+
+use crate::claims::{Bench, extend_one, labelled};
+use crate::fencing_tokens::keys;
+use crate::standing::{ADOPT, check_in, enter, ours, quarantine, theirs, voting};
+use crate::support::nodes::{LONG, key, token};
+
+async fn of(node: &dyn Node, name: &str) -> Option<Holding> {
+    let mut found = node.holders(key(name).into()).await.unwrap();
+    assert_eq!(found.len(), 1);
+    found.remove(0)
+}
+
+async fn lock(node: &dyn Node, name: &str, token: OwnerToken, ttl: Duration) {
+    let reply = node
+        .acquire(AcquireRequest::new(key(name), token, ttl))
+        .await;
+    assert!(
+        matches!(reply, Ok(AcquireReply::Granted { .. })),
+        "{reply:?}"
+    );
+}
+
+pub(crate) async fn each_key_is_told_with_its_holder(bench: &impl Bench) {
+    let node = bench.node();
+    lock(&*node, "a", labelled(1, "web-1@77"), LONG).await;
+    lock(&*node, "c", token(2), Duration::from_secs(20)).await;
+    let found = node.holders(keys(&["a", "b", "c"])).await.unwrap();
+    let [Some(first), None, Some(third)] = found.as_slice() else {
+        panic!("{found:?}");
+    };
+    assert_eq!((&*first.label, &*third.label), ("web-1@77", ""));
+    assert_eq!((first.fence, third.fence), (None, None));
+    assert_ne!(first.owner, third.owner);
+    let remaining = third.remaining.unwrap();
+    assert!(remaining <= Duration::from_secs(20) && remaining > Duration::from_secs(10));
+    assert!(first.remaining.unwrap() > remaining);
+    // It is the hash of the whole text: that of the digits alone is another one.
+    lock(&*node, "d", token(1), LONG).await;
+    assert_ne!(of(&*node, "d").await.unwrap().owner, first.owner);
+}
+
+pub(crate) async fn a_holder_is_told_with_its_fencing_token(bench: &impl Bench) {
+    let node = bench.node();
+    let number = FencingToken::new(1_800_000_000_000_000_000);
+    let fence = Fence::new(number.unwrap(), LONG);
+    let request = AcquireRequest::new(key("k"), token(1), LONG).fenced(Some(fence));
+    let reply = node.acquire(request).await.unwrap();
+    let AcquireReply::Granted { fence } = reply else {
+        panic!("{reply:?}");
+    };
+    assert_eq!(of(&*node, "k").await.unwrap().fence, fence);
+    node.release(ReleaseRequest::new(key("k"), token(1), false))
+        .await
+        .unwrap();
+    assert_eq!(of(&*node, "k").await, None);
+}
+
+async fn scanned(node: &dyn Node, prefix: &str) -> Vec<String> {
+    let (mut keys, mut cursor) = (BTreeSet::new(), 0);
+    loop {
+        let request = ScanRequest {
+            namespace: Namespace::default(),
+            prefix: prefix.to_owned(),
+            cursor,
+        };
+        let reply = node.scan(request).await.unwrap();
+        keys.extend(reply.keys.iter().map(ToString::to_string));
+        cursor = reply.next;
+        if cursor == 0 {
+            return keys.into_iter().collect();
+        }
+    }
+}
+
+pub(crate) async fn a_scan_tells_the_locks_and_nothing_else(bench: &impl Bench) {
+    let node = bench.node();
+    let fence = FencingToken::new(1_800_000_000_000_000_000);
+    let fence = fence.map(|token| Fence::new(token, LONG));
+    for name in ["a:1", "a:2", "a*", "b"] {
+        let request = AcquireRequest::new(key(name), token(1), LONG);
+        node.acquire(request.fenced(fence)).await.unwrap();
+    }
+    assert_eq!(scanned(&*node, "").await, ["a*", "a:1", "a:2", "b"]);
+    assert_eq!(scanned(&*node, "a:").await, ["a:1", "a:2"]);
+    // A prefix is no pattern.
+    assert_eq!(scanned(&*node, "a*").await, ["a*"]);
+    assert_eq!(scanned(&*node, "[ab]").await, [""; 0]);
+}
+
+pub(crate) async fn all_pages_of_a_scan_are_all_keys(bench: &impl Bench) {
+    let node = bench.node();
+    for number in 0..2_500 {
+        lock(&*node, &number.to_string(), token(1), LONG).await;
+    }
+    assert_eq!(scanned(&*node, "").await.len(), 2_500);
+}
+
+fn takeover(from: OwnerHash, to: OwnerToken) -> TakeOverRequest {
+    TakeOverRequest {
+        keys: key("k").into(),
+        from,
+        to,
+        void: LONG,
+    }
+}
+
+pub(crate) async fn a_key_is_taken_from_the_owner_that_was_seen_and_from_no_other(
+    bench: &impl Bench,
+) {
+    let node = bench.node();
+    let operator = token(9).labelled(&Label::new("operator").unwrap());
+    lock(&*node, "k", token(1), LONG).await;
+    let seen = of(&*node, "k").await.unwrap().owner;
+    node.release(ReleaseRequest::new(key("k"), token(1), false))
+        .await
+        .unwrap();
+    assert_eq!(node.take_over(takeover(seen, operator)).await, Ok(None));
+    assert_eq!(of(&*node, "k").await, None);
+    lock(&*node, "k", token(2), LONG).await;
+    assert_eq!(node.take_over(takeover(seen, operator)).await, Ok(None));
+    let other = of(&*node, "k").await.unwrap();
+    assert_ne!(other.owner, seen);
+    let rest = node.take_over(takeover(other.owner, operator)).await;
+    let rest = rest.unwrap().unwrap();
+    assert!(rest <= LONG && rest > LONG / 2, "{rest:?}");
+    let holding = of(&*node, "k").await.unwrap();
+    assert_eq!(holding.label, "operator");
+    let remaining = holding.remaining.unwrap();
+    assert!(remaining > LONG / 2 && remaining <= rest + Duration::from_secs(1));
+}
+
+pub(crate) async fn an_owner_whose_key_was_taken_sets_it_no_more(bench: &impl Bench) {
+    let node = bench.node();
+    let _listener = bench.listen("k");
+    let (owner, operator) = (labelled(1, "web-1"), token(9));
+    lock(&*node, "k", owner, LONG).await;
+    let seen = of(&*node, "k").await.unwrap().owner;
+    node.take_over(takeover(seen, operator))
+        .await
+        .unwrap()
+        .unwrap();
+    let refill = || ExtendRequest::new(key("k"), owner, LONG, true);
+    let reply = extend_one(&*node, refill()).await;
+    assert!(matches!(reply, ExtendReply::Held(_)), "{reply:?}");
+    let release = ReleaseRequest::new(key("k"), operator, true);
+    let released = node.release(release).await.unwrap();
+    assert_eq!(released, ReleaseReply::Released { listeners: 1 });
+    // It would set the key again otherwise, as after a restart of the node.
+    assert_eq!(extend_one(&*node, refill()).await, ExtendReply::Absent);
+    assert_eq!(of(&*node, "k").await, None);
+    lock(&*node, "k", token(2), LONG).await;
+}
+
+pub(crate) async fn a_look_changes_nothing(bench: &impl Bench) {
+    const LOOK: CheckInMode = CheckInMode::Look;
+    bench.forget();
+    let node = bench.node();
+    let looked = enter(&*node, ours(), "look", LOOK).await;
+    assert!(
+        matches!(looked, CheckInReply::Quarantined { .. }),
+        "{looked:?}"
+    );
+    // Nobody has agreed with the node on anything yet, so that another list is no foreign one.
+    let looked = enter(&*node, theirs(), "look", LOOK).await;
+    assert!(
+        matches!(looked, CheckInReply::Quarantined { .. }),
+        "{looked:?}"
+    );
+    let id = quarantine(&*node, ours(), "first").await;
+    let looked = enter(&*node, ours(), "look", LOOK).await;
+    let CheckInReply::Quarantined { id: seen, .. } = looked else {
+        panic!("{looked:?}");
+    };
+    assert_eq!(seen, id);
+    let foreign = enter(&*node, theirs(), "look", LOOK).await;
+    assert!(
+        matches!(foreign, CheckInReply::Foreign { .. }),
+        "{foreign:?}"
+    );
+    let node = voting(bench, ours()).await;
+    let looked = enter(&*node, ours(), "look", LOOK).await;
+    assert!(matches!(looked, CheckInReply::Voting { .. }), "{looked:?}");
+    bench.forget();
+    enter(&*node, ours(), "look", LOOK).await;
+    let adopted = enter(&*node, theirs(), "x", ADOPT).await;
+    // Under a list that it had agreed to, quarantines would have lasted for longer.
+    let CheckInReply::Quarantined { former, .. } = adopted else {
+        panic!("{adopted:?}");
+    };
+    assert!(former <= Duration::from_millis(1), "{former:?}");
+    let standing = check_in(&*node, theirs(), "y").await;
+    assert!(matches!(standing, CheckInReply::Quarantined { .. }));
+}

@@ -1,0 +1,245 @@
+//! The locks of all processes, for operators: who holds a key, which keys are held, and keys that are taken from their
+//! holders.
+
+use crate::requests::NewAcquire as _;
+use tokio::time::{Instant, sleep};
+use tower_redlock::error::LossReason;
+use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::{AcquireRequest, Namespace, Node as _, OwnerToken};
+use tower_redlock::snapshot::KeyVerdict;
+use tower_redlock::{LockKey, LockManager};
+
+use super::{MS, Nodes, TTL, meet};
+
+const SECOND: std::time::Duration = std::time::Duration::from_secs(1);
+
+async fn named(nodes: &Nodes, instance: &str) -> LockManager {
+    let locks = nodes.builder().instance(instance).lazy().unwrap();
+    meet(&locks).await;
+    locks
+}
+
+async fn verdict(locks: &LockManager, key: &str) -> (KeyVerdict, String) {
+    let status = locks.holders(key).await.unwrap();
+    (status.verdict, status.to_string())
+}
+
+#[tokio::test(start_paused = true)]
+async fn any_process_tells_who_holds_a_key_and_since_when() {
+    let nodes = Nodes::five();
+    let (here, there) = (named(&nodes, "here").await, named(&nodes, "there@7").await);
+    let guard = there.try_acquire("order:1").await.unwrap();
+    nodes
+        .settle("everywhere", |nodes| nodes.holding("order:1") == 5)
+        .await;
+    sleep(2 * SECOND).await;
+    let status = here.holders("order:1").await.unwrap();
+    assert_eq!((status.verdict, status.nodes.len()), (KeyVerdict::Held, 5));
+    let holder = status.holder().unwrap();
+    assert_eq!(
+        (holder.owner, holder.fence),
+        (guard.owner_hash(), guard.fence())
+    );
+    assert_eq!(holder.instance, "there@7");
+    assert_eq!(holder.remaining, Some(8 * SECOND));
+    // Time is paused, and that of 1970 is not.
+    assert!(holder.held_for.unwrap() < 60 * SECOND);
+    let text = status.to_string();
+    let owner = guard.owner_hash();
+    let owner = &owner.as_str()[..8];
+    assert_eq!(
+        text,
+        format!("held by there@7 (owner {owner}), on 5 of 5 nodes")
+    );
+    let json = serde_json::to_value(&status).unwrap();
+    let token = String::from_utf8(nodes.token("order:1").unwrap()).unwrap();
+    assert!(token.ends_with(":there@7"), "{token}");
+    assert!(!json.to_string().contains(&token[..40]), "{json}");
+    assert_eq!(json["verdict"], "held");
+    assert_eq!(json["nodes"][0]["error"], serde_json::Value::Null);
+    assert_eq!(json["nodes"][0]["holder"]["instance"], "there@7");
+    assert_eq!(json["nodes"][0]["holder"]["remaining"], 8.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_verdict_is_that_of_a_quorum() {
+    let nodes = Nodes::five();
+    let locks = named(&nodes, "here").await;
+    assert_eq!(
+        verdict(&locks, "k").await,
+        (KeyVerdict::Free, "free".to_owned())
+    );
+    for (node, owner) in [(0, 1), (1, 1), (2, 2), (3, 2)] {
+        let token = OwnerToken::from_entropy([owner; OwnerToken::ENTROPY_LEN]);
+        let key = Namespace::default().node_key(&LockKey::new("k").unwrap());
+        let request = AcquireRequest::new(key, token, TTL);
+        nodes.0[node].acquire(request).await.unwrap();
+    }
+    let (split, text) = verdict(&locks, "k").await;
+    assert_eq!(split, KeyVerdict::Split, "{text}");
+    nodes.each([4], MemoryNode::go_down);
+    assert_eq!(verdict(&locks, "k").await.0, KeyVerdict::Unknown);
+    nodes.each([0], MemoryNode::go_down);
+    assert_eq!(verdict(&locks, "k").await.0, KeyVerdict::Unknown);
+    nodes.each([0, 4], MemoryNode::come_up);
+    nodes.each(0..2, MemoryNode::forget);
+    let (free, text) = verdict(&locks, "k").await;
+    assert_eq!(free, KeyVerdict::Free);
+    assert!(text == "free, but on a few nodes", "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_says_nothing_is_told_as_such() {
+    let nodes = Nodes::five();
+    let locks = named(&nodes, "here").await;
+    nodes.each([1], MemoryNode::freeze);
+    let begin = Instant::now();
+    let status = locks.holders("k").await.unwrap();
+    assert_eq!(begin.elapsed(), SECOND);
+    let reason = status.nodes[1].error.as_ref().unwrap().to_string();
+    assert!(reason.contains("no answer within 1s"), "{reason}");
+    assert_eq!(status.verdict, KeyVerdict::Free);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_has_the_locks_of_all_processes_and_ends_at_its_limit() {
+    let nodes = Nodes::five();
+    let (here, there) = (named(&nodes, "here").await, named(&nodes, "there").await);
+    let mut guards = Vec::new();
+    for (number, locks) in [&here, &there].into_iter().cycle().take(150).enumerate() {
+        let key = format!("order:{number:03}");
+        guards.push(locks.try_acquire(key).await.unwrap());
+    }
+    guards.push(there.try_acquire("other").await.unwrap());
+    let list = here.list("order:", 200).await;
+    assert_eq!((list.locks.len(), list.more), (150, false));
+    assert!(list.failures.is_empty());
+    for (number, status) in list.locks.iter().enumerate() {
+        assert_eq!(status.key, format!("order:{number:03}"));
+        assert_eq!(status.verdict, KeyVerdict::Held);
+        let instance = ["here", "there"][number % 2];
+        assert_eq!(status.holder().unwrap().instance, instance);
+    }
+    let some = here.list("", 100).await;
+    assert_eq!((some.locks.len(), some.more), (100, true));
+    let none = here.list("nothing", 100).await;
+    assert_eq!((none.locks.len(), none.more), (0, false));
+    nodes.each([3], MemoryNode::go_down);
+    let list = here.list("other", 100).await;
+    assert_eq!((list.locks.len(), list.failures.len()), (1, 1));
+    assert!(list.failures[0].starts_with("n3 ("), "{:?}", list.failures);
+}
+
+#[tokio::test(start_paused = true)]
+async fn redacted_keys_are_redacted_there_too() {
+    let nodes = Nodes::five();
+    let locks = nodes.builder().redact_keys(true).lazy().unwrap();
+    meet(&locks).await;
+    let _guard = locks.try_acquire("order:1").await.unwrap();
+    let list = locks.list("", 10).await;
+    let text = serde_json::to_string(&list).unwrap();
+    assert!(!text.contains("order:1"), "{text}");
+    assert!(list.locks[0].key.starts_with('#'));
+}
+
+/// Nobody else has the key before the holder's validity is over, whether the holder notices or not.
+#[tokio::test(start_paused = true)]
+async fn a_forced_release_lets_the_holder_notice_first() {
+    let nodes = Nodes::five();
+    let (operator, there) = (
+        named(&nodes, "operator").await,
+        named(&nodes, "there").await,
+    );
+    let guard = there.try_acquire("k").await.unwrap();
+    nodes
+        .settle("everywhere", |nodes| nodes.holding("k") == 5)
+        .await;
+    let seen = operator.holders("k").await.unwrap();
+    let begin = Instant::now();
+    let lost = tokio::spawn({
+        let lost = guard.lost();
+        async move { (lost.await, Instant::now()) }
+    });
+    let other = tokio::spawn({
+        let other = named(&nodes, "other").await.with_max_wait(60 * SECOND);
+        async move { (other.acquire("k").await.unwrap(), Instant::now()) }
+    });
+    assert_eq!(operator.force_release(&seen, false).await, Ok(5));
+    assert_eq!(begin.elapsed(), 10 * SECOND);
+    let (reason, lost) = lost.await.unwrap();
+    assert_eq!(reason, LossReason::Taken);
+    assert!(
+        lost.duration_since(begin) < 4 * SECOND,
+        "at its next extension"
+    );
+    let (_guard, got) = other.await.unwrap();
+    // It was told, and did not wait for the end of the ttl.
+    assert!(got.duration_since(begin) < 10 * SECOND + 100 * MS);
+    assert!(got > lost);
+    drop(guard);
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_once_the_key_is_free_and_its_holder_does_not_set_it_again() {
+    let nodes = Nodes::five();
+    let (operator, there) = (
+        named(&nodes, "operator").await,
+        named(&nodes, "there").await,
+    );
+    let guard = there.try_acquire("k").await.unwrap();
+    nodes
+        .settle("everywhere", |nodes| nodes.holding("k") == 5)
+        .await;
+    let seen = operator.holders("k").await.unwrap();
+    let begin = Instant::now();
+    assert_eq!(operator.force_release(&seen, true).await, Ok(5));
+    assert!(begin.elapsed().is_zero());
+    assert_eq!(nodes.holding("k"), 0);
+    guard.lost().await;
+    assert!(begin.elapsed() < 4 * SECOND);
+    sleep(20 * SECOND).await;
+    assert_eq!(nodes.holding("k"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_holder_that_was_not_seen_keeps_its_key() {
+    let nodes = Nodes::five();
+    let (operator, there) = (
+        named(&nodes, "operator").await,
+        named(&nodes, "there").await,
+    );
+    let guard = there.try_acquire("k").await.unwrap();
+    nodes
+        .settle("everywhere", |nodes| nodes.holding("k") == 5)
+        .await;
+    let seen = operator.holders("k").await.unwrap();
+    guard.release().await.unwrap();
+    nodes.settle_free("k").await;
+    let next = there.try_acquire("k").await.unwrap();
+    nodes
+        .settle("everywhere", |nodes| nodes.holding("k") == 5)
+        .await;
+    assert_eq!(operator.force_release(&seen, true).await, Ok(0));
+    assert_eq!(nodes.holding("k"), 5);
+    sleep(20 * SECOND).await;
+    next.release().await.unwrap();
+}
+
+/// A tool beside the service must not end what only its processes may end.
+#[tokio::test(start_paused = true)]
+async fn an_observer_ends_no_quarantine_and_begins_none() {
+    let nodes = Nodes::five();
+    let first = nodes.builder().observing().lazy().unwrap();
+    sleep(60 * SECOND).await;
+    assert!(!first.has_quorum());
+    drop(first);
+    let locks = named(&nodes, "here").await;
+    let observer = nodes.builder().observing().lazy().unwrap();
+    meet(&observer).await;
+    nodes.each(0..5, MemoryNode::forget);
+    drop(locks);
+    sleep(60 * SECOND).await;
+    assert!(!observer.has_quorum());
+    let text = format!("{:?}", observer.snapshot().nodes);
+    assert_eq!(text.matches("Quarantined").count(), 5, "{text}");
+}
