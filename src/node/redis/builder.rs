@@ -329,7 +329,7 @@ fn targets(
         (_, Some(_)) if !cluster.is_empty() => refuse("cluster", MASTER_TOO),
         (None, None) if !cluster.is_empty() && sentinels.is_empty() => {
             let count = node.slots.unwrap_or(SLOTS);
-            if count % 2 == 0 || count > MOST_SLOTS {
+            if count.is_multiple_of(2) || count > MOST_SLOTS {
                 return refuse("slots", BAD_SLOTS);
             }
             let named = (node.name.as_deref().unwrap_or("cluster"), count);
