@@ -1,6 +1,7 @@
 //! A loss is told before validity ends: `lost` fires while some of it is left.
 //!
-//! That is, where the process runs: one that stands still is told nothing, and finds its lock lost afterwards. Nor is
+//! That is, where the process runs and polls: one that stands still, or keeps a call unpolled, is told nothing, and finds
+//! its lock lost afterwards. Nor is
 //! it promised where clocks do not run alike or tasks are put off. A lock that others have taken, or that a shutdown
 //! ends, is lost at once.
 
@@ -29,13 +30,14 @@ pub(super) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
                 reason,
                 left: 0,
             } => {
-                let Holder { process, .. } = &history.holders[*holder];
+                let Holder { process, call, .. } = &history.holders[*holder];
                 let place = process.place;
                 let excused = stood_still.iter().any(|(which, until)| match which {
                     Some(which) => *which == place && *until + AFTER >= *at,
                     None => *until + LOOK + AFTER >= *at,
                 });
                 let is_timed = reason == "Expired" || reason == "MaxHold";
+                let excused = excused || terms.keeps.contains(call);
                 if is_timed && !excused && !terms.jitter.contains(&place) {
                     found.push(Violation {
                         promise: PROMISE,
@@ -86,5 +88,18 @@ mod tests {
         assert_eq!((late(1_180), late(1_181)), (0, 1));
         let other = (80, What::Resumed { place: 1 });
         assert_eq!(count(&[other, (90, told("Expired", 0))], &strict), 1);
+    }
+
+    #[test]
+    fn a_call_that_is_kept_unpolled_is_told_when_it_is_polled() {
+        let late = [(90, told("MaxHold", 0))];
+        assert_eq!(count(&late, &Terms::strict()), 1);
+        let call = holder(0, "a", 1, 10).call;
+        let keeps = [call].into_iter().collect();
+        let kept = Terms {
+            keeps,
+            ..Terms::strict()
+        };
+        assert_eq!(count(&late, &kept), 0);
     }
 }

@@ -55,6 +55,8 @@ pub(crate) struct Terms {
     pub(crate) ahead: u64,
     /// For how long a call is kept and not polled at most, in milliseconds.
     pub(crate) kept: u64,
+    /// The calls that are.
+    pub(crate) keeps: BTreeSet<usize>,
     /// All clocks run alike.
     pub(crate) exact: bool,
     /// The places whose tasks are put off at times.
@@ -110,6 +112,10 @@ impl Terms {
                 })
                 .max()
                 .unwrap_or(0),
+            keeps: (plan.calls.iter().enumerate())
+                .filter(|(_, call)| matches!(call.cut, Cut::Kept(..)))
+                .map(|(index, _)| index)
+                .collect(),
             exact: !has(|fault| {
                 matches!(
                     fault,
@@ -140,6 +146,7 @@ impl Terms {
             spread: 0,
             ahead: 0,
             kept: 0,
+            keeps: BTreeSet::new(),
             exact: true,
             jitter: BTreeSet::new(),
             tidy: true,
