@@ -27,12 +27,14 @@ async fn a_killed_master_costs_three_nodes_nothing() {
 #[tokio::test]
 async fn one_shard_that_fails_over_is_quarantined() {
     let mut cluster = RedisCluster::start(Kind::Redis, 3, 1);
-    let ttl = 1_500 * MS;
+    // Longer than a failover takes: else the lock has ended before a second process could have it.
+    let ttl = 6_000 * MS;
     let shard = || settings(node(&cluster).slots(1), ttl);
     let (first, second) = (connected(shard()).await, connected(shard()).await);
-    let guard = first.acquire("k").await.unwrap();
+    // The replica does not have the lock.
     cluster.servers[4].freeze();
     cluster.servers[1].run("CLIENT KILL TYPE replica");
+    let guard = first.acquire("k").await.unwrap();
     cluster.servers[1].kill();
     cluster.servers[4].thaw();
     let since = std::time::Instant::now();
