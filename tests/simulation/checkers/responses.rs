@@ -3,11 +3,13 @@
 //!
 //! Two responses may differ if, between the beginning of the earlier run and the later response, more nodes lost what
 //! they had than the quorum masks: until all nodes have the record, one loss may be one too many. And they may differ
-//! if the record had ended by some clock when the later run began. It is not replayed when it has ended by all of them.
+//! if the record had ended by some clock when the later run began, or if the one node that two lists share was emptied.
+//! It is not replayed when it has ended by all of them.
 //! Clocks go on while all machines are suspended, so the retention does.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::strangers::have_two_records;
 use super::{History, Terms, Violation, losses};
 use crate::workload::history::{Event, Told, What};
 
@@ -68,7 +70,7 @@ pub(super) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
             _ => {}
         }
     }
-    // Two lists of nodes have two records.
+    // Beyond the promises, two lists of nodes have two records.
     if terms.within || terms.agreed {
         let mut losses: Vec<_> = losses(history)
             .map(|(at, group, _)| (at, at, group))
@@ -81,7 +83,7 @@ pub(super) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
             }));
         }
         for (work, seen) in &works {
-            found.extend(differ(work, seen, &began, &losses, terms));
+            found.extend(differ(history, work, seen, &began, &losses, terms));
             found.extend(outlived(work, seen, &suspends, terms));
         }
     }
@@ -113,6 +115,7 @@ fn misdirected(work: &str, told: &Told) -> Option<String> {
 
 /// Clients that got the responses of different runs, where they should not.
 fn differ(
+    history: &History,
     work: &str,
     seen: &[Seen<'_>],
     began: &BTreeMap<u64, Began>,
@@ -133,7 +136,10 @@ fn differ(
                 .filter(|(from, until, _)| *from <= later.at && first.at <= *until);
             let lost: BTreeSet<u32> = lost.map(|(.., group)| *group).collect();
             let ends = (first.date + earlier.retention).saturating_sub(terms.spread + SLACK);
-            earlier.run != later.run && lost.len() <= terms.mask && last.date < ends
+            earlier.run != later.run
+                && lost.len() <= terms.mask
+                && last.date < ends
+                && !have_two_records(history, earlier.told.process, later.told.process, last.at)
         });
         if let Some(earlier) = other {
             found.push(violation(later.at, pair(work, earlier, later)));
@@ -268,6 +274,50 @@ mod tests {
         assert_eq!(count(&two(5), &strict), 1);
         let masking = Terms { mask: 1, ..strict };
         assert_eq!(count(&two(15), &masking), 1);
+    }
+
+    #[test]
+    fn two_lists_have_two_records_once_the_node_that_they_share_was_emptied() {
+        let connected = |place, groups: &[u32]| What::Connected {
+            process: process(place),
+            groups: groups.to_vec(),
+        };
+        let told_by = |place, run| match saw(run, false) {
+            What::Saw {
+                work,
+                told,
+                retention,
+            } => What::Saw {
+                work,
+                told: Told {
+                    process: process(place),
+                    ..told
+                },
+                retention,
+            },
+            other => other,
+        };
+        let two = |groups: &[u32], emptied| {
+            [
+                (1, connected(0, groups)),
+                (1, connected(1, &[2, 3, 4])),
+                (
+                    5,
+                    What::Forgot {
+                        group: emptied,
+                        seen: true,
+                    },
+                ),
+                (10, ran(1)),
+                (20, told_by(1, 1)),
+                (30, ran(2)),
+                (40, told_by(0, 2)),
+            ]
+        };
+        let strict = Terms::strict();
+        assert_eq!(count(&two(&[0, 1, 2], 2), &strict), 0);
+        assert_eq!(count(&two(&[0, 1, 2], 3), &strict), 1);
+        assert_eq!(count(&two(&[2, 3, 4], 2), &strict), 1);
     }
 
     #[test]

@@ -56,6 +56,24 @@ pub(super) fn was_forgotten(
         && common.all(|group| is_lost(&group))
 }
 
+/// Whether two processes have different lists of nodes, and the nodes that both lists have were emptied before `until`:
+/// from then on they may serve the other list, which has none of the records of the former.
+pub(super) fn have_two_records(
+    history: &History,
+    one: ProcessId,
+    two: ProcessId,
+    until: u64,
+) -> bool {
+    let (Some((_, groups)), Some((_, others))) =
+        (connection(history, one), connection(history, two))
+    else {
+        return false;
+    };
+    let is_lost = |group: &&u32| losses(history).any(|(at, of, _)| of == **group && at <= until);
+    let mut common = groups.iter().filter(|group| others.contains(group));
+    groups != others && common.all(|group| is_lost(&group))
+}
+
 /// When a process was connected, and to which groups of servers.
 fn connection(history: &History, of: ProcessId) -> Option<(u64, &[u32])> {
     let mut events = history.events.iter();
