@@ -18,6 +18,7 @@ enum Reason {
     NoKey,
     TooMany(usize),
     Reserved,
+    Apart,
 }
 
 /// The source of a key, in the program's own text.
@@ -101,6 +102,10 @@ impl KeyError {
         Self(Reason::Reserved)
     }
 
+    pub(crate) const fn apart() -> Self {
+        Self(Reason::Apart)
+    }
+
     pub(crate) const fn too_long(len: usize, most: usize) -> Self {
         Self(Reason::TooLong(len, most))
     }
@@ -113,7 +118,10 @@ impl KeyError {
     /// Whether the program is at fault and not the client: the key can never exist where it was asked for.
     #[must_use]
     pub(crate) const fn is_misplaced(&self) -> bool {
-        matches!(self.0, Reason::Misplaced(_) | Reason::NotInRoute(_))
+        matches!(
+            self.0,
+            Reason::Misplaced(_) | Reason::NotInRoute(_) | Reason::Apart
+        )
     }
 }
 
@@ -160,6 +168,9 @@ impl fmt::Display for KeyError {
                     "there are too many lock keys in the list; at most {limit} are allowed"
                 )
             }
+            Reason::Apart => f.write_str(
+                "the lock keys are in several groups of nodes, which no command reaches at once; give all of them one text in braces, as in `{shop-7}:cart`",
+            ),
             Reason::Reserved => f.write_str(
                 "the lock key begins with `!`, which is reserved where the namespace is empty; set a namespace, or take another key",
             ),

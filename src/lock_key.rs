@@ -69,6 +69,16 @@ impl LockKey {
         &self.0
     }
 
+    /// Which of `groups` groups of nodes has it: by the text between its first braces, if there is any, as in a Redis
+    /// Cluster.
+    pub(crate) fn group(&self, groups: usize) -> usize {
+        let braced = |text: &'_ str| Some(text.split_once('{')?.1.split_once('}')?.0.to_owned());
+        let tag = braced(self.as_str()).filter(|tag| !tag.is_empty());
+        let hash = sha1_smol::Sha1::from(tag.as_deref().unwrap_or(self.as_str())).digest();
+        let [first, second, ..] = hash.bytes();
+        usize::from(u16::from_be_bytes([first, second])) % groups
+    }
+
     /// The key as shown where keys are [redacted](crate::Settings::redact_keys): `#` and 16 digits of its
     /// SHA-1, the same in all processes.
     ///

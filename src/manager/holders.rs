@@ -85,7 +85,7 @@ pub struct KeyHolder {
 }
 
 /// Locks of all processes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct LockList {
     /// The locks, by their keys.
@@ -173,9 +173,10 @@ impl LockManager {
     /// It changes nothing, so it can be dropped at any time.
     pub async fn holders(&self, key: impl AsRef<str>) -> Result<KeyStatus, KeyError> {
         let keys = LockKeys::from(LockKey::new(key)?);
-        let keys = self.shared.namespace.node_keys(&keys)?;
-        let replies = ask(&self.shared, &keys).await;
-        Ok(status(&self.shared, keys.first(), 0, &replies))
+        let group = self.group(&keys)?;
+        let keys = group.namespace.node_keys(&keys)?;
+        let replies = ask(group, &keys).await;
+        Ok(status(group, keys.first(), 0, &replies))
     }
 
     /// At most `limit` locks of all processes on keys that begin with `prefix`, without those of idempotency keys. Each node
@@ -185,43 +186,18 @@ impl LockManager {
     ///
     /// It changes nothing, so it can be dropped at any time.
     pub async fn list(&self, prefix: &str, limit: usize) -> LockList {
-        let shared = &self.shared;
-        let scans = (0..shared.nodes.len()).map(|node| {
-            let scan = scan(Arc::clone(shared), node, prefix.to_owned(), limit);
-            (node, Box::pin(scan) as _)
-        });
-        let mut scans: Fanout<Result<_, NodeError>> = Fanout::new(scans);
-        let (mut names, mut more, mut failures) = (BTreeSet::new(), false, Vec::new());
-        while let Some((node, found)) = scans.next().await {
-            match found {
-                Ok((found, is_cut)) => {
-                    names.extend(found);
-                    more |= is_cut;
-                }
-                Err(error) => failures.push(shared.failure(node, error).to_string()),
-            }
+        let mut list = LockList::default();
+        for group in &*self.groups {
+            let found = list_group(group, prefix, limit).await;
+            list.locks.extend(found.locks);
+            list.more |= found.more;
+            list.failures.extend(found.failures);
         }
-        more |= names.len() > limit;
-        let names: Vec<LockKey> = names.into_iter().take(limit).collect();
-        let mut locks = Vec::new();
-        for names in names.chunks(LockKeys::MAX) {
-            let names = LockKeys::of(names.iter().cloned());
-            let Ok(keys) = shared.namespace.node_keys(&names) else {
-                continue;
-            };
-            let replies = ask(shared, &keys).await;
-            let keys = keys.as_slice().iter().enumerate();
-            let found = keys.map(|(index, key)| status(shared, key, index, &replies));
-            // Some were released meanwhile.
-            locks.extend(found.filter(|key| key.holder().is_some()));
-        }
-        LockList {
-            locks,
-            more,
-            failures,
-        }
+        list.more |= list.locks.len() > limit;
+        list.locks.sort_by(|one, other| one.key.cmp(&other.key));
+        list.locks.truncate(limit);
+        list
     }
-
     /// Takes a key from the holder that was `seen`, on each node where it is still that one's, and frees it after the rest
     /// of its ttl. Returns on how many nodes. Until then no other caller gets it, and a living holder
     /// [sees that](crate::error::LossReason::Taken). `at_once`: without the wait, so that two may be at work.
@@ -238,7 +214,7 @@ impl LockManager {
         seen: &KeyStatus,
         at_once: bool,
     ) -> Result<usize, AcquireError> {
-        let shared = &self.shared;
+        let shared = self.group(&NodeKeys::from(seen.name.clone()).names())?;
         let token = fresh_token().map_err(AcquireError::NoEntropy)?;
         let token = token.labelled(&shared.instance);
         let nodes = seen.nodes.iter().zip(&shared.nodes).enumerate();
@@ -268,6 +244,43 @@ impl LockManager {
         let replies = all(shared, releases).await.into_iter();
         let freed = replies.filter(|(_, reply)| matches!(reply, Ok(ReleaseReply::Released { .. })));
         Ok(freed.count())
+    }
+}
+
+async fn list_group(shared: &Arc<Shared>, prefix: &str, limit: usize) -> LockList {
+    let scans = (0..shared.nodes.len()).map(|node| {
+        let scan = scan(Arc::clone(shared), node, prefix.to_owned(), limit);
+        (node, Box::pin(scan) as _)
+    });
+    let mut scans: Fanout<Result<_, NodeError>> = Fanout::new(scans);
+    let (mut names, mut more, mut failures) = (BTreeSet::new(), false, Vec::new());
+    while let Some((node, found)) = scans.next().await {
+        match found {
+            Ok((found, is_cut)) => {
+                names.extend(found);
+                more |= is_cut;
+            }
+            Err(error) => failures.push(shared.failure(node, error).to_string()),
+        }
+    }
+    more |= names.len() > limit;
+    let names: Vec<LockKey> = names.into_iter().take(limit).collect();
+    let mut locks = Vec::new();
+    for names in names.chunks(LockKeys::MAX) {
+        let names = LockKeys::of(names.iter().cloned());
+        let Ok(keys) = shared.namespace.node_keys(&names) else {
+            continue;
+        };
+        let replies = ask(shared, &keys).await;
+        let keys = keys.as_slice().iter().enumerate();
+        let found = keys.map(|(index, key)| status(shared, key, index, &replies));
+        // Some were released meanwhile.
+        locks.extend(found.filter(|key| key.holder().is_some()));
+    }
+    LockList {
+        locks,
+        more,
+        failures,
     }
 }
 

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use crate::clock::Clock;
 use crate::manager::LockManager;
 use crate::manager::error::{ConnectError, LossReason, NoQuorum, NodeFailure};
 use crate::manager::guard::end_lapsed;
+use crate::manager::nodes::fanout::Fanout;
 use crate::manager::nodes::no_answer;
 use crate::manager::nodes::voting::monitor;
 use crate::manager::shared::Shared;
@@ -39,7 +40,9 @@ impl LockManager {
         context.guarded = options.max_clock_skew.is_some();
         context.background = Some(tasks.aside().clone());
         crate::instruments::at_zero();
-        for node in &nodes {
+        let size = nodes.len() / options.groups;
+        for (index, node) in nodes.iter().enumerate() {
+            context.registry.group = index / size;
             node.start(context.clone());
         }
         let times = Times {
@@ -47,7 +50,9 @@ impl LockManager {
             max_wait: options.max_wait,
         };
         let (bootstrap, limit) = (options.bootstrap, options.connect_timeout);
-        let shared = Arc::new(Shared::new(nodes, clock, options, tasks));
+        let groups = Shared::groups(&nodes, &clock, &options, tasks);
+        let shared = groups.first().map(Arc::clone);
+        let shared = shared.ok_or_else(|| ConfigError::new("there is no node"))?;
         if bootstrap {
             shared.voting.trust_new(true);
             let voting = Arc::downgrade(&shared.voting);
@@ -59,16 +64,61 @@ impl LockManager {
             };
             seam::spawn_on(&runtime, trust_no_longer);
         }
+        for group in &*groups {
+            group.watch_over(&runtime);
+        }
+        Ok(Self {
+            shared,
+            groups,
+            times,
+        })
+    }
+
+    /// The whole of [`connect`](crate::Settings::connect), once started.
+    pub(crate) async fn connected(
+        &self,
+        limit: Duration,
+        on_quorum: bool,
+    ) -> Result<(), ConnectError> {
+        let end = Instant::now() + limit;
+        for group in &*self.groups {
+            group.connected(end, limit, on_quorum).await?;
+        }
+        Ok(())
+    }
+
+    /// Begins to close all nodes, whose tasks would go on otherwise.
+    pub(crate) async fn give_up(&self) {
+        self.close_nodes(sleep(Duration::ZERO)).await;
+    }
+
+    /// Closes the nodes of all groups at once: the time that frozen ones take must not add up.
+    async fn close_nodes(&self, limit: Sleep) {
+        let nodes = self.groups.iter().flat_map(|group| &group.nodes);
+        let mut closing = Fanout::new(nodes.map(|node| node.close()).enumerate());
+        closing.until(limit);
+        while closing.next().await.is_some() {}
+    }
+
+    pub(crate) fn stop_trusting_new_nodes(&self) {
+        self.shared.voting.trust_new(false);
+    }
+}
+
+impl Shared {
+    /// Begins the tasks that extend locks, ask the nodes, and end with the manager.
+    fn watch_over(self: &Arc<Self>, runtime: &Handle) {
+        let shared = self;
         let watchdog = watch(
-            Arc::downgrade(&shared),
+            Arc::downgrade(shared),
             Arc::clone(&shared.registry),
             end_lapsed,
         );
         seam::spawn_aside(shared.tasks.aside(), watchdog);
-        seam::spawn_on(&runtime, stay(&shared));
+        seam::spawn_on(runtime, stay(shared));
         #[cfg(feature = "metrics")]
         seam::spawn_on(
-            &runtime,
+            runtime,
             crate::manager::nodes::counting::gauge(
                 Arc::downgrade(&shared.node_set),
                 Arc::clone(&shared.voting),
@@ -76,20 +126,19 @@ impl LockManager {
         );
         for index in 0..shared.nodes.len() {
             let set = Arc::downgrade(&shared.node_set);
-            seam::spawn_on(&runtime, monitor(set, Arc::clone(&shared.voting), index));
+            seam::spawn_on(runtime, monitor(set, Arc::clone(&shared.voting), index));
         }
-        Ok(Self { shared, times })
     }
 
     /// Waits until a quorum of nodes votes and, for a moment longer, for the others, so that each is checked. Nodes
     /// that are refused are an error, unless `on_quorum` says that the others are enough.
-    pub(crate) async fn connected(
+    async fn connected(
         &self,
+        end: Instant,
         limit: Duration,
         on_quorum: bool,
     ) -> Result<(), ConnectError> {
-        let set = &self.shared.node_set;
-        let end = Instant::now() + limit;
+        let set = &self.node_set;
         let moment = set.node_timeout.max(STRAGGLERS);
         let mut waiting = set.send_all(|node| node.ready());
         let mut ready = vec![false; set.nodes.len()];
@@ -123,24 +172,13 @@ impl LockManager {
         Ok(())
     }
 
-    /// Begins to close all nodes, whose tasks would go on otherwise.
-    pub(crate) async fn give_up(&self) {
-        let mut closing = self.shared.send_all(|node| node.close());
-        closing.until(sleep(Duration::ZERO));
-        while closing.next().await.is_some() {}
-    }
-
-    pub(crate) fn stop_trusting_new_nodes(&self) {
-        self.shared.voting.trust_new(false);
-    }
-
     fn judge(
         &self,
         ready: &[bool],
         limit: Duration,
         on_quorum: bool,
     ) -> Result<(Vec<NodeFailure>, Vec<Failed>), ConnectError> {
-        let set = &self.shared.node_set;
+        let set = &self.node_set;
         let mut refused: Vec<NodeFailure> = Vec::new();
         let mut missing: Vec<Failed> = Vec::new();
         for (index, (node, ready)) in set.nodes.iter().zip(ready).enumerate() {
@@ -159,8 +197,9 @@ impl LockManager {
         }
         if others - missing.len() < needed {
             // With those that serve other processes: whoever repairs the missing ones meets these next.
-            missing.extend(set.voting.blocking(set.clock.now()));
-            return Err(ConnectError::NoQuorum(set.without_quorum(missing)));
+            let mut error = set.without_quorum(missing);
+            error.failures.extend(set.voting.blocking(set.clock.now()));
+            return Err(ConnectError::NoQuorum(error));
         }
         Ok((refused, missing))
     }
@@ -223,9 +262,11 @@ impl LockManager {
     }
 
     async fn settled(&self) -> Result<(), NoQuorum> {
-        let set = &self.shared.node_set;
-        let end = Instant::now() + set.connect_timeout;
-        set.quorum_votes(end, false).await
+        let end = Instant::now() + self.shared.connect_timeout;
+        for group in &*self.groups {
+            group.quorum_votes(end, false).await?;
+        }
+        Ok(())
     }
 }
 
@@ -297,20 +338,20 @@ impl LockManager {
     pub async fn shutdown(&self, grace: Duration) -> ShutdownReport {
         let shared = &self.shared;
         shared.drain.give();
-        shared.grant_no_more();
+        let groups = || self.groups.iter();
+        groups().for_each(|group| group.grant_no_more());
         let mut lost = 0;
         let mut is_empty = shared.ledger.is_empty_within(grace).await;
         if !is_empty {
-            lost = shared.registry.lose_all(LossReason::Shutdown);
+            let lose = |group: &Arc<Shared>| group.registry.lose_all(LossReason::Shutdown);
+            lost = groups().map(lose).sum();
             let last = (shared.node_timeout * 2).max(SHORTEST_LAST_WAIT);
             is_empty = shared.ledger.is_empty_within(last).await;
         }
         if is_empty {
-            // Nothing new begins. All nodes at once: the time that frozen ones take must not add up.
-            let mut closing = shared.send_all(|node| node.close());
-            closing.until(shared.tasks.timer(LONGEST_CLOSE));
-            while closing.next().await.is_some() {}
-            shared.registry.stop();
+            // Nothing new begins.
+            self.close_nodes(shared.tasks.timer(LONGEST_CLOSE)).await;
+            groups().for_each(|group| group.registry.stop());
             shared.tasks.end();
         }
         let open = shared.ledger.open();

@@ -52,7 +52,7 @@ pub use self::scope::LockScope;
 use self::shared::Shared;
 pub use self::snapshot::{HeldLock, NodeStatus, QueueStatus, Snapshot};
 use crate::key_error::KeyError;
-use crate::lock_key::LockKeys;
+use crate::lock_key::{LockKey, LockKeys};
 use crate::settings::checked::Times;
 use crate::settings::error::ConfigError;
 
@@ -90,7 +90,9 @@ use crate::settings::error::ConfigError;
 /// ```
 #[derive(Clone)]
 pub struct LockManager {
+    // The first of the groups, for what they have in common.
     pub(crate) shared: Arc<Shared>,
+    pub(crate) groups: Arc<[Arc<Shared>]>,
     // Those of this handle; others of the same manager may have others.
     pub(crate) times: Times,
 }
@@ -198,11 +200,27 @@ impl LockManager {
         max_wait: Duration,
     ) -> Result<LockGuard, AcquireError> {
         let limit = max_wait.min(self.times.max_wait);
-        acquire(&self.shared, self.times.terms, keys, limit).await
+        let group = self.group(&keys)?;
+        acquire(group, self.times.terms, keys, limit).await
     }
 
     pub(crate) fn reenter(&self, handle: &LockHandle) -> Result<LockGuard, LossReason> {
-        handle.reenter(&self.shared)
+        let group = self.group(&handle.tenancy().lease.lease.keys);
+        handle.reenter(group.unwrap_or(&self.shared))
+    }
+
+    /// The group of nodes that has `keys`.
+    pub(crate) fn group(&self, keys: &LockKeys) -> Result<&Arc<Shared>, KeyError> {
+        let count = self.groups.len();
+        if count == 1 {
+            return Ok(&self.shared);
+        }
+        let group = |key: &LockKey| key.group(count);
+        let mut groups = keys.as_slice().iter().map(group);
+        let first = groups.next().unwrap_or_default();
+        let is_one = groups.all(|other| other == first);
+        let group = self.groups.get(first).filter(|_| is_one);
+        group.ok_or_else(KeyError::apart)
     }
 
     /// The time to live of the locks of this handle on the nodes.
@@ -264,8 +282,8 @@ impl LockManager {
             .times
             .with_ttl(ttl, shared.max_ttl, shared.node_timeout)?;
         Ok(Self {
-            shared: shared.clone(),
             times,
+            ..self.clone()
         })
     }
 
@@ -275,9 +293,10 @@ impl LockManager {
     ///
     /// [`ConfigError`] if it is shorter than the ttl.
     pub fn with_max_hold(&self, max_hold: Duration) -> Result<Self, ConfigError> {
+        let times = self.times.with_max_hold(max_hold)?;
         Ok(Self {
-            shared: self.shared.clone(),
-            times: self.times.with_max_hold(max_hold)?,
+            times,
+            ..self.clone()
         })
     }
 

@@ -151,7 +151,8 @@ impl LockManager {
         } else {
             Duration::ZERO
         };
-        let guard = acquire(&self.shared, self.times.terms, missing, limit).await?;
+        let group = self.group(&missing)?;
+        let guard = acquire(group, self.times.terms, missing, limit).await?;
         scope.held().push(guard.handle());
         Ok(guard.along_with(guards))
     }
@@ -170,7 +171,7 @@ impl LockManager {
             if !wanted || !handle.is_of(&self.shared) {
                 continue;
             }
-            match handle.reenter(&self.shared) {
+            match self.reenter(handle) {
                 Ok(guard) => {
                     guards.push(guard);
                     shared.push(handle);

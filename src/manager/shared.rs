@@ -23,13 +23,14 @@ use crate::manager::tasks::{Signal, TaskTracker};
 #[cfg(feature = "idempotency")]
 use crate::namespace::Namespace;
 use crate::namespace::NodeKeys;
-use crate::node::Node;
+use crate::node::{ClusterConfig, Node};
 use crate::settings::checked::Checked;
 use crate::settings::switches::HandOff;
 #[cfg(feature = "idempotency")]
 use crate::settings::switches::usual;
 
-/// The parts that the handles, guards and tasks of one manager share. The watchdog does not keep it alive.
+/// The parts that the handles, guards and tasks of one manager share, or of one of its groups of nodes. The watchdog
+/// does not keep it alive.
 pub(crate) struct Shared {
     pub(crate) node_set: Arc<NodeSet>,
     // The namespace of requests with idempotency keys.
@@ -51,7 +52,7 @@ pub(crate) struct Shared {
     pub(crate) cooldown: Cooldown,
     // Noted only where others are to get their chance by pauses.
     pub(crate) waiters: Waiters,
-    pub(crate) tasks: TaskTracker,
+    pub(crate) tasks: Arc<TaskTracker>,
     // What may be set on nodes: a shutdown waits until all of it was released.
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) registry: Arc<Registry>,
@@ -62,36 +63,77 @@ pub(crate) struct Shared {
     pub(crate) next_id: AtomicU64,
 }
 
+/// What the groups of a manager have in common.
+struct Common {
+    config: Arc<ClusterConfig>,
+    ledger: Arc<Ledger>,
+    queue: Arc<Queue>,
+    waiters: Waiters,
+    tasks: Arc<TaskTracker>,
+    #[cfg(feature = "idempotency")]
+    room_for_records: Arc<Semaphore>,
+    drain: Arc<Signal>,
+    serial: u64,
+}
+
 impl Shared {
-    pub(crate) fn new(
-        nodes: Vec<Arc<dyn Node>>,
-        clock: Arc<dyn Clock>,
-        options: Checked,
+    /// The groups of a manager.
+    pub(crate) fn groups(
+        nodes: &[Arc<dyn Node>],
+        clock: &Arc<dyn Clock>,
+        options: &Checked,
         tasks: TaskTracker,
-    ) -> Self {
-        let config = options.config(&nodes);
-        let terms = options.terms;
-        let bounds = Bounds {
-            per_key: options.max_waiters_per_key,
-            total: options.max_waiters,
+    ) -> Arc<[Arc<Self>]> {
+        let common = Common {
+            config: options.config(nodes),
+            ledger: Ledger::new(Arc::clone(clock)),
+            queue: Arc::new(Queue::new(Bounds {
+                per_key: options.max_waiters_per_key,
+                total: options.max_waiters,
+            })),
+            waiters: Waiters::default(),
+            tasks: Arc::new(tasks),
+            #[cfg(feature = "idempotency")]
+            room_for_records: Arc::new(Semaphore::new(ROOM_FOR_RECORDS)),
+            drain: Arc::default(),
+            serial: NEXT_SERIAL.fetch_add(1, Ordering::Relaxed),
         };
-        let voting = VotingStatuses::new(
-            nodes.len(),
-            terms.quorum.needed(),
+        let names = nodes.iter().map(|node| node.name().to_owned());
+        let size = nodes.len() / options.groups;
+        let mut voting = VotingStatuses::new(
+            names.collect(),
+            size,
+            options.terms.quorum.needed(),
             options.node_timeout,
-            config.guarded,
+            common.config.guarded,
         );
+        let groups = nodes.chunks(size).map(|nodes| {
+            let next = voting.next_group();
+            let voting = std::mem::replace(&mut voting, next);
+            Arc::new(Self::new(nodes, voting, clock, options, &common))
+        });
+        groups.collect()
+    }
+
+    fn new(
+        nodes: &[Arc<dyn Node>],
+        voting: VotingStatuses,
+        clock: &Arc<dyn Clock>,
+        options: &Checked,
+        common: &Common,
+    ) -> Self {
+        let terms = options.terms;
         Self {
-            ledger: Ledger::new(Arc::clone(&clock)),
+            ledger: Arc::clone(&common.ledger),
             #[cfg(feature = "idempotency")]
             idempotency: options.namespace.idempotency(),
             node_set: Arc::new(NodeSet {
-                nodes,
-                clock,
-                namespace: options.namespace,
-                instance: options.instance,
+                nodes: nodes.to_vec(),
+                clock: Arc::clone(clock),
+                namespace: options.namespace.clone(),
+                instance: options.instance.clone(),
                 observes: options.observes,
-                config,
+                config: Arc::clone(&common.config),
                 terms: CommonTerms {
                     quorum: terms.quorum,
                     drift: terms.drift,
@@ -112,15 +154,15 @@ impl Shared {
             #[cfg(feature = "idempotency")]
             longest_run: AtomicU64::new(0),
             #[cfg(feature = "idempotency")]
-            room_for_records: Arc::new(Semaphore::new(ROOM_FOR_RECORDS)),
+            room_for_records: Arc::clone(&common.room_for_records),
             hand_off: options.hand_off,
-            queue: Arc::new(Queue::new(bounds)),
+            queue: Arc::clone(&common.queue),
             cooldown: Cooldown::default(),
-            waiters: Waiters::default(),
-            tasks,
+            waiters: common.waiters.clone(),
+            tasks: Arc::clone(&common.tasks),
             registry: Arc::default(),
-            drain: Arc::default(),
-            serial: NEXT_SERIAL.fetch_add(1, Ordering::Relaxed),
+            drain: Arc::clone(&common.drain),
+            serial: common.serial,
             next_id: AtomicU64::new(0),
         }
     }

@@ -1,6 +1,6 @@
 //! [`Snapshot`]: the locks, queues and nodes of a manager at one moment; whether it is ready.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde::{Serialize, Serializer};
@@ -11,9 +11,11 @@ use crate::manager::LockManager;
 use crate::manager::error::AcquireError;
 use crate::manager::lease::held::LeaseView;
 use crate::manager::nodes::LOOK;
+use crate::manager::nodes::counting::Count;
 use crate::manager::nodes::voting::list::VotingStatus;
+use crate::manager::shared::Shared;
 use crate::namespace::NodeKey;
-use crate::node::{NodeState, ServerStatus};
+use crate::node::{Node, NodeState, ServerStatus};
 use crate::token::FencingToken;
 
 impl LockManager {
@@ -26,7 +28,8 @@ impl LockManager {
         let load = shared.queue.load();
         let waiters = shared.waiters.by_key();
         let show = |key: &NodeKey| key.show().into_owned();
-        let held = shared.registry.leases();
+        let groups = || self.groups.iter();
+        let held: Vec<_> = groups().flat_map(|it| it.registry.leases()).collect();
         let mut views: Vec<LeaseView> = held.iter().map(|lease| lease.view()).collect();
         views.sort_by_key(|view| view.since);
         let locks = views.into_iter().take(Snapshot::MOST);
@@ -49,14 +52,22 @@ impl LockManager {
         let mut queues: Vec<QueueStatus> = queues.collect();
         queues.sort_by_key(|queue| std::cmp::Reverse(queue.longest_wait));
         queues.truncate(Snapshot::MOST);
-        let nodes = shared.nodes.iter().enumerate();
-        let nodes = nodes.map(|(index, node)| NodeStatus {
+        let status = |group: &Shared, index: usize, node: &dyn Node| NodeStatus {
             name: node.name().to_owned(),
             state: node.state(),
             server: node.server(),
-            voting: shared.standing(index, now),
+            voting: group.standing(index, now),
+        };
+        let nodes = groups().flat_map(|group| {
+            let nodes = group.nodes.iter().enumerate();
+            nodes.map(move |(index, node)| status(group, index, &**node))
         });
-        let count = shared.quorum();
+        let count = self.quorum();
+        let sum = |count: fn(&Shared) -> &AtomicU64| {
+            groups()
+                .map(|group| count(group).load(Ordering::Relaxed))
+                .sum()
+        };
         Snapshot {
             instance: shared.instance.as_str().to_owned(),
             verdict: count.to_string(),
@@ -64,8 +75,8 @@ impl LockManager {
             held: held.len(),
             keys: load.keys,
             waiting: load.waiting + shared.waiters.outside(),
-            fences_agreed: shared.fences_agreed.load(Ordering::Relaxed),
-            fences_written_back: shared.fences_written_back.load(Ordering::Relaxed),
+            fences_agreed: sum(|group| &group.fences_agreed),
+            fences_written_back: sum(|group| &group.fences_written_back),
             nodes: nodes.collect(),
             locks,
             queues,
@@ -159,12 +170,19 @@ fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Er
 }
 
 impl LockManager {
-    /// Whether enough nodes vote for locks to be granted, as last seen: each node is asked once a second. For a
+    /// Whether enough nodes of each group vote for locks to be granted, as last seen: each node is asked once a second. For a
     /// readiness probe (`docs::observing`), not before each lock. `false` from the begin of a
     /// [shutdown](Self::shutdown) on.
     #[must_use]
     pub fn has_quorum(&self) -> bool {
-        self.shared.quorum().is_quorum()
+        self.quorum().is_quorum()
+    }
+
+    /// That of the first group without a quorum, if there is one.
+    fn quorum(&self) -> Count {
+        let mut counts = self.groups.iter().map(|group| group.quorum());
+        let lacking = counts.find(|count| !count.is_quorum());
+        lacking.unwrap_or_else(|| self.shared.quorum())
     }
 
     /// Asks all nodes anew, and waits until every one of them is up and votes, as between the restarts of two servers
@@ -178,7 +196,16 @@ impl LockManager {
     ///
     /// It changes nothing, so it can be dropped at any time.
     pub async fn all_voting(&self) -> Result<(), AcquireError> {
-        let shared = &self.shared;
+        for group in &*self.groups {
+            group.all_voting().await?;
+        }
+        Ok(())
+    }
+}
+
+impl Shared {
+    async fn all_voting(&self) -> Result<(), AcquireError> {
+        let shared = self;
         let begun = |node| shared.voting.replies(node, |replies| replies.begun());
         let begun: Vec<Option<u64>> = (0..shared.nodes.len()).map(begun).collect();
         shared.voting.recheck_all();

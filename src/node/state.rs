@@ -218,8 +218,10 @@ const LONGEST_CONFIG: usize = 1_000;
 /// The servers of one manager's nodes, so that one server is never counted as two nodes.
 #[derive(Clone, Debug, Default)]
 pub struct ServerRegistry {
-    // Server and part of it to node name.
-    servers: Arc<Mutex<HashMap<(String, String), String>>>,
+    // Server and part of it, to the node's name and group.
+    servers: Arc<Mutex<HashMap<(String, String), (String, usize)>>>,
+    // Of the next node that gets a clone.
+    pub(crate) group: usize,
 }
 
 impl ServerRegistry {
@@ -230,7 +232,7 @@ impl ServerRegistry {
     }
 
     /// Stores that `node` is served by the server with this `run_id`, as the part `tag` of it, in place of any before.
-    /// Returns a node that is another part of the same server.
+    /// Returns a node of its group that is another part of the same server.
     ///
     /// # Errors
     ///
@@ -242,9 +244,9 @@ impl ServerRegistry {
         tag: &str,
     ) -> Result<Option<String>, NodeError> {
         let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
-        servers.retain(|_, name| name != node);
+        servers.retain(|_, (name, _)| name != node);
         let identity = (run_id.to_owned(), tag.to_owned());
-        if let Some(other) = servers.get(&identity) {
+        if let Some((other, _)) = servers.get(&identity) {
             return Err(NodeError::new(
                 NodeErrorKind::Misconfigured,
                 format!(
@@ -252,9 +254,12 @@ impl ServerRegistry {
                 ),
             ));
         }
-        let beside = servers.iter().find(|((other, _), _)| other == run_id);
-        let beside = beside.map(|(_, other)| other.clone());
-        servers.insert(identity, node.to_owned());
+        let is_beside = |((id, _), (_, group)): &(&(String, _), &(_, usize))| {
+            id == run_id && *group == self.group
+        };
+        let beside = servers.iter().find(is_beside);
+        let beside = beside.map(|(_, (other, _))| other.clone());
+        servers.insert(identity, (node.to_owned(), self.group));
         drop(servers);
         Ok(beside)
     }

@@ -37,6 +37,7 @@ pub(crate) struct Given {
     #[serde(with = "humantime_serde")]
     pub(super) connect_timeout: Option<Duration>,
     pub(super) drift_factor: Option<f64>,
+    pub(super) groups: Option<usize>,
     pub(super) mask_losses: Option<usize>,
     #[serde(with = "humantime_serde")]
     pub(super) max_hold: Option<Duration>,
@@ -75,7 +76,7 @@ impl Given {
         }
         replace! {
             nodes memory user password password_file namespace instance ttl max_ttl node_timeout connect_timeout drift_factor
-            mask_losses max_hold max_wait max_waiters_per_key max_waiters hand_off fencing restart_guard bootstrap
+            groups mask_losses max_hold max_wait max_waiters_per_key max_waiters hand_off fencing restart_guard bootstrap
             start_on_quorum redact_keys tls
         }
     }
@@ -86,6 +87,8 @@ pub(crate) struct Checked {
     pub(crate) namespace: Namespace,
     pub(crate) instance: Label,
     pub(crate) observes: bool,
+    // How many groups the nodes are, one after the other.
+    pub(crate) groups: usize,
     pub(crate) terms: Terms,
     // The longest ttl that any process uses with these nodes.
     pub(crate) max_ttl: Duration,
@@ -107,16 +110,20 @@ pub(crate) struct Checked {
 
 impl Checked {
     pub(crate) fn config(&self, nodes: &[Arc<dyn Node>]) -> Arc<ClusterConfig> {
-        let described = nodes.iter().map(|node| match node.agreed() {
+        let describe = |node: &Arc<dyn Node>| match node.agreed() {
             more if more.is_empty() => node.name().to_owned(),
             more => format!("{} ({more})", node.name()),
+        };
+        let groups = nodes.chunks(nodes.len() / self.groups).map(|nodes| {
+            let mut described: Vec<String> = nodes.iter().map(describe).collect();
+            described.sort_unstable();
+            described.join(", ")
         });
-        let mut described: Vec<String> = described.collect();
-        described.sort_unstable();
+        let groups: Vec<String> = groups.collect();
         let guarded = self.max_clock_skew.is_some();
         let text = format!(
             "nodes {}; quorum {}; losses masked {}; max_ttl {:?}; restart guard {}; fencing {}",
-            described.join(", "),
+            groups.join(" | "),
             self.terms.quorum.needed(),
             self.masked,
             self.max_ttl,
@@ -166,6 +173,12 @@ impl Given {
             "start_on_quorum",
             || START_UNGUARDED,
         )?;
+        let groups = self.groups()?;
+        ensure(nodes % groups == 0, "groups", || {
+            format!(
+                "{nodes} nodes are no {groups} groups of equal size; give as many nodes for each group"
+            )
+        })?;
         let masked = self.mask_losses.unwrap_or_default();
         let listed_in = if self.memory.is_some() {
             "memory"
@@ -176,8 +189,9 @@ impl Given {
             namespace: namespace.redacting(self.redact_keys.unwrap_or_default()),
             instance,
             observes: false,
+            groups,
             terms: Terms {
-                quorum: quorum(listed_in, nodes, masked)?,
+                quorum: quorum(listed_in, nodes / groups, masked)?,
                 ttl,
                 drift,
                 retry: retry_after(node_timeout, ttl),
@@ -199,6 +213,16 @@ impl Given {
             connect_timeout,
             masked,
         })
+    }
+
+    /// How many groups the nodes are.
+    pub(super) fn groups(&self) -> Result<usize, ConfigError> {
+        let groups = self.groups.unwrap_or(1);
+        let is_allowed = (1..=MOST_GROUPS).contains(&groups);
+        ensure(is_allowed, "groups", || {
+            format!("must be from 1 to {MOST_GROUPS}")
+        })?;
+        Ok(groups)
     }
 
     fn checked_node_timeout(&self, ttl: Duration) -> Result<Duration, ConfigError> {
@@ -257,7 +281,9 @@ const TTL: Duration = Duration::from_secs(10);
 const USUAL_MAX_TTL: Duration = Duration::from_secs(10);
 const MAX_HOLD: Duration = Duration::from_secs(60);
 const FIVE_SECONDS: Duration = Duration::from_secs(5);
+/// Of each group.
 const MAX_NODES: usize = 32;
+const MOST_GROUPS: usize = 64;
 
 const NO_NODE: &str = "there is no node: give the URLs of servers, or `memory` with a number for nodes inside this process";
 const BAD_DRIFT: &str = "drift_factor is out of range: use a part of the ttl from 0.0 to 0.5";

@@ -229,9 +229,14 @@ impl Settings {
             ..NodeSettings::default()
         };
         let mut addresses = HashSet::new();
+        let groups = given.groups()?;
+        let listed = given.nodes.iter().flatten();
+        let clusters = listed.clone().filter(|node| !node.cluster.is_empty());
+        let is_alone = clusters.count() == 0 || listed.count() == 1;
+        ensure(groups == 1 || is_alone, "groups", || NOT_ALONE)?;
         for (index, node) in given.nodes.iter().flatten().enumerate() {
             let place = format!("nodes[{index}]");
-            for node in RedisNode::build(node, &place, &all)? {
+            for node in RedisNode::build(node, &place, &all, groups)? {
                 let address = node.address().to_owned();
                 let text = format!(
                     "the server {address} is listed twice; every node must be a server of its own"
@@ -259,6 +264,9 @@ impl Settings {
     }
 }
 
+#[cfg(feature = "redis")]
+const NOT_ALONE: &str =
+    "the nodes of a cluster in groups stand alone; leave out the other nodes, or the groups";
 const BOTH: &str =
     "nodes in memory and other nodes do not go together; leave out `memory` or the others";
 const NO_SERVER: &str = "nodes in memory have neither credentials nor certificates; leave out `memory`, or those of servers";

@@ -67,6 +67,7 @@ use crate::node::Node;
 /// node_timeout = "100ms"                  # a hundredth of the ttl, from 20ms to 200ms
 /// connect_timeout = "5s"
 /// drift_factor = 0.01
+/// groups = 1
 /// mask_losses = 0
 /// max_hold = "1m"                         # or the ttl, if that is longer
 /// max_wait = "5s"
@@ -215,6 +216,14 @@ impl Settings {
     /// 0.5; default: 0.01. Raise it where clocks are slewed hard (chrony may slew by 8 %).
     pub fn drift_factor(mut self, factor: f64) -> Self {
         self.given.drift_factor = Some(factor);
+        self
+    }
+
+    /// How many groups the nodes are, of equal size, one after the other; a [cluster](Self::cluster) gives each group its
+    /// slots. Each key is in one group, so `n` groups carry `n` times as many locks. Keys that are locked together need
+    /// a text in braces in common, `{shop-7}:cart`, which decides alone. Equal in all processes. Default: 1.
+    pub fn groups(mut self, groups: usize) -> Self {
+        self.given.groups = Some(groups);
         self
     }
 

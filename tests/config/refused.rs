@@ -42,6 +42,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ("drift_factor = 0.6", "drift_factor", "from 0.0 to 0.5"),
     ("drift_factor = -1", "drift_factor", "from 0.0 to 0.5"),
     ("drift_factor = nan", "drift_factor", "from 0.0 to 0.5"),
+    ("groups = 0", "groups", "must be from 1 to 64"),
     ("mask_losses = \"1\"", "mask_losses", "must be a whole number from 0 without quotes"),
     ("mask_losses = -1", "mask_losses", "must be a whole number from 0"),
     ("mask_losses = 5", "mask_losses", "5 nodes cannot mask the losses of 5"),

@@ -17,6 +17,7 @@ max_ttl = "3m"
 node_timeout = "150ms"
 connect_timeout = "7s"
 drift_factor = 0.08
+groups = 2
 mask_losses = 1
 max_hold = "2h"
 max_wait = "1s500ms"
@@ -33,13 +34,13 @@ restart_guard = { max_clock_skew = "2s" }
 const JSON: &str = r#"{
     "memory": 4, "namespace": "shop", "instance": "till-3", "ttl": "1m30s", "max_ttl": "180s",
     "node_timeout": "150ms", "connect_timeout": "7s",
-    "drift_factor": 0.08, "mask_losses": 1, "max_hold": "2h", "max_wait": "1s500ms", "max_waiters_per_key": 7,
+    "drift_factor": 0.08, "groups": 2, "mask_losses": 1, "max_hold": "2h", "max_wait": "1s500ms", "max_waiters_per_key": 7,
     "max_waiters": 70, "bootstrap": true, "start_on_quorum": true,
     "redact_keys": true, "hand_off": {"max_passes": 8, "max_time": "50ms"},
     "fencing": {"keep": "30d"}, "restart_guard": {"max_clock_skew": "2s"}
 }"#;
 
-const VARIABLES: [(&str, &str); 21] = [
+const VARIABLES: [(&str, &str); 22] = [
     ("REDLOCK_MEMORY", "4"),
     ("REDLOCK_NAMESPACE", "shop"),
     ("REDLOCK_INSTANCE", "till-3"),
@@ -48,6 +49,7 @@ const VARIABLES: [(&str, &str); 21] = [
     ("REDLOCK_NODE_TIMEOUT", "150ms"),
     ("REDLOCK_CONNECT_TIMEOUT", "7s"),
     ("REDLOCK_DRIFT_FACTOR", "0.08"),
+    ("REDLOCK_GROUPS", "2"),
     ("REDLOCK_MASK_LOSSES", "1"),
     ("REDLOCK_MAX_HOLD", "2h"),
     ("REDLOCK_MAX_WAIT", "1s500ms"),
@@ -90,6 +92,7 @@ fn a_configuration_tells_a_builder_what_its_setters_do() {
         .node_timeout(Duration::from_millis(150))
         .connect_timeout(Duration::from_secs(7))
         .drift_factor(0.08)
+        .groups(2)
         .mask_losses(1)
         .max_hold(Duration::from_secs(7_200))
         .max_wait(Duration::from_millis(1_500))

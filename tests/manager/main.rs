@@ -13,6 +13,7 @@ mod deadline;
 mod fairness;
 mod far;
 mod fence;
+mod groups;
 mod hand_off;
 mod handles;
 mod hold;

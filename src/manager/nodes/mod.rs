@@ -1,4 +1,4 @@
-//! [`NodeSet`]: the nodes of a manager, and the terms under which they are asked. Which of them vote: [`voting`].
+//! [`NodeSet`]: the nodes of a manager, or of one of its groups, and the terms under which they are asked. Which of them vote: [`voting`].
 
 pub(crate) mod counting;
 pub(crate) mod fanout;
@@ -90,7 +90,8 @@ impl NodeSet {
         Some(NoQuorum {
             retry_after: None,
             disagreed: true,
-            ..self.without_quorum(self.voting.blocking(self.clock.now()))
+            failures: self.voting.blocking(self.clock.now()),
+            ..self.without_quorum(Vec::new())
         })
     }
 

@@ -199,10 +199,12 @@ impl LockManager {
         limit: Duration,
         idle: Duration,
     ) -> Result<IdempotentRun, AcquireError> {
-        let (shared, mut terms) = (&self.shared, self.times.terms);
+        let mut terms = self.times.terms;
         terms.max_hold = terms.max_hold.saturating_add(idle);
         let keep = keep.max(Duration::from_secs(1));
-        let keys = shared.idempotency.node_keys(&LockKeys::from(key))?;
+        let names = LockKeys::from(key);
+        let shared = self.group(&names)?;
+        let keys = shared.idempotency.node_keys(&names)?;
         let recall = Recall::new(shared, &terms, keep);
         let (guard, granted) = match acquire_for(shared, terms, keys, recall, limit).await? {
             Acquired::Lock(guard, granted) => (guard, granted),

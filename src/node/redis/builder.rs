@@ -234,7 +234,7 @@ impl RedisNodeBuilder {
     /// [`ConfigError`] if the URLs, the certificates or the numbers cannot be used, or if it is a cluster of several
     /// nodes: give that to [`redis_nodes`](crate::Settings::redis_nodes).
     pub fn build(self) -> Result<RedisNode, ConfigError> {
-        let mut nodes = RedisNode::build(&self.0, "", &NodeSettings::default())?;
+        let mut nodes = RedisNode::build(&self.0, "", &NodeSettings::default(), 1)?;
         match (nodes.pop(), nodes.is_empty()) {
             (Some(node), true) => Ok(node),
             _ => Err(ConfigError::of("slots", SEVERAL)),
@@ -243,12 +243,13 @@ impl RedisNodeBuilder {
 }
 
 impl RedisNode {
-    /// The node of the setting `place`, or the nodes of a cluster. They have the user, the password, the credentials and
+    /// The node of the setting `place`, or the nodes of a cluster, for so many groups. They have the user, the password, the credentials and
     /// the certificates of `all` where they have none of their own.
     pub(crate) fn build(
         node: &NodeSettings,
         place: &str,
         all: &NodeSettings,
+        groups: usize,
     ) -> Result<Vec<Self>, ConfigError> {
         let at = |field: &str| within(place, field);
         let refuse = |field, text: &str| Err(ConfigError::of(at(field), text));
@@ -280,7 +281,7 @@ impl RedisNode {
             true => Certificates::read(&all.tls, "tls")?,
             false => Certificates::read(&node.tls, &at("tls"))?,
         };
-        let targets = targets(node, place, &access, &certificates)?;
+        let targets = targets(node, place, groups, &access, &certificates)?;
         let link = |target: Target| {
             // Replicas that must acknowledge are expected, and without replicas there is no server to promote.
             let is_watched = target.way.witnesses().is_some();
@@ -316,6 +317,7 @@ const MASTER_TOO: &str = "is for servers in cluster mode, and this one has a `ma
 fn targets(
     node: &NodeSettings,
     place: &str,
+    groups: usize,
     access: &Access,
     certificates: &Certificates,
 ) -> Result<Vec<Target>, ConfigError> {
@@ -332,7 +334,8 @@ fn targets(
             if count.is_multiple_of(2) || count > MOST_SLOTS {
                 return refuse("slots", BAD_SLOTS);
             }
-            let named = (node.name.as_deref().unwrap_or("cluster"), count);
+            let slots = discovery::cluster::spread(count, groups);
+            let named = (node.name.as_deref().unwrap_or("cluster"), &*slots);
             discovery::in_cluster(cluster, named, confirmed, place, access, certificates)
         }
         (Some(_), Some(_)) => refuse("master", URL_TOO),

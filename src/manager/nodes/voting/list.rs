@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
+use crate::manager::error::NodeFailure;
 use crate::moment::Moment;
 use crate::node::{NodeError, NodeErrorKind};
 
@@ -124,8 +125,10 @@ pub(crate) fn optional_seconds<S: Serializer>(
 
 #[derive(Debug)]
 pub(super) struct List {
+    // Of all groups, one after the other.
     pub(super) nodes: Vec<Known>,
-    // How many make a quorum.
+    // How many are a group, and how many of a group make a quorum.
+    size: usize,
     pub(super) needed: usize,
     // Since when all nodes are known to have accepted it.
     pub(super) complete: Option<Moment>,
@@ -142,6 +145,7 @@ pub(super) struct List {
 
 #[derive(Debug, Default)]
 pub(super) struct Known {
+    name: String,
     pub(super) state: VoteState,
     // It was asked whether it votes.
     pub(super) asked: bool,
@@ -169,16 +173,23 @@ impl Known {
 }
 
 impl List {
-    pub(super) fn new(nodes: usize, needed: usize, notice: Duration, guarded: bool) -> Self {
-        let known = || match guarded {
-            true => Known::default(),
-            false => Known {
-                state: VoteState::Voting,
-                ..Known::default()
+    pub(super) fn new(
+        names: Vec<String>,
+        (size, needed): (usize, usize),
+        notice: Duration,
+        guarded: bool,
+    ) -> Self {
+        let known = |name| Known {
+            name,
+            state: match guarded {
+                true => VoteState::Unknown,
+                false => VoteState::Voting,
             },
+            ..Known::default()
         };
         Self {
-            nodes: (0..nodes).map(|_| known()).collect(),
+            nodes: names.into_iter().map(known).collect(),
+            size,
             needed,
             complete: None,
             notice,
@@ -200,9 +211,11 @@ impl List {
         self.nodes.get(node)?.quarantine()
     }
 
-    /// Whether a quorum votes, and so knows the highest fencing tokens.
-    pub(super) fn remembers(&self) -> bool {
-        self.votes() >= self.needed
+    /// Whether a quorum of the group of `node` votes, and so knows the highest fencing tokens.
+    pub(super) fn remembers(&self, node: usize) -> bool {
+        let group = self.nodes.chunks(self.size).nth(node / self.size);
+        let votes = |known: &&Known| known.state == VoteState::Voting;
+        group.into_iter().flatten().filter(votes).count() >= self.needed
     }
 
     /// Whether every node votes or has nothing to forget.
@@ -265,16 +278,17 @@ impl List {
         self.nodes.iter().any(foreign)
     }
 
-    pub(super) fn blocking(&self, now: Moment) -> Vec<(usize, NodeError)> {
+    pub(super) fn blocking(&self, now: Moment) -> Vec<NodeFailure> {
         let nodes = self.nodes.iter().enumerate();
-        let blocking = nodes.filter_map(|(node, known)| match &known.state {
-            VoteState::Foreign(foreign) => Some((node, foreign.error())),
-            VoteState::Quarantined(quarantine)
-                if quarantine.reclaimed && !self.is_over(node, now) =>
-            {
-                Some((node, reclaimed()))
-            }
-            _ => None,
+        let blocking = nodes.filter_map(|(node, known)| {
+            let error = match &known.state {
+                VoteState::Foreign(foreign) => foreign.error(),
+                VoteState::Quarantined(it) if it.reclaimed && !self.is_over(node, now) => {
+                    reclaimed()
+                }
+                _ => return None,
+            };
+            Some(NodeFailure::new(&known.name, error))
         });
         blocking.collect()
     }

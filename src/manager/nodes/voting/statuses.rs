@@ -1,12 +1,14 @@
 //! [`VotingStatuses`]: which nodes vote, and under which list of nodes, as last observed.
 
+use std::ops::{Deref, Range};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
+use crate::manager::error::NodeFailure;
 use crate::manager::nodes::voting::list::{
     Foreign, Known, List, Quarantine, Replies, Told, VoteState, VotingStatus,
 };
@@ -14,8 +16,16 @@ use crate::manager::tasks::notified_until;
 use crate::moment::Moment;
 use crate::node::{CheckInMode, NodeError, NodeErrorKind};
 
-#[derive(Debug)]
+/// The nodes of one group, by their places in it, and what is known of the whole list.
+#[derive(Clone, Debug)]
 pub(crate) struct VotingStatuses {
+    all: Arc<All>,
+    // The places of the group's nodes in the list.
+    group: Range<usize>,
+}
+
+#[derive(Debug)]
+pub(crate) struct All {
     list: Mutex<List>,
     // Of each node, whether what it replies counts now.
     replies: Vec<Mutex<Replies>>,
@@ -85,7 +95,7 @@ impl VotingStatuses {
 
     pub(super) fn mode(&self, node: usize) -> CheckInMode {
         let list = self.list();
-        match list.nodes.get(node) {
+        match list.nodes.get(self.place(node)) {
             Some(Known { adopt: true, .. }) => CheckInMode::Adopt {
                 former: list.former,
             },
@@ -94,7 +104,7 @@ impl VotingStatuses {
     }
 
     pub(super) fn adopted(&self, node: usize) {
-        if let Some(known) = self.list().nodes.get_mut(node) {
+        if let Some(known) = self.list().nodes.get_mut(self.place(node)) {
             known.adopt = false;
         }
     }
@@ -106,19 +116,41 @@ impl VotingStatuses {
 }
 
 impl VotingStatuses {
-    /// Of `nodes` nodes, of which a quorum is `needed` and each replies within `node_timeout`. Unless they are
-    /// `guarded`, all vote.
-    pub(crate) fn new(nodes: usize, needed: usize, node_timeout: Duration, guarded: bool) -> Self {
+    /// Of the nodes with these names, in groups of `size`; of each group a quorum is `needed`, and each node replies
+    /// within `node_timeout`. Unless they are `guarded`, all vote. It begins with the first group.
+    pub(crate) fn new(
+        names: Vec<String>,
+        size: usize,
+        needed: usize,
+        node_timeout: Duration,
+        guarded: bool,
+    ) -> Self {
         // Processes that reach a node have its answer by then: they ask once a second.
         let notice = 2 * IDLE + node_timeout;
         Self {
-            list: Mutex::new(List::new(nodes, needed, notice, guarded)),
-            replies: (0..nodes).map(|_| Mutex::default()).collect(),
-            wake: (0..nodes).map(|_| Notify::new()).collect(),
-            changed: Notify::new(),
-            all_asked: AtomicBool::new(!guarded),
-            blocked: AtomicBool::new(false),
+            all: Arc::new(All {
+                replies: names.iter().map(|_| Mutex::default()).collect(),
+                wake: names.iter().map(|_| Notify::new()).collect(),
+                list: Mutex::new(List::new(names, (size, needed), notice, guarded)),
+                changed: Notify::new(),
+                all_asked: AtomicBool::new(!guarded),
+                blocked: AtomicBool::new(false),
+            }),
+            group: 0..size,
         }
+    }
+
+    /// The same for the next group.
+    pub(crate) fn next_group(&self) -> Self {
+        let (end, size) = (self.group.end, self.group.len());
+        Self {
+            all: Arc::clone(&self.all),
+            group: end..end + size,
+        }
+    }
+
+    const fn place(&self, node: usize) -> usize {
+        self.group.start + node
     }
 
     fn list(&self) -> MutexGuard<'_, List> {
@@ -132,7 +164,7 @@ impl VotingStatuses {
         change: impl FnOnce(&mut Known) -> T,
     ) -> Option<T> {
         let mut list = self.list();
-        let stored = list.nodes.get_mut(node).map(change);
+        let stored = list.nodes.get_mut(self.place(node)).map(change);
         let is_whole = list.nodes.iter().all(Known::accepts);
         let completed = is_whole && list.complete.is_none();
         list.complete = is_whole.then(|| list.complete.unwrap_or(now));
@@ -152,7 +184,7 @@ impl VotingStatuses {
         node: usize,
         with: impl FnOnce(&mut Replies) -> T,
     ) -> Option<T> {
-        let replies = self.replies.get(node)?;
+        let replies = self.replies.get(self.place(node))?;
         Some(with(
             &mut replies.lock().unwrap_or_else(PoisonError::into_inner),
         ))
@@ -217,7 +249,8 @@ impl VotingStatuses {
     }
 
     pub(crate) fn note_foreign(&self, node: usize, error: &NodeError, now: Moment) {
-        let is_known = match self.list().nodes.get(node).map(|known| &known.state) {
+        let place = self.place(node);
+        let is_known = match self.list().nodes.get(place).map(|known| &known.state) {
             Some(VoteState::Foreign(foreign)) => foreign.digest.as_deref() == error.config(),
             _ => false,
         };
@@ -228,7 +261,8 @@ impl VotingStatuses {
     }
 
     pub(super) fn checked_in(&self, node: usize, answered: bool) {
-        let is_news = self.list().nodes.get_mut(node).is_some_and(|known| {
+        let place = self.place(node);
+        let is_news = self.list().nodes.get_mut(place).is_some_and(|known| {
             let is_news = !known.asked || answered && !known.answered;
             known.asked = true;
             known.answered |= answered;
@@ -248,7 +282,7 @@ impl VotingStatuses {
         let refusal = Some((command, error));
         self.list()
             .nodes
-            .get_mut(node)
+            .get_mut(self.place(node))
             .is_some_and(|known| std::mem::replace(&mut known.refusal, refusal.clone()) != refusal)
     }
 
@@ -258,14 +292,14 @@ impl VotingStatuses {
         command: Option<&'static str>,
     ) -> Option<&'static str> {
         let mut list = self.list();
-        let known = list.nodes.get_mut(node)?;
+        let known = list.nodes.get_mut(self.place(node))?;
         let is_meant = |refused: &str| command.is_none_or(|command| command == refused);
         let cleared = known.refusal.take_if(|(refused, _)| is_meant(refused));
         cleared.map(|(command, _)| command)
     }
 
     pub(crate) fn recheck(&self, node: usize) {
-        if let Some(wake) = self.wake.get(node) {
+        if let Some(wake) = self.wake.get(self.place(node)) {
             wake.notify_one();
         }
     }
@@ -275,26 +309,35 @@ impl VotingStatuses {
     }
 
     pub(super) async fn recheck_due(&self, node: usize) {
-        match self.wake.get(node) {
+        match self.wake.get(self.place(node)) {
             Some(wake) => wake.notified().await,
             None => std::future::pending().await,
         }
     }
 }
 
+impl Deref for VotingStatuses {
+    type Target = All;
+
+    fn deref(&self) -> &All {
+        &self.all
+    }
+}
+
 impl VotingStatuses {
     pub(super) fn may_promote(&self, node: usize, now: Moment) -> bool {
         let list = self.list();
-        list.is_over(node, now) && !list.serves_others()
+        list.is_over(self.place(node), now) && !list.serves_others()
     }
 
     pub(super) fn left(&self, node: usize, now: Moment) -> Option<Duration> {
-        self.list().end(node).map(|end| end.since(now))
+        let end = self.list().end(self.place(node));
+        end.map(|end| end.since(now))
     }
 
     /// The next line of the log on a quarantine that goes on. Each is said once.
     pub(super) fn news_of(&self, node: usize, now: Moment) -> Option<Told> {
-        let mut list = self.list();
+        let (mut list, node) = (self.list(), self.place(node));
         let tell = match list.end(node) {
             Some(_) => Told::Wait,
             None => Told::Incomplete,
@@ -316,7 +359,8 @@ impl VotingStatuses {
     /// Whether nothing says that `node`, in quarantine, was ever used, where `intact` others vote.
     pub(super) fn is_fresh(&self, node: usize, intact: usize) -> bool {
         let mut list = self.list();
-        match list.nodes.get_mut(node).map(|known| &mut known.state) {
+        let known = list.nodes.get_mut(self.place(node));
+        match known.map(|known| &mut known.state) {
             Some(VoteState::Quarantined(quarantine)) => quarantine.is_fresh(intact),
             _ => false,
         }
@@ -325,7 +369,7 @@ impl VotingStatuses {
     /// Whether the tokens of `node`, which is about to vote, may be lost where `intact` other nodes vote; and whether
     /// that is to be logged.
     pub(super) fn lost_tokens(&self, node: usize, intact: usize) -> (bool, bool) {
-        let mut list = self.list();
+        let (mut list, node) = (self.list(), self.place(node));
         let (is_intact, is_trusted) = (list.is_intact(), list.is_trusted(node));
         let needed = list.needed;
         let Some(VoteState::Quarantined(quarantine)) =
@@ -342,7 +386,8 @@ impl VotingStatuses {
 }
 
 impl VotingStatuses {
-    pub(crate) fn blocking(&self, now: Moment) -> Vec<(usize, NodeError)> {
+    /// The nodes that keep all groups from granting locks.
+    pub(crate) fn blocking(&self, now: Moment) -> Vec<NodeFailure> {
         self.list().blocking(now)
     }
 
@@ -387,14 +432,15 @@ impl VotingStatuses {
 
     pub(crate) fn answered(&self) -> usize {
         let list = self.list();
-        list.nodes.iter().filter(|known| known.answered).count()
+        let nodes = list.nodes.get(self.group.clone()).into_iter().flatten();
+        nodes.filter(|known| known.answered).count()
     }
 
     pub(crate) fn settled(&self) -> usize {
         let list = self.list();
-        let nodes = list.nodes.iter().enumerate();
-        let settled = nodes.filter(|(node, known)| known.answered && !list.is_exempt(*node));
-        settled.count()
+        let answered = |node: usize| list.nodes.get(node).is_some_and(|known| known.answered);
+        let is_settled = |node: &usize| answered(*node) && !list.is_exempt(*node);
+        self.group.clone().filter(is_settled).count()
     }
 
     pub(crate) fn until_votes(&self, now: Moment, up: impl Fn(usize) -> bool) -> Vec<Duration> {
@@ -406,22 +452,24 @@ impl VotingStatuses {
             VoteState::Unknown | VoteState::Foreign(_) => None,
         };
         let reclaimed = |node: &usize| list.quarantine(*node).is_some_and(|it| it.reclaimed);
-        let nodes = 0..list.nodes.len();
+        let nodes = self.group.clone();
         let least = nodes.clone().filter(reclaimed).filter_map(wait).max();
         let least = least.unwrap_or_default();
-        let waits = nodes.filter(|node| up(*node)).filter_map(wait);
+        let waits = nodes
+            .filter(|node| up(node - self.group.start))
+            .filter_map(wait);
         let mut waits: Vec<Duration> = waits.map(|wait| wait.max(least)).collect();
         waits.sort_unstable();
         waits
     }
 
     pub(crate) fn show(&self, node: usize, now: Moment, down: Option<String>) -> VotingStatus {
-        let list = self.list();
-        let votes = match list.nodes.get(node).map(|known| &known.state) {
+        let (list, place) = (self.list(), self.place(node));
+        let votes = match list.nodes.get(place).map(|known| &known.state) {
             Some(VoteState::Quarantined(_)) => {
                 return VotingStatus::Quarantined {
-                    remaining: list.end(node).map(|end| end.since(now)),
-                    remembered: list.remembers(),
+                    remaining: list.end(place).map(|end| end.since(now)),
+                    remembered: list.remembers(place),
                 };
             }
             Some(VoteState::Foreign(foreign)) => {
@@ -445,14 +493,14 @@ impl VotingStatuses {
     }
 
     pub(crate) fn explain(&self, node: usize, now: Moment) -> Option<NodeError> {
-        let list = self.list();
+        let (list, node) = (self.list(), self.place(node));
         let known = list.nodes.get(node)?;
         match (&known.refusal, &known.state) {
             // Until that is repaired, no waiting helps.
             (Some((_, error)), _) => Some(error.clone()),
             (None, VoteState::Quarantined(quarantine)) => {
                 let left = list.end(node).map(|end| end.since(now));
-                let text = quarantine.explain(left, list.remembers());
+                let text = quarantine.explain(left, list.remembers(node));
                 Some(NodeError::new(NodeErrorKind::Quarantined, text))
             }
             (None, VoteState::Foreign(foreign)) => Some(foreign.error()),
@@ -461,7 +509,8 @@ impl VotingStatuses {
     }
 
     pub(crate) fn knows(&self, node: usize, kind: NodeErrorKind) -> bool {
-        kind != NodeErrorKind::Quarantined || self.list().quarantine(node).is_some()
+        let place = self.place(node);
+        kind != NodeErrorKind::Quarantined || self.list().quarantine(place).is_some()
     }
 }
 
@@ -474,7 +523,7 @@ mod tests {
 
     #[test]
     fn an_override_lasts_until_the_last_call_that_began_it() {
-        let voting = VotingStatuses::new(1, 1, IDLE, true);
+        let voting = VotingStatuses::new(vec!["a".to_owned()], 1, 1, IDLE, true);
         let former = Duration::from_secs(60);
         let adopts = |former| voting.mode(0) == CheckInMode::Adopt { former };
         let first = voting.adopt_all(former);
@@ -499,7 +548,7 @@ mod tests {
 
     #[test]
     fn a_node_that_others_have_lost_blocks_all_grants_also_when_it_forgets_once_more() {
-        let voting = VotingStatuses::new(1, 1, IDLE, true);
+        let voting = VotingStatuses::new(vec!["a".to_owned()], 1, 1, IDLE, true);
         let quarantine = |id: &str, since| Quarantine {
             id: id.to_owned(),
             since,

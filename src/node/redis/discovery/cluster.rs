@@ -63,10 +63,12 @@ pub(crate) struct View {
     owners: BTreeMap<u16, Place>,
 }
 
-/// The slots of `count` nodes, spread evenly: where the masters have even ranges of slots, each node is on another one.
-pub(crate) fn spread(count: u16) -> Vec<u16> {
-    let slot = |index: u32| (2 * index + 1) * u32::from(SLOTS) / (2 * u32::from(count.max(1)));
-    let slots = (0..u32::from(count)).map(slot);
+/// The slots of `count` nodes for each of `groups`, group after group, spread evenly: where the masters have even ranges
+/// of slots, each node is on another one. Those of the first group are the same for any number of groups.
+pub(crate) fn spread(count: u16, groups: usize) -> Vec<u16> {
+    let (all, count) = (usize::from(SLOTS), usize::from(count.max(1)));
+    let slot = |group, index| (2 * index + 1) * all / (2 * count) + group * all / (count * groups);
+    let slots = (0..groups).flat_map(|group| (0..count).map(move |index| slot(group, index) % all));
     slots.filter_map(|slot| u16::try_from(slot).ok()).collect()
 }
 
@@ -433,11 +435,11 @@ mod tests {
 
     #[test]
     fn slots_are_spread_over_even_ranges() {
-        assert_eq!(spread(1), [8_192]);
-        assert_eq!(spread(3), [2_730, 8_192, 13_653]);
+        assert_eq!(spread(1, 1), [8_192]);
+        assert_eq!(spread(3, 1), [2_730, 8_192, 13_653]);
         for masters in 3..=20_u32 {
             let owner = |slot: u16| u32::from(slot) * masters / u32::from(SLOTS);
-            let owners: BTreeSet<u32> = spread(3).into_iter().map(owner).collect();
+            let owners: BTreeSet<u32> = spread(3, 1).into_iter().map(owner).collect();
             assert_eq!(owners.len(), 3, "{masters} masters");
         }
     }
@@ -447,7 +449,7 @@ mod tests {
         // As `CLUSTER KEYSLOT` tells it.
         assert_eq!(slot_of(b"123456789"), 12_739);
         assert_eq!(slot_of(b""), 0);
-        for slot in spread(7).into_iter().chain([0, SLOTS - 1]) {
+        for slot in spread(7, 1).into_iter().chain([0, SLOTS - 1]) {
             let tag = tag(slot);
             let inner = tag.strip_prefix('{').unwrap().strip_suffix('}').unwrap();
             assert_eq!(slot_of(inner.as_bytes()), slot);
@@ -464,7 +466,7 @@ e :0@0 master,noaddr - 0 1 0 disconnected
 
     #[test]
     fn a_view_names_the_owners_and_the_servers() {
-        let view = read(THREE, &spread(3)).unwrap_or_default();
+        let view = read(THREE, &spread(3, 1)).unwrap_or_default();
         assert_eq!(view.id, "a");
         let servers: Vec<&str> = view.servers.keys().map(|id| &**id).collect();
         assert_eq!(servers, ["a", "b", "c", "d"]);

@@ -233,7 +233,7 @@ pub(super) fn behind_sentinels(
 /// The nodes that are slots of one cluster.
 pub(super) fn in_cluster(
     urls: &[Url],
-    (name, count): (&str, u16),
+    (name, slots): (&str, &[u16]),
     confirmed: Duration,
     place: &str,
     access: &Access,
@@ -261,24 +261,23 @@ pub(super) fn in_cluster(
             }
             _ => None,
         });
-    let slots = cluster::spread(count);
     let reach = listed.reach(settings.clone(), access, certificates, confirmed);
     let user = reach.settings.username().map(str::to_owned);
-    let cluster = Arc::new(Cluster::new(seeds.collect(), reach, &slots));
-    let target = |slot: u16| Target {
+    let cluster = Arc::new(Cluster::new(seeds.collect(), reach, slots));
+    let target = |slot: &u16| Target {
         address: format!("{name}/slot-{slot}"),
         name: format!("{name}/slot-{slot}"),
         secrets: listed.secrets(access),
         user: user.clone(),
         rotation: Arc::clone(&cluster.reach.rotation),
         way: Way::Witnessed(Witnesses {
-            confirmation: cluster.confirmation(slot),
+            confirmation: cluster.confirmation(*slot),
             reach: Arc::clone(&cluster.reach),
-            source: Source::Cluster(Arc::clone(&cluster), slot),
+            source: Source::Cluster(Arc::clone(&cluster), *slot),
         }),
-        tag: Some(cluster::tag(slot)),
+        tag: Some(cluster::tag(*slot)),
     };
-    Ok(slots.into_iter().map(target).collect())
+    Ok(slots.iter().map(target).collect())
 }
 
 fn check_time(confirmed: Duration, place: &str) -> Result<(), ConfigError> {

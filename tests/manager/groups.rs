@@ -1,0 +1,304 @@
+//! Nodes in groups: each key is locked on the nodes of its group alone, and all groups belong to one list.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use tower_redlock::error::ConnectError;
+use tower_redlock::lock::IdempotentRun;
+use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::snapshot::VotingStatus;
+use tower_redlock::{AcquireError, LockManager, LockScope, Settings};
+
+use super::{MS, Nodes, TTL};
+
+fn six() -> Nodes {
+    Nodes((0..6).map(|n| MemoryNode::new(format!("n{n}"))).collect())
+}
+
+/// Two groups of three.
+fn two_groups(nodes: &Nodes) -> Settings {
+    nodes.builder().groups(2)
+}
+
+/// On how many nodes of each group a key is.
+fn on(nodes: &Nodes, key: &str) -> [usize; 2] {
+    let holds = |node: &&MemoryNode| node.holder(&format!("lk:{key}")).is_some();
+    [&nodes.0[..3], &nodes.0[3..]].map(|group| group.iter().filter(holds).count())
+}
+
+/// A key of each group.
+async fn keys(locks: &LockManager, nodes: &Nodes) -> [String; 2] {
+    let mut found = [None, None];
+    for number in 0..64 {
+        let key = format!("order:{number}");
+        let guard = locks.try_acquire(key.as_str()).await.unwrap();
+        let everywhere = |nodes: &Nodes| on(nodes, &key).contains(&3);
+        nodes.settle("on all of a group", everywhere).await;
+        let group = on(nodes, &key).iter().position(|count| *count == 3);
+        assert_eq!(on(nodes, &key).iter().sum::<usize>(), 3, "in one alone");
+        drop(guard);
+        nodes.settle_free(&key).await;
+        found[group.unwrap()].get_or_insert(key);
+    }
+    found.map(Option::unwrap)
+}
+
+async fn no_quorum(locks: &LockManager, key: &str) -> String {
+    match locks.try_acquire(key).await {
+        Err(AcquireError::NoQuorum(error)) => error.to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_without_a_quorum_refuses_its_own_keys_alone() {
+    let nodes = six();
+    let locks = two_groups(&nodes).connect().await.unwrap();
+    let [here, there] = keys(&locks, &nodes).await;
+    assert!(locks.has_quorum());
+    nodes.each([4, 5], MemoryNode::go_down);
+    let text = no_quorum(&locks, &there).await;
+    assert!(text.contains("1 of 3") || text.contains("2 of 3"), "{text}");
+    assert!(text.contains("n4") && !text.contains("n0"), "{text}");
+    drop(locks.try_acquire(here.as_str()).await.unwrap());
+    let snapshot = locks.snapshot();
+    assert!(!locks.has_quorum() && !snapshot.has_quorum);
+    assert!(
+        snapshot.verdict.contains("1 of 3 vote"),
+        "{}",
+        snapshot.verdict
+    );
+    assert_eq!(snapshot.nodes.len(), 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn locks_of_all_groups_are_extended_handed_on_told_of_and_released_at_the_end() {
+    let nodes = six();
+    let locks = two_groups(&nodes).connect().await.unwrap();
+    let pair = keys(&locks, &nodes).await;
+    let mut guards = Vec::new();
+    for key in &pair {
+        guards.push(locks.try_acquire(key.as_str()).await.unwrap());
+    }
+    sleep(2 * TTL).await;
+    assert!(guards.iter().all(|guard| !guard.is_lost()));
+    let snapshot = locks.snapshot();
+    assert_eq!((snapshot.held, snapshot.locks.len()), (2, 2));
+    assert!(snapshot.fences_agreed + snapshot.fences_written_back >= 2);
+    let list = locks.list("order:", 10).await;
+    let listed: Vec<&str> = list.locks.iter().map(|lock| &*lock.key).collect();
+    let mut sorted: Vec<&str> = pair.iter().map(String::as_str).collect();
+    sorted.sort_unstable();
+    assert_eq!(listed, sorted);
+    assert!(!list.more && locks.list("order:", 1).await.more);
+    for (key, guard) in pair.iter().zip(&guards) {
+        let seen = locks.holders(key).await.unwrap();
+        assert_eq!(
+            (seen.nodes.len(), seen.holder().unwrap().fence),
+            (3, guard.fence())
+        );
+    }
+    // A waiter gets the lock of the first with it.
+    let (waiting, key) = (locks.clone(), pair[1].clone());
+    let waiter = tokio::spawn(async move { waiting.acquire(key).await.unwrap().fence() });
+    sleep(MS).await;
+    let before = guards[1].fence();
+    drop(guards.pop());
+    assert!(waiter.await.unwrap() > before);
+    let report = locks.shutdown(Duration::ZERO).await;
+    assert_eq!((report.lost, report.held), (1, 1));
+    assert!(guards[0].is_lost());
+    nodes.settle_free(&pair[0]).await;
+    nodes.settle_free(&pair[1]).await;
+    for key in &pair {
+        let error = locks.try_acquire(key.as_str()).await.unwrap_err();
+        assert_eq!(error, AcquireError::ShuttingDown);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn keys_that_are_locked_together_have_one_text_in_braces() {
+    let nodes = six();
+    let locks = two_groups(&nodes).connect().await.unwrap();
+    let [here, there] = keys(&locks, &nodes).await;
+    let error = locks
+        .try_acquire([here.as_str(), &there])
+        .await
+        .unwrap_err();
+    assert!(matches!(error, AcquireError::InvalidKey(_)), "{error:?}");
+    assert!(error.to_string().contains("`{shop-7}:cart`"), "{error}");
+    for number in 0..16 {
+        let keys = ["cart", "stock"].map(|part| format!("{{shop-{number}}}:{part}"));
+        let guard = locks
+            .try_acquire(keys.each_ref().map(String::as_str))
+            .await
+            .unwrap();
+        nodes
+            .settle("all", |nodes| on(nodes, &keys[0]).contains(&3))
+            .await;
+        assert_eq!(on(&nodes, &keys[0]), on(&nodes, &keys[1]));
+        drop(guard);
+    }
+    // Parts of one piece of work may have locks in several.
+    let scope = LockScope::new();
+    let lock = |key: &String| tower_redlock::LockKey::new(key).unwrap();
+    let mut order = [lock(&here), lock(&there)];
+    order.sort();
+    let [first, second] = order;
+    let outer = locks.acquire_in(&scope, first.into(), TTL).await.unwrap();
+    let inner = locks
+        .acquire_in(&scope, second.clone().into(), TTL)
+        .await
+        .unwrap();
+    let again = locks.acquire_in(&scope, second.into(), TTL).await.unwrap();
+    assert_eq!(inner.fence(), again.fence());
+    drop((inner, outer));
+    assert!(!again.is_lost());
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_groups_are_another_list() {
+    let nodes = six();
+    let locks = two_groups(&nodes).connect().await.unwrap();
+    let text = "[format 2; nodes n0, n1, n2 | n3, n4, n5; quorum 2;";
+    let turned = Nodes(
+        [3, 4, 5, 0, 1, 2]
+            .map(|n: usize| nodes.0[n].clone())
+            .to_vec(),
+    );
+    for other in [
+        nodes.builder(),
+        nodes.builder().groups(3),
+        two_groups(&turned),
+    ] {
+        match other.connect().await {
+            Err(error @ ConnectError::Misconfigured(_)) => {
+                assert!(error.to_string().contains(text), "{error}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    // The order in a group is no difference.
+    let same = Nodes(
+        [2, 0, 1, 5, 4, 3]
+            .map(|n: usize| nodes.0[n].clone())
+            .to_vec(),
+    );
+    let same = two_groups(&same).connect().await.unwrap();
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    assert!(same.try_acquire("order:1").await.is_err());
+    drop(guard);
+}
+
+/// Otherwise those of the other list could have a key in the other group.
+#[tokio::test(start_paused = true)]
+async fn one_node_that_serves_another_list_keeps_all_groups_from_granting_and_extending() {
+    let nodes = six();
+    let locks = two_groups(&nodes).connect().await.unwrap();
+    let [_, there] = keys(&locks, &nodes).await;
+    let guard = locks.try_acquire(there.as_str()).await.unwrap();
+    let one = Nodes(vec![nodes.0[0].clone()]);
+    let other = one.builder().lazy().unwrap();
+    let begin = Instant::now();
+    other.adopt_nodes(None).await.unwrap();
+    assert!(begin.elapsed() >= TTL, "its locks may be held until then");
+    let text = no_quorum(&locks, &there).await;
+    assert!(text.contains("n0 (it serves processes"), "{text}");
+    assert!(guard.is_lost(), "it was not extended");
+    // And back: the nodes of both groups wait.
+    let begin = Instant::now();
+    locks.adopt_nodes(None).await.unwrap();
+    assert!(begin.elapsed() >= TTL);
+    drop(locks.try_acquire(there.as_str()).await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_one_group_of_which_was_never_reached_grants_nothing() {
+    let nodes = six();
+    nodes.each(0..3, MemoryNode::go_down);
+    let locks = two_groups(&nodes).lazy().unwrap();
+    sleep(4 * TTL).await;
+    nodes.each(0..6, MemoryNode::forget);
+    sleep(4 * TTL).await;
+    for number in 0..8 {
+        no_quorum(&locks, &format!("order:{number}")).await;
+    }
+    nodes.each(0..3, MemoryNode::come_up);
+    locks.all_voting().await.unwrap();
+    keys(&locks, &nodes).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_that_forgot_is_quarantined_beside_the_others() {
+    let nodes = six();
+    let locks = two_groups(&nodes).connect().await.unwrap();
+    let [here, there] = keys(&locks, &nodes).await;
+    let guard = locks.try_acquire(there.as_str()).await.unwrap();
+    let fence = guard.fence().unwrap();
+    guard.release().await.unwrap();
+    nodes.each(3..6, MemoryNode::forget);
+    let other = two_groups(&nodes).lazy().unwrap();
+    let begin = Instant::now();
+    let next = loop {
+        drop(other.try_acquire(here.as_str()).await.unwrap());
+        match other.try_acquire(there.as_str()).await {
+            Ok(guard) => break guard,
+            Err(AcquireError::NoQuorum(_)) => sleep(50 * MS).await,
+            Err(error) => panic!("{error:?}"),
+        }
+        let quarantined = |node: &tower_redlock::snapshot::NodeStatus| {
+            matches!(
+                node.voting,
+                VotingStatus::Quarantined {
+                    remembered: false,
+                    ..
+                }
+            )
+        };
+        let snapshot = other.snapshot();
+        let found = snapshot.nodes.iter().position(quarantined);
+        assert!(found.is_none_or(|node| node >= 3), "{snapshot:?}");
+        assert!(begin.elapsed() < 3 * TTL);
+    };
+    assert!(begin.elapsed() >= TTL, "{:?}", begin.elapsed());
+    assert!(next.fence().unwrap() > fence);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idempotent_request_has_its_response_in_its_group() {
+    let nodes = six();
+    let locks = two_groups(&nodes).connect().await.unwrap();
+    for number in 0..8 {
+        let key = || format!("invoice:{number}");
+        let begin = || locks.begin_idempotent(key(), TTL * 8, TTL);
+        let IdempotentRun::Execute(run) = begin().await.unwrap() else {
+            panic!("it never ran");
+        };
+        let name = format!("lk!idem:{}", key());
+        let has = |node: &&MemoryNode| node.keys().contains(&name);
+        let count =
+            |nodes: &Nodes| [&nodes.0[..3], &nodes.0[3..]].map(|it| it.iter().filter(has).count());
+        nodes
+            .settle("in one group", |nodes| count(nodes).contains(&3))
+            .await;
+        assert!(count(&nodes).contains(&0));
+        run.complete("sent").await.unwrap();
+        match begin().await.unwrap() {
+            IdempotentRun::Replay(body) => assert_eq!(body, "sent"),
+            _ => panic!("it ran before"),
+        }
+    }
+}
+
+#[test]
+fn groups_are_of_equal_size_and_few() {
+    let error = |settings: Settings| settings.check().unwrap_err().to_string();
+    let nodes = || LockManager::builder().memory(6);
+    nodes().groups(3).check().unwrap();
+    assert_eq!(error(nodes().groups(0)), "groups: must be from 1 to 64");
+    assert_eq!(error(nodes().groups(65)), "groups: must be from 1 to 64");
+    assert_eq!(
+        error(nodes().groups(4)),
+        "groups: 6 nodes are no 4 groups of equal size; give as many nodes for each group"
+    );
+}
