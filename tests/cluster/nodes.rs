@@ -49,6 +49,47 @@ async fn three_slots_on_three_masters_hold_each_lock() {
 }
 
 #[tokio::test]
+async fn groups_have_slots_on_all_masters_and_each_key_is_in_one() {
+    let cluster = RedisCluster::start(Kind::Redis, 6, 0);
+    let settings = settings(node(&cluster), 5_000 * MS).groups(2);
+    let locks = connected(settings).await;
+    assert_eq!(locks.snapshot().nodes.len(), 6);
+    let names = (0..12).map(|number| format!("order:{number}"));
+    let mut used = [0; 6];
+    let mut guards = Vec::new();
+    for name in names {
+        let guard = locks.acquire(name.as_str()).await.unwrap();
+        let end = format!("}}lk:{name}");
+        let on = |server: &Server| server.run("KEYS *").lines().any(|key| key.ends_with(&end));
+        let servers = || -> Vec<usize> { (0..6).filter(|it| on(&cluster.servers[*it])).collect() };
+        eventually_or_tell(
+            "on three",
+            || servers().len() == 3,
+            || format!("{:?}", servers()),
+        )
+        .await;
+        // One of each third.
+        let thirds: Vec<usize> = servers().iter().map(|server| server / 2).collect();
+        assert_eq!(thirds, [0, 1, 2]);
+        servers().iter().for_each(|server| used[*server] += 1);
+        guards.push(guard);
+    }
+    assert!(used.iter().all(|keys| *keys > 0), "{used:?}");
+    assert_eq!(locks.list("order:", 100).await.locks.len(), 12);
+    drop(guards);
+    // Of a cluster alone, the groups are told.
+    let plain = RedisNode::builder(&cluster.servers[0].url());
+    let mixed = LockManager::builder()
+        .redis_nodes([node(&cluster), plain])
+        .groups(2);
+    let error = mixed.check().unwrap_err().to_string();
+    assert!(
+        error.starts_with("groups: the nodes of a cluster"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
 async fn operators_see_the_locks_on_slots_and_take_them() {
     let cluster = RedisCluster::start(Kind::Redis, 3, 0);
     let nodes = RedisNode::cluster(cluster.urls());
@@ -149,7 +190,7 @@ async fn the_rights_of_the_guide_are_enough() {
         guard.release().await.unwrap();
         waiting.await.unwrap().unwrap();
         let node = holder.snapshot().nodes.remove(0);
-        assert_eq!(node.name, "shop/slot-2730");
+        assert_eq!(node.name, "shop/slot-2731");
         assert!(!format!("{holder:?}").contains("s3cret"));
     }
 }

@@ -227,7 +227,9 @@ fn settings(input: &mut Input<'_>) -> Table {
         ];
         let name = names[usize::from(input.below(22))];
         let value = match name {
-            "memory" | "groups" | "mask_losses" | "max_waiters" | "max_waiters_per_key" => integer(input),
+            "memory" | "groups" | "mask_losses" | "max_waiters" | "max_waiters_per_key" => {
+                integer(input)
+            }
             "bootstrap" | "redact_keys" => Value::Boolean(input.flag()),
             "drift_factor" => Value::Float(f64::from(input.byte()) / 256.0),
             "user" | "password" | "namespace" | "instance" => Value::String(input.text(8)),

@@ -67,8 +67,15 @@ pub(crate) struct View {
 /// of slots, each node is on another one. Those of the first group are the same for any number of groups.
 pub(crate) fn spread(count: u16, groups: usize) -> Vec<u16> {
     let (all, count) = (usize::from(SLOTS), usize::from(count.max(1)));
-    let slot = |group, index| (2 * index + 1) * all / (2 * count) + group * all / (count * groups);
-    let slots = (0..groups).flat_map(|group| (0..count).map(move |index| slot(group, index) % all));
+    let slot = |group: usize, node: usize| {
+        // In halves of the part that a group has of a node's range. The first group has the middle of that range.
+        let half = match group {
+            0 => groups,
+            _ => (groups / 2 + group) % groups * 2 + 1,
+        };
+        ((2 * groups * node + half) * all).div_ceil(2 * groups * count)
+    };
+    let slots = (0..groups).flat_map(|group| (0..count).map(move |node| slot(group, node)));
     slots.filter_map(|slot| u16::try_from(slot).ok()).collect()
 }
 
@@ -436,7 +443,16 @@ mod tests {
     #[test]
     fn slots_are_spread_over_even_ranges() {
         assert_eq!(spread(1, 1), [8_192]);
-        assert_eq!(spread(3, 1), [2_730, 8_192, 13_653]);
+        assert_eq!(spread(3, 1), [2_731, 8_192, 13_654]);
+        for (count, groups) in [(1, 2), (1, 7), (3, 2), (3, 5), (5, 4), (15, 64)] {
+            let slots = spread(count, groups);
+            assert_eq!(slots[..usize::from(count)], spread(count, 1));
+            let masters = usize::from(count) * groups;
+            let begins = |master: &usize| master * usize::from(SLOTS) / masters;
+            let owner = |slot: &u16| (0..masters).rfind(|it| begins(it) <= usize::from(*slot));
+            let owners: BTreeSet<Option<usize>> = slots.iter().map(owner).collect();
+            assert_eq!(owners.len(), masters, "{count} nodes in {groups} groups");
+        }
         for masters in 3..=20_u32 {
             let owner = |slot: u16| u32::from(slot) * masters / u32::from(SLOTS);
             let owners: BTreeSet<u32> = spread(3, 1).into_iter().map(owner).collect();
@@ -472,9 +488,9 @@ e :0@0 master,noaddr - 0 1 0 disconnected
         assert_eq!(servers, ["a", "b", "c", "d"]);
         assert_eq!(shown(&view.servers["b"]), "redis-b.example:6379");
         let owner = |slot| shown(&view.owners[&slot].address);
-        assert_eq!(owner(2_730), "10.0.0.1:6379");
+        assert_eq!(owner(2_731), "10.0.0.1:6379");
         assert_eq!(owner(8_192), "10.0.0.3:6379");
-        assert_eq!(view.owners[&13_653].epoch, "3");
+        assert_eq!(view.owners[&13_654].epoch, "3");
         let own = "a :7001@17001 myself,master - 0 0 1 connected 0-16383\n";
         let view = read(own, &[5]).unwrap_or_default();
         assert_eq!(shown(&view.owners[&5].address), "seed:7001");
