@@ -63,6 +63,9 @@ impl LockManager {
             nodes.map(move |(index, node)| status(group, index, &**node))
         });
         let count = self.quorum();
+        let lacking = groups().position(|group| !group.quorum().is_quorum());
+        let lacking = lacking.filter(|_| self.groups.len() > 1);
+        let of_group = |group: usize| format!("group {} of {}: ", group + 1, self.groups.len());
         let sum = |count: fn(&Shared) -> &AtomicU64| {
             groups()
                 .map(|group| count(group).load(Ordering::Relaxed))
@@ -70,7 +73,7 @@ impl LockManager {
         };
         Snapshot {
             instance: shared.instance.as_str().to_owned(),
-            verdict: count.to_string(),
+            verdict: lacking.map(of_group).unwrap_or_default() + &count.to_string(),
             has_quorum: count.is_quorum(),
             held: held.len(),
             keys: load.keys,

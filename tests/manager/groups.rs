@@ -64,7 +64,9 @@ async fn a_group_without_a_quorum_refuses_its_own_keys_alone() {
     let snapshot = locks.snapshot();
     assert!(!locks.has_quorum() && !snapshot.has_quorum);
     assert!(
-        snapshot.verdict.contains("1 of 3 vote"),
+        snapshot
+            .verdict
+            .starts_with("group 2 of 2: quorum: 1 of 3 vote"),
         "{}",
         snapshot.verdict
     );

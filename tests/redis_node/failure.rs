@@ -161,10 +161,20 @@ async fn a_dropped_command_does_not_condemn_a_healthy_server() {
 async fn a_disconnect_is_noticed_and_mended() {
     let server = Server::start(Kind::Redis, &[]);
     let node = ready(&server.url()).await;
-    let first = server.run("CLIENT LIST TYPE normal");
+    let ids = || -> Vec<String> {
+        let list = server.run("CLIENT LIST");
+        let ours = list
+            .lines()
+            .filter(|line| line.contains("name=tower-redlock "));
+        ours.filter_map(|line| Some(line.split(' ').next()?.to_owned()))
+            .collect()
+    };
+    let first = ids();
+    assert_eq!(first.len(), 2);
     server.run("CLIENT KILL TYPE normal");
-    eventually("another connection", || {
-        connections(&server) == 1 && server.run("CLIENT LIST TYPE normal") != first
+    eventually("two others", || {
+        let now = ids();
+        now.len() == 2 && now.iter().all(|id| !first.contains(id))
     })
     .await;
     eventually("up", || node.state() == NodeState::Up).await;
