@@ -23,18 +23,18 @@ use crate::settings::error::ConfigError;
 
 impl LockManager {
     pub(crate) fn start(
-        nodes: Vec<Arc<dyn Node>>,
-        clock: Arc<dyn Clock>,
-        options: Checked,
+        nodes: &[Arc<dyn Node>],
+        clock: &Arc<dyn Clock>,
+        options: &Checked,
     ) -> Result<Self, ConfigError> {
         let runtime = Handle::try_current().map_err(|_| {
             ConfigError::new(
                 "there is no tokio runtime here: build the manager inside one, for its tasks live there",
             )
         })?;
-        let tasks = TaskTracker::begin(runtime.clone(), &*clock)
+        let tasks = TaskTracker::begin(runtime.clone(), &**clock)
             .map_err(|error| ConfigError::new(format!("{NO_THREAD}: {error}")))?;
-        let mut context = NodeContext::new(Arc::clone(&clock), ServerRegistry::new());
+        let mut context = NodeContext::new(Arc::clone(clock), ServerRegistry::new());
         context.node_timeout = options.node_timeout;
         context.namespace = options.namespace.clone();
         context.guarded = options.max_clock_skew.is_some();
@@ -50,7 +50,7 @@ impl LockManager {
             max_wait: options.max_wait,
         };
         let (bootstrap, limit) = (options.bootstrap, options.connect_timeout);
-        let groups = Shared::groups(&nodes, &clock, &options, tasks);
+        let groups = Shared::groups(nodes, clock, options, tasks);
         let shared = groups.first().map(Arc::clone);
         let shared = shared.ok_or_else(|| ConfigError::new("there is no node"))?;
         if bootstrap {

@@ -218,11 +218,13 @@ const LONGEST_CONFIG: usize = 1_000;
 /// The servers of one manager's nodes, so that one server is never counted as two nodes.
 #[derive(Clone, Debug, Default)]
 pub struct ServerRegistry {
-    // Server and part of it, to the node's name and group.
-    servers: Arc<Mutex<HashMap<(String, String), (String, usize)>>>,
+    servers: Arc<Mutex<Parts>>,
     // Of the next node that gets a clone.
     pub(crate) group: usize,
 }
+
+/// By server and part of it: the node's name and group.
+type Parts = HashMap<(String, String), (String, usize)>;
 
 impl ServerRegistry {
     /// An empty registry.

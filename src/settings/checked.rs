@@ -174,11 +174,6 @@ impl Given {
             || START_UNGUARDED,
         )?;
         let groups = self.groups()?;
-        ensure(nodes % groups == 0, "groups", || {
-            format!(
-                "{nodes} nodes are no {groups} groups of equal size; give as many nodes for each group"
-            )
-        })?;
         let masked = self.mask_losses.unwrap_or_default();
         let listed_in = if self.memory.is_some() {
             "memory"
@@ -191,7 +186,7 @@ impl Given {
             observes: false,
             groups,
             terms: Terms {
-                quorum: quorum(listed_in, nodes / groups, masked)?,
+                quorum: quorum(listed_in, nodes, groups, masked)?,
                 ttl,
                 drift,
                 retry: retry_after(node_timeout, ttl),
@@ -261,8 +256,14 @@ const fn on_off(on: bool) -> &'static str {
     if on { "on" } else { "off" }
 }
 
-fn quorum(field: &str, nodes: usize, masked: usize) -> Result<Quorum, ConfigError> {
+fn quorum(field: &str, nodes: usize, groups: usize, masked: usize) -> Result<Quorum, ConfigError> {
     ensure(nodes > 0, field, || NO_NODE)?;
+    ensure(nodes.is_multiple_of(groups), "groups", || {
+        format!(
+            "{nodes} nodes are no {groups} groups of equal size; give as many nodes for each group"
+        )
+    })?;
+    let nodes = nodes / groups;
     ensure(nodes <= MAX_NODES, field, || {
         format!("there are {nodes} nodes; at most {MAX_NODES} are allowed, and 1, 3 or 5 are usual")
     })?;

@@ -146,7 +146,7 @@ impl Settings {
     pub async fn connect(self) -> Result<LockManager, ConnectError> {
         let (nodes, checked) = self.assemble()?;
         let (limit, on_quorum) = (checked.connect_timeout, checked.start_on_quorum);
-        let locks = self.start(nodes, checked)?;
+        let locks = self.start(&nodes, &checked)?;
         if let Err(error) = locks.connected(limit, on_quorum).await {
             locks.give_up().await;
             return Err(error);
@@ -163,16 +163,12 @@ impl Settings {
     /// [`ConfigError`] for an invalid setting, or outside a tokio runtime.
     pub fn lazy(self) -> Result<LockManager, ConfigError> {
         let (nodes, checked) = self.assemble()?;
-        self.start(nodes, checked)
+        self.start(&nodes, &checked)
     }
 
-    fn start(
-        self,
-        nodes: Vec<Arc<dyn Node>>,
-        checked: Checked,
-    ) -> Result<LockManager, ConfigError> {
+    fn start(self, nodes: &[Arc<dyn Node>], checked: &Checked) -> Result<LockManager, ConfigError> {
         let clock = self.clock.unwrap_or_else(|| Arc::new(SystemClock::new()));
-        LockManager::start(nodes, clock, checked)
+        LockManager::start(nodes, &clock, checked)
     }
 
     /// Makes the nodes, and checks the settings for them.
