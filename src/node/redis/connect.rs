@@ -87,7 +87,7 @@ pub(super) async fn connect(
     let epoch = route.place.as_ref().map_or("", |place| &place.epoch);
     looks.compare_clocks(&info, asked);
     let seen = looks.seen(info, asked);
-    let connection = Connection::new(connection, seen, clock, since, epoch);
+    let connection = Connection::new(connection, seen, clock, since, epoch, link.is_durable);
     connection.end_with(lost.clone());
     if let Some(place) = route.place {
         // That of the background watches for all of them that the server is the master, see `supervisor::replaced`.
