@@ -53,18 +53,18 @@ async fn a_durable_shard_counts_at_once_after_a_failover_and_not_after_a_flush()
     for kind in Kind::ALL {
         let cluster = RedisCluster::start(kind, 3, 1);
         let shard = |durable| settings(node(&cluster).slots(1).durable(durable), LONG);
-        let durable = connected(shard(true)).await;
+        let (durable, second) = (connected(shard(true)).await, connected(shard(true)).await);
         let other = connected(shard(false).namespace("other")).await;
         let error = shard(false).connect().await.unwrap_err();
         assert!(error.to_string().contains("durable"), "{error}");
         let guard = durable.acquire("k").await.unwrap();
         cluster.fail_over_to(4);
         let soon = Duration::from_secs(10);
-        let granted = tokio::time::timeout(soon, granted(&durable, "next")).await;
+        let granted = tokio::time::timeout(soon, granted(&second, "next")).await;
         let (next, _) = granted.unwrap();
         assert!(cluster.servers[4].run("KEYS *").contains("}lk:next"));
         assert!(next.fence() > guard.fence());
-        let error = durable.try_acquire("k").await.unwrap_err();
+        let error = second.try_acquire("k").await.unwrap_err();
         assert!(is_contended(&error), "{error}");
         is_quarantined(&other).await;
         assert!(!guard.is_lost());
