@@ -234,9 +234,10 @@ impl Node for RedisNode {
 
     fn agreed(&self) -> String {
         let link = &self.handle.link;
-        let witnesses = link.target.way.witnesses().map(Witnesses::agreed);
+        let witnesses = link.target.way.witnesses();
+        let confirmed = witnesses.map(Witnesses::agreed).into_iter();
         let durable = link.is_durable.then(|| "durable".to_owned());
-        Vec::from_iter(witnesses.into_iter().chain(durable)).join(", ")
+        Vec::from_iter(confirmed.chain(durable)).join(", ")
     }
 
     fn close(&self) -> NodeFuture<()> {
