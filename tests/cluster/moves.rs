@@ -122,6 +122,25 @@ async fn a_slot_that_moves_is_a_node_that_forgot() {
     }
 }
 
+#[tokio::test]
+async fn a_slot_of_a_durable_node_moves_with_its_locks() {
+    for kind in Kind::ALL {
+        let cluster = RedisCluster::start(kind, 3, 0);
+        let one = || settings(node(&cluster).slots(1).durable(true), LONG);
+        let (first, second) = (connected(one()).await, connected(one()).await);
+        let guard = first.acquire("k").await.unwrap();
+        cluster.begin_migration(SLOTS[1], 1, 2);
+        cluster.end_migration(SLOTS[1], 1, 2);
+        let soon = Duration::from_secs(10);
+        let granted = tokio::time::timeout(soon, granted(&second, "next")).await;
+        let (next, _) = granted.unwrap();
+        assert!(cluster.servers[2].run("KEYS *").contains("}lk:next"));
+        let error = second.try_acquire("k").await.unwrap_err();
+        assert!(is_contended(&error), "{error}");
+        assert!(!guard.is_lost() && next.fence() > guard.fence());
+    }
+}
+
 /// A master that does not hear that another server has taken its slot over, and that alone can be reached.
 #[tokio::test]
 async fn a_master_on_the_minority_side_does_not_count() {
