@@ -88,6 +88,7 @@ use crate::node::Node;
 /// name = "first"                          # host and port
 /// connect_timeout = "1s"
 /// expect_replicas = false
+/// durable = false
 /// accept_eviction = false
 /// records_full_at = 75                    # percent of `maxmemory`; the rest is for locks
 ///

@@ -41,6 +41,7 @@ pub(crate) struct NodeSettings {
     #[serde(with = "humantime_serde")]
     pub(crate) confirm_within: Option<Duration>,
     pub(crate) expect_replicas: bool,
+    pub(crate) durable: bool,
     pub(crate) accept_eviction: bool,
     pub(crate) records_full_at: Option<u32>,
     pub(crate) tls: TlsSettings,

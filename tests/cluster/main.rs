@@ -13,6 +13,7 @@ mod support;
 mod load;
 mod moves;
 mod nodes;
+mod serverless;
 
 use std::time::Duration;
 
@@ -25,6 +26,8 @@ use tower_redlock::snapshot::{NodeStatus, VotingStatus};
 use tower_redlock::{AcquireError, LockGuard, LockManager, Settings};
 
 const MS: Duration = Duration::from_millis(1);
+/// A ttl that no test outlives.
+const LONG: Duration = Duration::from_secs(60);
 /// The slots of a cluster of three nodes.
 const SLOTS: [u16; 3] = [2_731, 8_192, 13_654];
 

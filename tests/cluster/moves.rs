@@ -47,6 +47,42 @@ async fn one_shard_that_fails_over_is_quarantined() {
     assert!(identity.contains('|'), "with the config epoch: {identity}");
 }
 
+/// The replica has all that its master has acknowledged, as where a service writes a log.
+#[tokio::test]
+async fn a_durable_shard_counts_at_once_after_a_failover_and_not_after_a_flush() {
+    for kind in Kind::ALL {
+        let cluster = RedisCluster::start(kind, 3, 1);
+        let shard = |durable| settings(node(&cluster).slots(1).durable(durable), LONG);
+        let (durable, second) = (connected(shard(true)).await, connected(shard(true)).await);
+        let other = connected(shard(false).namespace("other")).await;
+        let error = shard(false).connect().await.unwrap_err();
+        assert!(error.to_string().contains("durable"), "{error}");
+        let guard = durable.acquire("k").await.unwrap();
+        cluster.fail_over_to(4);
+        let soon = Duration::from_secs(10);
+        let granted = tokio::time::timeout(soon, granted(&second, "next")).await;
+        let (next, _) = granted.unwrap();
+        assert!(cluster.servers[4].run("KEYS *").contains("}lk:next"));
+        assert!(next.fence() > guard.fence());
+        let error = second.try_acquire("k").await.unwrap_err();
+        assert!(is_contended(&error), "{error}");
+        is_quarantined(&other).await;
+        assert!(!guard.is_lost());
+        guard.release().await.unwrap();
+
+        assert_eq!(cluster.servers[4].run("FLUSHALL"), "OK");
+        is_quarantined(&durable).await;
+        let error = durable.try_acquire("k").await.unwrap_err();
+        assert!(matches!(error, AcquireError::NoQuorum(_)), "{error}");
+    }
+}
+
+async fn is_quarantined(locks: &LockManager) {
+    let voting = || locks.snapshot().nodes.remove(0).voting;
+    let is_quarantined = || matches!(voting(), VotingStatus::Quarantined { .. });
+    eventually_or_tell("quarantined", is_quarantined, || format!("{:?}", voting())).await;
+}
+
 #[tokio::test]
 async fn a_planned_failover_is_followed() {
     for kind in Kind::ALL {
@@ -83,6 +119,25 @@ async fn a_slot_that_moves_is_a_node_that_forgot() {
         assert!(refused > 0, "it was not quarantined");
         assert!(got.fence() > guard.fence());
         assert!(cluster.servers[2].run("KEYS *").contains("}lk:k"));
+    }
+}
+
+#[tokio::test]
+async fn a_slot_of_a_durable_node_moves_with_its_locks() {
+    for kind in Kind::ALL {
+        let cluster = RedisCluster::start(kind, 3, 0);
+        let one = || settings(node(&cluster).slots(1).durable(true), LONG);
+        let (first, second) = (connected(one()).await, connected(one()).await);
+        let guard = first.acquire("k").await.unwrap();
+        cluster.begin_migration(SLOTS[1], 1, 2);
+        cluster.end_migration(SLOTS[1], 1, 2);
+        let soon = Duration::from_secs(10);
+        let granted = tokio::time::timeout(soon, granted(&second, "next")).await;
+        let (next, _) = granted.unwrap();
+        assert!(cluster.servers[2].run("KEYS *").contains("}lk:next"));
+        let error = second.try_acquire("k").await.unwrap_err();
+        assert!(is_contended(&error), "{error}");
+        assert!(!guard.is_lost() && next.fence() > guard.fence());
     }
 }
 

@@ -158,7 +158,7 @@ async fn a_release_is_announced_in_its_slot() {
     }
 }
 
-fn published(server: &Server) -> u32 {
+pub(crate) fn published(server: &Server) -> u32 {
     server.calls().get("spublish").copied().unwrap_or_default()
 }
 

@@ -34,6 +34,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ("url = \"redis://i\", connections = 33", "nodes[1].connections", "from 1 to 32"),
     ("url = \"redis://i\", connections = -1", "nodes[1].connections", "a whole number from 0"),
     ("url = \"redis://i\", expect_replicas = \"no\"", "nodes[1].expect_replicas", "true or false"),
+    ("url = \"redis://i\", durable = \"no\"", "nodes[1].durable", "true or false"),
     ("url = \"redis://i\", accept_eviction = \"no\"", "nodes[1].accept_eviction", "true or false"),
     ("url = \"redis://i\", records_full_at = \"half\"", "nodes[1].records_full_at", "a whole number"),
     ("url = \"redis://i\", records_full_at = 0", "nodes[1].records_full_at", "from 1 to 100"),

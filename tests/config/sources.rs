@@ -279,6 +279,7 @@ mod servers {
             connect_timeout = "5s"
             connections = 2
             expect_replicas = true
+            durable = true
             accept_eviction = true
             records_full_at = 70
             [[nodes]]
@@ -292,7 +293,7 @@ mod servers {
             r#"{{"bootstrap": true, "node_timeout": "2s", "nodes": ["redis://:p%2Cw%3A1@127.0.0.1:{a}",
             {{"url": "redis://127.0.0.1:{b}", "password": "p,w:1", "database": 2,
             "connect_timeout": "5s", "connections": 2, "expect_replicas": true,
-            "accept_eviction": true, "records_full_at": 70}},
+            "durable": true, "accept_eviction": true, "records_full_at": 70}},
             {{"url": "redis://:wrong@127.0.0.1:{c}", "user": "locks", "password": "p,w:2",
             "name": "third"}}]}}"#
         );
@@ -306,6 +307,7 @@ mod servers {
             ("R_NODES_1_CONNECT_TIMEOUT", "5s".to_owned()),
             ("R_NODES_1_CONNECTIONS", "2".to_owned()),
             ("R_NODES_1_EXPECT_REPLICAS", "true".to_owned()),
+            ("R_NODES_1_DURABLE", "true".to_owned()),
             ("R_NODES_1_ACCEPT_EVICTION", "true".to_owned()),
             ("R_NODES_1_RECORDS_FULL_AT", "70".to_owned()),
             ("R_NODES_2_URL", format!("redis://:wrong@127.0.0.1:{c}")),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tower_redlock::node::NodeState;
 use tower_redlock::node::redis::{RedisNode, RedisNodeBuilder};
 use tower_redlock::settings::RestartGuard;
+use tower_redlock::snapshot::VotingStatus;
 use tower_redlock::{AcquireError, LockManager};
 
 use crate::support::sentinel::Sentinel;
@@ -186,4 +187,35 @@ async fn all_up_again(locks: &LockManager) {
             .all(|node| node.state == NodeState::Up)
     };
     eventually("the new master is used", up).await;
+}
+
+/// A server that has each write on its disk before it answers.
+#[tokio::test]
+async fn a_durable_server_counts_at_once_after_a_restart_and_not_after_a_flush() {
+    for kind in Kind::ALL {
+        let mut server = Server::start(kind, &["--appendonly", "yes", "--appendfsync", "always"]);
+        let node = || RedisNode::builder(&server.url()).durable(true);
+        let (durable, second) = (guarded(node(), LONG).await, guarded(node(), LONG).await);
+        let other = LockManager::builder()
+            .redis(server.url())
+            .namespace("other");
+        let other = connected(other.bootstrap(true).ttl(LONG).max_ttl(LONG)).await;
+        let guard = durable.acquire("order:1").await.unwrap();
+        server.kill();
+        eventually("down", || !durable.has_quorum() && !other.has_quorum()).await;
+        server.restart();
+        assert!(!is_free(&second).await, "{kind:?}: a second holder");
+        eventually("quarantined", || is_quarantined(&other)).await;
+        assert!(!guard.is_lost());
+        guard.release().await.unwrap();
+        assert_eq!(server.run("FLUSHALL"), "OK");
+        eventually("quarantined", || is_quarantined(&durable)).await;
+        let error = durable.try_acquire("order:1").await.unwrap_err();
+        assert!(matches!(error, AcquireError::NoQuorum(_)), "{error}");
+    }
+}
+
+fn is_quarantined(locks: &LockManager) -> bool {
+    let voting = &locks.snapshot().nodes[0].voting;
+    matches!(voting, VotingStatus::Quarantined { .. })
 }

@@ -3,20 +3,18 @@
 use crate::support::requests::*;
 use std::sync::Arc;
 
-use tower_redlock::node::redis::RedisNode;
 use tower_redlock::node::{
-    AcquireReply, AcquireRequest, CheckInMode, CheckInReply, CheckInRequest, ClusterConfig,
-    CompleteReply, CompleteRequest, ExtendReply, Fence, Namespace, Node, NodeError, NodeErrorKind,
-    NodeState, NoticeReceiver, Notices, PromoteRequest, RaiseRequest, RecallRequest, Record,
-    ReleaseReply, ReleaseRequest,
+    AcquireReply, AcquireRequest, CompleteReply, CompleteRequest, ExtendReply, Fence, Namespace,
+    Node, NodeErrorKind, NodeState, NoticeReceiver, Notices, RecallRequest, Record, ReleaseReply,
+    ReleaseRequest,
 };
 use tower_redlock::{FencingToken, LockKey};
 
 use crate::kind_of;
 use crate::support::eventually;
 use crate::support::nodes::{
-    FAR, LONG, acquire, context, extend, key, ready, refill, refusal, release, started, subscribe,
-    token,
+    FAR, LONG, acquire, context, extend, key, ready, refill, refusal, release, serves, started,
+    subscribe, token, votes,
 };
 use crate::support::server::{Kind, Server};
 
@@ -131,51 +129,6 @@ async fn a_lock_that_may_not_be_looked_at_is_not_said_to_be_released() {
         let error = node.complete(complete).await.unwrap_err();
         assert_eq!(error.kind(), NodeErrorKind::Rejected, "{error}");
     }
-}
-
-/// Has a node vote; under what config, and a number to propose there.
-async fn votes(node: &RedisNode) -> Result<(Arc<ClusterConfig>, Option<Fence>), NodeError> {
-    let config = Arc::new(ClusterConfig::new("nodes a"));
-    let fence = Some(Fence::new(FencingToken::new(1 << 60).unwrap(), LONG));
-    let fresh = "fresh".to_owned();
-    let check_in = CheckInRequest::new(
-        Namespace::default(),
-        Arc::clone(&config),
-        LONG,
-        fresh,
-        CheckInMode::Normal,
-    );
-    if let CheckInReply::Quarantined { id, .. } = node.check_in(check_in).await? {
-        let over = PromoteRequest::new(Namespace::default(), Arc::clone(&config), id, None);
-        assert!(node.promote(over).await?);
-    }
-    Ok((config, fence))
-}
-
-/// Does to a node with a held lock `held` all that a manager does.
-async fn serves(node: &RedisNode) -> Result<(), NodeError> {
-    let (config, fence) = votes(node).await?;
-    let full = |name, owner| {
-        let request = acquire(name, owner).fenced(fence);
-        request.under(Some(Arc::clone(&config)))
-    };
-    node.acquire(full("k", 1)).await?;
-    // Again without the counter's being behind the proposal.
-    node.acquire(full("k", 1)).await?;
-    let higher = Fence::new(FencingToken::new(1 << 61).unwrap(), LONG);
-    node.raise(RaiseRequest::new(key("k"), token(1), higher))
-        .await?;
-    node.acquire(full("held", 1)).await?;
-    let renewal = refill("k", 1).fenced(fence);
-    let renewal = renewal.under(Some(Arc::clone(&config)));
-    node.extend(Arc::from([renewal])).await?.remove(0)?;
-    node.release(release("k", 1)).await?;
-    node.recall(RecallRequest::new(full("work", 1), false, LONG))
-        .await?;
-    let record = Record::new(FencingToken::new(1 << 62).unwrap(), "done".into(), FAR);
-    node.complete(CompleteRequest::new(release("work", 1), Some(record)))
-        .await?;
-    Ok(())
 }
 
 #[tokio::test]

@@ -50,7 +50,9 @@ impl Fake {
                     let (read, mut write) = stream.into_split();
                     let mut read = BufReader::new(read);
                     let mut user = String::new();
-                    while let Some(words) = words(&mut read).await {
+                    while let Some(words) = command(&mut read).await {
+                        let text = |word: &Vec<u8>| String::from_utf8_lossy(word).into_owned();
+                        let words: Vec<String> = words.iter().map(text).collect();
                         let given = words.iter().skip_while(|word| *word != "AUTH").nth(1);
                         given
                             .into_iter()
@@ -79,15 +81,15 @@ impl Fake {
     }
 }
 
-/// Reads one command.
-async fn words(read: &mut BufReader<OwnedReadHalf>) -> Option<Vec<String>> {
+/// Reads the words of one command.
+pub(super) async fn command(read: &mut BufReader<OwnedReadHalf>) -> Option<Vec<Vec<u8>>> {
     let count = length(read).await?;
     let mut words = Vec::new();
     for _ in 0..count {
         let mut word = vec![0; length(read).await? + 2];
         read.read_exact(&mut word).await.ok()?;
         word.truncate(word.len() - 2);
-        words.push(String::from_utf8_lossy(&word).into_owned());
+        words.push(word);
     }
     Some(words)
 }
@@ -175,7 +177,7 @@ async fn forward(
 }
 
 /// Overwrites `word`, which must not be cut in two by the reads.
-fn hide(text: &mut [u8], word: &[u8]) {
+pub(super) fn hide(text: &mut [u8], word: &[u8]) {
     if word.is_empty() {
         return;
     }

@@ -15,6 +15,7 @@ pub mod requests;
 pub mod resp;
 pub mod sentinel;
 pub mod server;
+pub mod serverless;
 pub mod stalls;
 pub mod wrapper;
 

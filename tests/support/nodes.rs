@@ -5,13 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
-use tower_redlock::LockKey;
 use tower_redlock::clock::{Clock as _, SystemClock};
 use tower_redlock::node::redis::RedisNode;
 use tower_redlock::node::{
-    AcquireRequest, ExtendRequest, Namespace, Node, NodeContext, NodeError, NodeKey, NodeState,
-    NoticeReceiver, OwnerToken, ReleaseRequest, ServerRegistry, Subscription,
+    AcquireRequest, CheckInMode, CheckInReply, CheckInRequest, ClusterConfig, CompleteRequest,
+    ExtendRequest, Fence, Namespace, Node, NodeContext, NodeError, NodeKey, NodeState,
+    NoticeReceiver, OwnerToken, PromoteRequest, RaiseRequest, RecallRequest, Record,
+    ReleaseRequest, ServerRegistry, Subscription,
 };
+use tower_redlock::{FencingToken, LockKey};
 
 use super::PATIENCE;
 
@@ -99,4 +101,49 @@ pub fn release(name: &str, owner: u32) -> ReleaseRequest {
 pub fn subscribe(node: &dyn Node, name: &str, receiver: &NoticeReceiver) -> Subscription {
     let notifier = node.notifier().unwrap();
     notifier.subscribe(&key(name), receiver.sender(0))
+}
+
+/// Has a node vote; under what config, and a number to propose there.
+pub async fn votes(node: &RedisNode) -> Result<(Arc<ClusterConfig>, Option<Fence>), NodeError> {
+    let config = Arc::new(ClusterConfig::new("nodes a"));
+    let fence = Some(Fence::new(FencingToken::new(1 << 60).unwrap(), LONG));
+    let fresh = "fresh".to_owned();
+    let check_in = CheckInRequest::new(
+        Namespace::default(),
+        Arc::clone(&config),
+        LONG,
+        fresh,
+        CheckInMode::Normal,
+    );
+    if let CheckInReply::Quarantined { id, .. } = node.check_in(check_in).await? {
+        let over = PromoteRequest::new(Namespace::default(), Arc::clone(&config), id, None);
+        assert!(node.promote(over).await?);
+    }
+    Ok((config, fence))
+}
+
+/// Does to a node with a held lock `held` all that a manager does.
+pub async fn serves(node: &RedisNode) -> Result<(), NodeError> {
+    let (config, fence) = votes(node).await?;
+    let full = |name, owner| {
+        let request = acquire(name, owner).fenced(fence);
+        request.under(Some(Arc::clone(&config)))
+    };
+    node.acquire(full("k", 1)).await?;
+    // Again without the counter's being behind the proposal.
+    node.acquire(full("k", 1)).await?;
+    let higher = Fence::new(FencingToken::new(1 << 61).unwrap(), LONG);
+    node.raise(RaiseRequest::new(key("k"), token(1), higher))
+        .await?;
+    node.acquire(full("held", 1)).await?;
+    let renewal = refill("k", 1).fenced(fence);
+    let renewal = renewal.under(Some(Arc::clone(&config)));
+    node.extend(Arc::from([renewal])).await?.remove(0)?;
+    node.release(release("k", 1)).await?;
+    node.recall(RecallRequest::new(full("work", 1), false, LONG))
+        .await?;
+    let record = Record::new(FencingToken::new(1 << 62).unwrap(), "done".into(), FAR);
+    node.complete(CompleteRequest::new(release("work", 1), Some(record)))
+        .await?;
+    Ok(())
 }

@@ -164,18 +164,30 @@ pub(crate) mod on_redis {
         cmd.arg(request.keys.first().as_str())
             .arg(request.from.as_str())
             .arg(request.to.expose())
-            .arg(Parts(&[namespace.as_str(), "!dead:"]))
             .arg(life(request.void))
             .arg(millis(MOMENT));
-        read_takeover(&run(&mut connection, &TAKE_OVER, &cmd).await?)
+        let taken = read_takeover(&run(&mut connection, &TAKE_OVER, &cmd).await?)?;
+        let Some((rest, former)) = taken else {
+            return Ok(None);
+        };
+        if !former.is_empty() {
+            // A script must be given its keys, and only the server knew this one. Until it is there, the next owner has the lock.
+            let mut void = redis::cmd("SET");
+            void.arg(Parts(&[namespace.as_str(), "!dead:", &former]));
+            void.arg("").arg("PX").arg(life(request.void));
+            let done = connection.call(&void).await;
+            done.map_err(|error| failed(&error))?;
+        }
+        Ok(Some(rest))
     }
 
-    pub(crate) fn read_takeover(reply: &Value) -> Result<Option<Duration>, NodeError> {
-        match reply {
-            Value::Int(-1) => Ok(None),
-            Value::Int(rest) => u64::try_from(*rest)
-                .map(|rest| Some(Duration::from_millis(rest)))
-                .map_err(|_| garbled("a takeover")),
+    pub(crate) fn read_takeover(reply: &Value) -> Result<Option<(Duration, String)>, NodeError> {
+        match (reply, items(reply)) {
+            (Value::Int(-1), _) => Ok(None),
+            (_, Some([Value::Int(rest @ 0..), Value::BulkString(former)])) => {
+                let rest = Duration::from_millis(rest.unsigned_abs());
+                Ok(Some((rest, text(former))))
+            }
             _ => Err(garbled("a takeover")),
         }
     }
@@ -192,7 +204,7 @@ pub(crate) mod on_redis {
                 let none = value == Value::Array(vec![]);
                 assert!(read_holders(&value).is_err() || none, "{value:?}");
                 assert_eq!(read_scan(&value, &namespace), None, "{value:?}");
-                assert!(read_takeover(&value).is_err() || value == Value::Int(1));
+                assert!(read_takeover(&value).is_err(), "{value:?}");
             }
         }
 

@@ -181,6 +181,18 @@ impl RedisNodeBuilder {
         self
     }
 
+    /// Says that the server loses no write that it has acknowledged, whichever server takes its place: that the marker is
+    /// there proves then that the locks are, and a restart or failover costs no quarantine. A node whose marker is missing,
+    /// as after a flush, is quarantined all the same. For services with a transaction log, such as AWS MemoryDB; **not** for
+    /// servers that acknowledge a write before a replica or a disk has it, whose failovers would make two holders.
+    ///
+    /// All processes must say the same of a node. Data of an earlier time brings its marker along: after a snapshot
+    /// was restored, delete the key `lk!node` before the first process starts.
+    pub const fn durable(mut self, durable: bool) -> Self {
+        self.0.durable = durable;
+        self
+    }
+
     /// Accepts the server although its `maxmemory-policy` lets it evict keys when it is full. Unless set: such a server
     /// is refused. Every evicted lock can be granted a second time, unnoticed. For managed servers whose policy cannot
     /// be set and which are never full; a quorum that [masks losses](crate::Settings::mask_losses) tolerates some
@@ -295,7 +307,7 @@ impl RedisNode {
                 node.require
                     .map(|require| Replicas::new(require, node.within)),
                 connections,
-                (node.accept_eviction, expects_replicas),
+                (node.accept_eviction, expects_replicas, node.durable),
                 records_full_at,
             )
         };

@@ -87,7 +87,7 @@ pub(super) async fn connect(
     let epoch = route.place.as_ref().map_or("", |place| &place.epoch);
     looks.compare_clocks(&info, asked);
     let seen = looks.seen(info, asked);
-    let connection = Connection::new(connection, seen, clock, since, epoch);
+    let connection = Connection::new(connection, seen, clock, since, epoch, link.is_durable);
     connection.end_with(lost.clone());
     if let Some(place) = route.place {
         // That of the background watches for all of them that the server is the master, see `supervisor::replaced`.
@@ -380,11 +380,14 @@ impl Link {
                 "the server that is named as the master is a replica; a failover may be under way",
             ));
         }
-        info.check(self.may_evict, self.target.tag.is_some())
+        let in_cluster = self.target.tag.is_some();
+        info.check(self.may_evict, in_cluster)
             .map_err(ConnectFailure::Refused)?;
         match info.check_identity() {
-            // Witnesses name a server, which must be told from the one before.
-            Err(error) if context.guarded || is_witnessed => Err(ConnectFailure::Refused(error)),
+            // Sentinels name a server, which must be told from the one before; a cluster numbers the owners of a slot.
+            Err(error) if context.guarded || is_witnessed && !in_cluster => {
+                Err(ConnectFailure::Refused(error))
+            }
             Err(_) => {
                 self.tell_of_identity();
                 Ok(())

@@ -39,6 +39,8 @@ pub(super) struct Seen {
 
 /// Given in place of an identity: the script reads the server's identity itself.
 const ASK: &str = "ask";
+/// The identity of all servers of a durable node.
+const DURABLE: &str = "durable";
 
 #[derive(Debug)]
 pub(crate) struct Signals {
@@ -50,7 +52,7 @@ pub(crate) struct Signals {
     since: Moment,
     // The number of the failover by which the server became the master, where Sentinels tell it; else empty.
     epoch: String,
-    // What the scripts are given in place of an identity: they read the server's own.
+    // What the scripts are given in place of an identity: they read the server's own, unless the node is durable.
     asking: String,
     // A script has compared the config on this connection, and no gap in the looks came after it.
     compared: AtomicBool,
@@ -73,11 +75,12 @@ impl Connection {
         clock: Arc<dyn Clock>,
         since: Moment,
         epoch: &str,
+        is_durable: bool,
     ) -> Self {
         Self {
             multiplexed,
             seen: Arc::new(seen),
-            signals: Arc::new(Signals::new(clock, since, epoch)),
+            signals: Arc::new(Signals::new(clock, since, epoch, is_durable)),
         }
     }
 
@@ -178,8 +181,9 @@ async fn condemn_after(mut lost: watch::Receiver<()>, signals: Arc<Signals>) {
 }
 
 impl Signals {
-    fn new(clock: Arc<dyn Clock>, since: Moment, epoch: &str) -> Self {
+    fn new(clock: Arc<dyn Clock>, since: Moment, epoch: &str, is_durable: bool) -> Self {
         let asking = match epoch {
+            _ if is_durable => DURABLE.to_owned(),
             "" => ASK.to_owned(),
             epoch => format!("{epoch}|{ASK}"),
         };
@@ -374,7 +378,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_command_that_the_client_has_lost_ends_with_the_connection() {
         let clock = Arc::new(SystemClock::new());
-        let signals = Arc::new(Signals::new(clock, Moment::from_nanos(1), ""));
+        let signals = Arc::new(Signals::new(clock, Moment::from_nanos(1), "", false));
         for is_told in [true, false] {
             signals.condemned.store(false, Ordering::Release);
             let (sender, lost) = watch::channel(());

@@ -278,7 +278,7 @@ mod tests {
             until: Moment::ORIGIN,
         };
         let clock = Arc::new(SystemClock::new());
-        Connection::new(multiplexed, seen, clock, Moment::ORIGIN, "")
+        Connection::new(multiplexed, seen, clock, Moment::ORIGIN, "", false)
     }
 
     #[tokio::test]

@@ -29,6 +29,8 @@ pub(crate) struct Link {
     /// How many replicas must acknowledge, if any.
     pub(crate) replicas: Option<Replicas>,
     pub(super) may_evict: bool,
+    // Whichever server it has, its marker alone says whether it remembers.
+    pub(super) is_durable: bool,
     // In percent of the server's `maxmemory`.
     #[cfg_attr(not(feature = "idempotency"), allow(dead_code))]
     pub(crate) records_full_at: u32,
@@ -53,7 +55,7 @@ impl Link {
         connect_timeout: Duration,
         replicas: Option<Replicas>,
         calls: usize,
-        (may_evict, expects_replicas): (bool, bool),
+        (may_evict, expects_replicas, is_durable): (bool, bool, bool),
         records_full_at: u32,
     ) -> Self {
         Self {
@@ -62,8 +64,9 @@ impl Link {
             connect_timeout,
             replicas,
             may_evict,
+            is_durable,
             records_full_at,
-            asks_identity: AtomicBool::new(expects_replicas),
+            asks_identity: AtomicBool::new(expects_replicas || is_durable),
             told_of_identity: AtomicBool::new(false),
             #[cfg(feature = "idempotency")]
             told_of_file: AtomicBool::new(false),

@@ -233,8 +233,11 @@ impl Node for RedisNode {
     }
 
     fn agreed(&self) -> String {
-        let witnesses = self.handle.link.target.way.witnesses();
-        witnesses.map(Witnesses::agreed).unwrap_or_default()
+        let link = &self.handle.link;
+        let witnesses = link.target.way.witnesses();
+        let confirmed = witnesses.map(Witnesses::agreed).into_iter();
+        let durable = link.is_durable.then(|| "durable".to_owned());
+        Vec::from_iter(confirmed.chain(durable)).join(", ")
     }
 
     fn close(&self) -> NodeFuture<()> {
