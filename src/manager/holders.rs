@@ -1,6 +1,6 @@
 //! Locks of all processes, for operators: who holds a key, which keys are held, and to take a key from its holder.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -92,7 +92,7 @@ pub struct LockList {
     pub locks: Vec<KeyStatus>,
     /// Whether there may be more.
     pub more: bool,
-    /// The nodes that could not list their keys, each with its error.
+    /// The nodes that could not list their keys, or say who holds them, each with its first error.
     pub failures: Vec<String>,
 }
 
@@ -191,14 +191,14 @@ impl LockManager {
             (node, Box::pin(scan) as _)
         });
         let mut scans: Fanout<Result<_, NodeError>> = Fanout::new(scans);
-        let (mut names, mut more, mut failures) = (BTreeSet::new(), false, Vec::new());
+        let (mut names, mut more, mut failures) = (BTreeSet::new(), false, BTreeMap::new());
         while let Some((node, found)) = scans.next().await {
             match found {
                 Ok((found, is_cut)) => {
                     names.extend(found);
                     more |= is_cut;
                 }
-                Err(error) => failures.push(shared.failure(node, error).to_string()),
+                Err(error) => drop(failures.insert(node, error)),
             }
         }
         more |= names.len() > limit;
@@ -210,15 +210,22 @@ impl LockManager {
                 continue;
             };
             let replies = ask(shared, &keys).await;
+            for (node, reply) in &replies {
+                if let Err(error) = reply {
+                    failures.entry(*node).or_insert_with(|| error.clone());
+                }
+            }
             let keys = keys.as_slice().iter().enumerate();
             let found = keys.map(|(index, key)| status(shared, key, index, &replies));
             // Some were released meanwhile.
             locks.extend(found.filter(|key| key.holder().is_some()));
         }
+        let failures = failures.into_iter();
+        let failures = failures.map(|(node, error)| shared.failure(node, error).to_string());
         LockList {
             locks,
             more,
-            failures,
+            failures: failures.collect(),
         }
     }
 
