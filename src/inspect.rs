@@ -90,8 +90,7 @@ async fn respond(locks: &LockManager, method: &Method, uri: &Uri) -> Response<St
     if method != Method::GET && method != Method::HEAD {
         let text = "this page can only be read\n".to_owned();
         let mut refusal = response(StatusCode::METHOD_NOT_ALLOWED, TEXT, text);
-        let allowed = HeaderValue::from_static("GET, HEAD");
-        refusal.headers_mut().insert(ALLOW, allowed);
+        (refusal.headers_mut()).insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return refusal;
     }
     let list = locks.list("", Snapshot::MOST);
@@ -189,6 +188,9 @@ fn page(snapshot: &Snapshot, still: bool) -> String {
         has_quorum,
         held,
         waiting,
+        nodes,
+        locks,
+        queues,
         ..
     } = snapshot;
     let class = if *has_quorum { GOOD } else { BAD };
@@ -202,12 +204,6 @@ fn page(snapshot: &Snapshot, still: bool) -> String {
         "<p{class}>{verdict}</p>\n<p>{instance}: {held} held, {waiting} in line. {other} · <a href=\"?json\">As JSON</a> · \
          <a href=\"?fleet\">Ask the nodes for the locks of all processes</a></p>\n"
     ));
-    let Snapshot {
-        nodes,
-        locks,
-        queues,
-        ..
-    } = snapshot;
     table(&mut page, "Nodes", NODE, nodes.iter().map(node));
     table(&mut page, "Held locks", LOCK, locks.iter().map(lock));
     are_cut(&mut page, locks.len());
@@ -234,8 +230,7 @@ fn fleet(list: &LockList) -> String {
     let rows: Vec<_> = list.locks.iter().filter_map(fleet_lock).collect();
     table(&mut page, "Locks of all processes", FLEET, rows.into_iter());
     if list.more {
-        let more =
-            "There may be more: <code>redlock list PREFIX</code> shows those whose keys begin so.";
+        let more = "There may be more: redlock list PREFIX shows those whose keys begin so.";
         page.push_str(&format!("<p{BAD}>{more}</p>\n"));
     }
     page + END
@@ -406,12 +401,12 @@ fn fleet_lock(lock: &KeyStatus) -> Option<[Cell; 5]> {
         KeyVerdict::Held => cell(GOOD, format!("{count} of {of}")),
         _ => cell(BAD, format!("{count} of {of}, no quorum")),
     };
-    let or = |time: Option<Duration>, none: &str| time.map_or_else(|| none.to_owned(), span);
+    let rest = holder.remaining.map_or_else(|| "no end".to_owned(), span);
     Some([
         cell(PLAIN, lock.key.clone()),
         cell(PLAIN, holder.to_string()),
-        cell(NUMBER, or(holder.held_for, "unknown")),
-        cell(NUMBER, or(holder.remaining, "no end")),
+        cell(NUMBER, holder.held_for.map_or_else(String::new, span)),
+        cell(NUMBER, rest),
         nodes,
     ])
 }
