@@ -12,6 +12,7 @@ mod support;
 mod arguments;
 mod locks;
 mod nodes;
+mod rehearsal;
 mod run;
 mod terminal;
 
