@@ -1,4 +1,5 @@
-//! [`InspectService`]: a read-only page of a manager's nodes, held locks and queues (feature `inspect`).
+//! [`InspectService`]: a read-only page of a manager's nodes, held locks and queues, and one of the locks of all processes
+//! (feature `inspect`).
 //!
 //! **Protect it.** It has no password of its own, and shows lock keys (unless they are redacted), the names of the
 //! nodes and the load of the service. It shows no owner token and no password, and loads nothing from elsewhere.
@@ -8,6 +9,8 @@
 //! | `/` | the page, which reloads every two seconds |
 //! | `/?still` | the page without reloading: to read, to copy from, and for screen readers |
 //! | `/snapshot.json`, `/?json` | [`Snapshot`] as JSON |
+//! | `/?fleet` | up to [`Snapshot::MOST`] locks of all processes, by [`LockManager::list`]: their keys, instances and times. Each node looks at all its keys for it, for ten seconds at most, so it does not reload |
+//! | `/fleet.json`, `/?fleet&json` | [`LockList`] as JSON |
 //!
 //! The page needs no JavaScript. Other paths are 404, methods other than GET and HEAD are 405. Paths are relative to
 //! the place where the service is nested.
@@ -29,7 +32,7 @@
 
 use std::convert::Infallible;
 use std::fmt::{self, Display, Write as _};
-use std::future::{Ready, ready};
+use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -40,7 +43,10 @@ use http::header::{
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use tower_service::Service;
 
-use crate::manager::{HeldLock, LockManager, NodeStatus, QueueStatus, Snapshot, VotingStatus};
+use crate::manager::{
+    HeldLock, KeyStatus, KeyVerdict, LockList, LockManager, NodeStatus, QueueStatus, Snapshot,
+    VotingStatus,
+};
 use crate::node::NodeState;
 
 /// Responds with the snapshot of a manager. See the [module](self) for how to protect it.
@@ -55,46 +61,47 @@ impl InspectService {
     pub const fn new(locks: LockManager) -> Self {
         Self { locks }
     }
-
-    fn respond(&self, method: &Method, uri: &Uri) -> Response<String> {
-        // The page's own links are queries, which work with a slash at the end of its address and without.
-        let whole = match (uri.path(), uri.query().unwrap_or_default()) {
-            ("/snapshot.json", _) | ("" | "/", "json") => {
-                match serde_json::to_string(&self.locks.snapshot()) {
-                    Ok(text) => (JSON, text),
-                    Err(_) => {
-                        return response(StatusCode::INTERNAL_SERVER_ERROR, TEXT, String::new());
-                    }
-                }
-            }
-            ("" | "/", query) => (HTML, page(&self.locks.snapshot(), query == "still")),
-            _ => return response(StatusCode::NOT_FOUND, TEXT, "not found\n".to_owned()),
-        };
-        if method != Method::GET && method != Method::HEAD {
-            let text = "this page can only be read\n".to_owned();
-            let mut refusal = response(StatusCode::METHOD_NOT_ALLOWED, TEXT, text);
-            let allowed = HeaderValue::from_static("GET, HEAD");
-            refusal.headers_mut().insert(ALLOW, allowed);
-            return refusal;
-        }
-        let (kind, text) = whole;
-        // A HEAD has the headers of a GET; the server leaves the body out.
-        response(StatusCode::OK, kind, text)
-    }
 }
 
 impl<B> Service<Request<B>> for InspectService {
     type Response = Response<String>;
     type Error = Infallible;
-    type Future = Ready<Result<Self::Response, Infallible>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
-    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        ready(Ok(self.respond(request.method(), request.uri())))
+        let locks = self.locks.clone();
+        let (method, uri) = (request.method().clone(), request.uri().clone());
+        Box::pin(async move { Ok(respond(&locks, &method, &uri).await) })
     }
+}
+
+async fn respond(locks: &LockManager, method: &Method, uri: &Uri) -> Response<String> {
+    // The page's own links are queries, which work with a slash at the end of its address and without.
+    let view = match (uri.path(), uri.query().unwrap_or_default()) {
+        ("/snapshot.json", _) => "json",
+        ("/fleet.json", _) => "fleet&json",
+        ("" | "/", query) => query,
+        _ => return response(StatusCode::NOT_FOUND, TEXT, "not found\n".to_owned()),
+    };
+    if method != Method::GET && method != Method::HEAD {
+        let text = "this page can only be read\n".to_owned();
+        let mut refusal = response(StatusCode::METHOD_NOT_ALLOWED, TEXT, text);
+        (refusal.headers_mut()).insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        return refusal;
+    }
+    let list = locks.list("", Snapshot::MOST);
+    let (kind, text) = match view {
+        "json" => (JSON, serde_json::to_string(&locks.snapshot())),
+        "fleet" => (HTML, Ok(fleet(&list.await))),
+        "fleet&json" => (JSON, serde_json::to_string(&list.await)),
+        query => (HTML, Ok(page(&locks.snapshot(), query == "still"))),
+    };
+    // A HEAD has the headers of a GET; the server leaves the body out.
+    response(StatusCode::OK, kind, text.unwrap_or_default())
 }
 
 fn response(status: StatusCode, kind: &'static str, text: String) -> Response<String> {
@@ -181,6 +188,9 @@ fn page(snapshot: &Snapshot, still: bool) -> String {
         has_quorum,
         held,
         waiting,
+        nodes,
+        locks,
+        queues,
         ..
     } = snapshot;
     let class = if *has_quorum { GOOD } else { BAD };
@@ -189,25 +199,57 @@ fn page(snapshot: &Snapshot, still: bool) -> String {
     } else {
         (RELOAD, "<a href=\"?still\">Stop reloading</a>")
     };
-    let mut page = format!(
-        "{HEAD}{reload}<title>Locks: {held} held, {waiting} in line</title>\n<style>{STYLE}</style></head>\n\
-         <body><main><h1>Locks</h1>\n\
-         <p{class}>{verdict}</p>\n<p>{instance}: {held} held, {waiting} in line. {other} · <a href=\"?json\">As JSON</a></p>\n"
-    );
-    let Snapshot {
-        nodes,
-        locks,
-        queues,
-        ..
-    } = snapshot;
+    let mut page = opening(reload, &format!("Locks: {held} held, {waiting} in line"));
+    page.push_str(&format!(
+        "<p{class}>{verdict}</p>\n<p>{instance}: {held} held, {waiting} in line. {other} · <a href=\"?json\">As JSON</a> · \
+         <a href=\"?fleet\">Ask the nodes for the locks of all processes</a></p>\n"
+    ));
     table(&mut page, "Nodes", NODE, nodes.iter().map(node));
     table(&mut page, "Held locks", LOCK, locks.iter().map(lock));
+    are_cut(&mut page, locks.len());
     let longest = queues.iter().map(|queue| queue.longest_wait).max();
     let longest = longest.unwrap_or_default();
     let rows = queues.iter().map(|waiting| queue(waiting, longest));
     table(&mut page, "Queues", QUEUE, rows);
-    page.push_str("</main></body></html>\n");
-    page
+    are_cut(&mut page, queues.len());
+    page + END
+}
+
+/// The page for the locks of all processes.
+fn fleet(list: &LockList) -> String {
+    let most = Snapshot::MOST;
+    let mut page = opening("", "Locks of all processes");
+    page.push_str(&format!(
+        "<p>Up to {most} locks, without those of idempotency keys. Each node has looked at all its keys for it (SCAN), for ten \
+         seconds at most: do not ask often. <a href=\"?\">This process</a> · <a href=\"?fleet\">Ask again</a> · \
+         <a href=\"?fleet&amp;json\">As JSON</a></p>\n"
+    ));
+    for failure in &list.failures {
+        page.push_str(&format!("<p{BAD}>Not listed: {}</p>\n", Text(failure)));
+    }
+    let rows: Vec<_> = list.locks.iter().filter_map(fleet_lock).collect();
+    table(&mut page, "Locks of all processes", FLEET, rows.into_iter());
+    if list.more {
+        let more = "There may be more: redlock list PREFIX shows those whose keys begin so.";
+        page.push_str(&format!("<p{BAD}>{more}</p>\n"));
+    }
+    page + END
+}
+
+fn opening(reload: &str, title: &str) -> String {
+    format!(
+        "{HEAD}{reload}<title>{title}</title>\n<style>{STYLE}</style></head>\n<body><main><h1>Locks</h1>\n"
+    )
+}
+
+/// Says so of a table that is as long as it may be.
+fn are_cut(page: &mut String, rows: usize) {
+    let most = Snapshot::MOST;
+    if rows >= most {
+        page.push_str(&format!(
+            "<p>These are the {most} longest; there may be more.</p>\n"
+        ));
+    }
 }
 
 // The titles of the columns. The first column names the row.
@@ -221,6 +263,7 @@ const LOCK: [&str; 6] = [
     "State",
 ];
 const QUEUE: [&str; 3] = ["Key", "Waiting", "Longest wait"];
+const FLEET: [&str; 5] = ["Key", "Holder", "Held for", "Remaining", "Nodes"];
 
 /// The text of a cell, and its class; and the length of a bar behind it, of 100.
 struct Cell {
@@ -263,7 +306,6 @@ fn table<const N: usize>(
         page.push_str(&format!("<h2>{title}</h2>\n<p>None.</p>\n"));
         return;
     }
-    let more = title != "Nodes" && rows.len() >= Snapshot::MOST;
     page.push_str(&format!(
         "<table role=\"table\"><caption><h2>{title}</h2></caption>\n"
     ));
@@ -287,12 +329,6 @@ fn table<const N: usize>(
         page.push_str("</tr>\n");
     }
     page.push_str("</tbody></table>\n");
-    if more {
-        let most = Snapshot::MOST;
-        page.push_str(&format!(
-            "<p>These are the {most} longest; there may be more.</p>\n"
-        ));
-    }
 }
 
 const PLAIN: &str = "";
@@ -358,6 +394,23 @@ fn queue(queue: &QueueStatus, longest: Duration) -> [Cell; 3] {
     ]
 }
 
+fn fleet_lock(lock: &KeyStatus) -> Option<[Cell; 5]> {
+    let holder = lock.holder()?;
+    let (count, of) = (lock.count(holder), lock.nodes.len());
+    let nodes = match lock.verdict {
+        KeyVerdict::Held => cell(GOOD, format!("{count} of {of}")),
+        _ => cell(BAD, format!("{count} of {of}, no quorum")),
+    };
+    let rest = holder.remaining.map_or_else(|| "no end".to_owned(), span);
+    Some([
+        cell(PLAIN, lock.key.clone()),
+        cell(PLAIN, holder.to_string()),
+        cell(NUMBER, holder.held_for.map_or_else(String::new, span)),
+        cell(NUMBER, rest),
+        nodes,
+    ])
+}
+
 fn span(time: Duration) -> String {
     format!("{:.1} s", time.as_secs_f64())
 }
@@ -366,5 +419,6 @@ const HEAD: &str = "<!DOCTYPE html>
 <html lang=\"en\"><head><meta charset=\"utf-8\">
 <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">
 ";
+const END: &str = "</main></body></html>\n";
 const RELOAD: &str = "<meta http-equiv=\"refresh\" content=\"2\">\n";
 const STYLE: &str = include_str!("inspect.css");

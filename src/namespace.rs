@@ -208,7 +208,6 @@ impl NodeKey {
     }
 
     /// The Redis key of the record of this idempotency key.
-    #[cfg(feature = "idempotency")]
     #[must_use]
     pub fn record(&self) -> [&str; 3] {
         self.beside("!record:")

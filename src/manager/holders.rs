@@ -1,6 +1,6 @@
 //! Locks of all processes, for operators: who holds a key, which keys are held, and to take a key from its holder.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use crate::manager::nodes::no_answer;
 use crate::manager::nodes::voting::list::optional_seconds;
 use crate::manager::round::fresh_token;
 use crate::manager::shared::Shared;
-use crate::namespace::{NodeKey, NodeKeys};
+use crate::namespace::{Namespace, NodeKey, NodeKeys};
 use crate::node::{
-    Holding, NodeError, NodeErrorKind, ReleaseReply, ReleaseRequest, ScanReply, ScanRequest,
-    TakeOverRequest,
+    Holding, KeyReply, NodeError, NodeErrorKind, ReleaseReply, ReleaseRequest, ScanReply,
+    ScanRequest, TakeOverRequest,
 };
 use crate::token::{FencingToken, OwnerHash};
 
@@ -62,6 +62,9 @@ pub struct KeyOnNode {
     pub node: String,
     /// Its holder there, if it has one.
     pub holder: Option<KeyHolder>,
+    /// For how much longer the node stores a result, if it is an idempotency key that has one.
+    #[serde(serialize_with = "optional_seconds")]
+    pub stored_for: Option<Duration>,
     /// Why the node does not say.
     pub error: Option<NodeError>,
 }
@@ -92,7 +95,7 @@ pub struct LockList {
     pub locks: Vec<KeyStatus>,
     /// Whether there may be more.
     pub more: bool,
-    /// The nodes that could not list their keys, each with its error.
+    /// The nodes that could not list their keys, or say who holds them, each with its first error.
     pub failures: Vec<String>,
 }
 
@@ -172,11 +175,23 @@ impl LockManager {
     ///
     /// It changes nothing, so it can be dropped at any time.
     pub async fn holders(&self, key: impl AsRef<str>) -> Result<KeyStatus, KeyError> {
-        let keys = LockKeys::from(LockKey::new(key)?);
-        let group = self.group(&keys)?;
-        let keys = group.namespace.node_keys(&keys)?;
-        let replies = ask(group, &keys).await;
-        Ok(status(group, keys.first(), 0, &replies))
+        who(self, &self.shared.namespace, LockKey::new(key)?).await
+    }
+
+    /// The same for an idempotency key: who computes its result, and [for how long](KeyOnNode::stored_for) it is stored.
+    /// `key` is that of [`begin_idempotent`](Self::begin_idempotent), or of a request, `idempotency:` and a hash, as its
+    /// [handle](crate::idempotency::Idempotent::handle) has it.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError`] for an invalid key.
+    ///
+    /// # Cancel safety
+    ///
+    /// It changes nothing, so it can be dropped at any time.
+    #[cfg(feature = "idempotency")]
+    pub async fn idempotent_holders(&self, key: impl AsRef<str>) -> Result<KeyStatus, KeyError> {
+        who(self, &self.shared.idempotency, LockKey::new(key)?).await
     }
 
     /// At most `limit` locks of all processes on keys that begin with `prefix`, without those of idempotency keys. Each node
@@ -186,17 +201,17 @@ impl LockManager {
     ///
     /// It changes nothing, so it can be dropped at any time.
     pub async fn list(&self, prefix: &str, limit: usize) -> LockList {
-        let mut list = LockList::default();
-        for group in &*self.groups {
-            let found = list_group(group, prefix, limit).await;
-            list.locks.extend(found.locks);
-            list.more |= found.more;
-            list.failures.extend(found.failures);
-        }
-        list.more |= list.locks.len() > limit;
-        list.locks.sort_by(|one, other| one.key.cmp(&other.key));
-        list.locks.truncate(limit);
-        list
+        list(self, &self.shared.namespace, prefix, limit).await
+    }
+
+    /// The same for the locks of idempotency keys: of the requests and jobs that run now.
+    ///
+    /// # Cancel safety
+    ///
+    /// It changes nothing, so it can be dropped at any time.
+    #[cfg(feature = "idempotency")]
+    pub async fn list_idempotent(&self, prefix: &str, limit: usize) -> LockList {
+        list(self, &self.shared.idempotency, prefix, limit).await
     }
     /// Takes a key from the holder that was `seen`, on each node where it is still that one's, and frees it after the rest
     /// of its ttl. Returns on how many nodes. Until then no other caller gets it, and a living holder
@@ -247,20 +262,59 @@ impl LockManager {
     }
 }
 
-async fn list_group(shared: &Arc<Shared>, prefix: &str, limit: usize) -> LockList {
+type Replies<T> = Vec<(usize, Result<T, NodeError>)>;
+type Holdings = Replies<Vec<KeyReply>>;
+
+async fn who(
+    locks: &LockManager,
+    namespace: &Namespace,
+    key: LockKey,
+) -> Result<KeyStatus, KeyError> {
+    let names = LockKeys::from(key);
+    let group = locks.group(&names)?;
+    let keys = namespace.node_keys(&names)?;
+    let replies = ask(group, &keys).await;
+    Ok(status(group, keys.first(), 0, &replies))
+}
+
+async fn list(locks: &LockManager, namespace: &Namespace, prefix: &str, limit: usize) -> LockList {
+    let mut list = LockList::default();
+    for group in &*locks.groups {
+        let found = list_group(group, namespace, prefix, limit).await;
+        list.locks.extend(found.locks);
+        list.more |= found.more;
+        list.failures.extend(found.failures);
+    }
+    list.more |= list.locks.len() > limit;
+    list.locks.sort_by(|one, other| one.key.cmp(&other.key));
+    list.locks.truncate(limit);
+    list
+}
+
+async fn list_group(
+    shared: &Arc<Shared>,
+    namespace: &Namespace,
+    prefix: &str,
+    limit: usize,
+) -> LockList {
+    let request = ScanRequest {
+        namespace: namespace.clone(),
+        prefix: prefix.to_owned(),
+        cursor: 0,
+    };
     let scans = (0..shared.nodes.len()).map(|node| {
-        let scan = scan(Arc::clone(shared), node, prefix.to_owned(), limit);
+        let scan = scan(Arc::clone(shared), node, request.clone(), limit);
         (node, Box::pin(scan) as _)
     });
     let mut scans: Fanout<Result<_, NodeError>> = Fanout::new(scans);
-    let (mut names, mut more, mut failures) = (BTreeSet::new(), false, Vec::new());
+    let (mut names, mut more, mut failures) = (BTreeSet::new(), false, BTreeMap::new());
     while let Some((node, found)) = scans.next().await {
         match found {
             Ok((found, is_cut)) => {
                 names.extend(found);
                 more |= is_cut;
             }
-            Err(error) => failures.push(shared.failure(node, error).to_string()),
+            Err(error) => drop(failures.insert(node, error)),
         }
     }
     more |= names.len() > limit;
@@ -268,24 +322,28 @@ async fn list_group(shared: &Arc<Shared>, prefix: &str, limit: usize) -> LockLis
     let mut locks = Vec::new();
     for names in names.chunks(LockKeys::MAX) {
         let names = LockKeys::of(names.iter().cloned());
-        let Ok(keys) = shared.namespace.node_keys(&names) else {
+        let Ok(keys) = namespace.node_keys(&names) else {
             continue;
         };
         let replies = ask(shared, &keys).await;
+        for (node, reply) in &replies {
+            if let Err(error) = reply {
+                failures.entry(*node).or_insert_with(|| error.clone());
+            }
+        }
         let keys = keys.as_slice().iter().enumerate();
         let found = keys.map(|(index, key)| status(shared, key, index, &replies));
         // Some were released meanwhile.
         locks.extend(found.filter(|key| key.holder().is_some()));
     }
+    let failures = failures.into_iter();
+    let failures = failures.map(|(node, error)| shared.failure(node, error).to_string());
     LockList {
         locks,
         more,
-        failures,
+        failures: failures.collect(),
     }
 }
-
-type Replies<T> = Vec<(usize, Result<T, NodeError>)>;
-type Holdings = Replies<Vec<Option<Holding>>>;
 
 async fn ask(shared: &Shared, keys: &NodeKeys) -> Holdings {
     all(shared, shared.send_all(|node| node.holders(keys.clone()))).await
@@ -304,30 +362,25 @@ async fn all<T>(shared: &Shared, mut fanout: Fanout<Result<T, NodeError>>) -> Re
     replies
 }
 
-/// The keys on a node that begin with `prefix`; and whether there may be more.
+/// The keys on a node of a `request` for the first; and whether there may be more.
 async fn scan(
     shared: Arc<Shared>,
     node: usize,
-    prefix: String,
+    mut request: ScanRequest,
     limit: usize,
 ) -> Result<(BTreeSet<LockKey>, bool), NodeError> {
-    let (mut keys, mut cursor) = (BTreeSet::new(), 0);
+    let mut keys = BTreeSet::new();
     let end = shared.clock.now() + LONGEST_SCAN;
     while let Some(node) = shared.nodes.get(node) {
-        let page = node.scan(ScanRequest {
-            namespace: shared.namespace.clone(),
-            prefix: prefix.clone(),
-            cursor,
-        });
-        let page = timeout(PATIENCE, page).await;
+        let page = timeout(PATIENCE, node.scan(request.clone())).await;
         let ScanReply { keys: found, next } = page.unwrap_or_else(|_| Err(no_answer(PATIENCE)))?;
         keys.extend(found);
-        cursor = next;
+        request.cursor = next;
         if next == 0 || keys.len() > limit || shared.clock.now() >= end {
             break;
         }
     }
-    Ok((keys, cursor != 0))
+    Ok((keys, request.cursor != 0))
 }
 
 /// What `replies` say of `key`, the one with this index.
@@ -336,11 +389,12 @@ fn status(shared: &Shared, key: &NodeKey, index: usize, replies: &Holdings) -> K
     let garbled = || NodeError::new(NodeErrorKind::Garbled, "it did not answer for all keys");
     let nodes = replies.iter().map(|(node, reply)| {
         let reply = reply.as_ref().map_err(Clone::clone);
-        let holding = reply.and_then(|found| found.get(index).ok_or_else(garbled));
+        let found = reply.and_then(|found| found.get(index).ok_or_else(garbled));
         KeyOnNode {
             node: shared.name_of(*node).to_owned(),
-            holder: (holding.as_ref().ok()).and_then(|found| Some(holder(found.as_ref()?, now))),
-            error: holding.err(),
+            error: found.as_ref().err().cloned(),
+            stored_for: found.as_ref().ok().and_then(|found| found.stored_for),
+            holder: (found.ok()).and_then(|found| Some(holder(found.holding.as_ref()?, now))),
         }
     });
     let mut status = KeyStatus {

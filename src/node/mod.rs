@@ -21,7 +21,9 @@ mod door {
     pub use crate::namespace::{Namespace, NodeKey, NodeKeys};
     pub use crate::node::commands::acquire::{AcquireReply, AcquireRequest};
     pub use crate::node::commands::extend::{ExtendReplies, ExtendReply, ExtendRequest};
-    pub use crate::node::commands::holders::{Holding, ScanReply, ScanRequest, TakeOverRequest};
+    pub use crate::node::commands::holders::{
+        Holding, KeyReply, ScanReply, ScanRequest, TakeOverRequest,
+    };
     pub use crate::node::commands::raise::{RaiseReply, RaiseRequest};
     #[cfg(feature = "idempotency")]
     pub use crate::node::commands::records::{CompleteReply, CompleteRequest, RecallRequest};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::namespace::NodeKeys;
 use crate::node::commands::acquire::{AcquireReply, AcquireRequest};
 use crate::node::commands::extend::{ExtendReplies, ExtendRequest};
-use crate::node::commands::holders::{Holding, ScanReply, ScanRequest, TakeOverRequest};
+use crate::node::commands::holders::{KeyReply, ScanReply, ScanRequest, TakeOverRequest};
 use crate::node::commands::raise::{RaiseReply, RaiseRequest};
 #[cfg(feature = "idempotency")]
 use crate::node::commands::records::{CompleteReply, CompleteRequest, RecallRequest};
@@ -96,8 +96,8 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// Ends the node's quarantine, if it is in the one that is named. Returns whether it was.
     fn promote(&self, request: PromoteRequest) -> NodeFuture<Result<bool, NodeError>>;
 
-    /// Tells who holds each key, in their order.
-    fn holders(&self, keys: NodeKeys) -> NodeFuture<Result<Vec<Option<Holding>>, NodeError>>;
+    /// Tells who holds each key, and whether its result is stored, in their order.
+    fn holders(&self, keys: NodeKeys) -> NodeFuture<Result<Vec<KeyReply>, NodeError>>;
 
     /// Tells some keys that are held.
     fn scan(&self, request: ScanRequest) -> NodeFuture<Result<ScanReply, NodeError>>;

@@ -68,6 +68,16 @@ fn looks() -> Vec<Operation> {
         ),
         Operation::new("list", &["manager LockManager::list"], by!(list_of_all)),
         Operation::new(
+            "idempotent_holders",
+            &["manager LockManager::idempotent_holders"],
+            by!(holders_of_a_run),
+        ),
+        Operation::new(
+            "list_idempotent",
+            &["manager LockManager::list_idempotent"],
+            by!(list_of_runs),
+        ),
+        Operation::new(
             "force_release",
             &["manager LockManager::force_release"],
             by!(force_release_of_a_dead_holder),
@@ -86,6 +96,16 @@ async fn list_of_all(scene: Rc<Scene>) -> Work {
     let (locks, other) = (scene.met().await, scene.other().await);
     scene.keep(other.try_acquire(KEY).await.unwrap());
     work(async move { end(locks.list("", 10).await) })
+}
+
+async fn holders_of_a_run(scene: Rc<Scene>) -> Work {
+    let locks = scene.met().await;
+    work(async move { end(locks.idempotent_holders(KEY).await) })
+}
+
+async fn list_of_runs(scene: Rc<Scene>) -> Work {
+    let locks = scene.met().await;
+    work(async move { end(locks.list_idempotent("", 10).await) })
 }
 
 async fn force_release_of_a_dead_holder(scene: Rc<Scene>) -> Work {

@@ -185,7 +185,8 @@ async fn the_page_for_operators(scene: Rc<Scene>) -> Work {
     let locks = scene.met().await;
     scene.keep(locks.try_acquire(ALL[0]).await.unwrap());
     let page = InspectService::new(locks);
-    let request = Request::new(Empty::<Bytes>::new());
+    // Of all its pages the one that asks the nodes.
+    let request = Request::get("/?fleet").body(Empty::<Bytes>::new()).unwrap();
     work(async move {
         let response = page.oneshot(request).await.unwrap();
         end(response.into_body().collect().await);

@@ -1,9 +1,16 @@
 //! `who`, `list` and `release`.
 
+use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
-use tower_redlock::FencingToken;
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{Empty, Full};
+use tokio::sync::mpsc;
+use tower::{Layer as _, ServiceExt as _, service_fn};
 use tower_redlock::error::LossReason;
+use tower_redlock::idempotency::{Idempotent, caller};
+use tower_redlock::{FencingToken, IdempotencyLayer, LockManager};
 
 use crate::support::eventually;
 use crate::{Ended, Fleet, ended, held};
@@ -121,6 +128,116 @@ async fn list_has_the_locks_of_the_fleet_and_is_bounded() {
     // Never by a command that stops the server.
     let commands = fleet.ask(0, &["INFO", "commandstats"]);
     assert!(commands.contains("cmdstat_scan:") && !commands.contains("cmdstat_keys:calls=0"));
+}
+
+/// A request that runs until it is told to go on, and the key under which its handler knows it.
+async fn running(locks: &LockManager, number: u64) -> (String, mpsc::Sender<()>) {
+    let (begun, mut keys) = mpsc::channel(1);
+    let (go_on, told) = mpsc::channel(1);
+    let told = std::sync::Arc::new(tokio::sync::Mutex::new(told));
+    let handler = service_fn(move |request: Request<_>| {
+        let (begun, told) = (begun.clone(), told.clone());
+        async move {
+            let run = Idempotent::of(request.extensions()).unwrap();
+            begun.send(run.handle().key().to_string()).await.unwrap();
+            told.lock().await.recv().await;
+            Ok::<_, Infallible>(Response::new(Full::new(Bytes::from("geheim"))))
+        }
+    });
+    let once = IdempotencyLayer::new(locks.clone(), caller::nobody()).layer(handler);
+    let request = Request::post("/pay").header("idempotency-key", number.to_string());
+    let request = request.body(Empty::<Bytes>::new()).unwrap();
+    tokio::spawn(once.oneshot(request));
+    (keys.recv().await.unwrap(), go_on)
+}
+
+#[tokio::test]
+async fn a_request_is_found_by_the_key_that_its_handler_knows_and_then_its_stored_response() {
+    let (fleet, locks) = Fleet::started().await;
+    let _lock = held(&fleet, &locks, "order:42").await;
+    let (key, go_on) = running(&locks, 1).await;
+    let held = locks
+        .snapshot()
+        .locks
+        .into_iter()
+        .map(|lock| lock.keys[0].clone());
+    assert!(
+        held.collect::<Vec<_>>().contains(&key),
+        "the page shows it, too"
+    );
+    let who = fleet.run(&["who", &key, "--idempotency"]).await.with(0);
+    assert!(
+        who.out
+            .starts_with(&format!("{key}: held by service@1 (owner ")),
+        "{}",
+        who.out
+    );
+    assert!(!who.out.contains("a response is stored"), "{}", who.out);
+    let list = async |arguments: &[&str]| {
+        let list = fleet.run(arguments).await.with(0);
+        let rows = list
+            .out
+            .lines()
+            .skip(1)
+            .filter_map(|row| row.split(' ').next());
+        rows.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(list(&["list", "--idempotency"]).await, [key.as_str()]);
+    assert_eq!(list(&["list"]).await, ["order:42"]);
+
+    drop(go_on);
+    let stored = || {
+        let record = format!("lk!idem!record:{key}");
+        let has = |server| fleet.ask(server, &["GET", &record]).contains("geheim");
+        (0..3).all(has)
+    };
+    eventually("the response is stored", stored).await;
+    let who = fleet.run(&["who", &key, "--idempotency"]).await.with(0);
+    assert!(
+        who.out.starts_with(&format!("{key}: free\n")),
+        "{}",
+        who.out
+    );
+    assert_eq!(
+        who.out
+            .matches(": a response is stored for 23h 59m ")
+            .count(),
+        3,
+        "{}",
+        who.out
+    );
+    let json = fleet
+        .run(&["who", &key, "--idempotency", "--json"])
+        .await
+        .with(0);
+    assert!(
+        !who.out.contains("geheim") && !json.out.contains("geheim"),
+        "{}",
+        json.out
+    );
+    let rest = json.json()["nodes"][1]["stored_for"].as_f64().unwrap();
+    assert!((86_000.0..=86_400.0).contains(&rest), "{rest}");
+    assert_eq!(list(&["list", "--idempotency"]).await, [""; 0]);
+    let plain = fleet.run(&["who", &key]).await.with(0);
+    assert!(
+        !plain.out.contains("a response"),
+        "its lock is another: {}",
+        plain.out
+    );
+}
+
+#[tokio::test]
+async fn the_lock_of_an_idempotency_key_is_taken_like_any_other() {
+    let (fleet, locks) = Fleet::started().await;
+    let (key, go_on) = running(&locks, 1).await;
+    let arguments = ["release", &key, "--idempotency", "--force", "--yes"];
+    let released = fleet.run(&arguments).await.with(0);
+    assert!(released.out.contains("freed on "), "{}", released.out);
+    // Its handler was dropped.
+    go_on.closed().await;
+    // The repeat runs.
+    let (again, _go_on) = running(&locks, 1).await;
+    assert_eq!(again, key);
 }
 
 #[tokio::test]

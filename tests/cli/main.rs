@@ -12,7 +12,9 @@ mod support;
 mod arguments;
 mod locks;
 mod nodes;
+mod rehearsal;
 mod run;
+mod terminal;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -32,18 +34,29 @@ struct Fleet {
 
 impl Fleet {
     fn start() -> Self {
-        let servers = Server::start_many_with(Kind::Redis, 3, &["--requirepass", PASSWORD]);
-        let dir = new_dir();
-        let urls: Vec<_> = servers
-            .iter()
-            .map(|server| format!("{:?}", server.url()))
-            .collect();
+        let fleet = Self::of(3);
+        fleet.write("3s", "3s");
+        fleet
+    }
+
+    /// Servers without settings.
+    fn of(servers: usize) -> Self {
+        Self {
+            servers: Server::start_many_with(Kind::Redis, servers, &["--requirepass", PASSWORD]),
+            dir: new_dir(),
+        }
+    }
+
+    /// Writes the settings for the servers as they are now. The names of nodes do not tell their addresses.
+    fn write(&self, ttl: &str, max_ttl: &str) {
+        let nodes = self.servers.iter().enumerate();
+        let nodes =
+            nodes.map(|(n, server)| format!("{{name = \"n{n}\", url = {:?}}}", server.url()));
+        let nodes = nodes.collect::<Vec<_>>().join(", ");
         let text = format!(
-            "nodes = [{}]\npassword = {PASSWORD:?}\nttl = \"3s\"\nmax_ttl = \"3s\"\nnode_timeout = \"500ms\"\n",
-            urls.join(", ")
+            "nodes = [{nodes}]\npassword = {PASSWORD:?}\nttl = {ttl:?}\nmax_ttl = {max_ttl:?}\nnode_timeout = \"500ms\"\n"
         );
-        fs::write(dir.join("locks.toml"), text).unwrap();
-        Self { servers, dir }
+        fs::write(self.file(), text).unwrap();
     }
 
     /// The same, and the servers are in use.

@@ -7,20 +7,25 @@ use std::time::Duration;
 use tower_redlock::FencingToken;
 use tower_redlock::lock::OwnerHash;
 use tower_redlock::node::{
-    AcquireReply, AcquireRequest, CheckInMode, CheckInReply, ExtendReply, ExtendRequest, Fence,
-    Holding, Label, Namespace, Node, OwnerToken, ReleaseReply, ReleaseRequest, ScanRequest,
-    TakeOverRequest,
+    AcquireReply, AcquireRequest, CheckInMode, CheckInReply, CompleteRequest, ExtendReply,
+    ExtendRequest, Fence, Holding, KeyReply, Label, Namespace, Node, OwnerToken, Record,
+    ReleaseReply, ReleaseRequest, ScanRequest, TakeOverRequest,
 };
 
 use crate::claims::{Bench, extend_one, labelled};
 use crate::fencing_tokens::keys;
+use crate::records::{NUMBER, STORED, adopt, complete, recall};
 use crate::standing::{ADOPT, check_in, enter, ours, quarantine, theirs, voting};
-use crate::support::nodes::{LONG, key, token};
+use crate::support::nodes::{LONG, key, release, token};
 
-async fn of(node: &dyn Node, name: &str) -> Option<Holding> {
+async fn look(node: &dyn Node, name: &str) -> KeyReply {
     let mut found = node.holders(key(name).into()).await.unwrap();
     assert_eq!(found.len(), 1);
     found.remove(0)
+}
+
+async fn of(node: &dyn Node, name: &str) -> Option<Holding> {
+    look(node, name).await.holding
 }
 
 async fn lock(node: &dyn Node, name: &str, token: OwnerToken, ttl: Duration) {
@@ -38,6 +43,8 @@ pub(crate) async fn each_key_is_told_with_its_holder(bench: &impl Bench) {
     lock(&*node, "a", labelled(1, "web-1@77"), LONG).await;
     lock(&*node, "c", token(2), Duration::from_secs(20)).await;
     let found = node.holders(keys(&["a", "b", "c"])).await.unwrap();
+    assert!(found.iter().all(|reply| reply.stored_for.is_none()));
+    let found: Vec<_> = found.into_iter().map(|reply| reply.holding).collect();
     let [Some(first), None, Some(third)] = found.as_slice() else {
         panic!("{found:?}");
     };
@@ -66,6 +73,38 @@ pub(crate) async fn a_holder_is_told_with_its_fencing_token(bench: &impl Bench) 
         .await
         .unwrap();
     assert_eq!(of(&*node, "k").await, None);
+}
+
+pub(crate) async fn a_stored_result_is_told_by_its_end_alone(bench: &impl Bench) {
+    let node = bench.node();
+    let AcquireReply::Promised { fence, now, .. } = recall(&*node, "k", 1, NUMBER).await else {
+        panic!("nobody has it");
+    };
+    let running = look(&*node, "k").await;
+    assert_eq!(running.holding.unwrap().fence, fence);
+    assert_eq!(running.stored_for, None);
+    let record = Record::new(fence.unwrap(), "secret".into(), now + 60_000);
+    let request = CompleteRequest::new(release("k", 1), Some(record));
+    assert_eq!(complete(&*node, request).await, STORED);
+    let stored = look(&*node, "k").await;
+    assert_eq!(stored.holding, None);
+    let rest = stored.stored_for.unwrap();
+    let minute = Duration::from_secs(60);
+    assert!(rest <= minute && rest > minute / 2, "{rest:?}");
+    // Another one brings it to the nodes that lack it.
+    adopt(&*node, "k", 2, NUMBER).await;
+    let adopted = look(&*node, "k").await;
+    assert!(adopted.holding.is_some() && adopted.stored_for.is_some());
+    let both = node.holders(keys(&["j", "k"])).await.unwrap();
+    assert_eq!(
+        both[0],
+        KeyReply {
+            holding: None,
+            stored_for: None
+        }
+    );
+    let owner = |reply: &KeyReply| reply.holding.as_ref().unwrap().owner;
+    assert_eq!(owner(&both[1]), owner(&adopted));
 }
 
 async fn scanned(node: &dyn Node, prefix: &str) -> Vec<String> {

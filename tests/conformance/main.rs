@@ -192,6 +192,7 @@ macro_rules! all_claims {
             ] holders: [
                 each_key_is_told_with_its_holder,
                 a_holder_is_told_with_its_fencing_token,
+                a_stored_result_is_told_by_its_end_alone,
                 a_scan_tells_the_locks_and_nothing_else,
                 all_pages_of_a_scan_are_all_keys,
                 a_key_is_taken_from_the_owner_that_was_seen_and_from_no_other,

@@ -21,7 +21,7 @@ fn builder() -> Settings {
     LockManager::builder().nodes(nodes).clock(TokioClock::new())
 }
 
-async fn ask(locks: &LockManager, method: &str, path: &str) -> (u16, HeaderMap, String) {
+pub(crate) async fn ask(locks: &LockManager, method: &str, path: &str) -> (u16, HeaderMap, String) {
     let service = InspectService::new(locks.clone());
     let app: Router = Router::new().nest_service("/locks", service);
     let request = Request::builder()
@@ -94,6 +94,8 @@ async fn every_answer_forbids_to_keep_it_and_to_run_anything() {
         ("GET", "/snapshot.json"),
         ("GET", "/?json"),
         ("GET", "/?still"),
+        ("GET", "/?fleet"),
+        ("GET", "/fleet.json"),
         ("GET", "/x"),
         ("PUT", "/"),
     ] {
@@ -238,9 +240,11 @@ async fn other_paths_and_methods_are_refused() {
 async fn redacted_keys_are_on_no_page() {
     let locks = builder().redact_keys(true).connect().await.unwrap();
     let guard = locks.try_acquire("order:1").await.unwrap();
-    let (_, _, page) = ask(&locks, "GET", "/").await;
-    assert!(
-        page.contains(&guard.key().redacted()) && !page.contains("order:1"),
-        "{page}"
-    );
+    for path in ["/", "/?fleet", "/fleet.json"] {
+        let (_, _, page) = ask(&locks, "GET", path).await;
+        assert!(
+            page.contains(&guard.key().redacted()) && !page.contains("order:1"),
+            "{path}: {page}"
+        );
+    }
 }

@@ -112,12 +112,37 @@ async fn a_browser_finds_tables_and_takes_no_key_for_a_part_of_the_page() {
 }
 
 #[tokio::test]
+async fn a_browser_finds_the_locks_of_all_processes() {
+    let scene = Scene::set().await;
+    let dom = dom(&format!("{}?fleet", scene.url)).await;
+    for told in [
+        "<title>Locks of all processes</title>",
+        "<h2>Locks of all processes</h2>",
+        ">account:3</th>",
+        ">account:7</th>",
+        "Not listed: node-4.internal:6379 (",
+        "<th role=\"rowheader\" scope=\"row\">&lt;script&gt;document.title='owned'",
+    ] {
+        assert_eq!(dom.matches(told).count(), 1, "{told}: {dom}");
+    }
+    assert_eq!(dom.matches("<tr").count(), 1 + 3, "{dom}");
+    for element in ["<script", "<img"] {
+        assert!(!dom.contains(element), "{element}: {dom}");
+    }
+}
+
+#[tokio::test]
 async fn the_page_can_be_seen_by_day_by_night_and_on_a_telephone() {
     let scene = Scene::set().await;
-    let url = format!("{}?still", scene.url);
-    for (width, height, dark) in [(1_200, 800, false), (1_200, 800, true), (400, 1_400, false)] {
+    for (query, width, height, dark) in [
+        ("still", 1_200, 800, false),
+        ("still", 1_200, 800, true),
+        ("still", 400, 1_400, false),
+        ("fleet", 400, 1_400, false),
+    ] {
+        let url = format!("{}?{query}", scene.url);
         let picture = Picture::of(&url, width, height, dark).await;
-        let what = format!("{width} by {height}, dark: {dark}");
+        let what = format!("{query}, {width} by {height}, dark: {dark}");
         assert_eq!(
             (picture.width, picture.height),
             (width as usize, height as usize),

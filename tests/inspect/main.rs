@@ -9,4 +9,7 @@
 mod answers;
 mod browser;
 mod chromium;
+mod fleet;
 mod way;
+#[path = "../support/wrapper.rs"]
+mod wrapper;

@@ -1,17 +1,24 @@
 //! The locks of all processes, for operators: who holds a key, which keys are held, and keys that are taken from their
 //! holders.
 
+use std::time::Duration;
+
 use crate::requests::NewAcquire as _;
 use tokio::time::{Instant, sleep};
+use tower_redlock::clock::TokioClock;
 use tower_redlock::error::LossReason;
+use tower_redlock::lock::{IdempotentRun, RunGuard};
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::node::{AcquireRequest, Namespace, Node as _, OwnerToken};
+use tower_redlock::node::{
+    AcquireRequest, Namespace, Node as _, NodeError, NodeErrorKind, OwnerToken,
+};
 use tower_redlock::snapshot::KeyVerdict;
 use tower_redlock::{LockKey, LockManager};
 
+use super::wrapper::{Between, Call, Reply, Wrapped};
 use super::{MS, Nodes, TTL, meet};
 
-const SECOND: std::time::Duration = std::time::Duration::from_secs(1);
+const SECOND: Duration = Duration::from_secs(1);
 
 async fn named(nodes: &Nodes, instance: &str) -> LockManager {
     let locks = nodes.builder().instance(instance).lazy().unwrap();
@@ -128,6 +135,115 @@ async fn a_list_has_the_locks_of_all_processes_and_ends_at_its_limit() {
     let list = here.list("other", 100).await;
     assert_eq!((list.locks.len(), list.failures.len()), (1, 1));
     assert!(list.failures[0].starts_with("n3 ("), "{:?}", list.failures);
+}
+
+async fn run(locks: &LockManager, key: &str) -> RunGuard {
+    let (minute, no_wait) = (60 * SECOND, Duration::ZERO);
+    match locks.begin_idempotent(key, minute, no_wait).await.unwrap() {
+        IdempotentRun::Execute(run) => run,
+        other => panic!("it has run: {other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_an_idempotency_key_its_run_is_told_and_for_how_long_its_result_is_stored() {
+    let nodes = Nodes::five();
+    let (here, there) = (named(&nodes, "here").await, named(&nodes, "there").await);
+    let guard = run(&there, "invoice:7").await;
+    let other = run(&there, "invoice:8").await;
+    let _lock = there.try_acquire("invoice:9").await.unwrap();
+    let keys = async || {
+        let list = here.list_idempotent("invoice:", 10).await;
+        assert!(!list.more && list.failures.is_empty());
+        let keys = list.locks.into_iter().map(|lock| lock.key);
+        keys.collect::<Vec<_>>()
+    };
+    assert_eq!(keys().await, ["invoice:7", "invoice:8"]);
+    let status = here.idempotent_holders("invoice:7").await.unwrap();
+    assert_eq!(status.verdict, KeyVerdict::Held);
+    assert_eq!(status.holder().unwrap().instance, "there");
+    assert!(status.nodes.iter().all(|node| node.stored_for.is_none()));
+    // The lock of that name is another one.
+    assert_eq!(verdict(&here, "invoice:7").await.0, KeyVerdict::Free);
+
+    guard.complete("paid").await.unwrap();
+    sleep(10 * SECOND).await;
+    let status = here.idempotent_holders("invoice:7").await.unwrap();
+    assert_eq!(status.verdict, KeyVerdict::Free);
+    let json = serde_json::to_value(&status).unwrap();
+    assert!(!json.to_string().contains("paid"), "{json}");
+    assert_eq!(json["nodes"][0]["stored_for"], 50.0);
+    assert!(
+        status
+            .nodes
+            .iter()
+            .all(|node| node.stored_for == Some(50 * SECOND))
+    );
+    assert_eq!(keys().await, ["invoice:8"], "only what runs");
+    sleep(50 * SECOND).await;
+    let status = here.idempotent_holders("invoice:7").await.unwrap();
+    assert!(status.nodes.iter().all(|node| node.stored_for.is_none()));
+    other.abandon().await.unwrap();
+}
+
+/// The run that was taken stores nothing once another one has begun.
+#[tokio::test(start_paused = true)]
+async fn a_run_is_taken_from_its_process_as_a_lock_is() {
+    let nodes = Nodes::five();
+    let (operator, there) = (
+        named(&nodes, "operator").await,
+        named(&nodes, "there").await,
+    );
+    let taken = run(&there, "k").await;
+    let seen = operator.idempotent_holders("k").await.unwrap();
+    assert_eq!(seen.holder().unwrap().instance, "there");
+    assert_eq!(operator.force_release(&seen, false).await, Ok(5));
+    assert!(taken.handle().is_lost());
+    let next = run(&operator, "k").await;
+    taken.complete("late").await.unwrap_err();
+    next.complete("next").await.unwrap();
+    let stored = there.begin_idempotent("k", SECOND, SECOND).await.unwrap();
+    assert!(matches!(stored, IdempotentRun::Replay(body) if body == "next"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_lists_and_does_not_tell_the_holders_has_failed() {
+    let nodes = Nodes::five();
+    let mute = nodes.0.iter().map(|node| Wrapped(Mute(node.clone())));
+    let locks = LockManager::builder().nodes(mute).clock(TokioClock::new());
+    let locks = locks.ttl(TTL).lazy().unwrap();
+    meet(&locks).await;
+    let _guard = locks.try_acquire("k").await.unwrap();
+    nodes.each([4], MemoryNode::go_down);
+    let list = locks.list("", 10).await;
+    assert_eq!(list.failures.len(), 2, "{:?}", list.failures);
+    assert!(
+        list.failures[0].starts_with("n3 (mute"),
+        "{:?}",
+        list.failures
+    );
+    assert!(list.failures[1].starts_with("n4 ("), "{:?}", list.failures);
+    assert_eq!(list.locks[0].verdict, KeyVerdict::Held);
+}
+
+/// The fourth node tells nobody who holds its keys.
+#[derive(Debug)]
+struct Mute(MemoryNode);
+
+impl Between for Mute {
+    type Node = MemoryNode;
+
+    fn node(&self) -> &MemoryNode {
+        &self.0
+    }
+
+    fn pass<T: Send + 'static>(&self, call: Call, reply: Reply<T>) -> Reply<T> {
+        if call == Call::Holders && self.0.name() == "n3" {
+            let error = NodeError::new(NodeErrorKind::Rejected, "mute");
+            return Box::pin(std::future::ready(Err(error)));
+        }
+        reply
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tower_redlock::node::{
     AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, CompleteReply, CompleteRequest,
-    ExtendReplies, ExtendRequest, Holding, Node, NodeContext, NodeError, NodeFuture, NodeKeys,
+    ExtendReplies, ExtendRequest, KeyReply, Node, NodeContext, NodeError, NodeFuture, NodeKeys,
     NodeState, Notifier, PromoteRequest, RaiseReply, RaiseRequest, RecallRequest, ReleaseReply,
     ReleaseRequest, ScanReply, ScanRequest, TakeOverRequest,
 };
@@ -121,7 +121,7 @@ impl<B: Between> Node for Wrapped<B> {
         self.0.pass(Call::Promote, self.0.node().promote(request))
     }
 
-    fn holders(&self, keys: NodeKeys) -> Reply<Vec<Option<Holding>>> {
+    fn holders(&self, keys: NodeKeys) -> Reply<Vec<KeyReply>> {
         self.0.pass(Call::Holders, self.0.node().holders(keys))
     }
 

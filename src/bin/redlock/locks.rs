@@ -4,19 +4,40 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use serde::Serialize;
-use tower_redlock::FencingToken;
 use tower_redlock::snapshot::{KeyHolder, KeyOnNode, KeyStatus, KeyVerdict, LockList};
+use tower_redlock::{FencingToken, LockManager};
 
 use crate::nodes::observe;
 use crate::show::{Cell, Tone, confirm, plain, say, span, table, tell, waiting};
 use crate::{Failure, HELD, NO_QUORUM, Source, USAGE};
 
+#[derive(Args)]
+struct Key {
+    /// The key, as the operators' page and the log show it
+    key: String,
+    /// It is an idempotency key: `idempotency:` and a hash for that of a request
+    #[arg(long)]
+    idempotency: bool,
+}
+
+impl Key {
+    async fn ask(&self, locks: &LockManager) -> Result<KeyStatus, Failure> {
+        let status = match self.idempotency {
+            true => locks.idempotent_holders(&self.key).await,
+            false => locks.holders(&self.key).await,
+        };
+        status.map_err(|error| Failure::new(USAGE, error))
+    }
+}
+
 /// Shows who holds a key on each node, since when, and for how much longer unless the lock is extended. Changes nothing.
+///
+/// Of an idempotency key it also shows for how much longer a response is stored.
 #[derive(Args)]
 #[command(after_help = "Example:\n  redlock who order:42")]
 pub(crate) struct Who {
-    /// The key, as the operators' page and the log show it
-    key: String,
+    #[command(flatten)]
+    key: Key,
     /// Prints JSON
     #[arg(long)]
     json: bool,
@@ -25,12 +46,10 @@ pub(crate) struct Who {
 impl Who {
     pub(crate) async fn run(&self, source: &Source) -> Result<u8, Failure> {
         let locks = observe(source).await?;
-        let status = locks.holders(&self.key).await;
-        let status = status.map_err(|error| Failure::new(USAGE, error))?;
-        say(&if self.json {
-            as_json(&status)
-        } else {
-            as_text(&status)
+        let status = self.key.ask(&locks).await?;
+        say(&match self.json {
+            true => as_json(&status),
+            false => as_text(&status),
         });
         let is_known = status.verdict != KeyVerdict::Unknown;
         Ok(if is_known { 0 } else { NO_QUORUM })
@@ -44,7 +63,12 @@ fn as_json(report: &impl Serialize) -> String {
 fn as_text(status: &KeyStatus) -> String {
     let rows: Vec<[Cell; 5]> = status.nodes.iter().map(row).collect();
     let titles = ["NODE", "INSTANCE", "OWNER", "SINCE", "REMAINING"];
-    format!("{}: {status}\n{}", status.key, table(titles, &rows))
+    let stored = status.nodes.iter().filter_map(|node| {
+        let rest = span(Some(node.stored_for?));
+        Some(format!("{}: a response is stored for {rest}\n", node.node))
+    });
+    let (table, stored) = (table(titles, &rows), stored.collect::<String>());
+    format!("{}: {status}\n{table}{stored}", status.key)
 }
 
 fn row(node: &KeyOnNode) -> [Cell; 5] {
@@ -84,11 +108,10 @@ fn since(holder: &KeyHolder) -> String {
 }
 
 fn rest(holder: &KeyHolder) -> String {
-    let rest = holder.remaining;
-    rest.map_or_else(|| "no end".to_owned(), |rest| span(Some(rest)))
+    (holder.remaining).map_or_else(|| "no end".to_owned(), |rest| span(Some(rest)))
 }
 
-/// Lists the locks of all processes, but for those of idempotency keys. Changes nothing.
+/// Lists the locks of all processes, but for those of idempotency keys, or these alone. Changes nothing.
 ///
 /// The nodes look at all their keys for it, for ten seconds at most; their user needs the right +scan.
 #[derive(Args)]
@@ -97,6 +120,9 @@ pub(crate) struct List {
     /// How the keys begin
     #[arg(default_value = "")]
     prefix: String,
+    /// Lists the locks of idempotency keys: of the requests that run now
+    #[arg(long)]
+    idempotency: bool,
     /// How many locks are listed at most
     #[arg(long, default_value_t = 100)]
     limit: usize,
@@ -108,12 +134,16 @@ pub(crate) struct List {
 impl List {
     pub(crate) async fn run(&self, source: &Source) -> Result<u8, Failure> {
         let locks = observe(source).await?;
-        let list = locks.list(&self.prefix, self.limit);
+        let list = async {
+            match self.idempotency {
+                true => locks.list_idempotent(&self.prefix, self.limit).await,
+                false => locks.list(&self.prefix, self.limit).await,
+            }
+        };
         let list = waiting(list, || "looking for locks".to_owned()).await;
-        say(&if self.json {
-            as_json(&list)
-        } else {
-            listed(&list)
+        say(&match self.json {
+            true => as_json(&list),
+            false => listed(&list),
         });
         for failure in &list.failures {
             tell(&format!("not listed: {failure}"));
@@ -149,8 +179,8 @@ fn listed(list: &LockList) -> String {
 #[derive(Args)]
 #[command(after_help = "Example:\n  redlock release order:42 --force")]
 pub(crate) struct Release {
-    /// The key
-    key: String,
+    #[command(flatten)]
+    key: Key,
     /// Needed, as the holder is not asked
     #[arg(long, required = true)]
     force: bool,
@@ -165,8 +195,7 @@ pub(crate) struct Release {
 impl Release {
     pub(crate) async fn run(&self, source: &Source) -> Result<u8, Failure> {
         let locks = observe(source).await?;
-        let seen = locks.holders(&self.key).await;
-        let seen = seen.map_err(|error| Failure::new(USAGE, error))?;
+        let seen = self.key.ask(&locks).await?;
         say(&as_text(&seen));
         let Some(holder) = seen.holder() else {
             return match seen.verdict {
@@ -178,8 +207,7 @@ impl Release {
         let freed = locks.force_release(&seen, self.now);
         let freed = waiting(freed, || "waiting until the holder has lost it".to_owned()).await?;
         say(&format!("freed on {freed} of {} nodes\n", seen.nodes.len()));
-        let after = locks.holders(&self.key).await;
-        let after = after.map_err(|error| Failure::new(USAGE, error))?;
+        let after = self.key.ask(&locks).await?;
         let is_left = after.holder().is_some_and(|now| now.owner == holder.owner);
         match after.verdict {
             KeyVerdict::Held if !is_left && freed == 0 => Err(Failure::new(

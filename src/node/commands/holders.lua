@@ -1,16 +1,21 @@
--- Tells who holds keys. Of an owner token only its hash leaves the server, and the label behind it.
--- KEYS: for each key the lock and its counter.
--- Replies for each key '' if it is free; else {hash of the owner, its label or '', remaining milliseconds (-1: without an
--- end), the counter or ''}.
-local found = redis.call('MGET', unpack(KEYS))
+-- Tells who holds keys, and for how long the results of idempotency keys are stored. Of an owner token only its hash leaves
+-- the server, and the label behind it; of a record only its end.
+-- KEYS: for each key the lock, its counter and its record.
+-- Replies for each key {hash of the owner, '' if it is free, its label or '', remaining milliseconds (-1: without an end),
+-- the counter or '', for how many milliseconds its record is kept: -1 without one}.
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+-- use record
 local answers = {}
-for i = 1, #KEYS, 2 do
-  local value, answer = found[i], ''
-  if value then
-    local digits, label = string.match(value, '^(%x+):([%w%-_.@]+)$')
-    label = digits and #digits == 40 and #label <= 64 and label or ''
-    answer = {redis.sha1hex(value), label, redis.call('PTTL', KEYS[i]), found[i + 1] or ''}
+for i = 1, #KEYS, 3 do
+  local found = redis.call('MGET', KEYS[i], KEYS[i + 1])
+  local digits, label = string.match(found[1] or '', '^(%x+):([%w%-_.@]+)$')
+  label = digits and #digits == 40 and #label <= 64 and label or ''
+  local failed, _, _, _, _, ends = record(KEYS[i + 2], now)
+  if failed then
+    return failed
   end
-  answers[#answers + 1] = answer
+  answers[#answers + 1] = {found[1] and redis.sha1hex(found[1]) or '', label, redis.call('PTTL', KEYS[i]), found[2] or '',
+    ends == 0 and -1 or ends - now}
 end
 return answers

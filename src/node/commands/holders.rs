@@ -5,12 +5,22 @@ use std::time::Duration;
 
 use crate::lock_key::LockKey;
 use crate::moment::Moment;
-use crate::namespace::{Namespace, NodeKeys};
+use crate::namespace::{Namespace, NodeKey, NodeKeys};
+use crate::node::memory::keyed::Now;
 use crate::node::memory::store::Store;
 use crate::token::{FencingToken, OwnerHash, OwnerToken};
 
 /// Time to free a key that was taken, and to announce that.
 pub(crate) const MOMENT: Duration = Duration::from_secs(1);
+
+/// One key on one node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyReply {
+    /// Its holder.
+    pub holding: Option<Holding>,
+    /// For how much longer the node stores the result of this idempotency key, if it has one.
+    pub stored_for: Option<Duration>,
+}
 
 /// Who holds a key on one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,44 +85,46 @@ pub(crate) mod on_redis {
     /// How many keys the server looks at for one reply.
     const AT_ONCE: usize = 1_000;
 
-    pub(crate) async fn holders(
-        link: &Link,
-        keys: &NodeKeys,
-    ) -> Result<Vec<Option<Holding>>, NodeError> {
+    pub(crate) async fn holders(link: &Link, keys: &NodeKeys) -> Result<Vec<KeyReply>, NodeError> {
         let mut connection = link.background()?;
         let keys = keys.as_slice();
-        let mut cmd = HOLDERS.run(2 * keys.len(), 2 * keys.len());
+        let mut cmd = HOLDERS.run(3 * keys.len(), 3 * keys.len());
         for key in keys {
             cmd.arg(key.as_str()).arg(Parts(&key.counter()));
+            cmd.arg(Parts(&key.record()));
         }
         read_holders(&run(&mut connection, &HOLDERS, &cmd).await?)
     }
 
-    pub(crate) fn read_holders(reply: &Value) -> Result<Vec<Option<Holding>>, NodeError> {
-        let garbled = || garbled("a question for holders");
-        let replies = items(reply).ok_or_else(garbled)?.iter();
-        let read = |reply: &Value| match reply {
-            Value::BulkString(none) if none.is_empty() => Ok(None),
-            other => read_holder(other).map(Some).ok_or_else(garbled),
-        };
-        replies.map(read).collect()
+    pub(crate) fn read_holders(reply: &Value) -> Result<Vec<KeyReply>, NodeError> {
+        let replies = items(reply).and_then(|replies| replies.iter().map(read_key).collect());
+        replies.ok_or_else(|| garbled("a question for holders"))
     }
 
-    fn read_holder(reply: &Value) -> Option<Holding> {
+    fn read_key(reply: &Value) -> Option<KeyReply> {
         let [
             Value::BulkString(owner),
             Value::BulkString(label),
             Value::Int(remaining),
             Value::BulkString(fence),
+            Value::Int(stored),
         ] = items(reply)?
         else {
             return None;
         };
-        Some(Holding {
-            owner: OwnerHash::parse(owner)?,
-            label: Label::new(&text(label)).ok()?.as_str().to_owned(),
-            fence: token_in(fence),
-            remaining: u64::try_from(*remaining).ok().map(Duration::from_millis),
+        let time = |millis: i64| u64::try_from(millis).ok().map(Duration::from_millis);
+        let holding = match owner.is_empty() {
+            true => None,
+            false => Some(Holding {
+                owner: OwnerHash::parse(owner)?,
+                label: Label::new(&text(label)).ok()?.as_str().to_owned(),
+                fence: token_in(fence),
+                remaining: time(*remaining),
+            }),
+        };
+        Some(KeyReply {
+            holding,
+            stored_for: time(*stored),
         })
     }
 
@@ -216,17 +228,24 @@ pub(crate) mod on_redis {
 }
 
 impl Store {
-    pub(crate) fn holders(&self, keys: &NodeKeys, now: Moment) -> Vec<Option<Holding>> {
-        let holding = |key| {
-            let entry = self.live(key, now)?;
+    pub(crate) fn holders(&self, keys: &NodeKeys, now: Now) -> Vec<KeyReply> {
+        let holding = |key: &NodeKey| {
+            let entry = self.live(key, now.moment)?;
             Some(Holding {
                 owner: OwnerHash::of(&entry.token),
                 label: entry.token.label().to_owned(),
-                fence: self.data.counters.token(key, now),
-                remaining: Some(entry.expires.since(now)),
+                fence: self.data.counters.token(key, now.moment),
+                remaining: Some(entry.expires.since(now.moment)),
             })
         };
-        keys.as_slice().iter().map(holding).collect()
+        let reply = |key: &NodeKey| KeyReply {
+            holding: holding(key),
+            #[cfg(feature = "idempotency")]
+            stored_for: self.stored_for(key, now),
+            #[cfg(not(feature = "idempotency"))]
+            stored_for: None,
+        };
+        keys.as_slice().iter().map(reply).collect()
     }
 
     pub(crate) fn scan(&self, request: &ScanRequest, now: Moment) -> ScanReply {

@@ -268,6 +268,11 @@ pub(crate) mod on_redis {
 }
 
 impl Store {
+    pub(crate) fn stored_for(&self, key: &NodeKey, now: Now) -> Option<Duration> {
+        let record = self.data.records.record(key, now)?;
+        Some(Duration::from_millis(record.until - now.unix_millis()))
+    }
+
     pub(crate) fn recall(
         &mut self,
         request: &RecallRequest,

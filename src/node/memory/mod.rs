@@ -24,7 +24,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::namespace::{NodeKey, NodeKeys};
 use crate::node::{
     AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, ExtendReplies, ExtendRequest,
-    Holding, Node, NodeContext, NodeError, NodeFuture, NodeState, NoticeSender, Notifier,
+    KeyReply, Node, NodeContext, NodeError, NodeFuture, NodeState, NoticeSender, Notifier,
     PromoteRequest, RaiseReply, RaiseRequest, ReleaseReply, ReleaseRequest, ScanReply, ScanRequest,
     Subscription, TakeOverRequest,
 };
@@ -299,8 +299,8 @@ impl Node for MemoryNode {
         self.run_apart(move |store, _| store.promote(&request))
     }
 
-    fn holders(&self, keys: NodeKeys) -> NodeFuture<Result<Vec<Option<Holding>>, NodeError>> {
-        self.run_apart(move |store, now| Ok(store.holders(&keys, now.moment)))
+    fn holders(&self, keys: NodeKeys) -> NodeFuture<Result<Vec<KeyReply>, NodeError>> {
+        self.run_apart(move |store, now| Ok(store.holders(&keys, now)))
     }
 
     fn scan(&self, request: ScanRequest) -> NodeFuture<Result<ScanReply, NodeError>> {

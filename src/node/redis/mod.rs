@@ -69,7 +69,7 @@ use crate::node::redis::discovery::witnesses::{Source, Witnesses};
 use crate::node::redis::link::Link;
 use crate::node::{
     AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, ExtendReplies, ExtendRequest,
-    Holding, Node, NodeContext, NodeError, NodeFuture, NodeState, NoticeSender, Notifier,
+    KeyReply, Node, NodeContext, NodeError, NodeFuture, NodeState, NoticeSender, Notifier,
     PromoteRequest, RaiseReply, RaiseRequest, ReleaseReply, ReleaseRequest, ScanReply, ScanRequest,
     ServerStatus, Subscription, TakeOverRequest,
 };
@@ -206,7 +206,7 @@ impl Node for RedisNode {
         Box::pin(async move { voting::on_redis::promote(&handle.link, &request).await })
     }
 
-    fn holders(&self, mut keys: NodeKeys) -> NodeFuture<Result<Vec<Option<Holding>>, NodeError>> {
+    fn holders(&self, mut keys: NodeKeys) -> NodeFuture<Result<Vec<KeyReply>, NodeError>> {
         let handle = Arc::clone(&self.handle);
         handle.link.place(&mut keys);
         Box::pin(async move { holders::on_redis::holders(&handle.link, &keys).await })

@@ -11,7 +11,7 @@ use tower_redlock::clock::TokioClock;
 use tower_redlock::lock::IdempotentRun;
 use tower_redlock::node::{
     AcquireReply, AcquireRequest, CheckInReply, CheckInRequest, CompleteReply, CompleteRequest,
-    ExtendReplies, ExtendReply, ExtendRequest, Holder, Holding, Node, NodeContext, NodeError,
+    ExtendReplies, ExtendReply, ExtendRequest, Holder, KeyReply, Node, NodeContext, NodeError,
     NodeErrorKind, NodeFuture, NodeKeys, NodeState, Notifier, PromoteRequest, RaiseReply,
     RaiseRequest, RecallRequest, Record, ReleaseReply, ReleaseRequest, ScanReply, ScanRequest,
     TakeOverRequest,
@@ -304,7 +304,7 @@ impl Node for Liar {
         self.say(true, |input| input.flag())
     }
 
-    fn holders(&self, keys: NodeKeys) -> NodeFuture<Result<Vec<Option<Holding>>, NodeError>> {
+    fn holders(&self, keys: NodeKeys) -> NodeFuture<Result<Vec<KeyReply>, NodeError>> {
         let _ = keys;
         self.say(Vec::new(), |_| Vec::new())
     }

@@ -1,0 +1,295 @@
+//! The tasks of the runbook, by its steps and the program alone, while two processes of the service ask for some hundred
+//! locks a second: no two holders of a key are valid at once, and nothing is granted for no longer than the runbook says.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::{interval, sleep};
+use tower_redlock::{AcquireError, LockGuard, LockHandle, LockManager};
+
+use crate::support::eventually;
+use crate::support::server::{Kind, Server};
+use crate::support::stalls::{Stopwatch, undisturbed};
+use crate::{Fleet, PASSWORD, held};
+
+const SECOND: Duration = Duration::from_secs(1);
+/// How often each process asks for a lock.
+const EVERY: Duration = Duration::from_millis(5);
+/// How long it works under it.
+const WORK: Duration = Duration::from_millis(5);
+/// Few enough that requests meet.
+const KEYS: u64 = 8;
+
+/// What the calls of all processes come to.
+struct Load {
+    inside: Mutex<BTreeMap<u64, LockHandle>>,
+    overlaps: Arc<Mutex<Vec<String>>>,
+    calls: Mutex<Calls>,
+}
+
+struct Calls {
+    granted: u32,
+    /// Because too few nodes voted or answered.
+    refused: Vec<String>,
+    last: Stopwatch,
+    longest_pause: Duration,
+}
+
+impl Calls {
+    fn begin(granted: u32) -> Self {
+        Self {
+            granted,
+            refused: Vec::new(),
+            last: Stopwatch::start(),
+            longest_pause: Duration::ZERO,
+        }
+    }
+
+    fn grant(&mut self) {
+        self.longest_pause = self.longest_pause.max(self.last.elapsed());
+        self.last = Stopwatch::start();
+        self.granted += 1;
+    }
+}
+
+impl Load {
+    async fn call(&self, locks: LockManager, key: u64) {
+        match locks.try_acquire(format!("order:{key}")).await {
+            Ok(guard) => self.work(key, guard).await,
+            Err(AcquireError::NoQuorum(error)) => {
+                self.calls.lock().unwrap().refused.push(error.to_string());
+            }
+            Err(_) => {}
+        }
+    }
+
+    async fn work(&self, key: u64, guard: LockGuard) {
+        self.calls.lock().unwrap().grant();
+        let ours = guard.handle();
+        let before = self.inside.lock().unwrap().insert(key, ours.clone());
+        // In this order: the one that is lost by now may have been valid before.
+        if let Some(other) = before
+            && !ours.is_lost()
+            && !other.is_lost()
+        {
+            let text = format!("{key}: {other:?} and {ours:?}");
+            self.overlaps.lock().unwrap().push(text);
+        }
+        sleep(WORK).await;
+        let mut inside = self.inside.lock().unwrap();
+        if inside
+            .get(&key)
+            .is_some_and(|last| last.owner_hash() == ours.owner_hash())
+        {
+            inside.remove(&key);
+        }
+    }
+
+    /// Waits until the load has gone on for a while.
+    async fn goes_on(&self) {
+        let granted = || self.calls.lock().unwrap().granted;
+        let before = granted();
+        eventually("locks are granted", || granted() > before + 100).await;
+    }
+}
+
+/// A process of the service. It ends with this value.
+struct Process {
+    locks: LockManager,
+    load: JoinSet<()>,
+}
+
+impl Process {
+    /// With the settings as they are in the file now.
+    async fn start(fleet: &Fleet, load: &Arc<Load>) -> Self {
+        let locks = fleet.settings().connect().await.unwrap();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(calling(locks.clone(), Arc::clone(load)));
+        Self { locks, load: tasks }
+    }
+
+    async fn two(fleet: &Fleet, load: &Arc<Load>) -> Vec<Self> {
+        let one = Self::start(fleet, load).await;
+        vec![one, Self::start(fleet, load).await]
+    }
+
+    /// As the recipe of the guide ends it.
+    async fn stop(mut self) {
+        self.load.abort_all();
+        let report = self.locks.shutdown(SECOND).await;
+        assert_eq!((report.lost, report.held), (0, 0), "{report:?}");
+    }
+}
+
+async fn calling(locks: LockManager, load: Arc<Load>) {
+    let mut ticks = interval(EVERY);
+    for number in 0_u64.. {
+        ticks.tick().await;
+        let (locks, load) = (locks.clone(), Arc::clone(&load));
+        tokio::spawn(async move { load.call(locks, number % KEYS).await });
+    }
+}
+
+/// What is done, and what the runbook says of it.
+struct Task {
+    name: &'static str,
+    servers: usize,
+    /// And `max_ttl`, at the beginning.
+    ttl: &'static str,
+    /// How long nothing is granted.
+    pause: Duration,
+}
+
+impl Task {
+    async fn rehearse(self, steps: impl AsyncFn(&mut Fleet, &Arc<Load>, Vec<Process>)) {
+        // Also of a scene that is run again.
+        let overlaps = Arc::new(Mutex::new(Vec::new()));
+        undisturbed(async || {
+            let mut fleet = Fleet::of(self.servers);
+            fleet.write(self.ttl, self.ttl);
+            fleet.run(&["bootstrap", "--yes"]).await.with(0);
+            let load = Arc::new(Load {
+                inside: Mutex::default(),
+                overlaps: Arc::clone(&overlaps),
+                calls: Mutex::new(Calls::begin(0)),
+            });
+            let processes = Process::two(&fleet, &load).await;
+            load.goes_on().await;
+            *load.calls.lock().unwrap() = Calls::begin(0);
+            steps(&mut fleet, &load, processes).await;
+            self.judge(&load);
+        })
+        .await;
+        let overlaps = overlaps.lock().unwrap();
+        assert!(overlaps.is_empty(), "{}: {overlaps:#?}", self.name);
+    }
+
+    #[allow(clippy::print_stdout, reason = "it is for people who read the run")]
+    fn judge(&self, load: &Load) {
+        let mut calls = std::mem::replace(&mut *load.calls.lock().unwrap(), Calls::begin(0));
+        calls.grant();
+        let (name, most, longest) = (self.name, self.pause, calls.longest_pause);
+        let (granted, refused) = (calls.granted, calls.refused);
+        println!(
+            "\n{name}: {granted} locks, {} calls refused, none granted for {longest:.1?}; {most:.1?} at most",
+            refused.len()
+        );
+        assert!(longest <= most, "{name}: {longest:?}, {refused:#?}");
+        let is_unnoticed = refused.is_empty() || most > UNNOTICED;
+        assert!(is_unnoticed, "{name}: {refused:#?}");
+    }
+}
+
+fn another_server() -> Server {
+    Server::start(Kind::Redis, &["--requirepass", PASSWORD])
+}
+
+/// Much less than the quarantine of the node, and more than a call may take that waits for an answer of it.
+const UNNOTICED: Duration = SECOND;
+
+/// "Restart servers". None of these has a file.
+#[tokio::test]
+async fn servers_are_restarted_one_by_one_and_nobody_notices() {
+    let task = Task {
+        name: "three servers are restarted",
+        servers: 3,
+        ttl: "3s",
+        pause: UNNOTICED,
+    };
+    task.rehearse(async |fleet, load, processes| {
+        let guard = held(fleet, &processes[0].locks, "held").await;
+        for server in 0..3 {
+            fleet.servers[server].restart();
+            fleet.run(&["wait"]).await.with(0);
+        }
+        load.goes_on().await;
+        assert!(!guard.is_lost());
+    })
+    .await;
+}
+
+/// "Another server for a node": the old name, and another address.
+#[tokio::test]
+async fn a_node_gets_another_server_and_nobody_notices() {
+    let task = Task {
+        name: "another server for a node",
+        servers: 3,
+        ttl: "3s",
+        pause: UNNOTICED,
+    };
+    task.rehearse(async |fleet, load, processes| {
+        fleet.servers[2].kill();
+        fleet.servers[2] = another_server();
+        fleet.write("3s", "3s");
+        let mut next = Vec::new();
+        for process in processes {
+            next.push(Process::start(fleet, load).await);
+            process.stop().await;
+        }
+        fleet.run(&["wait"]).await.with(0);
+        load.goes_on().await;
+    })
+    .await;
+}
+
+/// The steps of "Another list of nodes", with the settings as they are in the file now.
+async fn adopt(fleet: &Fleet, load: &Arc<Load>, processes: Vec<Process>) -> Vec<Process> {
+    for process in processes {
+        process.stop().await;
+    }
+    sleep(SECOND).await;
+    fleet.run(&["nodes", "adopt", "--yes"]).await.with(0);
+    let processes = Process::two(fleet, load).await;
+    load.goes_on().await;
+    processes
+}
+
+/// What that takes with a ttl of a second: the wait for it, the quarantine, and two seconds; and two to stop all processes,
+/// and to start them.
+const fn pause_with(max_ttl: Duration) -> Duration {
+    max_ttl.saturating_add(Duration::from_secs(5))
+}
+
+#[tokio::test]
+async fn a_longer_max_ttl_takes_as_long_as_the_runbook_says() {
+    let task = Task {
+        name: "a longer max_ttl",
+        servers: 3,
+        ttl: "1s",
+        pause: pause_with(2 * SECOND),
+    };
+    task.rehearse(async |fleet, load, processes| {
+        fleet.write("1s", "2s");
+        let processes = adopt(fleet, load, processes).await;
+        let longer = processes[0].locks.with_ttl(2 * SECOND).unwrap();
+        longer
+            .acquire("long")
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn one_node_becomes_three_in_the_time_that_the_runbook_says() {
+    let task = Task {
+        name: "one node becomes three",
+        servers: 1,
+        ttl: "1s",
+        pause: pause_with(SECOND),
+    };
+    task.rehearse(async |fleet, load, processes| {
+        fleet.servers.extend([another_server(), another_server()]);
+        fleet.write("1s", "1s");
+        let _processes = adopt(fleet, load, processes).await;
+        // That is what it was for.
+        fleet.servers[0].kill();
+        load.goes_on().await;
+    })
+    .await;
+}
