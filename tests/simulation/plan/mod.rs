@@ -280,9 +280,10 @@ impl Plan {
     /// Whether all processes agree on the nodes and on what else they must agree on.
     pub(crate) fn agrees(&self) -> bool {
         let groups = &self.topology.groups;
-        let declared = groups
-            .iter()
-            .any(|group| group.replicas > 0 && group.sentinels == 0);
+        let declared = self.topology.cluster.is_none()
+            && groups
+                .iter()
+                .any(|group| group.replicas > 0 && group.sentinels == 0);
         let agreed = |settings| {
             (
                 agreed(settings),
