@@ -73,11 +73,23 @@ pub(super) struct Known {
 
 #[derive(Debug)]
 struct Election {
+    /// When votes are asked for.
     at: u64,
     forced: bool,
-    /// Once votes were asked for.
+    /// Once they were.
     epoch: Option<u64>,
     votes: BTreeSet<Member>,
+}
+
+impl Election {
+    const fn new(at: u64, forced: bool) -> Self {
+        Self {
+            at,
+            forced,
+            epoch: None,
+            votes: BTreeSet::new(),
+        }
+    }
 }
 
 /// A cluster as one server sees it. Times are microseconds by its clock, which may be set.
@@ -224,17 +236,15 @@ impl Cluster {
 
     /// Whether most masters do not hear that one, which nobody knew.
     fn has_failed(&self, member: Member, now: u64) -> bool {
-        let Known {
-            failed, reports, ..
-        } = &self.members[member];
+        if self.members[member].failed.is_some() || !self.is_silent(member, now) {
+            return false;
+        }
         let voters = self.voters();
         let recent = |(by, at): &(&Member, &u64)| {
             voters.contains(by) && now.saturating_sub(**at) <= 2 * self.timeout
         };
-        let reports = reports.iter().filter(recent).count();
-        failed.is_none()
-            && self.is_silent(member, now)
-            && self.is_most(reports + usize::from(voters.contains(&self.own)))
+        let reports = self.members[member].reports.iter().filter(recent).count();
+        self.is_most(reports + usize::from(voters.contains(&self.own)))
     }
 
     /// Whether it reaches most masters.
@@ -255,12 +265,7 @@ impl Cluster {
     /// A replica asks for votes at once, as if its master had failed.
     pub(super) fn demand(&mut self, now: u64) {
         if self.members[self.own].master.is_some() {
-            self.election = Some(Election {
-                at: now,
-                forced: true,
-                epoch: None,
-                votes: BTreeSet::new(),
-            });
+            self.election = Some(Election::new(now, true));
         }
     }
 
@@ -277,12 +282,7 @@ impl Cluster {
         let is_needed = self.members[master].failed.is_some() && self.ranges(master).count() > 0;
         if is_needed && self.election.is_none() {
             let at = now + DELAY + dice.below(DELAY as usize) as u64;
-            (self.election) = Some(Election {
-                at,
-                forced: false,
-                epoch: None,
-                votes: BTreeSet::new(),
-            });
+            self.election = Some(Election::new(at, false));
         }
         match &mut self.election {
             Some(election)

@@ -16,6 +16,8 @@ mod connection;
 mod data;
 mod dialect;
 pub mod dice;
+#[cfg(test)]
+mod elections;
 mod hashes;
 mod image;
 mod info;

@@ -26,9 +26,9 @@ pub(super) fn divide(shape: &Shape, rolls: &mut Rolls, made: &mut Made) {
     let slow = rolls.wide(3, 300);
     if rolls.percent(60) {
         bus(0, Some(slow));
-        after = rolls.wide(2, 3 * slow);
+        after = rolls.range(slow / 2, slow * 3 / 2);
     }
-    let time = after + rolls.wide(500, 10_000);
+    let time = after + rolls.range(500, 10_000);
     bus(after, None);
     // As ever.
     bus(time, Some(3));
@@ -59,8 +59,9 @@ pub(super) fn divide(shape: &Shape, rolls: &mut Rolls, made: &mut Made) {
 
 /// The servers of one side: two masters, which are most of three, or a master with any others.
 fn small_side(shape: &Shape, rolls: &mut Rolls) -> Vec<HostId> {
+    let group = rolls.pick(&shape.places[0].lives[0].nodes);
     let mut groups = shape.groups();
-    let group = groups.swap_remove(rolls.below(groups.len() as u64) as usize);
+    groups.retain(|other| *other != group);
     let master = shape.topology.master(group as usize);
     let mut small = vec![master];
     if rolls.percent(60) {
