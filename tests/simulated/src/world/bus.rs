@@ -20,7 +20,7 @@ pub enum Turn {
 
 #[derive(Debug)]
 pub(super) struct Bus {
-    /// How many milliseconds messages take at most, where that is not as ever; none: the way is cut.
+    /// How many milliseconds messages take, where that is not as ever; none: the way is cut.
     ways: BTreeMap<(HostId, HostId), Option<u64>>,
     /// When the last message arrives, each way.
     last: BTreeMap<(HostId, HostId), u64>,
@@ -57,8 +57,10 @@ impl Bus {
 
     /// When a message that is sent now arrives.
     fn arrival(&mut self, from: HostId, to: HostId, now: u64) -> Option<u64> {
-        let way = self.ways.get(&both(from, to)).copied();
-        let delay = self.dice.between(1, way.unwrap_or(Some(DELAY_MS))?.max(1));
+        let delay = match self.ways.get(&both(from, to)) {
+            Some(way) => (*way)?,
+            None => self.dice.between(1, DELAY_MS),
+        };
         let last = self.last.entry((from, to)).or_default();
         *last = (now + delay).max(*last);
         Some(*last)
@@ -118,7 +120,10 @@ impl State {
     }
 
     pub(super) fn set_way(&mut self, one: HostId, two: HostId, ms: Option<u64>) {
-        self.bus.ways.insert(both(one, two), ms);
+        match ms {
+            Some(0) => self.bus.ways.remove(&both(one, two)),
+            _ => self.bus.ways.insert(both(one, two), ms),
+        };
         if ms.is_some() {
             self.join_soon(one);
             self.join_soon(two);

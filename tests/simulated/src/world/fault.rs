@@ -209,8 +209,8 @@ pub enum Fault {
         learn_ms: u64,
         demote_ms: u64,
     },
-    /// Between two servers of a cluster, a message takes between 1 and so many milliseconds each way; without a number,
-    /// nothing arrives, and nothing is replicated.
+    /// Between two servers of a cluster, a message takes so many milliseconds each way (0: as ever, 1 to 3); without a
+    /// number nothing arrives, and nothing is replicated.
     Bus {
         host: HostId,
         to: HostId,

@@ -22,17 +22,19 @@ pub(super) fn divide(shape: &Shape, rolls: &mut Rolls, made: &mut Made) {
             made.add(after, Fault::Bus { host, to, ms });
         }
     };
-    let mut after = 0;
-    let slow = rolls.wide(3, 300);
-    if rolls.percent(60) {
+    // A question goes there, a vote comes back, and the outcome goes there: that is when they are divided, or near it.
+    let slow = rolls.wide(3, 200);
+    let (votes, after) = match rolls.percent(60) {
+        true => (true, rolls.range(slow * 3 / 2, slow * 7 / 2)),
+        false => (false, 0),
+    };
+    if votes {
         bus(0, Some(slow));
-        after = rolls.range(slow / 2, slow * 3 / 2);
     }
     let time = after + rolls.range(500, 10_000);
     bus(after, None);
-    // As ever.
-    bus(time, Some(3));
-    if after > 0 {
+    bus(time, Some(0));
+    if votes {
         // The first of them is a master.
         let group = shape.group(small[0]) as usize;
         let host = shape.topology.replica(group, 0);
