@@ -32,7 +32,7 @@ const CALLS: [&str; 18] = [
 /// What is told of an error, without the name of the script.
 fn error(reply: &str) -> Option<String> {
     let line = reply.lines().next().filter(|line| line.starts_with('-'))?;
-    let words = line.split(' ');
+    let words = line.trim_end().split(' ');
     let is_name = |word: &&str| !(word.starts_with("script:") || word.len() > 39);
     Some(words.filter(is_name).collect::<Vec<_>>().join(" "))
 }

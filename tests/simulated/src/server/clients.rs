@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::commands::{self, Call, Command, LOADING, NO_AUTH, NO_SCRIPT, WRITE};
 use super::request::{self, Request};
 use super::resp::Reply;
-use super::slots::NOT_LOCAL;
+use super::slots::not_local;
 use super::wait::Waiting;
 use super::{ConnectionId, Dialect, Output, Run, Server};
 
@@ -246,7 +246,7 @@ impl Server {
             });
         }
         if self.elsewhere(command, call.words).is_some() {
-            return Err(NOT_LOCAL);
+            return Err(not_local(dialect));
         }
         // A script that has written something is not stopped half-way.
         if !run.wrote

@@ -99,7 +99,7 @@ impl Bus {
     fn named(&mut self, by: &[Member]) -> Vec<(String, String)> {
         let owner = |member: &Member| {
             let nodes = self.ask(*member, "CLUSTER NODES");
-            let line = nodes.lines().find(|line| line.ends_with(" 0-5461"))?;
+            let line = nodes.lines().find(|line| line.ends_with(" 0-5460"))?;
             let words: Vec<&str> = line.split(' ').collect();
             Some((words[1].to_owned(), words[6].to_owned()))
         };

@@ -6,15 +6,22 @@ use super::cluster::{Cluster, Member, Packet, Step};
 use super::commands::{Call, Command};
 use super::numbers::integer;
 use super::resp::Reply;
-use super::{Output, Server};
+use super::{Dialect, Output, Server};
 
 const SLOTS: usize = 16_384;
 const CROSS_SLOT: Reply = Reply::error("CROSSSLOT Keys in request don't hash to the same slot");
 const NOT_SERVED: Reply = Reply::error("CLUSTERDOWN Hash slot not served");
 const DOWN: Reply = Reply::error("CLUSTERDOWN The cluster is down");
 const NO_CLUSTER: Reply = Reply::error("ERR This instance has cluster support disabled");
-pub(super) const NOT_LOCAL: Reply =
-    Reply::error("ERR Script attempted to access a non local key in a cluster node");
+
+/// What a script is told whose key is elsewhere.
+pub(super) const fn not_local(dialect: Dialect) -> Reply {
+    Reply::error(match dialect {
+        Dialect::Redis62 => "Lua script attempted to access a non local key in a cluster node",
+        Dialect::Valkey91 => "ERR Attempted to access a non local key in a cluster node",
+        _ => "ERR Script attempted to access a non local key in a cluster node",
+    })
+}
 
 /// The slot of a key: of what is in its first braces, if it has any that are not empty.
 fn slot_of(key: &[u8]) -> usize {
@@ -48,7 +55,7 @@ fn keys<'a>(name: &str, words: &'a [&'a [u8]]) -> &'a [&'a [u8]] {
 impl Cluster {
     /// The range of slots that this one is in.
     fn range_of(&self, slot: usize) -> usize {
-        slot * self.owners.len() / SLOTS
+        ((slot + 1) * self.owners.len() - 1) / SLOTS
     }
 
     fn elsewhere(&self, keys: &[&[u8]]) -> Option<Reply> {
@@ -83,7 +90,7 @@ impl Cluster {
         let config = self.members[known.master.unwrap_or(member)].config;
         let ranges = self.owners.iter().enumerate();
         let ranges = ranges.filter(|(_, owner)| **owner == Some(member));
-        let first = |range: usize| (range * SLOTS).div_ceil(self.owners.len());
+        let first = |range: usize| range * SLOTS / self.owners.len();
         let ranges = ranges.map(|(range, _)| format!(" {}-{}", first(range), first(range + 1) - 1));
         let (id, ranges) = (id(member), ranges.collect::<String>());
         format!(
