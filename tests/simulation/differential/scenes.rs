@@ -55,8 +55,16 @@ fn channels_of_slots() {
         for _ in 0..if is_known { 3 } else { 1 } {
             heard.push(hear(wire, 1, "SSUBSCRIBE {a}one"));
         }
-        heard.extend(calls(wire, 0, &["CLUSTER NODES", "SPUBLISH a", "SSUBSCRIBE"]));
-        heard.extend(calls(wire, 1, &["SUNSUBSCRIBE {a}two", "SUNSUBSCRIBE", "SUNSUBSCRIBE"]));
+        heard.extend(calls(
+            wire,
+            0,
+            &["CLUSTER NODES", "SPUBLISH a", "SSUBSCRIBE"],
+        ));
+        heard.extend(calls(
+            wire,
+            1,
+            &["SUNSUBSCRIBE {a}two", "SUNSUBSCRIBE", "SUNSUBSCRIBE"],
+        ));
         heard
     });
 }

@@ -22,11 +22,14 @@ pub(super) fn divide(shape: &Shape, rolls: &mut Rolls, made: &mut Made) {
             made.add(after, Fault::Bus { host, to, ms });
         }
     };
-    // A question goes there, a vote comes back, and the outcome goes there: that is when they are divided, or near it.
-    let slow = rolls.wide(3, 200);
-    let (votes, after) = match rolls.percent(60) {
-        true => (true, rolls.range(slow * 3 / 2, slow * 7 / 2)),
-        false => (false, 0),
+    // A question goes there, a vote comes back, and the outcome is on its way there: that is when they are divided, or
+    // near it.
+    let slow = rolls.range(10, 200);
+    let votes = rolls.percent(75);
+    let after = match (votes, rolls.percent(50)) {
+        (true, true) => slow * 5 / 2,
+        (true, false) => rolls.range(slow, slow * 4),
+        (false, _) => 0,
     };
     if votes {
         bus(0, Some(slow));
@@ -66,7 +69,7 @@ fn small_side(shape: &Shape, rolls: &mut Rolls) -> Vec<HostId> {
     groups.retain(|other| *other != group);
     let master = shape.topology.master(group as usize);
     let mut small = vec![master];
-    if rolls.percent(60) {
+    if rolls.percent(75) {
         small.push(shape.topology.master(rolls.pick(&groups) as usize));
     } else {
         let chance = rolls.pick(&[0, 20, 50]);

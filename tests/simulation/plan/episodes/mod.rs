@@ -141,7 +141,7 @@ impl Kind {
             | Self::Freeze
             | Self::Pause
             | Self::Block => 5,
-            Self::Break | Self::Flush | Self::Kill | Self::Divide => 4,
+            Self::Break | Self::Flush | Self::Kill => 4,
             Self::Crash | Self::Drain | Self::Duplicate | Self::Evict | Self::Clients => 3,
             // It goes on through the whole plan.
             Self::Flaky | Self::Lopsided => 1,
