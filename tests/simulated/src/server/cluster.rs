@@ -3,8 +3,8 @@
 //!
 //! As the Redis Cluster specification has it, with these limits. Who the servers are never changes. Slots go from a
 //! master to one of its replicas, all at once, and in no other way. Nobody is told of a newer owner but by that owner
-//! itself. A replica does not wait for its turn, however much it lacks. A master that restarts does not wait before it
-//! serves.
+//! itself. A replica does not wait for its turn, however much it lacks. A master that restarts, or reaches most others
+//! again, does not wait before it serves.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,7 +36,7 @@ enum What {
     Beat,
     /// Most masters do not hear this one.
     Failed(Member),
-    /// A replica asks for votes: also if its master has not failed.
+    /// A replica asks for votes; where it is forced, though its master has not failed.
     Ask {
         forced: bool,
     },
@@ -67,8 +67,6 @@ pub(super) struct Known {
     pub(super) failed: Option<u64>,
     /// The masters that do not hear it, and when they said so.
     reports: BTreeMap<Member, u64>,
-    /// When a replica of it was voted for.
-    voted: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -102,8 +100,8 @@ pub struct Cluster {
     pub(super) members: Vec<Known>,
     /// Who has each range of slots.
     pub(super) owners: Vec<Option<Member>>,
-    /// Since when it has not reached most masters. Then it refuses all commands.
-    alone: Option<u64>,
+    /// It did not reach most masters when it looked last. Then it refuses all commands.
+    pub(super) is_down: bool,
     election: Option<Election>,
 }
 
@@ -112,8 +110,6 @@ const MS: u64 = 1_000;
 const DELAY: u64 = 500 * MS;
 /// For how long votes count at least.
 const VOTING: u64 = 2_000 * MS;
-/// How long a master that was alone waits before it serves again: the `cluster-node-timeout`, within this.
-const REJOIN: (u64, u64) = (500 * MS, 5_000 * MS);
 
 fn bits(set: impl Iterator<Item = usize>) -> u64 {
     set.fold(0, |bits, index| bits | 1 << index)
@@ -144,7 +140,6 @@ impl Cluster {
             heard: now,
             failed: None,
             reports: BTreeMap::new(),
-            voted: None,
         };
         Self {
             own,
@@ -153,7 +148,7 @@ impl Cluster {
             voted: 0,
             members: servers.iter().enumerate().map(known).collect(),
             owners,
-            alone: None,
+            is_down: false,
             election: None,
         }
     }
@@ -164,11 +159,7 @@ impl Cluster {
             (member.heard, member.failed) = (now, member.failed.map(|_| now));
             member.reports.clear();
         }
-        (self.alone, self.election) = (None, None);
-    }
-
-    pub(super) const fn is_down(&self) -> bool {
-        self.alone.is_some()
+        (self.is_down, self.election) = (false, None);
     }
 
     /// The master that it follows, or itself.
@@ -186,9 +177,16 @@ impl Cluster {
     }
 
     /// Whether it has not heard that one for too long.
-    pub(super) fn is_silent(&self, member: Member, now: u64) -> bool {
+    fn is_silent(&self, member: Member, now: u64) -> bool {
         let since = now.saturating_sub(self.members[member].heard);
         member != self.own && since > self.timeout
+    }
+
+    /// Whether it has failed, or is suspected to have, as `CLUSTER NODES` says it.
+    pub(super) fn silent(&self, member: Member, now: u64) -> Option<&'static str> {
+        let has_failed = self.members[member].failed.is_some();
+        let suspected = || self.is_silent(member, now).then_some("fail?");
+        has_failed.then_some("fail").or_else(suspected)
     }
 
     fn ranges(&self, of: Member) -> impl Iterator<Item = usize> {
@@ -206,16 +204,13 @@ impl Cluster {
     fn packet(&self, what: What, now: u64) -> Packet {
         let main = self.main();
         let all = 0..self.members.len();
-        let is_silent = |member: &Member| {
-            self.is_silent(*member, now) || self.members[*member].failed.is_some()
-        };
         Packet {
             from: self.own,
             epoch: self.epoch,
             config: self.members[main].config,
             master: self.members[self.own].master,
             claims: bits(self.ranges(main)),
-            silent: bits(all.filter(is_silent)),
+            silent: bits(all.filter(|member| self.silent(*member, now).is_some())),
             what,
         }
     }
@@ -229,7 +224,9 @@ impl Cluster {
                 steps.extend(self.tell_all(What::Failed(member), now));
             }
         }
-        self.look_around(now);
+        let voters = self.voters();
+        let is_near = |member: &&Member| self.silent(**member, now).is_none();
+        self.is_down = !self.is_most(voters.iter().filter(is_near).count());
         steps.extend(self.tell_all(What::Beat, now));
         steps
     }
@@ -245,21 +242,6 @@ impl Cluster {
         };
         let reports = self.members[member].reports.iter().filter(recent).count();
         self.is_most(reports + usize::from(voters.contains(&self.own)))
-    }
-
-    /// Whether it reaches most masters.
-    fn look_around(&mut self, now: u64) {
-        let voters = self.voters();
-        let is_near = |member: &&Member| {
-            !self.is_silent(**member, now) && self.members[**member].failed.is_none()
-        };
-        let rejoin = self.timeout.clamp(REJOIN.0, REJOIN.1);
-        match self.alone {
-            _ if !self.is_most(voters.iter().filter(is_near).count()) => self.alone = Some(now),
-            // A clock that was set back does not keep it waiting.
-            Some(since) if now.abs_diff(since) < rejoin && voters.contains(&self.own) => {}
-            _ => self.alone = None,
-        }
     }
 
     /// A replica asks for votes at once, as if its master had failed.
@@ -284,19 +266,18 @@ impl Cluster {
             let at = now + DELAY + dice.below(DELAY as usize) as u64;
             self.election = Some(Election::new(at, false));
         }
-        match &mut self.election {
-            Some(election)
-                if election.epoch.is_none()
-                    && (election.at..election.at + voting).contains(&now)
-                    && (is_needed || election.forced) =>
-            {
-                self.epoch += 1;
-                election.epoch = Some(self.epoch);
-                let forced = election.forced;
-                self.tell_all(What::Ask { forced }, now)
-            }
-            _ => Vec::new(),
-        }
+        let is_due = |election: &&mut Election| {
+            election.epoch.is_none()
+                && (election.at..election.at + voting).contains(&now)
+                && (is_needed || election.forced)
+        };
+        let Some(election) = self.election.as_mut().filter(is_due) else {
+            return Vec::new();
+        };
+        self.epoch += 1;
+        election.epoch = Some(self.epoch);
+        let forced = election.forced;
+        self.tell_all(What::Ask { forced }, now)
     }
 
     /// Something arrives from another server.
@@ -307,17 +288,14 @@ impl Cluster {
         self.note_role(packet);
         let mut steps = self.note_claims(packet);
         match packet.what {
-            What::Beat => {}
             What::Failed(member) if member != self.own => {
                 self.members[member].failed.get_or_insert(now);
             }
-            What::Failed(_) => {}
-            What::Ask { forced } => {
-                if self.votes_for(packet, forced, now) {
-                    steps.push(Step::Tell(from, self.packet(What::Vote, now)));
-                }
+            What::Ask { forced } if self.votes_for(packet, forced) => {
+                steps.push(Step::Tell(from, self.packet(What::Vote, now)));
             }
             What::Vote => steps.extend(self.count(packet, now)),
+            _ => {}
         }
         steps
     }
@@ -348,7 +326,7 @@ impl Cluster {
         self.members[from].master = packet.master;
     }
 
-    /// A master says which ranges it has. Returns whether that makes this server its replica.
+    /// A master says which ranges it has. Whose master has no more follows the one that took the last.
     fn note_claims(&mut self, packet: &Packet) -> Vec<Step> {
         let (from, main) = (packet.from, self.main());
         let mut is_taken = false;
@@ -360,36 +338,30 @@ impl Cluster {
                 self.owners[range] = Some(from);
             }
         }
-        // A replica of a replica follows that one's master.
-        let above = self.members[main].master.filter(|above| *above != self.own);
-        let new = match is_taken && self.ranges(main).count() == 0 {
-            true => Some(from),
-            false => above.filter(|_| main != self.own),
-        };
-        let Some(new) = new else { return Vec::new() };
-        self.members[self.own].master = Some(new);
-        vec![Step::Follow(new)]
+        if !is_taken || self.ranges(main).count() > 0 {
+            return Vec::new();
+        }
+        self.members[self.own].master = Some(from);
+        vec![Step::Follow(from)]
     }
 
     /// Whether a replica that asks gets the vote of this one.
-    fn votes_for(&mut self, packet: &Packet, forced: bool, now: u64) -> bool {
+    fn votes_for(&mut self, packet: &Packet, forced: bool) -> bool {
         let Some(master) = packet.master else {
             return false;
         };
         let claimed = (0..self.owners.len()).filter(|range| has(packet.claims, *range));
         let is_newer = |owner: Member| self.members[owner].config > packet.config;
         let mut newer = claimed.filter(|range| self.owners[*range].is_some_and(is_newer));
-        let lately = |at: u64| now.abs_diff(at) < 2 * self.timeout;
         if !self.voters().contains(&self.own)
             || packet.epoch < self.epoch
             || packet.epoch <= self.voted
             || self.members[master].failed.is_none() && !forced
-            || self.members[master].voted.is_some_and(lately)
             || newer.next().is_some()
         {
             return false;
         }
-        (self.voted, self.members[master].voted) = (packet.epoch, Some(now));
+        self.voted = packet.epoch;
         true
     }
 

@@ -65,7 +65,7 @@ impl Cluster {
         }
         match self.owners[self.range_of(slot)] {
             None => Some(NOT_SERVED),
-            Some(_) if self.is_down() => Some(DOWN),
+            Some(_) if self.is_down => Some(DOWN),
             Some(owner) if owner == self.own => None,
             Some(owner) => {
                 let there = &self.members[owner];
@@ -81,11 +81,8 @@ impl Cluster {
         let (host, port, bus) = (&known.host, known.port, known.port + 10_000);
         let own = if member == self.own { "myself," } else { "" };
         let role = known.master.map_or("master", |_| "slave");
-        let failed = match known.failed {
-            Some(_) => ",fail",
-            None if self.is_silent(member, now) => ",fail?",
-            None => "",
-        };
+        let failed = self.silent(member, now).map(|failed| format!(",{failed}"));
+        let failed = failed.unwrap_or_default();
         let master = known.master.map_or_else(|| "-".to_owned(), id);
         let config = self.members[known.master.unwrap_or(member)].config;
         let ranges = self.owners.iter().enumerate();

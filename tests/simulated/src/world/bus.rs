@@ -8,7 +8,7 @@ use super::agenda::Event;
 use super::dice::Dice;
 use super::state::State;
 use super::topology::{HostId, HostKind};
-use crate::server::{Cluster, Packet, Step};
+use crate::server::{Cluster, Packet, Server, Step};
 
 /// What a server of a cluster becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,29 +92,25 @@ impl State {
 
     pub(super) fn beat(&mut self, id: HostId) {
         self.plan(self.now + BEAT_MS, Event::Beat(id));
-        if self.runs(id) {
-            let host = self.host_mut(id);
-            let date = host.date();
-            let steps = host.server().tick_cluster(date);
-            self.take_steps(id, steps);
-        }
+        self.in_cluster(id, Server::tick_cluster);
     }
 
     pub(super) fn hear(&mut self, id: HostId, packet: &Packet) {
-        if self.runs(id) && !self.bus.is_cut(HostId(packet.from as u32), id) {
-            let host = self.host_mut(id);
-            let date = host.date();
-            let steps = host.server().hear(packet, date);
-            self.take_steps(id, steps);
+        if !self.bus.is_cut(HostId(packet.from as u32), id) {
+            self.in_cluster(id, |server, date| server.hear(packet, date));
         }
     }
 
     /// A server is told to take the place of its master.
     pub(super) fn demand(&mut self, id: HostId) {
+        self.in_cluster(id, Server::demand_failover);
+    }
+
+    fn in_cluster(&mut self, id: HostId, work: impl FnOnce(&mut Server, u64) -> Vec<Step>) {
         if self.runs(id) {
             let host = self.host_mut(id);
             let date = host.date();
-            let steps = host.server().demand_failover(date);
+            let steps = work(host.server(), date);
             self.take_steps(id, steps);
         }
     }
