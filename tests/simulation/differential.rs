@@ -13,6 +13,7 @@
 //! servers take the dialects of those that are found, whichever they are.
 
 mod calls;
+mod cluster;
 mod dialects;
 mod plain;
 mod replicas;

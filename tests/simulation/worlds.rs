@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, RngSeed};
 use tokio::time::{sleep, timeout};
+use tower_redlock::node::redis::RedisNode;
 use tower_redlock::{AcquireError, LockManager};
 
 use tower_redlock_simulated::world::{
-    Fault, Group, HostId, Memory, ProcessId, Topology, Way, World,
+    Fault, Group, HostId, Memory, ProcessId, Topology, Turn, Way, World,
 };
 
 use crate::seam;
@@ -62,8 +63,13 @@ fn builder(world: &World, process: ProcessId) -> tower_redlock::Settings {
     let urls: Vec<String> = (0..topology.groups.len())
         .map(|group| topology.url(group))
         .collect();
-    LockManager::builder()
-        .redis(urls)
+    let cluster = RedisNode::cluster(&urls).confirm_within(500 * MS);
+    let builder = LockManager::builder();
+    let builder = match topology.cluster {
+        Some(_) => builder.redis_nodes([cluster]),
+        None => builder.redis(urls),
+    };
+    builder
         .instance("")
         .clock(seam::clock(world, process))
         .ttl(1_000 * MS)
@@ -280,6 +286,7 @@ fn a_master_at_another_address_gives_its_role_back_when_all_is_healed() {
     };
     let topology = Topology {
         groups: vec![group],
+        cluster: None,
     };
     run(7, &topology, async |world| {
         let (first, second) = (HostId(0), HostId(1));
@@ -292,6 +299,61 @@ fn a_master_at_another_address_gives_its_role_back_when_all_is_healed() {
         assert_eq!(world.misled(), [0]);
         world.apply(&Fault::HealAll);
         assert_eq!(world.misled(), [0_u32; 0]);
+    });
+}
+
+fn crash(host: HostId, back_after_ms: u64) -> Fault {
+    let (memory, silent) = (Memory::All, false);
+    Fault::Crash {
+        host,
+        memory,
+        back_after_ms,
+        silent,
+    }
+}
+
+/// Whether a server has a lock or a marker.
+fn has(world: &World, host: u32, ending: &str) -> bool {
+    let keys = world.keys(HostId(host)).into_iter();
+    let mut keys = keys.map(|stored| String::from_utf8_lossy(&stored.key).into_owned());
+    keys.any(|key| key.ends_with(ending))
+}
+
+#[test]
+fn in_a_cluster_each_node_is_on_another_master() {
+    run(8, &Topology::cluster(3, 1, 500), async |world| {
+        let notes = Notes::default();
+        holders(&world, &notes, 1_000 * MS);
+        world.start(0);
+        sleep(500 * MS).await;
+        assert_eq!(notes.texts(), ["holds"]);
+        // Masters, each with its replica.
+        assert!((0..6).all(|host| has(&world, host, "}lk:order:1")));
+        sleep(2_000 * MS).await;
+        assert_eq!(notes.texts()[1], "released true, lost false");
+        assert_eq!(world.take_turns(), []);
+    });
+}
+
+#[test]
+fn a_replica_takes_the_place_of_a_master_that_died() {
+    run(9, &Topology::cluster(3, 1, 500), async |world| {
+        let notes = Notes::default();
+        holders(&world, &notes, 100 * MS);
+        world.start(0);
+        sleep(1_000 * MS).await;
+        world.apply(&crash(HostId(2), 5_000));
+        sleep(4_500 * MS).await;
+        assert_eq!(world.take_turns(), [(HostId(3), Turn::Master)]);
+        let held = notes.when("holds");
+        assert!(held.iter().any(|at| *at > 5_000), "{held:?}");
+        sleep(1_500 * MS).await;
+        assert_eq!(world.take_turns(), [(HostId(2), Turn::Replica)]);
+        assert!(!notes.texts().iter().any(|text| text.contains("lost true")));
+        // Its quarantine over, it votes, and its replica has what it has.
+        sleep(20_000 * MS).await;
+        let (held, end) = (notes.when("holds"), world.millis());
+        assert!(held.iter().any(|at| *at + 200 > end), "{held:?}");
     });
 }
 

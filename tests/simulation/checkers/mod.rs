@@ -87,6 +87,8 @@ impl Terms {
             Fault::Jitter { process, .. } => Some(*process),
             _ => None,
         });
+        // No server of a cluster takes the place of another by itself.
+        let stays = plan.topology.cluster.is_none() || plan.faults().all(is_calm);
         let guarded = plan.all_settings().all(|settings| settings.skew.is_some());
         Self {
             within: plan.class == Class::Within,
@@ -123,8 +125,8 @@ impl Terms {
                 )
             }),
             jitter: jitter.collect(),
-            tidy: plan.faults().all(is_tidy),
-            once: plan.faults().all(is_once),
+            tidy: stays && plan.faults().all(is_tidy),
+            once: stays && plan.faults().all(is_once),
             calm: plan.faults().all(is_calm),
             prompt: plan.faults().all(is_prompt)
                 && !plan
@@ -205,6 +207,7 @@ fn is_once(fault: &Fault) -> bool {
         | Fault::Demote { .. }
         | Fault::Opinion { .. }
         | Fault::Failover { .. }
+        | Fault::Bus { .. }
         | Fault::Redirect { .. } => false,
         _ => true,
     }

@@ -44,6 +44,32 @@ fn calls(wire: &mut dyn Wire, connection: usize, lines: &[&str]) -> Heard {
 }
 
 #[test]
+fn channels_of_slots() {
+    play(|wire| {
+        wire.open(0);
+        wire.open(1);
+        calls(wire, 1, &["HELLO 3"]);
+        send(wire, 1, "SSUBSCRIBE {a}one {a}two");
+        let mut heard = calls(wire, 0, &["SPUBLISH {a}one x", "SPUBLISH {a}other x"]);
+        let is_known = heard[0] == Some(Plain::Int(1));
+        for _ in 0..if is_known { 3 } else { 1 } {
+            heard.push(hear(wire, 1, "SSUBSCRIBE {a}one"));
+        }
+        heard.extend(calls(
+            wire,
+            0,
+            &["CLUSTER NODES", "SPUBLISH a", "SSUBSCRIBE"],
+        ));
+        heard.extend(calls(
+            wire,
+            1,
+            &["SUNSUBSCRIBE {a}two", "SUNSUBSCRIBE", "SUNSUBSCRIBE"],
+        ));
+        heard
+    });
+}
+
+#[test]
 fn handshakes() {
     play(|wire| {
         wire.open(0);

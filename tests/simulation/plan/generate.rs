@@ -75,12 +75,12 @@ fn episodes(seed: u64, shape: &Shape) -> Vec<Episode> {
         for kind in Kind::ALL {
             let rolls = match kind {
                 // Since there are these, the plans are what they were before, and more.
-                Kind::Block | Kind::Refuses => &mut newer,
+                Kind::Block | Kind::Refuses | Kind::Divide | Kind::TakeOver => &mut newer,
                 _ => &mut rolls,
             };
             let chance = match kind {
                 // Without them such a shape is that of plain nodes.
-                Kind::Failback | Kind::Failover => 80,
+                Kind::Failback | Kind::Failover | Kind::Divide => 80,
                 _ if kind.is_important(shape) => share * 2 + 10,
                 _ => share,
             };

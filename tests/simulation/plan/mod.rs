@@ -93,9 +93,9 @@ pub(crate) struct Settings {
     /// Made without waiting for any node.
     pub(crate) lazy: bool,
     pub(crate) replicas: Replicas,
-    /// `confirm_within` of nodes behind Sentinels.
+    /// `confirm_within` of nodes behind Sentinels, or in a cluster.
     pub(crate) confirm: u64,
-    /// How many of the Sentinels of each node it knows.
+    /// How many of the Sentinels of each node it knows, or of the masters of the cluster.
     pub(crate) watchers: u32,
     /// How long idempotent responses are stored.
     pub(crate) retention: u64,
@@ -280,9 +280,10 @@ impl Plan {
     /// Whether all processes agree on the nodes and on what else they must agree on.
     pub(crate) fn agrees(&self) -> bool {
         let groups = &self.topology.groups;
-        let declared = groups
-            .iter()
-            .any(|group| group.replicas > 0 && group.sentinels == 0);
+        let declared = self.topology.cluster.is_none()
+            && groups
+                .iter()
+                .any(|group| group.replicas > 0 && group.sentinels == 0);
         let agreed = |settings| {
             (
                 agreed(settings),

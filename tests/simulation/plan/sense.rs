@@ -80,6 +80,7 @@ fn times(fault: &Fault) -> Result<(), String> {
             at_most("`max_ms`", max_ms, LONGEST)
         }
         Fault::Suspend { ms } | Fault::ReplicaLag { ms, .. } => at_most("`ms`", ms, LONGEST),
+        Fault::Bus { ms, .. } => at_most("`ms`", ms.unwrap_or(0), LONGEST),
         _ => Ok(()),
     }
 }
@@ -96,8 +97,13 @@ fn roles(fault: &Fault, topology: &Topology) -> Result<(), String> {
             sentinel, master, ..
         } => is_sentinel(sentinel) && !is_sentinel(master) && group(sentinel) == group(master),
         Fault::Failover { group: of, to, .. } => group(to) == Some(of as usize) && !is_sentinel(to),
+        Fault::Bus { host, to, .. } => topology.cluster.is_some() && host != to,
         Fault::Demote { host, of } => {
-            host != of && group(host) == group(of) && !is_sentinel(host) && !is_sentinel(of)
+            topology.cluster.is_none()
+                && host != of
+                && group(host) == group(of)
+                && !is_sentinel(host)
+                && !is_sentinel(of)
         }
         Fault::ReplicaCut { host, .. } | Fault::ReplicaLag { host, .. } => {
             // After a failover the first master is a replica.

@@ -30,6 +30,8 @@ enum Nodes {
     Replicas,
     Sentinels,
     Overlapping,
+    /// This many slots of a cluster.
+    Cluster(u32),
 }
 
 pub(super) fn shape(seed: u64, class: Class, length: u64) -> Shape {
@@ -44,9 +46,13 @@ pub(super) fn shape(seed: u64, class: Class, length: u64) -> Shape {
         (17, Nodes::Replicas),
         (26, Nodes::Sentinels),
         (14, Nodes::Overlapping),
+        (6, Nodes::Cluster(3)),
+        (3, Nodes::Cluster(1)),
     ]);
+    let is_cluster = matches!(nodes, Nodes::Cluster(_));
     let topology = Topology {
         groups: groups(nodes, &mut rolls),
+        cluster: is_cluster.then(|| rolls.pick(&[300, 600, 1_500])),
     };
     let mask = u32::from(matches!(nodes, Nodes::Masking(_)));
     let settings = first_settings(nodes, &topology, mask, &mut rolls);
@@ -89,6 +95,17 @@ fn groups(nodes: Nodes, rolls: &mut Rolls) -> Vec<Group> {
     match nodes {
         Nodes::Plain(count) | Nodes::Masking(count) => plain(count),
         Nodes::Overlapping => plain(rolls.weighted(&[(3, 5), (1, 4)])),
+        Nodes::Cluster(_) => {
+            let replicas = rolls.weighted(&[(3, 1), (1, 2)]);
+            let sentinels = 0;
+            vec![
+                Group {
+                    replicas,
+                    sentinels
+                };
+                3
+            ]
+        }
         Nodes::Replicas => {
             let mut groups = plain(3);
             for group in &mut groups {
@@ -122,7 +139,11 @@ fn first_settings(nodes: Nodes, topology: &Topology, mask: u32, rolls: &mut Roll
     };
     let node_timeout = rolls.pick(&[25, 40, 60, 60, 200, 300]);
     Settings {
-        nodes: (0..topology.groups.len() as u32).collect(),
+        nodes: match nodes {
+            // The slot in the middle is that of the group in the middle.
+            Nodes::Cluster(1) => vec![1],
+            _ => (0..topology.groups.len() as u32).collect(),
+        },
         namespace: "lk".to_owned(),
         ttl,
         max_ttl,
@@ -290,6 +311,10 @@ impl Shape {
 
     pub(super) fn groups(&self) -> Vec<u32> {
         (0..self.topology.groups.len() as u32).collect()
+    }
+
+    pub(super) fn is_cluster(&self) -> bool {
+        self.topology.cluster.is_some()
     }
 
     /// Groups with replicas and without Sentinels, or with both.

@@ -9,7 +9,7 @@ use super::history::What;
 use super::scene::{Lost, Scene, Shop, State, Still};
 use super::watch::marker;
 use crate::plan::{Class, Seen};
-use tower_redlock_simulated::world::{Fault, Memory, ProcessId};
+use tower_redlock_simulated::world::{Fault, Memory, ProcessId, Turn};
 
 /// A step of an episode, unless that is put off.
 pub(super) fn apply(scene: &Arc<Scene>, episode: usize, step: usize) {
@@ -190,6 +190,28 @@ fn forgets(scene: &Arc<Scene>, group: u32, seen: bool, fault: &Fault, is_last: b
         lost.is_lost = is_last;
         lost.evicts = matches!(fault, Fault::Evict { .. });
         lost.is_replaced = matches!(fault, Fault::Failover { .. });
+    }
+}
+
+/// A server of a cluster has become the master of its slots, or a replica: what it was told lately is lost.
+pub(super) fn take_turns(scene: &Scene) {
+    for (host, turn) in scene.world.take_turns() {
+        let (_, group, _) = scene.world.topology().hosts()[host.0 as usize];
+        let (group, seen) = (group as u32, true);
+        scene.note(What::Forgot { group, seen });
+        if turn == Turn::Master {
+            let known = marker(scene, host);
+            let mut state = scene.state();
+            state.mains.insert(group, host);
+            let lost = Lost {
+                was_bare: known.is_none(),
+                marker: Some(known),
+                is_lost: true,
+                is_replaced: true,
+                ..Lost::default()
+            };
+            state.lost.insert(group, lost);
+        }
     }
 }
 

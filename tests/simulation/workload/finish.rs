@@ -57,7 +57,10 @@ fn bound(scene: &Scene) -> u64 {
     let skew = all().filter_map(|all| all.skew).max().unwrap_or(0);
     let confirm = all().map(|all| all.confirm).max().unwrap_or(0);
     let back: u64 = scene.plan.faults().map(faults::set_back).sum();
-    let quarantine = longest + 2 * skew + confirm;
+    // A cluster may have to vote twice before that.
+    let elect = scene.plan.topology.cluster;
+    let elect = elect.map_or(0, |timeout| 10_000 + 10 * timeout);
+    let quarantine = longest + 2 * skew + confirm + elect;
     quarantine + quarantine / 50 + longest + back + 12_000
 }
 

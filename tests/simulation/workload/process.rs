@@ -86,12 +86,6 @@ async fn connect(scene: &Scene, id: ProcessId) -> LockManager {
 fn builder(topology: &Topology, settings: &Settings) -> tower_redlock::Settings {
     // That of a host would be another one in every run.
     let instance = "world";
-    let nodes = settings
-        .nodes
-        .iter()
-        .map(|group| node(topology, *group as usize, settings));
-    let nodes: Result<Vec<RedisNode>, ConfigError> = nodes.collect();
-    let nodes = nodes.unwrap_or_else(|error| panic!("a plan with nodes that are none: {error}"));
     let guard = settings.skew.map_or(RestartGuard::OFF, |skew| {
         RestartGuard::max_clock_skew(ms(skew))
     });
@@ -101,8 +95,7 @@ fn builder(topology: &Topology, settings: &Settings) -> tower_redlock::Settings 
         Some(keep) => builder.fencing(Fencing::keep(ms(keep))),
         None => builder.fencing(Fencing::OFF),
     };
-    builder
-        .nodes(nodes)
+    nodes(builder, topology, settings)
         .namespace(&settings.namespace)
         .instance(instance)
         .ttl(ms(settings.ttl))
@@ -118,6 +111,27 @@ fn builder(topology: &Topology, settings: &Settings) -> tower_redlock::Settings 
         ))
         .restart_guard(guard)
         .connect_timeout(ms(CONNECT_LIMIT))
+}
+
+/// With the nodes of its settings: those of a cluster are slots, one for each group.
+fn nodes(
+    builder: tower_redlock::Settings,
+    topology: &Topology,
+    settings: &Settings,
+) -> tower_redlock::Settings {
+    let groups = settings.nodes.iter().map(|group| *group as usize);
+    if topology.cluster.is_some() {
+        let masters = (0..topology.groups.len()).map(|group| topology.url(group));
+        let cluster = RedisNode::cluster(masters.take(settings.watchers as usize))
+            .slots(settings.nodes.len() as u16)
+            .confirm_within(ms(settings.confirm))
+            .connect_timeout(ms(CONNECT_TIMEOUT));
+        return builder.redis_nodes([cluster]);
+    }
+    let nodes: Result<Vec<RedisNode>, ConfigError> = groups
+        .map(|group| node(topology, group, settings))
+        .collect();
+    builder.nodes(nodes.unwrap_or_else(|error| panic!("a plan with nodes that are none: {error}")))
 }
 
 fn node(topology: &Topology, group: usize, settings: &Settings) -> Result<RedisNode, ConfigError> {

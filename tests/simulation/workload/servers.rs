@@ -21,6 +21,12 @@ pub(super) fn is_lock(key: &str) -> bool {
     }
 }
 
+/// A key without the tag of its slot, which it has in a cluster.
+pub(super) fn untagged(key: &str) -> &str {
+    let inner = key.strip_prefix('{').and_then(|rest| rest.split_once('}'));
+    inner.map_or(key, |(_, key)| key)
+}
+
 /// A key of a server: its name, what it holds if that is a string, and in how many milliseconds it ends.
 pub(super) struct Stored {
     pub(super) key: String,
@@ -31,7 +37,7 @@ pub(super) struct Stored {
 pub(super) fn stored(scene: &Scene, host: HostId) -> Vec<Stored> {
     let keys = scene.world.keys(host).into_iter();
     let stored = keys.map(|stored| Stored {
-        key: String::from_utf8_lossy(&stored.key).into_owned(),
+        key: untagged(&String::from_utf8_lossy(&stored.key)).to_owned(),
         text: stored.text,
         ends: stored.expires_in_ms,
     });

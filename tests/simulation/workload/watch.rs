@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::faults::votes_again;
+use super::faults::{take_turns, votes_again};
 use super::history::{Sample, What};
 use super::process::CONNECT_TIMEOUT;
 use super::scene::{Live, Lost, Scene};
-use super::servers::{Stored, backing, hash, is_lock, stored};
+use super::servers::{Stored, backing, hash, is_lock, stored, untagged};
 use crate::checkers::Terms;
 use crate::plan::{Action, Replicas};
 use tower_redlock_simulated::world::{Fault, HostId, HostKind};
@@ -25,6 +25,7 @@ pub(super) async fn watch(scene: Arc<Scene>) {
     let is_tidy = terms.tidy && terms.prompt;
     let mut orphans = BTreeMap::new();
     while !scene.is_over() {
+        take_turns(&scene);
         look_at_holders(&scene);
         look_at_markers(&scene);
         if terms.calm {
@@ -82,10 +83,11 @@ fn replicas_differ(scene: &Scene) -> BTreeSet<u32> {
     let set = |fault: &Fault| match fault {
         Fault::ReplicaCut { host, .. }
         | Fault::ReplicaLag { host, .. }
-        | Fault::HostStep { host, .. } => Some(*host),
-        _ => None,
+        | Fault::HostStep { host, .. } => vec![*host],
+        Fault::Bus { host, to, .. } => vec![*host, *to],
+        _ => Vec::new(),
     };
-    let set: BTreeSet<HostId> = scene.plan.faults().filter_map(set).collect();
+    let set: BTreeSet<HostId> = scene.plan.faults().flat_map(set).collect();
     let differs = |(host, group, _): &(HostId, usize, HostKind)| {
         is_asked || topology.groups[*group].replicas > 0 && set.contains(host)
     };
@@ -193,9 +195,13 @@ fn release_bound(scene: &Scene, of: HostId) -> Option<u64> {
 /// What the marker of a group's master says of its identity.
 pub(super) fn marker(scene: &Scene, host: HostId) -> Option<String> {
     let namespace = &scene.plan.processes[0].lives[0].namespace;
-    scene
-        .world
-        .field(host, &format!("{namespace}!node"), "identity")
+    let marker = format!("{namespace}!node");
+    let mut keys = scene.world.keys(host).into_iter().map(|stored| stored.key);
+    let key = keys.find_map(|key| {
+        let key = String::from_utf8(key).ok()?;
+        (untagged(&key) == marker).then_some(key)
+    })?;
+    scene.world.field(host, &key, "identity")
 }
 
 fn look_at_markers(scene: &Arc<Scene>) {

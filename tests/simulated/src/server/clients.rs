@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use super::commands::{self, Call, Command, LOADING, NO_AUTH, NO_SCRIPT, WRITE};
 use super::request::{self, Request};
 use super::resp::Reply;
+use super::slots::not_local;
 use super::wait::Waiting;
 use super::{ConnectionId, Dialect, Output, Run, Server};
 
@@ -51,6 +52,8 @@ pub(super) struct Client {
     /// What was received and is not run yet.
     pub(super) input: Vec<u8>,
     pub(super) channels: BTreeSet<Vec<u8>>,
+    /// Those of slots.
+    pub(super) sharded: BTreeSet<Vec<u8>>,
     /// The offset after its last change.
     pub(super) written: u64,
     /// The `WAIT` that holds it up.
@@ -71,6 +74,7 @@ impl Client {
             authenticated,
             input: Vec::new(),
             channels: BTreeSet::new(),
+            sharded: BTreeSet::new(),
             written: 0,
             waiting: None,
             closing: false,
@@ -167,15 +171,15 @@ impl Server {
                 return if may_know { unknown } else { NO_AUTHENTICATION };
             }
         };
-        match self.refusal(command, call.connection) {
+        match self.refusal(command, call) {
             Some(refusal) => refusal,
             None => command.run(self, call),
         }
     }
 
     /// Why the server does not run a command now. In the order of real servers.
-    fn refusal(&self, command: &Command, connection: ConnectionId) -> Option<Reply> {
-        let client = self.clients.get(&connection)?;
+    fn refusal(&self, command: &Command, call: &Call<'_>) -> Option<Reply> {
+        let client = self.clients.get(&call.connection)?;
         let (dialect, trouble) = (self.settings.dialect, self.trouble);
         if !client.authenticated && !command.is(NO_AUTH) {
             return Some(NO_AUTHENTICATION);
@@ -193,6 +197,9 @@ impl Server {
             };
             return Some(Reply::Error(Cow::Owned(text.into_bytes())));
         }
+        if let Some(elsewhere) = self.elsewhere(command, call.words) {
+            return Some(elsewhere);
+        }
         if trouble.out_of_memory && command.needs_memory(dialect) {
             return Some(OUT_OF_MEMORY);
         }
@@ -203,7 +210,8 @@ impl Server {
         if !self.is_master() && command.is(WRITE) {
             return Some(READ_ONLY);
         }
-        if !client.resp3 && !client.channels.is_empty() && !command.runs_beside_subscriptions() {
+        let listens = !client.channels.is_empty() || !client.sharded.is_empty();
+        if !client.resp3 && listens && !command.runs_beside_subscriptions() {
             let (name, any) = match dialect {
                 Dialect::Redis62 => (command.group(), "P"),
                 _ => (command.name, "P|S"),
@@ -236,6 +244,9 @@ impl Server {
                 }
                 _ => Reply::error("ERR This Redis command is not allowed from script"),
             });
+        }
+        if self.elsewhere(command, call.words).is_some() {
+            return Err(not_local(dialect));
         }
         // A script that has written something is not stopped half-way.
         if !run.wrote

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 
 use super::resp::Reply;
 use super::{
-    ConnectionId, Dialect, Server, connection, hashes, info, keys, pubsub, script, strings, wait,
+    ConnectionId, Dialect, Server, connection, hashes, info, keys, pubsub, script, slots, strings,
+    wait,
 };
 
 /// Changes keys. Refused by replicas, and by servers that cannot save.
@@ -96,6 +97,12 @@ static COMMANDS: &[Command] = &[
         LOADING,
         &[command("pubsub|channels", -2, LOADING, pubsub::channels)],
     ),
+    command("spublish", 3, LOADING | SINCE_7_0, pubsub::spublish),
+    group(
+        "cluster",
+        LOADING,
+        &[command("cluster|nodes", 2, LOADING, slots::nodes)],
+    ),
     command("info", -1, LOADING, info::info),
     command("wait", 3, NO_SCRIPT, wait::wait),
     command("ping", -1, 0, connection::ping),
@@ -116,6 +123,18 @@ static COMMANDS: &[Command] = &[
         pubsub::subscribe,
     ),
     command("unsubscribe", -1, NO_SCRIPT | LOADING, pubsub::unsubscribe),
+    command(
+        "ssubscribe",
+        -2,
+        NO_SCRIPT | LOADING | SINCE_7_0 | DENY_OOM_SINCE_8_6,
+        pubsub::ssubscribe,
+    ),
+    command(
+        "sunsubscribe",
+        -1,
+        NO_SCRIPT | LOADING | SINCE_7_0,
+        pubsub::sunsubscribe,
+    ),
     command(
         "hello",
         -1,
@@ -185,7 +204,15 @@ impl Command {
 
     /// Whether a client of the older protocol that has subscriptions may send it.
     pub(super) fn runs_beside_subscriptions(&self) -> bool {
-        matches!(self.name, "ping" | "subscribe" | "unsubscribe" | "quit")
+        const THOSE: [&str; 6] = [
+            "ping",
+            "subscribe",
+            "unsubscribe",
+            "ssubscribe",
+            "sunsubscribe",
+            "quit",
+        ];
+        THOSE.contains(&self.name)
     }
 
     /// Its name, or that of the command that it is a part of.

@@ -149,7 +149,7 @@ pub(super) fn hello(server: &mut Server, call: &Call<'_>) -> Reply {
         pair("version", Reply::bulk(dialect.version())),
         pair("proto", Reply::Int(if resp3 { 3 } else { 2 })),
         pair("id", Reply::Int(id)),
-        pair("mode", Reply::bulk("standalone")),
+        pair("mode", Reply::bulk(server.mode())),
         pair("role", Reply::bulk(role)),
         pair("modules", Reply::Array(Vec::new())),
     ])

@@ -63,8 +63,8 @@ fn server(server: &Server, text: &mut String) {
     }
     write!(
         text,
-        "redis_mode:standalone\r\nrun_id:{}\r\ntcp_port:{}\r\nserver_time_usec:{}\r\nuptime_in_seconds:{uptime}\r\n",
-        server.run_id, server.settings.port, server.now
+        "redis_mode:{}\r\nrun_id:{}\r\ntcp_port:{}\r\nserver_time_usec:{}\r\nuptime_in_seconds:{uptime}\r\n",
+        server.mode(), server.run_id, server.settings.port, server.now
     )
     .unwrap();
 }
@@ -131,8 +131,8 @@ fn replication(server: &Server, text: &mut String) {
     .unwrap();
 }
 
-fn cluster(_: &Server, text: &mut String) {
-    lines!(text, "Cluster", "cluster_enabled" => 0);
+fn cluster(server: &Server, text: &mut String) {
+    lines!(text, "Cluster", "cluster_enabled" => u8::from(server.cluster.is_some()));
 }
 
 fn keyspace(server: &Server, text: &mut String) {

@@ -89,6 +89,9 @@ impl Server {
         self.replication = Replication::new(self.dice.name());
         let offset = self.replication.go_on_from(image.position);
         self.data = Data::new(image.bases, offset);
+        if let Some(cluster) = &mut self.cluster {
+            cluster.restart(now);
+        }
         self.trouble = Trouble::default();
         self.evicted_keys = 0;
         self.next_client_id = 3;

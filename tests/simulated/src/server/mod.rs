@@ -10,11 +10,14 @@
 //! One call of a method is one instant: a script sees one time from its begin to its end, as on real servers.
 
 mod clients;
+mod cluster;
 mod commands;
 mod connection;
 mod data;
 mod dialect;
 pub mod dice;
+#[cfg(test)]
+mod elections;
 mod hashes;
 mod image;
 mod info;
@@ -28,6 +31,7 @@ mod request;
 pub mod resp;
 mod script;
 mod sentinel;
+mod slots;
 mod strings;
 #[cfg(test)]
 mod tests;
@@ -41,6 +45,7 @@ use data::Data;
 use dice::Dice;
 use replication::Replication;
 
+pub use cluster::{Cluster, Member, Packet, Step};
 pub use data::Change;
 pub use dialect::Dialect;
 pub use image::Image;
@@ -125,6 +130,8 @@ pub struct Server {
     in_script: bool,
     data: Data,
     replication: Replication,
+    /// In cluster mode.
+    cluster: Option<Cluster>,
     clients: BTreeMap<ConnectionId, Client>,
     next_client_id: i64,
     /// The texts of the scripts by their hashes.
@@ -150,6 +157,7 @@ impl Server {
             in_script: false,
             data: Data::default(),
             replication,
+            cluster: None,
             clients: BTreeMap::new(),
             next_client_id: 3,
             scripts: BTreeMap::new(),

@@ -1,5 +1,8 @@
 //! Channels: who listens to them, and what is said on them.
 
+use std::collections::BTreeSet;
+
+use super::clients::Client;
 use super::commands::{Call, unknown_subcommand};
 use super::data::Change;
 use super::keys::matches;
@@ -7,36 +10,79 @@ use super::resp::Reply;
 use super::{ConnectionId, Dialect, Server};
 
 pub(super) fn subscribe(server: &mut Server, call: &Call<'_>) -> Reply {
+    join(server, call, &ALL)
+}
+
+pub(super) fn ssubscribe(server: &mut Server, call: &Call<'_>) -> Reply {
+    join(server, call, &SHARDED)
+}
+
+pub(super) fn unsubscribe(server: &mut Server, call: &Call<'_>) -> Reply {
+    leave(server, call, &ALL)
+}
+
+pub(super) fn sunsubscribe(server: &mut Server, call: &Call<'_>) -> Reply {
+    leave(server, call, &SHARDED)
+}
+
+/// A kind of channels: where a client has those that it listens to, and how it is told of them.
+struct Kind {
+    of: fn(&mut Client) -> &mut BTreeSet<Vec<u8>>,
+    join: &'static str,
+    leave: &'static str,
+    message: &'static str,
+}
+
+const ALL: Kind = Kind {
+    of: |client| &mut client.channels,
+    join: "subscribe",
+    leave: "unsubscribe",
+    message: "message",
+};
+
+/// Those of slots.
+const SHARDED: Kind = Kind {
+    of: |client| &mut client.sharded,
+    join: "ssubscribe",
+    leave: "sunsubscribe",
+    message: "smessage",
+};
+
+fn join(server: &mut Server, call: &Call<'_>, kind: &Kind) -> Reply {
     let Some(client) = server.clients.get_mut(&call.connection) else {
         return Reply::NOTHING;
     };
+    let channels = (kind.of)(client);
     let mut replies = Vec::new();
     for channel in &call.words[1..] {
-        client.channels.insert(channel.to_vec());
-        let channel = Reply::bulk(channel);
-        replies.push(confirmation("subscribe", channel, client.channels.len()));
+        channels.insert(channel.to_vec());
+        replies.push(confirmation(
+            kind.join,
+            Reply::bulk(channel),
+            channels.len(),
+        ));
     }
     Reply::Many(replies)
 }
 
 /// Without names, from all channels.
-pub(super) fn unsubscribe(server: &mut Server, call: &Call<'_>) -> Reply {
+fn leave(server: &mut Server, call: &Call<'_>, kind: &Kind) -> Reply {
     let Some(client) = server.clients.get_mut(&call.connection) else {
         return Reply::NOTHING;
     };
+    let channels = (kind.of)(client);
     let named = call.words[1..].iter().map(|channel| channel.to_vec());
-    let mut channels: Vec<Vec<u8>> = named.collect();
-    if channels.is_empty() {
-        channels.extend(client.channels.iter().cloned());
+    let mut names: Vec<Vec<u8>> = named.collect();
+    if names.is_empty() {
+        names.extend(channels.iter().cloned());
     }
-    if channels.is_empty() {
-        return confirmation("unsubscribe", Reply::Nil, 0);
+    if names.is_empty() {
+        return confirmation(kind.leave, Reply::Nil, 0);
     }
     let mut replies = Vec::new();
-    for channel in channels {
-        client.channels.remove(&channel);
-        let channel = Reply::Bulk(channel);
-        replies.push(confirmation("unsubscribe", channel, client.channels.len()));
+    for name in names {
+        channels.remove(&name);
+        replies.push(confirmation(kind.leave, Reply::Bulk(name), channels.len()));
     }
     Reply::Many(replies)
 }
@@ -47,7 +93,7 @@ fn confirmation(word: &str, channel: Reply, count: usize) -> Reply {
 
 pub(super) fn publish(server: &mut Server, call: &Call<'_>) -> Reply {
     let (channel, message) = (call.words[1], call.words[2]);
-    let heard = server.tell_listeners(channel, message, Some(call.connection));
+    let heard = server.tell(&ALL, channel, message, Some(call.connection));
     if server.is_master() {
         server.change(Change::Publish {
             channel: channel.to_vec(),
@@ -55,6 +101,12 @@ pub(super) fn publish(server: &mut Server, call: &Call<'_>) -> Reply {
         });
     }
     Reply::count(heard)
+}
+
+/// Those who listen at another server of the slot hear nothing.
+pub(super) fn spublish(server: &mut Server, call: &Call<'_>) -> Reply {
+    let (channel, message) = (call.words[1], call.words[2]);
+    Reply::count(server.tell(&SHARDED, channel, message, Some(call.connection)))
 }
 
 pub(super) fn channels(server: &mut Server, call: &Call<'_>) -> Reply {
@@ -72,19 +124,27 @@ pub(super) fn channels(server: &mut Server, call: &Call<'_>) -> Reply {
 }
 
 impl Server {
+    /// A message that a replica gets from its master.
+    pub(super) fn tell_listeners(&mut self, channel: &[u8], message: &[u8]) {
+        self.tell(&ALL, channel, message, None);
+    }
+
     /// Sends a message to all who listen. Returns how many they are.
-    pub(super) fn tell_listeners(
+    fn tell(
         &mut self,
+        kind: &Kind,
         channel: &[u8],
         message: &[u8],
         by: Option<ConnectionId>,
     ) -> usize {
-        let clients = self.clients.iter();
-        let listeners = clients.filter(|(_, client)| client.channels.contains(channel));
-        let listeners: Vec<ConnectionId> = listeners.map(|(connection, _)| *connection).collect();
+        let clients = self.clients.iter_mut();
+        let listens = |(connection, client): (&ConnectionId, _)| {
+            (kind.of)(client).contains(channel).then_some(*connection)
+        };
+        let listeners: Vec<ConnectionId> = clients.filter_map(listens).collect();
         for listener in &listeners {
             let text = Reply::Push(vec![
-                Reply::bulk("message"),
+                Reply::bulk(kind.message),
                 Reply::bulk(channel),
                 Reply::bulk(message),
             ]);
@@ -96,5 +156,21 @@ impl Server {
             }
         }
         listeners.len()
+    }
+
+    /// Those who listen to these channels of slots are told that they do so no more.
+    pub(super) fn end_sharded(&mut self, is_over: impl Fn(&[u8]) -> bool) {
+        let mut told = Vec::new();
+        for (connection, client) in &mut self.clients {
+            let over = client.sharded.iter().filter(|channel| is_over(channel));
+            for channel in over.cloned().collect::<Vec<_>>() {
+                client.sharded.remove(&channel);
+                let channel = Reply::Bulk(channel);
+                let text = confirmation(SHARDED.leave, channel, client.sharded.len());
+                told.push((*connection, text));
+            }
+        }
+        told.iter()
+            .for_each(|(connection, text)| self.send(*connection, text));
     }
 }

@@ -221,7 +221,7 @@ impl Server {
                 change: logged.change.clone().later_by(later),
             });
             if let Change::Publish { channel, message } = &logged.change {
-                self.tell_listeners(channel, message, None);
+                self.tell_listeners(channel, message);
             }
         }
         std::mem::take(&mut self.outbox)

@@ -3,6 +3,7 @@
 use super::fault::Fault;
 use super::state::State;
 use super::topology::HostId;
+use crate::server::Packet;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
@@ -22,6 +23,10 @@ pub(super) enum Event {
     Acknowledge(HostId, u64),
     /// A replica tries to reach its master.
     Join(HostId),
+    /// A server of a cluster tells the others what it knows.
+    Beat(HostId),
+    /// What another one told it arrives.
+    Hear(HostId, Packet),
     /// What follows from the failover of this number, unless there was another in its group since.
     Follow(usize, u64, Fault),
 }
@@ -54,6 +59,8 @@ impl State {
                 Event::Replicate(host) => self.replicate(host),
                 Event::Acknowledge(host, offset) => self.acknowledged(host, offset),
                 Event::Join(host) => self.join_if_needed(host),
+                Event::Beat(host) => self.beat(host),
+                Event::Hear(host, packet) => self.hear(host, &packet),
                 Event::Follow(group, epoch, fault) => {
                     if self.failovers.get(&group) == Some(&epoch) {
                         self.apply(&fault);

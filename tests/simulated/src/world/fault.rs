@@ -181,7 +181,7 @@ pub enum Fault {
         host: HostId,
         on: bool,
     },
-    /// It becomes a master.
+    /// It becomes a master. In a cluster it asks for votes at once, and becomes one with most of them.
     Promote {
         host: HostId,
     },
@@ -208,6 +208,13 @@ pub enum Fault {
         epoch: u64,
         learn_ms: u64,
         demote_ms: u64,
+    },
+    /// Between two servers of a cluster, a message takes so many milliseconds each way (0: as ever, 1 to 3); without a
+    /// number nothing arrives, and nothing is replicated.
+    Bus {
+        host: HostId,
+        to: HostId,
+        ms: Option<u64>,
     },
     /// The address of one host leads to another one.
     Redirect {

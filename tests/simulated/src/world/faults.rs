@@ -39,6 +39,7 @@ impl State {
             | Fault::FreeBacklog { .. }
             | Fault::Opinion { .. }
             | Fault::Failover { .. }
+            | Fault::Bus { .. }
             | Fault::Redirect { .. } => self.apply_to_group(fault),
             Fault::Suspend { ms } => {
                 self.suspended += ms;
@@ -262,6 +263,7 @@ impl State {
             self.pair(place, host).heal();
             self.double_no_more(place, host);
         }
+        self.bus.heal();
         // What is lost on a connection is noticed sooner or later; then a new one is made.
         for id in (0..self.hosts.len() as u32).map(HostId) {
             if !self.host(id).is_up {

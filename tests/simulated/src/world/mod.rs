@@ -11,6 +11,7 @@
 //! * the world keeps everything in order of numbers that it gives out itself.
 
 mod agenda;
+mod bus;
 mod clock;
 mod dice;
 mod fault;
@@ -34,6 +35,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
+pub use self::bus::Turn;
 pub use self::clock::SimClock;
 pub use self::fault::{Fault, Memory, Named, Refusal, Way};
 pub use self::hosts::StoredKey;
@@ -314,6 +316,11 @@ impl World {
             let promotion = server.promotion().unwrap_or_default();
             server.is_master() && name == format!("{}{promotion}", server.run_id())
         })
+    }
+
+    /// The servers of a cluster that became a master, or a replica of another, since the last time.
+    pub fn take_turns(&self) -> Vec<(HostId, Turn)> {
+        self.with(|state| std::mem::take(&mut state.bus.turns))
     }
 
     /// The groups whose address leads to a replica, which no Sentinel says.

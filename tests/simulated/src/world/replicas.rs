@@ -92,7 +92,7 @@ impl State {
     }
 
     /// A server becomes a replica of another, or will be one when it is back.
-    fn follow(&mut self, id: HostId, master: HostId) {
+    pub(super) fn follow(&mut self, id: HostId, master: HostId) {
         let mut above = Some(master);
         while let Some(host) = above {
             if host == id {
@@ -122,7 +122,7 @@ impl State {
             return;
         };
         // A master that cannot be reached goes on waiting for it.
-        if !link.is_cut && self.host(link.master).is_up {
+        if !self.is_cut(id, &link) && self.host(link.master).is_up {
             let (name, port) = self.host(id).name.clone();
             self.host_mut(link.master).server().detach(&name, port);
         }
@@ -140,7 +140,7 @@ impl State {
         let Some(link) = &host.link else {
             return;
         };
-        let (master, is_cut) = (link.master, link.is_cut);
+        let (master, is_cut) = (link.master, self.is_cut(id, link));
         if is_cut || !self.runs(id) || !self.runs(master) {
             if let Some(link) = &mut self.host_mut(id).link {
                 link.is_in_sync = false;
@@ -206,12 +206,13 @@ impl State {
     /// What a master has changed may arrive at a replica.
     pub(super) fn replicate(&mut self, id: HostId) {
         let (now, runs) = (self.now, self.runs(id));
+        let link = self.host(id).link.as_ref();
+        if !runs || link.is_none_or(|link| self.is_cut(id, link) || !link.is_in_sync) {
+            return;
+        }
         let Some(link) = &mut self.host_mut(id).link else {
             return;
         };
-        if link.is_cut || !runs || !link.is_in_sync {
-            return;
-        }
         let master = link.master;
         let mut until = None;
         while let Some((due, offset)) = link.under_way.front().copied()
@@ -249,7 +250,7 @@ impl State {
         let Some(link) = &self.host(id).link else {
             return;
         };
-        let (master, arrives) = (link.master, !link.is_cut && link.is_in_sync);
+        let (master, arrives) = (link.master, !self.is_cut(id, link) && link.is_in_sync);
         if !arrives || !self.runs(master) {
             return;
         }
@@ -279,7 +280,7 @@ impl State {
         }
         if let Some(link) = self.host_mut(id).link.take() {
             let master = link.master;
-            if !link.is_cut && self.host(master).is_up {
+            if !self.is_cut(id, &link) && self.host(master).is_up {
                 let (name, port) = self.host(id).name.clone();
                 self.host_mut(master).server().detach(&name, port);
             }
@@ -324,7 +325,9 @@ impl State {
 
     fn unwatched(&self) -> Vec<usize> {
         let groups = self.topology.groups.iter().enumerate();
-        let unwatched = groups.filter(|(_, group)| group.replicas > 0 && group.sentinels == 0);
+        let is_alone = self.topology.cluster.is_none();
+        let unwatched =
+            groups.filter(|(_, group)| is_alone && group.replicas > 0 && group.sentinels == 0);
         unwatched.map(|(group, _)| group).collect()
     }
 
@@ -345,14 +348,23 @@ impl State {
         }
     }
 
+    fn is_cut(&self, id: HostId, link: &Link) -> bool {
+        link.is_cut || self.bus.is_cut(id, link.master)
+    }
+
     fn cut_replica(&mut self, id: HostId, on: bool) {
         if let Some(link) = &mut self.host_mut(id).link {
             link.is_cut = on;
             if !on {
-                self.plan(self.now, Event::Replicate(id));
-                self.plan(self.now, Event::Join(id));
+                self.join_soon(id);
             }
         }
+    }
+
+    /// The way to its master may work again.
+    pub(super) fn join_soon(&mut self, id: HostId) {
+        self.plan(self.now, Event::Replicate(id));
+        self.plan(self.now, Event::Join(id));
     }
 
     pub(super) fn apply_to_group(&mut self, fault: &Fault) {
@@ -363,7 +375,9 @@ impl State {
                 }
             }
             Fault::ReplicaCut { host, on } => self.cut_replica(host, on),
+            Fault::Promote { host } if self.topology.cluster.is_some() => self.demand(host),
             Fault::Promote { host } => self.promote(host),
+            Fault::Bus { host, to, ms } => self.set_way(host, to, ms),
             Fault::Demote { host, of } => self.follow(host, of),
             Fault::FreeBacklog { host } if self.runs(host) => {
                 self.host_mut(host).server().free_backlog();
@@ -393,7 +407,7 @@ impl State {
         }
     }
 
-    fn promote(&mut self, id: HostId) {
+    pub(super) fn promote(&mut self, id: HostId) {
         if !self.host(id).is_up {
             return;
         }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::agenda::Event;
+use super::bus::Bus;
 use super::clock::SimClock;
 use super::hosts::Host;
 use super::network::{Connection, Pair};
@@ -32,6 +33,7 @@ pub(super) struct State {
     pub(super) next_event: u64,
     /// The number of the last failover of each group.
     pub(super) failovers: BTreeMap<usize, u64>,
+    pub(super) bus: Bus,
     /// Who is to be woken once the lock is free.
     pub(super) wakers: Vec<Waker>,
     /// Places at which a process is to be started once the lock is free.
@@ -69,6 +71,7 @@ impl State {
             agenda: BTreeMap::new(),
             next_event: 0,
             failovers: BTreeMap::new(),
+            bus: Bus::new(seed),
             wakers: Vec::new(),
             to_start: Vec::new(),
             has_changed: false,
@@ -78,6 +81,7 @@ impl State {
             next_task: 0,
         };
         state.begin_hosts();
+        state.begin_bus();
         state
     }
 

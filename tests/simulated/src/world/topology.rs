@@ -30,6 +30,10 @@ pub struct Group {
 #[serde(deny_unknown_fields)]
 pub struct Topology {
     pub groups: Vec<Group>,
+    /// The `cluster-node-timeout`, in milliseconds, if all servers are those of one cluster, in which the masters of the
+    /// groups have even ranges of the slots. It has no Sentinels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<u64>,
 }
 
 /// What a host is at the start.
@@ -50,6 +54,19 @@ impl Topology {
     pub fn plain(count: usize) -> Self {
         Self {
             groups: vec![Group::default(); count],
+            cluster: None,
+        }
+    }
+
+    /// A cluster of so many masters, each with so many replicas.
+    pub fn cluster(masters: usize, replicas: u32, timeout_ms: u64) -> Self {
+        let group = Group {
+            replicas,
+            sentinels: 0,
+        };
+        Self {
+            groups: vec![group; masters],
+            cluster: Some(timeout_ms),
         }
     }
 
@@ -134,6 +151,7 @@ fn hosts_are_numbered_group_by_group() {
     };
     let topology = Topology {
         groups: vec![group, Group::default()],
+        cluster: None,
     };
     assert_eq!(topology.hosts().len(), 5);
     assert_eq!(topology.replica(0, 0), HostId(1));

@@ -1,5 +1,6 @@
 //! The kinds of faults, and how one of each is made.
 
+mod cluster;
 mod groups;
 mod hosts;
 mod network;
@@ -48,10 +49,12 @@ pub(super) enum Kind {
     Majority,
     Block,
     Refuses,
+    Divide,
+    TakeOver,
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 32] = [
+    pub(super) const ALL: [Self; 34] = [
         Self::Slow,
         Self::Cut,
         Self::Partition,
@@ -84,6 +87,8 @@ impl Kind {
         Self::Majority,
         Self::Block,
         Self::Refuses,
+        Self::Divide,
+        Self::TakeOver,
     ];
 
     pub(super) const fn name(self) -> &'static str {
@@ -120,6 +125,8 @@ impl Kind {
             Self::Majority => "majority",
             Self::Block => "block",
             Self::Refuses => "refuses",
+            Self::Divide => "divide",
+            Self::TakeOver => "take over",
         }
     }
 
@@ -146,7 +153,8 @@ impl Kind {
     pub(super) fn may_be(self, shape: &Shape) -> bool {
         match self {
             Self::Lopsided => shape.spare > 0,
-            Self::Failback => !shape.with_replicas(false).is_empty(),
+            Self::Failback => !shape.is_cluster() && !shape.with_replicas(false).is_empty(),
+            Self::Divide | Self::TakeOver => shape.is_cluster(),
             Self::Failover => !shape.with_replicas(true).is_empty(),
             Self::Lag => shape.topology.groups.iter().any(|group| group.replicas > 0),
             Self::StepAhead => !shape.unseen.is_empty(),
@@ -183,6 +191,8 @@ impl Kind {
             Self::Lag | Self::Failback | Self::Failover => {
                 groups::replicas(self, shape, rolls, &mut made);
             }
+            Self::Divide => cluster::divide(shape, rolls, &mut made),
+            Self::TakeOver => cluster::take_over(shape, rolls, &mut made),
             Self::Pause
             | Self::Block
             | Self::Kill

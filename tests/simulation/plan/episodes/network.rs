@@ -12,7 +12,7 @@ fn way(rolls: &mut Rolls) -> Way {
 }
 
 /// One process is cut off from one host, in one of the ways in which that happens.
-fn cut(process: u32, host: HostId, rolls: &mut Rolls) -> Vec<Fault> {
+pub(super) fn cut(process: u32, host: HostId, rolls: &mut Rolls) -> Vec<Fault> {
     match rolls.below(4) {
         0 => vec![Fault::Hold {
             process,
