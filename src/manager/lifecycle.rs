@@ -198,7 +198,8 @@ impl Shared {
         if others - missing.len() < needed {
             // With those that serve other processes: whoever repairs the missing ones meets these next.
             let mut error = set.without_quorum(missing);
-            error.failures.extend(set.voting.blocking(set.clock.now()));
+            let blocking = set.voting.blocking(set.clock.now());
+            error.failures.splice(..0, blocking);
             return Err(ConnectError::NoQuorum(error));
         }
         Ok((refused, missing))

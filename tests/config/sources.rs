@@ -9,7 +9,7 @@ use super::of_variables;
 
 /// Everything that can be said beside the nodes, all of it unlike what is usual.
 const TOML: &str = r#"
-memory = 4
+memory = 8
 namespace = "shop"
 instance = "till-3"
 ttl = "1m30s"
@@ -32,7 +32,7 @@ restart_guard = { max_clock_skew = "2s" }
 "#;
 
 const JSON: &str = r#"{
-    "memory": 4, "namespace": "shop", "instance": "till-3", "ttl": "1m30s", "max_ttl": "180s",
+    "memory": 8, "namespace": "shop", "instance": "till-3", "ttl": "1m30s", "max_ttl": "180s",
     "node_timeout": "150ms", "connect_timeout": "7s",
     "drift_factor": 0.08, "groups": 2, "mask_losses": 1, "max_hold": "2h", "max_wait": "1s500ms", "max_waiters_per_key": 7,
     "max_waiters": 70, "bootstrap": true, "start_on_quorum": true,
@@ -41,7 +41,7 @@ const JSON: &str = r#"{
 }"#;
 
 const VARIABLES: [(&str, &str); 22] = [
-    ("REDLOCK_MEMORY", "4"),
+    ("REDLOCK_MEMORY", "8"),
     ("REDLOCK_NAMESPACE", "shop"),
     ("REDLOCK_INSTANCE", "till-3"),
     ("REDLOCK_TTL", "1m30s"),
@@ -84,7 +84,7 @@ fn all_sources_say_the_same() {
 #[test]
 fn a_configuration_tells_a_builder_what_its_setters_do() {
     let builder = LockManager::builder()
-        .memory(4)
+        .memory(8)
         .namespace("shop")
         .instance("till-3")
         .ttl(Duration::from_secs(90))
@@ -250,8 +250,8 @@ async fn a_manager_is_made_of_every_source() {
         of_variables,
     ] {
         let locks = config.clone().connect().await.unwrap();
-        // Four nodes that mask a loss.
-        assert_eq!(locks.snapshot().nodes.len(), 4);
+        // Two groups of four nodes that mask a loss.
+        assert_eq!(locks.snapshot().nodes.len(), 8);
         assert!(locks.snapshot().verdict.contains("3 needed"));
         let guard = locks.try_acquire("order:1").await.unwrap();
         locks.try_acquire("order:1").await.unwrap_err();
