@@ -25,7 +25,12 @@ pub(super) fn rushes(seed: u64, shape: &Shape, keys: u32, episodes: &[Episode]) 
             let kind = rolls.pick(&kinds);
             let those = faults.iter().filter(|one| one.name == kind);
             let those: Vec<&Episode> = those.copied().collect();
-            begins(rolls.pick(&those)).saturating_sub(rolls.wide(1, 2_000))
+            let one = rolls.pick(&those);
+            match kind {
+                // A new master does not vote before some time has passed.
+                "divide" => rolls.range(begins(one), ends(one)),
+                _ => begins(one).saturating_sub(rolls.wide(1, 2_000)),
+            }
         };
         let key = rolls.below(u64::from(keys)) as u32;
         rush(shape, &mut rolls, (key, keys), from, &mut calls);
@@ -36,6 +41,11 @@ pub(super) fn rushes(seed: u64, shape: &Shape, keys: u32, episodes: &[Episode]) 
 /// When the first of its faults begins.
 fn begins(episode: &Episode) -> u64 {
     episode.steps.first().map_or(0, |(at, _)| *at)
+}
+
+/// When the last of its faults ends.
+fn ends(episode: &Episode) -> u64 {
+    episode.steps.last().map_or(0, |(at, _)| *at)
 }
 
 /// Calls about one key, and now and then about another one beside it or instead of it.

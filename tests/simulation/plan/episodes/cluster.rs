@@ -34,7 +34,7 @@ pub(super) fn divide(shape: &Shape, rolls: &mut Rolls, made: &mut Made) {
     if votes {
         bus(0, Some(slow));
     }
-    let time = after + rolls.range(500, 10_000);
+    let time = after + rolls.range(2_000, 10_000);
     bus(after, None);
     bus(time, Some(0));
     if votes {
