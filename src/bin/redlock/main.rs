@@ -21,8 +21,8 @@ use tower_redlock::{AcquireError, Settings};
 
 /// Looks after the locks of a service, and runs commands under one.
 ///
-/// The settings are those of the service: a TOML file, environment variables (REDLOCK_TTL, REDLOCK_PASSWORD and so on),
-/// --redis. With other nodes or another max_ttl than in the service the nodes are shown as foreign.
+/// The settings are those of the service: a TOML file; in place of those there, environment variables (REDLOCK_TTL,
+/// REDLOCK_PASSWORD and so on); in place of all nodes, --redis. With other nodes or another max_ttl than in the service the nodes are shown as foreign.
 #[derive(Parser)]
 #[command(name = "redlock", version, after_help = AFTER)]
 struct Program {

@@ -163,7 +163,7 @@ fn reason(node: &NodeStatus) -> Option<String> {
     after_help = "Example:\n  for server in a b c; do ssh $server systemctl restart redis && redlock wait || break; done"
 )]
 pub(crate) struct Wait {
-    /// For how long; then the exit code is 69
+    /// For how long; then the exit code is 69. Where no other process is up, a wait that is shorter than a quarantine is in vain
     #[arg(long, value_parser = duration, default_value = "5m")]
     timeout: Duration,
 }
@@ -236,7 +236,7 @@ impl Adopt {
         let downtime = quarantine + quarantine / 100 + Duration::from_secs(2);
         let count = locks.snapshot().nodes.len();
         let text = format!(
-            "This takes {count} nodes over for this list of nodes and these settings. No lock is granted for about {}, or longer if max_ttl was longer before. Processes with another list lose their locks, and are refused: they must be stopped by now.",
+            "This takes {count} nodes over for this list of nodes and these settings. No lock is granted for about {}, longer if max_ttl was longer before, and by confirm_within in a cluster or behind Sentinels. Processes with another list lose their locks, and are refused: they must be stopped by now.",
             span(Some(downtime))
         );
         confirm(&text, self.yes)?;
