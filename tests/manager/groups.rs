@@ -11,12 +11,12 @@ use tower_redlock::{AcquireError, LockManager, LockScope, Settings};
 
 use super::{MS, Nodes, TTL};
 
-fn six() -> Nodes {
+pub(super) fn six() -> Nodes {
     Nodes((0..6).map(|n| MemoryNode::new(format!("n{n}"))).collect())
 }
 
 /// Two groups of three.
-fn two_groups(nodes: &Nodes) -> Settings {
+pub(super) fn two_groups(nodes: &Nodes) -> Settings {
     nodes.builder().groups(2)
 }
 
@@ -27,7 +27,7 @@ fn on(nodes: &Nodes, key: &str) -> [usize; 2] {
 }
 
 /// A key of each group.
-async fn keys(locks: &LockManager, nodes: &Nodes) -> [String; 2] {
+pub(super) async fn keys(locks: &LockManager, nodes: &Nodes) -> [String; 2] {
     let mut found = [None, None];
     for number in 0..64 {
         let key = format!("order:{number}");
@@ -119,7 +119,7 @@ async fn locks_of_all_groups_are_extended_handed_on_told_of_and_released_at_the_
 }
 
 #[tokio::test(start_paused = true)]
-async fn keys_that_are_locked_together_have_one_text_in_braces() {
+pub(super) async fn keys_that_are_locked_together_have_one_text_in_braces() {
     let nodes = six();
     let locks = two_groups(&nodes).connect().await.unwrap();
     let [here, there] = keys(&locks, &nodes).await;

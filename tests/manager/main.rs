@@ -14,6 +14,7 @@ mod fairness;
 mod far;
 mod fence;
 mod groups;
+mod groups_ends;
 mod hand_off;
 mod handles;
 mod hold;

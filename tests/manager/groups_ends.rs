@@ -1,0 +1,210 @@
+//! Nodes in groups: what is left of a manager, and what all groups together say.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::{AcquireError, LockManager, Settings};
+
+use super::groups::{keys, six, two_groups};
+use super::links::Process;
+use super::{MS, Nodes, TTL};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// What is left of a manager must see that a node of another group serves another list.
+#[tokio::test(start_paused = true)]
+async fn a_guard_that_outlives_its_manager_is_lost_once_another_group_serves_others() {
+    let nodes = six();
+    let locks = two_groups(&nodes).max_hold(600 * SECOND).connect().await;
+    let locks = locks.unwrap();
+    let [_, there] = keys(&locks, &nodes).await;
+    let guard = locks.try_acquire(there.as_str()).await.unwrap();
+    drop(locks);
+    let first = Nodes(nodes.0[..3].to_vec());
+    let other = first.builder().lazy().unwrap();
+    other.adopt_nodes(None).await.unwrap();
+    let second = other.try_acquire(there.as_str()).await.unwrap();
+    assert!(guard.is_lost(), "{guard:?} beside {second:?}");
+}
+
+/// The same without groups.
+#[tokio::test(start_paused = true)]
+async fn a_guard_that_outlives_its_manager_is_lost_once_a_node_serves_others() {
+    let nodes = six();
+    let locks = nodes.builder().max_hold(600 * SECOND).connect().await;
+    let guard = locks.unwrap().try_acquire("order:1").await.unwrap();
+    let first = Nodes(nodes.0[..3].to_vec());
+    let other = first.builder().lazy().unwrap();
+    other.adopt_nodes(None).await.unwrap();
+    let second = other.try_acquire("order:1").await.unwrap();
+    assert!(guard.is_lost(), "{guard:?} beside {second:?}");
+}
+
+/// Whoever restarts servers one after the other goes on when this says so.
+#[tokio::test(start_paused = true)]
+async fn all_nodes_of_all_groups_vote_at_the_same_time() {
+    for groups in [1, 2] {
+        let nodes = six();
+        let locks = nodes.builder().groups(groups).connect().await.unwrap();
+        nodes.0[4].forget();
+        let waiting = locks.clone();
+        let wait = tokio::spawn(async move { waiting.all_voting().await });
+        sleep(2 * SECOND).await;
+        nodes.0[0].go_down();
+        sleep(3 * TTL).await;
+        assert!(!wait.is_finished(), "{groups}: {}", locks.snapshot().verdict);
+        nodes.0[0].come_up();
+        wait.await.unwrap().unwrap();
+    }
+}
+
+/// A node that left another list keeps all groups from granting, for a time that is known.
+#[tokio::test(start_paused = true)]
+async fn all_groups_say_when_a_node_that_left_others_votes_again() {
+    for groups in [1, 2] {
+        let nodes = six();
+        let locks = nodes.builder().groups(groups).connect().await.unwrap();
+        let one = Nodes(vec![nodes.0[3].clone()]);
+        let other = one.builder().lazy().unwrap();
+        other.adopt_nodes(None).await.unwrap();
+        sleep(2 * SECOND).await;
+        drop(other);
+        nodes.0[3].forget();
+        sleep(2 * SECOND).await;
+        for number in 0..8 {
+            match locks.try_acquire(format!("order:{number}")).await {
+                Err(AcquireError::NoQuorum(error)) => {
+                    assert!(error.to_string().contains("n3"), "{error}");
+                    assert!(error.retry_after().is_some(), "{groups}: {error:?}");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_lock_of_the_second_group_is_lost_with_the_runtime() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    let (first, nodes) = (runtime().unwrap(), six());
+    let (locks, guards) = first.block_on(async {
+        let locks = two_groups(&nodes).connect().await.unwrap();
+        let mut guards = Vec::new();
+        for key in keys(&locks, &nodes).await {
+            guards.push(locks.try_acquire(key).await.unwrap());
+        }
+        (locks, guards)
+    });
+    drop(first);
+    assert!(guards.iter().all(|guard| guard.is_lost()));
+    let next = runtime().unwrap();
+    let error = next.block_on(locks.try_acquire("order:1")).unwrap_err();
+    assert_eq!(error, AcquireError::ShuttingDown);
+    drop(guards);
+}
+
+/// Its bounds are those of the process.
+#[tokio::test(start_paused = true)]
+async fn all_groups_have_one_queue() {
+    let nodes = six();
+    let locks = two_groups(&nodes).max_waiters(1).connect().await.unwrap();
+    let [here, there] = keys(&locks, &nodes).await;
+    let _guards = [
+        locks.try_acquire(here.as_str()).await.unwrap(),
+        locks.try_acquire(there.as_str()).await.unwrap(),
+    ];
+    let waiting = locks.clone();
+    let waiter = tokio::spawn(async move { waiting.acquire(here).await });
+    sleep(MS).await;
+    let error = locks.acquire(there.as_str()).await.unwrap_err();
+    assert!(
+        matches!(error, AcquireError::QueueFull { limit: 1, .. }),
+        "{error:?}"
+    );
+    waiter.abort();
+}
+
+/// Without the first group it is known that nodes of the second have accepted the list, for they vote.
+#[tokio::test(start_paused = true)]
+async fn a_process_that_cannot_reach_the_first_group_locks_in_the_second() {
+    let nodes = six();
+    let locks = two_groups(&nodes).connect().await.unwrap();
+    let [here, there] = keys(&locks, &nodes).await;
+    let process = Process::on(&nodes.0);
+    process.0[..3].iter().for_each(super::links::Link::cut);
+    let far = process.builder().ttl(TTL).groups(2).lazy().unwrap();
+    let begin = Instant::now();
+    let guard = far.try_acquire(there.as_str()).await.unwrap();
+    assert!(begin.elapsed() < 2 * SECOND, "{:?}", begin.elapsed());
+    assert!(locks.try_acquire(there.as_str()).await.is_err());
+    assert!(far.try_acquire(here.as_str()).await.is_err());
+    let report = far.shutdown(SECOND).await;
+    assert!(guard.is_lost() && report.lost == 1, "{report:?}");
+}
+
+/// A generator that needs no crate.
+struct Dice(u64);
+
+impl Dice {
+    fn up_to(&mut self, most: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % most as u64).unwrap()
+    }
+}
+
+struct One {
+    process: Process,
+    locks: LockManager,
+}
+
+fn start(nodes: &[MemoryNode]) -> One {
+    let process = Process::on(nodes);
+    let settings: Settings = process.builder().ttl(TTL).max_hold(600 * SECOND);
+    let locks = settings.groups(2).lazy().unwrap();
+    One { process, locks }
+}
+
+/// Processes that come and go and are cut off, groups that forget: no key has two holders.
+#[tokio::test(start_paused = true)]
+async fn no_key_has_two_holders_whatever_groups_forget_and_processes_reach() {
+    let mut granted = 0;
+    for seed in 1..60_u64 {
+        let nodes = six();
+        let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let mut all: Vec<One> = (0..3).map(|_| start(&nodes.0)).collect();
+        all[0].locks.bootstrap().await.unwrap();
+        let mut held: Vec<(usize, tower_redlock::LockGuard)> = Vec::new();
+        for _ in 0..80 {
+            let (who, group) = (dice.up_to(3), dice.up_to(2) * 3);
+            match dice.up_to(12) {
+                0 => all[who].process.0[group..group + 3].iter().for_each(super::links::Link::cut),
+                1 => all[who].process.0[group..group + 2].iter().for_each(super::links::Link::cut),
+                2..=4 => all[who].process.0.iter().for_each(super::links::Link::mend),
+                5 => nodes.each(group..group + 3, MemoryNode::forget),
+                6 => nodes.0[dice.up_to(6)].forget(),
+                // Its guards stay.
+                7 => all[who] = start(&nodes.0),
+                8 => nodes.each(group..group + 2, MemoryNode::go_down),
+                9 | 10 => nodes.each(0..6, MemoryNode::come_up),
+                _ => held.retain(|_| dice.up_to(2) == 0),
+            }
+            for key in 0..4 {
+                let who = &all[dice.up_to(3)].locks;
+                if let Ok(guard) = who.try_acquire(format!("order:{key}")).await {
+                    granted += 1;
+                    held.push((key, guard));
+                }
+            }
+            sleep(MS * u32::try_from(dice.up_to(4_000)).unwrap()).await;
+            held.retain(|(_, guard)| !guard.is_lost());
+            for key in 0..4 {
+                let holders = held.iter().filter(|(other, _)| *other == key).count();
+                assert!(holders <= 1, "seed {seed}: {held:?}");
+            }
+        }
+    }
+    assert!(granted > 1_000, "{granted}");
+}
