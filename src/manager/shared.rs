@@ -33,6 +33,8 @@ use crate::settings::switches::usual;
 /// does not keep it alive.
 pub(crate) struct Shared {
     pub(crate) node_set: Arc<NodeSet>,
+    // The nodes of all groups are asked for as long as one group has a lock: any may serve another list.
+    _sets: Arc<[Arc<NodeSet>]>,
     // The namespace of requests with idempotency keys.
     #[cfg(feature = "idempotency")]
     pub(crate) idempotency: Namespace,
@@ -61,6 +63,36 @@ pub(crate) struct Shared {
     // Tells managers apart.
     pub(crate) serial: u64,
     pub(crate) next_id: AtomicU64,
+}
+
+fn set_of(
+    nodes: &[Arc<dyn Node>],
+    voting: VotingStatuses,
+    clock: &Arc<dyn Clock>,
+    options: &Checked,
+    config: &Arc<ClusterConfig>,
+) -> NodeSet {
+    NodeSet {
+        nodes: nodes.to_vec(),
+        clock: Arc::clone(clock),
+        namespace: options.namespace.clone(),
+        instance: options.instance.clone(),
+        observes: options.observes,
+        config: Arc::clone(config),
+        terms: CommonTerms {
+            quorum: options.terms.quorum,
+            drift: options.terms.drift,
+        },
+        max_ttl: options.max_ttl,
+        max_clock_skew: options.max_clock_skew.unwrap_or_default(),
+        node_timeout: options.node_timeout,
+        connect_timeout: options.connect_timeout,
+        started: Instant::now(),
+        voting: Arc::new(voting),
+        fences_agreed: AtomicU64::new(0),
+        fences_written_back: AtomicU64::new(0),
+        repeats: Repeats::default(),
+    }
 }
 
 /// What the groups of a manager have in common.
@@ -107,50 +139,32 @@ impl Shared {
             options.node_timeout,
             common.config.guarded,
         );
-        let groups = nodes.chunks(size).map(|nodes| {
+        let sets = nodes.chunks(size).map(|nodes| {
             let next = voting.next_group();
             let voting = std::mem::replace(&mut voting, next);
-            Arc::new(Self::new(nodes, voting, clock, options, &common))
+            Arc::new(set_of(nodes, voting, clock, options, &common.config))
         });
+        let sets: Arc<[Arc<NodeSet>]> = sets.collect();
+        let groups = sets.iter();
+        let groups = groups.map(|set| Arc::new(Self::new(set, &sets, options, &common)));
         groups.collect()
     }
 
     fn new(
-        nodes: &[Arc<dyn Node>],
-        voting: VotingStatuses,
-        clock: &Arc<dyn Clock>,
+        set: &Arc<NodeSet>,
+        sets: &Arc<[Arc<NodeSet>]>,
         options: &Checked,
         common: &Common,
     ) -> Self {
-        let terms = options.terms;
         Self {
+            node_set: Arc::clone(set),
+            _sets: Arc::clone(sets),
             ledger: Arc::clone(&common.ledger),
             #[cfg(feature = "idempotency")]
             idempotency: options.namespace.idempotency(),
-            node_set: Arc::new(NodeSet {
-                nodes: nodes.to_vec(),
-                clock: Arc::clone(clock),
-                namespace: options.namespace.clone(),
-                instance: options.instance.clone(),
-                observes: options.observes,
-                config: Arc::clone(&common.config),
-                terms: CommonTerms {
-                    quorum: terms.quorum,
-                    drift: terms.drift,
-                },
-                max_ttl: options.max_ttl,
-                max_clock_skew: options.max_clock_skew.unwrap_or_default(),
-                node_timeout: options.node_timeout,
-                connect_timeout: options.connect_timeout,
-                started: Instant::now(),
-                voting: Arc::new(voting),
-                fences_agreed: AtomicU64::new(0),
-                fences_written_back: AtomicU64::new(0),
-                repeats: Repeats::default(),
-            }),
             fencing: options.fencing,
             #[cfg(feature = "idempotency")]
-            run_counters_kept: options.fencing.unwrap_or_else(|| usual(terms.ttl)),
+            run_counters_kept: options.fencing.unwrap_or_else(|| usual(options.terms.ttl)),
             #[cfg(feature = "idempotency")]
             longest_run: AtomicU64::new(0),
             #[cfg(feature = "idempotency")]

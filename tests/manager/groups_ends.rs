@@ -53,7 +53,11 @@ async fn all_nodes_of_all_groups_vote_at_the_same_time() {
         sleep(2 * SECOND).await;
         nodes.0[0].go_down();
         sleep(3 * TTL).await;
-        assert!(!wait.is_finished(), "{groups}: {}", locks.snapshot().verdict);
+        assert!(
+            !wait.is_finished(),
+            "{groups}: {}",
+            locks.snapshot().verdict
+        );
         nodes.0[0].come_up();
         wait.await.unwrap().unwrap();
     }
@@ -86,7 +90,12 @@ async fn all_groups_say_when_a_node_that_left_others_votes_again() {
 
 #[test]
 fn a_lock_of_the_second_group_is_lost_with_the_runtime() {
-    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    let runtime = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .start_paused(true)
+            .build()
+    };
     let (first, nodes) = (runtime().unwrap(), six());
     let (locks, guards) = first.block_on(async {
         let locks = two_groups(&nodes).connect().await.unwrap();
@@ -180,8 +189,12 @@ async fn no_key_has_two_holders_whatever_groups_forget_and_processes_reach() {
         for _ in 0..80 {
             let (who, group) = (dice.up_to(3), dice.up_to(2) * 3);
             match dice.up_to(12) {
-                0 => all[who].process.0[group..group + 3].iter().for_each(super::links::Link::cut),
-                1 => all[who].process.0[group..group + 2].iter().for_each(super::links::Link::cut),
+                0 => all[who].process.0[group..group + 3]
+                    .iter()
+                    .for_each(super::links::Link::cut),
+                1 => all[who].process.0[group..group + 2]
+                    .iter()
+                    .for_each(super::links::Link::cut),
                 2..=4 => all[who].process.0.iter().for_each(super::links::Link::mend),
                 5 => nodes.each(group..group + 3, MemoryNode::forget),
                 6 => nodes.0[dice.up_to(6)].forget(),
