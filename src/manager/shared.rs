@@ -23,7 +23,7 @@ use crate::manager::tasks::{Signal, TaskTracker};
 #[cfg(feature = "idempotency")]
 use crate::namespace::Namespace;
 use crate::namespace::NodeKeys;
-use crate::node::{ClusterConfig, Node};
+use crate::node::Node;
 use crate::settings::checked::Checked;
 use crate::settings::switches::HandOff;
 #[cfg(feature = "idempotency")]
@@ -33,6 +33,8 @@ use crate::settings::switches::usual;
 /// does not keep it alive.
 pub(crate) struct Shared {
     pub(crate) node_set: Arc<NodeSet>,
+    // Those of all groups: a lock that outlives its manager must see that any of their nodes serves another list.
+    _all: Arc<[Arc<NodeSet>]>,
     // The namespace of requests with idempotency keys.
     #[cfg(feature = "idempotency")]
     pub(crate) idempotency: Namespace,
@@ -65,7 +67,7 @@ pub(crate) struct Shared {
 
 /// What the groups of a manager have in common.
 struct Common {
-    config: Arc<ClusterConfig>,
+    sets: Arc<[Arc<NodeSet>]>,
     ledger: Arc<Ledger>,
     queue: Arc<Queue>,
     waiters: Waiters,
@@ -85,7 +87,7 @@ impl Shared {
         tasks: TaskTracker,
     ) -> Arc<[Arc<Self>]> {
         let common = Common {
-            config: options.config(nodes),
+            sets: node_sets(nodes, clock, options),
             ledger: Ledger::new(Arc::clone(clock)),
             queue: Arc::new(Queue::new(Bounds {
                 per_key: options.max_waiters_per_key,
@@ -98,59 +100,21 @@ impl Shared {
             drain: Arc::default(),
             serial: NEXT_SERIAL.fetch_add(1, Ordering::Relaxed),
         };
-        let names = nodes.iter().map(|node| node.name().to_owned());
-        let size = nodes.len() / options.groups;
-        let mut voting = VotingStatuses::new(
-            names.collect(),
-            size,
-            options.terms.quorum.needed(),
-            options.node_timeout,
-            common.config.guarded,
-        );
-        let groups = nodes.chunks(size).map(|nodes| {
-            let next = voting.next_group();
-            let voting = std::mem::replace(&mut voting, next);
-            Arc::new(Self::new(nodes, voting, clock, options, &common))
-        });
-        groups.collect()
+        let sets = common.sets.iter();
+        sets.map(|set| Arc::new(Self::new(Arc::clone(set), options, &common)))
+            .collect()
     }
 
-    fn new(
-        nodes: &[Arc<dyn Node>],
-        voting: VotingStatuses,
-        clock: &Arc<dyn Clock>,
-        options: &Checked,
-        common: &Common,
-    ) -> Self {
-        let terms = options.terms;
+    fn new(node_set: Arc<NodeSet>, options: &Checked, common: &Common) -> Self {
         Self {
+            node_set,
+            _all: Arc::clone(&common.sets),
             ledger: Arc::clone(&common.ledger),
             #[cfg(feature = "idempotency")]
             idempotency: options.namespace.idempotency(),
-            node_set: Arc::new(NodeSet {
-                nodes: nodes.to_vec(),
-                clock: Arc::clone(clock),
-                namespace: options.namespace.clone(),
-                instance: options.instance.clone(),
-                observes: options.observes,
-                config: Arc::clone(&common.config),
-                terms: CommonTerms {
-                    quorum: terms.quorum,
-                    drift: terms.drift,
-                },
-                max_ttl: options.max_ttl,
-                max_clock_skew: options.max_clock_skew.unwrap_or_default(),
-                node_timeout: options.node_timeout,
-                connect_timeout: options.connect_timeout,
-                started: Instant::now(),
-                voting: Arc::new(voting),
-                fences_agreed: AtomicU64::new(0),
-                fences_written_back: AtomicU64::new(0),
-                repeats: Repeats::default(),
-            }),
             fencing: options.fencing,
             #[cfg(feature = "idempotency")]
-            run_counters_kept: options.fencing.unwrap_or_else(|| usual(terms.ttl)),
+            run_counters_kept: options.fencing.unwrap_or_else(|| usual(options.terms.ttl)),
             #[cfg(feature = "idempotency")]
             longest_run: AtomicU64::new(0),
             #[cfg(feature = "idempotency")]
@@ -195,6 +159,49 @@ impl Shared {
             self.left_to_expire(&key, "too many releases are under way");
         }
     }
+}
+
+/// The nodes of each group.
+fn node_sets(
+    nodes: &[Arc<dyn Node>],
+    clock: &Arc<dyn Clock>,
+    options: &Checked,
+) -> Arc<[Arc<NodeSet>]> {
+    let (config, terms) = (options.config(nodes), options.terms);
+    let names = nodes.iter().map(|node| node.name().to_owned());
+    let size = nodes.len() / options.groups;
+    let mut voting = VotingStatuses::new(
+        names.collect(),
+        size,
+        terms.quorum.needed(),
+        options.node_timeout,
+        config.guarded,
+    );
+    let sets = nodes.chunks(size).map(|nodes| {
+        let next = voting.next_group();
+        Arc::new(NodeSet {
+            nodes: nodes.to_vec(),
+            clock: Arc::clone(clock),
+            namespace: options.namespace.clone(),
+            instance: options.instance.clone(),
+            observes: options.observes,
+            config: Arc::clone(&config),
+            terms: CommonTerms {
+                quorum: terms.quorum,
+                drift: terms.drift,
+            },
+            max_ttl: options.max_ttl,
+            max_clock_skew: options.max_clock_skew.unwrap_or_default(),
+            node_timeout: options.node_timeout,
+            connect_timeout: options.connect_timeout,
+            started: Instant::now(),
+            voting: Arc::new(std::mem::replace(&mut voting, next)),
+            fences_agreed: AtomicU64::new(0),
+            fences_written_back: AtomicU64::new(0),
+            repeats: Repeats::default(),
+        })
+    });
+    sets.collect()
 }
 
 impl Deref for Shared {

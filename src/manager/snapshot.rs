@@ -199,33 +199,38 @@ impl LockManager {
     ///
     /// It changes nothing, so it can be dropped at any time.
     pub async fn all_voting(&self) -> Result<(), AcquireError> {
-        for group in &*self.groups {
-            group.all_voting().await?;
-        }
-        Ok(())
-    }
-}
-
-impl Shared {
-    async fn all_voting(&self) -> Result<(), AcquireError> {
-        let shared = self;
-        let begun = |node| shared.voting.replies(node, |replies| replies.begun());
-        let begun: Vec<Option<u64>> = (0..shared.nodes.len()).map(begun).collect();
+        let shared = &self.shared;
+        let begun: Vec<Vec<Option<u64>>> = self.groups.iter().map(|group| group.begun()).collect();
         shared.voting.recheck_all();
         loop {
             let news = shared.voting.news();
             if shared.registry.closing.is_given() {
                 return Err(AcquireError::ShuttingDown);
             }
-            let voted = |(node, begun): (usize, &Option<u64>)| {
-                let voted = |begun| shared.voting.replies(node, |it| it.voted_after(begun));
-                begun.and_then(voted) == Some(true) && shared.counts(node)
-            };
-            if begun.iter().enumerate().all(voted) && !shared.voting.is_blocked() {
+            let mut groups = self.groups.iter().zip(&begun);
+            // At one moment: the nodes of one group may fail while those of another come back.
+            if groups.all(|(group, begun)| group.have_voted(begun)) && !shared.voting.is_blocked() {
                 return Ok(());
             }
             // No news tells of a node that goes up or down, or of a shutdown.
             let _news = timeout(LOOK, news).await;
         }
+    }
+}
+
+impl Shared {
+    /// How many check-ins of each node have begun.
+    fn begun(&self) -> Vec<Option<u64>> {
+        let begun = |node| self.voting.replies(node, |replies| replies.begun());
+        (0..self.nodes.len()).map(begun).collect()
+    }
+
+    /// Whether all nodes count, and have voted since so many check-ins had begun.
+    fn have_voted(&self, begun: &[Option<u64>]) -> bool {
+        let voted = |(node, begun): (usize, &Option<u64>)| {
+            let voted = |begun| self.voting.replies(node, |it| it.voted_after(begun));
+            begun.and_then(voted) == Some(true) && self.counts(node)
+        };
+        begun.iter().enumerate().all(voted)
     }
 }
