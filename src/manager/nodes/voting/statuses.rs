@@ -452,9 +452,11 @@ impl VotingStatuses {
             VoteState::Unknown | VoteState::Foreign(_) => None,
         };
         let reclaimed = |node: &usize| list.quarantine(*node).is_some_and(|it| it.reclaimed);
-        let nodes = self.group.clone();
-        let least = nodes.clone().filter(reclaimed).filter_map(wait).max();
+        // One of any group keeps all from granting.
+        let all = 0..list.nodes.len();
+        let least = all.filter(reclaimed).filter_map(wait).max();
         let least = least.unwrap_or_default();
+        let nodes = self.group.clone();
         let waits = nodes
             .filter(|node| up(node - self.group.start))
             .filter_map(wait);
