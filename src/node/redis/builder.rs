@@ -346,7 +346,7 @@ fn targets(
             if count.is_multiple_of(2) || count > MOST_SLOTS {
                 return refuse("slots", BAD_SLOTS);
             }
-            let slots = discovery::cluster::spread(count, groups);
+            let slots = discovery::slots::spread(count, groups);
             let named = (node.name.as_deref().unwrap_or("cluster"), &*slots);
             discovery::in_cluster(cluster, named, confirmed, place, access, certificates)
         }

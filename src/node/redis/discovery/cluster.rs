@@ -22,7 +22,6 @@ use crate::node::redis::discovery::confirmation::{
 };
 use crate::node::redis::error::ConnectFailure;
 
-pub(crate) const SLOTS: u16 = 16_384;
 /// With more of them, what they say would take too much of a core.
 const MOST_SERVERS: usize = 300;
 
@@ -61,41 +60,6 @@ pub(crate) struct View {
     servers: Arc<BTreeMap<String, Address>>,
     /// Who has the slots that are nodes.
     owners: BTreeMap<u16, Place>,
-}
-
-/// The slots of `count` nodes for each of `groups`, group after group, spread evenly: where the masters have even ranges
-/// of slots, each node is on another one. Those of the first group are the same for any number of groups.
-pub(crate) fn spread(count: u16, groups: usize) -> Vec<u16> {
-    let (all, count) = (usize::from(SLOTS), usize::from(count.max(1)));
-    let slot = |group: usize, node: usize| {
-        // In halves of the part that a group has of a node's range. The first group has the middle of that range.
-        let half = match group {
-            0 => groups,
-            _ => (groups / 2 + group) % groups * 2 + 1,
-        };
-        ((2 * groups * node + half) * all).div_ceil(2 * groups * count)
-    };
-    let slots = (0..groups).flat_map(|group| (0..count).map(move |node| slot(group, node)));
-    slots.filter_map(|slot| u16::try_from(slot).ok()).collect()
-}
-
-/// What every key of a slot begins with, so that it is in that slot: the shortest hash tag, in braces.
-pub(crate) fn tag(slot: u16) -> String {
-    let tags = (0_u32..).map(|number| format!("{number:x}"));
-    let mut fitting = tags.filter(|tag| slot_of(tag.as_bytes()) == slot);
-    format!("{{{}}}", fitting.next().unwrap_or_default())
-}
-
-/// CRC-16/XMODEM, as the Redis Cluster specification has it.
-fn slot_of(tag: &[u8]) -> u16 {
-    let shift = |crc: u16, _| match crc & 0x8000 {
-        0 => crc << 1,
-        _ => (crc << 1) ^ 0x1021,
-    };
-    let crc = tag.iter().fold(0, |crc: u16, byte| {
-        (0..8).fold(crc ^ (u16::from(*byte) << 8), shift)
-    });
-    crc % SLOTS
 }
 
 impl Cluster {
@@ -440,38 +404,6 @@ mod tests {
         )
     }
 
-    #[test]
-    fn slots_are_spread_over_even_ranges() {
-        assert_eq!(spread(1, 1), [8_192]);
-        assert_eq!(spread(3, 1), [2_731, 8_192, 13_654]);
-        for (count, groups) in [(1, 2), (1, 7), (3, 2), (3, 5), (5, 4), (15, 64)] {
-            let slots = spread(count, groups);
-            assert_eq!(slots[..usize::from(count)], spread(count, 1));
-            let masters = usize::from(count) * groups;
-            let begins = |master: &usize| master * usize::from(SLOTS) / masters;
-            let owner = |slot: &u16| (0..masters).rfind(|it| begins(it) <= usize::from(*slot));
-            let owners: BTreeSet<Option<usize>> = slots.iter().map(owner).collect();
-            assert_eq!(owners.len(), masters, "{count} nodes in {groups} groups");
-        }
-        for masters in 3..=20_u32 {
-            let owner = |slot: u16| u32::from(slot) * masters / u32::from(SLOTS);
-            let owners: BTreeSet<u32> = spread(3, 1).into_iter().map(owner).collect();
-            assert_eq!(owners.len(), 3, "{masters} masters");
-        }
-    }
-
-    #[test]
-    fn a_tag_leads_to_its_slot() {
-        // As `CLUSTER KEYSLOT` tells it.
-        assert_eq!(slot_of(b"123456789"), 12_739);
-        assert_eq!(slot_of(b""), 0);
-        for slot in spread(7, 1).into_iter().chain([0, SLOTS - 1]) {
-            let tag = tag(slot);
-            let inner = tag.strip_prefix('{').unwrap().strip_suffix('}').unwrap();
-            assert_eq!(slot_of(inner.as_bytes()), slot);
-        }
-    }
-
     const THREE: &str = "\
 a 10.0.0.1:6379@16379,,tls-port=0 myself,master - 0 0 1 connected 0-5460 [5461-<-b]
 b 10.0.0.2:6379@16379,redis-b.example,shard-id=x master - 0 1 2 connected 5461-8191 8193-10922
@@ -482,7 +414,7 @@ e :0@0 master,noaddr - 0 1 0 disconnected
 
     #[test]
     fn a_view_names_the_owners_and_the_servers() {
-        let view = read(THREE, &spread(3, 1)).unwrap_or_default();
+        let view = read(THREE, &[2_731, 8_192, 13_654]).unwrap_or_default();
         assert_eq!(view.id, "a");
         let servers: Vec<&str> = view.servers.keys().map(|id| &**id).collect();
         assert_eq!(servers, ["a", "b", "c", "d"]);

@@ -6,6 +6,7 @@ pub(super) mod asking;
 pub(super) mod cluster;
 pub(super) mod confirmation;
 pub(super) mod sentinel;
+pub(super) mod slots;
 pub(super) mod witnesses;
 
 use std::sync::{Arc, OnceLock};
@@ -233,7 +234,7 @@ pub(super) fn behind_sentinels(
 /// The nodes that are slots of one cluster.
 pub(super) fn in_cluster(
     urls: &[Url],
-    (name, slots): (&str, &[u16]),
+    (name, used): (&str, &[u16]),
     confirmed: Duration,
     place: &str,
     access: &Access,
@@ -263,7 +264,7 @@ pub(super) fn in_cluster(
         });
     let reach = listed.reach(settings.clone(), access, certificates, confirmed);
     let user = reach.settings.username().map(str::to_owned);
-    let cluster = Arc::new(Cluster::new(seeds.collect(), reach, slots));
+    let cluster = Arc::new(Cluster::new(seeds.collect(), reach, used));
     let target = |slot: &u16| Target {
         address: format!("{name}/slot-{slot}"),
         name: format!("{name}/slot-{slot}"),
@@ -275,9 +276,9 @@ pub(super) fn in_cluster(
             reach: Arc::clone(&cluster.reach),
             source: Source::Cluster(Arc::clone(&cluster), *slot),
         }),
-        tag: Some(cluster::tag(*slot)),
+        tag: Some(slots::tag(*slot)),
     };
-    Ok(slots.iter().map(target).collect())
+    Ok(used.iter().map(target).collect())
 }
 
 fn check_time(confirmed: Duration, place: &str) -> Result<(), ConfigError> {

@@ -119,7 +119,7 @@ fn sentinel(replies: Vec<Value>) -> bool {
 /// What a server of a cluster says of it.
 fn view(replies: Vec<Value>) -> bool {
     let asked = ("the first".to_owned(), 7_000);
-    cluster::read_replies(replies, &cluster::spread(3, 1), &asked, true).is_ok()
+    cluster::read_replies(replies, &[2_731, 8_192, 13_654], &asked, true).is_ok()
 }
 
 fn assert_token(token: Option<FencingToken>, value: &Value) {
