@@ -15,7 +15,7 @@ use tower_redlock::snapshot::VotingStatus;
 use tower_redlock::{AcquireError, LockGuard, LockManager};
 
 use super::links::{Process, nodes};
-use super::{MS, TTL};
+use super::{MS, TTL, poll_once};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -240,6 +240,44 @@ async fn an_operator_need_not_wait_for_others_to_notice() {
     locks.bootstrap().await.unwrap();
     assert!(began.elapsed() < SECOND, "{:?}", began.elapsed());
     grants(&locks).await;
+}
+
+/// The nodes that the list between had not have voted for the first one all the time.
+#[tokio::test(start_paused = true)]
+async fn who_takes_a_list_back_waits_until_the_list_between_must_have_noticed() {
+    for (groups, restarts) in [(1, false), (1, true), (2, false), (2, true)] {
+        let nodes = nodes(6);
+        let first = || Process::on(&nodes).builder().groups(groups);
+        let mut old = first().connect().await.unwrap();
+        let between = Process::on(&nodes[..1]).builder().max_hold(100 * TTL);
+        let between = between.lazy().unwrap();
+        between.adopt_nodes(None).await.unwrap();
+        let held = between.try_acquire("k").await.unwrap();
+        assert_eq!(foreign(&old), ["n0"]);
+
+        let back = old.clone();
+        let mut adopting = Box::pin(async move { back.adopt_nodes(None).await.unwrap() });
+        assert!(poll_once(&mut adopting).await.is_none());
+        let adopting = tokio::spawn(adopting);
+        if restarts {
+            // By then it serves the first list.
+            sleep(MS).await;
+            old = first().lazy().unwrap();
+        }
+        let began = Instant::now();
+        assert!(!held.is_lost());
+        never_both_after(&between, &old, Some(held), 2 * SECOND).await;
+        let text = refusal(&old).await;
+        assert!(text.contains("must have noticed"), "{text}");
+        refusal(&between).await;
+        adopting.await.unwrap();
+        let waited = began.elapsed();
+        assert!(waited >= TTL + 2 * SECOND, "{groups}: {waited:?}");
+        if restarts {
+            sleep(SECOND).await;
+        }
+        grants(&old).await;
+    }
 }
 
 /// At each reading of it, a request asks for a lock, as it could on another thread.

@@ -2,7 +2,9 @@
 //!
 //! Five nodes. The old list has three of them, the new one three with one in common; one process stands for all of a
 //! list. At any time an operator has the new list adopted: from then on the old process, stopped or cut off, sends
-//! nothing more, and relies on its lock as long as that is valid. The nodes of the new list accept it one after the
+//! nothing more, and relies on its lock as long as that is valid. In a run of its own the new list is one from before,
+//! which is taken back: the two nodes that the old list has not vote for it all the time, and the new process, which
+//! reaches the third, grants nothing before its wait is over. In the other runs it may not reach that node. The nodes of the new list accept it one after the
 //! other, and the one that served the old list tells how long quarantines lasted under that. The new process waits for
 //! its nodes from when all of them have accepted the list, by its own clock, as long as the library says.
 //!
@@ -28,12 +30,16 @@ enum Mutant {
     FormerNotWaitedFor,
     /// A node that served no other list waits for no other, whatever the rest of its list tells.
     EachNodeForItself,
+    /// A list that is taken back grants with the nodes that voted for it all the time.
+    TakenBackAtOnce,
 }
 
 #[derive(Clone, Debug)]
 struct Adopted {
     /// In ticks, of each list.
     ttl: [u8; 2],
+    /// The new list is one from before.
+    back: bool,
     mutant: Option<Mutant>,
 }
 
@@ -88,9 +94,24 @@ impl Adopted {
         let former = match self.mutant {
             Some(Mutant::FormerNotWaitedFor) => 0,
             Some(Mutant::EachNodeForItself) => state.nodes[node].former,
-            None => told.into_iter().max().unwrap_or(0),
+            _ => told.into_iter().max().unwrap_or(0),
         };
         self.length(NEW).max(former)
+    }
+
+    /// Whether nothing is granted or extended under a list: one of its nodes serves the other, or was taken from it and
+    /// has not been waited for.
+    fn is_blocked(&self, state: &State, list: usize) -> bool {
+        if list != NEW {
+            return state.adopting;
+        }
+        self.back
+            && LISTS[NEW].iter().any(|node| {
+                let it = &state.nodes[*node];
+                let is_waited_for = self.mutant == Some(Mutant::TakenBackAtOnce)
+                    || state.complete >= Some(self.wait(state, *node));
+                it.list != 2 || it.former > 0 && !is_waited_for
+            })
     }
 
     fn end(state: &mut State, list: usize) {
@@ -117,6 +138,12 @@ impl Model for Adopted {
         for node in LISTS[0] {
             (state.nodes[node].list, state.nodes[node].votes) = (1, true);
         }
+        for node in LISTS[NEW]
+            .iter()
+            .filter(|node| self.back && !LISTS[0].contains(node))
+        {
+            (state.nodes[*node].list, state.nodes[*node].votes) = (2, true);
+        }
         vec![state]
     }
 
@@ -127,11 +154,11 @@ impl Model for Adopted {
             if voted > 0 {
                 actions.push(Action::Leave(list));
             }
-            let is_heard = list == NEW || !state.adopting;
-            if !state.holds[list] && voted >= quorum() && is_heard {
+            let is_open = !self.is_blocked(state, list);
+            if !state.holds[list] && voted >= quorum() && is_open {
                 actions.push(Action::Hold(list));
             }
-            for node in nodes.iter().filter(|_| is_heard) {
+            for node in nodes.iter().filter(|_| is_open) {
                 let it = &state.nodes[*node];
                 let votes = usize::from(it.list) == list + 1 && it.votes;
                 let free = it.owner == 0 || usize::from(it.owner) == list + 1;
@@ -217,12 +244,14 @@ const ONE_HOLDER: &str = "one list grants at a time";
 /// The ttl becomes shorter.
 const SHORTER: Adopted = Adopted {
     ttl: [3, 1],
+    back: false,
     mutant: None,
 };
 
-fn assert_needed(mutant: Mutant) {
+fn assert_needed(mutant: Mutant, back: bool) {
     let model = Adopted {
         mutant: Some(mutant),
+        back,
         ..SHORTER
     };
     assert_refuted(&format!("adoption, {mutant:?}"), model, ONE_HOLDER);
@@ -239,11 +268,28 @@ fn a_list_in_place_of_another_waits_for_the_longer_of_their_ttls() {
 }
 
 #[test]
+fn a_list_that_is_taken_back_waits_for_the_one_between() {
+    for ttl in [[3, 1], [1, 3]] {
+        let back = Adopted {
+            ttl,
+            back: true,
+            ..SHORTER
+        };
+        assert_holds(&format!("adoption, back, {ttl:?}"), back);
+    }
+}
+
+#[test]
+fn the_nodes_of_a_list_from_before_must_wait_with_the_one_that_is_taken_back() {
+    assert_needed(Mutant::TakenBackAtOnce, true);
+}
+
+#[test]
 fn the_ttl_of_the_former_list_must_be_waited_for() {
-    assert_needed(Mutant::FormerNotWaitedFor);
+    assert_needed(Mutant::FormerNotWaitedFor, false);
 }
 
 #[test]
 fn a_node_must_wait_for_what_another_tells_of_the_former_list() {
-    assert_needed(Mutant::EachNodeForItself);
+    assert_needed(Mutant::EachNodeForItself, false);
 }

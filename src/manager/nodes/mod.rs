@@ -88,7 +88,7 @@ impl NodeSet {
             return None;
         }
         Some(NoQuorum {
-            retry_after: None,
+            retry_after: self.quorum_in().filter(|_| !self.voting.serves_others()),
             disagreed: true,
             failures: self.voting.blocking(self.clock.now()),
             ..self.without_quorum(Vec::new())

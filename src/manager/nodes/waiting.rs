@@ -84,7 +84,11 @@ impl NodeSet {
             };
             Some((index, error))
         });
-        self.no_quorum(failures.collect())
+        let failures: Vec<_> = failures.collect();
+        let disagreement = self.disagreement();
+        disagreement
+            .filter(|_| self.voting.serves_others())
+            .unwrap_or_else(|| self.without_quorum(failures))
     }
 }
 

@@ -19,6 +19,17 @@ pub(super) enum VoteState {
     Foreign(Foreign),
 }
 
+impl VoteState {
+    /// Whether processes with another list may not have noticed yet that it is not theirs any more.
+    pub(super) const fn is_of_others(&self) -> bool {
+        match self {
+            Self::Foreign(_) => true,
+            Self::Quarantined(quarantine) => quarantine.reclaimed,
+            Self::Unknown | Self::Voting => false,
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Quarantine {
     pub(super) id: String,
@@ -31,7 +42,7 @@ pub(super) struct Quarantine {
     pub(super) first: bool,
     /// The node has nothing to forget.
     pub(super) unused: bool,
-    /// The node served processes with another list and has forgotten them.
+    /// The node served processes with another list: it was taken over, or has forgotten them.
     pub(super) reclaimed: bool,
     pub(super) fresh: Option<bool>,
     pub(super) told: Told,
@@ -69,6 +80,11 @@ impl Quarantine {
         let Some(left) = left else {
             return "it does not vote before every node has accepted this list once, and not all have; start those that cannot be reached".to_owned();
         };
+        if self.reclaimed {
+            return format!(
+                "it served processes with another list, and nothing is granted for another {left:.1?}, until they must have noticed and their locks have ended"
+            );
+        }
         let (past, few) = match (self.fresh, remembered) {
             (Some(true), _) => ("is new or was emptied", ""),
             (_, true) => ("restarted or lost its data", ""),
@@ -247,6 +263,11 @@ impl List {
         Some(self.began(quarantine)? + length)
     }
 
+    /// How long the quarantine of `node` goes on; `None` if its wait has not begun.
+    pub(super) fn left(&self, node: usize, now: Moment) -> Option<Duration> {
+        self.end(node).map(|end| end.since(now))
+    }
+
     /// Whether the quarantine of `node` need not be waited for.
     pub(super) fn is_spared(&self, node: usize) -> bool {
         self.quarantine(node).is_some_and(|quarantine| {
@@ -284,7 +305,8 @@ impl List {
             let error = match &known.state {
                 VoteState::Foreign(foreign) => foreign.error(),
                 VoteState::Quarantined(it) if it.reclaimed && !self.is_over(node, now) => {
-                    reclaimed()
+                    let text = it.explain(self.left(node, now), self.remembers(node));
+                    NodeError::new(NodeErrorKind::Foreign, text)
                 }
                 _ => return None,
             };
@@ -313,13 +335,6 @@ impl List {
             }
         }
     }
-}
-
-fn reclaimed() -> NodeError {
-    NodeError::new(
-        NodeErrorKind::Foreign,
-        "it served processes with another list and has forgotten them; nothing is granted until they must have noticed and its quarantine is over",
-    )
 }
 
 /// The last check-ins of a node, and its last commands for locks.

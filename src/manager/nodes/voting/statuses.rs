@@ -205,26 +205,27 @@ impl VotingStatuses {
     pub(super) fn waits(&self, node: usize, mut found: Quarantine) {
         let (now, notice) = (found.since, self.list().notice);
         self.store(node, now, |known| {
-            match std::mem::take(&mut known.state) {
+            let before = std::mem::take(&mut known.state);
+            if let VoteState::Quarantined(before) = &before {
+                // It may have forgotten what it said of the list that ours replaced.
+                found.former = found.former.max(before.former);
+            }
+            match before {
                 VoteState::Quarantined(before) if before.id == found.id => {
-                    let (former, accepted) = (found.former.max(before.former), found.accepted);
+                    let (former, accepted) = (found.former, found.accepted);
                     found = Quarantine {
                         former,
                         accepted,
                         ..before
                     };
                 }
-                VoteState::Foreign(_)
-                | VoteState::Quarantined(Quarantine {
-                    reclaimed: true, ..
-                }) if found.former.is_zero() => {
-                    found.reclaimed = true;
-                    found.since = now + notice;
+                before => {
+                    found.first = before == VoteState::Unknown;
+                    found.reclaimed = !found.former.is_zero() || before.is_of_others();
+                    if found.reclaimed {
+                        found.since = now + notice;
+                    }
                 }
-                VoteState::Unknown => found.first = true,
-                // It has forgotten what it said of the list that ours replaced.
-                VoteState::Quarantined(before) => found.former = found.former.max(before.former),
-                _ => {}
             }
             known.state = VoteState::Quarantined(found);
         });
@@ -331,8 +332,7 @@ impl VotingStatuses {
     }
 
     pub(super) fn left(&self, node: usize, now: Moment) -> Option<Duration> {
-        let end = self.list().end(self.place(node));
-        end.map(|end| end.since(now))
+        self.list().left(self.place(node), now)
     }
 
     /// The next line of the log on a quarantine that goes on. Each is said once.
@@ -470,7 +470,7 @@ impl VotingStatuses {
         let votes = match list.nodes.get(place).map(|known| &known.state) {
             Some(VoteState::Quarantined(_)) => {
                 return VotingStatus::Quarantined {
-                    remaining: list.end(place).map(|end| end.since(now)),
+                    remaining: list.left(place, now),
                     remembered: list.remembers(place),
                 };
             }
@@ -501,7 +501,7 @@ impl VotingStatuses {
             // Until that is repaired, no waiting helps.
             (Some((_, error)), _) => Some(error.clone()),
             (None, VoteState::Quarantined(quarantine)) => {
-                let left = list.end(node).map(|end| end.since(now));
+                let left = list.left(node, now);
                 let text = quarantine.explain(left, list.remembers(node));
                 Some(NodeError::new(NodeErrorKind::Quarantined, text))
             }
