@@ -159,7 +159,12 @@ async fn contend(client: usize, locks: LockManager, work: Arc<Work>, blocks: boo
         // Whatever is wrong with the nodes, it is tried again.
         if let Ok(guard) = outcome {
             let start = Instant::now();
-            let most = if dice.chance(1, 3) { 60 } else { 400 };
+            let ttl = usize::try_from(locks.ttl().as_millis()).unwrap();
+            let most = if dice.chance(1, 3) {
+                ttl / 5
+            } else {
+                ttl * 4 / 3
+            };
             let blocked = (blocks && dice.chance(1, 8)).then(|| dice.millis(0, 900));
             let end = hold(&guard, dice.millis(0, most), blocked).await;
             let interval = Interval {

@@ -44,8 +44,11 @@ fn guarded(builder: Settings) -> Settings {
     builder.bootstrap(true).restart_guard(guard)
 }
 
-/// A contender that trusts every node.
+/// A contender that trusts every node. It holds its lock for longer than a server takes to come back on a busy machine,
+/// or there would be nothing to forget.
 fn unguarded(builder: Settings) -> Settings {
+    let ttl = Duration::from_millis(1_500);
+    let builder = builder.ttl(ttl).max_ttl(ttl);
     builder.restart_guard(RestartGuard::OFF)
 }
 
