@@ -5,7 +5,7 @@
 #   make sim      SEEDS=500 fresh worlds of the simulator, or those from SEED=.. on; PLAN=file runs one plan again
 #   make mutants  each known defect, switched on, with the test that finds it; MUTANTS=all for slower tests, too, or
 #                 MUTANTS=NoDrift for one of them, or several (MUTANTS=NoDrift,NoQuarantine)
-#   make soak     faults under load: chaos for thirty minutes instead of two, 100 000 locks instead of 10 000, 500
+#   make soak     faults under load: chaos, also of a cluster, for thirty minutes, 100 000 locks instead of 10 000, 500
 #                 duplicates of a request 20 times instead of once, a minute beside each other library instead of
 #                 five seconds; prints what it counted. Then `make every-server`
 #   make every-server   the suites with servers, on Redis 6.2, 7.0, 8.0, 8.6 and Valkey 8.1, 9.1; prints a table
@@ -232,7 +232,7 @@ soak: servers databases plain-peers
 	@export INTEROP_ABSENT_PEERS="$$(cat $(BUILT)/absent)"; \
 	if $(CARGO) nextest --version >/dev/null 2>&1; then set -x; $(CARGO) nextest run --profile soak --all-features; \
 	else set -x; \
-	$(CARGO) test --all-features --test chaos --test fencing --test idempotency_redis --test interop -- --nocapture --test-threads 1; fi
+	$(CARGO) test --all-features --test chaos --test cluster --test fencing --test idempotency_redis --test interop -- --nocapture --test-threads 1; fi
 	REDLOCK_SOAK_SECONDS=60 REDLOCK_SOAK_DUPLICATES=1 tests/support/every_server.sh
 
 every-server: servers
