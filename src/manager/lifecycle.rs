@@ -258,8 +258,13 @@ impl LockManager {
     ///
     /// If the future is dropped, the nodes that were asked by then are taken over.
     pub async fn adopt_nodes(&self, former: Option<Duration>) -> Result<(), NoQuorum> {
-        let _adoption = self.shared.voting.adopt_all(former.unwrap_or_default());
-        self.settled().await
+        let voting = &self.shared.voting;
+        let _adoption = voting.adopt_all(former.unwrap_or_default());
+        self.settled().await?;
+        // Whoever starts before the last of them votes waits for that one anew.
+        let moment = 2 * self.shared.node_timeout;
+        voting.news_until(moment, || !voting.is_taking_over()).await;
+        Ok(())
     }
 
     async fn settled(&self) -> Result<(), NoQuorum> {

@@ -73,6 +73,10 @@ async fn grants(locks: &LockManager) {
     guard.release().await.unwrap();
 }
 
+fn is_voting(locks: &LockManager, node: usize) -> bool {
+    locks.snapshot().nodes[node].voting == VotingStatus::Voting
+}
+
 async fn refusal(locks: &LockManager) -> String {
     match locks.try_acquire("refused").await {
         Err(AcquireError::NoQuorum(error)) => error.to_string(),
@@ -278,6 +282,44 @@ async fn who_takes_a_list_back_waits_until_the_list_between_must_have_noticed() 
         }
         grants(&old).await;
     }
+}
+
+/// Else a process that starts then would wait for the last of them anew.
+#[tokio::test(start_paused = true)]
+async fn a_list_is_taken_over_when_all_of_its_nodes_vote() {
+    let nodes = nodes(3);
+    drop(Process::on(&nodes).builder().connect().await.unwrap());
+    let settings = |process: &Process| process.builder().ttl(SECOND).max_ttl(SECOND);
+    let operator = Process::on(&nodes);
+    let locks = settings(&operator).lazy().unwrap();
+    operator.0[2].refuse_promotion();
+    let mut adopting = Box::pin(locks.adopt_nodes(None));
+    while !is_voting(&locks, 1) {
+        assert!(poll_once(&mut adopting).await.is_none());
+        sleep(MS).await;
+    }
+    let votes = |node: usize| is_voting(&locks, node);
+    assert!(votes(0) && votes(1) && !votes(2));
+    assert!(poll_once(&mut adopting).await.is_none(), "by two of three");
+    // It is not waited for for ever.
+    adopting.await.unwrap();
+    // And without such trouble whoever comes next is granted locks at once.
+    let third = Process::on(&nodes);
+    let locks = third
+        .builder()
+        .ttl(2 * SECOND)
+        .max_ttl(2 * SECOND)
+        .lazy()
+        .unwrap();
+    locks.adopt_nodes(None).await.unwrap();
+    let next = third
+        .builder()
+        .ttl(2 * SECOND)
+        .max_ttl(2 * SECOND)
+        .connect()
+        .await
+        .unwrap();
+    grants(&next).await;
 }
 
 /// At each reading of it, a request asks for a lock, as it could on another thread.

@@ -116,6 +116,15 @@ impl VotingStatuses {
 }
 
 impl VotingStatuses {
+    /// Whether a node is in quarantine that served processes with another list.
+    pub(crate) fn is_taking_over(&self) -> bool {
+        let list = self.list();
+        let mut quarantines = list.nodes.iter().filter_map(Known::quarantine);
+        quarantines.any(|quarantine| quarantine.reclaimed)
+    }
+}
+
+impl VotingStatuses {
     /// Of the nodes with these names, in groups of `size`; of each group a quorum is `needed`, and each node replies
     /// within `node_timeout`. Unless they are `guarded`, all vote. It begins with the first group.
     pub(crate) fn new(
