@@ -19,6 +19,7 @@ enum Reason {
     TooMany(usize),
     Reserved,
     Apart,
+    SeveralOfPermits,
 }
 
 /// The source of a key, in the program's own text.
@@ -106,6 +107,10 @@ impl KeyError {
         Self(Reason::Apart)
     }
 
+    pub(crate) const fn several_of_permits() -> Self {
+        Self(Reason::SeveralOfPermits)
+    }
+
     pub(crate) const fn too_long(len: usize, most: usize) -> Self {
         Self(Reason::TooLong(len, most))
     }
@@ -120,7 +125,7 @@ impl KeyError {
     pub(crate) const fn is_misplaced(&self) -> bool {
         matches!(
             self.0,
-            Reason::Misplaced(_) | Reason::NotInRoute(_) | Reason::Apart
+            Reason::Misplaced(_) | Reason::NotInRoute(_) | Reason::Apart | Reason::SeveralOfPermits
         )
     }
 }
@@ -170,6 +175,9 @@ impl fmt::Display for KeyError {
             }
             Reason::Apart => f.write_str(
                 "the lock keys are in several groups of nodes, which no command reaches at once; give all of them one text in braces, as in `{shop-7}:cart`",
+            ),
+            Reason::SeveralOfPermits => f.write_str(
+                "permits are of one key, and there are several; ask for each on its own",
             ),
             Reason::Reserved => f.write_str(
                 "the lock key begins with `!`, which is reserved where the namespace is empty; set a namespace, or take another key",

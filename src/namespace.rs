@@ -66,6 +66,16 @@ impl Namespace {
         }
     }
 
+    /// The namespace of permits. No lock key of this one leads there.
+    #[must_use]
+    pub fn permits(&self) -> Self {
+        Self {
+            text: Arc::from([self.root(), "!permit"].concat()),
+            root: self.root,
+            redacts: self.redacts,
+        }
+    }
+
     /// The same behind `tag`, a hash tag of a cluster: then all keys are in its slot.
     #[cfg(feature = "redis")]
     pub(crate) fn tagged(&self, tag: &str) -> Self {
@@ -91,13 +101,19 @@ impl Namespace {
     /// The name of `key` on the nodes.
     #[must_use]
     pub fn node_key(&self, key: &LockKey) -> NodeKey {
-        let text = match self.as_str() {
-            "" => Arc::from(key.as_str()),
-            name => joined(name, key.as_str()),
+        self.place(key, None)
+    }
+
+    fn place(&self, key: &LockKey, slot: Option<u32>) -> NodeKey {
+        let text = match (self.as_str(), slot) {
+            (name, Some(slot)) => Arc::from(format!("{name}:{slot}:{key}")),
+            ("", None) => Arc::from(key.as_str()),
+            (name, None) => joined(name, key.as_str()),
         };
         NodeKey {
             hash: hash(&text),
             name: key.clone(),
+            slot,
             text,
             namespace: self.clone(),
         }
@@ -141,7 +157,7 @@ impl Namespace {
     /// The Redis key of an owner's tombstone, which makes its commands void that arrive late.
     #[must_use]
     pub fn tombstone<'a>(&'a self, owner: &'a OwnerToken) -> [&'a str; 3] {
-        [self.as_str(), "!dead:", owner.digits()]
+        [self.root(), "!dead:", owner.digits()]
     }
 }
 
@@ -173,6 +189,8 @@ fn hash(text: &str) -> u64 {
 #[derive(Clone)]
 pub struct NodeKey {
     name: LockKey,
+    // Of a permit. Slots of one key share its channel.
+    slot: Option<u32>,
     text: Arc<str>,
     namespace: Namespace,
     // Of the text: made once, and used by each of the nodes in memory, several times.
@@ -204,7 +222,10 @@ impl NodeKey {
     /// The Redis key of the counter of this key's fencing tokens.
     #[must_use]
     pub fn counter(&self) -> [&str; 3] {
-        self.beside("!fence:")
+        let namespace = self.namespace.as_str();
+        let start = namespace.len() + usize::from(!namespace.is_empty());
+        let own = self.text.get(start..).unwrap_or_default();
+        [namespace, "!fence:", own]
     }
 
     /// The Redis key of the record of this idempotency key.
@@ -213,11 +234,27 @@ impl NodeKey {
         self.beside("!record:")
     }
 
+    /// The number of this slot, from 0, if it is one of the slots of a key that has several.
+    pub(crate) const fn slot(&self) -> Option<u32> {
+        self.slot
+    }
+
+    /// The key whose channel announces the releases of this one: of a slot, that of which it is one.
+    pub(crate) fn announced(&self) -> Cow<'_, Self> {
+        match self.slot {
+            Some(_) => Cow::Owned(self.namespace.node_key(&self.name)),
+            None => Cow::Borrowed(self),
+        }
+    }
+
     pub(crate) fn show(&self) -> Cow<'_, str> {
-        if self.namespace.redacts {
-            Cow::Owned(self.name.redacted())
-        } else {
-            Cow::Borrowed(self.name.as_str())
+        let name = match self.namespace.redacts {
+            true => Cow::Owned(self.name.redacted()),
+            false => Cow::Borrowed(self.name.as_str()),
+        };
+        match self.slot {
+            Some(slot) => Cow::Owned(format!("{slot}:{name}")),
+            None => name,
         }
     }
 
@@ -279,7 +316,20 @@ impl NodeKeys {
     pub(crate) fn tagged(&self, tag: &str) -> Self {
         let namespace = self.namespace().tagged(tag);
         let keys = self.as_slice().iter();
-        Self(keys.map(|key| namespace.node_key(&key.name)).collect())
+        Self(
+            keys.map(|key| namespace.place(&key.name, key.slot))
+                .collect(),
+        )
+    }
+
+    /// The slots of these numbers of the first key, in this order.
+    pub(crate) fn slots(&self, numbers: impl Iterator<Item = u32>) -> Self {
+        let key = self.first();
+        Self(
+            numbers
+                .map(|slot| key.namespace.place(&key.name, Some(slot)))
+                .collect(),
+        )
     }
 
     pub(crate) fn names(&self) -> LockKeys {

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Response};
 
 use self::body::LayerBody;
@@ -83,6 +84,38 @@ impl Detachments {
     }
 }
 
+/// The headers by which a response tells how many requests may hold a lock at once: `RateLimit-Policy` and `RateLimit`,
+/// as in draft-ietf-httpapi-ratelimit-headers.
+#[derive(Clone, Debug)]
+pub(crate) struct RateLimit {
+    policy: HeaderValue,
+    exhausted: HeaderValue,
+}
+
+impl RateLimit {
+    /// The policy `name`, of which what no header may hold is left out. `None` if nothing is left.
+    pub(crate) fn new(name: &str, limit: u32) -> Option<Self> {
+        let allowed = |it: &char| matches!(it, ' '..='~') && !matches!(it, '"' | '\\');
+        let name: String = name.chars().filter(allowed).collect();
+        let value = |text: String| {
+            HeaderValue::try_from(text)
+                .ok()
+                .filter(|_| !name.is_empty())
+        };
+        Some(Self {
+            policy: value(format!("\"{name}\";q={limit};qu=\"concurrent-requests\""))?,
+            // When one is released nobody knows.
+            exhausted: value(format!("\"{name}\";r=0"))?,
+        })
+    }
+
+    fn write(&self, headers: &mut HeaderMap) {
+        let (policy, exhausted) = (self.policy.clone(), self.exhausted.clone());
+        headers.insert(HeaderName::from_static("ratelimit-policy"), policy);
+        headers.insert(HeaderName::from_static("ratelimit"), exhausted);
+    }
+}
+
 /// The settings that both layers have.
 #[derive(Clone)]
 pub(crate) struct Common {
@@ -96,6 +129,7 @@ pub(crate) struct Common {
     detached: Detachments,
     pub(crate) busy_status: BusyStatus,
     pub(crate) retry_after: Duration,
+    pub(crate) rate_limit: Option<RateLimit>,
     pub(crate) rejection_response: Arc<RejectionResponse>,
 }
 
@@ -104,7 +138,6 @@ type RejectionResponse = dyn Fn(&Rejection) -> Response<Bytes> + Send + Sync;
 impl Common {
     pub(crate) fn new(by: By, locks: LockManager) -> Self {
         Self {
-            locks,
             by,
             methods: Methods::Unsafe,
             max_wait: Duration::ZERO,
@@ -115,9 +148,14 @@ impl Common {
             },
             max_detached: 64,
             detached: Detachments::default(),
-            busy_status: BusyStatus::default(),
+            busy_status: match (by, locks.permits) {
+                (By::Lock, Some(_)) => BusyStatus::TooManyRequests,
+                _ => BusyStatus::default(),
+            },
             retry_after: Duration::from_secs(1),
+            rate_limit: None,
             rejection_response: Arc::new(Rejection::to_response),
+            locks,
         }
     }
 
@@ -139,7 +177,10 @@ impl Common {
 
     pub(crate) fn refuse<B>(&self, cause: impl Into<Cause>) -> Response<LayerBody<B>> {
         let rejection = Rejection::new(self.by, cause, self.busy_status, self.retry_after);
-        let response = rejection.mark((self.rejection_response)(&rejection));
+        let mut response = rejection.mark((self.rejection_response)(&rejection));
+        if let Some(limit) = self.rate_limit.as_ref().filter(|_| rejection.is_busy()) {
+            limit.write(response.headers_mut());
+        }
         response.map(|body| LayerBody::whole(body, None))
     }
 }

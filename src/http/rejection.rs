@@ -299,13 +299,21 @@ impl Rejection {
         }
     }
 
+    /// Whether others hold the lock.
+    pub(crate) const fn is_busy(&self) -> bool {
+        matches!(
+            self.kind(),
+            RejectionKind::Contended | RejectionKind::WaitTimeout
+        )
+    }
+
     /// The status of the default response.
     #[must_use]
     pub const fn status(&self) -> StatusCode {
-        match self.kind() {
-            RejectionKind::Contended | RejectionKind::WaitTimeout => self.busy_status.as_status(),
-            kind => kind.row().status,
+        if self.is_busy() {
+            return self.busy_status.as_status();
         }
+        self.kind().row().status
     }
 
     /// When the client may repeat the request unchanged: the `retry_after` of the layer, or the rest of a quarantine if

@@ -15,7 +15,7 @@ use super::key::KeyExtractor;
 use super::service::RedlockService;
 use crate::http::rejection::{BusyStatus, By, Rejection};
 use crate::http::run_to_end::RunToEndService;
-use crate::http::{Common, Methods, OnDisconnect, OnLost};
+use crate::http::{Common, Methods, OnDisconnect, OnLost, RateLimit};
 use crate::manager::LockManager;
 
 /// Runs the requests to a resource one at a time, across all replicas of a service.
@@ -32,7 +32,8 @@ pub struct RedlockLayer<D = ()> {
 }
 
 impl RedlockLayer {
-    /// A layer that acquires the lock on the key of each request, as `extractor` finds it, through `locks`.
+    /// A layer that acquires the lock on the key of each request, as `extractor` finds it, through `locks`: or a permit,
+    /// if these are [permits](LockManager::permits).
     pub fn new(locks: LockManager, extractor: impl KeyExtractor) -> Self {
         let options = Options {
             common: Common::new(By::Lock, locks),
@@ -83,9 +84,31 @@ impl<D> RedlockLayer<D> {
         self.with(|options| options.max_wait_with = Some(max_wait))
     }
 
-    /// The status of the response when another request holds the lock. Default: [`BusyStatus::Conflict`], 409.
+    /// The status of the response when another request holds the lock. Default: [`BusyStatus::Conflict`], 409; for
+    /// [permits](LockManager::permits) [`BusyStatus::TooManyRequests`], 429.
     pub fn busy_status(self, status: BusyStatus) -> Self {
         self.with(|options| options.common.busy_status = status)
+    }
+
+    /// Adds `RateLimit-Policy` and `RateLimit`, as in draft-ietf-httpapi-ratelimit-headers, to the responses to requests
+    /// that are refused because others hold the lock: how many may hold it at once, under the name of a policy, and that
+    /// none is left. Default: neither. Of `name`, characters are left out that are not printable ASCII, and quotes.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use tower_redlock::{LockManager, RedlockLayer, key};
+    ///
+    /// # let locks = LockManager::builder().memory(3).connect().await?;
+    /// // `RateLimit-Policy: "reports";q=3;qu="concurrent-requests"` and `RateLimit: "reports";r=0`
+    /// let layer = RedlockLayer::new(locks.permits(3)?, key::header("x-tenant")).rate_limit("reports");
+    /// # let _ = layer;
+    /// # Ok(()) }
+    /// ```
+    pub fn rate_limit(self, name: &str) -> Self {
+        self.with(|options| {
+            let common = &mut options.common;
+            common.rate_limit = RateLimit::new(name, common.locks.permits.unwrap_or(1));
+        })
     }
 
     /// The value of `Retry-After` in responses to requests that may be retried, in whole seconds, rounded up, and at

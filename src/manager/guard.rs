@@ -245,6 +245,12 @@ impl LockHandle {
         Some(first.handed_on(self.tenancy.number))
     }
 
+    /// The number of the slot that this [permit](crate::LockManager::permits) has, from 0; `None` if it is no permit.
+    #[must_use]
+    pub fn slot(&self) -> Option<u32> {
+        self.tenancy.lease.keys.first().slot()
+    }
+
     /// A hash that tells this owner from every other, to be stored beside the fencing token: `docs::fencing`.
     #[must_use]
     pub fn owner_hash(&self) -> OwnerHash {

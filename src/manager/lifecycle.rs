@@ -71,6 +71,7 @@ impl LockManager {
             shared,
             groups,
             times,
+            permits: None,
         })
     }
 

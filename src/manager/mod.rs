@@ -21,6 +21,7 @@ mod lease;
 mod ledger;
 mod lifecycle;
 mod nodes;
+mod permits;
 mod queue;
 #[cfg(feature = "idempotency")]
 mod records;
@@ -36,7 +37,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::acquire::acquire;
+use self::acquire::{acquire, acquire_permit};
 pub use self::error::{
     AcquireError, ConnectError, LossReason, NoQuorum, NodeFailure, ReleaseError, RunError,
 };
@@ -54,7 +55,7 @@ pub use self::snapshot::{HeldLock, NodeStatus, QueueStatus, Snapshot};
 use crate::key_error::KeyError;
 use crate::lock_key::{LockKey, LockKeys};
 use crate::settings::checked::Times;
-use crate::settings::error::ConfigError;
+use crate::settings::error::{ConfigError, ensure};
 
 /// Acquires and releases locks over a set of nodes.
 ///
@@ -95,6 +96,8 @@ pub struct LockManager {
     pub(crate) groups: Arc<[Arc<Shared>]>,
     // Those of this handle; others of the same manager may have others.
     pub(crate) times: Times,
+    // How many holders a key may have at once, if its locks are permits.
+    pub(crate) permits: Option<u32>,
 }
 
 impl LockManager {
@@ -201,7 +204,11 @@ impl LockManager {
     ) -> Result<LockGuard, AcquireError> {
         let limit = max_wait.min(self.times.max_wait);
         let group = self.group(&keys)?;
-        acquire(group, self.times.terms, keys, limit).await
+        let terms = self.times.terms;
+        match self.permits {
+            None => acquire(group, terms, keys, limit).await,
+            Some(permits) => acquire_permit(group, terms, keys, (permits, limit)).await,
+        }
     }
 
     pub(crate) fn reenter(&self, handle: &LockHandle) -> Result<LockGuard, LossReason> {
@@ -296,6 +303,41 @@ impl LockManager {
         let times = self.times.with_max_hold(max_hold)?;
         Ok(Self {
             times,
+            ..self.clone()
+        })
+    }
+
+    /// Another handle of this manager, whose locks are *permits*: up to `limit` callers hold a key at once, in all
+    /// processes together, from 1 to 256. It limits load; it does not guard data, for which
+    /// [`fence`](LockHandle::fence) orders only the holders of one [`slot`](LockHandle::slot).
+    ///
+    /// A permit has all that a lock has, but for hand-off: who waits asks the nodes when one is released. It is of one
+    /// key, not of several. Permits of a key and locks on it know nothing of each other. Use one limit for a key: where
+    /// processes differ, the highest counts.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] for a limit out of these bounds.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let locks = tower_redlock::LockManager::builder().memory(3).connect().await?;
+    /// let reports = locks.permits(2)?;
+    /// let one = reports.try_acquire("tenant:7").await?;
+    /// let _other = reports.try_acquire("tenant:7").await?;
+    /// assert!(reports.try_acquire("tenant:7").await.is_err());
+    /// one.release().await?;
+    /// let _third = reports.try_acquire("tenant:7").await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn permits(&self, limit: u32) -> Result<Self, ConfigError> {
+        ensure((1..=256).contains(&limit), "permits", || {
+            format!("permits is {limit}; use 1 to 256, or divide the load among several keys")
+        })?;
+        Ok(Self {
+            permits: Some(limit),
             ..self.clone()
         })
     }

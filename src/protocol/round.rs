@@ -78,6 +78,18 @@ impl Round {
         }
     }
 
+    /// Takes a vote back whose grant is given back.
+    pub(crate) fn withdraw(&mut self, node: usize) {
+        if let Some(slot) = self.votes.get_mut(node) {
+            *slot = Some(Vote::Failed { owed: false });
+        }
+    }
+
+    /// How many nodes have not voted yet.
+    pub(crate) fn missing(&self) -> usize {
+        self.votes.iter().filter(|slot| slot.is_none()).count()
+    }
+
     pub(crate) fn time_out(&mut self) {
         for slot in self.votes.iter_mut().filter(|slot| slot.is_none()) {
             *slot = Some(Vote::Failed { owed: true });

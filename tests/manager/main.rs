@@ -27,6 +27,7 @@ mod links;
 mod members;
 mod old_data;
 mod overlap;
+mod permits;
 mod promotion;
 mod queue;
 mod release;

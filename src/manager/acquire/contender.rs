@@ -8,7 +8,8 @@ use tokio::time::{sleep, timeout};
 use crate::clock::Clock as _;
 use crate::instruments;
 use crate::manager::acquire::wait::{
-    PollDelays, ReleaseNotices, Wait, Woken, contention_delay, names, reckoned, turn_of_all,
+    Called, PollDelays, ReleaseNotices, Wait, Woken, contention_delay, names, reckoned, turn,
+    turn_of_all,
 };
 use crate::manager::error::AcquireError;
 use crate::manager::guard::LockGuard;
@@ -31,7 +32,8 @@ pub(crate) struct Contender<'a, P: Purpose> {
     terms: Terms,
     keys: NodeKeys,
     purpose: P,
-    // Of several keys, while it waits for another process: that of the key in the way, or none. The others are free.
+    // Of several keys, while it waits for another process: that of the key in the way, or none. The others are free. Of
+    // permits, none before all were found held.
     turn: Option<Turn>,
     // The key in the way, if the nodes tell it.
     blocking: Option<NodeKey>,
@@ -55,11 +57,11 @@ impl<'a, P: Purpose> Contender<'a, P> {
         shared: &'a Arc<Shared>,
         terms: Terms,
         (keys, purpose): (NodeKeys, P),
-        turn: Turn,
+        turn: Option<Turn>,
         wait: Wait,
         queued: bool,
     ) -> Self {
-        if keys.are_several() {
+        if let Some(turn) = turn.as_ref().filter(|_| keys.are_several()) {
             // Those that are free pass to others if one is not.
             turn.set_leaving(true);
         }
@@ -68,7 +70,7 @@ impl<'a, P: Purpose> Contender<'a, P> {
             terms,
             keys,
             purpose,
-            turn: Some(turn),
+            turn,
             blocking: None,
             wait,
             queued,
@@ -131,15 +133,29 @@ impl<'a, P: Purpose> Contender<'a, P> {
                     let round_trip = round_trip();
                     self.note(remaining);
                     if self.left().is_zero() {
-                        return Err(self.busy());
+                        return Err(self.held_for(remaining));
                     }
                     self.splits = 0;
                     Box::pin(self.release(attempt)).await;
-                    Box::pin(self.wait_for_release(remaining, round_trip)).await?;
+                    if self.turn.is_some() || !Box::pin(self.queue()).await? {
+                        self.note(remaining);
+                        Box::pin(self.wait_for_release(remaining, round_trip)).await?;
+                    }
                 }
             }
             limit = self.wait.is_patient().then(|| self.left());
         }
+    }
+
+    /// Queues behind the callers of this process that found all held before. Returns whether it had to wait for them.
+    async fn queue(&mut self) -> Result<bool, AcquireError> {
+        let mut queued = false;
+        let (shared, keys) = (self.shared, &self.keys);
+        match turn::<P>(shared, &self.terms, keys, self.wait, &mut queued).await? {
+            Called::Turn(turn) => self.turn = Some(turn),
+            Called::Lock(_) | Called::Lapsed => return Err(self.busy()),
+        }
+        Ok(queued)
     }
 
     /// One round, which takes `limit` at most.
@@ -162,12 +178,14 @@ impl<'a, P: Purpose> Contender<'a, P> {
         self.wait.left(self.shared)
     }
 
-    fn busy(&self) -> AcquireError {
-        self.wait.busy(self.shared, &self.keys)
+    fn held_for(&self, remaining: Option<Duration>) -> AcquireError {
+        let now = self.shared.clock.now();
+        let holder = remaining.map(|left| Holder::Elsewhere(now + left));
+        self.wait.busy_for(self.shared, holder.as_ref())
     }
 
-    fn no_quorum(&self) -> AcquireError {
-        AcquireError::NoQuorum(self.shared.no_quorum(Vec::new()))
+    fn busy(&self) -> AcquireError {
+        self.wait.busy(self.shared, &self.keys)
     }
 
     fn has_split_too_often(&self) -> bool {
@@ -182,11 +200,9 @@ impl<'a, P: Purpose> Contender<'a, P> {
     /// Settles the fencing token of a granted round and gives the lock to the watchdog.
     async fn won(mut self, mut attempt: Attempt<P>) -> Result<Acquired<P>, AcquireError> {
         let along = P::settle(&mut attempt).await?;
-        let Some(turn) = self.turn.take() else {
-            // A contender has its turn while it asks the nodes.
-            return Err(self.no_quorum());
-        };
-        if self.keys.are_several() {
+        // The next who waits may find another of these keys free.
+        let turn = self.turn.take().filter(|_| !P::ANY);
+        if let Some(turn) = turn.as_ref().filter(|_| self.keys.are_several()) {
             turn.set_leaving(false);
         }
         let held = attempt.win(turn)?;

@@ -15,11 +15,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Clock as _;
+use crate::key_error::KeyError;
 use crate::lock_key::LockKeys;
 use crate::manager::acquire::contender::{Acquired, Contender};
 use crate::manager::acquire::wait::{Called, Wait, turn, turn_of_all};
 use crate::manager::error::AcquireError;
 use crate::manager::guard::LockGuard;
+use crate::manager::permits::Permit;
 use crate::manager::round::{PlainLock, Purpose};
 use crate::manager::shared::Shared;
 use crate::moment::Moment;
@@ -35,6 +37,24 @@ pub(crate) async fn acquire(
 ) -> Result<LockGuard, AcquireError> {
     let keys = shared.namespace.node_keys(&names)?;
     match acquire_for(shared, terms, keys, PlainLock, limit).await? {
+        Acquired::Lock(guard, ()) => Ok(guard),
+        Acquired::Found(never) => match never {},
+    }
+}
+
+/// Acquires one of the `limit` permits of a key.
+pub(crate) async fn acquire_permit(
+    shared: &Arc<Shared>,
+    terms: Terms,
+    names: LockKeys,
+    (permits, limit): (u32, Duration),
+) -> Result<LockGuard, AcquireError> {
+    let keys = shared.namespace.permits().node_keys(&names)?;
+    if keys.are_several() {
+        return Err(KeyError::several_of_permits().into());
+    }
+    let permit = Permit::new(permits, shared.terms.quorum);
+    match acquire_for(shared, terms, keys, permit, limit).await? {
         Acquired::Lock(guard, ()) => Ok(guard),
         Acquired::Found(never) => match never {},
     }
@@ -75,10 +95,12 @@ async fn queue_and_contend<P: Purpose>(
 ) -> Result<Acquired<P>, AcquireError> {
     let mut queued = false;
     let turn = if keys.are_several() {
-        turn_of_all(shared, &terms, &keys, wait, || queued = true).await?
+        Some(turn_of_all(shared, &terms, &keys, wait, || queued = true).await?)
+    } else if P::ANY && !shared.queue.is_in_use(keys.first().as_str()) {
+        None
     } else {
         match turn::<P>(shared, &terms, &keys, wait, &mut queued).await? {
-            Called::Turn(turn) => turn,
+            Called::Turn(turn) => Some(turn),
             // Then it has queued anew.
             Called::Lapsed => return Err(wait.busy(shared, &keys)),
             Called::Lock(guard) => {

@@ -67,7 +67,7 @@ pub(super) struct Inner {
     pub(super) state: LeaseState,
     // When the watchdog looks at this lock again.
     due: Moment,
-    // The right to contend for the keys, until the lock is lost or released.
+    // The right to contend for the keys, until the lock is lost or released. A permit has none.
     turn: Option<Turn>,
     // To free the nodes: passes to the release.
     obligation: Option<Obligation>,
@@ -98,14 +98,16 @@ impl HeldLease {
         keys: NodeKeys,
         clock: Arc<dyn Clock>,
         nodes: LeaseNodes,
-        (turn, mut obligation): (Turn, Obligation),
+        (turn, mut obligation): (Option<Turn>, Obligation),
         is_passed_on: bool,
     ) -> Self {
         obligation.enter(Stage::Held);
         let validity = lease.deadline.since(lease.started);
         let reserve = lease.ttl.saturating_sub(validity);
         let deadline = Arc::new(Deadline::new(lease.deadline, reserve));
-        turn.note(&Holder::Here(Arc::clone(&deadline)));
+        if let Some(turn) = &turn {
+            turn.note(&Holder::Here(Arc::clone(&deadline)));
+        }
         Self {
             id,
             manager,
@@ -113,7 +115,7 @@ impl HeldLease {
             inner: Mutex::new(Inner {
                 state: LeaseState::new(nodes, lease.ttl, lease.started),
                 due: Moment::from_nanos(u64::MAX),
-                turn: Some(turn),
+                turn,
                 obligation: Some(obligation),
                 caller: Caller::default(),
             }),

@@ -19,6 +19,7 @@ use crate::manager::nodes::fanout::Fanout;
 use crate::manager::nodes::repeats::{Repeats, Trouble};
 use crate::manager::nodes::voting::list::Replies;
 use crate::manager::nodes::voting::statuses::VotingStatuses;
+use crate::manager::round::is_grant;
 use crate::moment::Moment;
 use crate::namespace::Namespace;
 use crate::node::{
@@ -271,12 +272,12 @@ impl NodeSet {
         reply: &Result<AcquireReply, NodeError>,
     ) -> NodeEffect {
         match reply {
-            Ok(AcquireReply::Granted { .. } | AcquireReply::Promised { .. }) => {
+            Ok(reply) if is_grant(reply) => {
                 self.ran(node);
                 NodeEffect::Confirmed { sent }
             }
             Ok(AcquireReply::Held(_)) => NodeEffect::Foreign { sent },
-            Ok(AcquireReply::Recorded(_)) => NodeEffect::Unchanged,
+            Ok(_) => NodeEffect::Unchanged,
             Err(error) => {
                 self.heard(node, error);
                 of_error(error)

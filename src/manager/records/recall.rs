@@ -112,6 +112,8 @@ impl Purpose for Recall {
                 Vote::Withheld
             }
             AcquireReply::Held(holder) => Vote::Refused(holder),
+            // No answer to a recall.
+            AcquireReply::Slot { .. } => Vote::Failed { owed: true },
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use tokio::time::sleep;
 
@@ -10,17 +11,18 @@ use crate::lease::Lease;
 use crate::manager::error::AcquireError;
 use crate::manager::lease::held::{HeldLease, Turn};
 use crate::manager::nodes::fanout::Fanout;
-use crate::manager::release::{FreeCommand, Freed, Freeing, Release};
+use crate::manager::release::{FreeCommand, Freed, Freeing, Release, release};
 use crate::manager::round::{Attempt, Purpose, Reply, is_grant};
 use crate::manager::shared::Shared;
+use crate::namespace::NodeKey;
 use crate::node::{
-    Fence, NodeError, NodeErrorKind, NodeFuture, RaiseReply, RaiseRequest, ReleaseReply,
-    ReleaseRequest,
+    AcquireReply, Fence, NodeError, NodeErrorKind, NodeFuture, RaiseReply, RaiseRequest,
+    ReleaseReply, ReleaseRequest,
 };
-use crate::protocol::quorum::FenceVerdict;
+use crate::protocol::quorum::{FenceVerdict, agree};
 use crate::protocol::renewal::{LeaseNodes, NodeEffect};
 use crate::protocol::round::Vote;
-use crate::token::FencingToken;
+use crate::token::{FencingToken, OwnerToken};
 
 impl<P: Purpose> Attempt<P> {
     fn lease_nodes(&self) -> LeaseNodes {
@@ -39,7 +41,7 @@ impl<P: Purpose> Attempt<P> {
     }
 
     /// Makes a lock of a granted round. If no validity is left by now, everything is released.
-    pub(crate) fn win(mut self, turn: Turn) -> Result<Arc<HeldLease>, AcquireError> {
+    pub(crate) fn win(mut self, turn: Option<Turn>) -> Result<Arc<HeldLease>, AcquireError> {
         let shared = Arc::clone(&self.shared);
         let holding = self.lease_nodes();
         let missing = holding.missing() > 0;
@@ -93,6 +95,15 @@ impl<P: Purpose> Attempt<P> {
             held.plan_top_up(shared.clock.now() + shared.node_timeout);
         }
         Ok(held)
+    }
+
+    /// Gives back what nodes granted in place of `key`, and goes on with that alone.
+    pub(crate) fn keep_only(&mut self, key: &NodeKey, strays: Vec<(usize, NodeKey)>) {
+        for (node, stray) in strays {
+            self.round.withdraw(node);
+            free_stray(&self.shared, node, &stray, self.token, self.terms.ttl);
+        }
+        self.keys = key.clone().into();
     }
 
     fn unheard(&self) -> impl Iterator<Item = usize> + '_ {
@@ -188,7 +199,13 @@ async fn take_late_replies(shared: Arc<Shared>, held: Arc<HeldLease>, mut fanout
     let sent = held.lease.started;
     fanout.until(sleep(shared.node_timeout));
     while let Some((node, reply)) = fanout.next().await {
-        let effect = shared.after_acquire(node, sent, &reply);
+        let effect = match &reply {
+            Ok(AcquireReply::Slot { key, .. }) if key != held.keys.first() => {
+                free_stray(&shared, node, key, held.lease.owner, held.lease.ttl);
+                NodeEffect::Absent { sent }
+            }
+            reply => shared.after_acquire(node, sent, reply),
+        };
         held.reply(node, effect);
     }
     for node in fanout.abandon() {
@@ -198,7 +215,33 @@ async fn take_late_replies(shared: Arc<Shared>, held: Arc<HeldLease>, mut fanout
     shared.registry.top_up(&held, at);
 }
 
+/// Frees `node` of another slot than the one that the quorum granted, in the background.
+fn free_stray(shared: &Arc<Shared>, node: usize, key: &NodeKey, token: OwnerToken, ttl: Duration) {
+    let request = ReleaseRequest {
+        keys: key.clone().into(),
+        token,
+        announce: false,
+        // No tombstone: the owner still wants the other slot there.
+        since: None,
+        aside: true,
+    };
+    let command = (request, release as FreeCommand);
+    drop(Release::new(Freeing::new(
+        shared,
+        command,
+        vec![node],
+        None,
+        ttl,
+    )));
+}
+
 impl<P: Purpose> Attempt<P> {
+    pub(crate) async fn agree_on_fence(&mut self) -> Result<(), AcquireError> {
+        let needed = self.shared.terms.quorum.needed();
+        let verdict = agree(self.round.fences().map(|(_, token)| token), needed);
+        self.settle_fence(verdict).await
+    }
+
     /// Settles the fencing token of a granted round by this `verdict` over those that the nodes gave. If they do not
     /// agree on one, the highest is written back, which takes a second round trip.
     ///

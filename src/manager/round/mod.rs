@@ -19,7 +19,6 @@ use crate::manager::shared::Shared;
 use crate::moment::Moment;
 use crate::namespace::{NodeKey, NodeKeys};
 use crate::node::{AcquireReply, AcquireRequest, Node, NodeError, NodeErrorKind, NodeFuture};
-use crate::protocol::quorum::agree;
 use crate::protocol::renewal::Terms;
 use crate::protocol::round::{Round, Verdict, Vote};
 use crate::token::{FencingToken, OwnerToken};
@@ -36,6 +35,14 @@ pub(crate) trait Purpose: Clone + fmt::Debug + Send + Sync + 'static {
     /// each caller asks the nodes, and one that does not wait is not refused while nothing is known of the caller
     /// before it.
     const HANDED_ON: Option<Self::Along>;
+    /// Whether any of the keys of a round will do. Several callers of a process may hold one each, so only those have a
+    /// turn that found all held.
+    const ANY: bool = false;
+
+    /// The keys of the next round, for a lock on `keys`.
+    fn keys(&mut self, keys: &NodeKeys) -> NodeKeys {
+        keys.clone()
+    }
 
     /// How long fencing counters are kept for a lock of this `ttl`; `None`: the lock has no fencing token.
     fn keep_fence(&self, shared: &Shared, ttl: Duration) -> Option<Duration>;
@@ -89,7 +96,7 @@ impl Purpose for PlainLock {
                 Vote::Granted(fence)
             }
             // No answer to an acquire: nothing follows from it, and the node may have set the key.
-            AcquireReply::Recorded(_) => Vote::Failed { owed: true },
+            AcquireReply::Recorded(_) | AcquireReply::Slot { .. } => Vote::Failed { owed: true },
             AcquireReply::Held(holder) => Vote::Refused(holder),
         }
     }
@@ -111,9 +118,7 @@ impl Purpose for PlainLock {
     }
 
     async fn settle(attempt: &mut Attempt<Self>) -> Result<(), AcquireError> {
-        let needed = attempt.shared.terms.quorum.needed();
-        let verdict = agree(attempt.round.fences().map(|(_, token)| token), needed);
-        attempt.settle_fence(verdict).await
+        attempt.agree_on_fence().await
     }
 }
 
@@ -143,7 +148,7 @@ impl<P: Purpose> Attempt<P> {
     pub(crate) fn new(
         shared: &Arc<Shared>,
         keys: &NodeKeys,
-        purpose: P,
+        mut purpose: P,
         terms: Terms,
     ) -> Result<Self, AcquireError> {
         if let Some(error) = shared.disagreement() {
@@ -154,12 +159,14 @@ impl<P: Purpose> Attempt<P> {
         let obligation = shared.ledger.begin(terms.ttl);
         let obligation = obligation.ok_or(AcquireError::ShuttingDown)?;
         let keep_fence = purpose.keep_fence(shared, terms.ttl);
+        let keys = purpose.keys(keys);
         let request = AcquireRequest {
             keys: keys.clone(),
             token,
             ttl: terms.ttl,
             config: Some(Arc::clone(&shared.config)),
             fence: keep_fence.and_then(|keep| shared.proposal(keep)),
+            any: P::ANY,
         };
         // Before anything can leave: validity counts from here, for every node.
         let sent = shared.clock.now();
@@ -167,7 +174,7 @@ impl<P: Purpose> Attempt<P> {
             fanout: shared.send_all(|node| purpose.ask(node, request.clone())),
             shared: Arc::clone(shared),
             purpose,
-            keys: keys.clone(),
+            keys,
             terms,
             token,
             fence: None,
@@ -218,7 +225,9 @@ impl<P: Purpose> Attempt<P> {
     pub(crate) fn take_reply(&mut self, node: usize, reply: Reply) {
         let vote = match reply {
             Ok(
-                AcquireReply::Granted { fence: None } | AcquireReply::Promised { fence: None, .. },
+                AcquireReply::Granted { fence: None }
+                | AcquireReply::Promised { fence: None, .. }
+                | AcquireReply::Slot { fence: None, .. },
             ) if self.keep_fence.is_some() => self.fail(node, no_fence(), true),
             Ok(reply) => {
                 if is_grant(&reply) {
@@ -245,10 +254,10 @@ impl<P: Purpose> Attempt<P> {
     }
 }
 
-pub(super) const fn is_grant(reply: &AcquireReply) -> bool {
+pub(crate) const fn is_grant(reply: &AcquireReply) -> bool {
     matches!(
         reply,
-        AcquireReply::Granted { .. } | AcquireReply::Promised { .. }
+        AcquireReply::Granted { .. } | AcquireReply::Promised { .. } | AcquireReply::Slot { .. }
     )
 }
 

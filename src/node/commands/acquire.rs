@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::namespace::NodeKeys;
+use crate::moment::Moment;
+use crate::namespace::{NodeKey, NodeKeys};
 use crate::node::NodeError;
 use crate::node::commands::{ClusterConfig, Fence, Record};
 use crate::node::memory::keyed::Now;
@@ -24,6 +25,8 @@ pub struct AcquireRequest {
     pub config: Option<Arc<ClusterConfig>>,
     /// The proposed fencing token; `None`: no fencing.
     pub fence: Option<Fence>,
+    /// Whether one of the keys is enough: the first that is free.
+    pub any: bool,
 }
 
 /// A node's reply to an acquire or a recall.
@@ -34,7 +37,14 @@ pub enum AcquireReply {
         /// What the counters of the keys were set to; `None` if the request had no fence.
         fence: Option<FencingToken>,
     },
-    /// A key holds another token. Nothing was changed.
+    /// Only to a request for any of its keys: this one was free, and now holds our token for a full ttl.
+    Slot {
+        /// Which it is.
+        key: NodeKey,
+        /// As for a grant.
+        fence: Option<FencingToken>,
+    },
+    /// A key holds another token; of a request for any of its keys, all do, and this one ends first. Nothing was changed.
     Held(Holder),
     #[cfg_attr(not(feature = "idempotency"), allow(dead_code))]
     /// Only to a recall: the key has a record that has not ended. Nothing was changed.
@@ -67,6 +77,7 @@ pub(crate) mod on_redis {
     use crate::node::{NodeError, NodeErrorKind};
 
     pub(crate) static SCRIPT: Script = Script::of(include_str!("acquire.lua"));
+    pub(crate) static ANY: Script = Script::of(include_str!("acquire_any.lua"));
 
     pub(crate) async fn acquire(
         link: &Link,
@@ -80,13 +91,15 @@ pub(crate) mod on_redis {
         {
             return Ok(reply);
         }
-        let cmd = take(&SCRIPT, request, None, connection.identity());
-        let (value, acknowledged) = run_and_wait(link, &mut connection, &SCRIPT, cmd).await?;
-        let reply = read(
-            &value,
-            request.fence.map(|fence| fence.token),
-            request.config.as_deref(),
-        )?;
+        let script = if request.any { &ANY } else { &SCRIPT };
+        let cmd = take(script, request, None, connection.identity());
+        let (value, acknowledged) = run_and_wait(link, &mut connection, script, cmd).await?;
+        let slot = request.any.then(|| slot(&value, request)).flatten();
+        let proposed = request.fence.map(|fence| fence.token);
+        let reply = match slot {
+            Some(reply) => reply,
+            None => read(&value, proposed, request.config.as_deref())?,
+        };
         if is_bare {
             connection.was_compared();
         }
@@ -97,6 +110,7 @@ pub(crate) mod on_redis {
     fn is_bare(request: &AcquireRequest) -> bool {
         let config = request.config.as_deref();
         request.keys.as_slice().len() == 1
+            && !request.any
             && request.fence.is_none()
             && config.is_none_or(|config| !config.guarded)
     }
@@ -220,6 +234,20 @@ pub(crate) mod on_redis {
         }
     }
 
+    /// The reply to a request for any of its keys, if one was free.
+    fn slot(reply: &Value, request: &AcquireRequest) -> Option<AcquireReply> {
+        let Value::Array(items) = reply else {
+            return None;
+        };
+        let [Value::Int(1), token, Value::Int(index)] = items.as_slice() else {
+            return None;
+        };
+        let key = request.keys.as_slice().get(usize::try_from(*index).ok()?)?;
+        let fence = token_of(token, "an acquire").ok()?;
+        let key = key.clone();
+        Some(AcquireReply::Slot { key, fence })
+    }
+
     fn read_set(reply: &Value) -> Result<bool, NodeError> {
         match reply {
             Value::Okay => Ok(true),
@@ -273,8 +301,21 @@ impl Store {
         request: &AcquireRequest,
         now: Now,
     ) -> Result<AcquireReply, NodeError> {
-        let (keys, markers) = (&request.keys, &self.data.markers);
-        markers.admit(keys.namespace(), request.config.as_deref())?;
+        let markers = &self.data.markers;
+        markers.admit(request.keys.namespace(), request.config.as_deref())?;
+        if request.any {
+            let key = self.first_free(request, now.moment);
+            let request = AcquireRequest {
+                keys: key.clone().into(),
+                any: false,
+                ..request.clone()
+            };
+            return Ok(match self.acquire(&request, now)? {
+                AcquireReply::Granted { fence } => AcquireReply::Slot { key, fence },
+                reply => reply,
+            });
+        }
+        let keys = &request.keys;
         if let Some((index, holder)) = self.rival(keys, &request.token, now.moment) {
             return Ok(AcquireReply::Held(Holder {
                 key: Some(index),
@@ -286,5 +327,16 @@ impl Store {
         let fence = request.fence.map(advance).transpose()?;
         self.set(keys, request.token, request.ttl, now.moment);
         Ok(AcquireReply::Granted { fence })
+    }
+
+    /// The first key that is free, or else the one that ends first.
+    fn first_free(&self, request: &AcquireRequest, now: Moment) -> NodeKey {
+        let left = |key: &&NodeKey| {
+            let rival = self.rival(&NodeKeys::from((*key).clone()), &request.token, now);
+            rival.map(|(_, holder)| holder.remaining.unwrap_or(Duration::MAX))
+        };
+        let keys = request.keys.as_slice().iter();
+        let first = keys.min_by_key(left);
+        first.unwrap_or_else(|| request.keys.first()).clone()
     }
 }

@@ -155,7 +155,7 @@ impl Store {
                 ours = true;
                 self.data.entries.remove(key);
                 if request.announce {
-                    told = told.max(self.listeners.announce(key));
+                    told = told.max(self.listeners.announce(&key.announced()));
                 }
             }
         }

@@ -30,6 +30,7 @@ const QUEUE: usize = 1024;
 /// Every script, to be loaded when a connection is made.
 static SCRIPTS: &[&Script] = &[
     &acquire::on_redis::SCRIPT,
+    &acquire::on_redis::ANY,
     &extend::on_redis::SCRIPT,
     &release::on_redis::SCRIPT,
     &raise::on_redis::SCRIPT,

@@ -283,6 +283,7 @@ fn acquire(token: OwnerToken) -> AcquireRequest {
         ttl: TTL,
         config: Some(config()),
         fence: Some(fence()),
+        any: false,
     }
 }
 

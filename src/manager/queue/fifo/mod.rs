@@ -121,6 +121,10 @@ impl<H: Handover> Queue<H> {
         self.lists().note(name)
     }
 
+    pub(crate) fn is_in_use(&self, name: &str) -> bool {
+        self.lists().entries.contains_key(name)
+    }
+
     pub(crate) fn bounds(&self) -> Bounds {
         self.lists().bounds
     }

@@ -1,0 +1,148 @@
+//! Permits: at most so many holders of a key at once. A permit is a lock on one of the key's *slots*, so that what holds for
+//! a lock holds for it: quorum, validity, renewal, loss, release.
+//!
+//! Nodes do not count holders: where each of three nodes has room for two, three holders find two nodes each. Votes are
+//! counted for each slot instead. A node grants the first slot that is free there, in the order of the request, so that
+//! one round is enough while slots are free. `tests/models/permits.rs` has both rules.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use crate::manager::error::AcquireError;
+use crate::manager::release::{FreeCommand, release};
+use crate::manager::round::{Attempt, Decision, Purpose, Reply};
+use crate::manager::shared::Shared;
+use crate::namespace::{NodeKey, NodeKeys};
+use crate::node::{AcquireReply, AcquireRequest, Node, NodeFuture};
+use crate::protocol::quorum::Quorum;
+use crate::protocol::round::{Round, Verdict, Vote};
+use crate::seam::for_pause;
+
+/// A round for one of the slots of a key.
+#[derive(Clone, Debug)]
+pub(crate) struct Permit {
+    limit: u32,
+    quorum: Quorum,
+    // Whether it asks for all slots rather than for a few of them.
+    asks_all: bool,
+    // What each node granted.
+    granted: SmallVec<[(usize, NodeKey); 3]>,
+}
+
+impl Permit {
+    pub(crate) fn new(limit: u32, quorum: Quorum) -> Self {
+        Self {
+            limit,
+            quorum,
+            asks_all: limit <= FEW,
+            granted: SmallVec::new(),
+        }
+    }
+
+    fn votes(&self, key: &NodeKey) -> usize {
+        self.granted
+            .iter()
+            .filter(|(_, other)| other == key)
+            .count()
+    }
+
+    /// The slot with the most votes.
+    fn best(&self) -> Option<&NodeKey> {
+        let slots = self.granted.iter().map(|(_, key)| key);
+        slots.max_by_key(|key| self.votes(key))
+    }
+
+    fn verdict(&self, round: &Round) -> Option<Verdict> {
+        let votes = self.best().map_or(0, |key| self.votes(key));
+        let needed = self.quorum.needed();
+        if votes >= needed {
+            return Some(Verdict::Granted);
+        }
+        Some(match round.verdict()? {
+            Verdict::Granted if votes + round.missing() >= needed => return None,
+            // Others took some of the slots at the same time, each at other nodes.
+            Verdict::Granted => Verdict::Split {
+                contenders: 2,
+                remaining: Some(Duration::ZERO),
+            },
+            // Each node tells of the slot that ends first there, which need not be one.
+            Verdict::Split { remaining, .. } if round.granted() == 0 => {
+                Verdict::Contended { remaining }
+            }
+            verdict => verdict,
+        })
+    }
+}
+
+impl Purpose for Permit {
+    type Found = Infallible;
+    type Along = ();
+    const FREE: FreeCommand = release;
+    const HANDED_ON: Option<()> = None;
+    const ANY: bool = true;
+
+    /// From a slot on that is chosen at random, so that callers seldom ask for the same.
+    fn keys(&mut self, keys: &NodeKeys) -> NodeKeys {
+        let count = if self.asks_all { self.limit } else { FEW };
+        let limit = u64::from(self.limit);
+        let first = for_pause() % limit;
+        let numbers = (first..first + u64::from(count)).map(|number| number % limit);
+        keys.slots(numbers.filter_map(|number| u32::try_from(number).ok()))
+    }
+
+    fn keep_fence(&self, shared: &Shared, ttl: Duration) -> Option<Duration> {
+        shared.fencing.map(|keep| keep.max(ttl))
+    }
+
+    fn ask(&self, node: &dyn Node, request: AcquireRequest) -> NodeFuture<Reply> {
+        node.acquire(request)
+    }
+
+    fn vote(&mut self, node: usize, reply: AcquireReply) -> Vote {
+        match reply {
+            AcquireReply::Slot { key, fence } => {
+                self.granted.push((node, key));
+                Vote::Granted(fence)
+            }
+            AcquireReply::Held(holder) => Vote::Refused(holder),
+            // No answer to a request for any of its keys.
+            _ => Vote::Failed { owed: true },
+        }
+    }
+
+    fn decide(&self, round: &Round) -> Option<Decision> {
+        Some(match self.verdict(round)? {
+            Verdict::Contended { .. } if !self.asks_all => Decision::Again,
+            verdict => Decision::Lock(verdict),
+        })
+    }
+
+    /// The next round asks for all slots.
+    fn ask_again(&mut self) -> bool {
+        !std::mem::replace(&mut self.asks_all, true)
+    }
+
+    fn found(attempt: Attempt<Self>) -> Result<Infallible, AcquireError> {
+        Err(attempt.no_quorum())
+    }
+
+    fn is_replay((): &()) -> bool {
+        false
+    }
+
+    async fn settle(attempt: &mut Attempt<Self>) -> Result<(), AcquireError> {
+        let Some(slot) = attempt.purpose.best().cloned() else {
+            return Err(attempt.no_quorum());
+        };
+        let mut strays = std::mem::take(&mut attempt.purpose.granted).into_vec();
+        strays.retain(|(_, key)| *key != slot);
+        attempt.keep_only(&slot, strays);
+        attempt.agree_on_fence().await
+    }
+}
+
+/// How many slots the first round asks for. Half of all slots may be held, and 15 of 16 such rounds find a free one; a
+/// request for all would cost more than the rounds that it saves.
+const FEW: u32 = 4;

@@ -1,0 +1,32 @@
+-- Acquires one of several locks: the first that is free.
+-- KEYS and ARGV: as for an acquire of all of them.
+-- Replies {1, fencing token or '', index of the key from 0} if one is ours now; else as an acquire, and if all are held, of
+-- the one that ends first.
+local known = redis.call('HMGET', KEYS[1], 'vote', 'hwm')
+if known[1] ~= ARGV[3] then
+  -- use identity
+  -- use refused
+  local refusal = refused(known[1], ARGV[3])
+  if refusal then
+    return refusal
+  end
+end
+local locks, best, least = {}, 1, nil
+for i = 3, #KEYS, 2 do
+  locks[#locks + 1] = KEYS[i]
+end
+for i, owner in ipairs(redis.call('MGET', unpack(locks))) do
+  -- A key without expiry comes last.
+  local left = owner and owner ~= ARGV[1] and redis.call('PTTL', locks[i]) % 9007199254740992 or -1
+  if not least or left < least then
+    best, least = i, left
+  end
+  if left == -1 then
+    break
+  end
+end
+-- It is taken as if it were the only one.
+KEYS[3], KEYS[4] = KEYS[2 * best + 1], KEYS[2 * best + 2]
+-- use take
+local number, why = take(4, known[2])
+return why or {1, number, best - 1}

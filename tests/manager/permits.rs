@@ -1,0 +1,287 @@
+//! Permits: at most so many holders of a key at once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+use tower_redlock::error::LossReason;
+use tower_redlock::key::LockKeys;
+use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::{Namespace, Node};
+use tower_redlock::{AcquireError, LockGuard, LockKey, LockManager};
+
+use super::links::{Process, nodes};
+use super::requests::NewAcquire;
+use super::slow::Slow;
+use super::{MS, Nodes, TTL, assert_idle, wait_for};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The slots of `order` that the nodes hold, all nodes together.
+fn slots(nodes: &Nodes) -> usize {
+    let keys = nodes.0.iter().flat_map(MemoryNode::keys);
+    keys.filter(|key| key.starts_with("lk!permit:")).count()
+}
+
+fn slot(guard: &LockGuard) -> u32 {
+    guard.slot().unwrap()
+}
+
+/// Puts another owner in a slot of `order` at one node.
+async fn occupy(node: &MemoryNode, slot: u32, ttl: Duration) {
+    let key = LockKey::new(format!("{slot}:order")).unwrap();
+    let key = Namespace::default().permits().node_key(&key);
+    let token = tower_redlock::node::OwnerToken::from_entropy([7; 20]);
+    let reply = node.acquire(tower_redlock::node::AcquireRequest::new(key, token, ttl));
+    reply.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn as_many_hold_a_key_as_there_are_permits_each_in_a_slot_of_its_own() {
+    for limit in [1, 2, 5, 16] {
+        let nodes = Nodes::five();
+        let processes = [nodes.met().await, nodes.met().await];
+        let mut held = Vec::new();
+        for number in 0..limit as usize {
+            let locks = processes[number % 2].permits(limit).unwrap();
+            held.push(locks.try_acquire("order").await.unwrap());
+        }
+        let mut taken: Vec<u32> = held.iter().map(slot).collect();
+        taken.sort_unstable();
+        assert_eq!(taken, (0..limit).collect::<Vec<_>>());
+        for locks in &processes {
+            let locks = locks.permits(limit).unwrap();
+            let error = locks.try_acquire("order").await.unwrap_err();
+            assert!(
+                matches!(error, AcquireError::Contended { remaining: Some(left), .. } if left > Duration::ZERO),
+                "{error:?}"
+            );
+            // The permits of another key are others.
+            let other = locks.try_acquire("other").await.unwrap();
+            other.release().await.unwrap();
+        }
+        let freed = slot(&held[0]);
+        held.remove(0).release().await.unwrap();
+        let next = processes[1].permits(limit).unwrap();
+        let next = next.try_acquire("order").await.unwrap();
+        assert_eq!(slot(&next), freed);
+        drop((held, next));
+        nodes
+            .settle("every slot free", |nodes| slots(nodes) == 0)
+            .await;
+        for locks in &processes {
+            assert_idle(locks).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_many_in_several_processes_never_more_hold_a_key_than_there_are_permits() {
+    for (limit, slow) in [(2, 0), (3, 7), (7, 3)] {
+        let nodes = Nodes::five();
+        let holders = Arc::new(AtomicUsize::new(0));
+        let most = Arc::new(AtomicUsize::new(0));
+        let mut tasks = JoinSet::new();
+        for process in 0..4 {
+            let each = nodes.0.iter().enumerate().map(|(index, node)| {
+                let delay = u32::try_from((index + process) % 3).unwrap() * slow * MS / 4;
+                Slow::node(node, delay, delay)
+            });
+            let locks = LockManager::builder()
+                .nodes(each)
+                .clock(tower_redlock::clock::TokioClock::new())
+                .lazy()
+                .unwrap();
+            let locks = locks.permits(limit).unwrap().with_max_wait(600 * SECOND);
+            for task in 0..8_u32 {
+                let (locks, holders, most) = (locks.clone(), holders.clone(), most.clone());
+                tasks.spawn(async move {
+                    for turn in 0..5 {
+                        let guard = locks.acquire("order").await.unwrap();
+                        let now = holders.fetch_add(1, Ordering::SeqCst) + 1;
+                        most.fetch_max(now, Ordering::SeqCst);
+                        sleep((task * 7 + turn * 3) % 20 * MS).await;
+                        assert!(!guard.is_lost());
+                        holders.fetch_sub(1, Ordering::SeqCst);
+                        drop(guard);
+                    }
+                });
+            }
+        }
+        while let Some(done) = tasks.join_next().await {
+            done.unwrap();
+        }
+        assert_eq!(most.load(Ordering::SeqCst), limit as usize);
+        sleep(SECOND).await;
+        assert_eq!(slots(&nodes), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_comes_in_order_and_nobody_overtakes() {
+    let nodes = Nodes::five();
+    let (locks, other) = (nodes.met().await, nodes.met().await);
+    let locks = locks.permits(2).unwrap().with_max_wait(60 * SECOND);
+    let mut held = vec![
+        locks.acquire("order").await.unwrap(),
+        other.permits(2).unwrap().acquire("order").await.unwrap(),
+    ];
+    let mut line = Vec::new();
+    for _ in 0..4 {
+        line.push(wait_for(&locks, "order").await);
+        sleep(MS).await;
+    }
+    for waiter in line {
+        drop(held.remove(0));
+        sleep(20 * MS).await;
+        assert!(waiter.is_finished(), "the first in line is next");
+        held.push(waiter.await.unwrap().unwrap());
+        assert!(locks.try_acquire("order").await.is_err());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_ends_with_its_time_and_a_waiter_that_leaves_passes_its_place_on() {
+    let nodes = Nodes::five();
+    let locks = nodes.met().await.permits(1).unwrap();
+    let held = locks.try_acquire("order").await.unwrap();
+    let began = Instant::now();
+    let error = locks.with_max_wait(2 * SECOND).acquire("order").await;
+    assert!(matches!(error, Err(AcquireError::WaitTimeout { .. })));
+    assert_eq!(began.elapsed(), 2 * SECOND);
+    let patient = locks.with_max_wait(60 * SECOND);
+    let first = wait_for(&patient, "order").await;
+    let second = wait_for(&patient, "order").await;
+    first.abort();
+    sleep(MS).await;
+    held.release().await.unwrap();
+    sleep(20 * MS).await;
+    assert!(second.is_finished());
+    drop(second.await.unwrap().unwrap());
+    nodes
+        .settle("every slot free", |nodes| slots(nodes) == 0)
+        .await;
+    assert_idle(&locks).await;
+}
+
+/// At one node the slots are taken otherwise than at the rest.
+#[tokio::test(start_paused = true)]
+async fn what_a_node_grants_beside_the_others_is_given_back() {
+    for late in [Duration::ZERO, 20 * MS] {
+        let nodes = Nodes::five();
+        let each = nodes.0.iter().enumerate().map(|(index, node)| {
+            let back = if index == 0 { late } else { Duration::ZERO };
+            Slow::node(node, Duration::ZERO, back)
+        });
+        let locks = LockManager::builder()
+            .nodes(each)
+            .clock(tower_redlock::clock::TokioClock::new())
+            .lazy()
+            .unwrap();
+        drop(locks.try_acquire("another").await.unwrap());
+        occupy(&nodes.0[0], 0, 3_600 * SECOND).await;
+        let locks = locks.permits(2).unwrap();
+        for _ in 0..20 {
+            let one = locks.try_acquire("order").await.unwrap();
+            let other = locks.try_acquire("order").await.unwrap();
+            assert!(locks.try_acquire("order").await.is_err());
+            sleep(SECOND).await;
+            // A node has what is ours there, and nothing else.
+            let (first, ours) = (nodes.0[0].keys(), [slot(&one), slot(&other)]);
+            assert_eq!(ours.iter().sum::<u32>(), 1);
+            let mut first: Vec<_> = first
+                .into_iter()
+                .filter(|key| key.contains("permit:"))
+                .collect();
+            first.sort();
+            assert_eq!(first, ["lk!permit:0:order", "lk!permit:1:order"]);
+            one.release().await.unwrap();
+            other.release().await.unwrap();
+            sleep(SECOND).await;
+            assert_eq!(slots(&nodes), 1);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permit_is_extended_and_lost_as_a_lock_is() {
+    let nodes = nodes(3);
+    let process = Process::on(&nodes);
+    let locks = process.builder().ttl(TTL).connect().await.unwrap();
+    let permits = locks.permits(2).unwrap();
+    let guard = permits.try_acquire("order").await.unwrap();
+    sleep(3 * TTL).await;
+    assert!(!guard.is_lost());
+    (0..3).for_each(|n| process.0[n].cut());
+    let lost = guard.lost();
+    assert_eq!(lost.await, LossReason::Expired);
+    (0..3).for_each(|n| process.0[n].mend());
+    drop(guard);
+    sleep(2 * TTL).await;
+    drop(permits.try_acquire("order").await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn fencing_tokens_grow_in_each_slot() {
+    let nodes = Nodes::five();
+    let locks = nodes.met().await.permits(3).unwrap();
+    let mut last = [None; 3];
+    for _ in 0..50 {
+        let guard = locks.try_acquire("order").await.unwrap();
+        let (slot, fence) = (slot(&guard) as usize, guard.fence());
+        assert!(fence > last[slot]);
+        last[slot] = fence;
+        guard.release().await.unwrap();
+    }
+    assert!(last.iter().all(Option::is_some), "chosen at random");
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_slots_are_free_one_command_for_each_node_is_enough() {
+    let nodes = Nodes::five();
+    let locks = nodes.met().await.permits(16).unwrap();
+    let before = nodes.commands();
+    let guard = locks.try_acquire("order").await.unwrap();
+    nodes
+        .settle("granted by all", |nodes| slots(nodes) == 5)
+        .await;
+    assert_eq!(nodes.commands() - before, 5);
+    drop(guard);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_down_costs_a_vote_alone() {
+    let nodes = Nodes::five();
+    let locks = nodes.met().await.permits(2).unwrap();
+    nodes.each(0..2, MemoryNode::go_down);
+    let held = [
+        locks.try_acquire("order").await.unwrap(),
+        locks.try_acquire("order").await.unwrap(),
+    ];
+    assert!(locks.try_acquire("order").await.is_err());
+    nodes.each(2..3, MemoryNode::go_down);
+    assert!(matches!(
+        locks.try_acquire("order").await,
+        Err(AcquireError::NoQuorum(_))
+    ));
+    drop(held);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_permit_is_of_one_key_and_there_are_1_to_256() {
+    let nodes = Nodes::five();
+    let locks = nodes.met().await;
+    for limit in [0, 257] {
+        let error = locks.permits(limit).unwrap_err().to_string();
+        assert!(error.contains("use 1 to 256"), "{error}");
+    }
+    let all = locks.permits(256).unwrap();
+    let guard = all.try_acquire("order").await.unwrap();
+    assert_eq!((guard.keys().len(), guard.key().as_str()), (1, "order"));
+    assert!(locks.try_acquire("plain").await.unwrap().slot().is_none());
+    let keys = LockKeys::new(["a", "b"]).unwrap();
+    let error = all.try_acquire(keys).await.unwrap_err().to_string();
+    assert!(error.contains("permits are of one key"), "{error}");
+}
