@@ -16,7 +16,6 @@ use crate::manager::round::{Attempt, Decision, Purpose, Reply};
 use crate::manager::shared::Shared;
 use crate::namespace::{NodeKey, NodeKeys};
 use crate::node::{AcquireReply, AcquireRequest, Node, NodeFuture};
-use crate::protocol::quorum::Quorum;
 use crate::protocol::round::{Round, Verdict, Vote};
 use crate::seam::for_pause;
 
@@ -24,7 +23,6 @@ use crate::seam::for_pause;
 #[derive(Clone, Debug)]
 pub(crate) struct Permit {
     limit: u32,
-    quorum: Quorum,
     // Whether it asks for all slots rather than for a few of them.
     asks_all: bool,
     // What each node granted.
@@ -32,10 +30,9 @@ pub(crate) struct Permit {
 }
 
 impl Permit {
-    pub(crate) fn new(limit: u32, quorum: Quorum) -> Self {
+    pub(crate) fn new(limit: u32) -> Self {
         Self {
             limit,
-            quorum,
             asks_all: limit <= FEW,
             granted: SmallVec::new(),
         }
@@ -52,27 +49,6 @@ impl Permit {
     fn best(&self) -> Option<&NodeKey> {
         let slots = self.granted.iter().map(|(_, key)| key);
         slots.max_by_key(|key| self.votes(key))
-    }
-
-    fn verdict(&self, round: &Round) -> Option<Verdict> {
-        let votes = self.best().map_or(0, |key| self.votes(key));
-        let needed = self.quorum.needed();
-        if votes >= needed {
-            return Some(Verdict::Granted);
-        }
-        Some(match round.verdict()? {
-            Verdict::Granted if votes + round.missing() >= needed => return None,
-            // Others took some of the slots at the same time, each at other nodes.
-            Verdict::Granted => Verdict::Split {
-                contenders: 2,
-                remaining: Some(Duration::ZERO),
-            },
-            // Each node tells of the slot that ends first there, which need not be one.
-            Verdict::Split { remaining, .. } if round.granted() == 0 => {
-                Verdict::Contended { remaining }
-            }
-            verdict => verdict,
-        })
     }
 }
 
@@ -113,7 +89,8 @@ impl Purpose for Permit {
     }
 
     fn decide(&self, round: &Round) -> Option<Decision> {
-        Some(match self.verdict(round)? {
+        let best = self.best().map_or(0, |key| self.votes(key));
+        Some(match round.verdict_of_any(best)? {
             Verdict::Contended { .. } if !self.asks_all => Decision::Again,
             verdict => Decision::Lock(verdict),
         })

@@ -85,11 +85,6 @@ impl Round {
         }
     }
 
-    /// How many nodes have not voted yet.
-    pub(crate) fn missing(&self) -> usize {
-        self.votes.iter().filter(|slot| slot.is_none()).count()
-    }
-
     pub(crate) fn time_out(&mut self) {
         for slot in self.votes.iter_mut().filter(|slot| slot.is_none()) {
             *slot = Some(Vote::Failed { owed: true });
@@ -115,6 +110,28 @@ impl Round {
         } else {
             None
         }
+    }
+
+    /// The verdict where nodes grant any of several keys, and one of these has at most `best` votes.
+    pub(crate) fn verdict_of_any(&self, best: usize) -> Option<Verdict> {
+        let needed = self.quorum.needed();
+        if best >= needed {
+            return Some(Verdict::Granted);
+        }
+        let missing = self.votes.iter().filter(|vote| vote.is_none()).count();
+        Some(match self.verdict()? {
+            Verdict::Granted if best + missing >= needed => return None,
+            // Others took some of the keys at the same time, each at other nodes.
+            Verdict::Granted => Verdict::Split {
+                contenders: 2,
+                remaining: Some(Duration::ZERO),
+            },
+            // Each node tells of the key that ends first there, which need not be one.
+            Verdict::Split { remaining, .. } if self.granted() == 0 => {
+                Verdict::Contended { remaining }
+            }
+            verdict => verdict,
+        })
     }
 
     pub(crate) fn granted(&self) -> usize {
@@ -213,6 +230,44 @@ mod tests {
             round.record(node, *vote);
         }
         round.verdict()
+    }
+
+    fn verdict_of_any(votes: &[Vote], best: usize) -> Option<Verdict> {
+        let mut round = Round::new(FIVE);
+        for (node, vote) in votes.iter().enumerate() {
+            round.record(node, *vote);
+        }
+        round.verdict_of_any(best)
+    }
+
+    #[test]
+    fn of_any_keys_one_needs_a_quorum_of_votes() {
+        let split = Some(Verdict::Split {
+            contenders: 2,
+            remaining: Some(Duration::ZERO),
+        });
+        assert_eq!(verdict_of_any(&[GRANTED; 3], 3), Some(Verdict::Granted));
+        assert_eq!(verdict_of_any(&[GRANTED; 3], 1), None, "two may be for it");
+        assert_eq!(verdict_of_any(&[GRANTED; 4], 1), split);
+        assert_eq!(verdict_of_any(&[GRANTED; 5], 2), split);
+        assert_eq!(verdict_of_any(&[GRANTED, GRANTED, DOWN, DOWN], 1), None);
+        let down = [GRANTED, GRANTED, DOWN, DOWN, LATE];
+        assert_eq!(verdict_of_any(&down, 2), Some(Verdict::NoQuorum));
+    }
+
+    #[test]
+    fn of_any_keys_the_ones_that_end_first_may_differ_between_nodes() {
+        let contended = Some(Verdict::Contended {
+            remaining: Some(Duration::from_millis(30)),
+        });
+        let held = [held(1, 10), held(2, 30), held(3, 20)];
+        assert!(matches!(verdict(&held), Some(Verdict::Split { .. })));
+        assert_eq!(verdict_of_any(&held, 0), contended);
+        let one = [GRANTED, held[0], held[1], held[2]];
+        assert!(matches!(
+            verdict_of_any(&one, 1),
+            Some(Verdict::Split { .. })
+        ));
     }
 
     const GRANTED: Vote = Vote::Granted(None);

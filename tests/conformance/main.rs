@@ -16,6 +16,7 @@ mod holders;
 mod keeping;
 mod marks;
 mod records;
+mod slots;
 mod standing;
 
 use std::sync::Arc;
@@ -189,6 +190,11 @@ macro_rules! all_claims {
                 a_node_in_quarantine_is_written_and_does_not_count,
                 a_node_in_quarantine_releases,
                 a_release_on_the_same_connection_is_no_farewell,
+            ] slots: [
+                of_any_keys_the_first_that_is_free_is_granted_and_no_other,
+                where_all_of_any_keys_are_held_the_one_that_ends_first_is_told,
+                of_any_keys_the_counter_of_the_granted_one_counts,
+                a_node_in_quarantine_grants_none_of_any_keys,
             ] holders: [
                 each_key_is_told_with_its_holder,
                 a_holder_is_told_with_its_fencing_token,

@@ -10,6 +10,7 @@ use tower_redlock::settings::RestartGuard;
 use tower_redlock::{AcquireError, LockManager};
 
 use crate::support::eventually;
+use crate::support::server::Server;
 use crate::support::stalls::Stopwatch;
 use crate::{Cluster, MS, all_up, connected, is_contended};
 
@@ -45,11 +46,17 @@ impl Load {
 
     /// Ends the load and asserts that no two intervals between grant and release overlap.
     async fn assert_exclusive(self) -> usize {
+        self.assert_at_most(1).await
+    }
+
+    /// The same with at most so many at once.
+    async fn assert_at_most(self, limit: usize) -> usize {
         self.stop.store(true, Ordering::SeqCst);
-        let mut intervals: Vec<_> = self.workers.join_all().await.concat();
-        intervals.sort_unstable();
-        for pair in intervals.windows(2) {
-            assert!(pair[0].1 <= pair[1].0, "two holders: {pair:?}");
+        let intervals: Vec<_> = self.workers.join_all().await.concat();
+        for (granted, _) in &intervals {
+            let held = |(from, to): &&(Instant, Instant)| from <= granted && granted < to;
+            let holders = intervals.iter().filter(held).count();
+            assert!(holders <= limit, "{holders} holders");
         }
         intervals.len()
     }
@@ -183,4 +190,30 @@ async fn three_of_five_killed_fail_fast_and_come_back_without_a_restart() {
 fn sorted<const N: usize>(mut names: [String; N]) -> Vec<String> {
     names.sort_unstable();
     names.to_vec()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn never_more_than_the_permits_are_held_while_servers_die_and_come_back_empty() {
+    let mut cluster = Cluster::start();
+    let short = || cluster.short(Duration::from_secs(2));
+    let permits = |locks: LockManager| locks.permits(3).unwrap();
+    let managers = [connected(short()).await, connected(short()).await].map(permits);
+    let load = Load::start(&managers);
+    load.goes_on(50).await;
+    for node in [1, 3] {
+        cluster.servers[node].kill();
+        load.goes_on(50).await;
+        cluster.servers[node].restart();
+        load.goes_on(50).await;
+        all_up(&managers[0]).await;
+    }
+    cluster.each([0, 2], Server::freeze);
+    load.goes_on(20).await;
+    cluster.each([0, 2], Server::thaw);
+    assert!(load.assert_at_most(3).await >= 270);
+    let mut all = Vec::new();
+    for _ in 0..3 {
+        all.push(managers[0].acquire("order:1").await.unwrap());
+    }
+    assert!(managers[1].try_acquire("order:1").await.is_err());
 }

@@ -26,6 +26,8 @@ mod loss;
 mod nested;
 #[cfg(feature = "axum")]
 mod outliving;
+#[cfg(feature = "axum")]
+mod permits;
 mod queue;
 mod release;
 #[cfg(feature = "axum")]

@@ -13,6 +13,7 @@
 //! | [`quarantine`] | one holder at a time while nodes forget, with ttls that differ between processes |
 //! | [`sentinel`] | one holder at a time while Sentinels disagree about who the master is |
 //! | [`members`] | of two lists of nodes that overlap, one grants |
+//! | [`permits`] | never more hold a key than there are permits |
 //! | [`adoption`] | a list in place of another waits for the locks of that, with another longest ttl |
 //! | [`idempotency`] | all get one response until it ends, with minority records and nodes that forget |
 //!
@@ -56,5 +57,6 @@ mod fence;
 mod idempotency;
 mod lease;
 mod members;
+mod permits;
 mod quarantine;
 mod sentinel;

@@ -53,7 +53,7 @@ pub(crate) async fn acquire_permit(
     if keys.are_several() {
         return Err(KeyError::several_of_permits().into());
     }
-    let permit = Permit::new(permits, shared.terms.quorum);
+    let permit = Permit::new(permits);
     match acquire_for(shared, terms, keys, permit, limit).await? {
         Acquired::Lock(guard, ()) => Ok(guard),
         Acquired::Found(never) => match never {},
