@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::routing::post;
-use axum::{Extension, Router};
+use axum::Router;
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode};
 use tokio::sync::{Semaphore, mpsc};
@@ -25,7 +25,7 @@ fn app(layer: impl FnOnce(Router) -> Router) -> App {
     let (tell, arrived) = mpsc::unbounded_channel();
     let go = Arc::new(Semaphore::new(0));
     let gate = go.clone();
-    let handler = move |Extension(held): Extension<Held>| async move {
+    let handler = move |held: Held| async move {
         tell.send(held.slot()).unwrap();
         gate.acquire().await.unwrap().forget();
     };
