@@ -20,6 +20,7 @@ enum Reason {
     Reserved,
     Apart,
     SeveralOfPermits,
+    NoSlot,
 }
 
 /// The source of a key, in the program's own text.
@@ -107,6 +108,10 @@ impl KeyError {
         Self(Reason::Apart)
     }
 
+    pub(crate) const fn no_slot() -> Self {
+        Self(Reason::NoSlot)
+    }
+
     pub(crate) const fn several_of_permits() -> Self {
         Self(Reason::SeveralOfPermits)
     }
@@ -175,6 +180,9 @@ impl fmt::Display for KeyError {
             }
             Reason::Apart => f.write_str(
                 "the lock keys are in several groups of nodes, which no command reaches at once; give all of them one text in braces, as in `{shop-7}:cart`",
+            ),
+            Reason::NoSlot => f.write_str(
+                "a permit is named by its key and the number of its slot, as in `tenant:7:0`",
             ),
             Reason::SeveralOfPermits => f.write_str(
                 "permits are of one key, and there are several; ask for each on its own",

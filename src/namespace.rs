@@ -70,7 +70,7 @@ impl Namespace {
     #[must_use]
     pub fn permits(&self) -> Self {
         Self {
-            text: Arc::from([self.root(), "!permit"].concat()),
+            text: Arc::from([self.root(), PERMITS].concat()),
             root: self.root,
             redacts: self.redacts,
         }
@@ -106,7 +106,7 @@ impl Namespace {
 
     fn place(&self, key: &LockKey, slot: Option<u32>) -> NodeKey {
         let text = match (self.as_str(), slot) {
-            (name, Some(slot)) => Arc::from(format!("{name}:{slot}:{key}")),
+            (name, Some(slot)) => Arc::from(format!("{name}:{key}:{slot}")),
             ("", None) => Arc::from(key.as_str()),
             (name, None) => joined(name, key.as_str()),
         };
@@ -146,6 +146,20 @@ impl Namespace {
         }
         let keys = keys.as_slice().iter().map(|key| self.node_key(key));
         Ok(NodeKeys(keys.collect()))
+    }
+
+    /// The same for names as they are [shown](NodeKey::show): of a permit, the key and the number of the slot.
+    pub(crate) fn shown_keys(&self, names: &LockKeys) -> Result<NodeKeys, KeyError> {
+        if !self.as_str().ends_with(PERMITS) {
+            return self.node_keys(names);
+        }
+        let slot = |name: &LockKey| {
+            let (key, slot) = name.as_str().rsplit_once(':')?;
+            Some(self.place(&LockKey::new(key).ok()?, Some(slot.parse().ok()?)))
+        };
+        let slots = names.as_slice().iter().map(slot);
+        let slots: Option<_> = slots.collect();
+        slots.map(NodeKeys).ok_or_else(KeyError::no_slot)
     }
 
     /// The Redis key of the marker, in which a node remembers whether it may vote.
@@ -253,7 +267,7 @@ impl NodeKey {
             false => Cow::Borrowed(self.name.as_str()),
         };
         match self.slot {
-            Some(slot) => Cow::Owned(format!("{slot}:{name}")),
+            Some(slot) => Cow::Owned(format!("{name}:{slot}")),
             None => name,
         }
     }
@@ -346,6 +360,8 @@ impl From<NodeKey> for NodeKeys {
         Self(Arc::from([key]))
     }
 }
+
+const PERMITS: &str = "!permit";
 
 const NOT_A_NAMESPACE: &str =
     "a namespace has at most 64 bytes and holds only ASCII letters, digits, `-`, `_`, `.` and `/`";

@@ -1,5 +1,6 @@
 //! Locks of all processes, for operators: who holds a key, which keys are held, and to take a key from its holder.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
@@ -165,7 +166,8 @@ impl fmt::Display for KeyHolder {
 }
 
 impl LockManager {
-    /// Asks all nodes who holds `key`, whichever process that is.
+    /// Asks all nodes who holds `key`, whichever process that is. With a handle for [permits](Self::permits), of the
+    /// permit `key`, the key and the number of its slot: `tenant:7:0`.
     ///
     /// # Errors
     ///
@@ -175,7 +177,7 @@ impl LockManager {
     ///
     /// It changes nothing, so it can be dropped at any time.
     pub async fn holders(&self, key: impl AsRef<str>) -> Result<KeyStatus, KeyError> {
-        who(self, &self.shared.namespace, LockKey::new(key)?).await
+        who(self, &self.space(), LockKey::new(key)?).await
     }
 
     /// The same for an idempotency key: who computes its result, and [for how long](KeyOnNode::stored_for) it is stored.
@@ -194,14 +196,22 @@ impl LockManager {
         who(self, &self.shared.idempotency, LockKey::new(key)?).await
     }
 
-    /// At most `limit` locks of all processes on keys that begin with `prefix`, without those of idempotency keys. Each node
+    /// At most `limit` locks of all processes on keys that begin with `prefix`, without those of idempotency keys; with a
+    /// handle for [permits](Self::permits) these instead. Each node
     /// looks at all its keys (`SCAN`), for ten seconds at most: for operators, not for requests.
     ///
     /// # Cancel safety
     ///
     /// It changes nothing, so it can be dropped at any time.
     pub async fn list(&self, prefix: &str, limit: usize) -> LockList {
-        list(self, &self.shared.namespace, prefix, limit).await
+        list(self, &self.space(), prefix, limit).await
+    }
+
+    fn space(&self) -> Cow<'_, Namespace> {
+        match self.permits {
+            Some(_) => Cow::Owned(self.shared.namespace.permits()),
+            None => Cow::Borrowed(&self.shared.namespace),
+        }
     }
 
     /// The same for the locks of idempotency keys: of the requests and jobs that run now.
@@ -270,9 +280,8 @@ async fn who(
     namespace: &Namespace,
     key: LockKey,
 ) -> Result<KeyStatus, KeyError> {
-    let names = LockKeys::from(key);
-    let group = locks.group(&names)?;
-    let keys = namespace.node_keys(&names)?;
+    let keys = namespace.shown_keys(&LockKeys::from(key))?;
+    let group = locks.group(&keys.names())?;
     let replies = ask(group, &keys).await;
     Ok(status(group, keys.first(), 0, &replies))
 }
@@ -322,7 +331,7 @@ async fn list_group(
     let mut locks = Vec::new();
     for names in names.chunks(LockKeys::MAX) {
         let names = LockKeys::of(names.iter().cloned());
-        let Ok(keys) = namespace.node_keys(&names) else {
+        let Ok(keys) = namespace.shown_keys(&names) else {
             continue;
         };
         let replies = ask(shared, &keys).await;

@@ -31,7 +31,7 @@ fn slot(guard: &LockGuard) -> u32 {
 
 /// Puts another owner in a slot of `order` at one node.
 async fn occupy(node: &MemoryNode, slot: u32, ttl: Duration) {
-    let key = LockKey::new(format!("{slot}:order")).unwrap();
+    let key = LockKey::new(format!("order:{slot}")).unwrap();
     let key = Namespace::default().permits().node_key(&key);
     let token = tower_redlock::node::OwnerToken::from_entropy([7; 20]);
     let reply = node.acquire(tower_redlock::node::AcquireRequest::new(key, token, ttl));
@@ -196,7 +196,7 @@ async fn what_a_node_grants_beside_the_others_is_given_back() {
                 .filter(|key| key.contains("permit:"))
                 .collect();
             first.sort();
-            assert_eq!(first, ["lk!permit:0:order", "lk!permit:1:order"]);
+            assert_eq!(first, ["lk!permit:order:0", "lk!permit:order:1"]);
             one.release().await.unwrap();
             other.release().await.unwrap();
             sleep(SECOND).await;

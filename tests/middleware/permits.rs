@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use axum::Router;
 use axum::body::Body;
 use axum::routing::post;
-use axum::Router;
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode};
 use tokio::sync::{Semaphore, mpsc};
