@@ -452,17 +452,25 @@ mod tests {
     /// All that is kept on a node, or announced by it, for one lock key and one owner, with what it is.
     fn names(root: &Namespace, key: &LockKey, owner: &OwnerToken) -> Vec<(String, String)> {
         let requests = root.idempotency();
-        let mut names = vec![(root.marker().concat(), "the marker".to_owned())];
+        let mut names = vec![
+            (root.marker().concat(), "the marker".to_owned()),
+            (requests.tombstone(owner).concat(), "a tombstone".to_owned()),
+        ];
         let keys = LockKeys::from(key.clone());
         for (whose, namespace) in [("locks", root), ("requests", &requests)] {
-            let tombstone = (
-                namespace.tombstone(owner).concat(),
-                format!("a tombstone of {whose}"),
-            );
-            names.push(tombstone);
             let Ok(placed) = namespace.node_keys(&keys) else {
                 continue;
             };
+            let slot = root.permits().place(key, Some(1));
+            names.push((slot.as_str().to_owned(), format!("a slot of {key}")));
+            names.push((
+                slot.counter().concat(),
+                format!("the counter of a slot of {key}"),
+            ));
+            names.push((
+                slot.channel().concat(),
+                format!("the channel of the slots of {key}"),
+            ));
             let placed = placed.first();
             for (what, name) in [
                 ("lock", placed.as_str().to_owned()),

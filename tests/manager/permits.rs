@@ -285,3 +285,44 @@ async fn a_permit_is_of_one_key_and_there_are_1_to_256() {
     let error = all.try_acquire(keys).await.unwrap_err().to_string();
     assert!(error.contains("permits are of one key"), "{error}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_operator_sees_the_permits_of_all_processes_and_takes_one() {
+    for groups in [1, 2] {
+        let nodes = nodes(6);
+        let process = || Process::on(&nodes).builder().groups(groups).instance("one");
+        let (locks, operator) = (
+            process().connect().await.unwrap(),
+            process().connect().await.unwrap(),
+        );
+        let (permits, operator) = (locks.permits(3).unwrap(), operator.permits(1).unwrap());
+        let held = [
+            permits.try_acquire("tenant:7").await.unwrap(),
+            permits.try_acquire("tenant:7").await.unwrap(),
+            permits.try_acquire("other").await.unwrap(),
+        ];
+        let _lock = locks.try_acquire("tenant:7").await.unwrap();
+        let name = format!("tenant:7:{}", slot(&held[0]));
+        let list = operator.list("tenant:", 10).await;
+        let mut keys: Vec<_> = list.locks.iter().map(|it| it.key.as_str()).collect();
+        keys.sort_unstable();
+        let mut wanted = [name.clone(), format!("tenant:7:{}", slot(&held[1]))];
+        wanted.sort();
+        assert_eq!(
+            (keys, list.more),
+            (wanted.iter().map(String::as_str).collect(), false)
+        );
+
+        let status = operator.holders(&name).await.unwrap();
+        assert_eq!(status.holder().unwrap().instance.as_str(), "one");
+        assert!(operator.force_release(&status, true).await.unwrap() >= 2);
+        assert_eq!(held[0].lost().await, LossReason::Taken);
+        assert!(!held[1].is_lost());
+        let free = operator.holders(&name).await.unwrap();
+        assert!(free.holder().is_none());
+        for wrong in ["tenant", "tenant:x", "7", ":7"] {
+            let error = operator.holders(wrong).await.unwrap_err().to_string();
+            assert!(error.contains("the number of its slot"), "{wrong}: {error}");
+        }
+    }
+}
