@@ -134,6 +134,7 @@ const INSIDE: &[&[Inner]] = &[
     ],
     &[&["mod.rs"]],
     &[&["acquire/"]],
+    &[&["permits.rs"]],
     &[&["round/"], &["guard.rs"]],
     &[&["release.rs"], &["watchdog.rs"]],
     &[&["shared.rs"]],

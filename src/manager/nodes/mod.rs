@@ -19,7 +19,6 @@ use crate::manager::nodes::fanout::Fanout;
 use crate::manager::nodes::repeats::{Repeats, Trouble};
 use crate::manager::nodes::voting::list::Replies;
 use crate::manager::nodes::voting::statuses::VotingStatuses;
-use crate::manager::round::is_grant;
 use crate::moment::Moment;
 use crate::namespace::Namespace;
 use crate::node::{
@@ -272,7 +271,7 @@ impl NodeSet {
         reply: &Result<AcquireReply, NodeError>,
     ) -> NodeEffect {
         match reply {
-            Ok(reply) if is_grant(reply) => {
+            Ok(reply) if reply.is_grant() => {
                 self.ran(node);
                 NodeEffect::Confirmed { sent }
             }

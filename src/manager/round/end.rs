@@ -12,7 +12,7 @@ use crate::manager::error::AcquireError;
 use crate::manager::lease::held::{HeldLease, Turn};
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::release::{FreeCommand, Freed, Freeing, Release, release};
-use crate::manager::round::{Attempt, Purpose, Reply, is_grant};
+use crate::manager::round::{Attempt, Purpose, Reply};
 use crate::manager::shared::Shared;
 use crate::namespace::NodeKey;
 use crate::node::{
@@ -185,7 +185,7 @@ async fn free_after(
     free: FreeCommand,
 ) -> Freed {
     let owes = match reply.await {
-        Ok(reply) => is_grant(&reply),
+        Ok(reply) => reply.is_grant(),
         Err(error) => error.outcome_unknown(),
     };
     match shared.nodes.get(node) {

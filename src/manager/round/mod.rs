@@ -230,7 +230,7 @@ impl<P: Purpose> Attempt<P> {
                 | AcquireReply::Slot { fence: None, .. },
             ) if self.keep_fence.is_some() => self.fail(node, no_fence(), true),
             Ok(reply) => {
-                if is_grant(&reply) {
+                if reply.is_grant() {
                     self.shared.ran(node);
                 }
                 self.purpose.vote(node, reply)
@@ -252,13 +252,6 @@ impl<P: Purpose> Attempt<P> {
     pub(crate) fn no_quorum(&self) -> AcquireError {
         AcquireError::NoQuorum(self.shared.no_quorum(self.errors.clone()))
     }
-}
-
-pub(crate) const fn is_grant(reply: &AcquireReply) -> bool {
-    matches!(
-        reply,
-        AcquireReply::Granted { .. } | AcquireReply::Promised { .. } | AcquireReply::Slot { .. }
-    )
 }
 
 pub(crate) fn fresh_token() -> Result<OwnerToken, String> {

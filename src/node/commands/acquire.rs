@@ -61,6 +61,15 @@ pub enum AcquireReply {
     },
 }
 
+impl AcquireReply {
+    pub(crate) const fn is_grant(&self) -> bool {
+        matches!(
+            self,
+            Self::Granted { .. } | Self::Slot { .. } | Self::Promised { .. }
+        )
+    }
+}
+
 #[cfg(feature = "redis")]
 pub(crate) mod on_redis {
     use redis::{Cmd, Value};
