@@ -148,11 +148,14 @@ impl List {
         for failure in &list.failures {
             tell(&format!("not listed: {failure}"));
         }
-        if list.more && !self.json {
+        if list.more && list.has_quorum && !self.json {
             tell("there may be more; give a prefix, or a higher --limit");
         }
-        let is_known = list.failures.len() * 2 < locks.snapshot().nodes.len();
-        Ok(if is_known { 0 } else { NO_QUORUM })
+        if !list.has_quorum {
+            let text = "the list is incomplete: fewer than a quorum of nodes vote and have listed their keys";
+            return Err(Failure::new(NO_QUORUM, text));
+        }
+        Ok(0)
     }
 }
 
