@@ -79,7 +79,7 @@ async fn status_changes_nothing_on_servers() {
     fleet.run(&["status"]).await.with(0);
     let mut alone = redlock(&["status", "--redis", &first]);
     alone.env("REDLOCK_PASSWORD", crate::PASSWORD);
-    let foreign = ended(alone).await.with(69);
+    let foreign = ended(alone).await.with(78);
     assert!(foreign.out.contains("foreign"), "{}", foreign.out);
     assert_eq!(fleet.content(), before);
     fleet.ask(0, &["FLUSHALL"]);
@@ -163,14 +163,26 @@ async fn adopt_says_its_downtime_and_takes_the_nodes_over() {
     locks.shutdown(Duration::ZERO).await;
     let text = fs::read_to_string(fleet.file()).unwrap();
     fs::write(fleet.file(), text.replace("\"3s\"", "\"1s\"")).unwrap();
-    fleet.run(&["status"]).await.with(69);
+    for command in [
+        &["status", "--json"][..],
+        &["wait", "--timeout", "500ms"],
+        &["bootstrap", "--yes"],
+        &["who", "k"],
+        &["list"],
+        &["release", "k", "--force", "--yes"],
+        &["run", "k", "--", "true"],
+    ] {
+        let foreign = fleet.run(command).await.with(78);
+        let text = foreign.out + &foreign.err;
+        assert!(text.contains("it serves processes"), "{command:?}: {text}");
+    }
     let refused = fleet.run(&["nodes", "adopt"]).await.with(64);
     assert!(
         refused.err.contains("No lock is granted for about 3.0s"),
         "{}",
         refused.err
     );
-    let status = fleet.run(&["status"]).await.with(69);
+    let status = fleet.run(&["status"]).await.with(78);
     assert_eq!(
         status.out.matches(": it serves processes").count(),
         3,
