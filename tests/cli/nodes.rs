@@ -162,7 +162,8 @@ async fn adopt_says_its_downtime_and_takes_the_nodes_over() {
     let (fleet, locks) = Fleet::started().await;
     locks.shutdown(Duration::ZERO).await;
     let text = fs::read_to_string(fleet.file()).unwrap();
-    fs::write(fleet.file(), text.replace("\"3s\"", "\"1s\"")).unwrap();
+    let other = text.replace("\"3s\"", "\"1s\"") + "connect_timeout = \"1s\"\n";
+    fs::write(fleet.file(), other).unwrap();
     for command in [
         &["status", "--json"][..],
         &["wait", "--timeout", "500ms"],
@@ -199,6 +200,20 @@ async fn adopt_says_its_downtime_and_takes_the_nodes_over() {
         begin.elapsed()
     );
     fleet.run(&["wait"]).await.with(0);
+}
+
+#[tokio::test]
+async fn adopt_takes_no_node_over_while_one_is_away() {
+    let (mut fleet, _locks) = Fleet::started().await;
+    let text = fs::read_to_string(fleet.file()).unwrap();
+    let other = text.replace("\"3s\"", "\"1s\"") + "connect_timeout = \"1s\"\n";
+    fs::write(fleet.file(), other).unwrap();
+    fleet.servers[2].kill();
+    let adopt = fleet.run(&["nodes", "adopt", "--yes"]).await.with(69);
+    assert!(adopt.err.contains("do not: n2 ("), "{}", adopt.err);
+    fs::write(fleet.file(), text).unwrap();
+    let status = fleet.run(&["status"]).await.with(0);
+    assert!(status.out.contains("2 of 3 vote"), "{}", status.out);
 }
 
 #[tokio::test]
