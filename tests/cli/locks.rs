@@ -315,6 +315,20 @@ async fn a_dead_holder_s_key_is_free_at_once() {
     assert!(nothing.out.starts_with("k: free"), "{}", nothing.out);
 }
 
+/// Without its tombstone, a living holder would set the key again when it is free.
+#[tokio::test]
+async fn no_node_is_taken_from_a_holder_that_it_cannot_bury() {
+    let (fleet, locks) = Fleet::started().await;
+    let _guard = held(&fleet, &locks, "k").await;
+    let rights = "ACL SETUSER default resetkeys ~lk:* ~lk!node ~lk!fence:* ~lk!record:*";
+    fleet.ask(0, &rights.split(' ').collect::<Vec<_>>());
+    let release = ["release", "k", "--force", "--now", "--yes"];
+    let released = fleet.run(&release).await.with(0);
+    assert!(released.out.contains("freed on 2 of 3"), "{}", released.out);
+    let owner = fleet.ask(0, &["GET", "lk:k"]);
+    assert!(!owner.contains("operator@2"), "{owner}");
+}
+
 #[tokio::test]
 async fn a_list_is_incomplete_where_too_few_nodes_of_one_group_list_their_keys() {
     let mut fleet = Fleet::of(6);
