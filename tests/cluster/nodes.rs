@@ -1,6 +1,7 @@
 //! What a node in a cluster is.
 
 use tower_redlock::node::Node as _;
+use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::redis::Credentials;
 
 use crate::support::server::Server;
@@ -79,14 +80,19 @@ async fn groups_have_slots_on_all_masters_and_each_key_is_in_one() {
     drop(guards);
     // Of a cluster alone, the groups are told.
     let plain = RedisNode::builder(&cluster.servers[0].url());
-    let mixed = LockManager::builder()
-        .redis_nodes([node(&cluster), plain])
-        .groups(2);
-    let error = mixed.check().unwrap_err().to_string();
-    assert!(
-        error.starts_with("groups: the nodes of a cluster"),
-        "{error}"
-    );
+    let grouped = || {
+        LockManager::builder()
+            .redis_nodes([node(&cluster)])
+            .groups(2)
+    };
+    let in_memory = ["a", "b"].map(MemoryNode::new);
+    for mixed in [grouped().redis_nodes([plain]), grouped().nodes(in_memory)] {
+        let error = mixed.check().unwrap_err().to_string();
+        assert!(
+            error.starts_with("groups: the nodes of a cluster"),
+            "{error}"
+        );
+    }
 }
 
 #[tokio::test]
