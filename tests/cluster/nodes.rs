@@ -21,6 +21,10 @@ async fn three_slots_on_three_masters_hold_each_lock() {
             .map(|node| node.name.clone())
             .collect();
         assert_eq!(names, SLOTS.map(|slot| format!("cluster/slot-{slot}")));
+        for (node, server) in locks.snapshot().nodes.iter().zip(&cluster.servers) {
+            let address = format!("127.0.0.1:{}", server.port());
+            assert_eq!(node.server.as_ref().unwrap().address, address);
+        }
         let guard = locks.acquire("order:42").await.unwrap();
         for (server, slot) in cluster.servers.iter().zip(SLOTS) {
             let keys = server.run("KEYS *");

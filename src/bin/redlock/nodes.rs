@@ -116,7 +116,7 @@ fn row(node: &NodeStatus) -> [Cell; 5] {
     let [server, memory, clock] = match &node.server {
         None => [none(), none(), none()],
         Some(server) => [
-            format!("{} {}", server.role, server.version),
+            format!("{} {} at {}", server.role, server.version, server.address),
             server.max_memory.map_or_else(
                 || mib(server.used_memory),
                 |most| format!("{} of {}", mib(server.used_memory), mib(most)),
