@@ -20,7 +20,7 @@ impl OwnerToken {
     /// How many random bytes make a token.
     pub const ENTROPY_LEN: usize = 20;
 
-    const DIGITS: usize = 2 * Self::ENTROPY_LEN;
+    pub(crate) const DIGITS: usize = 2 * Self::ENTROPY_LEN;
     const MAX_LEN: usize = Self::DIGITS + 1 + Label::MAX_LEN;
 
     /// Makes a token of bytes that must come from the operating system's random source.

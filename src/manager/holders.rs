@@ -47,11 +47,11 @@ pub struct KeyStatus {
 pub enum KeyVerdict {
     /// One holder has a quorum.
     Held,
-    /// A quorum has no holder.
+    /// A quorum votes and has no holder.
     Free,
     /// No holder has a quorum, and none can.
     Split,
-    /// Too few nodes have answered.
+    /// Too few nodes that vote have answered: others may have forgotten a holder.
     Unknown,
 }
 
@@ -66,7 +66,7 @@ pub struct KeyOnNode {
     /// For how much longer the node stores a result, if it is an idempotency key that has one.
     #[serde(serialize_with = "optional_seconds")]
     pub stored_for: Option<Duration>,
-    /// Why the node does not say.
+    /// Why the node does not say, or why it does not count that it has no holder: it does not vote.
     pub error: Option<NodeError>,
 }
 
@@ -96,7 +96,9 @@ pub struct LockList {
     pub locks: Vec<KeyStatus>,
     /// Whether there may be more.
     pub more: bool,
-    /// The nodes that could not list their keys, or say who holds them, each with its first error.
+    /// Whether a quorum of each group of nodes votes and has listed its keys. If not, there may be more.
+    pub has_quorum: bool,
+    /// The nodes that do not vote, or could not list their keys, or say who holds them, each with its first error.
     pub failures: Vec<String>,
 }
 
@@ -130,7 +132,7 @@ impl KeyStatus {
             KeyVerdict::Held
         } else if free >= needed {
             KeyVerdict::Free
-        } else if most + failed >= needed {
+        } else if most + failed >= needed || failed + needed > self.nodes.len() {
             KeyVerdict::Unknown
         } else {
             KeyVerdict::Split
@@ -147,7 +149,9 @@ impl fmt::Display for KeyStatus {
                 write!(f, "held by {holder}, on {count} of {nodes} nodes")
             }
             (KeyVerdict::Split, _) => f.write_str("split: no holder has a quorum, and none can"),
-            (KeyVerdict::Unknown, _) => f.write_str("unknown: too few nodes have answered"),
+            (KeyVerdict::Unknown, _) => {
+                f.write_str("unknown: too few nodes that vote have answered")
+            }
             (_, Some(_)) => f.write_str("free, but on a few nodes"),
             (_, None) => f.write_str("free"),
         }
@@ -287,11 +291,15 @@ async fn who(
 }
 
 async fn list(locks: &LockManager, namespace: &Namespace, prefix: &str, limit: usize) -> LockList {
-    let mut list = LockList::default();
+    let mut list = LockList {
+        has_quorum: true,
+        ..LockList::default()
+    };
     for group in &*locks.groups {
         let found = list_group(group, namespace, prefix, limit).await;
         list.locks.extend(found.locks);
         list.more |= found.more;
+        list.has_quorum &= found.has_quorum;
         list.failures.extend(found.failures);
     }
     list.more |= list.locks.len() > limit;
@@ -345,11 +353,18 @@ async fn list_group(
         // Some were released meanwhile.
         locks.extend(found.filter(|key| key.holder().is_some()));
     }
+    for node in 0..shared.nodes.len() {
+        if let Some(error) = shared.why_no_vote(node) {
+            failures.entry(node).or_insert(error);
+        }
+    }
+    let has_quorum = shared.nodes.len() - failures.len() >= shared.terms.quorum.needed();
     let failures = failures.into_iter();
     let failures = failures.map(|(node, error)| shared.failure(node, error).to_string());
     LockList {
         locks,
-        more,
+        more: more || !has_quorum,
+        has_quorum,
         failures: failures.collect(),
     }
 }
@@ -399,9 +414,11 @@ fn status(shared: &Shared, key: &NodeKey, index: usize, replies: &Holdings) -> K
     let nodes = replies.iter().map(|(node, reply)| {
         let reply = reply.as_ref().map_err(Clone::clone);
         let found = reply.and_then(|found| found.get(index).ok_or_else(garbled));
+        let is_free = matches!(found, Ok(KeyReply { holding: None, .. }));
+        let no_vote = || shared.why_no_vote(*node).filter(|_| is_free);
         KeyOnNode {
             node: shared.name_of(*node).to_owned(),
-            error: found.as_ref().err().cloned(),
+            error: found.as_ref().err().cloned().or_else(no_vote),
             stored_for: found.as_ref().ok().and_then(|found| found.stored_for),
             holder: (found.ok()).and_then(|found| Some(holder(found.holding.as_ref()?, now))),
         }

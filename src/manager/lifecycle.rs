@@ -141,19 +141,7 @@ impl Shared {
     ) -> Result<(), ConnectError> {
         let set = &self.node_set;
         let moment = set.node_timeout.max(STRAGGLERS);
-        let mut waiting = set.send_all(|node| node.ready());
-        let mut ready = vec![false; set.nodes.len()];
-        let mut count = 0;
-        waiting.until(sleep_until(end));
-        while let Some((node, reply)) = waiting.next().await {
-            if let (Ok(()), Some(slot)) = (reply, ready.get_mut(node)) {
-                *slot = true;
-                count += 1;
-                if count == set.terms.quorum.needed() {
-                    waiting.until(sleep(moment));
-                }
-            }
-        }
+        let ready = self.ready(end, set.terms.quorum.needed(), moment).await;
         let (refused, missing) = self.judge(&ready, limit, on_quorum)?;
         set.voting.recheck_all();
         set.quorum_votes(end, true).await.map_err(refusal)?;
@@ -171,6 +159,38 @@ impl Shared {
             crate::trace::started_without(node, error);
         }
         Ok(())
+    }
+
+    /// Which nodes take commands by `end`. Once `enough` do, the others have this `moment`.
+    async fn ready(&self, end: Instant, enough: usize, moment: Duration) -> Vec<bool> {
+        let mut waiting = self.send_all(|node| node.ready());
+        let mut ready = vec![false; self.nodes.len()];
+        let mut count = 0;
+        waiting.until(sleep_until(end));
+        while let Some((node, reply)) = waiting.next().await {
+            if let (Ok(()), Some(slot)) = (reply, ready.get_mut(node)) {
+                *slot = true;
+                count += 1;
+                if count == enough {
+                    waiting.until(sleep(moment));
+                }
+            }
+        }
+        ready
+    }
+
+    /// Waits until all nodes take commands.
+    async fn all_ready(&self, end: Instant) -> Result<(), NoQuorum> {
+        let needed = self.nodes.len();
+        let ready = self.ready(end, needed, Duration::ZERO).await;
+        let missing = (0..).zip(ready).filter(|(_, ready)| !ready);
+        let why = |node| self.why_no_vote(node).unwrap_or_else(|| self.timed_out());
+        let missing: Vec<Failed> = missing.map(|(node, _)| (node, why(node))).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let error = self.without_quorum(missing);
+        Err(NoQuorum { needed, ..error })
     }
 
     fn judge(
@@ -247,18 +267,23 @@ impl LockManager {
     /// The nodes of the former list tell how long quarantines lasted under it. Where none of them is in the new list,
     /// `former` must say it: the `max_ttl` before. It counts if it is longer than what the nodes tell.
     ///
-    /// Every node has to accept the new list. One that does not answer within the connect time-out is not taken over,
-    /// and nothing is granted: call it again, or leave that node out of the list.
+    /// Every node has to accept the new list. No node is taken over before all are connected. If one goes away after that
+    /// and does not answer within the connect time-out, it is not taken over, and nothing is granted: call it again, or
+    /// leave that node out of the list.
     ///
     /// # Errors
     ///
-    /// [`NoQuorum`] if a node does not answer within the connect time-out, or too few of them vote when their
-    /// quarantine is over.
+    /// [`NoQuorum`] if a node is not connected within the connect time-out: then the nodes serve the former list as
+    /// before. Also if one does not answer after that, or too few of them vote when their quarantine is over.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the nodes that were asked by then are taken over.
+    /// If the future is dropped, the nodes that were asked by then are taken over: none before all are connected.
     pub async fn adopt_nodes(&self, former: Option<Duration>) -> Result<(), NoQuorum> {
+        let end = Instant::now() + self.shared.connect_timeout;
+        for group in &*self.groups {
+            group.all_ready(end).await?;
+        }
         let voting = &self.shared.voting;
         let _adoption = voting.adopt_all(former.unwrap_or_default());
         self.settled().await?;

@@ -88,7 +88,7 @@ impl LockManager {
 }
 
 /// The locks, queues and nodes of a manager at one moment. Serialised, times are seconds with fractions and fencing
-/// tokens are strings. It holds no owner token and no password; it does hold lock keys and the names of nodes.
+/// tokens are strings. It holds no owner token and no password; it does hold lock keys, and the names and addresses of nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Snapshot {

@@ -76,6 +76,8 @@ pub enum NodeState {
 pub struct ServerStatus {
     /// The version of Redis that it has, or, as Valkey does, says that it is like.
     pub version: String,
+    /// Where it was reached: host and port, or the path of a socket.
+    pub address: String,
     /// Its role: `master`.
     pub role: String,
     /// How many bytes of memory it uses.

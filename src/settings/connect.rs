@@ -228,7 +228,7 @@ impl Settings {
         let groups = given.groups()?;
         let listed = given.nodes.iter().flatten();
         let clusters = listed.clone().filter(|node| !node.cluster.is_empty());
-        let is_alone = clusters.count() == 0 || listed.count() == 1;
+        let is_alone = clusters.count() == 0 || listed.count() + self.others.len() == 1;
         ensure(groups == 1 || is_alone, "groups", || NOT_ALONE)?;
         for (index, node) in given.nodes.iter().flatten().enumerate() {
             let place = format!("nodes[{index}]");

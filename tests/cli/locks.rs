@@ -1,6 +1,7 @@
 //! `who`, `list` and `release`.
 
 use std::convert::Infallible;
+use std::fs;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -76,7 +77,8 @@ async fn who_shows_the_holder_on_each_node() {
     fleet.servers[1].kill();
     let who = fleet.run(&["who", "order:42"]).await.with(69);
     assert!(
-        who.out.contains("unknown: too few nodes have answered"),
+        who.out
+            .contains("unknown: too few nodes that vote have answered"),
         "{}",
         who.out
     );
@@ -311,6 +313,57 @@ async fn a_dead_holder_s_key_is_free_at_once() {
         .await
         .with(0);
     assert!(nothing.out.starts_with("k: free"), "{}", nothing.out);
+}
+
+/// Without its tombstone, a living holder would set the key again when it is free.
+#[tokio::test]
+async fn no_node_is_taken_from_a_holder_that_it_cannot_bury() {
+    let (fleet, locks) = Fleet::started().await;
+    let _guard = held(&fleet, &locks, "k").await;
+    let rights = "ACL SETUSER default resetkeys ~lk:* ~lk!node ~lk!fence:* ~lk!record:*";
+    fleet.ask(0, &rights.split(' ').collect::<Vec<_>>());
+    let release = ["release", "k", "--force", "--now", "--yes"];
+    let released = fleet.run(&release).await.with(0);
+    assert!(released.out.contains("freed on 2 of 3"), "{}", released.out);
+    let owner = fleet.ask(0, &["GET", "lk:k"]);
+    assert!(!owner.contains("operator@2"), "{owner}");
+}
+
+#[tokio::test]
+async fn a_list_is_incomplete_where_too_few_nodes_of_one_group_list_their_keys() {
+    let mut fleet = Fleet::of(6);
+    fleet.write("3s", "3s");
+    let text = fs::read_to_string(fleet.file()).unwrap();
+    fs::write(fleet.file(), text + "groups = 2\n").unwrap();
+    fleet.run(&["bootstrap", "--yes"]).await.with(0);
+    fleet.servers[5].kill();
+    let json = fleet.run(&["list", "--json"]).await.with(0).json();
+    assert_eq!(
+        json["more"], false,
+        "a quorum of each group has listed its keys"
+    );
+    fleet.servers[4].kill();
+    let list = fleet.run(&["list"]).await.with(69);
+    assert!(list.err.contains("the list is incomplete"), "{}", list.err);
+    let json = fleet.run(&["list", "--json"]).await.with(69).json();
+    assert_eq!(json["more"], true);
+}
+
+#[tokio::test]
+async fn no_key_is_called_free_while_a_quorum_may_have_forgotten_its_holder() {
+    let (fleet, locks) = Fleet::started().await;
+    locks.shutdown(Duration::ZERO).await;
+    fleet.ask(0, &["FLUSHALL"]);
+    let who = fleet.run(&["who", "k"]).await.with(0);
+    assert!(who.out.starts_with("k: free\n"), "{}", who.out);
+    assert!(who.out.contains("does not vote"), "{}", who.out);
+    fleet.ask(1, &["FLUSHALL"]);
+    let who = fleet.run(&["who", "k"]).await.with(69);
+    assert!(who.out.starts_with("k: unknown: "), "{}", who.out);
+    let release = ["release", "k", "--force", "--yes"];
+    fleet.run(&release).await.with(69);
+    let list = fleet.run(&["list"]).await.with(69);
+    assert!(list.err.contains("the list is incomplete"), "{}", list.err);
 }
 
 #[tokio::test]

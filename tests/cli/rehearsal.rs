@@ -38,9 +38,9 @@ struct Calls {
 }
 
 impl Calls {
-    fn begin(granted: u32) -> Self {
+    fn begin() -> Self {
         Self {
-            granted,
+            granted: 0,
             refused: Vec::new(),
             last: Stopwatch::start(),
             longest_pause: Duration::ZERO,
@@ -143,6 +143,15 @@ struct Task {
 }
 
 impl Task {
+    const fn unnoticed(name: &'static str) -> Self {
+        Self {
+            name,
+            servers: 3,
+            ttl: "3s",
+            pause: UNNOTICED,
+        }
+    }
+
     async fn rehearse(self, steps: impl AsyncFn(&mut Fleet, &Arc<Load>, Vec<Process>)) {
         // Also of a scene that is run again.
         let overlaps = Arc::new(Mutex::new(Vec::new()));
@@ -153,11 +162,11 @@ impl Task {
             let load = Arc::new(Load {
                 inside: Mutex::default(),
                 overlaps: Arc::clone(&overlaps),
-                calls: Mutex::new(Calls::begin(0)),
+                calls: Mutex::new(Calls::begin()),
             });
             let processes = Process::two(&fleet, &load).await;
             load.goes_on().await;
-            *load.calls.lock().unwrap() = Calls::begin(0);
+            *load.calls.lock().unwrap() = Calls::begin();
             steps(&mut fleet, &load, processes).await;
             self.judge(&load);
         })
@@ -168,7 +177,7 @@ impl Task {
 
     #[allow(clippy::print_stdout, reason = "it is for people who read the run")]
     fn judge(&self, load: &Load) {
-        let mut calls = std::mem::replace(&mut *load.calls.lock().unwrap(), Calls::begin(0));
+        let mut calls = std::mem::replace(&mut *load.calls.lock().unwrap(), Calls::begin());
         calls.grant();
         let (name, most, longest) = (self.name, self.pause, calls.longest_pause);
         let (granted, refused) = (calls.granted, calls.refused);
@@ -192,12 +201,7 @@ const UNNOTICED: Duration = SECOND;
 /// "Restart servers". None of these has a file.
 #[tokio::test]
 async fn servers_are_restarted_one_by_one_and_nobody_notices() {
-    let task = Task {
-        name: "three servers are restarted",
-        servers: 3,
-        ttl: "3s",
-        pause: UNNOTICED,
-    };
+    let task = Task::unnoticed("three servers are restarted");
     task.rehearse(async |fleet, load, processes| {
         let guard = held(fleet, &processes[0].locks, "held").await;
         for server in 0..3 {
@@ -213,12 +217,7 @@ async fn servers_are_restarted_one_by_one_and_nobody_notices() {
 /// "Another server for a node": the old name, and another address.
 #[tokio::test]
 async fn a_node_gets_another_server_and_nobody_notices() {
-    let task = Task {
-        name: "another server for a node",
-        servers: 3,
-        ttl: "3s",
-        pause: UNNOTICED,
-    };
+    let task = Task::unnoticed("another server for a node");
     task.rehearse(async |fleet, load, processes| {
         fleet.servers[2].kill();
         fleet.servers[2] = another_server();

@@ -1,6 +1,7 @@
 //! What a node in a cluster is.
 
 use tower_redlock::node::Node as _;
+use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::redis::Credentials;
 
 use crate::support::server::Server;
@@ -20,6 +21,10 @@ async fn three_slots_on_three_masters_hold_each_lock() {
             .map(|node| node.name.clone())
             .collect();
         assert_eq!(names, SLOTS.map(|slot| format!("cluster/slot-{slot}")));
+        for (node, server) in locks.snapshot().nodes.iter().zip(&cluster.servers) {
+            let address = format!("127.0.0.1:{}", server.port());
+            assert_eq!(node.server.as_ref().unwrap().address, address);
+        }
         let guard = locks.acquire("order:42").await.unwrap();
         for (server, slot) in cluster.servers.iter().zip(SLOTS) {
             let keys = server.run("KEYS *");
@@ -79,14 +84,19 @@ async fn groups_have_slots_on_all_masters_and_each_key_is_in_one() {
     drop(guards);
     // Of a cluster alone, the groups are told.
     let plain = RedisNode::builder(&cluster.servers[0].url());
-    let mixed = LockManager::builder()
-        .redis_nodes([node(&cluster), plain])
-        .groups(2);
-    let error = mixed.check().unwrap_err().to_string();
-    assert!(
-        error.starts_with("groups: the nodes of a cluster"),
-        "{error}"
-    );
+    let grouped = || {
+        LockManager::builder()
+            .redis_nodes([node(&cluster)])
+            .groups(2)
+    };
+    let in_memory = ["a", "b"].map(MemoryNode::new);
+    for mixed in [grouped().redis_nodes([plain]), grouped().nodes(in_memory)] {
+        let error = mixed.check().unwrap_err().to_string();
+        assert!(
+            error.starts_with("groups: the nodes of a cluster"),
+            "{error}"
+        );
+    }
 }
 
 #[tokio::test]

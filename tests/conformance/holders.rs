@@ -4,13 +4,13 @@ use crate::support::requests::*;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tower_redlock::FencingToken;
 use tower_redlock::lock::OwnerHash;
 use tower_redlock::node::{
     AcquireReply, AcquireRequest, CheckInMode, CheckInReply, CompleteRequest, ExtendReply,
     ExtendRequest, Fence, Holding, KeyReply, Label, Namespace, Node, OwnerToken, Record,
     ReleaseReply, ReleaseRequest, ScanRequest, TakeOverRequest,
 };
+use tower_redlock::{FencingToken, LockKey};
 
 use crate::claims::{Bench, extend_one, labelled};
 use crate::fencing_tokens::keys;
@@ -201,6 +201,27 @@ pub(crate) async fn an_owner_whose_key_was_taken_sets_it_no_more(bench: &impl Be
     assert_eq!(extend_one(&*node, refill()).await, ExtendReply::Absent);
     assert_eq!(of(&*node, "k").await, None);
     lock(&*node, "k", token(2), LONG).await;
+}
+
+/// The tombstone is one for all of an owner's commands, wherever its lock is.
+pub(crate) async fn an_owner_is_buried_whatever_kind_of_lock_was_taken(bench: &impl Bench) {
+    let (node, root) = (bench.node(), Namespace::default());
+    for (number, place) in [root.permits(), root.idempotency()].iter().enumerate() {
+        let key = place.node_key(&LockKey::new("k").unwrap());
+        let owner = token(u32::try_from(number).unwrap());
+        let request = AcquireRequest::new(key.clone(), owner, LONG);
+        node.acquire(request).await.unwrap();
+        let seen = node.holders(key.clone().into()).await.unwrap().remove(0);
+        let takeover = TakeOverRequest {
+            keys: key.clone().into(),
+            ..takeover(seen.holding.unwrap().owner, token(9))
+        };
+        node.take_over(takeover).await.unwrap().unwrap();
+        let release = ReleaseRequest::new(key.clone(), token(9), true);
+        node.release(release).await.unwrap();
+        let refill = ExtendRequest::new(key, owner, LONG, true);
+        assert_eq!(extend_one(&*node, refill).await, ExtendReply::Absent);
+    }
 }
 
 pub(crate) async fn a_look_changes_nothing(bench: &impl Bench) {

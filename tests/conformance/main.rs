@@ -203,6 +203,7 @@ macro_rules! all_claims {
                 all_pages_of_a_scan_are_all_keys,
                 a_key_is_taken_from_the_owner_that_was_seen_and_from_no_other,
                 an_owner_whose_key_was_taken_sets_it_no_more,
+                an_owner_is_buried_whatever_kind_of_lock_was_taken,
                 a_look_changes_nothing,
             ] marks: [
                 a_promotion_s_floor_counts_for_keys_with_lower_counters,

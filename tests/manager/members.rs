@@ -186,9 +186,9 @@ async fn a_node_that_was_not_asked_by_the_end_of_the_call_is_not_taken_over_late
     let old = nodes.builder().connect().await.unwrap();
     let new = some(&nodes, &[0, 1, 2]).lazy().unwrap();
     sleep(MS).await;
-    nodes.each([0, 1, 2], MemoryNode::go_down);
     let mut adopting = Box::pin(new.adopt_nodes(None));
     assert!(poll_once(&mut adopting).await.is_none());
+    nodes.each([0, 1, 2], MemoryNode::go_down);
     sleep(SECOND).await;
     drop(adopting);
     nodes.each([0, 1, 2], MemoryNode::come_up);

@@ -458,9 +458,12 @@ async fn a_node_that_was_left_behind_when_the_settings_changed_has_to_be_taken_o
     let before = a.builder().connect().await.unwrap();
     grants(&before).await;
     drop(before);
-    b.0[2].cut();
     let locks = b.builder().ttl(SECOND).max_ttl(SECOND).lazy().unwrap();
-    let error = locks.adopt_nodes(None).await.unwrap_err().to_string();
+    let mut adopting = Box::pin(locks.adopt_nodes(None));
+    assert!(poll_once(&mut adopting).await.is_none());
+    // All were connected, and this one was not asked yet.
+    b.0[2].cut();
+    let error = adopting.await.unwrap_err().to_string();
     assert!(
         error.contains("every node has accepted this list"),
         "{error}"
@@ -479,6 +482,29 @@ async fn a_node_that_was_left_behind_when_the_settings_changed_has_to_be_taken_o
     // Those with the settings from before get nothing.
     let before = a.builder().lazy().unwrap();
     refusal(&before).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_node_is_taken_over_while_another_is_not_connected() {
+    let nodes = nodes(3);
+    let (a, b) = (Process::on(&nodes), Process::on(&nodes));
+    let before = a.builder().connect().await.unwrap();
+    b.0[2].cut();
+    let locks = b.builder().ttl(SECOND).max_ttl(SECOND).lazy().unwrap();
+    let began = Instant::now();
+    let error = locks.adopt_nodes(None).await.unwrap_err();
+    assert_eq!(began.elapsed(), 5 * SECOND, "the connect time-out");
+    let failures = error.failures().iter().map(|failure| &*failure.node);
+    assert_eq!(failures.collect::<Vec<_>>(), ["n2"], "{error}");
+    grants(&before).await;
+    // Nor is it later.
+    b.0[2].mend();
+    sleep(2 * SECOND).await;
+    assert_eq!(foreign(&locks), ["n0", "n1", "n2"]);
+    grants(&before).await;
+    drop(before);
+    locks.adopt_nodes(None).await.unwrap();
+    grants(&locks).await;
 }
 
 #[tokio::test(start_paused = true)]

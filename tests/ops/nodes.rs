@@ -19,12 +19,16 @@ struct Script {
     urls: Vec<String>,
 }
 
+fn nodes_sh(ports: &str) -> Command {
+    let mut script = Command::new("sh");
+    script.arg(path("nodes.sh")).env("PORTS", ports);
+    script.env("REDIS_SERVER", Kind::Redis.binary());
+    script
+}
+
 fn start() -> Script {
     let ports: Vec<_> = (0..5).map(|_| free_port().to_string()).collect();
-    let mut child = Command::new("sh")
-        .arg(path("nodes.sh"))
-        .env("PORTS", ports.join(" "))
-        .env("REDIS_SERVER", Kind::Redis.binary())
+    let mut child = nodes_sh(&ports.join(" "))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -71,13 +75,7 @@ async fn it_starts_five_nodes_and_ends_them_with_its_input() {
 async fn it_says_why_a_node_does_not_start() {
     let script = start();
     let (_, port) = script.urls[0].rsplit_once(':').unwrap();
-    let other = Command::new("sh")
-        .arg(path("nodes.sh"))
-        .env("PORTS", port)
-        .env("REDIS_SERVER", Kind::Redis.binary())
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
+    let other = nodes_sh(port).stdin(Stdio::null()).output().unwrap();
     assert!(!other.status.success());
     let told = String::from_utf8(other.stderr).unwrap();
     assert!(

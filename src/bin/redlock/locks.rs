@@ -9,7 +9,7 @@ use tower_redlock::{FencingToken, LockManager};
 
 use crate::nodes::observe;
 use crate::show::{Cell, Tone, confirm, plain, say, span, table, tell, waiting};
-use crate::{Failure, HELD, NO_QUORUM, Source, USAGE};
+use crate::{Failure, HELD, NO_QUORUM, Source, USAGE, code};
 
 #[derive(Args)]
 struct Key {
@@ -52,7 +52,7 @@ impl Who {
             false => as_text(&status),
         });
         let is_known = status.verdict != KeyVerdict::Unknown;
-        Ok(if is_known { 0 } else { NO_QUORUM })
+        Ok(code(&locks, is_known))
     }
 }
 
@@ -148,11 +148,15 @@ impl List {
         for failure in &list.failures {
             tell(&format!("not listed: {failure}"));
         }
-        if list.more && !self.json {
+        if list.more && list.has_quorum && !self.json {
             tell("there may be more; give a prefix, or a higher --limit");
         }
-        let is_known = list.failures.len() * 2 < locks.snapshot().nodes.len();
-        Ok(if is_known { 0 } else { NO_QUORUM })
+        if !list.has_quorum {
+            tell(
+                "the list is incomplete: fewer than a quorum of nodes vote and have listed their keys",
+            );
+        }
+        Ok(code(&locks, list.has_quorum))
     }
 }
 
@@ -197,11 +201,10 @@ impl Release {
         let locks = observe(source).await?;
         let seen = self.key.ask(&locks).await?;
         say(&as_text(&seen));
-        let Some(holder) = seen.holder() else {
-            return match seen.verdict {
-                KeyVerdict::Unknown => Err(Failure::new(NO_QUORUM, &seen)),
-                _ => Ok(0),
-            };
+        let is_known = seen.holder().is_some() || seen.verdict != KeyVerdict::Unknown;
+        let code = code(&locks, is_known);
+        let Some(holder) = seen.holder().filter(|_| code == 0) else {
+            return Ok(code);
         };
         confirm(&self.intent(&seen, holder), self.yes)?;
         let freed = locks.force_release(&seen, self.now);

@@ -16,8 +16,10 @@ use std::time::Duration;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
-use tower_redlock::error::{ConfigError, ConnectError};
-use tower_redlock::{AcquireError, Settings};
+use tower_redlock::error::{ConfigError, ConnectError, NoQuorum, NodeFailure};
+use tower_redlock::node::NodeErrorKind;
+use tower_redlock::snapshot::{NodeStatus, VotingStatus};
+use tower_redlock::{AcquireError, LockManager, Settings};
 
 /// Looks after the locks of a service, and runs commands under one.
 ///
@@ -40,7 +42,7 @@ Exit codes:
   69  too few nodes vote or answer
   75  another one holds the lock; of `release`: the lock changed hands meanwhile
   76  the lock was lost while the command ran
-  78  a setting is wrong
+  78  a setting is wrong, or a node serves processes with other nodes or settings
   126 or 127 the command of `run` cannot be started, or is not there; else its own, or 128 and the number of its signal
 
 Example:
@@ -106,20 +108,40 @@ impl From<ConfigError> for Failure {
 impl From<ConnectError> for Failure {
     fn from(error: ConnectError) -> Self {
         match error {
-            ConnectError::NoQuorum(error) => Self::new(NO_QUORUM, error),
+            ConnectError::NoQuorum(error) => error.into(),
             error => Self::new(SETTINGS, error),
         }
+    }
+}
+
+impl From<NoQuorum> for Failure {
+    fn from(error: NoQuorum) -> Self {
+        let is_foreign = |node: &NodeFailure| node.error.kind() == NodeErrorKind::Foreign;
+        // One that was taken over ends that by itself.
+        let lasts = error.retry_after().is_none() && error.failures().iter().any(is_foreign);
+        Self::new(if lasts { SETTINGS } else { NO_QUORUM }, error)
     }
 }
 
 impl From<AcquireError> for Failure {
     fn from(error: AcquireError) -> Self {
         let code = match error {
+            AcquireError::NoQuorum(error) => return error.into(),
             AcquireError::InvalidKey(_) => USAGE,
             AcquireError::Contended { .. } | AcquireError::WaitTimeout { .. } => HELD,
             _ => NO_QUORUM,
         };
         Self::new(code, error)
+    }
+}
+
+/// The exit code of a look at the nodes, by whether a quorum of them has answered.
+fn code(locks: &LockManager, is_quorum: bool) -> u8 {
+    let is_foreign = |node: &NodeStatus| matches!(node.voting, VotingStatus::Foreign { .. });
+    match is_quorum {
+        _ if locks.snapshot().nodes.iter().any(is_foreign) => SETTINGS,
+        true => 0,
+        false => NO_QUORUM,
     }
 }
 

@@ -11,7 +11,7 @@ use tower_redlock::node::NodeState;
 use tower_redlock::snapshot::{NodeStatus, Snapshot, VotingStatus};
 
 use crate::show::{self, Cell, Tone, confirm, plain, say, span, table, waiting};
-use crate::{Failure, NO_QUORUM, Source, duration};
+use crate::{Failure, Source, code, duration};
 
 /// Shows the nodes: which vote, and why the others do not.
 ///
@@ -43,7 +43,7 @@ impl Status {
             let clear = self.watch && !self.json && show::is_watched();
             let is_read = say(&[if clear { show::CLEAR_SCREEN } else { "" }, &text].concat());
             if !(self.watch && is_read) {
-                return Ok(if snapshot.has_quorum { 0 } else { NO_QUORUM });
+                return Ok(code(&locks, snapshot.has_quorum));
             }
             sleep(Duration::from_secs(1)).await;
         }
@@ -116,7 +116,7 @@ fn row(node: &NodeStatus) -> [Cell; 5] {
     let [server, memory, clock] = match &node.server {
         None => [none(), none(), none()],
         Some(server) => [
-            format!("{} {}", server.role, server.version),
+            format!("{} {} at {}", server.role, server.version, server.address),
             server.max_memory.map_or_else(
                 || mib(server.used_memory),
                 |most| format!("{} of {}", mib(server.used_memory), mib(most)),
@@ -183,7 +183,7 @@ impl Wait {
             Err(_) => {
                 show::tell(as_text(&snapshot).trim_end());
                 let text = format!("not all nodes vote after {:?}", self.timeout);
-                Err(Failure::new(NO_QUORUM, text))
+                Err(Failure::new(code(&locks, false), text))
             }
         }
     }
@@ -249,8 +249,7 @@ async fn voting(
     locks: &LockManager,
     work: impl Future<Output = Result<(), NoQuorum>>,
 ) -> Result<u8, Failure> {
-    let voting = waiting(work, || locks.snapshot().verdict).await;
-    voting.map_err(|error| Failure::new(NO_QUORUM, error))?;
+    waiting(work, || locks.snapshot().verdict).await?;
     say(&format!("{}\n", locks.snapshot().verdict));
     Ok(0)
 }

@@ -73,22 +73,24 @@ impl NodeSet {
     }
 
     fn not_voting(&self) -> NoQuorum {
-        let now = self.clock.now();
-        let untold = || NodeError::new(NodeErrorKind::TimedOut, "it did not say whether it votes");
-        let nodes = self.nodes.iter().enumerate();
-        let failures = nodes.filter_map(|(index, node)| {
-            let error = match (self.standing(index, now), node.state()) {
-                (VotingStatus::Voting, _) => return None,
-                (_, NodeState::Down(error) | NodeState::Refused(error)) => error,
-                _ => self.voting.explain(index, now).unwrap_or_else(untold),
-            };
-            Some((index, error))
-        });
+        let nodes = 0..self.nodes.len();
+        let failures = nodes.filter_map(|index| Some((index, self.why_no_vote(index)?)));
         let failures: Vec<_> = failures.collect();
         let disagreement = self.disagreement();
         disagreement
             .filter(|_| self.voting.serves_others())
             .unwrap_or_else(|| self.without_quorum(failures))
+    }
+
+    /// Why the replies of a node do not count; `None` if they do.
+    pub(crate) fn why_no_vote(&self, index: usize) -> Option<NodeError> {
+        let now = self.clock.now();
+        let untold = || NodeError::new(NodeErrorKind::TimedOut, "it did not say whether it votes");
+        match (self.standing(index, now), self.nodes.get(index)?.state()) {
+            (VotingStatus::Voting, _) => None,
+            (_, NodeState::Down(error) | NodeState::Refused(error)) => Some(error),
+            _ => Some(self.voting.explain(index, now).unwrap_or_else(untold)),
+        }
     }
 }
 

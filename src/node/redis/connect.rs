@@ -13,8 +13,8 @@ use crate::moment::Moment;
 use crate::node::commands::records;
 use crate::node::commands::script::Script;
 use crate::node::commands::{acquire, extend, raise, release, voting};
-use crate::node::redis::access::SOONEST;
-use crate::node::redis::connection::{self, Connection, Multiplexed, Seen};
+use crate::node::redis::access::{SOONEST, address_of};
+use crate::node::redis::connection::{self, Connection, Multiplexed, Seen, Signals};
 use crate::node::redis::connections::BACKGROUND;
 use crate::node::redis::discovery::Way;
 use crate::node::redis::discovery::witnesses::Route;
@@ -88,7 +88,9 @@ pub(super) async fn connect(
     let epoch = route.place.as_ref().map_or("", |place| &place.epoch);
     looks.compare_clocks(&info, asked);
     let seen = looks.seen(info, asked);
-    let connection = Connection::new(connection, seen, clock, since, epoch, link.is_durable);
+    let address = address_of(route.client.get_connection_info().addr());
+    let signals = Signals::new(clock, since, address, epoch, link.is_durable);
+    let connection = Connection::new(connection, seen, signals);
     connection.end_with(lost.clone());
     if let Some(place) = route.place {
         // That of the background watches for all of them that the server is the master, see `supervisor::replaced`.

@@ -50,6 +50,7 @@ pub(crate) struct Signals {
     pub(super) warned: Notify,
     clock: Arc<dyn Clock>,
     since: Moment,
+    pub(super) address: String,
     // The number of the failover by which the server became the master, where Sentinels tell it; else empty.
     epoch: String,
     // What the scripts are given in place of an identity: they read the server's own, unless the node is durable.
@@ -65,22 +66,12 @@ pub(crate) struct Signals {
 }
 
 impl Connection {
-    /// A connection to a server at which this was `seen`, there since `since`. `epoch` is the number of the failover by
-    /// which the server became the master, if its witnesses tell it. It is part of the identity that the scripts
-    /// compare: a server that is made the master again, without ever having been demoted in its own eyes, lacks what
-    /// was granted elsewhere in between.
-    pub(super) fn new(
-        multiplexed: Multiplexed,
-        seen: Seen,
-        clock: Arc<dyn Clock>,
-        since: Moment,
-        epoch: &str,
-        is_durable: bool,
-    ) -> Self {
+    /// A connection to a server at which this was `seen`.
+    pub(super) fn new(multiplexed: Multiplexed, seen: Seen, signals: Signals) -> Self {
         Self {
             multiplexed,
             seen: Arc::new(seen),
-            signals: Arc::new(Signals::new(clock, since, epoch, is_durable)),
+            signals: Arc::new(signals),
         }
     }
 
@@ -181,7 +172,16 @@ async fn condemn_after(mut lost: watch::Receiver<()>, signals: Arc<Signals>) {
 }
 
 impl Signals {
-    fn new(clock: Arc<dyn Clock>, since: Moment, epoch: &str, is_durable: bool) -> Self {
+    /// Those of a connection that is there since `since`. `epoch` is the number of the failover by which the server became
+    /// the master, if its witnesses tell it. It is part of the identity that the scripts compare: a server that is made
+    /// the master again, without ever having been demoted in its own eyes, lacks what was granted elsewhere in between.
+    pub(super) fn new(
+        clock: Arc<dyn Clock>,
+        since: Moment,
+        address: String,
+        epoch: &str,
+        is_durable: bool,
+    ) -> Self {
         let asking = match epoch {
             _ if is_durable => DURABLE.to_owned(),
             "" => ASK.to_owned(),
@@ -193,6 +193,7 @@ impl Signals {
             warned: Notify::new(),
             clock,
             since,
+            address,
             epoch: epoch.to_owned(),
             asking,
             compared: AtomicBool::new(false),
@@ -378,7 +379,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_command_that_the_client_has_lost_ends_with_the_connection() {
         let clock = Arc::new(SystemClock::new());
-        let signals = Arc::new(Signals::new(clock, Moment::from_nanos(1), "", false));
+        let since = Moment::from_nanos(1);
+        let signals = Arc::new(Signals::new(clock, since, String::new(), "", false));
         for is_told in [true, false] {
             signals.condemned.store(false, Ordering::Release);
             let (sender, lost) = watch::channel(());

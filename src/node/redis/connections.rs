@@ -197,7 +197,7 @@ mod tests {
     use super::*;
     use crate::clock::SystemClock;
     use crate::moment::Moment;
-    use crate::node::redis::connection::{Seen, over};
+    use crate::node::redis::connection::{Seen, Signals, over};
     use crate::node::redis::info::Info;
 
     fn down(why: &'static str) -> NodeState {
@@ -278,7 +278,8 @@ mod tests {
             until: Moment::ORIGIN,
         };
         let clock = Arc::new(SystemClock::new());
-        Connection::new(multiplexed, seen, clock, Moment::ORIGIN, "", false)
+        let signals = Signals::new(clock, Moment::ORIGIN, String::new(), "", false);
+        Connection::new(multiplexed, seen, signals)
     }
 
     #[tokio::test]

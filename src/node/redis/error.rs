@@ -30,7 +30,9 @@ pub(crate) fn rejected(text: &str) -> NodeError {
         return NodeError::new(NodeErrorKind::WrongType, WRONG_TYPE);
     }
     let detail = if is_missing_right(text) {
-        format!("its ACL does not allow what locks need (see the rule in `docs::nodes`): {cause}")
+        format!(
+            "its ACL does not allow what locks need (see the rule in `docs::nodes`; `ACL LOG` on the server has the command): {cause}"
+        )
     } else if text.contains("OOM ") {
         format!("it is out of memory; raise `maxmemory` or make room: {cause}")
     } else if is_read_only(text) {
@@ -254,7 +256,9 @@ mod tests {
         assert!(
             of("NOPERM User locks has no permissions to run the 'pttl' command").contains("ACL")
         );
-        assert!(of("ERR The user executing the script can't run this command").contains("ACL"));
+        // Redis 7.0 keeps the command to itself.
+        let unnamed = of("ERR The user executing the script can't run this command");
+        assert!(unnamed.contains("`ACL LOG` on the server"), "{unnamed}");
         assert!(of("WRONGTYPE Operation against a key").contains("not a lock"));
         assert!(of("OOM command not allowed").contains("maxmemory"));
         let older = "ERR Error running script (call to f_0): NOMARK the marker";

@@ -78,8 +78,9 @@ impl Info {
         self.time
     }
 
-    pub(super) fn status(&self, clock_ahead: Option<f64>) -> ServerStatus {
+    pub(super) fn status(&self, address: &str, clock_ahead: Option<f64>) -> ServerStatus {
         ServerStatus {
+            address: address.to_owned(),
             version: scrub(&self.version),
             role: scrub(&self.role),
             used_memory: self.used_memory,

@@ -141,7 +141,8 @@ impl Node for RedisNode {
     fn server(&self) -> Option<ServerStatus> {
         let link = &self.handle.link;
         let connection = link.connections.connection(BACKGROUND).ok()?;
-        Some(connection.info().status(link.skew.ahead()))
+        let address = &connection.signals().address;
+        Some(connection.info().status(address, link.skew.ahead()))
     }
 
     fn ready(&self) -> NodeFuture<Result<(), NodeError>> {
