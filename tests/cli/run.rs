@@ -12,6 +12,7 @@ use crate::{Ended, Fleet, ended, held, redlock, told};
 /// Starts the program with a shell script as its command, and waits until that says that it runs, at `BEGUN`.
 async fn begun(fleet: &Fleet, options: &[&str], script: &str) -> Child {
     let mark = fleet.dir.join("begun");
+    let _ = fs::remove_file(&mark);
     let script = script.replace("BEGUN", &format!("echo $$ >{}", mark.display()));
     let arguments = [options, &["--", "sh", "-c", &script]].concat();
     let child = fleet.redlock(&arguments).spawn().unwrap();
@@ -126,7 +127,6 @@ async fn signals_are_passed_on() {
         signal(&child, signal_);
         end_of(child).await.with(code);
         assert_eq!(fleet.holding("k"), 0);
-        fs::remove_file(fleet.dir.join("begun")).unwrap();
     }
 }
 
@@ -178,4 +178,45 @@ async fn a_command_may_hold_the_lock_for_so_long() {
     let arguments = [&options[..], &["--", "sleep", "600"]].concat();
     let ended = fleet.run(&arguments).await.with(76);
     assert!(ended.err.contains("max_hold"), "{}", ended.err);
+}
+
+#[tokio::test]
+async fn so_many_commands_run_at_once_as_a_key_has_permits() {
+    let (fleet, _locks) = Fleet::started().await;
+    let options = ["run", "report", "--permits", "2", "--ttl", "2s"];
+    let mut running = Vec::new();
+    for _ in 0..2 {
+        running.push(begun(&fleet, &options, "BEGUN; exec sleep 600").await);
+    }
+    let third = || {
+        let script = ["--", "sh", "-c", "echo $REDLOCK_KEY $REDLOCK_SLOT"];
+        [&options[..], &script].concat()
+    };
+    fleet.run(&third()).await.with(75);
+    let list = fleet.run(&["list", "--permits"]).await.with(0).out;
+    let mut rows: Vec<&str> = list.lines().skip(1).collect();
+    rows.sort_unstable();
+    assert!(
+        rows.len() == 2 && rows[0].starts_with("report:0 ") && rows[1].starts_with("report:1 "),
+        "{list}"
+    );
+    assert_eq!(fleet.run(&["list"]).await.with(0).out.lines().count(), 1);
+    let who = fleet.run(&["who", "report:1", "--permit"]).await.with(0);
+    assert!(who.out.starts_with("report:1: held by"), "{}", who.out);
+    let wrong = fleet.run(&["who", "report", "--permit"]).await.with(64);
+    assert!(
+        wrong.err.contains("the number of its slot"),
+        "{}",
+        wrong.err
+    );
+
+    let release = [
+        "release", "report:1", "--permit", "--force", "--yes", "--now",
+    ];
+    fleet.run(&release).await.with(0);
+    assert_eq!(fleet.run(&third()).await.with(0).out, "report 1\n");
+    running.iter().for_each(|child| signal(child, Signal::TERM));
+    for child in running {
+        assert!([143, 76].contains(&end_of(child).await.code));
+    }
 }

@@ -18,13 +18,19 @@ struct Key {
     /// It is an idempotency key: `idempotency:` and a hash for that of a request
     #[arg(long)]
     idempotency: bool,
+    /// It is a permit: the key and the number of its slot, as in tenant:7:0
+    #[arg(long, conflicts_with = "idempotency")]
+    permit: bool,
 }
 
 impl Key {
     async fn ask(&self, locks: &LockManager) -> Result<KeyStatus, Failure> {
-        let status = match self.idempotency {
-            true => locks.idempotent_holders(&self.key).await,
-            false => locks.holders(&self.key).await,
+        let status = match self {
+            Self {
+                idempotency: true, ..
+            } => locks.idempotent_holders(&self.key).await,
+            Self { permit: true, .. } => locks.permits(1)?.holders(&self.key).await,
+            _ => locks.holders(&self.key).await,
         };
         status.map_err(|error| Failure::new(USAGE, error))
     }
@@ -111,7 +117,7 @@ fn rest(holder: &KeyHolder) -> String {
     (holder.remaining).map_or_else(|| "no end".to_owned(), |rest| span(Some(rest)))
 }
 
-/// Lists the locks of all processes, but for those of idempotency keys, or these alone. Changes nothing.
+/// Lists the locks of all processes; or those of idempotency keys, or permits, alone. Changes nothing.
 ///
 /// The nodes look at all their keys for it, for ten seconds at most; their user needs the right +scan.
 #[derive(Args)]
@@ -123,6 +129,9 @@ pub(crate) struct List {
     /// Lists the locks of idempotency keys: of the requests that run now
     #[arg(long)]
     idempotency: bool,
+    /// Lists permits: each by its key and the number of its slot
+    #[arg(long, conflicts_with = "idempotency")]
+    permits: bool,
     /// How many locks are listed at most
     #[arg(long, default_value_t = 100)]
     limit: usize,
@@ -133,7 +142,10 @@ pub(crate) struct List {
 
 impl List {
     pub(crate) async fn run(&self, source: &Source) -> Result<u8, Failure> {
-        let locks = observe(source).await?;
+        let mut locks = observe(source).await?;
+        if self.permits {
+            locks = locks.permits(1)?;
+        }
         let list = async {
             match self.idempotency {
                 true => locks.list_idempotent(&self.prefix, self.limit).await,

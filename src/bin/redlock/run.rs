@@ -17,10 +17,10 @@ use crate::{Failure, LOST, Source, duration};
 
 /// Runs a command under a lock, for as long as it takes.
 ///
-/// Its environment has REDLOCK_KEY, and the fencing token in REDLOCK_FENCE. SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed
-/// on to it (on a terminal, which sends them itself, without SIGINT and SIGQUIT). If the lock is lost, it gets SIGTERM,
-/// and ten seconds later SIGKILL. Without a terminal the signals also reach what it has started. If this program is
-/// killed, the command runs on without a lock.
+/// Its environment has REDLOCK_KEY, the fencing token in REDLOCK_FENCE, and the slot of a permit in REDLOCK_SLOT. SIGINT,
+/// SIGTERM, SIGHUP and SIGQUIT are passed on to it (on a terminal, which sends them itself, without SIGINT and SIGQUIT). If
+/// the lock is lost, it gets SIGTERM, and ten seconds later SIGKILL. Without a terminal the signals also reach what it has
+/// started. If this program is killed, the command runs on without a lock.
 #[derive(Args)]
 #[command(
     after_help = "Example:\n  redlock run nightly-report --wait 5s -- ./report.sh --day yesterday"
@@ -28,6 +28,9 @@ use crate::{Failure, LOST, Source, duration};
 pub(crate) struct Run {
     /// The key
     key: String,
+    /// Up to so many run at once, each under one of the permits of the key
+    #[arg(long)]
+    permits: Option<u32>,
     /// How long to wait while another one holds the lock; then the exit code is 75
     #[arg(long, value_parser = duration, default_value = "0s")]
     wait: Duration,
@@ -85,7 +88,11 @@ impl Run {
         let locks = source.settings()?.connect().await?;
         let locks = locks.with_max_wait(self.wait);
         let locks = locks.with_ttl(self.ttl.unwrap_or(locks.ttl()))?;
-        Ok(locks.with_max_hold(self.max_hold.unwrap_or(NO_LIMIT))?)
+        let locks = locks.with_max_hold(self.max_hold.unwrap_or(NO_LIMIT))?;
+        Ok(match self.permits {
+            Some(permits) => locks.permits(permits)?,
+            None => locks,
+        })
     }
 
     fn spawn(&self, guard: &LockGuard) -> Result<Child, Failure> {
@@ -96,6 +103,9 @@ impl Run {
         command.env("REDLOCK_KEY", &self.key);
         if let Some(fence) = guard.fence() {
             command.env("REDLOCK_FENCE", fence.to_string());
+        }
+        if let Some(slot) = guard.slot() {
+            command.env("REDLOCK_SLOT", slot.to_string());
         }
         if !io::stdin().is_terminal() {
             command.process_group(0);
