@@ -345,6 +345,7 @@ demo:
 	$(CARGO) run --features idempotency --example idempotent_payment
 	$(CARGO) run --example transfer
 	$(CARGO) run --example background_job
+	$(CARGO) run --example reports -- --demo
 	$(CARGO) run --example tower_only
 	$(CARGO) run --example grpc
 	$(CARGO) run --example metrics --features metrics
