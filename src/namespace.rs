@@ -248,12 +248,12 @@ impl NodeKey {
         self.beside("!record:")
     }
 
-    /// The number of this slot, from 0, if it is one of the slots of a key that has several.
+    /// The number of the slot, from 0, if this is the key of a permit.
     pub(crate) const fn slot(&self) -> Option<u32> {
         self.slot
     }
 
-    /// The key whose channel announces the releases of this one: of a slot, that of which it is one.
+    /// The key whose channel announces the releases of this one. All slots of a key have one channel.
     pub(crate) fn announced(&self) -> Cow<'_, Self> {
         match self.slot {
             Some(_) => Cow::Owned(self.namespace.node_key(&self.name)),

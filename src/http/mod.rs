@@ -93,7 +93,7 @@ pub(crate) struct RateLimit {
 }
 
 impl RateLimit {
-    /// The policy `name`, of which what no header may hold is left out. `None` if nothing is left.
+    /// The policy `name`, without the characters that no header may hold. `None` if none is left.
     pub(crate) fn new(name: &str, limit: u32) -> Option<Self> {
         let allowed = |it: &char| matches!(it, ' '..='~') && !matches!(it, '"' | '\\');
         let name: String = name.chars().filter(allowed).collect();
@@ -104,7 +104,7 @@ impl RateLimit {
         };
         Some(Self {
             policy: value(format!("\"{name}\";q={limit};qu=\"concurrent-requests\""))?,
-            // When one is released nobody knows.
+            // Without a time: nobody knows when one is released.
             exhausted: value(format!("\"{name}\";r=0"))?,
         })
     }

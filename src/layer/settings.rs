@@ -90,9 +90,10 @@ impl<D> RedlockLayer<D> {
         self.with(|options| options.common.busy_status = status)
     }
 
-    /// Adds `RateLimit-Policy` and `RateLimit`, as in draft-ietf-httpapi-ratelimit-headers, to the responses to requests
-    /// that are refused because others hold the lock: how many may hold it at once, under the name of a policy, and that
-    /// none is left. Default: neither. Of `name`, characters are left out that are not printable ASCII, and quotes.
+    /// Adds the headers `RateLimit-Policy` and `RateLimit` of draft-ietf-httpapi-ratelimit-headers to the responses to
+    /// requests that are refused because others hold the lock. They tell how many may hold it at once, under the policy
+    /// `name`, and that nothing is left. Default: no such headers. Quotes, backslashes and all that is not printable ASCII
+    /// are left out of `name`; if nothing is left of it, there are no headers.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -1,7 +1,7 @@
-//! Permits: at most so many holders of a key at once. A permit is a lock on one of the key's *slots*, so that what holds for
-//! a lock holds for it: quorum, validity, renewal, loss, release.
+//! Permits: at most `limit` holders of a key at once. A permit is a lock on one of the key's *slots*, with a quorum, a
+//! validity, renewals, loss and release like any lock.
 //!
-//! Nodes do not count holders: where each of three nodes has room for two, three holders find two nodes each. Votes are
+//! Nodes do not count holders, which would admit too many: where each of three nodes has room for two, three holders find two nodes each. Votes are
 //! counted for each slot instead. A node grants the first slot that is free there, in the order of the request, so that
 //! one round is enough while slots are free. `tests/models/permits.rs` has both rules.
 
@@ -25,7 +25,7 @@ pub(crate) struct Permit {
     limit: u32,
     // Whether it asks for all slots rather than for a few of them.
     asks_all: bool,
-    // What each node granted.
+    // The slot that each node granted.
     granted: SmallVec<[(usize, NodeKey); 3]>,
 }
 
@@ -59,7 +59,7 @@ impl Purpose for Permit {
     const HANDED_ON: Option<()> = None;
     const ANY: bool = true;
 
-    /// From a slot on that is chosen at random, so that callers seldom ask for the same.
+    /// Begins with a random slot, so that callers seldom ask for the same ones.
     fn keys(&mut self, keys: &NodeKeys) -> NodeKeys {
         let count = if self.asks_all { self.limit } else { FEW };
         let limit = u64::from(self.limit);
@@ -83,7 +83,7 @@ impl Purpose for Permit {
                 Vote::Granted(fence)
             }
             AcquireReply::Held(holder) => Vote::Refused(holder),
-            // No answer to a request for any of its keys.
+            // No reply to this request; the node may have set a key.
             _ => Vote::Failed { owed: true },
         }
     }
@@ -120,6 +120,6 @@ impl Purpose for Permit {
     }
 }
 
-/// How many slots the first round asks for. Half of all slots may be held, and 15 of 16 such rounds find a free one; a
+/// How many slots the first round asks for. With half of all slots held, 15 of 16 such rounds find a free one; a
 /// request for all would cost more than the rounds that it saves.
 const FEW: u32 = 4;

@@ -120,7 +120,7 @@ impl LockManager {
         limit: Duration,
     ) -> Result<LockGuard, AcquireError> {
         if self.permits.is_some() {
-            // A part of the work that wants one more has one more.
+            // Permits are not shared: each part of the work takes its own.
             return self.acquire_keys(keys, limit).await;
         }
         let began = self.shared.clock.now();

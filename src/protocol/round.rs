@@ -78,7 +78,7 @@ impl Round {
         }
     }
 
-    /// Takes a vote back whose grant is given back.
+    /// Takes back the vote of a node whose grant is given back.
     pub(crate) fn withdraw(&mut self, node: usize) {
         if let Some(slot) = self.votes.get_mut(node) {
             *slot = Some(Vote::Failed { owed: false });
@@ -112,7 +112,7 @@ impl Round {
         }
     }
 
-    /// The verdict where nodes grant any of several keys, and one of these has at most `best` votes.
+    /// The verdict where each node grants one of several keys, and the key with the most votes has `best`.
     pub(crate) fn verdict_of_any(&self, best: usize) -> Option<Verdict> {
         let needed = self.quorum.needed();
         if best >= needed {
@@ -126,7 +126,7 @@ impl Round {
                 contenders: 2,
                 remaining: Some(Duration::ZERO),
             },
-            // Each node tells of the key that ends first there, which need not be one.
+            // Each node names the key that ends first there, and they may name different ones.
             Verdict::Split { remaining, .. } if self.granted() == 0 => {
                 Verdict::Contended { remaining }
             }

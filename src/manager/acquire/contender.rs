@@ -33,7 +33,7 @@ pub(crate) struct Contender<'a, P: Purpose> {
     keys: NodeKeys,
     purpose: P,
     // Of several keys, while it waits for another process: that of the key in the way, or none. The others are free. Of
-    // permits, none before all were found held.
+    // permits: none until all slots were found held.
     turn: Option<Turn>,
     // The key in the way, if the nodes tell it.
     blocking: Option<NodeKey>,
@@ -147,7 +147,7 @@ impl<'a, P: Purpose> Contender<'a, P> {
         }
     }
 
-    /// Queues behind the callers of this process that found all held before. Returns whether it had to wait for them.
+    /// Queues behind the callers of this process that found all slots held before it. Returns whether it had to wait for them.
     async fn queue(&mut self) -> Result<bool, AcquireError> {
         let mut queued = false;
         let (shared, keys) = (self.shared, &self.keys);
@@ -200,7 +200,7 @@ impl<'a, P: Purpose> Contender<'a, P> {
     /// Settles the fencing token of a granted round and gives the lock to the watchdog.
     async fn won(mut self, mut attempt: Attempt<P>) -> Result<Acquired<P>, AcquireError> {
         let along = P::settle(&mut attempt).await?;
-        // The next who waits may find another of these keys free.
+        // A permit keeps no turn: the next waiter may find another slot free.
         let turn = self.turn.take().filter(|_| !P::ANY);
         if let Some(turn) = turn.as_ref().filter(|_| self.keys.are_several()) {
             turn.set_leaving(false);

@@ -42,7 +42,7 @@ pub(crate) async fn acquire(
     }
 }
 
-/// Acquires one of the `limit` permits of a key.
+/// Acquires one of the `permits` of a key, within `limit`.
 pub(crate) async fn acquire_permit(
     shared: &Arc<Shared>,
     terms: Terms,

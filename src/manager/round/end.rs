@@ -97,7 +97,7 @@ impl<P: Purpose> Attempt<P> {
         Ok(held)
     }
 
-    /// Gives back what nodes granted in place of `key`, and goes on with that alone.
+    /// Gives back the keys that nodes granted in place of `key`, and goes on with `key` alone.
     pub(crate) fn keep_only(&mut self, key: &NodeKey, strays: Vec<(usize, NodeKey)>) {
         for (node, stray) in strays {
             self.round.withdraw(node);

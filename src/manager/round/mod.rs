@@ -35,8 +35,8 @@ pub(crate) trait Purpose: Clone + fmt::Debug + Send + Sync + 'static {
     /// each caller asks the nodes, and one that does not wait is not refused while nothing is known of the caller
     /// before it.
     const HANDED_ON: Option<Self::Along>;
-    /// Whether any of the keys of a round will do. Several callers of a process may hold one each, so only those have a
-    /// turn that found all held.
+    /// Whether one of the keys of a round is enough. Several callers of a process may hold one each, so a caller has a
+    /// turn only once it has found all of them held.
     const ANY: bool = false;
 
     /// The keys of the next round, for a lock on `keys`.

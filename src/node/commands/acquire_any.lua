@@ -1,7 +1,7 @@
 -- Acquires one of several locks: the first that is free.
 -- KEYS and ARGV: as for an acquire of all of them.
--- Replies {1, fencing token or '', index of the key from 0} if one is ours now; else as an acquire, and if all are held, of
--- the one that ends first.
+-- Replies {1, fencing token or '', index of the key from 0} if one is ours now; else as an acquire. If all are held, the
+-- reply is of the one that ends first.
 local known = redis.call('HMGET', KEYS[1], 'vote', 'hwm')
 if known[1] ~= ARGV[3] then
   -- use identity
