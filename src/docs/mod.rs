@@ -16,6 +16,7 @@
 //! | place the layer among others | [The order of layers](requests#the-order-of-layers), [path parameters](requests#path-parameters) |
 //! | lock a key from the path, a header, the body | [The key](requests#the-key), [a key in the body](requests#a-key-in-the-body) |
 //! | lock several keys at once | [Several keys](requests#several-keys) |
+//! | limit how many run at once | [At most `k` at once](permits) |
 //! | let requests wait, or refuse them | [Waiting](requests#waiting), [limits under load](requests#limits-under-load) |
 //! | hold a lock for a stream, a WebSocket, a job | [Work that outlives its response](requests#work-that-outlives-its-response) |
 //! | call another service under a lock | [Services that call services](requests#services-that-call-services) |
@@ -55,6 +56,10 @@ pub mod cluster {
 
 pub mod requests {
     #![doc = include_str!("requests.md")]
+}
+
+pub mod permits {
+    #![doc = include_str!("permits.md")]
 }
 
 pub mod fencing {

@@ -109,6 +109,34 @@ async fn the_documented_rights_are_enough_for_idempotency_keys() {
 }
 
 #[tokio::test]
+async fn the_documented_rights_are_enough_for_permits() {
+    for kind in Kind::ALL {
+        let server = with_user(kind, "");
+        let node = ready(&server.url_as("locks", "pw")).await;
+        let slot = Namespace::default()
+            .permits()
+            .node_key(&LockKey::new("k").unwrap());
+        let receiver = NoticeReceiver::new(1);
+        let _listening = node
+            .notifier()
+            .unwrap()
+            .subscribe(&slot, receiver.sender(0));
+        eventually("open", || receiver.notices().open == 1).await;
+        let request = AcquireRequest {
+            any: true,
+            ..AcquireRequest::new(slot.clone(), token(1), LONG)
+        };
+        let reply = node.acquire(request).await;
+        assert!(matches!(reply, Ok(AcquireReply::Slot { .. })), "{reply:?}");
+        let reply = node
+            .release(ReleaseRequest::new(slot, token(1), true))
+            .await;
+        assert_eq!(reply, Ok(ReleaseReply::Released { listeners: 1 }));
+        eventually("told", || receiver.notices().released == 1).await;
+    }
+}
+
+#[tokio::test]
 async fn a_lock_that_may_not_be_looked_at_is_not_said_to_be_released() {
     for kind in Kind::ALL {
         let server = with_user(kind, " -mget");

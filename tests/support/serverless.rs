@@ -17,7 +17,7 @@ use super::resp::Raw;
 use super::server::{Kind, Server};
 
 /// The service's own users have no `PUBLISH`, `SUBSCRIBE`, `WAIT`, `CONFIG` nor `CLIENT`, and the names of one namespace.
-const USER: &str = "ACL SETUSER locks on >pw ~{*}lk:* ~{*}lk!* resetchannels &{*}lk!free:* &{*}lk!idem!free:* +@all -@admin -@dangerous +info +cluster|nodes +cluster|slots +cluster|shards -wait -client -publish -subscribe -psubscribe";
+const USER: &str = "ACL SETUSER locks on >pw ~{*}lk:* ~{*}lk!* resetchannels &{*}lk!free:* &{*}lk!idem!free:* &{*}lk!permit!free:* +@all -@admin -@dangerous +info +cluster|nodes +cluster|slots +cluster|shards -wait -client -publish -subscribe -psubscribe";
 
 /// What a service that hides its identity leaves out of `INFO`.
 const HIDDEN: [&str; 8] = [
