@@ -205,6 +205,28 @@ async fn what_a_node_grants_beside_the_others_is_given_back() {
     }
 }
 
+/// It does not count for the permit, and gets the slot that the others granted.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_granted_another_slot_is_asked_again_long_before_the_renewal() {
+    let nodes = Nodes::five();
+    let locks = nodes.met().await.permits(2).unwrap();
+    let guard = loop {
+        occupy(&nodes.0[0], 0, 50 * MS).await;
+        let guard = locks.try_acquire("order").await.unwrap();
+        if slot(&guard) == 0 {
+            break guard;
+        }
+        guard.release().await.unwrap();
+        sleep(SECOND).await;
+    };
+    sleep(SECOND).await;
+    let mut first = nodes.0[0].keys();
+    first.retain(|key| key.contains("permit:"));
+    assert_eq!(first, ["lk!permit:0:order"]);
+    assert_eq!(slots(&nodes), 5);
+    drop(guard);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_permit_is_extended_and_lost_as_a_lock_is() {
     let nodes = nodes(3);
