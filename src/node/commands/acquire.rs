@@ -62,10 +62,11 @@ pub enum AcquireReply {
 }
 
 impl AcquireReply {
+    /// Whether a key holds our token now.
     pub(crate) const fn is_grant(&self) -> bool {
         matches!(
             self,
-            Self::Granted { .. } | Self::Slot { .. } | Self::Promised { .. }
+            Self::Granted { .. } | Self::Promised { .. } | Self::Slot { .. }
         )
     }
 }
