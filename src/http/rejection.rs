@@ -115,8 +115,8 @@ impl RejectionKind {
             Self::CallerUnknown => row!("caller-unknown", FORBIDDEN, false, "Caller unknown",
                 "It cannot be told who sends this request, and idempotency keys belong to their senders. \
                  This request was not processed."),
-            Self::Contended => row!("contended", CONFLICT, true, "Locked by another request",
-                "Another request holds the lock on this resource. This request was not processed."),
+            Self::Contended => row!("contended", CONFLICT, true, "In use by other requests",
+                "As many other requests as are allowed at once use this resource. This request was not processed."),
             Self::WaitTimeout => row!("wait-timeout", CONFLICT, true, "Timed out waiting for the lock",
                 "Other requests held the lock for as long as this request may wait. This request was not processed."),
             Self::RequestInProgress => row!("request-in-progress", CONFLICT, true, "Request in progress",
@@ -573,7 +573,7 @@ mod tests {
         assert_eq!(body["type"], "urn:tower-redlock:problem:contended");
         assert_eq!(
             (&body["status"], &body["title"]),
-            (&423.into(), &"Locked by another request".into())
+            (&423.into(), &"In use by other requests".into())
         );
         assert_eq!(body["detail"], &*rejection.detail());
         assert!(rejection.remaining().is_some() && body["remaining_ms"].is_u64());

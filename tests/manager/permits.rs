@@ -222,7 +222,7 @@ async fn a_node_that_granted_another_slot_is_asked_again_long_before_the_renewal
     sleep(SECOND).await;
     let mut first = nodes.0[0].keys();
     first.retain(|key| key.contains("permit:"));
-    assert_eq!(first, ["lk!permit:0:order"]);
+    assert_eq!(first, ["lk!permit:order:0"]);
     assert_eq!(slots(&nodes), 5);
     drop(guard);
 }

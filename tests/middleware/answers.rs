@@ -64,9 +64,9 @@ fn assert_problem(
 fn contended_body() -> String {
     problem(
         "contended",
-        "Locked by another request",
+        "In use by other requests",
         409,
-        "Another request holds the lock on this resource. \
+        "As many other requests as are allowed at once use this resource. \
  This request was not processed.",
         Some(10_000),
     )
