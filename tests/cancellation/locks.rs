@@ -67,6 +67,11 @@ pub(crate) fn operations() -> Vec<Operation> {
             by!(run_under_several_keys_for_a_moment),
         ),
         Operation::new(
+            "try_acquire one of six permits",
+            &["manager Purpose for Permit"],
+            by!(try_acquire_one_of_six_permits),
+        ),
+        Operation::new(
             "acquire_in a scope that holds a part",
             &["manager LockManager::acquire_in"],
             by!(acquire_in_a_scope_that_holds_a_part),
@@ -119,6 +124,11 @@ pub(crate) fn crowded() -> Vec<Operation> {
             by!(acquire_of_keys_of_which_another_caller_holds_one),
         ),
         Operation::new(
+            "acquire a permit, behind another caller, of which another process releases one",
+            &["manager Purpose for Permit"],
+            by!(acquire_a_permit_behind_another_caller),
+        ),
+        Operation::new(
             "acquire_in beside another part",
             &["manager LockManager::acquire_in"],
             by!(acquire_in_beside_another_part),
@@ -157,6 +167,24 @@ async fn acquire_of_several_free_keys(scene: Rc<Scene>) -> Work {
 async fn run_for_half_a_ttl(scene: Rc<Scene>) -> Work {
     let locks = scene.met().await;
     work(async move { end(locks.run(KEY, |_| sleep(15 * SECOND)).await) })
+}
+
+async fn try_acquire_one_of_six_permits(scene: Rc<Scene>) -> Work {
+    let locks = scene.met().await.permits(6).unwrap();
+    work(async move { end(locks.try_acquire(KEY).await) })
+}
+
+/// All are held, more than the first round asks for.
+async fn acquire_a_permit_behind_another_caller(scene: Rc<Scene>) -> Work {
+    let permits = |locks: LockManager| locks.permits(5).unwrap();
+    let (locks, other) = (permits(scene.met().await), permits(scene.other().await));
+    let guard = other.try_acquire(KEY).await.unwrap();
+    for _ in 0..4 {
+        scene.keep(other.try_acquire(KEY).await.unwrap());
+    }
+    goes_after(&scene, 40 * MS, guard);
+    rival(&scene, &locks, KEY).await;
+    work(async move { end(locks.with_max_wait(SECOND).acquire(KEY).await) })
 }
 
 async fn run_for_a_moment(scene: Rc<Scene>) -> Work {
