@@ -91,7 +91,7 @@ fn apart(left: &(&Namespace, &LockKey), right: &(&Namespace, &LockKey)) {
             // One name is one thing: of the same kind, in the same namespace, and, unless it is the marker, of one key.
             assert_eq!(what, other, "{name}");
             assert_eq!(left.0.root(), right.0.root(), "{name}");
-            let is_shared = matches!(*what, "marker" | "tombstone" | "tombstone of a request");
+            let is_shared = matches!(*what, "marker" | "tombstone");
             assert!(left.1 == right.1 || is_shared, "{name}: {left:?} {right:?}");
         }
     }
@@ -103,11 +103,8 @@ fn names(root: &Namespace, key: &LockKey) -> Vec<(&'static str, String)> {
     let mut names = vec![
         ("marker", root.marker().concat()),
         ("tombstone", root.tombstone(&owner).concat()),
-        (
-            "tombstone of a request",
-            requests.tombstone(&owner).concat(),
-        ),
     ];
+    assert_eq!(requests.tombstone(&owner), root.tombstone(&owner));
     let keys = LockKeys::from(key.clone());
     // Refused in the empty namespace if it is called like what is kept beside the locks.
     if let Ok(placed) = root.node_keys(&keys) {
@@ -116,6 +113,13 @@ fn names(root: &Namespace, key: &LockKey) -> Vec<(&'static str, String)> {
             ("lock", placed.as_str().to_owned()),
             ("channel", placed.channel().concat()),
             ("counter", placed.counter().concat()),
+        ]);
+    }
+    if let Ok(placed) = root.permits().node_keys(&keys) {
+        let placed = placed.first();
+        names.extend([
+            ("channel of permits", placed.channel().concat()),
+            ("counter of permits", placed.counter().concat()),
         ]);
     }
     if let Ok(placed) = requests.node_keys(&keys) {
