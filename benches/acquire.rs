@@ -165,10 +165,10 @@ async fn crowd(servers: &[Server]) {
     // The first turn warms up.
     for turn in 0..=TURNS {
         let turns = [
-            at_once(servers, |n| fanout_cycles(fanout.clone(), n, CYCLES)).await,
-            at_once(servers, |n| manager_cycles(ours.clone(), n, CYCLES)).await,
-            at_once(servers, |n| manager_cycles(bare.clone(), n, CYCLES)).await,
-            at_once(servers, |n| rslock_cycles(theirs.clone(), n, CYCLES)).await,
+            at_once(servers, CROWD, |n| fanout_cycles(fanout.clone(), n, CYCLES)).await,
+            at_once(servers, CROWD, |n| manager_cycles(ours.clone(), n, CYCLES)).await,
+            at_once(servers, CROWD, |n| manager_cycles(bare.clone(), n, CYCLES)).await,
+            at_once(servers, CROWD, |n| rslock_cycles(theirs.clone(), n, CYCLES)).await,
         ];
         if turn > 0 {
             for (sum, turn) in took.iter_mut().zip(turns) {
@@ -196,10 +196,10 @@ async fn crowd(servers: &[Server]) {
 
 /// How long some cycles took, and how long processors were at it.
 #[derive(Clone, Copy, Default)]
-struct Took {
-    time: Duration,
-    client: Duration,
-    servers: Duration,
+pub(crate) struct Took {
+    pub(crate) time: Duration,
+    pub(crate) client: Duration,
+    pub(crate) servers: Duration,
 }
 
 async fn fanout_cycles(mut fanout: Fanout, n: u32, cycles: u32) {
@@ -224,15 +224,16 @@ async fn rslock_cycles(locks: rslock::LockManager, n: u32, cycles: u32) {
     }
 }
 
-/// What sixteen of them take.
-async fn at_once<F: Future<Output = ()> + Send + 'static>(
+/// What so many of them take.
+pub(crate) async fn at_once<F: Future<Output = ()> + Send + 'static>(
     servers: &[Server],
+    count: u32,
     task: impl Fn(u32) -> F,
 ) -> Took {
     let before = (cpu(), servers_cpu(servers));
     let began = Instant::now();
     let mut tasks = JoinSet::new();
-    for n in 0..CROWD {
+    for n in 0..count {
         tasks.spawn(task(n));
     }
     tasks.join_all().await;

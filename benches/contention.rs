@@ -11,8 +11,8 @@ use crate::proxy::{Proxies, ping};
 use crate::queue::{Outcome, SECTION, crowd, remark, waits};
 use crate::support::server::{Kind, Server};
 
-const PROCESSES: usize = 4;
-const WAITERS: usize = 16;
+pub(crate) const PROCESSES: usize = 4;
+pub(crate) const WAITERS: usize = 16;
 /// The way to a node, and the way back.
 pub(crate) const WAY: Duration = Duration::from_micros(500);
 /// The argument that makes a process one of the four.
@@ -60,52 +60,75 @@ fn print_ping(what: &str, spread: &Spread) {
 
 async fn measure(name: &str, length: Duration, servers: &[Server], proxies: &Proxies) -> Result {
     println!("\n{}", Peer::name(name));
-    let urls = proxies.urls().join(",");
-    let mut children: Vec<_> = (0..PROCESSES)
-        .map(|_| Child::start(&[ROLE, name, &urls]))
-        .collect();
-    for child in &mut children {
-        child.expect("ready").await;
-    }
+    let mut children = Children::start(name, proxies.urls(), SECTION).await;
     let before = Calls::of(servers);
-    let start = now() + nanos(Duration::from_millis(50));
-    let end = start + nanos(length);
-    for child in &mut children {
-        child.say(&format!("{start} {end}")).await;
-    }
+    let end = children.run_for(length).await;
     let ports = proxies.ports().to_vec();
     let count = usize::try_from(length.as_millis() / 20).unwrap();
     let probe = move || ping(&ports, count, Duration::from_millis(15));
     let probe = tokio::task::spawn_blocking(probe);
-    let mut turns = Vec::new();
-    let mut outcome = Outcome::default();
-    for (number, child) in children.iter_mut().enumerate() {
-        loop {
-            let line = child.hear().await;
-            let words: Vec<&str> = line.split(' ').collect();
-            let time = |index: usize| words[index].parse().unwrap();
-            match words[0] {
-                "turn" => {
-                    let turn = Turn {
-                        asked: time(1),
-                        began: time(2),
-                        ended: time(3),
-                        confirmed: words[4] == "true",
-                    };
-                    turns.push((turn, number));
-                    outcome.turns.push(turn);
-                }
-                "failure" => outcome.failures.push(words[1..].join(" ")),
-                _ => break,
-            }
-        }
-    }
+    let (turns, outcome) = children.outcome().await;
     Result {
         calls: Calls::of(servers).since(&before),
         busy_ping: probe.await.unwrap(),
         turns: in_order(&turns),
         outcome,
         end,
+    }
+}
+
+/// The processes, whose tasks all want one key.
+pub(crate) struct Children(Vec<Child>);
+
+impl Children {
+    /// Starts them with a lock of this name, and waits until they are ready.
+    pub(crate) async fn start(name: &str, urls: Vec<String>, section: Duration) -> Self {
+        let (urls, section) = (urls.join(","), section.as_micros().to_string());
+        let mut children: Vec<_> = (0..PROCESSES)
+            .map(|_| Child::start(&[ROLE, name, &urls, &section]))
+            .collect();
+        for child in &mut children {
+            child.expect("ready").await;
+        }
+        Self(children)
+    }
+
+    /// Has them begin, and returns when they end.
+    pub(crate) async fn run_for(&mut self, length: Duration) -> u64 {
+        let start = now() + nanos(Duration::from_millis(50));
+        let end = start + nanos(length);
+        for child in &mut self.0 {
+            child.say(&format!("{start} {end}")).await;
+        }
+        end
+    }
+
+    /// What they did: each turn with the number of its process, and all together.
+    pub(crate) async fn outcome(&mut self) -> (Vec<(Turn, usize)>, Outcome) {
+        let mut turns = Vec::new();
+        let mut outcome = Outcome::default();
+        for (number, child) in self.0.iter_mut().enumerate() {
+            loop {
+                let line = child.hear().await;
+                let words: Vec<&str> = line.split(' ').collect();
+                let time = |index: usize| words[index].parse().unwrap();
+                match words[0] {
+                    "turn" => {
+                        let turn = Turn {
+                            asked: time(1),
+                            began: time(2),
+                            ended: time(3),
+                            confirmed: words[4] == "true",
+                        };
+                        turns.push((turn, number));
+                        outcome.turns.push(turn);
+                    }
+                    "failure" => outcome.failures.push(words[1..].join(" ")),
+                    _ => break,
+                }
+            }
+        }
+        (turns, outcome)
     }
 }
 
@@ -178,11 +201,11 @@ fn print_handing_on(turns: &[(Turn, usize)], ping: f64) {
     );
 }
 
-/// One of the processes: `words` are the library and the URLs.
+/// One of the processes: `words` are the library, the URLs and the length of a section in µs.
 pub(crate) async fn child(words: &[String]) {
     let urls = words[1].split(',').map(str::to_owned).collect();
     let peer = Peer::connect(&words[0], urls).await;
-    let section = Alarm::new(SECTION);
+    let section = Alarm::new(Duration::from_micros(words[2].parse().unwrap()));
     peer.turn(&format!("warm:{}", std::process::id()), &section)
         .await
         .unwrap();

@@ -137,6 +137,7 @@ pub(crate) fn order(library: &str, urls: &[String], task: &Task) -> Order {
         tasks: task.tasks,
         ttl: Duration::from_secs(10),
         work: task.work,
+        limit: 1,
     }
 }
 

@@ -1,7 +1,7 @@
 //! How fast locks are, beside the least that any such lock can cost and beside another library, on real servers
 //! that this program starts itself. Run with `cargo bench --all-features`, or `cargo bench --all-features -- acquire`
-//! for a part: acquire, middleware, idempotency, frozen, outages, queue, contention, start, herd, deadline, fencing, peers,
-//! mixed, held, keys; and `-- table` runs the last four and writes their measurements into `benches/peers/RESULTS.md`.
+//! for a part: acquire, middleware, idempotency, frozen, outages, queue, contention, permits, start, herd, deadline, fencing,
+//! semaphores, peers, mixed, held, keys; and `-- table` runs the last four and writes their measurements into `benches/peers/RESULTS.md`.
 //! `REDLOCK_BENCH_SECONDS` shortens or lengthens those that run for a time.
 //!
 //! Nothing here fails for being slow: numbers of one machine say little about another, only the ratios within one
@@ -42,9 +42,11 @@ mod measure;
 mod middleware;
 mod outages;
 mod peers;
+mod permits;
 mod proxy;
 mod queue;
 mod scenes;
+mod semaphores;
 mod start;
 #[path = "../tests/support/mod.rs"]
 mod support;
@@ -92,6 +94,9 @@ fn bench(runtime: &std::rc::Rc<Runtime>, words: &[String]) {
     if is_wanted("contention") {
         runtime.block_on(contention::run());
     }
+    if is_wanted("permits") {
+        runtime.block_on(permits::run());
+    }
     if is_wanted("start") {
         runtime.block_on(start::run());
     }
@@ -103,6 +108,9 @@ fn bench(runtime: &std::rc::Rc<Runtime>, words: &[String]) {
     }
     if is_wanted("fencing") {
         runtime.block_on(fencing::run());
+    }
+    if is_wanted("semaphores") {
+        semaphores::run();
     }
     compare(
         runtime,

@@ -12,6 +12,8 @@ use crate::clock::{Alarm, now};
 pub(crate) const TTL: Duration = Duration::from_secs(10);
 /// Longer than any run: whoever waits gets a turn, or is counted as having got none.
 const MAX_WAIT: Duration = Duration::from_secs(60);
+/// How many hold a key at once, if its locks are permits.
+pub(crate) const PERMITS: u32 = 16;
 
 /// A lock of some library.
 #[derive(Clone)]
@@ -39,10 +41,14 @@ impl Peer {
     pub(crate) async fn connect(name: &str, urls: Vec<String>) -> Self {
         match name {
             "mutex" => Self::Mutex(Arc::default()),
-            "ours" => {
+            "ours" | "permits" => {
                 let builder = LockManager::builder().bootstrap(true).redis(urls);
                 let locks = builder.ttl(TTL).max_wait(MAX_WAIT).connect().await;
-                Self::Ours(locks.unwrap())
+                let locks = locks.unwrap();
+                Self::Ours(match name {
+                    "permits" => locks.permits(PERMITS).unwrap(),
+                    _ => locks,
+                })
             }
             // Its `acquire` is documented to loop until the lock is acquired: by default three attempts, up to
             // 200 ms apart, again and again.

@@ -122,7 +122,7 @@ fn frozen(library: &str, task: &Task, servers: &[Server], urls: &[String]) -> Ro
 }
 
 /// A server that stands still until this is dropped.
-struct Frozen<'a>(&'a Server);
+pub(crate) struct Frozen<'a>(pub(crate) &'a Server);
 
 impl Drop for Frozen<'_> {
     fn drop(&mut self) {

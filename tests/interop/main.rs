@@ -1,6 +1,6 @@
 //! Beside other Redlock libraries on the same servers and the same key: ours and each of those that store a lock as a
 //! plain string exclude each other, and neither starves, for a few seconds, or a minute each if
-//! `REDLOCK_SOAK_SECONDS` is 60 or more.
+//! `REDLOCK_SOAK_SECONDS` is 60 or more. And of semaphores on several nodes, which keeps to its limit.
 //!
 //! The programs in other languages come from `make peers`. One that is missing fails its test, unless
 //! `INTEROP_ABSENT_PEERS` names it.
@@ -61,6 +61,7 @@ fn contend(servers: &[Server], libraries: &[&str], key: &str) -> Vec<Outcome> {
             tasks: TASKS,
             ttl: TTL,
             work: WORK,
+            limit: 1,
         };
         connect(order)
     });
@@ -133,18 +134,28 @@ fn gap(outcome: &Outcome, end: u64) -> Duration {
     Duration::from_nanos(gaps.max().unwrap_or_default())
 }
 
+/// Whether `library` is absent, for want of a tool that is known to be missing.
+fn is_absent(library: &str) -> bool {
+    let program = contest::PROGRAMS.iter().find(|(name, _)| *name == library);
+    let Some((_, tool)) = program else {
+        return false;
+    };
+    let Err(absent) = contest::program(library) else {
+        return false;
+    };
+    let known = std::env::var("INTEROP_ABSENT_PEERS").unwrap_or_default();
+    let is_known = known.split([',', ' ', '\n']).any(|name| name == *tool);
+    assert!(
+        is_known,
+        "{absent}. To do without it, set INTEROP_ABSENT_PEERS={tool}"
+    );
+    println!("\n{absent}");
+    true
+}
+
 /// Ours and `library` want one key for a while, and exclude each other without starving.
 fn beside(library: &str) {
-    if let Some((_, tool)) = contest::PROGRAMS.iter().find(|(name, _)| *name == library)
-        && let Err(absent) = contest::program(library)
-    {
-        let known = std::env::var("INTEROP_ABSENT_PEERS").unwrap_or_default();
-        let is_known = known.split([',', ' ', '\n']).any(|name| name == *tool);
-        assert!(
-            is_known,
-            "{absent}. To do without it, set INTEROP_ABSENT_PEERS={tool}"
-        );
-        println!("\n{absent}");
+    if is_absent(library) {
         return;
     }
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -193,4 +204,48 @@ fn pottery_and_we_exclude_each_other_and_neither_starves() {
 #[test]
 fn redlock_py_and_we_exclude_each_other_and_neither_starves() {
     beside("redlock-py");
+}
+
+/// Where each node has room for two holders, three of them find two nodes each: of the three processes each is cut off
+/// from another node. We count the votes for each permit.
+#[test]
+fn redis_semaphore_admits_three_holders_of_two_permits_and_we_do_not() {
+    if is_absent("redis-semaphore") {
+        return;
+    }
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let [theirs, ours] = ["redis-semaphore", contest::PERMITS].map(holders_of_two_permits);
+    assert_eq!((theirs, ours), (3, 2));
+}
+
+fn holders_of_two_permits(library: &str) -> usize {
+    let servers = Server::start_many(Kind::Redis, 3);
+    let (users, length) = (["p0", "p1", "p2"], Duration::from_secs(1));
+    let clients = users.map(|user| {
+        let process = |server: &Server| {
+            server.run(&format!("ACL SETUSER {user} on >x ~* &* +@all"));
+            server.url_as(user, "x")
+        };
+        connect(Order {
+            library: library.to_owned(),
+            urls: servers.iter().map(process).collect(),
+            key: "semaphore".to_owned(),
+            each: false,
+            tasks: 1,
+            ttl: TTL,
+            work: length,
+            limit: 2,
+        })
+    });
+    for (server, user) in servers.iter().zip(users) {
+        server.run(&format!("ACL SETUSER {user} resetkeys"));
+    }
+    let start = now() + nanos(Duration::from_millis(100));
+    // Time for one section each.
+    let clients = clients.map(|client| client(start, start + nanos(length)));
+    let outcomes = clients.map(|client| client.join().unwrap());
+    for outcome in &outcomes {
+        assert_eq!(outcome.turns.len(), 1, "{:?}", outcome.failures);
+    }
+    contest::most_at_once(&outcomes)
 }

@@ -40,6 +40,8 @@ pub struct Order {
     pub ttl: Duration,
     /// Work, not a wait: the processor is busy for so long in each section.
     pub work: Duration,
+    /// How many may hold the key at once. Only semaphores heed it.
+    pub limit: u32,
 }
 
 /// One critical section, in nanoseconds of the monotonic clock.
@@ -59,7 +61,7 @@ pub struct Outcome {
 }
 
 impl Order {
-    fn words(&self) -> [String; 7] {
+    fn words(&self) -> [String; 8] {
         [
             self.library.clone(),
             self.urls.join(","),
@@ -68,6 +70,7 @@ impl Order {
             self.tasks.to_string(),
             self.ttl.as_millis().to_string(),
             self.work.as_micros().to_string(),
+            self.limit.to_string(),
         ]
     }
 
@@ -82,6 +85,7 @@ impl Order {
             tasks: words[4].parse().unwrap(),
             ttl: Duration::from_millis(number(5)),
             work: Duration::from_micros(number(6)),
+            limit: words[7].parse().unwrap(),
         }
     }
 
@@ -94,15 +98,21 @@ impl Order {
 }
 
 /// The programs, and the tool that each needs.
-pub const PROGRAMS: [(&str, &str); 7] = [
+pub const PROGRAMS: [(&str, &str); 10] = [
     ("node-redlock", "node"),
+    ("redis-semaphore", "node"),
     ("redsync", "go"),
     ("pottery", "python3"),
     ("redlock-py", "python3"),
     ("redisson-rlock", "java"),
     ("redisson-multilock", "java"),
     ("redisson-redlock", "java"),
+    ("redisson-semaphore", "java"),
+    ("redisson-permits", "java"),
 ];
+
+/// Ours, whose locks are permits.
+pub const PERMITS: &str = "tower-redlock, permits";
 
 /// The command of a program; or why there is none.
 pub fn program(library: &str) -> Result<Command, String> {
@@ -113,10 +123,10 @@ pub fn program(library: &str) -> Result<Command, String> {
             let file = built.join("redsync");
             (file.clone(), Command::new(file))
         }
-        "node-redlock" => {
+        "node-redlock" | "redis-semaphore" => {
             let mut command = Command::new("node");
             command.arg(built.join("node/main.mjs"));
-            (built.join("node/node_modules/redlock"), command)
+            (built.join("node/node_modules/redis-semaphore"), command)
         }
         "pottery" | "redlock-py" => {
             let mut command = Command::new(env::var_os("PYTHON").unwrap_or("python3".into()));
@@ -250,7 +260,11 @@ impl Locks {
                 let builder = LockManager::builder().redis(urls).namespace("");
                 let builder = builder.bootstrap(true).ttl(order.ttl).max_ttl(order.ttl);
                 let builder = builder.max_wait(Duration::from_secs(60));
-                Self::Ours(settings(builder).connect().await.unwrap())
+                let locks = settings(builder).connect().await.unwrap();
+                Self::Ours(match order.library.as_str() {
+                    PERMITS => locks.permits(order.limit).unwrap(),
+                    _ => locks,
+                })
             }
         }
     }
@@ -341,4 +355,19 @@ fn work(length: Duration) -> (u64, u64) {
         }
         std::hint::spin_loop();
     }
+}
+
+/// How many were in a section at once, at most.
+pub fn most_at_once(outcomes: &[Outcome]) -> usize {
+    let turns = || outcomes.iter().flat_map(|outcome| &outcome.turns);
+    let mut events: Vec<_> = turns().map(|turn| (turn.began, 1)).collect();
+    events.extend(turns().map(|turn| (turn.ended, -1)));
+    // Who ends as another begins is before it.
+    events.sort_unstable();
+    let mut now = 0;
+    let counts = events.into_iter().map(|(_, change)| {
+        now += change;
+        now
+    });
+    usize::try_from(counts.max().unwrap_or_default()).unwrap()
 }

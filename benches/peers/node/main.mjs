@@ -1,21 +1,30 @@
-// The Node peer of the benchmarks: node-redlock, as its own documentation says to use it. See ../README.md for what it
-// is told and what it answers.
+// The Node peers of the benchmarks: node-redlock and the RedlockSemaphore of redis-semaphore, as their own documentation
+// says to use them. See ../README.md for what they are told and what they answer.
 import { createInterface } from "node:readline";
 import Redis from "ioredis";
+import { RedlockSemaphore } from "redis-semaphore";
 import redlock from "redlock";
 
 const Redlock = redlock.default ?? redlock;
 const now = () => process.hrtime.bigint();
-const [, urls, key, mode, tasks, ttl, work] = process.argv.slice(2);
+const [library, urls, key, mode, tasks, ttl, work, limit] = process.argv.slice(2);
 const clients = urls.split(",").map((url) => new Redis(url));
 // Without an end of the tries, which it has a setting for: whoever wants a lock waits for it.
 const locks = new Redlock(clients, { retryCount: -1 });
 locks.on("error", () => {});
 const length = BigInt(work) * 1000n;
 
+async function acquire(key) {
+  if (library === "node-redlock") return locks.acquire([key], Number(ttl));
+  const options = { lockTimeout: Number(ttl), acquireTimeout: 60000 };
+  const semaphore = new RedlockSemaphore(clients, key, Number(limit), options);
+  await semaphore.acquire();
+  return semaphore;
+}
+
 async function section(key, length) {
   const asked = now();
-  const lock = await locks.acquire([key], Number(ttl));
+  const lock = await acquire(key);
   const began = now();
   while (now() < began + length);
   const ended = now();

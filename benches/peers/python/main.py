@@ -72,7 +72,7 @@ def task(locks, key, work, end, turns, failures):
 
 def main():
     logging.disable()
-    library, urls, key, mode, tasks, ttl, work = sys.argv[1:]
+    library, urls, key, mode, tasks, ttl, work = sys.argv[1:8]
     kind = {"pottery": Pottery, "redlock-py": RedlockPy}[library]
     locks = kind(urls.split(","), int(ttl))
     section(locks, f"{key}:warm:{os.getpid()}", 0, None)

@@ -1,6 +1,7 @@
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
@@ -8,28 +9,32 @@ import org.redisson.Redisson;
 import org.redisson.RedissonMultiLock;
 import org.redisson.RedissonRedLock;
 import org.redisson.api.RLock;
+import org.redisson.api.RPermitExpirableSemaphore;
+import org.redisson.api.RSemaphore;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
 
 /**
- * The Java peers of the benchmarks: Redisson's RLock on the first node, its MultiLock and its RedLock on all of them. See
- * ../README.md for what it is told and what it answers.
+ * The Java peers of the benchmarks: Redisson's RLock, RSemaphore and RPermitExpirableSemaphore on the first node, its
+ * MultiLock and its RedLock on all of them. See ../README.md for what it is told and what it answers.
  */
 public final class Peer {
     private final String library;
     private final long ttl;
+    private final int limit;
     private final List<RedissonClient> clients = new ArrayList<>();
 
     private record Turn(long asked, long began, long ended, long released) {}
 
-    private Peer(String library, String[] urls, long ttl) {
+    private Peer(String library, String[] urls, long ttl, int limit) {
         this.library = library;
         this.ttl = ttl;
+        this.limit = limit;
         for (String url : urls) {
             Config config = new Config();
             config.useSingleServer().setAddress(url).setConnectionMinimumIdleSize(4);
             clients.add(Redisson.create(config));
-            if (library.equals("redisson-rlock")) {
+            if (!library.equals("redisson-multilock") && !library.equals("redisson-redlock")) {
                 break;
             }
         }
@@ -45,11 +50,34 @@ public final class Peer {
         };
     }
 
+    /** How to give back what was acquired; nothing if the wait of so many ns is over before. */
+    private Runnable acquire(String key, long wait) throws InterruptedException {
+        switch (library) {
+            case "redisson-semaphore" -> {
+                RSemaphore semaphore = clients.get(0).getSemaphore(key);
+                // Before each acquire, as its documentation has it.
+                semaphore.trySetPermits(limit);
+                return semaphore.tryAcquire(Duration.ofNanos(wait)) ? semaphore::release : null;
+            }
+            case "redisson-permits" -> {
+                RPermitExpirableSemaphore semaphore = clients.get(0).getPermitExpirableSemaphore(key);
+                semaphore.trySetPermits(limit);
+                long millis = wait / 1_000_000;
+                String permit = semaphore.tryAcquire(millis, ttl, TimeUnit.MILLISECONDS);
+                return permit == null ? null : () -> semaphore.release(permit);
+            }
+            default -> {
+                RLock lock = lock(key);
+                return lock.tryLock(wait, ttl * 1_000_000, TimeUnit.NANOSECONDS) ? lock::unlock : null;
+            }
+        }
+    }
+
     /** One section; nothing if its wait is over at `end`. */
     private Turn section(String key, long work, long end) throws InterruptedException {
         long asked = System.nanoTime();
-        RLock lock = lock(key);
-        if (!lock.tryLock(end - asked, ttl * 1_000_000, TimeUnit.NANOSECONDS)) {
+        Runnable release = acquire(key, end - asked);
+        if (release == null) {
             return null;
         }
         long began = System.nanoTime();
@@ -57,7 +85,7 @@ public final class Peer {
             Thread.onSpinWait();
         }
         long ended = System.nanoTime();
-        lock.unlock();
+        release.run();
         return new Turn(asked, began, ended, System.nanoTime());
     }
 
@@ -77,7 +105,7 @@ public final class Peer {
     }
 
     public static void main(String[] words) throws Exception {
-        Peer peer = new Peer(words[0], words[1].split(","), Long.parseLong(words[5]));
+        Peer peer = new Peer(words[0], words[1].split(","), Long.parseLong(words[5]), Integer.parseInt(words[7]));
         String key = words[2];
         int tasks = Integer.parseInt(words[4]);
         long work = Long.parseLong(words[6]) * 1_000;
