@@ -60,7 +60,7 @@ fn print_ping(what: &str, spread: &Spread) {
 
 async fn measure(name: &str, length: Duration, servers: &[Server], proxies: &Proxies) -> Result {
     println!("\n{}", Peer::name(name));
-    let mut children = Children::start(name, proxies.urls(), SECTION).await;
+    let mut children = Children::start(name, &proxies.urls(), SECTION).await;
     let before = Calls::of(servers);
     let end = children.run_for(length).await;
     let ports = proxies.ports().to_vec();
@@ -82,7 +82,7 @@ pub(crate) struct Children(Vec<Child>);
 
 impl Children {
     /// Starts them with a lock of this name, and waits until they are ready.
-    pub(crate) async fn start(name: &str, urls: Vec<String>, section: Duration) -> Self {
+    pub(crate) async fn start(name: &str, urls: &[String], section: Duration) -> Self {
         let (urls, section) = (urls.join(","), section.as_micros().to_string());
         let mut children: Vec<_> = (0..PROCESSES)
             .map(|_| Child::start(&[ROLE, name, &urls, &section]))

@@ -47,8 +47,8 @@ async fn half(servers: &[Server]) {
     let mut ratios = Vec::new();
     // The first turn warms up.
     for turn in 0..=TURNS {
-        let plain = |n| cycles(locks.clone(), format!("bench:lock:{n}"), CYCLES);
-        let permit = |_| cycles(permits.clone(), "bench:permit".to_owned(), CYCLES);
+        let plain = |n: u32| cycles(locks.clone(), format!("bench:lock:{n}"), CYCLES);
+        let permit = |_: u32| cycles(permits.clone(), "bench:permit".to_owned(), CYCLES);
         let turns = [
             at_once(servers, TASKS, plain).await,
             at_once(servers, TASKS, permit).await,
@@ -86,8 +86,8 @@ async fn cycles(locks: LockManager, key: String, cycles: u32) {
 }
 
 async fn full(servers: &[Server], length: Duration) {
-    let urls = servers.iter().map(Server::url).collect();
-    let mut children = Children::start("permits", urls, HOLD).await;
+    let urls: Vec<_> = servers.iter().map(Server::url).collect();
+    let mut children = Children::start("permits", &urls, HOLD).await;
     let end = children.run_for(length).await;
     let (turns, outcome) = children.outcome().await;
     let all = u64::try_from(turns.len()).unwrap();
@@ -95,7 +95,7 @@ async fn full(servers: &[Server], length: Duration) {
     assert!(most <= PERMITS as usize, "{most} HOLDERS AT ONCE");
     let in_time = turns.iter().filter(|(turn, _)| turn.ended <= end);
     let rate = ratio(u64::try_from(in_time.count()).unwrap(), 1) / length.as_secs_f64();
-    let count = |number| turns.iter().filter(|(_, owner)| *owner == number).count();
+    let count = |number: usize| turns.iter().filter(|(_, owner)| *owner == number).count();
     let least = (0..PROCESSES).map(count).min().unwrap() * PROCESSES;
     println!(
         "{} node(s): {rate:.0} sections/s of {:.0}, {most} at once at most, least share of a process {:.2}",

@@ -71,10 +71,11 @@ fn measure(library: &str, fault: Fault, length: Duration) {
     }
     let orders = USERS.map(|user| order(library, &servers, user));
     let happened = Cell::new(0);
-    let outcomes = fleet::together(&orders, length, || {
+    let (nodes, at) = (servers.as_mut_slice(), &happened);
+    let outcomes = fleet::together(&orders, length, move || {
         sleep(length / 2);
-        happened.set(now());
-        happen(fault, &mut servers)
+        at.set(now());
+        happen(fault, nodes)
     });
     let most = most_at_once(&outcomes);
     assert!(
@@ -82,14 +83,15 @@ fn measure(library: &str, fault: Fault, length: Duration) {
         "{most} HOLDERS AT ONCE"
     );
     let turns = || outcomes.iter().flat_map(|outcome| &outcome.turns);
-    let (before, after) = turns().partition::<Vec<_>, _>(|turn| turn.began < happened.get());
+    let before = turns().filter(|turn| turn.began < happened.get()).count();
+    let after = turns().count() - before;
     let rate = |turns: usize| ratio(u64::try_from(turns).unwrap(), 1) / (length / 2).as_secs_f64();
     let waits = turns().map(|turn| crate::clock::millis(turn.asked, turn.began));
     println!(
         "{library:28} {:10} | {:>10.0} | {:>14.0} | {:>16.1} | {most:>8}",
         format!("{fault:?}"),
-        rate(before.len()),
-        rate(after.len()),
+        rate(before),
+        rate(after),
         Spread::of(waits.collect()).part(1.0)
     );
 }
