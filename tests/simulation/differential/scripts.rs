@@ -31,8 +31,12 @@ struct Call {
 }
 
 /// Each script by a sentence that no script before it has, in the order in which the crate loads them, and its calls.
-const KINDS: [(&str, Make); 9] = [
+const KINDS: [(&str, Make); 10] = [
     ("-- Acquires a lock, all of its keys or none.", acquire),
+    (
+        "-- Acquires one of several locks: the first that is free.",
+        acquire,
+    ),
     (
         "-- Sets the ttl of many locks again, each only if its owner still holds it.",
         extend,
