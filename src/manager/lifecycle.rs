@@ -260,7 +260,7 @@ impl LockManager {
     /// Takes the nodes over from processes that had other nodes or settings, and waits until a quorum of them votes.
     ///
     /// Stop all processes first, see [`RestartGuard`](crate::settings::RestartGuard): those that still run lose their
-    /// locks and are granted nothing any more. All nodes are quarantined for it, for the longer of the old and the new
+    /// locks and are granted nothing any more. All nodes that served others are quarantined for it, for the longer of the old and the new
     /// [`max_ttl`](crate::Settings::max_ttl), and fencing tokens go on from the clock of this process; the
     /// log says so, as a warning.
     ///

@@ -141,7 +141,7 @@ impl Freeing {
     ) -> Self {
         let left = pending.left;
         let request = ReleaseRequest {
-            keys: lease.keys.clone(),
+            keys: lease.owed().clone(),
             token: lease.lease.owner,
             announce: true,
             since: Some(lease.lease.started),

@@ -227,6 +227,40 @@ async fn a_node_that_granted_another_slot_is_asked_again_long_before_the_renewal
     drop(guard);
 }
 
+/// Whatever a node has granted whose reply does not come in time, it is free of it with the permit.
+#[tokio::test(start_paused = true)]
+async fn what_a_node_grants_without_a_reply_in_time_is_given_back_with_the_permit() {
+    for back in [150 * MS, 3_600 * SECOND] {
+        let nodes = nodes(3);
+        let each = nodes.iter().enumerate().map(|(index, node)| {
+            let back = if index == 0 { back } else { Duration::ZERO };
+            Slow::node(node, Duration::ZERO, back)
+        });
+        let locks = LockManager::builder()
+            .nodes(each)
+            .clock(tower_redlock::clock::TokioClock::new())
+            .lazy()
+            .unwrap();
+        drop(locks.try_acquire("another").await.unwrap());
+        occupy(&nodes[1], 0, 3_600 * SECOND).await;
+        occupy(&nodes[2], 0, 3_600 * SECOND).await;
+        let permits = locks.permits(2).unwrap();
+        for _ in 0..10 {
+            let guard = permits.try_acquire("order").await.unwrap();
+            assert_eq!(slot(&guard), 1);
+            sleep(SECOND).await;
+            let _ = guard.release().await;
+            sleep(SECOND).await;
+            let left: Vec<_> = nodes[0]
+                .keys()
+                .into_iter()
+                .filter(|key| key.contains("permit:"))
+                .collect();
+            assert_eq!(left, [""; 0], "{back:?}");
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_permit_is_extended_and_lost_as_a_lock_is() {
     let nodes = nodes(3);

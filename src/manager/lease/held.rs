@@ -1,7 +1,7 @@
 //! [`HeldLease`]: the driver of [`LeaseState`] for one lock. A method that has the name of an event is described there.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -51,6 +51,8 @@ pub(crate) struct HeldLease {
     pub(crate) manager: u64,
     pub(crate) lease: Lease,
     pub(crate) keys: NodeKeys,
+    // Other keys that a node may have set for its owner by a command that was given up, with these.
+    others: OnceLock<NodeKeys>,
     // Whether it may pass to the next caller of this process.
     is_passed_on: bool,
     pub(crate) clock: Arc<dyn Clock>,
@@ -121,6 +123,7 @@ impl HeldLease {
             }),
             lease,
             keys,
+            others: OnceLock::new(),
             is_passed_on,
             clock,
             tenant: AtomicU32::new(0),
@@ -160,6 +163,18 @@ impl HeldLease {
             caller.tell(|| crate::trace::lock_lost(&key, &reason));
         }
         (value, effects)
+    }
+
+    /// Notes that a node may have set any of the keys that were `asked` for, if one of them was enough.
+    pub(crate) fn may_have(&self, asked: Option<&NodeKeys>) {
+        if let Some(asked) = asked {
+            self.others.get_or_init(|| asked.clone());
+        }
+    }
+
+    /// The keys that are to be released.
+    pub(crate) fn owed(&self) -> &NodeKeys {
+        self.others.get().unwrap_or(&self.keys)
     }
 
     fn apply(&self, event: impl FnOnce(&mut LeaseState) -> Effects) -> Effects {

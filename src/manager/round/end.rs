@@ -14,7 +14,7 @@ use crate::manager::nodes::fanout::Fanout;
 use crate::manager::release::{FreeCommand, Freed, Freeing, Release, release};
 use crate::manager::round::{Attempt, Purpose, Reply};
 use crate::manager::shared::Shared;
-use crate::namespace::NodeKey;
+use crate::namespace::{NodeKey, NodeKeys};
 use crate::node::{
     AcquireReply, Fence, NodeError, NodeErrorKind, NodeFuture, RaiseReply, RaiseRequest,
     ReleaseReply, ReleaseRequest,
@@ -79,6 +79,11 @@ impl<P: Purpose> Attempt<P> {
             (turn, obligation),
             P::HANDED_ON.is_some(),
         ));
+        let nodes = 0..shared.nodes.len();
+        let is_doubtful = |vote| matches!(vote, Some(Vote::Failed { owed: true }));
+        if nodes.map(|node| self.round.vote(node)).any(is_doubtful) {
+            held.may_have(self.asked.as_ref());
+        }
         if self.fanout.is_empty() {
             if missing {
                 held.plan_top_up(shared.clock.now() + shared.node_timeout);
@@ -86,9 +91,16 @@ impl<P: Purpose> Attempt<P> {
             return Ok(held);
         }
         let pending: Vec<usize> = self.unheard().collect();
-        let late = take_late_replies(Arc::clone(&shared), Arc::clone(&held), self.fanout.take());
+        let (fanout, asked) = (self.fanout.take(), self.asked.take());
+        let late = take_late_replies(
+            Arc::clone(&shared),
+            Arc::clone(&held),
+            fanout,
+            asked.clone(),
+        );
         if !shared.tasks.spawn(false, late) {
             // No room to wait for the late replies: given up, so that a release does not wait for them either.
+            held.may_have(asked.as_ref());
             for node in pending {
                 held.reply(node, NodeEffect::Unknown);
             }
@@ -103,7 +115,8 @@ impl<P: Purpose> Attempt<P> {
             self.round.withdraw(node);
             free_stray(&self.shared, node, &stray, self.token, self.terms.ttl);
         }
-        self.keys = key.clone().into();
+        let asked = std::mem::replace(&mut self.keys, key.clone().into());
+        self.asked = Some(asked);
     }
 
     fn unheard(&self) -> impl Iterator<Item = usize> + '_ {
@@ -135,7 +148,7 @@ impl<P: Purpose> Attempt<P> {
         let nodes = 0..self.shared.nodes.len();
         let owing: Vec<usize> = nodes.filter(|node| self.round.owes(*node)).collect();
         let request = ReleaseRequest {
-            keys: self.keys.clone(),
+            keys: self.asked.as_ref().unwrap_or(&self.keys).clone(),
             token: self.token,
             announce: !self.lost,
             since: Some(self.sent),
@@ -195,7 +208,12 @@ async fn free_after(
 }
 
 /// Counts the late replies of a round that was won, and plans a top-up for missing nodes.
-async fn take_late_replies(shared: Arc<Shared>, held: Arc<HeldLease>, mut fanout: Fanout<Reply>) {
+async fn take_late_replies(
+    shared: Arc<Shared>,
+    held: Arc<HeldLease>,
+    mut fanout: Fanout<Reply>,
+    asked: Option<NodeKeys>,
+) {
     let sent = held.lease.started;
     fanout.until(sleep(shared.node_timeout));
     while let Some((node, reply)) = fanout.next().await {
@@ -209,6 +227,7 @@ async fn take_late_replies(shared: Arc<Shared>, held: Arc<HeldLease>, mut fanout
         held.reply(node, effect);
     }
     for node in fanout.abandon() {
+        held.may_have(asked.as_ref());
         held.reply(node, NodeEffect::Unknown);
     }
     let at = shared.clock.now() + shared.node_timeout;

@@ -128,6 +128,8 @@ pub(crate) struct Attempt<P: Purpose> {
     pub(crate) shared: Arc<Shared>,
     pub(crate) purpose: P,
     pub(super) keys: NodeKeys,
+    // All that was asked for, where one of them was enough and was granted.
+    pub(super) asked: Option<NodeKeys>,
     pub(super) terms: Terms,
     pub(super) token: OwnerToken,
     pub(super) fence: Option<FencingToken>,
@@ -175,6 +177,7 @@ impl<P: Purpose> Attempt<P> {
             shared: Arc::clone(shared),
             purpose,
             keys,
+            asked: None,
             terms,
             token,
             fence: None,
