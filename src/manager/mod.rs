@@ -137,8 +137,9 @@ impl LockManager {
     ///
     /// As for [`try_acquire`](Self::try_acquire). A dropped waiter leaves nothing behind; if its turn had just come,
     /// that passes to the next caller. So does a lock that was handed to a future that is kept and not polled for a node
-    /// time-out; the future queues anew. A future that is kept may still keep other callers of this manager waiting, for
-    /// it may be its turn to ask the nodes: drop it, or poll it in a task of its own.
+    /// time-out; the future queues anew. A future that is kept may still keep other callers of this manager waiting, however
+    /// short its own wait is, for it may be its turn to ask the nodes; and other processes for a ttl, if nodes have granted
+    /// what it asked for: drop it, or poll it in a task of its own.
     ///
     /// # Examples
     ///
