@@ -2,9 +2,9 @@
 //! once while something happens to a node. Redisson's are on the first node alone.
 
 use std::cell::Cell;
-use std::thread::sleep;
 use std::time::Duration;
 
+use crate::clock::{nanos, sleep_until};
 use crate::contest::{Order, PERMITS, most_at_once, now};
 use crate::fleet::{self, present};
 use crate::measure::{Spread, ratio, seconds};
@@ -73,7 +73,7 @@ fn measure(library: &str, fault: Fault, length: Duration) {
     let happened = Cell::new(0);
     let (nodes, at) = (servers.as_mut_slice(), &happened);
     let outcomes = fleet::together(&orders, length, move || {
-        sleep(length / 2);
+        sleep_until(now() + nanos(length / 2));
         at.set(now());
         happen(fault, nodes)
     });
