@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
+use tower_redlock::clock::TokioClock;
 use tower_redlock::error::LossReason;
 use tower_redlock::key::LockKeys;
 use tower_redlock::node::memory::MemoryNode;
@@ -91,7 +92,7 @@ async fn of_many_in_several_processes_never_more_hold_a_key_than_there_are_permi
             });
             let locks = LockManager::builder()
                 .nodes(each)
-                .clock(tower_redlock::clock::TokioClock::new())
+                .clock(TokioClock::new())
                 .lazy()
                 .unwrap();
             let locks = locks.permits(limit).unwrap().with_max_wait(600 * SECOND);
@@ -166,21 +167,24 @@ async fn a_wait_ends_with_its_time_and_a_waiter_that_leaves_passes_its_place_on(
     assert_idle(&locks).await;
 }
 
+/// A manager to which the first node's replies come so late, and which knows already who votes.
+async fn with_late_replies(nodes: &[MemoryNode], late: Duration) -> LockManager {
+    let each = nodes.iter().enumerate().map(|(index, node)| {
+        let back = if index == 0 { late } else { Duration::ZERO };
+        Slow::node(node, Duration::ZERO, back)
+    });
+    let builder = LockManager::builder().nodes(each);
+    let locks = builder.clock(TokioClock::new()).lazy().unwrap();
+    drop(locks.try_acquire("another").await.unwrap());
+    locks
+}
+
 /// At one node the slots are taken otherwise than at the rest.
 #[tokio::test(start_paused = true)]
 async fn what_a_node_grants_beside_the_others_is_given_back() {
     for late in [Duration::ZERO, 20 * MS] {
         let nodes = Nodes::five();
-        let each = nodes.0.iter().enumerate().map(|(index, node)| {
-            let back = if index == 0 { late } else { Duration::ZERO };
-            Slow::node(node, Duration::ZERO, back)
-        });
-        let locks = LockManager::builder()
-            .nodes(each)
-            .clock(tower_redlock::clock::TokioClock::new())
-            .lazy()
-            .unwrap();
-        drop(locks.try_acquire("another").await.unwrap());
+        let locks = with_late_replies(&nodes.0, late).await;
         occupy(&nodes.0[0], 0, 3_600 * SECOND).await;
         let locks = locks.permits(2).unwrap();
         for _ in 0..20 {
@@ -232,16 +236,7 @@ async fn a_node_that_granted_another_slot_is_asked_again_long_before_the_renewal
 async fn what_a_node_grants_without_a_reply_in_time_is_given_back_with_the_permit() {
     for back in [150 * MS, 3_600 * SECOND] {
         let nodes = nodes(3);
-        let each = nodes.iter().enumerate().map(|(index, node)| {
-            let back = if index == 0 { back } else { Duration::ZERO };
-            Slow::node(node, Duration::ZERO, back)
-        });
-        let locks = LockManager::builder()
-            .nodes(each)
-            .clock(tower_redlock::clock::TokioClock::new())
-            .lazy()
-            .unwrap();
-        drop(locks.try_acquire("another").await.unwrap());
+        let locks = with_late_replies(&nodes, back).await;
         occupy(&nodes[1], 0, 3_600 * SECOND).await;
         occupy(&nodes[2], 0, 3_600 * SECOND).await;
         let permits = locks.permits(2).unwrap();

@@ -100,19 +100,10 @@ async fn a_request_waits_for_a_permit_and_a_route_chooses_its_response() {
         router.route_layer(waits.rejection_response(response).rate_limit("reports"))
     };
     let mut app = app(plain);
+    let permits = locks.permits(2).unwrap();
     let held = [
-        locks
-            .permits(2)
-            .unwrap()
-            .try_acquire("report:7")
-            .await
-            .unwrap(),
-        locks
-            .permits(2)
-            .unwrap()
-            .try_acquire("report:7")
-            .await
-            .unwrap(),
+        permits.try_acquire("report:7").await.unwrap(),
+        permits.try_acquire("report:7").await.unwrap(),
     ];
     let late = send(&app.router, "/7").await;
     assert_eq!(late.status(), StatusCode::OK, "as the route has it");
