@@ -1,9 +1,9 @@
 //! Permits: at most `limit` holders of a key at once. A permit is a lock on one of the key's *slots*, with a quorum, a
 //! validity, renewals, loss and release like any lock.
 //!
-//! Nodes do not count holders, which would admit too many: where each of three nodes has room for two, three holders find two nodes each. Votes are
-//! counted for each slot instead. A node grants the first slot that is free there, in the order of the request, so that
-//! one round is enough while slots are free. `tests/models/permits.rs` has both rules.
+//! Nodes do not count holders, which would admit too many: where each of three nodes has room for two, three holders find
+//! two nodes each. Votes are counted for each slot instead. A node grants the first slot that is free there, in the order
+//! of the request, so that one round is enough while slots are free. `tests/models/permits.rs` has both rules.
 
 use std::convert::Infallible;
 use std::time::Duration;
