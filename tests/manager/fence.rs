@@ -183,6 +183,71 @@ async fn a_number_that_cannot_be_written_back_is_not_handed_out() {
     nodes.settle_free("order:1").await;
 }
 
+/// A node that has gone so many times when it is to raise a counter.
+#[derive(Debug)]
+struct Gone(MemoryNode, Arc<AtomicU64>);
+
+impl Between for Gone {
+    type Node = MemoryNode;
+
+    fn node(&self) -> &MemoryNode {
+        &self.0
+    }
+
+    fn pass<T: Send + 'static>(&self, call: Call, reply: Reply<T>) -> Reply<T> {
+        let times = |left: u64| left.checked_sub(1);
+        if call != Call::Raise
+            || self
+                .1
+                .try_update(Ordering::SeqCst, Ordering::SeqCst, times)
+                .is_err()
+        {
+            return reply;
+        }
+        Box::pin(async { Err(NodeError::new(NodeErrorKind::Interrupted, "broken pipe")) })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nodes_that_die_between_grant_and_confirmation_cost_a_caller_that_waits_one_round() {
+    let nodes = Nodes::five();
+    let left = Arc::new(AtomicU64::new(0));
+    let gone = nodes
+        .0
+        .iter()
+        .cloned()
+        .map(|node| Wrapped(Gone(node, Arc::clone(&left))));
+    let builder = LockManager::builder().clock(TokioClock::new()).nodes(gone);
+    let locks = builder.max_wait(TTL).lazy().unwrap();
+    let differ = async || {
+        let now = fence(&locks, "order:1").await;
+        for (node, ahead) in [(0, 37), (1, 38), (2, 39), (3, 40), (4, 41)] {
+            count_up(&nodes.0[node], "order:1", now + (1 << ahead)).await;
+        }
+        now
+    };
+    let now = differ().await;
+    left.store(4, Ordering::SeqCst);
+    let guard = locks.acquire("order:1").await.unwrap();
+    assert_eq!(left.load(Ordering::SeqCst), 0, "all were asked");
+    assert!(guard.fence().unwrap().get() > now + (1 << 40));
+    guard.release().await.unwrap();
+    // Twice in a row is a lack of a quorum, and a caller that does not wait is told at once.
+    for (refusals, waits) in [(8, true), (4, false)] {
+        differ().await;
+        left.store(refusals, Ordering::SeqCst);
+        let outcome = if waits {
+            locks.acquire("order:1").await
+        } else {
+            locks.try_acquire("order:1").await
+        };
+        let error = outcome.unwrap_err();
+        assert!(matches!(error, AcquireError::NoQuorum(_)), "{error}");
+        assert_eq!(left.load(Ordering::SeqCst), 0);
+        nodes.settle_free("order:1").await;
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_clock_that_goes_backwards_or_mad_breaks_no_order() {
     let nodes = Nodes::five();

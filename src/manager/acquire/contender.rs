@@ -45,6 +45,8 @@ pub(crate) struct Contender<'a, P: Purpose> {
     opened: bool,
     // While it waits for other processes.
     waiter: Option<Waiter>,
+    // A fencing token was not settled.
+    unsettled: bool,
     // Split votes since the last other verdict.
     splits: u32,
     // How many contended in the last split: as many will after a release.
@@ -77,6 +79,7 @@ impl<'a, P: Purpose> Contender<'a, P> {
             notices: None,
             opened: false,
             waiter: None,
+            unsettled: false,
             splits: 0,
             contenders: 1,
             delays: PollDelays::new(),
@@ -94,8 +97,9 @@ impl<'a, P: Purpose> Contender<'a, P> {
             if let Some(notices) = &self.notices {
                 notices.forget();
             }
-            let (attempt, decision) = self.round(limit).await?;
-            let round_trip = || self.shared.clock.now().since(attempt.sent);
+            let (mut attempt, decision) = self.round(limit).await?;
+            let sent = attempt.sent;
+            let round_trip = || self.shared.clock.now().since(sent);
             let verdict = match decision {
                 Decision::Lock(verdict) => verdict,
                 Decision::Found => return P::found(attempt).map(Acquired::Found),
@@ -107,7 +111,11 @@ impl<'a, P: Purpose> Contender<'a, P> {
                 Decision::Again => return Err(attempt.no_quorum()),
             };
             match verdict {
-                Verdict::Granted => return self.won(attempt).await,
+                Verdict::Granted => match P::settle(&mut attempt).await {
+                    Ok(along) => return self.won(attempt, along),
+                    Err(error) if self.must_end(&error) => return Err(error),
+                    Err(_) => Box::pin(self.release(attempt)).await,
+                },
                 Verdict::NoQuorum => return Err(attempt.no_quorum()),
                 Verdict::Split {
                     contenders,
@@ -197,9 +205,16 @@ impl<'a, P: Purpose> Contender<'a, P> {
             || self.wait.waited(self.shared) >= self.shared.node_timeout * SPLIT_TIMEOUTS
     }
 
-    /// Settles the fencing token of a granted round and gives the lock to the watchdog.
-    async fn won(mut self, mut attempt: Attempt<P>) -> Result<Acquired<P>, AcquireError> {
-        let along = P::settle(&mut attempt).await?;
+    /// Whether a fencing token that was not settled ends the call. Of a caller that waits, only the second does: a node
+    /// that died between its grant and its confirmation is no lack of a quorum.
+    fn must_end(&mut self, error: &AcquireError) -> bool {
+        let is_lack = matches!(error, AcquireError::NoQuorum(_));
+        let is_again = std::mem::replace(&mut self.unsettled, true);
+        is_again || !is_lack || self.left().is_zero()
+    }
+
+    /// Gives the lock of a settled round to the watchdog.
+    fn won(mut self, attempt: Attempt<P>, along: P::Along) -> Result<Acquired<P>, AcquireError> {
         // A permit keeps no turn: the next waiter may find another slot free.
         let turn = self.turn.take().filter(|_| !P::ANY);
         if let Some(turn) = turn.as_ref().filter(|_| self.keys.are_several()) {
