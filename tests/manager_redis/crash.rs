@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tower_redlock::node::NodeState;
 use tower_redlock::settings::RestartGuard;
+use tower_redlock::snapshot::{NodeStatus, VotingStatus};
 use tower_redlock::{AcquireError, LockManager};
 
 use crate::support::eventually;
@@ -205,7 +206,17 @@ async fn never_more_than_the_permits_are_held_while_servers_die_and_come_back_em
         load.goes_on(50).await;
         cluster.servers[node].restart();
         load.goes_on(50).await;
-        all_up(&managers[0]).await;
+        for locks in &managers {
+            let waits =
+                |status: &NodeStatus| matches!(status.voting, VotingStatus::Quarantined { .. });
+            eventually("its restart is noticed", || {
+                waits(&locks.snapshot().nodes[node])
+            })
+            .await;
+        }
+        for locks in &managers {
+            all_up(locks).await;
+        }
     }
     cluster.each([0, 2], Server::freeze);
     load.goes_on(20).await;
