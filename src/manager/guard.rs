@@ -158,14 +158,15 @@ fn let_go(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> Option<(Freeing, Optio
         // Others share it.
         return None;
     }
-    let agreed = !shared.voting.is_blocked();
-    if let Some(next) = agreed
-        .then(|| held.succeed(&shared.hand_off, shared.node_timeout))
-        .flatten()
-    {
+    let (line, ttl) = (held.keys.first().announced(), held.lease.ttl);
+    let is_alone = held.is_passed_on && !held.keys.are_several();
+    let is_wanted = is_alone && shared.queue.has_heir(line.as_str(), ttl);
+    let agreed = is_wanted && !shared.voting.is_blocked();
+    if let Some(next) = held.succeed(&shared.hand_off, shared.node_timeout, agreed) {
         shared.registry.replan(held);
-        let (key, ttl, number) = (held.keys.first().as_str(), held.lease.ttl, next.number);
-        if shared.queue.hand_over(key, ttl, Passed::Lock(next)).is_ok() {
+        let number = next.number;
+        let next = Passed::Lock(next);
+        if shared.queue.hand_over(line.as_str(), ttl, next).is_ok() {
             crate::instruments::released("handed-on");
             return None;
         }
@@ -174,6 +175,10 @@ fn let_go(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> Option<(Freeing, Optio
         if !held.accept(number) {
             return None;
         }
+    }
+    if is_wanted && held.keys.first().slot().is_some() {
+        // Those that wait here hear of the release before its replies come.
+        shared.give_way(held.keys.first(), 1, Duration::ZERO);
     }
     shared.registry.remove(held);
     let pending = held.let_go();

@@ -56,7 +56,7 @@ impl Purpose for Permit {
     type Found = Infallible;
     type Along = ();
     const FREE: FreeCommand = release;
-    const HANDED_ON: Option<()> = None;
+    const HANDED_ON: Option<()> = Some(());
     const ANY: bool = true;
 
     /// Begins with a random slot, so that callers seldom ask for the same ones.
@@ -94,6 +94,11 @@ impl Purpose for Permit {
             Verdict::Contended { .. } if !self.asks_all => Decision::Again,
             verdict => Decision::Lock(verdict),
         })
+    }
+
+    /// The caller that passes it on may have had a higher limit.
+    fn fits(&self, slot: Option<u32>) -> bool {
+        slot.is_some_and(|slot| slot < self.limit)
     }
 
     /// The next round asks for all slots.

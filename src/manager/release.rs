@@ -19,7 +19,6 @@ use crate::manager::nodes::waiting::{Missed, is_retryable, retry};
 use crate::manager::shared::Shared;
 use crate::moment::Moment;
 use crate::node::{Node, NodeError, NodeFuture, ReleaseReply, ReleaseRequest};
-use crate::protocol::backoff::give_way;
 
 pub(crate) type Freed = Result<ReleaseReply, NodeError>;
 
@@ -284,16 +283,18 @@ impl Freeing {
 
     fn pass_on(&mut self) {
         // It passes on at the end, for the next caller looks at the cooldown first.
-        let Some(_turn) = self.turn.take() else {
-            return;
-        };
-        if self.listeners == 0 {
+        let turn = self.turn.take();
+        let first = self.request.keys.first();
+        let is_permit = first.slot().is_some();
+        if self.listeners == 0 || turn.is_none() && !is_permit {
             return;
         }
-        let now = self.shared.clock.now();
-        let pause = give_way(self.listeners, now.since(self.sent));
+        // Of permits, one caller of this process listens, too, if any waits.
+        let is_heard_here = is_permit && self.shared.queue.is_in_use(first.announced().as_str());
+        let others = self.listeners - u32::from(is_heard_here);
+        let round_trip = self.shared.clock.now().since(self.sent);
         for key in self.request.keys.as_slice() {
-            self.shared.cooldown.start(key.shared(), now, pause);
+            self.shared.give_way(key, others, round_trip);
         }
     }
 

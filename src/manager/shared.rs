@@ -22,8 +22,9 @@ use crate::manager::queue::{Cooldown, Waiters};
 use crate::manager::tasks::{Signal, TaskTracker};
 #[cfg(feature = "idempotency")]
 use crate::namespace::Namespace;
-use crate::namespace::NodeKeys;
+use crate::namespace::{NodeKey, NodeKeys};
 use crate::node::{ClusterConfig, Node};
+use crate::protocol::backoff::give_way;
 use crate::settings::checked::Checked;
 use crate::settings::switches::HandOff;
 #[cfg(feature = "idempotency")]
@@ -183,6 +184,16 @@ impl Shared {
 
     pub(crate) fn next_id(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Lets other processes go first for `key`, after a release that so many of them heard of.
+    pub(crate) fn give_way(&self, key: &NodeKey, others: u32, round_trip: Duration) {
+        let pause = match others {
+            0 => Duration::ZERO,
+            others => give_way(others, round_trip),
+        };
+        let now = self.clock.now();
+        self.cooldown.start(key.announced().shared(), now, pause);
     }
 
     pub(crate) fn quorum(&self) -> Count {

@@ -199,7 +199,7 @@ impl Between for Gone {
         if call != Call::Raise
             || self
                 .1
-                .try_update(Ordering::SeqCst, Ordering::SeqCst, times)
+                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, times)
                 .is_err()
         {
             return reply;

@@ -144,6 +144,99 @@ async fn who_waits_comes_in_order_and_nobody_overtakes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_permit_passes_to_who_waits_in_its_process_and_asks_no_node() {
+    let nodes = Nodes::five();
+    let locks = nodes.met().await.permits(2).unwrap();
+    let locks = locks.with_max_wait(60 * SECOND);
+    let mut held = vec![
+        locks.acquire("order").await.unwrap(),
+        locks.acquire("order").await.unwrap(),
+    ];
+    let mut line = Vec::new();
+    for _ in 0..6 {
+        line.push(wait_for(&locks, "order").await);
+    }
+    sleep(SECOND / 10).await;
+    let before = nodes.commands();
+    for (number, waiter) in line.into_iter().enumerate() {
+        let guard = held.remove(0);
+        let (slot, fence) = (slot(&guard), guard.fence());
+        guard.release().await.unwrap();
+        let next = waiter.await.unwrap().unwrap();
+        assert_eq!(next.slot(), Some(slot), "{number}");
+        assert!(next.fence() > fence);
+        held.push(next);
+    }
+    // The first of those that wait asks when it begins to, and no node is asked for a permit that passes.
+    let asked = nodes.commands() - before;
+    assert!(asked <= 2 * 5 * 6, "{asked}");
+    assert_eq!(slots(&nodes), 10, "never released");
+    drop(held);
+    nodes
+        .settle("every slot free", |nodes| slots(nodes) == 0)
+        .await;
+    assert_idle(&locks).await;
+}
+
+/// At the same time there may be handles with other limits.
+#[tokio::test(start_paused = true)]
+async fn a_permit_does_not_pass_to_who_asked_for_fewer() {
+    let nodes = Nodes::five();
+    let locks = nodes.met().await.with_max_wait(60 * SECOND);
+    let (few, many) = (locks.permits(1).unwrap(), locks.permits(3).unwrap());
+    let mut held = Vec::new();
+    for _ in 0..3 {
+        held.push(many.acquire("order").await.unwrap());
+    }
+    held.sort_by_key(slot);
+    let next = wait_for(&few, "order").await;
+    sleep(SECOND / 10).await;
+    drop((held.pop(), held.pop()));
+    sleep(SECOND / 10).await;
+    assert!(!next.is_finished());
+    drop(held);
+    assert_eq!(slot(&next.await.unwrap().unwrap()), 0);
+}
+
+/// Three processes have more work than two permits allow, and one of three nodes is down.
+#[tokio::test(start_paused = true)]
+async fn no_process_starves_while_a_node_is_down() {
+    for limit in [1, 2, 4] {
+        let nodes = nodes(3);
+        drop(with_late_replies(&nodes, Duration::ZERO).await);
+        nodes[0].go_down();
+        let until = Instant::now() + 4 * SECOND;
+        let mut tasks = JoinSet::new();
+        for process in 0..3_u32 {
+            let each = nodes.iter().map(|node| Slow::node(node, MS / 2, MS / 2));
+            let builder = LockManager::builder().nodes(each);
+            let locks = builder.clock(TokioClock::new()).lazy().unwrap();
+            let locks = locks.permits(limit).unwrap().with_max_wait(600 * SECOND);
+            for _ in 0..4 {
+                let locks = locks.clone();
+                tasks.spawn(async move {
+                    let mut turns = 0;
+                    while Instant::now() < until {
+                        let guard = locks.acquire("order").await.unwrap();
+                        sleep(MS).await;
+                        guard.release().await.unwrap();
+                        turns += 1;
+                    }
+                    (process, turns)
+                });
+            }
+        }
+        let mut turns = [0; 3];
+        while let Some(done) = tasks.join_next().await {
+            let (process, count) = done.unwrap();
+            turns[process as usize] += count;
+        }
+        let (least, all) = (turns.iter().min().unwrap(), turns.iter().sum::<u32>());
+        assert!(least * 6 >= all, "{limit} permits: {turns:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_wait_ends_with_its_time_and_a_waiter_that_leaves_passes_its_place_on() {
     let nodes = Nodes::five();
     let locks = nodes.met().await.permits(1).unwrap();

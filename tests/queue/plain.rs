@@ -21,7 +21,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use self::queue::{Bounds, Entered, Load, Name, Queue, Refused, Seat, SentAway, Turn};
-use crate::reference::{Call, Entry, Reference};
+use crate::reference::{Call, Entry, FIRST, Reference};
 
 const TTLS: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(1)];
 
@@ -71,6 +71,8 @@ enum Step {
     // The turn of one of its keys is kept, or those of more are taken.
     KeepOnly(usize, usize),
     Widen(usize, usize),
+    // Who has the turn of one key sits down before those that wait for it.
+    SitInFront(usize, Duration),
     Close,
 }
 
@@ -94,6 +96,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => (one(), any::<bool>()).prop_map(|(turn, leaving)| Step::SetLeaving(turn, leaving)),
         1 => (one(), one()).prop_map(|(turn, key)| Step::KeepOnly(turn, key)),
         1 => (one(), 1_usize..16).prop_map(|(turn, keys)| Step::Widen(turn, keys)),
+        3 => (one(), ttl()).prop_map(|(turn, ttl)| Step::SitInFront(turn, ttl)),
     ];
     let last = prop_oneof![1 => Just(None), 1 => Just(Some(Step::Close))];
     (vec(step.clone(), 1..90), last, vec(step, 0..15))
@@ -173,6 +176,7 @@ impl Both {
             }
             Step::KeepOnly(number, key) => self.keep_only(number, key),
             Step::Widen(number, keys) => self.widen(number, &chosen(keys)),
+            Step::SitInFront(number, ttl) => self.sit_in_front(number, ttl),
             Step::Close => {
                 self.queue.close();
                 self.reference.close();
@@ -213,9 +217,25 @@ impl Both {
         }
     }
 
+    fn sit_in_front(&mut self, number: usize, ttl: Duration) {
+        let Some((keys, turn)) = self.pick_turn(number) else {
+            return;
+        };
+        let is_free = matches!(*keys, [key] if !self.reference.has_front(key));
+        if keys.len() > 1 {
+            assert!(turn.front_seat(ttl).is_none());
+        } else if is_free {
+            let number = self.reference.enter_in_front(keys[0], ttl);
+            let seat = turn.front_seat(ttl).unwrap();
+            self.seats.insert(number, (seat, Arc::default()));
+        }
+        self.turns.push((keys, turn));
+    }
+
     fn enter(&mut self, keys: &[usize], ttl: Duration, waits: bool) {
         self.count += 1;
-        let expected = self.reference.enter(keys, ttl, waits, self.count);
+        let number = FIRST + self.count;
+        let expected = self.reference.enter(keys, ttl, waits, number);
         let names: Vec<Name> = keys.iter().map(|key| self.names[*key].clone()).collect();
         let entry = match self.queue.enter(&names, ttl, waits) {
             Ok(Entered::Turn(turn)) => {
@@ -223,7 +243,7 @@ impl Both {
                 Entry::Turn
             }
             Ok(Entered::Seat(seat)) => {
-                self.seats.insert(self.count, (seat, Arc::default()));
+                self.seats.insert(number, (seat, Arc::default()));
                 Entry::Seat
             }
             Err(Refused::InUse(note)) => Entry::InUse(note),
@@ -297,10 +317,12 @@ impl Both {
             let note = self.reference.keys.get(&key).and_then(|key| key.note);
             assert_eq!(self.queue.note(name), note);
         }
-        for (keys, turn) in &self.turns {
+        for (keys, _) in &self.turns {
             for ttl in TTLS {
-                let waited_for = matches!(**keys, [key] if self.reference.has_heir(key, ttl));
-                assert_eq!(turn.is_waited_for(ttl), waited_for);
+                for key in keys {
+                    let has_heir = self.queue.has_heir(&self.names[*key], ttl);
+                    assert_eq!(has_heir, self.reference.has_heir(*key, ttl));
+                }
             }
         }
         for (number, (_, bell)) in &self.seats {

@@ -4,11 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+/// Those in front have lower numbers, those in line higher ones.
+pub(crate) const FIRST: usize = 1 << 20;
+
 /// The reference of a queue with these bounds. Seats have numbers, keys too.
 pub(crate) struct Reference {
     per_key: usize,
     total: usize,
     closed: bool,
+    front: usize,
     pub(crate) keys: BTreeMap<usize, Key>,
     pub(crate) seats: BTreeMap<usize, Place>,
     // Keys of which it is being decided who has them next.
@@ -66,6 +70,7 @@ impl Reference {
             per_key,
             total,
             closed: false,
+            front: FIRST,
             keys: BTreeMap::new(),
             seats: BTreeMap::new(),
             open: BTreeSet::new(),
@@ -74,8 +79,33 @@ impl Reference {
 
     /// How many wait in all.
     pub(crate) fn waiting(&self) -> usize {
-        let seats = self.seats.values();
-        seats.filter(|place| place.call.is_none()).count()
+        let seats = self.seats.range(FIRST..);
+        seats.filter(|(_, place)| place.call.is_none()).count()
+    }
+
+    /// How many wait behind the one in front.
+    fn in_line(&self, key: usize) -> usize {
+        let line = self.line(key).into_iter();
+        line.filter(|number| *number > FIRST).count()
+    }
+
+    pub(crate) fn has_front(&self, key: usize) -> bool {
+        self.line(key).first().is_some_and(|number| *number < FIRST)
+    }
+
+    pub(crate) fn enter_in_front(&mut self, key: usize, ttl: Duration) -> usize {
+        self.front -= 1;
+        let place = Place {
+            wants: vec![key],
+            ttl,
+            line: (!self.closed).then_some(key),
+            waits: true,
+            call: self.closed.then_some(Call::Closed),
+            watched: false,
+            woken: false,
+        };
+        self.seats.insert(self.front, place);
+        self.front
     }
 
     fn line(&self, key: usize) -> Vec<usize> {
@@ -107,13 +137,13 @@ impl Reference {
             let of_one = line.iter().any(|other| self.seats[other].wants.len() == 1);
             self.keys[&key].leaving
                 && !of_one
-                && line.len() < self.per_key
+                && self.in_line(key) < self.per_key
                 && self.waiting() < self.total
         };
         if let (false, Some(key)) = (waits, in_use.iter().find(|key| !has_room(**key))) {
             return Entry::InUse(self.keys[key].note);
         }
-        if self.line(in_use[0]).len() >= self.per_key {
+        if self.in_line(in_use[0]) >= self.per_key {
             return Entry::KeyFull;
         }
         if self.waiting() >= self.total {

@@ -47,7 +47,7 @@ impl Drop for Lock {
     fn drop(&mut self) {
         let Some(turn) = self.turn.take() else { return };
         self.key.hold();
-        if self.passes > 0 && turn.is_waited_for(TTL) {
+        if self.passes > 0 && self.key.queue.has_heir(&self.key.name, TTL) {
             let next = Self {
                 key: self.key.clone(),
                 turn: Some(turn),

@@ -1,5 +1,6 @@
 //! [`Contender`]: one caller's rounds over the nodes.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,8 +9,8 @@ use tokio::time::{sleep, timeout};
 use crate::clock::Clock as _;
 use crate::instruments;
 use crate::manager::acquire::wait::{
-    Called, PollDelays, ReleaseNotices, Wait, Woken, contention_delay, names, reckoned, turn,
-    turn_of_all,
+    Called, LockSeat, PollDelays, ReleaseNotices, Wait, Woken, contention_delay, names, reckoned,
+    turn, turn_of_all,
 };
 use crate::manager::error::AcquireError;
 use crate::manager::guard::LockGuard;
@@ -32,9 +33,13 @@ pub(crate) struct Contender<'a, P: Purpose> {
     terms: Terms,
     keys: NodeKeys,
     purpose: P,
+    // Of permits, while it has a turn: a place before all that wait here. Given up before the turn.
+    front: Option<LockSeat<'a>>,
     // Of several keys, while it waits for another process: that of the key in the way, or none. The others are free. Of
     // permits: none until all slots were found held.
     turn: Option<Turn>,
+    // A lock that a holder of this process passed to it.
+    handed: Option<LockGuard>,
     // The key in the way, if the nodes tell it.
     blocking: Option<NodeKey>,
     wait: Wait,
@@ -72,6 +77,8 @@ impl<'a, P: Purpose> Contender<'a, P> {
             terms,
             keys,
             purpose,
+            front: None,
+            handed: None,
             turn,
             blocking: None,
             wait,
@@ -94,6 +101,12 @@ impl<'a, P: Purpose> Contender<'a, P> {
         // The first caller for a key has a right to one whole round, however short its wait is to be.
         let mut limit = (self.wait.is_patient() && self.queued).then(|| self.left());
         loop {
+            if let Some(guard) = self.handed.take()
+                && self.purpose.fits(guard.slot())
+                && let Some(along) = P::HANDED_ON
+            {
+                return Ok(Acquired::Lock(self.waited(guard), along));
+            }
             if let Some(notices) = &self.notices {
                 notices.forget();
             }
@@ -161,7 +174,8 @@ impl<'a, P: Purpose> Contender<'a, P> {
         let (shared, keys) = (self.shared, &self.keys);
         match turn::<P>(shared, &self.terms, keys, self.wait, &mut queued).await? {
             Called::Turn(turn) => self.turn = Some(turn),
-            Called::Lock(_) | Called::Lapsed => return Err(self.busy()),
+            Called::Lock(guard) => self.handed = Some(guard),
+            Called::Lapsed => return Err(self.busy()),
         }
         Ok(queued)
     }
@@ -216,14 +230,18 @@ impl<'a, P: Purpose> Contender<'a, P> {
     /// Gives the lock of a settled round to the watchdog.
     fn won(mut self, attempt: Attempt<P>, along: P::Along) -> Result<Acquired<P>, AcquireError> {
         // A permit keeps no turn: the next waiter may find another slot free.
+        self.front = None;
         let turn = self.turn.take().filter(|_| !P::ANY);
         if let Some(turn) = turn.as_ref().filter(|_| self.keys.are_several()) {
             turn.set_leaving(false);
         }
         let held = attempt.win(turn)?;
         let guard = LockGuard::first(self.shared, held).ok_or(AcquireError::ShuttingDown)?;
-        let guard = guard.waited_for(self.wait.waited(self.shared));
-        Ok(Acquired::Lock(guard, along))
+        Ok(Acquired::Lock(self.waited(guard), along))
+    }
+
+    fn waited(&self, guard: LockGuard) -> LockGuard {
+        guard.waited_for(self.wait.waited(self.shared))
     }
 
     /// Releases the keys of a lost round, so that they do not refuse the next one.
@@ -296,8 +314,9 @@ impl<'a, P: Purpose> Contender<'a, P> {
         self.narrow_turn();
         // They will have it for a while; to subscribe now saves a round trip afterwards.
         self.subscribe();
-        self.unless_closing(sleep(left.min(self.left()))).await?;
-        if self.left().is_zero() {
+        let pause = sleep(left.min(self.left()));
+        self.unless_called(pause).await?;
+        if self.left().is_zero() && self.handed.is_none() {
             return Err(self.busy());
         }
         self.widen_turn().await
@@ -330,7 +349,8 @@ impl<'a, P: Purpose> Contender<'a, P> {
         self.narrow_turn();
         self.note(remaining);
         self.subscribe();
-        let Some(notices) = &self.notices else {
+        self.sit_in_front();
+        let Some(notices) = self.notices.take() else {
             return self.widen_turn().await;
         };
         let needed = self.shared.terms.quorum.needed();
@@ -345,22 +365,52 @@ impl<'a, P: Purpose> Contender<'a, P> {
         // Callers of several keys wake each other: two that hurried for nothing would do so for ever.
         let opening = !(self.opened && self.keys.are_several());
         let woken = timeout(limit, notices.next(needed, reckoned(round_trip), opening));
-        let woken = self.unless_closing(woken).await?.ok();
+        let woken = self.unless_called(woken).await?.and_then(Result::ok);
+        self.notices = Some(notices);
         self.opened = woken == Some(Woken::Opened);
         if woken == Some(Woken::Released)
             && let Some(delay) = contention_delay(self.contenders, round_trip)
         {
-            self.unless_closing(sleep(delay.min(self.left()))).await?;
+            self.unless_called(sleep(delay.min(self.left()))).await?;
+        }
+        if P::ANY && self.handed.is_none() {
+            return self.cool_down().await;
         }
         self.widen_turn().await
     }
 
-    async fn unless_closing<F: Future>(&self, done: F) -> Result<F::Output, AcquireError> {
-        tokio::select! {
-            biased;
-            () = self.shared.registry.closing.given() => Err(AcquireError::ShuttingDown),
-            output = done => Ok(output),
+    fn sit_in_front(&mut self) {
+        let turn = self
+            .turn
+            .as_ref()
+            .filter(|_| P::ANY && self.front.is_none());
+        if let Some(seat) = turn.and_then(|turn| turn.front_seat(self.terms.ttl)) {
+            self.front = Some(LockSeat::new(self.shared, &self.terms, seat));
         }
+    }
+
+    /// Waits for `done`; `None` if a permit was handed over before that.
+    async fn unless_called<F: Future>(
+        &mut self,
+        done: F,
+    ) -> Result<Option<F::Output>, AcquireError> {
+        let called = async {
+            match &mut self.front {
+                Some(seat) => seat.await,
+                None => pending().await,
+            }
+        };
+        let called = tokio::select! {
+            biased;
+            () = self.shared.registry.closing.given() => return Err(AcquireError::ShuttingDown),
+            called = called => called,
+            output = done => return Ok(Some(output)),
+        };
+        self.front = None;
+        if let Ok(Called::Lock(guard)) = called {
+            self.handed = Some(guard).filter(|guard| !guard.is_lost());
+        }
+        Ok(None)
     }
 }
 

@@ -103,6 +103,7 @@ async fn queue_and_contend<P: Purpose>(
             Called::Turn(turn) => Some(turn),
             // Then it has queued anew.
             Called::Lapsed => return Err(wait.busy(shared, &keys)),
+            Called::Lock(guard) if !purpose.fits(guard.slot()) => None,
             Called::Lock(guard) => {
                 // Handed on only to those who can take it.
                 let busy = || wait.busy(shared, &keys);

@@ -54,7 +54,7 @@ pub(crate) struct HeldLease {
     // Other keys that a node may have set for its owner by a command that was given up, with these.
     others: OnceLock<NodeKeys>,
     // Whether it may pass to the next caller of this process.
-    is_passed_on: bool,
+    pub(crate) is_passed_on: bool,
     pub(crate) clock: Arc<dyn Clock>,
     // These two show the state without its mutex. They change under it only.
     deadline: Arc<Deadline>,
@@ -221,10 +221,14 @@ impl HeldLease {
         effects.lost.is_some()
     }
 
-    pub(crate) fn succeed(self: &Arc<Self>, terms: &HandOff, time: Duration) -> Option<Tenancy> {
+    /// Passes the lock on, within these `terms`, if it is `wanted`: another caller of this process waits for it.
+    pub(crate) fn succeed(
+        self: &Arc<Self>,
+        terms: &HandOff,
+        time: Duration,
+        wanted: bool,
+    ) -> Option<Tenancy> {
         let ((), effects) = self.change(|inner| {
-            let turn = inner.turn.as_ref().filter(|_| self.is_passed_on);
-            let wanted = turn.is_some_and(|turn| turn.is_waited_for(self.lease.ttl));
             let now = self.clock.now();
             ((), inner.state.succeed(now, terms, wanted, time))
         });

@@ -49,6 +49,11 @@ pub(crate) trait Purpose: Clone + fmt::Debug + Send + Sync + 'static {
     fn ask(&self, node: &dyn Node, request: AcquireRequest) -> NodeFuture<Reply>;
     fn vote(&mut self, node: usize, reply: AcquireReply) -> Vote;
     fn decide(&self, round: &Round) -> Option<Decision>;
+    /// Whether a lock with this slot, which another caller of this process passes on, is one that this caller asks for.
+    fn fits(&self, _: Option<u32>) -> bool {
+        true
+    }
+
     /// Changes what the next round asks, after [`Decision::Again`]; whether that is possible.
     fn ask_again(&mut self) -> bool;
     fn found(attempt: Attempt<Self>) -> Result<Self::Found, AcquireError>;

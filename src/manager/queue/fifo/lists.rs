@@ -42,8 +42,10 @@ pub(super) struct WaitLists<T, N> {
     // By number: lower for callers that came earlier.
     pub(super) waiters: BTreeMap<u64, Waiter<T>>,
     pub(super) waiting: usize,
-    // How many callers have ever waited.
+    // The number of the last caller.
     callers: u64,
+    // That of the last one that came before all others.
+    front: u64,
     pub(super) bounds: Bounds,
     closed: bool,
 }
@@ -90,7 +92,8 @@ impl<T, N: Clone> WaitLists<T, N> {
             entries: HashMap::new(),
             waiters: BTreeMap::new(),
             waiting: 0,
-            callers: 0,
+            callers: FIRST,
+            front: FIRST,
             bounds,
             closed: false,
         }
@@ -118,7 +121,7 @@ impl<T, N: Clone> WaitLists<T, N> {
         let Some((name, entry)) = names.iter().find_map(in_use) else {
             return Ok(None);
         };
-        if entry.waiters.len() >= self.bounds.per_key {
+        if entry.in_line() >= self.bounds.per_key {
             return Err(Refused::KeyFull);
         }
         if self.waiting >= self.bounds.total {
@@ -136,6 +139,28 @@ impl<T, N: Clone> WaitLists<T, N> {
         self.waiters.insert(self.callers, waiter);
         self.link(self.callers, name);
         Ok(Some(self.callers))
+    }
+
+    /// Puts the caller that has the turn of a key before all that wait for it, for a lock of this `ttl` that another
+    /// holder may pass to it. Returns its number. It counts as one that contends, not as one that waits.
+    pub(super) fn enter_in_front(&mut self, name: &Name, ttl: Duration) -> u64 {
+        self.front -= 1;
+        let call = match self.closed {
+            true => Call::SentAway(SentAway::Closed),
+            false => Call::Waiting(None),
+        };
+        let waiter = Waiter {
+            wants: vec![Name::clone(name)],
+            ttl,
+            name: Name::clone(name),
+            call,
+            may_wait: true,
+        };
+        self.waiters.insert(self.front, waiter);
+        if !self.closed {
+            self.link(self.front, name);
+        }
+        self.front
     }
 
     pub(super) fn take_free(&mut self, names: &[Name]) -> bool {
@@ -165,8 +190,7 @@ impl<T, N: Clone> WaitLists<T, N> {
         let Some(entry) = self.entries.get(name) else {
             return false;
         };
-        let has_room =
-            entry.waiters.len() < self.bounds.per_key && self.waiting < self.bounds.total;
+        let has_room = entry.in_line() < self.bounds.per_key && self.waiting < self.bounds.total;
         let wants_one = |number: &u64| {
             let waiter = self.waiters.get(number);
             waiter.is_some_and(|waiter| waiter.wants.len() == 1)
@@ -253,7 +277,7 @@ impl<T, N: Clone> WaitLists<T, N> {
             return;
         };
         if let Call::Waiting(waker) = mem::replace(&mut waiter.call, call) {
-            self.waiting -= 1;
+            self.waiting -= usize::from(number > FIRST);
             giving.wakers.extend(waker);
         }
     }
@@ -340,7 +364,7 @@ impl<T, N: Clone> WaitLists<T, N> {
         self.unlink(number);
         let waiter = self.waiters.remove(&number)?;
         if matches!(waiter.call, Call::Waiting(_)) {
-            self.waiting -= 1;
+            self.waiting -= usize::from(number > FIRST);
         }
         Some(waiter.call)
     }
@@ -353,6 +377,14 @@ impl<T, N: Clone> WaitLists<T, N> {
 
     pub(super) fn note(&self, name: &str) -> Option<N> {
         self.entries.get(name)?.note.clone()
+    }
+}
+
+impl<N> Entry<N> {
+    /// How many wait in line: all but the one in front.
+    fn in_line(&self) -> usize {
+        let is_in_front = self.waiters.first().is_some_and(|number| *number < FIRST);
+        self.waiters.len() - usize::from(is_in_front)
     }
 }
 
@@ -382,3 +414,6 @@ impl<'a, T, N> Giving<'a, T, N> {
         self.wakers.into_iter().for_each(Waker::wake);
     }
 }
+
+/// Lower than the numbers of all in line, and higher than those in front.
+const FIRST: u64 = 1 << 63;

@@ -106,6 +106,11 @@ impl<H: Handover> Queue<H> {
         self.change(|lists, giving| lists.hand_over(name, ttl, handover, giving))
     }
 
+    /// Whether a waiter for `name` alone would take a lock of this `ttl`.
+    pub(crate) fn has_heir(&self, name: &str, ttl: Duration) -> bool {
+        self.lists().has_heir(name, ttl)
+    }
+
     fn pass(self: &Arc<Self>, names: &[Name]) {
         if !names.is_empty() {
             self.change(|lists, giving| lists.release(names, giving));
@@ -198,8 +203,16 @@ pub(crate) struct Turn<H: Handover> {
 }
 
 impl<H: Handover> Turn<H> {
-    pub(crate) fn is_waited_for(&self, ttl: Duration) -> bool {
-        matches!(self.names.as_slice(), [name] if self.queue.lists().has_heir(name, ttl))
+    /// A place before all others in the queue of this key; `None` for several. It must be given up before the turn.
+    pub(crate) fn front_seat(&self, ttl: Duration) -> Option<Seat<H>> {
+        let [name] = self.names.as_slice() else {
+            return None;
+        };
+        let number = self.queue.lists().enter_in_front(name, ttl);
+        Some(Seat {
+            queue: Arc::clone(&self.queue),
+            number: Some(number),
+        })
     }
 
     pub(crate) fn note(&self, note: &H::Note) {
