@@ -162,7 +162,12 @@ fn let_go(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> Option<(Freeing, Optio
     let is_alone = held.is_passed_on && !held.keys.are_several();
     let is_wanted = is_alone && shared.queue.has_heir(line.as_str(), ttl);
     let agreed = is_wanted && !shared.voting.is_blocked();
-    if let Some(next) = held.succeed(&shared.hand_off, shared.node_timeout, agreed) {
+    let is_permit = held.keys.first().slot().is_some();
+    let mut terms = shared.hand_off;
+    if is_permit {
+        terms.max_passes = terms.max_passes.min(PASSES_OF_PERMITS);
+    }
+    if let Some(next) = held.succeed(&terms, shared.node_timeout, agreed) {
         shared.registry.replan(held);
         let number = next.number;
         let next = Passed::Lock(next);
@@ -176,7 +181,7 @@ fn let_go(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> Option<(Freeing, Optio
             return None;
         }
     }
-    if is_wanted && held.keys.first().slot().is_some() {
+    if is_wanted && is_permit {
         // Those that wait here hear of the release before its replies come.
         shared.give_way(held.keys.first(), 1, Duration::ZERO);
     }
@@ -185,6 +190,10 @@ fn let_go(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> Option<(Freeing, Optio
     let lost = pending.left.lost;
     Some((Freeing::of(shared, held, pending), lost))
 }
+
+/// While several permits pass on in a process that got many of them, others wait for all of these. With 4 the longest wait
+/// was 0.4 of that with 32, and the rate 0.96.
+const PASSES_OF_PERMITS: u32 = 4;
 
 /// Ends a tenancy that nobody took in time, as a guard that is dropped does.
 pub(crate) fn end_lapsed(shared: &Arc<Shared>, lapsed: Tenancy) {

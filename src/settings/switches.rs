@@ -66,7 +66,7 @@ pub(crate) fn usual(ttl: Duration) -> Duration {
 ///
 /// When a guard is released and another caller of the manager waits for that key with the same ttl, the lock passes to
 /// it without asking the nodes, as long as enough of its validity is left. After `max_passes` passes in a row, or
-/// `max_time` from the grant, it is released, so that other processes get their turn. Each holder has its own guard,
+/// `max_time` from the grant, it is released, so that other processes get their turn. A permit passes four times at most. Each holder has its own guard,
 /// `max_hold` and loss; the handles of the holder before say *lost*.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
