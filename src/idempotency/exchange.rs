@@ -323,6 +323,7 @@ impl Execution {
                 Err(reason) => return Ok(self.options.common.refuse(reason)),
             }
         };
+        let replay = replay.filter(|replay| self.guard.has_room(as_u64(replay.body.len())));
         let outcome = replay.map_or(Outcome::NotReplayable { status }, Outcome::Replayable);
         let stored = StoredResponse::new(self.fingerprint, outcome).encode();
         let mut response = Response::from_parts(head, body);

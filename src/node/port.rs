@@ -86,6 +86,12 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     #[cfg(feature = "idempotency")]
     fn recall(&self, request: RecallRequest) -> NodeFuture<Result<AcquireReply, NodeError>>;
 
+    /// Whether it is not too full for a record of so many bytes. Cheap. Default: `true`.
+    #[cfg(feature = "idempotency")]
+    fn has_room(&self, _: u64) -> bool {
+        true
+    }
+
     /// Stores a record and releases its lock.
     #[cfg(feature = "idempotency")]
     fn complete(&self, request: CompleteRequest) -> NodeFuture<Result<CompleteReply, NodeError>>;

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::post;
+use tokio::sync::Barrier;
+use tokio::task::JoinSet;
 use tower::ServiceExt as _;
 use tower_redlock::IdempotencyLayer;
 use tower_redlock::idempotency::caller;
@@ -75,5 +77,57 @@ async fn stored_responses_leave_room_for_locks() {
             again += 1;
         }
         assert!(again < 200, "it is noticed");
+    }
+}
+
+/// All of them begin while the servers are empty.
+#[tokio::test(flavor = "multi_thread")]
+async fn responses_of_many_that_run_at_once_leave_room_for_locks() {
+    const AT_ONCE: usize = 64;
+    // A busy machine takes a while for all of it.
+    const LONG: Duration = Duration::from_secs(10);
+    for kind in Kind::ALL {
+        let servers = Server::start_many_with(kind, 3, &["--maxmemory", "16mb"]);
+        bootstrap(&servers, LONG, 0).await;
+        let builder = builder(LONG).redis(servers.iter().map(Server::url));
+        let locks = connected(builder.node_timeout(LONG / 5)).await;
+        let all_run = Arc::new(Barrier::new(AT_ONCE));
+        let runs = Arc::new(AtomicU32::new(0));
+        let handler = {
+            let runs = Arc::clone(&runs);
+            post(move || async move {
+                runs.fetch_add(1, Ordering::SeqCst);
+                all_run.wait().await;
+                "x".repeat(5 * BODY)
+            })
+        };
+        let layer = IdempotencyLayer::new(locks.clone(), caller::nobody());
+        let app = Router::new().route("/orders", handler.layer(layer));
+        let send = |number: usize| {
+            let (app, key) = (app.clone(), format!("order-{number}"));
+            let request = request("/orders".to_owned(), &key);
+            async move { Reply::read(app.oneshot(request).await.unwrap()).await }
+        };
+        let sent: JoinSet<_> = (0..AT_ONCE).map(send).collect();
+        for (reply, replayed) in sent.join_all().await {
+            assert!(reply.status == 200 && !replayed, "{reply:?}");
+        }
+        let mut held = Vec::new();
+        for order in 0..500 {
+            held.push(locks.try_acquire(format!("order:{order}")).await.unwrap());
+        }
+        let (mut stored, mut noted) = (0, 0);
+        for number in 0..AT_ONCE {
+            let (reply, replayed) = send(number).await;
+            match reply.status.as_u16() {
+                200 => assert!(replayed),
+                _ => assert_eq!(reply.problem(), "not-replayable"),
+            }
+            stored += usize::from(replayed);
+            noted += usize::from(!replayed);
+        }
+        assert!(stored > 10 && noted > 10, "{stored} and {noted}");
+        assert_eq!(runs.load(Ordering::SeqCst) as usize, AT_ONCE, "once each");
+        drop(held);
     }
 }

@@ -73,6 +73,13 @@ impl RunGuard {
         self.fence
     }
 
+    /// Whether a quorum of nodes is not too full for a result of so many bytes.
+    pub(crate) fn has_room(&self, bytes: u64) -> bool {
+        let shared = self.guard.shared();
+        let has_room = shared.nodes.iter().filter(|node| node.has_room(bytes));
+        has_room.count() >= shared.terms.quorum.needed()
+    }
+
     /// Stores the result and releases the lock in the same step. From `Ok` on every caller with this key gets this
     /// result, for as long as it is kept. It is tried also when the lock was lost, and succeeds if nobody else was
     /// granted the lock since.

@@ -90,7 +90,7 @@ pub(crate) mod on_redis {
         cmd.arg(flag(request.adopt))
             .arg(life(request.linger))
             .arg(flag(link.replicas.is_some()))
-            .arg(flag(connection.is_full(link.records_full_at)));
+            .arg(flag(link.memory.is_full()));
         let (value, acknowledged) = run_and_wait(link, &mut connection, &RECALL, cmd).await?;
         let reply = read_recall(value, lock.config.as_deref())?;
         acquire::judge(&mut connection, lock, reply, acknowledged).await
@@ -170,6 +170,10 @@ pub(crate) mod on_redis {
         };
         let (identity, since) = (connection.identity(), connection.since());
         let cmd = complete_cmd(request, identity, since, link.replicas.is_some());
+        if let Some(record) = &request.record {
+            link.memory
+                .stored(record.body.len().try_into().unwrap_or(u64::MAX));
+        }
         // Without a record there is nothing that replicas must have.
         let (value, acknowledged) = match &request.record {
             Some(_) => run_and_wait(link, &mut connection, &COMPLETE, cmd).await?,

@@ -254,6 +254,7 @@ impl<'a> Looks<'a> {
 
     /// The findings of a look that began at `asked`, valid until after the next look.
     pub(super) fn seen(&self, info: Info, asked: Moment) -> Seen {
+        self.link.memory.seen(&info);
         if info.may_be_replaced() {
             self.link.ask_identity();
         }

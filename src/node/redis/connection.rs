@@ -134,12 +134,6 @@ impl Connection {
         self.signals.compared.store(false, Ordering::Release);
     }
 
-    /// Whether the server used more than so many percent of its `maxmemory` at the last look.
-    #[cfg_attr(not(feature = "idempotency"), allow(dead_code))]
-    pub(crate) fn is_full(&self, percent: u32) -> bool {
-        self.info().is_full(percent)
-    }
-
     pub(super) fn is_beside(&self, other: &Self) -> bool {
         self.info().run_id() == other.info().run_id() && self.epoch() == other.epoch()
     }

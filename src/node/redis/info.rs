@@ -1,6 +1,7 @@
 //! [`Info`]: a server's reply to `INFO`, and whether the server can serve as a node. [`Skew`]: how far its clock is
 //! from ours, by the time in that reply.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -138,13 +139,6 @@ impl Info {
     #[cfg(feature = "idempotency")]
     pub(super) const fn has_no_file(&self) -> bool {
         self.has_no_file
-    }
-
-    /// Whether it uses more than so many percent of its `maxmemory`, if it has one.
-    #[cfg_attr(not(feature = "idempotency"), allow(dead_code))]
-    pub(super) fn is_full(&self, percent: u32) -> bool {
-        let share = u128::from(self.maxmemory) * u128::from(percent);
-        share > 0 && u128::from(self.used_memory) * 100 > share
     }
 
     pub(super) fn check(&self, may_evict: bool, in_cluster: bool) -> Result<(), NodeError> {
@@ -286,6 +280,65 @@ fn seconds(later: u64, earlier: u64) -> f64 {
     if later < earlier { -span } else { span }
 }
 
+/// How full a server is.
+#[cfg_attr(not(feature = "idempotency"), allow(dead_code))]
+pub(crate) struct Memory {
+    // Of `maxmemory`, beyond which no request with an idempotency key begins.
+    percent: u32,
+    // As of the last look at it; a limit of 0 is none.
+    used: AtomicU64,
+    limit: AtomicU64,
+    // What this process has stored there since.
+    since: AtomicU64,
+}
+
+#[cfg_attr(not(feature = "idempotency"), allow(dead_code))]
+impl Memory {
+    pub(super) const fn new(percent: u32) -> Self {
+        Self {
+            percent,
+            used: AtomicU64::new(0),
+            limit: AtomicU64::new(0),
+            since: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn seen(&self, info: &Info) {
+        self.used.store(info.used_memory, Ordering::Relaxed);
+        self.limit.store(info.maxmemory, Ordering::Relaxed);
+        self.since.store(0, Ordering::Relaxed);
+    }
+
+    pub(crate) fn stored(&self, bytes: u64) {
+        self.since.fetch_add(in_use(bytes), Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.is_beyond(self.percent, 0)
+    }
+
+    /// Whether the response of a run that began before it was full may be stored: half of the room for locks is for
+    /// these.
+    pub(super) fn has_room(&self, bytes: u64) -> bool {
+        let more = self
+            .since
+            .load(Ordering::Relaxed)
+            .saturating_add(in_use(bytes));
+        !self.is_beyond(u32::midpoint(self.percent, 100), more)
+    }
+
+    fn is_beyond(&self, percent: u32, more: u64) -> bool {
+        let used = self.used.load(Ordering::Relaxed).saturating_add(more);
+        let share = u128::from(self.limit.load(Ordering::Relaxed)) * u128::from(percent);
+        share > 0 && u128::from(used) * 100 > share
+    }
+}
+
+/// What a server takes for a value, by and large: it rounds sizes up.
+const fn in_use(bytes: u64) -> u64 {
+    bytes.saturating_add(bytes / 8)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -351,13 +404,20 @@ mod tests {
     #[test]
     fn it_is_full_beyond_its_share_of_the_memory_that_it_may_use() {
         let of = |used: u64, most: u64| {
-            let memory =
-                format!("used_memory:{used}\r\nused_memory_rss:999\r\nmaxmemory:{most}\r\n");
-            Info::parse(&(GOOD.to_owned() + &memory)).is_full(50)
+            let line = format!("used_memory:{used}\r\nused_memory_rss:999\r\nmaxmemory:{most}\r\n");
+            let memory = Memory::new(50);
+            memory.seen(&Info::parse(&(GOOD.to_owned() + &line)));
+            memory
         };
-        assert!(!of(50, 100) && of(51, 100) && of(u64::MAX, u64::MAX));
-        assert!(!of(51, 0), "without a limit");
-        assert!(!Info::parse(GOOD).is_full(50));
+        assert!(!of(50, 100).is_full() && of(51, 100).is_full());
+        assert!(of(u64::MAX, u64::MAX).is_full());
+        for unlimited in [of(51, 0), Memory::new(50)] {
+            assert!(!unlimited.is_full() && unlimited.has_room(u64::MAX));
+        }
+        assert!(of(51, 100).has_room(22) && !of(51, 100).has_room(23));
+        let memory = of(50, 100);
+        memory.stored(20);
+        assert!(!memory.is_full() && memory.has_room(3) && !memory.has_room(4));
     }
 
     #[test]

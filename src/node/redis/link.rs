@@ -16,7 +16,7 @@ use crate::node::redis::connections::{BACKGROUND, Connections, closed};
 use crate::node::redis::discovery::witnesses::Route;
 use crate::node::redis::discovery::{Target, Way};
 use crate::node::redis::error::{self, ConnectFailure, failed};
-use crate::node::redis::info::Skew;
+use crate::node::redis::info::{Memory, Skew};
 use crate::node::redis::subscriptions::Subscriptions;
 use crate::node::{NodeContext, NodeError, NodeErrorKind, NodeState};
 use crate::token::OwnerToken;
@@ -31,9 +31,8 @@ pub(crate) struct Link {
     pub(super) may_evict: bool,
     // Whichever server it has, its marker alone says whether it remembers.
     pub(super) is_durable: bool,
-    // In percent of the server's `maxmemory`.
     #[cfg_attr(not(feature = "idempotency"), allow(dead_code))]
-    pub(crate) records_full_at: u32,
+    pub(crate) memory: Memory,
     // Each script reads the server's identity itself, because the server may be replaced while connections live on.
     asks_identity: AtomicBool,
     // Whether it was said that the server tells no identity.
@@ -65,7 +64,7 @@ impl Link {
             replicas,
             may_evict,
             is_durable,
-            records_full_at,
+            memory: Memory::new(records_full_at),
             asks_identity: AtomicBool::new(expects_replicas || is_durable),
             told_of_identity: AtomicBool::new(false),
             #[cfg(feature = "idempotency")]

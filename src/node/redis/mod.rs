@@ -110,6 +110,11 @@ impl Node for RedisNode {
         &self.handle.link.name
     }
 
+    #[cfg(feature = "idempotency")]
+    fn has_room(&self, bytes: u64) -> bool {
+        self.handle.link.memory.has_room(bytes)
+    }
+
     fn start(&self, context: NodeContext) {
         let link = Arc::clone(&self.handle.link);
         if link.begin() {
