@@ -178,6 +178,28 @@ async fn a_permit_passes_to_who_waits_in_its_process_and_asks_no_node() {
     assert_idle(&locks).await;
 }
 
+/// The permit was passed to the first, who is gone before it looks.
+#[tokio::test(start_paused = true)]
+async fn a_permit_that_is_passed_to_who_leaves_goes_on_to_the_next() {
+    let nodes = Nodes::five();
+    let locks = nodes.met().await.permits(1).unwrap();
+    let locks = locks.with_max_wait(60 * SECOND);
+    let held = locks.acquire("order").await.unwrap();
+    let first = wait_for(&locks, "order").await;
+    let second = wait_for(&locks, "order").await;
+    sleep(SECOND / 10).await;
+    drop(held);
+    first.abort();
+    let next = second.await.unwrap().unwrap();
+    assert!(first.await.unwrap_err().is_cancelled());
+    assert!(!next.is_lost());
+    next.release().await.unwrap();
+    nodes
+        .settle("every slot free", |nodes| slots(nodes) == 0)
+        .await;
+    assert_idle(&locks).await;
+}
+
 /// At the same time there may be handles with other limits.
 #[tokio::test(start_paused = true)]
 async fn a_permit_does_not_pass_to_who_asked_for_fewer() {
@@ -417,6 +439,10 @@ async fn a_node_that_is_down_costs_a_vote_alone() {
 async fn a_permit_is_of_one_key_and_there_are_1_to_256() {
     let nodes = Nodes::five();
     let locks = nodes.met().await;
+    let long = "x".repeat(LockKey::MAX_LEN - 3);
+    let error = locks.permits(2).unwrap().try_acquire(long).await;
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("at most 508"), "{error}");
     for limit in [0, 257] {
         let error = locks.permits(limit).unwrap_err().to_string();
         assert!(error.contains("use 1 to 256"), "{error}");

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use crate::clock::Clock as _;
 use crate::key_error::KeyError;
-use crate::lock_key::LockKeys;
+use crate::lock_key::{LockKey, LockKeys};
 use crate::manager::acquire::contender::{Acquired, Contender};
 use crate::manager::acquire::wait::{Called, Wait, turn, turn_of_all};
 use crate::manager::error::AcquireError;
@@ -52,6 +52,14 @@ pub(crate) async fn acquire_permit(
     let keys = shared.namespace.permits().node_keys(&names)?;
     if keys.are_several() {
         return Err(KeyError::several_of_permits().into());
+    }
+    // With the number of a slot it is a name that operators can ask for.
+    let (len, most) = (
+        names.first().as_str().len(),
+        LockKey::MAX_LEN - ":255".len(),
+    );
+    if len > most {
+        return Err(KeyError::too_long(len, most).into());
     }
     let permit = Permit::new(permits);
     match acquire_for(shared, terms, keys, permit, limit).await? {
