@@ -312,9 +312,9 @@ impl LockManager {
     /// processes together, from 1 to 256. It limits load; it does not guard data, for which
     /// [`fence`](LockHandle::fence) orders only the holders of one [`slot`](LockHandle::slot).
     ///
-    /// A permit is extended, lost and released as a lock is. It is on one key, not on several, and is neither handed over
-    /// inside a process nor shared in a [`LockScope`](crate::LockScope). Permits of a key and locks on it know nothing of
-    /// each other. Use one limit for a key: where processes differ, the highest counts. `docs::permits` has the rest.
+    /// A permit is extended, lost, passed on and released as a lock is. It is on one key, and is not shared in a
+    /// [`LockScope`](crate::LockScope). Permits of a key and locks on it know nothing of each other. Use one limit for a
+    /// key: where processes differ, the highest counts. `docs::permits` has the rest.
     ///
     /// # Errors
     ///

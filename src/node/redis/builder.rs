@@ -205,9 +205,8 @@ impl RedisNodeBuilder {
     /// The share of the server's `maxmemory`, in percent from 1 to 100, beyond which no request with an idempotency key
     /// begins; the rest is for locks. Unless set: 75. The node refuses it
     /// ([`Rejected`](crate::node::NodeErrorKind::Rejected)) before the handler runs; stored responses are found. All
-    /// memory in use counts, as of a check every second. Half of the rest is for the responses of handlers that run by then,
-    /// with what this process has stored since the check; beyond that the layer stores only that they ran
-    /// ([`NotReplayable`](crate::http::RejectionKind::NotReplayable)).
+    /// memory in use counts, as of a check every second. Half of the rest is for handlers that run by then, and what this
+    /// process has stored since the check counts; beyond that the layer stores only that they ran (`not-replayable`).
     pub const fn records_full_at(mut self, percent: u32) -> Self {
         self.0.records_full_at = Some(percent);
         self
