@@ -14,7 +14,7 @@ use crate::manager::error::AcquireError;
 use crate::manager::release::{FreeCommand, release};
 use crate::manager::round::{Attempt, Decision, Purpose, Reply};
 use crate::manager::shared::Shared;
-use crate::namespace::{NodeKey, NodeKeys};
+use crate::namespace::NodeKeys;
 use crate::node::{AcquireReply, AcquireRequest, Node, NodeFuture};
 use crate::protocol::round::{Round, Verdict, Vote};
 use crate::seam::for_pause;
@@ -25,8 +25,8 @@ pub(crate) struct Permit {
     limit: u32,
     // Whether it asks for all slots rather than for a few of them.
     asks_all: bool,
-    // The slot that each node granted.
-    granted: SmallVec<[(usize, NodeKey); 3]>,
+    // Which of the slots that were asked for each node granted.
+    granted: SmallVec<[(usize, usize); 3]>,
 }
 
 impl Permit {
@@ -38,17 +38,15 @@ impl Permit {
         }
     }
 
-    fn votes(&self, key: &NodeKey) -> usize {
-        self.granted
-            .iter()
-            .filter(|(_, other)| other == key)
-            .count()
+    fn votes(&self, slot: usize) -> usize {
+        let granted = self.granted.iter();
+        granted.filter(|(_, other)| *other == slot).count()
     }
 
     /// The slot with the most votes.
-    fn best(&self) -> Option<&NodeKey> {
-        let slots = self.granted.iter().map(|(_, key)| key);
-        slots.max_by_key(|key| self.votes(key))
+    fn best(&self) -> Option<usize> {
+        let slots = self.granted.iter().map(|(_, slot)| *slot);
+        slots.max_by_key(|slot| self.votes(*slot))
     }
 }
 
@@ -78,8 +76,8 @@ impl Purpose for Permit {
 
     fn vote(&mut self, node: usize, reply: AcquireReply) -> Vote {
         match reply {
-            AcquireReply::Slot { key, fence } => {
-                self.granted.push((node, key));
+            AcquireReply::Slot { index, fence } => {
+                self.granted.push((node, index));
                 Vote::Granted(fence)
             }
             AcquireReply::Held(holder) => Vote::Refused(holder),
@@ -89,7 +87,7 @@ impl Purpose for Permit {
     }
 
     fn decide(&self, round: &Round) -> Option<Decision> {
-        let best = self.best().map_or(0, |key| self.votes(key));
+        let best = self.best().map_or(0, |slot| self.votes(slot));
         Some(match round.verdict_of_any(best)? {
             Verdict::Contended { .. } if !self.asks_all => Decision::Again,
             verdict => Decision::Lock(verdict),
@@ -115,12 +113,12 @@ impl Purpose for Permit {
     }
 
     async fn settle(attempt: &mut Attempt<Self>) -> Result<(), AcquireError> {
-        let Some(slot) = attempt.purpose.best().cloned() else {
+        let Some(slot) = attempt.purpose.best() else {
             return Err(attempt.no_quorum());
         };
         let mut strays = std::mem::take(&mut attempt.purpose.granted).into_vec();
-        strays.retain(|(_, key)| *key != slot);
-        attempt.keep_only(&slot, strays);
+        strays.retain(|(_, other)| *other != slot);
+        attempt.keep_only(slot, strays);
         attempt.agree_on_fence().await
     }
 }

@@ -284,14 +284,17 @@ impl Freeing {
     fn pass_on(&mut self) {
         // It passes on at the end, for the next caller looks at the cooldown first.
         let turn = self.turn.take();
-        let first = self.request.keys.first();
-        let is_permit = first.slot().is_some();
-        if self.listeners == 0 || turn.is_none() && !is_permit {
-            return;
-        }
-        // Of permits, one caller of this process listens, too, if any waits.
-        let is_heard_here = is_permit && self.shared.queue.is_in_use(first.announced().as_str());
-        let others = self.listeners - u32::from(is_heard_here);
+        let (first, queue) = (self.request.keys.first(), &self.shared.queue);
+        let others = match first.slot() {
+            None if turn.is_none() || self.listeners == 0 => return,
+            None => self.listeners,
+            Some(_) if !self.request.announce => return,
+            // One caller of this process listens, too, if any waits.
+            Some(_) => {
+                let is_heard_here = queue.is_in_use(first.announced().as_str());
+                self.listeners.saturating_sub(u32::from(is_heard_here))
+            }
+        };
         let round_trip = self.shared.clock.now().since(self.sent);
         for key in self.request.keys.as_slice() {
             self.shared.give_way(key, others, round_trip);

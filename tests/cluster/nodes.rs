@@ -120,6 +120,61 @@ async fn operators_see_the_locks_on_slots_and_take_them() {
     assert_eq!(everywhere().await, 0);
 }
 
+/// Each node's keys have its own tag: votes are for the same slot of a permit all the same.
+#[tokio::test]
+async fn permits_are_granted_extended_passed_to_others_and_released_on_slots() {
+    let cluster = RedisCluster::start(Kind::Redis, 3, 0);
+    for (slots, namespace) in [(3_u16, "three"), (1, "one")] {
+        let process = async |guard| {
+            let nodes = node(&cluster).slots(slots);
+            let settings = settings(nodes, 2_000 * MS).namespace(namespace);
+            let settings = settings.restart_guard(guard).max_wait(LONG);
+            connected(settings).await.permits(2).unwrap()
+        };
+        for guard in [RestartGuard::default(), RestartGuard::OFF] {
+            let kind = format!("{namespace}, {guard:?}");
+            let (here, there) = (process(guard).await, process(guard).await);
+            let one = here.acquire("order:42").await.unwrap();
+            let other = there.acquire("order:42").await.unwrap();
+            assert_ne!(one.slot(), other.slot());
+            let permits = || {
+                let keys = cluster.servers.iter().map(|server| server.run("KEYS *"));
+                let keys = keys.flat_map(|keys| {
+                    let permits = keys.lines().filter(|key| key.contains("!permit:order:42:"));
+                    permits.map(str::to_owned).collect::<Vec<_>>()
+                });
+                keys.count()
+            };
+            eventually_or_tell(
+                "on all nodes",
+                || permits() == 2 * usize::from(slots),
+                String::new,
+            )
+            .await;
+            // An extension that set other keys would be no vote; or, without the guard, one too many.
+            for _ in 0..3 {
+                let mut before = one.remaining();
+                let extended = || {
+                    let now = one.remaining();
+                    now > std::mem::replace(&mut before, now)
+                };
+                eventually_or_tell(&kind, extended, || format!("{one:?}")).await;
+            }
+            assert_eq!(permits(), 2 * usize::from(slots), "{kind}");
+            let error = there.try_acquire("order:42").await.unwrap_err();
+            assert!(is_contended(&error), "{kind}: {error}");
+            let waiting = tokio::spawn(async move { there.acquire("order:42").await });
+            one.release().await.unwrap();
+            let third = waiting.await.unwrap().unwrap();
+            drop((third, other));
+            eventually_or_tell("released", || permits() == 0, || kind.clone()).await;
+            for server in &cluster.servers {
+                server.run("FLUSHALL");
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_cluster_of_one_shard_is_one_node() {
     let cluster = RedisCluster::start(Kind::Redis, 3, 0);

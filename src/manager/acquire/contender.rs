@@ -72,7 +72,7 @@ impl<'a, P: Purpose> Contender<'a, P> {
             // Those that are free pass to others if one is not.
             turn.set_leaving(true);
         }
-        Self {
+        let mut contender = Self {
             shared,
             terms,
             keys,
@@ -90,7 +90,9 @@ impl<'a, P: Purpose> Contender<'a, P> {
             splits: 0,
             contenders: 1,
             delays: PollDelays::new(),
-        }
+        };
+        contender.sit_in_front();
+        contender
     }
 
     /// Asks the nodes, round after round, until the lock is acquired, not needed or out of reach, or the wait is over.
@@ -173,7 +175,10 @@ impl<'a, P: Purpose> Contender<'a, P> {
         let mut queued = false;
         let (shared, keys) = (self.shared, &self.keys);
         match turn::<P>(shared, &self.terms, keys, self.wait, &mut queued).await? {
-            Called::Turn(turn) => self.turn = Some(turn),
+            Called::Turn(turn) => {
+                self.turn = Some(turn);
+                self.sit_in_front();
+            }
             Called::Lock(guard) => self.handed = Some(guard),
             Called::Lapsed => return Err(self.busy()),
         }
@@ -312,8 +317,11 @@ impl<'a, P: Purpose> Contender<'a, P> {
         };
         self.blocking = Some(key.clone());
         self.narrow_turn();
-        // They will have it for a while; to subscribe now saves a round trip afterwards.
-        self.subscribe();
+        // They will have it for a while; to subscribe now saves a round trip afterwards. Who has not found all permits held
+        // does not wait for a release: each would be answered by a cooldown.
+        if self.turn.is_some() || !P::ANY {
+            self.subscribe();
+        }
         let pause = sleep(left.min(self.left()));
         self.unless_called(pause).await?;
         if self.left().is_zero() && self.handed.is_none() {

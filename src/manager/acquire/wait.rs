@@ -48,8 +48,8 @@ pub(crate) async fn turn<P: Purpose>(
     }
 }
 
-/// Enters the queue for one key. A caller that does not wait is refused if the key is in use, unless it wants a record
-/// and nothing is known of the key: the caller before it may only read the record.
+/// Enters the queue for one key. A caller that does not wait is refused if the key is in use, unless nothing is known of
+/// the key, and it wants a record, which the caller before it may only read, or a permit, of which there may be more.
 fn enter<P: Purpose>(
     shared: &Shared,
     terms: &Terms,
@@ -58,7 +58,7 @@ fn enter<P: Purpose>(
 ) -> Result<Entered<Passed>, Refused<Holder>> {
     let names = slice::from_ref(name);
     match shared.queue.enter(names, terms.ttl, wait.is_patient()) {
-        Err(Refused::InUse(None)) if P::HANDED_ON.is_none() => {
+        Err(Refused::InUse(None)) if P::HANDED_ON.is_none() || P::ANY => {
             let entered = shared.queue.enter(names, terms.ttl, true);
             entered.map_err(|refused| match refused {
                 Refused::KeyFull | Refused::Full => Refused::InUse(None),

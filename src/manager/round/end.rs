@@ -109,13 +109,18 @@ impl<P: Purpose> Attempt<P> {
         Ok(held)
     }
 
-    /// Gives back the keys that nodes granted in place of `key`, and goes on with `key` alone.
-    pub(crate) fn keep_only(&mut self, key: &NodeKey, strays: Vec<(usize, NodeKey)>) {
+    /// Goes on with one of the keys alone, and gives back those that nodes granted in place of it. By their indices.
+    pub(crate) fn keep_only(&mut self, index: usize, strays: Vec<(usize, usize)>) {
+        let asked = self.keys.clone();
         for (node, stray) in strays {
             self.round.withdraw(node);
-            free_stray(&self.shared, node, &stray, self.token, self.terms.ttl);
+            if let Some(stray) = asked.as_slice().get(stray) {
+                free_stray(&self.shared, node, stray, self.token, self.terms.ttl);
+            }
         }
-        let asked = std::mem::replace(&mut self.keys, key.clone().into());
+        if let Some(key) = asked.as_slice().get(index) {
+            self.keys = key.clone().into();
+        }
         self.asked = Some(asked);
     }
 
@@ -225,12 +230,16 @@ async fn take_late_replies(
     let sent = held.lease.started;
     fanout.until(sleep(shared.node_timeout));
     while let Some((node, reply)) = fanout.next().await {
-        let effect = match &reply {
-            Ok(AcquireReply::Slot { key, .. }) if key != held.keys.first() => {
-                free_stray(&shared, node, key, held.lease.owner, held.lease.ttl);
+        let granted = match (&reply, &asked) {
+            (Ok(AcquireReply::Slot { index, .. }), Some(asked)) => asked.as_slice().get(*index),
+            _ => None,
+        };
+        let effect = match granted.filter(|key| *key != held.keys.first()) {
+            Some(stray) => {
+                free_stray(&shared, node, stray, held.lease.owner, held.lease.ttl);
                 NodeEffect::Absent { sent }
             }
-            reply => shared.after_acquire(node, sent, reply),
+            None => shared.after_acquire(node, sent, &reply),
         };
         held.reply(node, effect);
     }

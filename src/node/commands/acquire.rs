@@ -39,8 +39,8 @@ pub enum AcquireReply {
     },
     /// Only to a request for any of its keys: this one was free, and now holds our token for a full ttl.
     Slot {
-        /// Which it is.
-        key: NodeKey,
+        /// Which it is: its index among the requested ones.
+        index: usize,
         /// As for a grant.
         fence: Option<FencingToken>,
     },
@@ -104,7 +104,7 @@ pub(crate) mod on_redis {
         let script = if request.any { &ANY } else { &SCRIPT };
         let cmd = take(script, request, None, connection.identity());
         let (value, acknowledged) = run_and_wait(link, &mut connection, script, cmd).await?;
-        let slot = request.any.then(|| slot(&value, request)).flatten();
+        let slot = request.any.then(|| slot(&value)).flatten();
         let proposed = request.fence.map(|fence| fence.token);
         let reply = match slot {
             Some(reply) => reply,
@@ -245,17 +245,16 @@ pub(crate) mod on_redis {
     }
 
     /// The reply to a request for any of its keys, if one was free.
-    fn slot(reply: &Value, request: &AcquireRequest) -> Option<AcquireReply> {
+    fn slot(reply: &Value) -> Option<AcquireReply> {
         let Value::Array(items) = reply else {
             return None;
         };
         let [Value::Int(1), token, Value::Int(index)] = items.as_slice() else {
             return None;
         };
-        let key = request.keys.as_slice().get(usize::try_from(*index).ok()?)?;
+        let index = usize::try_from(*index).ok()?;
         let fence = token_of(token, "an acquire").ok()?;
-        let key = key.clone();
-        Some(AcquireReply::Slot { key, fence })
+        Some(AcquireReply::Slot { index, fence })
     }
 
     fn read_set(reply: &Value) -> Result<bool, NodeError> {
@@ -314,14 +313,14 @@ impl Store {
         let markers = &self.data.markers;
         markers.admit(request.keys.namespace(), request.config.as_deref())?;
         if request.any {
-            let key = self.first_free(request, now.moment);
+            let (index, key) = self.first_free(request, now.moment);
             let request = AcquireRequest {
-                keys: key.clone().into(),
+                keys: key.into(),
                 any: false,
                 ..request.clone()
             };
             return Ok(match self.acquire(&request, now)? {
-                AcquireReply::Granted { fence } => AcquireReply::Slot { key, fence },
+                AcquireReply::Granted { fence } => AcquireReply::Slot { index, fence },
                 reply => reply,
             });
         }
@@ -339,14 +338,14 @@ impl Store {
         Ok(AcquireReply::Granted { fence })
     }
 
-    /// The first key that is free, or else the one that ends first.
-    fn first_free(&self, request: &AcquireRequest, now: Moment) -> NodeKey {
-        let left = |key: &&NodeKey| {
+    /// The first key that is free, or else the one that ends first, with its index.
+    fn first_free(&self, request: &AcquireRequest, now: Moment) -> (usize, NodeKey) {
+        let left = |(_, key): &(usize, &NodeKey)| {
             let rival = self.rival(&NodeKeys::from((*key).clone()), &request.token, now);
             rival.map(|(_, holder)| holder.remaining.unwrap_or(Duration::MAX))
         };
-        let keys = request.keys.as_slice().iter();
-        let first = keys.min_by_key(left);
-        first.unwrap_or_else(|| request.keys.first()).clone()
+        let keys = request.keys.as_slice().iter().enumerate();
+        let (index, key) = keys.min_by_key(left).unwrap_or((0, request.keys.first()));
+        (index, key.clone())
     }
 }
