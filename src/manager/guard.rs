@@ -183,7 +183,7 @@ fn let_go(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> Option<(Freeing, Optio
     }
     if is_wanted && is_permit {
         // Those that wait here hear of the release before its replies, which tell how long to give way.
-        shared.give_way(held.keys.first(), 1, shared.node_timeout);
+        shared.give_way(held.keys.first(), 1, Duration::ZERO);
     }
     shared.registry.remove(held);
     let pending = held.let_go();

@@ -149,13 +149,19 @@ impl Cooldown {
         self.until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Lengthens the cooldown of a key, or begins it. A length of zero ends it.
     pub(crate) fn start(&self, name: &Arc<str>, now: Moment, length: Duration) {
         let mut until = self.until();
+        if length.is_zero() {
+            until.remove(name);
+            return;
+        }
         if until.len() >= LIMIT {
             until.retain(|_, end| *end > now);
         }
         if until.len() < LIMIT {
-            until.insert(Arc::clone(name), now + length);
+            let end = until.entry(Arc::clone(name)).or_insert(now);
+            *end = (*end).max(now + length);
         }
     }
 
@@ -186,6 +192,10 @@ mod tests {
         cooldown.start(&name, start, 5 * MS);
         assert_eq!(cooldown.left(&name, start + 2 * MS), Some(3 * MS));
         assert_eq!(cooldown.left(&Arc::from("other"), start), None);
+        cooldown.start(&name, start, 3 * MS);
+        assert_eq!(cooldown.left(&name, start), Some(5 * MS), "no shorter");
+        cooldown.start(&Arc::from("over"), start, MS);
+        cooldown.start(&Arc::from("over"), start, Duration::ZERO);
         assert_eq!(cooldown.left(&name, start + 5 * MS), None);
         assert!(cooldown.until().is_empty());
     }
