@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tower_redlock::clock::TokioClock;
 use tower_redlock::error::LossReason;
 use tower_redlock::key::LockKeys;
@@ -194,6 +194,31 @@ async fn a_permit_that_is_passed_to_who_leaves_goes_on_to_the_next() {
     assert!(first.await.unwrap_err().is_cancelled());
     assert!(!next.is_lost());
     next.release().await.unwrap();
+    nodes
+        .settle("every slot free", |nodes| slots(nodes) == 0)
+        .await;
+    assert_idle(&locks).await;
+}
+
+/// A future that is kept and not polled has the turn, and the permit was passed to it.
+#[tokio::test(start_paused = true)]
+async fn a_permit_that_is_passed_to_who_does_not_look_goes_on_after_a_node_time_out() {
+    let nodes = Nodes::five();
+    let locks = nodes.met().await.permits(1).unwrap();
+    let locks = locks.with_max_wait(60 * SECOND);
+    let held = locks.acquire("order").await.unwrap();
+    let mut kept = Box::pin(locks.acquire("order"));
+    let looked = timeout(SECOND / 10, &mut kept).await;
+    assert!(looked.is_err(), "it waits");
+    let next = wait_for(&locks, "order").await;
+    held.release().await.unwrap();
+    let began = Instant::now();
+    let next = next.await.unwrap().unwrap();
+    assert!(began.elapsed() <= 2 * locks.node_timeout());
+    // The one that was kept waits anew.
+    assert!(timeout(SECOND / 10, &mut kept).await.is_err());
+    next.release().await.unwrap();
+    drop(kept.await.unwrap());
     nodes
         .settle("every slot free", |nodes| slots(nodes) == 0)
         .await;

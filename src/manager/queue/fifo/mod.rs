@@ -10,7 +10,8 @@
 //!
 //! For each key there is at most one turn, and an entry exactly while there is one. A turn for several keys is taken at
 //! once or not at all. A waiter that is called and does not want it drops the handover, which passes it on: no wake-up
-//! is lost. No waiter is woken under the mutex.
+//! is lost. No waiter is woken under the mutex. Where several may hold a key, who has the turn also sits before all
+//! others, for a lock that a holder passes on without a turn.
 //!
 //! The module depends on libraries and the module `sync` beside it, and on nothing of this crate, so that `tests/queue`
 //! runs this very code under a model checker.
