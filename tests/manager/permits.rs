@@ -99,11 +99,12 @@ async fn of_many_in_several_processes_never_more_hold_a_key_than_there_are_permi
             for task in 0..8_u32 {
                 let (locks, holders, most) = (locks.clone(), holders.clone(), most.clone());
                 tasks.spawn(async move {
-                    for turn in 0..5 {
+                    for turn in 0..10 {
                         let guard = locks.acquire("order").await.unwrap();
                         let now = holders.fetch_add(1, Ordering::SeqCst) + 1;
                         most.fetch_max(now, Ordering::SeqCst);
-                        sleep((task * 7 + turn * 3) % 20 * MS).await;
+                        // Long beside a round, so that at some time all slots are held.
+                        sleep((20 + (task * 7 + turn * 3) % 20) * MS).await;
                         assert!(!guard.is_lost());
                         holders.fetch_sub(1, Ordering::SeqCst);
                         drop(guard);
