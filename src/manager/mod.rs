@@ -105,7 +105,8 @@ impl LockManager {
     /// [`LockKey`](crate::LockKey)), an array or `Vec` of keys, or [`LockKeys`]; all of them are taken or none.
     ///
     /// While another caller of this manager holds a key or contends for it, no node is asked. If several contenders
-    /// split the votes, this one tries again after a few round trips, for two node time-outs at most.
+    /// split the votes, this one tries again after a few round trips, for two node time-outs at most; and once more if nodes
+    /// died between their grants and the fencing token.
     ///
     /// # Errors
     ///

@@ -209,7 +209,7 @@ impl Between for Gone {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nodes_that_die_between_grant_and_confirmation_cost_a_caller_that_waits_one_round() {
+async fn nodes_that_die_between_grant_and_confirmation_cost_a_caller_one_round() {
     let nodes = Nodes::five();
     let left = Arc::new(AtomicU64::new(0));
     let gone = nodes
@@ -226,22 +226,24 @@ async fn nodes_that_die_between_grant_and_confirmation_cost_a_caller_that_waits_
         }
         now
     };
-    let now = differ().await;
-    left.store(4, Ordering::SeqCst);
-    let guard = locks.acquire("order:1").await.unwrap();
-    assert_eq!(left.load(Ordering::SeqCst), 0, "all were asked");
-    assert!(guard.fence().unwrap().get() > now + (1 << 40));
-    guard.release().await.unwrap();
-    // Twice in a row is a lack of a quorum, and a caller that does not wait is told at once.
-    for (refusals, waits) in [(8, true), (4, false)] {
+    // Whether it waits or not.
+    let acquire = async |waits: bool| match waits {
+        true => locks.acquire("order:1").await,
+        false => locks.try_acquire("order:1").await,
+    };
+    for waits in [true, false] {
+        let now = differ().await;
+        left.store(4, Ordering::SeqCst);
+        let guard = acquire(waits).await.unwrap();
+        assert_eq!(left.load(Ordering::SeqCst), 0, "all were asked");
+        assert!(guard.fence().unwrap().get() > now + (1 << 40));
+        guard.release().await.unwrap();
+    }
+    // Twice in a row is a lack of a quorum.
+    for waits in [true, false] {
         differ().await;
-        left.store(refusals, Ordering::SeqCst);
-        let outcome = if waits {
-            locks.acquire("order:1").await
-        } else {
-            locks.try_acquire("order:1").await
-        };
-        let error = outcome.unwrap_err();
+        left.store(8, Ordering::SeqCst);
+        let error = acquire(waits).await.unwrap_err();
         assert!(matches!(error, AcquireError::NoQuorum(_)), "{error}");
         assert_eq!(left.load(Ordering::SeqCst), 0);
         nodes.settle_free("order:1").await;

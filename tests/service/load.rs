@@ -16,8 +16,8 @@ use super::{KEYS, Site};
 
 const TTL: Duration = Duration::from_secs(10);
 
-/// Statuses and how often each was answered.
-type Answers = BTreeMap<u16, usize>;
+/// Statuses, those of failures with what the body says, and how often each was answered.
+type Answers = BTreeMap<(u16, String), usize>;
 
 /// Requests for all orders in turn from `clients` at once, until told to stop.
 fn load(
@@ -32,8 +32,12 @@ fn load(
                 let mut answers = Answers::new();
                 let mut order = client;
                 while !stop.load(Ordering::SeqCst) {
-                    let status = site.status(&format!("pay/{}", order % KEYS)).await;
-                    *answers.entry(status.as_u16()).or_default() += 1;
+                    let (status, body) = site.send(&format!("pay/{}", order % KEYS)).await.unwrap();
+                    let says = match status.is_server_error() {
+                        true => String::from_utf8_lossy(&body).into_owned(),
+                        false => String::new(),
+                    };
+                    *answers.entry((status.as_u16(), says)).or_default() += 1;
                     order += 1;
                 }
                 answers
@@ -120,7 +124,7 @@ async fn killing_two_of_five_servers_under_load_loses_nothing() {
     assert_eq!(site.desk.most_inside.load(Ordering::SeqCst), 1);
     let unexpected: Vec<_> = answers
         .keys()
-        .filter(|status| ![200, 409].contains(*status))
+        .filter(|(status, _)| ![200, 409].contains(status))
         .collect();
     assert!(unexpected.is_empty(), "{answers:?}");
     site.all_free().await;

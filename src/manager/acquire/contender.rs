@@ -224,12 +224,13 @@ impl<'a, P: Purpose> Contender<'a, P> {
             || self.wait.waited(self.shared) >= self.shared.node_timeout * SPLIT_TIMEOUTS
     }
 
-    /// Whether a fencing token that was not settled ends the call. Of a caller that waits, only the second does: a node
-    /// that died between its grant and its confirmation is no lack of a quorum.
+    /// Whether a fencing token that was not settled ends the call. Only the second does: a node that died between its grant
+    /// and its confirmation is no lack of a quorum.
     fn must_end(&mut self, error: &AcquireError) -> bool {
         let is_lack = matches!(error, AcquireError::NoQuorum(_));
         let is_again = std::mem::replace(&mut self.unsettled, true);
-        is_again || !is_lack || self.left().is_zero()
+        let is_over = self.wait.is_patient() && self.left().is_zero();
+        is_again || !is_lack || is_over
     }
 
     /// Gives the lock of a settled round to the watchdog.
