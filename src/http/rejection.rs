@@ -316,6 +316,19 @@ impl Rejection {
         self.kind().row().status
     }
 
+    /// Whether the handler may have run: of this request, or of an earlier one with its idempotency key.
+    #[must_use]
+    pub const fn may_have_run(&self) -> bool {
+        matches!(
+            self.kind(),
+            RejectionKind::LockLost
+                | RejectionKind::OutcomeUnknown
+                | RejectionKind::RequestInProgress
+                | RejectionKind::NotReplayable
+                | RejectionKind::RecordUnreadable
+        )
+    }
+
     /// When the client may repeat the request unchanged: the `retry_after` of the layer, or the rest of a quarantine if
     /// that takes longer; `None` where a repeat does not help, or is not safe.
     #[must_use]
@@ -352,7 +365,8 @@ impl Rejection {
     }
 
     /// The default response: `application/problem+json` (RFC 9457), `Cache-Control: no-store`, and `Retry-After` in
-    /// whole seconds, at least one, if [`retry_after`](Self::retry_after) is set.
+    /// whole seconds, at least one, if [`retry_after`](Self::retry_after) is set. Its member `executed` is `no` or, if the
+    /// handler [may have run](Self::may_have_run), `unknown`.
     ///
     /// Its text says that the request was not processed; a handler that returns it must make sure of that, and an
     /// `IdempotencyLayer` stores it unless it passes `Idempotent::not_processed`.
@@ -364,6 +378,10 @@ impl Rejection {
             title: row.title,
             status: self.status().as_u16(),
             detail: &self.detail(),
+            executed: match self.may_have_run() {
+                true => "unknown",
+                false => "no",
+            },
             remaining_ms: self.remaining().map(|remaining| ceil(remaining, MILLI)),
         };
         // Texts and numbers always serialise; an empty body would still carry the right status.
@@ -397,6 +415,7 @@ struct Problem<'a> {
     title: &'a str,
     status: u16,
     detail: &'a str,
+    executed: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     remaining_ms: Option<u64>,
 }
@@ -576,6 +595,7 @@ mod tests {
             (&423.into(), &"In use by other requests".into())
         );
         assert_eq!(body["detail"], &*rejection.detail());
+        assert_eq!(body["executed"], "no");
         assert!(rejection.remaining().is_some() && body["remaining_ms"].is_u64());
         let lost = by(By::Lock, LossReason::Released);
         assert_eq!(lost.to_response().headers().get(RETRY_AFTER), None);
@@ -598,25 +618,22 @@ mod tests {
         #[tokio::test]
         async fn the_same_error_means_something_else_for_an_idempotency_key() {
             let layer = By::Idempotency;
-            for (rejection, kind, status) in [
-                (by(layer, contended().await), "request-in-progress", 409),
-                (by(layer, KeyError::reserved()), "misconfigured", 500),
+            let invalid = AcquireError::InvalidKey(KeyError::reserved());
+            let lost = AcquireError::Lost(LossReason::Released);
+            let unknown = RejectionKind::OutcomeUnknown;
+            for (rejection, kind, status, executed) in [
                 (
-                    by(layer, AcquireError::InvalidKey(KeyError::reserved())),
-                    "misconfigured",
-                    500,
+                    by(layer, contended().await),
+                    "request-in-progress",
+                    409,
+                    "unknown",
                 ),
-                (
-                    by(layer, AcquireError::Lost(LossReason::Released)),
-                    "lock-lost",
-                    503,
-                ),
-                (
-                    by(layer, RejectionKind::OutcomeUnknown),
-                    "outcome-unknown",
-                    503,
-                ),
+                (by(layer, KeyError::reserved()), "misconfigured", 500, "no"),
+                (by(layer, invalid), "misconfigured", 500, "no"),
+                (by(layer, lost), "lock-lost", 503, "unknown"),
+                (by(layer, unknown), "outcome-unknown", 503, "unknown"),
             ] {
+                assert_eq!(body(&rejection)["executed"], executed, "{kind}");
                 assert_eq!(rejection.kind().to_string(), kind);
                 assert_eq!(rejection.to_response().status(), status, "{kind}");
                 assert!(

@@ -38,9 +38,10 @@ async fn answer(
 /// The whole body, members in this order.
 fn problem(kind: &str, title: &str, status: u16, detail: &str, remaining: Option<u64>) -> String {
     let remaining = remaining.map_or(String::new(), |ms| format!(",\"remaining_ms\":{ms}"));
+    let executed = if kind == "lock-lost" { "unknown" } else { "no" };
     format!(
         "{{\"type\":\"urn:tower-redlock:problem:{kind}\",\"title\":\"{title}\",\"status\":{status},\
-         \"detail\":\"{detail}\"{remaining}}}"
+         \"detail\":\"{detail}\",\"executed\":\"{executed}\"{remaining}}}"
     )
 }
 
