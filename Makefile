@@ -346,6 +346,7 @@ demo:
 	$(CARGO) run --example transfer
 	$(CARGO) run --example background_job
 	$(CARGO) run --example reports -- --demo
+	$(CARGO) run --example documents -- --demo
 	$(CARGO) run --example tower_only
 	$(CARGO) run --example grpc
 	$(CARGO) run --example metrics --features metrics

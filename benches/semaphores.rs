@@ -20,11 +20,11 @@ const LIBRARIES: [&str; 4] = [
 const LIMIT: u32 = 2;
 const TASKS: usize = 4;
 /// The processes, by the names under which nodes know them.
-const USERS: [&str; 3] = ["p0", "p1", "p2"];
+pub(crate) const USERS: [&str; 3] = ["p0", "p1", "p2"];
 
 /// What happens halfway.
 #[derive(Clone, Copy, Debug)]
-enum Fault {
+pub(crate) enum Fault {
     Nothing,
     Frozen,
     Killed,
@@ -32,6 +32,16 @@ enum Fault {
     Forgetful,
     /// Each process is cut off from another node.
     Parted,
+}
+
+impl Fault {
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Nothing,
+        Self::Frozen,
+        Self::Killed,
+        Self::Forgetful,
+        Self::Parted,
+    ];
 }
 
 pub(crate) fn run() {
@@ -49,26 +59,14 @@ pub(crate) fn run() {
         "at once"
     );
     for library in present(&LIBRARIES) {
-        for fault in [
-            Fault::Nothing,
-            Fault::Frozen,
-            Fault::Killed,
-            Fault::Forgetful,
-            Fault::Parted,
-        ] {
+        for fault in Fault::ALL {
             measure(library, fault, length);
         }
     }
 }
 
 fn measure(library: &str, fault: Fault, length: Duration) {
-    let mut servers = Server::start_many(Kind::Redis, 3);
-    for (server, user) in servers
-        .iter()
-        .flat_map(|server| USERS.map(|user| (server, user)))
-    {
-        server.run(&format!("ACL SETUSER {user} on >x ~* &* +@all"));
-    }
+    let mut servers = servers();
     let orders = USERS.map(|user| order(library, &servers, user));
     let happened = Cell::new(0);
     let (nodes, at) = (servers.as_mut_slice(), &happened);
@@ -96,7 +94,17 @@ fn measure(library: &str, fault: Fault, length: Duration) {
     );
 }
 
-fn order(library: &str, servers: &[Server], user: &str) -> Order {
+pub(crate) fn servers() -> Vec<Server> {
+    let servers = Server::start_many(Kind::Redis, 3);
+    for server in &servers {
+        for user in USERS {
+            server.run(&format!("ACL SETUSER {user} on >x ~* &* +@all"));
+        }
+    }
+    servers
+}
+
+pub(crate) fn order(library: &str, servers: &[Server], user: &str) -> Order {
     Order {
         library: library.to_owned(),
         urls: servers
@@ -113,7 +121,7 @@ fn order(library: &str, servers: &[Server], user: &str) -> Order {
 }
 
 /// What stands still is so until the result is dropped.
-fn happen(fault: Fault, servers: &mut [Server]) -> Option<Frozen<'_>> {
+pub(crate) fn happen(fault: Fault, servers: &mut [Server]) -> Option<Frozen<'_>> {
     match fault {
         Fault::Nothing => None,
         Fault::Frozen => {

@@ -19,8 +19,9 @@ enum Reason {
     TooMany(usize),
     Reserved,
     Apart,
-    SeveralOfPermits,
+    Several,
     NoSlot,
+    Upgrade,
 }
 
 /// The source of a key, in the program's own text.
@@ -112,8 +113,12 @@ impl KeyError {
         Self(Reason::NoSlot)
     }
 
-    pub(crate) const fn several_of_permits() -> Self {
-        Self(Reason::SeveralOfPermits)
+    pub(crate) const fn upgrade() -> Self {
+        Self(Reason::Upgrade)
+    }
+
+    pub(crate) const fn several() -> Self {
+        Self(Reason::Several)
     }
 
     pub(crate) const fn too_long(len: usize, most: usize) -> Self {
@@ -130,7 +135,11 @@ impl KeyError {
     pub(crate) const fn is_misplaced(&self) -> bool {
         matches!(
             self.0,
-            Reason::Misplaced(_) | Reason::NotInRoute(_) | Reason::Apart | Reason::SeveralOfPermits
+            Reason::Misplaced(_)
+                | Reason::NotInRoute(_)
+                | Reason::Apart
+                | Reason::Several
+                | Reason::Upgrade
         )
     }
 }
@@ -184,8 +193,12 @@ impl fmt::Display for KeyError {
             Reason::NoSlot => f.write_str(
                 "a permit is named by its key and the number of its slot, as in `tenant:7:0`",
             ),
-            Reason::SeveralOfPermits => f.write_str(
-                "permits are of one key, and there are several; ask for each on its own",
+            Reason::Several => f.write_str(
+                "permits and shared locks are of one key, and there are several; ask for each on its own",
+            ),
+            Reason::Upgrade => f.write_str(
+                "this work shares a lock on the key with other readers, and two that wait to write would wait for ever; \
+                 release it, acquire the key for writing, and read again",
             ),
             Reason::Reserved => f.write_str(
                 "the lock key begins with `!`, which is reserved where the namespace is empty; set a namespace, or take another key",

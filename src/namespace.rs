@@ -101,19 +101,20 @@ impl Namespace {
     /// The name of `key` on the nodes.
     #[must_use]
     pub fn node_key(&self, key: &LockKey) -> NodeKey {
-        self.place(key, None)
+        self.place(key, Kind::Lock)
     }
 
-    fn place(&self, key: &LockKey, slot: Option<u32>) -> NodeKey {
-        let text = match (self.as_str(), slot) {
-            (name, Some(slot)) => Arc::from(format!("{name}:{key}:{slot}")),
-            ("", None) => Arc::from(key.as_str()),
-            (name, None) => joined(name, key.as_str()),
+    fn place(&self, key: &LockKey, kind: Kind) -> NodeKey {
+        let text = match (self.as_str(), kind) {
+            (name, Kind::Slot(slot)) => Arc::from(format!("{name}:{key}:{slot}")),
+            (name, Kind::Writer) => Arc::from(format!("{name}!writer:{key}")),
+            ("", Kind::Lock | Kind::Shared) => Arc::from(key.as_str()),
+            (name, Kind::Lock | Kind::Shared) => joined(name, key.as_str()),
         };
         NodeKey {
             hash: hash(&text),
             name: key.clone(),
-            slot,
+            kind,
             text,
             namespace: self.clone(),
         }
@@ -155,7 +156,7 @@ impl Namespace {
         }
         let slot = |name: &LockKey| {
             let (key, slot) = name.as_str().rsplit_once(':')?;
-            Some(self.place(&LockKey::new(key).ok()?, Some(slot.parse().ok()?)))
+            Some(self.place(&LockKey::new(key).ok()?, Kind::Slot(slot.parse().ok()?)))
         };
         let slots = names.as_slice().iter().map(slot);
         let slots: Option<_> = slots.collect();
@@ -199,12 +200,22 @@ fn hash(text: &str) -> u64 {
     hasher.finish()
 }
 
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Lock,
+    /// The same key, for a reader.
+    Shared,
+    /// Of a permit. Slots of one key share its channel.
+    Slot(u32),
+    /// The key that a waiting writer sets, so that no new readers come. It shares the channel of the lock.
+    Writer,
+}
+
 /// A lock key as the nodes know it, with its namespace. Made by [`Namespace::node_key`].
 #[derive(Clone)]
 pub struct NodeKey {
     name: LockKey,
-    // Of a permit. Slots of one key share its channel.
-    slot: Option<u32>,
+    kind: Kind,
     text: Arc<str>,
     namespace: Namespace,
     // Of the text: made once, and used by each of the nodes in memory, several times.
@@ -237,6 +248,10 @@ impl NodeKey {
     #[must_use]
     pub fn counter(&self) -> [&str; 3] {
         let namespace = self.namespace.as_str();
+        if matches!(self.kind, Kind::Writer) {
+            // It never has one.
+            return [namespace, "!writer!fence:", self.name.as_str()];
+        }
         let start = namespace.len() + usize::from(!namespace.is_empty());
         let own = self.text.get(start..).unwrap_or_default();
         [namespace, "!fence:", own]
@@ -250,14 +265,28 @@ impl NodeKey {
 
     /// The number of the slot, from 0, if this is the key of a permit.
     pub(crate) const fn slot(&self) -> Option<u32> {
-        self.slot
+        match self.kind {
+            Kind::Slot(slot) => Some(slot),
+            Kind::Lock | Kind::Shared | Kind::Writer => None,
+        }
+    }
+
+    /// Whether it is locked as a reader, beside others.
+    pub(crate) const fn is_shared(&self) -> bool {
+        matches!(self.kind, Kind::Shared)
+    }
+
+    /// The key that a waiting writer sets, so that no new readers come.
+    #[must_use]
+    pub fn writer(&self) -> Self {
+        self.namespace.place(&self.name, Kind::Writer)
     }
 
     /// The key whose channel announces the releases of this one. All slots of a key have one channel.
     pub(crate) fn announced(&self) -> Cow<'_, Self> {
-        match self.slot {
-            Some(_) => Cow::Owned(self.namespace.node_key(&self.name)),
-            None => Cow::Borrowed(self),
+        match self.kind {
+            Kind::Slot(_) | Kind::Writer => Cow::Owned(self.namespace.node_key(&self.name)),
+            Kind::Lock | Kind::Shared => Cow::Borrowed(self),
         }
     }
 
@@ -266,7 +295,7 @@ impl NodeKey {
             true => Cow::Owned(self.name.redacted()),
             false => Cow::Borrowed(self.name.as_str()),
         };
-        match self.slot {
+        match self.slot() {
             Some(slot) => Cow::Owned(format!("{name}:{slot}")),
             None => name,
         }
@@ -331,7 +360,7 @@ impl NodeKeys {
         let namespace = self.namespace().tagged(tag);
         let keys = self.as_slice().iter();
         Self(
-            keys.map(|key| namespace.place(&key.name, key.slot))
+            keys.map(|key| namespace.place(&key.name, key.kind))
                 .collect(),
         )
     }
@@ -341,9 +370,16 @@ impl NodeKeys {
         let key = self.first();
         Self(
             numbers
-                .map(|slot| key.namespace.place(&key.name, Some(slot)))
+                .map(|slot| key.namespace.place(&key.name, Kind::Slot(slot)))
                 .collect(),
         )
+    }
+
+    /// The first key, for a reader.
+    #[must_use]
+    pub fn shared(&self) -> Self {
+        let key = self.first();
+        Self::from(key.namespace.place(&key.name, Kind::Shared))
     }
 
     pub(crate) fn names(&self) -> LockKeys {
@@ -461,7 +497,7 @@ mod tests {
             let Ok(placed) = namespace.node_keys(&keys) else {
                 continue;
             };
-            let slot = root.permits().place(key, Some(1));
+            let slot = root.permits().place(key, Kind::Slot(1));
             names.push((slot.as_str().to_owned(), format!("a slot of {key}")));
             names.push((
                 slot.counter().concat(),
@@ -477,6 +513,8 @@ mod tests {
                 ("channel", placed.channel().concat()),
                 ("counter", placed.counter().concat()),
                 ("record", placed.record().concat()),
+                ("writer", placed.writer().as_str().to_owned()),
+                ("counter of a writer", placed.writer().counter().concat()),
             ] {
                 names.push((name, format!("the {what} of {key} of {whose}")));
             }

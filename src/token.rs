@@ -33,6 +33,11 @@ impl OwnerToken {
         none.and(&hex::<{ Self::DIGITS }>(&entropy))
     }
 
+    /// What stands in the place of an owner token where readers share a lock. It is no secret and proves nothing.
+    pub(crate) fn readers() -> Self {
+        Self::from_entropy([0; Self::ENTROPY_LEN]).and(b":shared")
+    }
+
     /// The same with a label, unless that is empty.
     #[must_use]
     pub fn labelled(self, label: &Label) -> Self {

@@ -17,6 +17,7 @@
 //! | lock a key from the path, a header, the body | [The key](requests#the-key), [a key in the body](requests#a-key-in-the-body) |
 //! | lock several keys at once | [Several keys](requests#several-keys) |
 //! | limit how many run at once | [At most `k` at once](permits) |
+//! | let reads run together, and a write alone | [Shared locks](shared) |
 //! | let requests wait, or refuse them | [Waiting](requests#waiting), [limits under load](requests#limits-under-load) |
 //! | hold a lock for a stream, a WebSocket, a job | [Work that outlives its response](requests#work-that-outlives-its-response) |
 //! | call another service under a lock | [Services that call services](requests#services-that-call-services) |
@@ -60,6 +61,10 @@ pub mod requests {
 
 pub mod permits {
     #![doc = include_str!("permits.md")]
+}
+
+pub mod shared {
+    #![doc = include_str!("shared.md")]
 }
 
 pub mod fencing {

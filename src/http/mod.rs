@@ -148,7 +148,7 @@ impl Common {
             },
             max_detached: 64,
             detached: Detachments::default(),
-            busy_status: match (by, locks.permits) {
+            busy_status: match (by, locks.limit()) {
                 (By::Lock, Some(_)) => BusyStatus::TooManyRequests,
                 _ => BusyStatus::default(),
             },

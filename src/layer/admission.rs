@@ -5,14 +5,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Method;
 use http::request::Parts;
 
 use super::key::KeyExtractor;
-use crate::http::Common;
 use crate::http::rejection::Cause;
 use crate::http::state;
 use crate::http::state::{LockState, RequestState, UnlockedReason, lock_scope};
-use crate::manager::{AcquireError, LockGuard};
+use crate::http::{Common, Methods};
+use crate::manager::{AcquireError, LockGuard, LockManager};
 
 /// Until when the lock of a request is held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -56,6 +57,7 @@ pub enum OnNoQuorum {
 pub(super) struct Options {
     pub(super) common: Common,
     pub(super) extractor: Arc<dyn Admit>,
+    pub(super) shared: Methods,
     pub(super) max_wait_with: Option<Arc<MaxWaitWith>>,
     pub(super) hold_until: HoldUntil,
     pub(super) release: ReleaseMode,
@@ -65,6 +67,18 @@ pub(super) struct Options {
 pub(super) type MaxWaitWith = dyn Fn(&Parts) -> Option<Duration> + Send + Sync;
 
 impl Options {
+    pub(super) fn cover(&self, method: &Method) -> bool {
+        self.common.methods.cover(method) || self.shared.cover(method)
+    }
+
+    fn locks_for(&self, method: &Method) -> LockManager {
+        let locks = &self.common.locks;
+        match self.shared.cover(method) {
+            true => locks.shared(),
+            false => locks.clone(),
+        }
+    }
+
     pub(super) fn max_wait_of(&self, request: &Parts) -> Duration {
         let own = self.max_wait_with.as_ref();
         let own = own.and_then(|own| own(request));
@@ -83,6 +97,7 @@ impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
             .field("common", &self.common)
+            .field("shared", &self.shared)
             .field("max_wait_with", &self.max_wait_with.is_some())
             .field("hold_until", &self.hold_until)
             .field("release", &self.release)
@@ -125,12 +140,12 @@ async fn admit<K: KeyExtractor>(
     // Locks that outer layers hold for this request are shared, not waited for.
     let scope = lock_scope(&mut parts.extensions);
     let max_wait = options.max_wait_of(&parts);
-    let locks = &options.common.locks;
+    let locks = options.locks_for(&parts.method);
     match locks.acquire_in_within(&scope, keys, max_wait).await {
         Ok(guard) => {
             RequestState::of(&mut parts.extensions).lock = LockState::Locked {
                 handle: guard.handle(),
-                locks: locks.clone(),
+                locks,
             };
             Ok((parts, Some(guard)))
         }

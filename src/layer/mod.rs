@@ -3,7 +3,7 @@
 //! It works around any tower service that speaks `http`; axum is not needed. The inner service must be `Clone`, and its
 //! error type is unchanged: the layer refuses a request by a response.
 //!
-//! GET, HEAD, OPTIONS and TRACE, unless [set otherwise](RedlockLayer::all_methods), and requests for which the
+//! GET, HEAD, OPTIONS and TRACE, unless [set](RedlockLayer::all_methods) [otherwise](RedlockLayer::shared_for), and requests for which the
 //! extractor returns no key run without a lock and send no command to any node.
 //!
 //! The guide has the rest in `docs::requests`, and the responses in `docs::operations`.
@@ -74,7 +74,8 @@ impl Held {
 
     /// A guard of the lock, for a job, a WebSocket or a stream that continues after the response: the lock is released
     /// when the last of its guards is dropped. The owner of the guard watches [`lost`](LockHandle::lost). A GET has a
-    /// lock only with [`all_methods`](RedlockLayer::all_methods).
+    /// lock only with [`all_methods`](RedlockLayer::all_methods), or as a reader with
+    /// [`shared_for`](RedlockLayer::shared_for).
     ///
     /// # Errors
     ///

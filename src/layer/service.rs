@@ -63,7 +63,7 @@ where
     }
 
     fn call(&mut self, mut request: Request<ReqBody>) -> Self::Future {
-        if !self.options.common.methods.cover(request.method()) {
+        if !self.options.cover(request.method()) {
             RequestState::mark_unlocked(request.extensions_mut(), UnlockedReason::Method);
             let state = State::Running {
                 inner: self.inner.call(request),

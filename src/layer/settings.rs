@@ -38,6 +38,7 @@ impl RedlockLayer {
         let options = Options {
             common: Common::new(By::Lock, locks),
             extractor: Arc::new(extractor),
+            shared: Methods::Only(Arc::from([])),
             max_wait_with: None,
             hold_until: HoldUntil::default(),
             release: ReleaseMode::default(),
@@ -108,7 +109,7 @@ impl<D> RedlockLayer<D> {
     pub fn rate_limit(self, name: &str) -> Self {
         self.with(|options| {
             let common = &mut options.common;
-            common.rate_limit = RateLimit::new(name, common.locks.permits.unwrap_or(1));
+            common.rate_limit = RateLimit::new(name, common.locks.limit().unwrap_or(1));
         })
     }
 
@@ -128,6 +129,14 @@ impl<D> RedlockLayer<D> {
     pub fn methods(self, methods: impl IntoIterator<Item = Method>) -> Self {
         let methods = Methods::Only(methods.into_iter().collect());
         self.with(|options| options.common.methods = methods)
+    }
+
+    /// Locks requests of these methods, too, as [readers](LockManager::shared): they run together, and no other request
+    /// that is locked runs beside them. For example GET and HEAD, which have no lock by default. Not for a layer of
+    /// permits. Default: no method.
+    pub fn shared_for(self, methods: impl IntoIterator<Item = Method>) -> Self {
+        let methods = Methods::Only(methods.into_iter().collect());
+        self.with(|options| options.shared = methods)
     }
 
     /// The end of the lock: with the response's head or with its body. Default: [`HoldUntil::ResponseHead`].

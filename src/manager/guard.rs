@@ -14,9 +14,7 @@ use tokio::sync::futures::OwnedNotified;
 
 use crate::lock_key::LockKey;
 use crate::manager::error::{LossReason, ReleaseError};
-#[cfg(feature = "idempotency")]
-use crate::manager::lease::held::PendingRelease;
-use crate::manager::lease::held::{HeldLease, Passed, Tenancy};
+use crate::manager::lease::held::{HeldLease, Passed, PendingRelease, Tenancy};
 use crate::manager::release::{Freeing, Release};
 use crate::manager::shared::Shared;
 use crate::manager::tasks::Signal;
@@ -131,6 +129,19 @@ impl LockGuard {
         outcome
     }
 
+    pub(crate) const fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Ends the lock, which is not handed on. `None`: it has other guards, or keeps another lock; then this one leaves.
+    pub(crate) fn resign_alone(mut self) -> Option<PendingRelease> {
+        let alone = self.other.is_none();
+        let pending = alone.then(|| self.held().let_go_alone())??;
+        self.is_over = true;
+        self.shared.registry.remove(self.held());
+        Some(pending)
+    }
+
     const fn held(&self) -> &Arc<HeldLease> {
         &self.handle.tenancy.lease
     }
@@ -145,10 +156,6 @@ impl LockGuard {
         let pending = held.let_go();
         (held, pending)
     }
-
-    pub(crate) const fn shared(&self) -> &Arc<Shared> {
-        &self.shared
-    }
 }
 
 /// Ends a tenancy: passes the lock to the next waiter of this process, or takes it from the watchdog and prepares its
@@ -157,6 +164,9 @@ fn let_go(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> Option<(Freeing, Optio
     if !held.leave() {
         // Others share it.
         return None;
+    }
+    if held.keys.first().is_shared() {
+        shared.open_leases.close(held);
     }
     let (line, ttl) = (held.keys.first().announced(), held.lease.ttl);
     let is_alone = held.is_passed_on && !held.keys.are_several();
@@ -263,6 +273,12 @@ impl LockHandle {
     #[must_use]
     pub fn slot(&self) -> Option<u32> {
         self.tenancy.lease.keys.first().slot()
+    }
+
+    /// Whether others may have the lock at the same time, as [readers](crate::LockManager::shared).
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.tenancy.lease.keys.first().is_shared()
     }
 
     /// A hash that tells this owner from every other, to be stored beside the fencing token: `docs::fencing`.

@@ -212,7 +212,7 @@ impl LockManager {
     }
 
     fn space(&self) -> Cow<'_, Namespace> {
-        match self.permits {
+        match self.limit() {
             Some(_) => Cow::Owned(self.shared.namespace.permits()),
             None => Cow::Borrowed(&self.shared.namespace),
         }

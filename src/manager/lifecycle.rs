@@ -7,7 +7,6 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use crate::clock::Clock;
-use crate::manager::LockManager;
 use crate::manager::error::{ConnectError, LossReason, NoQuorum, NodeFailure};
 use crate::manager::guard::end_lapsed;
 use crate::manager::nodes::fanout::Fanout;
@@ -16,6 +15,7 @@ use crate::manager::nodes::voting::monitor;
 use crate::manager::shared::Shared;
 use crate::manager::tasks::TaskTracker;
 use crate::manager::watchdog::{stay, watch};
+use crate::manager::{LockManager, Mode};
 use crate::node::{Node, NodeContext, NodeError, NodeState, ServerRegistry};
 use crate::seam;
 use crate::settings::checked::{Checked, Times};
@@ -71,7 +71,7 @@ impl LockManager {
             shared,
             groups,
             times,
-            permits: None,
+            mode: Mode::One,
         })
     }
 

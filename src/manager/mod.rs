@@ -37,7 +37,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::acquire::{acquire, acquire_permit};
+use self::acquire::{acquire, acquire_permit, acquire_shared};
 pub use self::error::{
     AcquireError, ConnectError, LossReason, NoQuorum, NodeFailure, ReleaseError, RunError,
 };
@@ -96,8 +96,16 @@ pub struct LockManager {
     pub(crate) groups: Arc<[Arc<Shared>]>,
     // Those of this handle; others of the same manager may have others.
     pub(crate) times: Times,
-    // How many holders a key may have at once, if its locks are permits.
-    pub(crate) permits: Option<u32>,
+    pub(crate) mode: Mode,
+}
+
+/// How many may hold a key at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    One,
+    /// Any number of readers, or a writer.
+    Readers,
+    Permits(u32),
 }
 
 impl LockManager {
@@ -205,11 +213,27 @@ impl LockManager {
         max_wait: Duration,
     ) -> Result<LockGuard, AcquireError> {
         let limit = max_wait.min(self.times.max_wait);
+        self.acquire_within(keys, limit).await
+    }
+
+    pub(crate) async fn acquire_within(
+        &self,
+        keys: LockKeys,
+        limit: Duration,
+    ) -> Result<LockGuard, AcquireError> {
         let group = self.group(&keys)?;
         let terms = self.times.terms;
-        match self.permits {
-            None => acquire(group, terms, keys, limit).await,
-            Some(permits) => acquire_permit(group, terms, keys, (permits, limit)).await,
+        match self.mode {
+            Mode::One => acquire(group, terms, keys, limit).await,
+            Mode::Readers => acquire_shared(group, terms, keys, limit).await,
+            Mode::Permits(permits) => acquire_permit(group, terms, keys, (permits, limit)).await,
+        }
+    }
+
+    pub(crate) const fn limit(&self) -> Option<u32> {
+        match self.mode {
+            Mode::Permits(limit) => Some(limit),
+            Mode::One | Mode::Readers => None,
         }
     }
 
@@ -339,9 +363,44 @@ impl LockManager {
             format!("permits is {limit}; use 1 to 256, or divide the load among several keys")
         })?;
         Ok(Self {
-            permits: Some(limit),
+            mode: Mode::Permits(limit),
             ..self.clone()
         })
+    }
+
+    /// Another handle of this manager, whose callers *share* locks: any number of readers hold a key at once, in all
+    /// processes together, and no holder of a lock on it beside them. For work that only reads what the holders of the
+    /// lock write.
+    ///
+    /// Readers of one process that come within a tenth of the ttl share one lease, for which the nodes are asked once;
+    /// [`max_hold`](Self::with_max_hold) counts from its grant. While a caller waits for the lock alone, no new readers
+    /// come: in its process they queue behind it, and elsewhere the nodes refuse them, as far as they heard of it. So it
+    /// waits for a tenth of the ttl, and for the readers that have begun by then. A shared lock is on one key and cannot be
+    /// made exclusive: [`acquire_in`](Self::acquire_in) refuses that at once. `docs::shared` has the rest, and what a
+    /// reader's [`fence`](LockHandle::fence) is for.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let locks = tower_redlock::LockManager::builder().memory(3).connect().await?;
+    /// let readers = locks.shared();
+    /// let one = readers.try_acquire("document:7").await?;
+    /// let other = readers.try_acquire("document:7").await?;
+    /// assert!(locks.try_acquire("document:7").await.is_err(), "it is being read");
+    /// one.release().await?;
+    /// other.release().await?;
+    /// let writer = locks.try_acquire("document:7").await?;
+    /// assert!(readers.try_acquire("document:7").await.is_err());
+    /// # drop(writer);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn shared(&self) -> Self {
+        Self {
+            mode: Mode::Readers,
+            ..self.clone()
+        }
     }
 
     /// Another handle of this manager, whose callers wait for a busy lock for `max_wait` at most. Zero: they do not

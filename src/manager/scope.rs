@@ -12,11 +12,10 @@ use crate::clock::Clock as _;
 use crate::instruments;
 use crate::key_error::KeyError;
 use crate::lock_key::{LockKey, LockKeys};
-use crate::manager::LockManager;
-use crate::manager::acquire::acquire;
 use crate::manager::acquire::wait::Wait;
 use crate::manager::error::{AcquireError, LossReason};
 use crate::manager::guard::{LockGuard, LockHandle};
+use crate::manager::{LockManager, Mode};
 
 /// The locks that one piece of work holds, such as a request, so that its parts share them. A
 /// [`RedlockLayer`](crate::RedlockLayer) keeps one in the extensions of each request. Clones are the same scope.
@@ -119,9 +118,9 @@ impl LockManager {
         keys: LockKeys,
         limit: Duration,
     ) -> Result<LockGuard, AcquireError> {
-        if self.permits.is_some() {
+        if self.limit().is_some() {
             // Permits are not shared: each part of the work takes its own.
-            return self.acquire_keys(keys, limit).await;
+            return self.acquire_within(keys, limit).await;
         }
         let began = self.shared.clock.now();
         let (guards, missing) = self.share(&scope.live(), &keys)?;
@@ -155,8 +154,7 @@ impl LockManager {
         } else {
             Duration::ZERO
         };
-        let group = self.group(&missing)?;
-        let guard = acquire(group, self.times.terms, missing, limit).await?;
+        let guard = self.acquire_within(missing, limit).await?;
         scope.held().push(guard.handle());
         Ok(guard.along_with(guards))
     }
@@ -176,6 +174,10 @@ impl LockManager {
                 continue;
             }
             match self.reenter(handle) {
+                Ok(guard) if guard.is_shared() && self.mode == Mode::One => {
+                    instruments::invalid_key();
+                    return Err(KeyError::upgrade().into());
+                }
                 Ok(guard) => {
                     guards.push(guard);
                     shared.push(handle);

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use crate::clock::Clock;
 use crate::manager::lease::Registry;
 use crate::manager::lease::held::Queue;
+use crate::manager::lease::open::OpenLeases;
 use crate::manager::ledger::Ledger;
 use crate::manager::nodes::counting::Count;
 use crate::manager::nodes::repeats::Repeats;
@@ -53,6 +54,7 @@ pub(crate) struct Shared {
     pub(crate) fencing: Option<Duration>,
     pub(crate) queue: Arc<Queue>,
     pub(crate) cooldown: Cooldown,
+    pub(crate) open_leases: OpenLeases,
     // Noted only where others are to get their chance by pauses.
     pub(crate) waiters: Waiters,
     pub(crate) tasks: Arc<TaskTracker>,
@@ -173,6 +175,7 @@ impl Shared {
             hand_off: options.hand_off,
             queue: Arc::clone(&common.queue),
             cooldown: Cooldown::default(),
+            open_leases: OpenLeases::default(),
             waiters: common.waiters.clone(),
             tasks: Arc::clone(&common.tasks),
             registry: Arc::default(),

@@ -89,6 +89,10 @@ impl NodeEntry {
 }
 
 impl LeaseNodes {
+    pub(crate) const fn terms(&self) -> Terms {
+        self.terms
+    }
+
     pub(crate) fn new(terms: Terms, sent: Moment) -> Self {
         let nodes = terms.quorum.nodes();
         Self {

@@ -147,6 +147,12 @@ impl Round {
         self.votes.get(node).copied().flatten()
     }
 
+    /// Whether a node has refused it in favour of the owner with this `tag`.
+    pub(crate) fn is_refused_by(&self, tag: u64) -> bool {
+        let is_of = |vote: &Vote| matches!(vote, Vote::Refused(holder) if holder.tag == tag);
+        self.votes.iter().flatten().any(is_of)
+    }
+
     /// Which of the requested keys another owner holds, according to most nodes.
     pub(crate) fn in_the_way(&self) -> Option<usize> {
         let keys = || {

@@ -72,6 +72,16 @@ pub(crate) fn operations() -> Vec<Operation> {
             by!(try_acquire_one_of_six_permits),
         ),
         Operation::new(
+            "try_acquire as a reader",
+            &["manager LockManager::try_acquire"],
+            by!(try_acquire_as_a_reader),
+        ),
+        Operation::new(
+            "downgrade",
+            &["manager LockGuard::downgrade"],
+            by!(downgrade),
+        ),
+        Operation::new(
             "acquire_in a scope that holds a part",
             &["manager LockManager::acquire_in"],
             by!(acquire_in_a_scope_that_holds_a_part),
@@ -84,10 +94,7 @@ pub(crate) fn crowded() -> Vec<Operation> {
     vec![
         Operation::new(
             "acquire what another process holds",
-            &[
-                "manager LockManager::acquire",
-                "manager Purpose for PlainLock",
-            ],
+            &["manager LockManager::acquire", "manager Purpose for Lock"],
             by!(acquire_what_another_process_holds),
         ),
         Operation::new(
@@ -127,6 +134,16 @@ pub(crate) fn crowded() -> Vec<Operation> {
             "acquire a permit, behind another caller, of which another process releases one",
             &["manager Purpose for Permit"],
             by!(acquire_a_permit_behind_another_caller),
+        ),
+        Operation::new(
+            "acquire what another process reads for a while",
+            &["manager LockManager::acquire"],
+            by!(acquire_what_another_process_reads_for_a_while),
+        ),
+        Operation::new(
+            "acquire as a reader, behind a writer that waits for another process that reads",
+            &["manager LockManager::acquire"],
+            by!(acquire_as_a_reader_behind_a_writer),
         ),
         Operation::new(
             "acquire_in beside another part",
@@ -185,6 +202,33 @@ async fn acquire_a_permit_behind_another_caller(scene: Rc<Scene>) -> Work {
     goes_after(&scene, 40 * MS, guard);
     rival(&scene, &locks, KEY).await;
     work(async move { end(locks.with_max_wait(SECOND).acquire(KEY).await) })
+}
+
+async fn try_acquire_as_a_reader(scene: Rc<Scene>) -> Work {
+    let locks = scene.met().await.shared();
+    work(async move { end(locks.try_acquire(KEY).await) })
+}
+
+async fn downgrade(scene: Rc<Scene>) -> Work {
+    let locks = scene.met().await;
+    let guard = locks.try_acquire(KEY).await.unwrap();
+    work(async move { end(guard.downgrade().await) })
+}
+
+async fn acquire_what_another_process_reads_for_a_while(scene: Rc<Scene>) -> Work {
+    let (locks, other) = (scene.met().await, scene.other().await.shared());
+    let guard = other.try_acquire(KEY).await.unwrap();
+    goes_after(&scene, 40 * MS, guard);
+    work(async move { end(locks.with_max_wait(SECOND).acquire(KEY).await) })
+}
+
+async fn acquire_as_a_reader_behind_a_writer(scene: Rc<Scene>) -> Work {
+    let (locks, other) = (scene.met().await, scene.other().await.shared());
+    let guard = other.try_acquire(KEY).await.unwrap();
+    goes_after(&scene, 40 * MS, guard);
+    rival(&scene, &locks, KEY).await;
+    let readers = locks.shared().with_max_wait(SECOND);
+    work(async move { end(readers.acquire(KEY).await) })
 }
 
 async fn run_for_a_moment(scene: Rc<Scene>) -> Work {

@@ -12,6 +12,8 @@ pub(crate) struct Interval {
     pub(crate) client: usize,
     /// Its fencing token.
     pub(crate) fence: u64,
+    /// As one of several readers.
+    pub(crate) reads: bool,
     pub(crate) start: Instant,
     pub(crate) end: Instant,
 }
@@ -57,20 +59,25 @@ pub(crate) fn overlaps(intervals: &[Interval]) -> Vec<Overlap> {
     let mut open: Vec<Interval> = Vec::new();
     for interval in sorted {
         open.retain(|earlier| earlier.end > interval.start);
-        let same_key = open.iter().filter(|earlier| earlier.key == interval.key);
+        let same_key = open
+            .iter()
+            .filter(|earlier| earlier.key == interval.key && !(earlier.reads && interval.reads));
         found.extend(same_key.map(|earlier| Overlap(*earlier, interval)));
         open.push(interval);
     }
     found
 }
 
-/// What is wrong with the fencing tokens: they must grow in the order of the grants, key by key.
+/// What is wrong with the fencing tokens: they must grow in the order of the grants, key by key; those of readers are above
+/// those of writers before them, and below those of writers after them.
 pub(crate) fn disorder(intervals: &[Interval]) -> Vec<String> {
     let Some(origin) = intervals.iter().map(|interval| interval.start).min() else {
         return Vec::new();
     };
+    let mut found = disorder_of_readers(intervals);
     let nanos = |time: Instant| u64::try_from((time - origin).as_nanos()).unwrap();
-    let all = intervals.iter().map(|interval| Acquisition {
+    let writers = intervals.iter().filter(|interval| !interval.reads);
+    let all = writers.map(|interval| Acquisition {
         key: interval.key.to_owned(),
         fence: interval.fence,
         start: nanos(interval.start),
@@ -78,7 +85,37 @@ pub(crate) fn disorder(intervals: &[Interval]) -> Vec<String> {
         // Whether two held it at once is looked for elsewhere.
         held: false,
     });
-    violations(&all.collect::<Vec<_>>())
+    found.extend(violations(&all.collect::<Vec<_>>()));
+    found
+}
+
+fn disorder_of_readers(intervals: &[Interval]) -> Vec<String> {
+    let mut sorted = intervals.to_vec();
+    sorted.sort_unstable_by_key(|interval| (interval.key, interval.start));
+    let of_keys = sorted.chunk_by(|one, other| one.key == other.key);
+    of_keys
+        .flat_map(|of_key| {
+            let (mut writers, mut readers) = (0, 0);
+            of_key.iter().filter_map(move |interval| {
+                let Interval {
+                    key, fence, reads, ..
+                } = interval;
+                let before = if *reads { writers } else { readers };
+                let highest = if *reads { &mut readers } else { &mut writers };
+                *highest = *fence.max(highest);
+                (*fence <= before).then(|| {
+                    let [this, those] = if *reads {
+                        ["reader", "writer"]
+                    } else {
+                        ["writer", "reader"]
+                    };
+                    format!(
+                        "{key}: a {this} has the token {fence}, and a {those} before it {before}"
+                    )
+                })
+            })
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -93,6 +130,7 @@ mod tests {
             key,
             client,
             fence: 1_000 + start,
+            reads: false,
             start: at(start),
             end: at(end),
         });
@@ -150,6 +188,21 @@ mod tests {
         assert_eq!(length(&partly), Duration::from_millis(3));
         let inside = [("a", 1, 0, 100), ("a", 2, 10, 20)];
         assert_eq!(length(&inside), Duration::from_millis(10));
+    }
+
+    #[test]
+    fn readers_overlap_with_writers_alone_and_count_between_them() {
+        let mut all = intervals(&[("a", 1, 0, 10), ("a", 2, 5, 15), ("a", 3, 20, 30)]);
+        (all[0].reads, all[1].reads) = (true, true);
+        assert!(overlaps(&all).is_empty() && disorder(&all).is_empty());
+        // Two that read at once have no order.
+        all[0].fence = 1_010;
+        assert!(disorder(&all).is_empty(), "{:?}", disorder(&all));
+        all[0].fence = 1_020;
+        assert_eq!(disorder(&all).len(), 1, "not below the writer");
+        (all[0].reads, all[0].fence) = (false, 1_015);
+        assert_eq!(overlaps(&all).len(), 1);
+        assert_eq!(disorder(&all).len(), 1, "not above the writer");
     }
 
     #[test]

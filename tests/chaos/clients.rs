@@ -150,6 +150,8 @@ async fn contend(client: usize, locks: LockManager, work: Arc<Work>, blocks: boo
     let mut dice = Dice::new();
     while !work.stop.load(Ordering::SeqCst) {
         let key = KEYS[dice.below(KEYS.len())];
+        let reads = dice.chance(1, 3);
+        let locks = if reads { locks.shared() } else { locks.clone() };
         // Some wait their turn, some ask again and again: they are the first to find what a node has forgotten.
         let outcome = if dice.chance(1, 4) {
             locks.with_max_wait(dice.millis(50, 500)).acquire(key).await
@@ -171,6 +173,7 @@ async fn contend(client: usize, locks: LockManager, work: Arc<Work>, blocks: boo
                 key,
                 client,
                 fence: guard.fence().unwrap().get(),
+                reads,
                 start,
                 end,
             };

@@ -181,6 +181,24 @@ async fn a_command_may_hold_the_lock_for_so_long() {
 }
 
 #[tokio::test]
+async fn commands_share_a_key_that_another_has_alone() {
+    let (fleet, locks) = Fleet::started().await;
+    let shared = ["run", "k", "--shared", "--ttl", "2s"];
+    let reader = begun(&fleet, &shared, "BEGUN; exec sleep 600").await;
+    let beside = [&shared[..], &["--", "true"]].concat();
+    fleet.run(&beside).await.with(0);
+    let alone = ["run", "k", "--", "true"];
+    fleet.run(&alone).await.with(75);
+    let who = fleet.run(&["who", "k"]).await.with(0);
+    assert!(who.out.starts_with("k: held by shared"), "{}", who.out);
+    signal(&reader, Signal::TERM);
+    end_of(reader).await.with(143);
+    fleet.run(&alone).await.with(0);
+    let _writer = held(&fleet, &locks, "k").await;
+    fleet.run(&beside).await.with(75);
+}
+
+#[tokio::test]
 async fn so_many_commands_run_at_once_as_a_key_has_permits() {
     let (fleet, _locks) = Fleet::started().await;
     let options = ["run", "report", "--permits", "2", "--ttl", "2s"];

@@ -15,6 +15,7 @@ mod fencing_tokens;
 mod holders;
 mod keeping;
 mod marks;
+mod readers;
 mod records;
 mod slots;
 mod standing;
@@ -195,6 +196,17 @@ macro_rules! all_claims {
                 where_all_of_any_keys_are_held_the_one_that_ends_first_is_told,
                 of_any_keys_the_counter_of_the_granted_one_counts,
                 a_node_in_quarantine_grants_none_of_any_keys,
+            ] readers: [
+                readers_have_a_key_together_and_nobody_beside_them,
+                readers_are_one_holder_to_everybody_else,
+                each_reader_ends_by_itself_and_only_its_own_end_is_set,
+                only_the_last_reader_frees_the_key_and_announces_it,
+                a_waiting_writer_stops_new_readers_and_no_others,
+                a_reader_comes_back_where_it_is_missing_and_beside_nobody_else,
+                readers_and_writers_count_on_from_each_other,
+                an_owner_goes_on_as_a_reader_and_who_waits_is_told,
+                a_reader_of_a_node_in_quarantine_is_written_and_does_not_count,
+                operators_see_readers_and_take_the_key_from_all,
             ] holders: [
                 each_key_is_told_with_its_holder,
                 a_holder_is_told_with_its_fencing_token,
@@ -257,6 +269,10 @@ macro_rules! remote_claims {
             ] marks: [
                 a_counter_that_is_no_number_is_written_over,
                 a_mark_that_is_no_number_refuses,
+            ] readers: [
+                a_release_that_was_given_up_keeps_a_reader_out,
+                what_is_written_by_hand_is_no_reader,
+                without_memory_readers_go_on_and_no_new_one_comes,
             ] standing: [
                 what_comes_late_on_an_old_connection_is_void,
             ] configs: [

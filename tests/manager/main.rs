@@ -30,6 +30,7 @@ mod overlap;
 mod permits;
 mod promotion;
 mod queue;
+mod readers;
 mod release;
 #[path = "../support/requests.rs"]
 mod requests;

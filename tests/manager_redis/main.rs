@@ -27,6 +27,7 @@ mod killed;
 mod limits;
 mod members;
 mod partition;
+mod readers;
 mod release;
 mod room;
 mod secrets;

@@ -159,7 +159,7 @@ async fn debug_says_what_a_thing_is_and_no_more() {
     assert_eq!(
         format!("{layer:?}"),
         "RedlockLayer { options: Options { common: Common { methods: Unsafe, max_wait: 0ns, on_lost: Abort, \
-         on_disconnect: Cancel, max_detached: 64, busy_status: Conflict, retry_after: 1s, .. }, max_wait_with: false, hold_until: ResponseHead, \
+         on_disconnect: Cancel, max_detached: 64, busy_status: Conflict, retry_after: 1s, .. }, shared: Only([]), max_wait_with: false, hold_until: ResponseHead, \
          release: Awaited, on_no_quorum: Reject, .. }, .. }"
     );
     let key = tower_redlock::key::header("a").prefix("b");

@@ -29,6 +29,8 @@ mod outliving;
 #[cfg(feature = "axum")]
 mod permits;
 mod queue;
+#[cfg(feature = "axum")]
+mod readers;
 mod release;
 #[cfg(feature = "axum")]
 mod routes;

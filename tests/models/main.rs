@@ -14,6 +14,7 @@
 //! | [`sentinel`] | one holder at a time while Sentinels disagree about who the master is |
 //! | [`members`] | of two lists of nodes that overlap, one grants |
 //! | [`permits`] | never more hold a key than there are permits |
+//! | [`readers`] | a writer has a key alone, readers have it together |
 //! | [`adoption`] | a list in place of another waits for the locks of that, with another longest ttl |
 //! | [`idempotency`] | all get one response until it ends, with minority records and nodes that forget |
 //!
@@ -59,4 +60,5 @@ mod lease;
 mod members;
 mod permits;
 mod quarantine;
+mod readers;
 mod sentinel;

@@ -98,7 +98,7 @@ impl Order {
 }
 
 /// The programs, and the tool that each needs.
-pub const PROGRAMS: [(&str, &str); 10] = [
+pub const PROGRAMS: [(&str, &str); 12] = [
     ("node-redlock", "node"),
     ("redis-semaphore", "node"),
     ("redsync", "go"),
@@ -109,10 +109,15 @@ pub const PROGRAMS: [(&str, &str); 10] = [
     ("redisson-redlock", "java"),
     ("redisson-semaphore", "java"),
     ("redisson-permits", "java"),
+    ("redisson-read", "java"),
+    ("redisson-write", "java"),
 ];
 
 /// Ours, whose locks are permits.
 pub const PERMITS: &str = "tower-redlock, permits";
+
+/// Ours, whose locks are shared.
+pub const READERS: &str = "tower-redlock, readers";
 
 /// The command of a program; or why there is none.
 pub fn program(library: &str) -> Result<Command, String> {
@@ -263,6 +268,7 @@ impl Locks {
                 let locks = settings(builder).connect().await.unwrap();
                 Self::Ours(match order.library.as_str() {
                     PERMITS => locks.permits(order.limit).unwrap(),
+                    READERS => locks.shared(),
                     _ => locks,
                 })
             }

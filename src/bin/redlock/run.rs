@@ -31,6 +31,9 @@ pub(crate) struct Run {
     /// Up to so many run at once, each under one of the permits of the key
     #[arg(long)]
     permits: Option<u32>,
+    /// As a reader: beside others that share the key, and not while one has it alone
+    #[arg(long, conflicts_with = "permits")]
+    shared: bool,
     /// How long to wait while another one holds the lock; then the exit code is 75
     #[arg(long, value_parser = duration, default_value = "0s")]
     wait: Duration,
@@ -91,6 +94,7 @@ impl Run {
         let locks = locks.with_max_hold(self.max_hold.unwrap_or(NO_LIMIT))?;
         Ok(match self.permits {
             Some(permits) => locks.permits(permits)?,
+            None if self.shared => locks.shared(),
             None => locks,
         })
     }

@@ -8,6 +8,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::clock::Clock as _;
 use crate::instruments;
+use crate::manager::acquire::hint::WaitingWriter;
 use crate::manager::acquire::wait::{
     Called, LockSeat, PollDelays, ReleaseNotices, Wait, Woken, contention_delay, names, reckoned,
     turn, turn_of_all,
@@ -42,6 +43,9 @@ pub(crate) struct Contender<'a, P: Purpose> {
     handed: Option<LockGuard>,
     // The key in the way, if the nodes tell it.
     blocking: Option<NodeKey>,
+    // Readers have it.
+    is_read: bool,
+    hint: Option<WaitingWriter>,
     wait: Wait,
     // Whether it waited in the queue before.
     queued: bool,
@@ -81,6 +85,8 @@ impl<'a, P: Purpose> Contender<'a, P> {
             handed: None,
             turn,
             blocking: None,
+            is_read: false,
+            hint: None,
             wait,
             queued,
             notices: None,
@@ -235,14 +241,21 @@ impl<'a, P: Purpose> Contender<'a, P> {
 
     /// Gives the lock of a settled round to the watchdog.
     fn won(mut self, attempt: Attempt<P>, along: P::Along) -> Result<Acquired<P>, AcquireError> {
-        // A permit keeps no turn: the next waiter may find another slot free.
         self.front = None;
-        let turn = self.turn.take().filter(|_| !P::ANY);
+        // With permits and readers the turn passes on: the next waiter may find another slot free, or share the lock.
+        let turn = self.turn.take_if(|_| !P::ANY && !P::SHARED);
         if let Some(turn) = turn.as_ref().filter(|_| self.keys.are_several()) {
             turn.set_leaving(false);
         }
         let held = attempt.win(turn)?;
         let guard = LockGuard::first(self.shared, held).ok_or(AcquireError::ShuttingDown)?;
+        if let Some(hint) = &mut self.hint {
+            hint.is_news = false;
+        }
+        if P::SHARED {
+            let lease = &guard.tenancy().lease;
+            self.shared.open_leases.open(lease, &self.terms);
+        }
         Ok(Acquired::Lock(self.waited(guard), along))
     }
 
@@ -253,6 +266,7 @@ impl<'a, P: Purpose> Contender<'a, P> {
     /// Releases the keys of a lost round, so that they do not refuse the next one.
     async fn release(&mut self, attempt: Attempt<P>) {
         self.blocking = attempt.blocking_key();
+        self.is_read = attempt.is_read();
         let limit = if self.wait.is_patient() {
             self.left()
         } else {
@@ -359,6 +373,7 @@ impl<'a, P: Purpose> Contender<'a, P> {
         self.note(remaining);
         self.subscribe();
         self.sit_in_front();
+        self.stop_readers().await;
         let Some(notices) = self.notices.take() else {
             return self.widen_turn().await;
         };
@@ -386,6 +401,20 @@ impl<'a, P: Purpose> Contender<'a, P> {
             return self.cool_down().await;
         }
         self.widen_turn().await
+    }
+
+    /// If readers are in the way, leaves a hint at the nodes that no new ones are to come; else takes it back.
+    async fn stop_readers(&mut self) {
+        let key = self.blocking.as_ref().filter(|_| self.is_read);
+        self.hint
+            .take_if(|hint| key.is_none_or(|key| !hint.is_for(key)));
+        let Some(key) = key else { return };
+        if self.hint.is_none() {
+            self.hint = WaitingWriter::new(self.shared, key);
+        }
+        if let Some(hint) = &self.hint {
+            hint.renew().await;
+        }
     }
 
     fn sit_in_front(&mut self) {

@@ -8,6 +8,8 @@
 //! ```
 
 pub(crate) mod contender;
+mod downgrade;
+mod hint;
 pub(crate) mod wait;
 
 use std::fmt::Display;
@@ -21,8 +23,9 @@ use crate::manager::acquire::contender::{Acquired, Contender};
 use crate::manager::acquire::wait::{Called, Wait, turn, turn_of_all};
 use crate::manager::error::AcquireError;
 use crate::manager::guard::LockGuard;
+use crate::manager::lease::held::Tenancy;
 use crate::manager::permits::Permit;
-use crate::manager::round::{PlainLock, Purpose};
+use crate::manager::round::{Lock, Purpose};
 use crate::manager::shared::Shared;
 use crate::moment::Moment;
 use crate::namespace::{NodeKey, NodeKeys};
@@ -36,7 +39,25 @@ pub(crate) async fn acquire(
     limit: Duration,
 ) -> Result<LockGuard, AcquireError> {
     let keys = shared.namespace.node_keys(&names)?;
-    match acquire_for(shared, terms, keys, PlainLock, limit).await? {
+    match acquire_for(shared, terms, keys, Lock::<false>::default(), limit).await? {
+        Acquired::Lock(guard, ()) => Ok(guard),
+        Acquired::Found(never) => match never {},
+    }
+}
+
+/// Acquires a lock for one of its readers.
+pub(crate) async fn acquire_shared(
+    shared: &Arc<Shared>,
+    terms: Terms,
+    names: LockKeys,
+    limit: Duration,
+) -> Result<LockGuard, AcquireError> {
+    let keys = shared.namespace.node_keys(&names)?;
+    if keys.are_several() {
+        return Err(KeyError::several().into());
+    }
+    let purpose = Lock::<true>::default();
+    match acquire_for(shared, terms, keys.shared(), purpose, limit).await? {
         Acquired::Lock(guard, ()) => Ok(guard),
         Acquired::Found(never) => match never {},
     }
@@ -51,7 +72,7 @@ pub(crate) async fn acquire_permit(
 ) -> Result<LockGuard, AcquireError> {
     let keys = shared.namespace.permits().node_keys(&names)?;
     if keys.are_several() {
-        return Err(KeyError::several_of_permits().into());
+        return Err(KeyError::several().into());
     }
     // With the number of a slot it is a name that operators can ask for.
     let (len, most) = (
@@ -102,13 +123,31 @@ async fn queue_and_contend<P: Purpose>(
     wait: Wait,
 ) -> Result<Acquired<P>, AcquireError> {
     let mut queued = false;
+    let is_free = || !shared.queue.is_in_use(keys.first().as_str());
+    let join = || {
+        let is_open = !shared.registry.closing.is_given();
+        is_open.then(|| purpose.join(shared, &keys, &terms))?
+    };
+    let joined = |(tenancy, along): (Tenancy, P::Along)| {
+        let guard = LockGuard::new(Arc::clone(shared), tenancy);
+        Acquired::Lock(guard.waited_for(wait.waited(shared)), along)
+    };
+    if P::SHARED
+        && is_free()
+        && let Some(share) = join()
+    {
+        return Ok(joined(share));
+    }
     let turn = if keys.are_several() {
         Some(turn_of_all(shared, &terms, &keys, wait, || queued = true).await?)
-    } else if P::ANY && !shared.queue.is_in_use(keys.first().as_str()) {
+    } else if P::ANY && is_free() {
         None
     } else {
         match turn::<P>(shared, &terms, &keys, wait, &mut queued).await? {
-            Called::Turn(turn) => Some(turn),
+            Called::Turn(turn) => match join() {
+                Some(share) => return Ok(joined(share)),
+                None => Some(turn),
+            },
             // Then it has queued anew.
             Called::Lapsed => return Err(wait.busy(shared, &keys)),
             Called::Lock(guard) if !purpose.fits(guard.slot()) => None,

@@ -49,7 +49,8 @@ pub(crate) async fn turn<P: Purpose>(
 }
 
 /// Enters the queue for one key. A caller that does not wait is refused if the key is in use, unless nothing is known of
-/// the key, and it wants a record, which the caller before it may only read, or a permit, of which there may be more.
+/// the key, and it wants a record, which the caller before it may only read, a permit, of which there may be more, or a lock
+/// that it may share.
 fn enter<P: Purpose>(
     shared: &Shared,
     terms: &Terms,
@@ -57,9 +58,11 @@ fn enter<P: Purpose>(
     wait: Wait,
 ) -> Result<Entered<Passed>, Refused<Holder>> {
     let names = slice::from_ref(name);
-    match shared.queue.enter(names, terms.ttl, wait.is_patient()) {
+    // No lock has a ttl of zero: none is handed to who takes none.
+    let ttl = P::HANDED_ON.map_or(Duration::ZERO, |_| terms.ttl);
+    match shared.queue.enter(names, ttl, wait.is_patient()) {
         Err(Refused::InUse(None)) if P::HANDED_ON.is_none() || P::ANY => {
-            let entered = shared.queue.enter(names, terms.ttl, true);
+            let entered = shared.queue.enter(names, ttl, true);
             entered.map_err(|refused| match refused {
                 Refused::KeyFull | Refused::Full => Refused::InUse(None),
                 refused => refused,

@@ -15,7 +15,7 @@ use crate::manager::queue::{Deadline, Holder, fifo as queue};
 use crate::manager::tasks::notified_until;
 use crate::moment::Moment;
 use crate::namespace::NodeKeys;
-use crate::protocol::renewal::{LeaseNodes, NodeEffect};
+use crate::protocol::renewal::{LeaseNodes, NodeEffect, Terms};
 use crate::settings::switches::HandOff;
 use crate::token::FencingToken;
 use crate::trace::Caller;
@@ -282,6 +282,10 @@ impl HeldLease {
         self.inner().due
     }
 
+    pub(crate) fn terms(&self) -> Terms {
+        self.inner().state.terms()
+    }
+
     /// Plans the next look of the watchdog. Only the registry calls it, under its mutex.
     pub(super) fn plan(&self) -> Moment {
         let mut inner = self.inner();
@@ -302,20 +306,33 @@ impl HeldLease {
 
     /// Lets go of the lock: from here on the watchdog leaves it alone.
     pub(crate) fn let_go(&self) -> PendingRelease {
-        let (pending, _) = self.change(|inner| {
-            let (left, effects) = inner.state.let_go(self.clock.now());
-            let pending = PendingRelease {
-                left,
-                turn: inner.turn.take_if(|_| !effects.pass_turn),
-                obligation: inner.obligation.take(),
-            };
-            // Before the end can be seen: a caller that sees it and tries once may wait for the release.
-            if let Some(turn) = &pending.turn {
-                turn.set_leaving(true);
+        self.change(|inner| self.end(inner)).0
+    }
+
+    /// The same for its only guard; `None` if it has several.
+    pub(crate) fn let_go_alone(&self) -> Option<PendingRelease> {
+        let event = |inner: &mut Inner| {
+            if !inner.state.leave_alone() {
+                return (None, Effects::default());
             }
-            (pending, effects)
-        });
-        pending
+            let (pending, effects) = self.end(inner);
+            (Some(pending), effects)
+        };
+        self.change(event).0
+    }
+
+    fn end(&self, inner: &mut Inner) -> (PendingRelease, Effects) {
+        let (left, effects) = inner.state.let_go(self.clock.now());
+        let pending = PendingRelease {
+            left,
+            turn: inner.turn.take_if(|_| !effects.pass_turn),
+            obligation: inner.obligation.take(),
+        };
+        // Before the end can be seen: a caller that sees it and tries once may wait for the release.
+        if let Some(turn) = &pending.turn {
+            turn.set_leaving(true);
+        }
+        (pending, effects)
     }
 }
 

@@ -9,6 +9,7 @@
 //! one task for all, sends the extensions.
 
 pub(crate) mod held;
+pub(crate) mod open;
 pub(crate) mod state;
 
 use std::collections::BTreeMap;

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use crate::manager::error::LossReason;
 use crate::moment::Moment;
-use crate::protocol::renewal::{LeaseNodes, NodeEffect, Step};
+use crate::protocol::renewal::{LeaseNodes, NodeEffect, Step, Terms};
 use crate::settings::switches::HandOff;
 
 #[derive(Debug)]
@@ -339,6 +339,15 @@ impl LeaseState {
             }
         };
         (shared, effects)
+    }
+
+    pub(super) const fn terms(&self) -> Terms {
+        self.nodes.terms()
+    }
+
+    /// The only guard leaves; `false` if there are several.
+    pub(super) const fn leave_alone(&mut self) -> bool {
+        self.guards == 1 && self.leave()
     }
 
     /// One of the guards that share the lock has left. Returns whether it was the last.

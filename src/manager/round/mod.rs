@@ -12,6 +12,7 @@ use tokio::time::sleep;
 
 use crate::clock::Clock as _;
 use crate::manager::error::AcquireError;
+use crate::manager::lease::held::Tenancy;
 use crate::manager::ledger::Obligation;
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::release::{FreeCommand, release};
@@ -21,7 +22,7 @@ use crate::namespace::{NodeKey, NodeKeys};
 use crate::node::{AcquireReply, AcquireRequest, Node, NodeError, NodeErrorKind, NodeFuture};
 use crate::protocol::renewal::Terms;
 use crate::protocol::round::{Round, Verdict, Vote};
-use crate::token::{FencingToken, OwnerToken};
+use crate::token::{FencingToken, OwnerHash, OwnerToken};
 
 pub(crate) type Reply = Result<AcquireReply, NodeError>;
 
@@ -38,6 +39,8 @@ pub(crate) trait Purpose: Clone + fmt::Debug + Send + Sync + 'static {
     /// Whether one of the keys of a round is enough. Several callers of a process may hold one each, so a caller has a
     /// turn only once it has found all of them held.
     const ANY: bool = false;
+    /// Whether several owners may have the lock together.
+    const SHARED: bool = false;
 
     /// The keys of the next round, for a lock on `keys`.
     fn keys(&mut self, keys: &NodeKeys) -> NodeKeys {
@@ -49,6 +52,16 @@ pub(crate) trait Purpose: Clone + fmt::Debug + Send + Sync + 'static {
     fn ask(&self, node: &dyn Node, request: AcquireRequest) -> NodeFuture<Reply>;
     fn vote(&mut self, node: usize, reply: AcquireReply) -> Vote;
     fn decide(&self, round: &Round) -> Option<Decision>;
+    /// The owner in whose place a reader comes.
+    fn instead(&self) -> Option<OwnerToken> {
+        None
+    }
+
+    /// A lock of this process that the caller may share.
+    fn join(&self, _: &Shared, _: &NodeKeys, _: &Terms) -> Option<(Tenancy, Self::Along)> {
+        None
+    }
+
     /// Whether a lock with this slot, which another caller of this process passes on, is one that this caller asks for.
     fn fits(&self, _: Option<u32>) -> bool {
         true
@@ -78,14 +91,27 @@ pub(crate) enum Decision {
     Again,
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PlainLock;
+/// A lock for one owner, or for one of several readers: that owner, perhaps, who shares it from now on.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Lock<const SHARED: bool> {
+    pub(crate) instead: Option<OwnerToken>,
+}
 
-impl Purpose for PlainLock {
+impl<const SHARED: bool> Purpose for Lock<SHARED> {
     type Found = Infallible;
     type Along = ();
     const FREE: FreeCommand = release;
-    const HANDED_ON: Option<()> = Some(());
+    const HANDED_ON: Option<()> = if SHARED { None } else { Some(()) };
+    const SHARED: bool = SHARED;
+
+    fn instead(&self) -> Option<OwnerToken> {
+        self.instead
+    }
+
+    fn join(&self, shared: &Shared, keys: &NodeKeys, terms: &Terms) -> Option<(Tenancy, ())> {
+        let open = SHARED.then_some(&shared.open_leases)?;
+        Some((open.join(keys.first(), terms)?, ()))
+    }
 
     fn keep_fence(&self, shared: &Shared, ttl: Duration) -> Option<Duration> {
         shared.fencing.map(|keep| keep.max(ttl))
@@ -174,6 +200,7 @@ impl<P: Purpose> Attempt<P> {
             config: Some(Arc::clone(&shared.config)),
             fence: keep_fence.and_then(|keep| shared.proposal(keep)),
             any: P::ANY,
+            instead: purpose.instead(),
         };
         // Before anything can leave: validity counts from here, for every node.
         let sent = shared.clock.now();
@@ -193,6 +220,12 @@ impl<P: Purpose> Attempt<P> {
             lost: false,
             obligation: Some(obligation),
         })
+    }
+
+    /// Whether readers have the lock, according to some node.
+    pub(crate) fn is_read(&self) -> bool {
+        let readers = OwnerHash::of(&OwnerToken::readers());
+        self.round.is_refused_by(readers.tag())
     }
 
     pub(crate) fn blocking_key(&self) -> Option<NodeKey> {

@@ -16,5 +16,6 @@ if known[1] ~= ARGV[3] then
   end
 end
 -- use take
-local number, why = take(#KEYS, known[2])
+-- A key of another type looks absent.
+local number, why = take(#KEYS, known[2], redis.call('MGET', unpack(KEYS, 2)))
 return why or number == ARGV[4] and 1 or {1, number}

@@ -27,6 +27,8 @@ pub struct AcquireRequest {
     pub fence: Option<Fence>,
     /// Whether one of the keys is enough: the first that is free.
     pub any: bool,
+    /// For a reader: the owner who shares the lock from now on, in whose place it comes.
+    pub instead: Option<OwnerToken>,
 }
 
 /// A node's reply to an acquire or a recall.
@@ -88,6 +90,7 @@ pub(crate) mod on_redis {
 
     pub(crate) static SCRIPT: Script = Script::of(include_str!("acquire.lua"));
     pub(crate) static ANY: Script = Script::of(include_str!("acquire_any.lua"));
+    pub(crate) static SHARED: Script = Script::of(include_str!("acquire_shared.lua"));
 
     pub(crate) async fn acquire(
         link: &Link,
@@ -101,8 +104,7 @@ pub(crate) mod on_redis {
         {
             return Ok(reply);
         }
-        let script = if request.any { &ANY } else { &SCRIPT };
-        let cmd = take(script, request, None, connection.identity());
+        let (script, cmd) = command(request, connection.identity());
         let (value, acknowledged) = run_and_wait(link, &mut connection, script, cmd).await?;
         let slot = request.any.then(|| slot(&value)).flatten();
         let proposed = request.fence.map(|fence| fence.token);
@@ -116,11 +118,32 @@ pub(crate) mod on_redis {
         judge(&mut connection, request, reply, acknowledged).await
     }
 
+    fn command(request: &AcquireRequest, identity: &str) -> (&'static Script, Cmd) {
+        if request.keys.first().is_shared() {
+            return (&SHARED, shared(request, identity));
+        }
+        let script = if request.any { &ANY } else { &SCRIPT };
+        (script, take(script, request, None, identity))
+    }
+
+    fn shared(request: &AcquireRequest, identity: &str) -> Cmd {
+        let writer = request.keys.first().writer();
+        let mut cmd = take(&SHARED, request, Some(Parts(&[writer.as_str()])), identity);
+        cmd.arg(OwnerToken::readers().expose());
+        match &request.instead {
+            Some(owner) => cmd.arg(owner.expose()),
+            None => cmd.arg(""),
+        };
+        cmd.arg(Parts(&request.keys.first().channel()));
+        cmd
+    }
+
     /// Whether `SET` serves this request as well as a script: one key, no fencing token, and no restart guard.
     fn is_bare(request: &AcquireRequest) -> bool {
         let config = request.config.as_deref();
         request.keys.as_slice().len() == 1
             && !request.any
+            && !request.keys.first().is_shared()
             && request.fence.is_none()
             && config.is_none_or(|config| !config.guarded)
     }
@@ -170,15 +193,15 @@ pub(crate) mod on_redis {
                     since: None,
                     aside: false,
                 };
-                let release = release::on_redis::cmd(&release, connection.since());
-                let _ = Box::pin(run(connection, &release::on_redis::SCRIPT, &release)).await;
+                let (script, release) = release::on_redis::cmd(&release, connection.since());
+                let _ = Box::pin(run(connection, script, &release)).await;
                 Err(error)
             }
             _ => Ok(reply),
         }
     }
 
-    /// The command of an acquire or a recall, with the key that only a recall has.
+    /// The command of an acquire or a recall, with the one key more that some have.
     pub(crate) fn take(
         script: &Script,
         request: &AcquireRequest,
@@ -325,6 +348,9 @@ impl Store {
             });
         }
         let keys = &request.keys;
+        if keys.first().is_shared() {
+            return self.acquire_shared(request, now);
+        }
         if let Some((index, holder)) = self.rival(keys, &request.token, now.moment) {
             return Ok(AcquireReply::Held(Holder {
                 key: Some(index),
@@ -338,6 +364,35 @@ impl Store {
         Ok(AcquireReply::Granted { fence })
     }
 
+    /// The same for one of several readers.
+    fn acquire_shared(
+        &mut self,
+        request: &AcquireRequest,
+        now: Now,
+    ) -> Result<AcquireReply, NodeError> {
+        let key = request.keys.first();
+        let instead = request.instead.as_ref();
+        let is_instead = instead.is_some_and(|owner| self.holds(key, owner, now.moment));
+        let (others, is_ours) = match self.readers(key, &request.token, now.moment) {
+            _ if is_instead => (Vec::new(), true),
+            Ok(readers) => readers,
+            Err(holder) => return Ok(in_the_way(holder)),
+        };
+        let writer = self.live(&key.writer(), now.moment);
+        if let Some(writer) = writer.filter(|_| !is_ours) {
+            return Ok(in_the_way(writer.holder(now.moment)));
+        }
+        let counters = &mut self.data.counters;
+        let advance = |fence| counters.advance(&request.keys, fence, now);
+        let fence = request.fence.map(advance).transpose()?;
+        let ends = now.moment + request.ttl;
+        self.set_readers(key, others, Some((request.token, ends)), now.moment);
+        if is_instead {
+            self.listeners.announce(key);
+        }
+        Ok(AcquireReply::Granted { fence })
+    }
+
     /// The first key that is free, or else the one that ends first, with its index.
     fn first_free(&self, request: &AcquireRequest, now: Moment) -> (usize, NodeKey) {
         let left = |(_, key): &(usize, &NodeKey)| {
@@ -348,4 +403,11 @@ impl Store {
         let (index, key) = keys.min_by_key(left).unwrap_or((0, request.keys.first()));
         (index, key.clone())
     }
+}
+
+fn in_the_way(holder: Holder) -> AcquireReply {
+    AcquireReply::Held(Holder {
+        key: Some(0),
+        ..holder
+    })
 }

@@ -11,13 +11,11 @@ if known[1] ~= ARGV[3] then
     return refusal
   end
 end
-local locks, best, least = {}, 1, nil
-for i = 3, #KEYS, 2 do
-  locks[#locks + 1] = KEYS[i]
-end
-for i, owner in ipairs(redis.call('MGET', unpack(locks))) do
+local found = redis.call('MGET', unpack(KEYS, 2))
+local best, least = 2, nil
+for i = 2, #found, 2 do
   -- A key without expiry comes last.
-  local left = owner and owner ~= ARGV[1] and redis.call('PTTL', locks[i]) % 9007199254740992 or -1
+  local left = found[i] and found[i] ~= ARGV[1] and redis.call('PTTL', KEYS[i + 1]) % 9007199254740992 or -1
   if not least or left < least then
     best, least = i, left
   end
@@ -26,7 +24,7 @@ for i, owner in ipairs(redis.call('MGET', unpack(locks))) do
   end
 end
 -- It is taken as if it were the only one.
-KEYS[3], KEYS[4] = KEYS[2 * best + 1], KEYS[2 * best + 2]
+KEYS[3], KEYS[4] = KEYS[best + 1], KEYS[best + 2]
 -- use take
-local number, why = take(4, known[2])
-return why or {1, number, best - 1}
+local number, why = take(4, known[2], {found[1], found[best], found[best + 1]})
+return why or {1, number, best / 2 - 1}

@@ -36,7 +36,7 @@ local function extend(first, final, owner, number, tombstone)
         redis.call('DEL', KEYS[i + 1])
       end
     end
-    return {redis.call('PTTL', KEYS[rival + 1]), redis.sha1hex(found[rival])}
+    return {redis.call('PTTL', KEYS[rival + 1]), redis.sha1hex(string.match(found[rival], '^%S*'))}
   elseif absent and (ARGV[4] ~= '1' or redis.call('GET', tombstone)) then
     return 0
   end

@@ -39,6 +39,7 @@ impl ExtendRequest {
             keep,
             keys,
             self.refill,
+            self.keys.first().is_shared(),
         )
     }
 }
@@ -67,13 +68,14 @@ pub(crate) mod on_redis {
 
     use super::*;
     use crate::node::commands::script::{
-        Parts, Script, call_all, digits, flag, holder, items, life, millis, next_value, refusal,
-        standing,
+        Digits, Parts, Script, call_all, digits, flag, holder, items, life, millis, next_value,
+        refusal, standing,
     };
     use crate::node::redis::error::{failed, garbled, rejected};
     use crate::node::redis::link::{Link, Replicas};
 
     pub(crate) static SCRIPT: Script = Script::of(include_str!("extend.lua"));
+    pub(crate) static SHARED: Script = Script::of(include_str!("extend_shared.lua"));
 
     /// How many keys of locks one run of the script covers: a script holds up all other clients, so a big batch goes out as
     /// several short runs.
@@ -92,7 +94,8 @@ pub(crate) mod on_redis {
         if let Some(replicas) = &link.replicas {
             pipeline.add_command(replicas.wait());
         }
-        let values = call_all(&mut connection, &SCRIPT, &pipeline).await;
+        let scripts = [&SCRIPT, &SHARED];
+        let values = call_all(&mut connection, &scripts, &pipeline).await;
         let mut values = values.map_err(|error| failed(&error))?.into_iter();
         let mut replies = Vec::with_capacity(requests.len());
         for chunk in chunks {
@@ -126,6 +129,9 @@ pub(crate) mod on_redis {
 
     fn cmd(requests: &[ExtendRequest], identity: &str) -> Cmd {
         let first = requests.first();
+        if let Some(first) = first.filter(|first| first.keys.first().is_shared()) {
+            return shared(first, identity);
+        }
         let refills = first.is_some_and(|first| first.refill);
         let locks: usize = requests.iter().map(|r| r.keys.as_slice().len()).sum();
         let keys = 1 + 2 * locks + if refills { requests.len() } else { 0 };
@@ -158,6 +164,28 @@ pub(crate) mod on_redis {
         cmd
     }
 
+    fn shared(request: &ExtendRequest, identity: &str) -> Cmd {
+        let key = request.keys.first();
+        let (namespace, all) = (key.namespace(), OwnerToken::readers());
+        let mut cmd = SHARED.run(5, 12);
+        cmd.arg(Parts(&namespace.marker()))
+            .arg(key.as_str())
+            .arg(Parts(&key.counter()))
+            .arg(Parts(&namespace.tombstone(&request.token)))
+            .arg(Parts(&namespace.tombstone(&all)));
+        standing(&mut cmd, request.config.as_deref(), identity);
+        cmd.arg(request.token.expose())
+            .arg(millis(request.ttl))
+            .arg(flag(request.refill))
+            .arg(Digits(request.fence.map(|fence| fence.token.get())));
+        match request.fence {
+            Some(fence) => cmd.arg(life(fence.keep)),
+            None => cmd.arg(""),
+        };
+        cmd.arg(all.expose());
+        cmd
+    }
+
     /// Whether one run of the script extends both.
     fn alike(a: &ExtendRequest, b: &ExtendRequest) -> bool {
         a.shape() == b.shape() && a.config == b.config
@@ -165,8 +193,14 @@ pub(crate) mod on_redis {
 
     fn chunks(requests: &[ExtendRequest]) -> impl Iterator<Item = &[ExtendRequest]> {
         requests.chunk_by(alike).flat_map(|same| {
-            let keys = same.first().map_or(1, |first| first.keys.as_slice().len());
-            same.chunks((CHUNK / keys.max(1)).max(1))
+            let first = same.first().map(|first| &first.keys);
+            let is_shared = first.is_some_and(|keys| keys.first().is_shared());
+            let keys = first.map_or(1, |keys| keys.as_slice().len());
+            same.chunks(match is_shared {
+                // Its script extends one reader.
+                true => 1,
+                false => (CHUNK / keys.max(1)).max(1),
+            })
         })
     }
 
@@ -262,6 +296,9 @@ impl Store {
     ) -> Result<ExtendReply, NodeError> {
         let (keys, markers) = (&request.keys, &self.data.markers);
         let voting = markers.is_voting(keys.namespace(), request.config.as_deref())?;
+        if keys.first().is_shared() {
+            return self.extend_shared(request, voting, now);
+        }
         if let Some((_, holder)) = self.rival(keys, &request.token, now) {
             // It is lost here, and nobody else releases its other keys.
             for key in keys.as_slice() {
@@ -284,6 +321,38 @@ impl Store {
         }
         self.set(keys, request.token, request.ttl, now);
         Ok(match (voting, held) {
+            (false, _) => ExtendReply::Quarantined,
+            (true, true) => ExtendReply::Extended,
+            (true, false) => ExtendReply::Refilled,
+        })
+    }
+
+    /// The same for one of several readers.
+    fn extend_shared(
+        &mut self,
+        request: &ExtendRequest,
+        voting: bool,
+        now: Moment,
+    ) -> Result<ExtendReply, NodeError> {
+        let key = request.keys.first();
+        let (others, is_ours) = match self.readers(key, &request.token, now) {
+            Ok(readers) => readers,
+            Err(holder) => return Ok(ExtendReply::Held(holder)),
+        };
+        // That of all readers: the key was taken from them.
+        let is_void = |token: &OwnerToken| self.is_void(token, now);
+        let stays_out = || is_void(&request.token) || is_void(&OwnerToken::readers());
+        if !is_ours && (!request.refill || stays_out()) {
+            return Ok(ExtendReply::Absent);
+        }
+        let counters = &mut self.data.counters;
+        let raise = |fence| counters.raise(&request.keys, fence, now);
+        let counted = request.fence.map(raise).transpose();
+        if !is_ours {
+            counted?;
+        }
+        self.set_readers(key, others, Some((request.token, now + request.ttl)), now);
+        Ok(match (voting, is_ours) {
             (false, _) => ExtendReply::Quarantined,
             (true, true) => ExtendReply::Extended,
             (true, false) => ExtendReply::Refilled,

@@ -9,13 +9,15 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local answers = {}
 for i = 1, #KEYS, 3 do
   local found = redis.call('MGET', KEYS[i], KEYS[i + 1])
-  local digits, label = string.match(found[1] or '', '^(%x+):([%w%-_.@]+)$')
+  -- Readers stand behind a blank.
+  local owner = found[1] and string.match(found[1], '^%S*')
+  local digits, label = string.match(owner or '', '^(%x+):([%w%-_.@]+)$')
   label = digits and #digits == 40 and #label <= 64 and label or ''
   local failed, _, _, _, _, ends = record(KEYS[i + 2], now)
   if failed then
     return failed
   end
-  answers[#answers + 1] = {found[1] and redis.sha1hex(found[1]) or '', label, redis.call('PTTL', KEYS[i]), found[2] or '',
+  answers[#answers + 1] = {owner and redis.sha1hex(owner) or '', label, redis.call('PTTL', KEYS[i]), found[2] or '',
     ends == 0 and -1 or ends - now}
 end
 return answers

@@ -176,9 +176,12 @@ pub(crate) mod on_redis {
         let mut look = redis::cmd("MGET");
         let found = connection.call(look.arg(key)).await;
         let found = found.map_err(|error| failed(&error))?;
-        let Some([Value::BulkString(owner)]) = items(&found) else {
+        let Some([Value::BulkString(value)]) = items(&found) else {
             return Ok(None);
         };
+        // Readers stand behind a blank.
+        let owner = value.split(|byte| *byte == b' ').next();
+        let owner = owner.unwrap_or_default();
         let digits = owner.get(..OwnerToken::DIGITS);
         let digits = digits.filter(|digits| digits.iter().all(u8::is_ascii_hexdigit));
         let namespace = request.keys.namespace();

@@ -14,6 +14,7 @@ pub(crate) mod acquire;
 pub(crate) mod extend;
 pub(crate) mod holders;
 pub(crate) mod raise;
+pub(crate) mod readers;
 #[cfg(feature = "idempotency")]
 pub(crate) mod records;
 pub(crate) mod release;

@@ -1,4 +1,4 @@
--- Writes the fencing token of a lock back, if the lock is still its owner's.
+-- Writes the fencing token of a lock back, if the lock is still its owner's, or the owner is one of its readers.
 -- KEYS: the marker, then for each key the lock and its counter.
 -- ARGV: 1 the owner token, 2 the fencing token, 3 how long counters live in milliseconds, 4 what the node is to vote
 -- for (see `refused`).
@@ -15,7 +15,8 @@ if refusal then
 end
 local found = redis.call('MGET', unpack(KEYS, 2))
 for i = 1, #found, 2 do
-  if found[i] ~= ARGV[1] then
+  -- Only readers stand in a value with blanks.
+  if found[i] ~= ARGV[1] and not string.find(found[i] or '', ' ' .. ARGV[1] .. ' ', 1, true) then
     return 0
   end
 end

@@ -98,7 +98,8 @@ impl Store {
     ) -> Result<RaiseReply, NodeError> {
         let (namespace, config) = (request.keys.namespace(), request.config.as_deref());
         self.data.markers.admit(namespace, config)?;
-        if !self.holds_all(&request.keys, &request.token, now) {
+        let (keys, token) = (&request.keys, &request.token);
+        if !self.holds_all(keys, token, now) && !self.is_reader(keys.first(), token, now) {
             return Ok(RaiseReply::NotOwner);
         }
         let counters = &mut self.data.counters;

@@ -38,7 +38,7 @@ if ARGV[10] ~= '' and ARGV[7] == '' then
   return {-5}
 end
 -- use take
-local number, why = take(4, known[2])
+local number, why = take(4, known[2], redis.call('MGET', unpack(KEYS, 2, 4)))
 if why then
   return why
 end

@@ -59,6 +59,7 @@ pub(crate) mod on_redis {
     use crate::node::redis::link::Link;
 
     pub(crate) static SCRIPT: Script = Script::of(include_str!("release.lua"));
+    pub(crate) static SHARED: Script = Script::of(include_str!("release_shared.lua"));
 
     /// How long a tombstone lives: longer than a command can wait in the socket of a connection that was given up.
     const TOMBSTONE: Duration = Duration::from_secs(60);
@@ -71,11 +72,14 @@ pub(crate) mod on_redis {
         let mut connection = link
             .connections
             .for_release(&request.token, request.aside)?;
-        let cmd = cmd(request, connection.since());
-        read(&run(&mut connection, &SCRIPT, &cmd).await?)
+        let (script, cmd) = cmd(request, connection.since());
+        read(&run(&mut connection, script, &cmd).await?)
     }
 
-    pub(crate) fn cmd(request: &ReleaseRequest, connected: Moment) -> Cmd {
+    pub(crate) fn cmd(request: &ReleaseRequest, connected: Moment) -> (&'static Script, Cmd) {
+        if request.keys.first().is_shared() {
+            return (&SHARED, shared(request, connected));
+        }
         let keys = request.keys.as_slice();
         let leaves = needs_tombstone(request, connected);
         let count = keys.len() + usize::from(leaves);
@@ -94,6 +98,24 @@ pub(crate) mod on_redis {
                 false => cmd.arg(""),
             };
         }
+        (&SCRIPT, cmd)
+    }
+
+    fn shared(request: &ReleaseRequest, connected: Moment) -> Cmd {
+        let key = request.keys.first();
+        let leaves = needs_tombstone(request, connected);
+        let mut cmd = SHARED.run(1 + usize::from(leaves), 6);
+        cmd.arg(key.as_str());
+        if leaves {
+            cmd.arg(Parts(&key.namespace().tombstone(&request.token)));
+        }
+        cmd.arg(request.token.expose());
+        tombstone_life(&mut cmd, leaves);
+        match request.announce {
+            true => cmd.arg(Parts(&key.channel())),
+            false => cmd.arg(""),
+        };
+        cmd.arg(OwnerToken::readers().expose());
         cmd
     }
 
@@ -149,6 +171,9 @@ pub(crate) mod on_redis {
 
 impl Store {
     pub(crate) fn release(&mut self, request: &ReleaseRequest, now: Moment) -> ReleaseReply {
+        if request.keys.first().is_shared() {
+            return self.release_shared(request, now);
+        }
         let (mut ours, mut told) = (false, 0);
         for key in request.keys.as_slice() {
             if self.holds(key, &request.token, now) {
@@ -164,5 +189,20 @@ impl Store {
         } else {
             ReleaseReply::NotOwner
         }
+    }
+
+    /// The same for one of several readers.
+    fn release_shared(&mut self, request: &ReleaseRequest, now: Moment) -> ReleaseReply {
+        let key = request.keys.first();
+        let Ok((others, true)) = self.readers(key, &request.token, now) else {
+            return ReleaseReply::NotOwner;
+        };
+        let is_last = others.is_empty();
+        self.set_readers(key, others, None, now);
+        let listeners = match is_last && request.announce {
+            true => self.listeners.announce(key),
+            false => 0,
+        };
+        ReleaseReply::Released { listeners }
     }
 }

@@ -30,15 +30,17 @@ pub(crate) struct Script {
     hash: OnceLock<String>,
 }
 
-const FUNCTIONS: [(&str, &str); 8] = [
-    // The first two use the one after them, or the last.
+const FUNCTIONS: [(&str, &str); 10] = [
+    // Some use one that comes after them.
     ("-- use take\n", include_str!("lua/take.lua")),
     ("-- use next_token\n", include_str!("lua/next_token.lua")),
     ("-- use identity\n", include_str!("lua/identity.lua")),
     ("-- use is_told\n", include_str!("lua/is_told.lua")),
     ("-- use refused\n", include_str!("lua/refused.lua")),
     ("-- use record\n", include_str!("lua/record.lua")),
+    ("-- use readers\n", include_str!("lua/readers.lua")),
     ("-- use let_go\n", include_str!("lua/let_go.lua")),
+    ("-- use announce\n", include_str!("lua/announce.lua")),
     ("-- use counted\n", include_str!("lua/counted.lua")),
 ];
 
@@ -191,7 +193,7 @@ async fn call_and_wait(
     let mut pipeline = redis::pipe();
     pipeline.add_command(cmd);
     pipeline.add_command(replicas.wait());
-    let values = call_all(connection, script, &pipeline).await;
+    let values = call_all(connection, &[script], &pipeline).await;
     let mut values = values.map_err(|error| failed(&error))?.into_iter();
     let value = next_value(connection, &mut values)?;
     Ok((value, replicas.judge(values.next())))
@@ -210,7 +212,7 @@ pub(crate) fn next_value(
 
 pub(crate) async fn call_all(
     connection: &mut Connection,
-    script: &Script,
+    scripts: &[&Script],
     pipeline: &Pipeline,
 ) -> Result<Vec<Value>, RedisError> {
     let values = connection.call_all(pipeline).await?;
@@ -218,7 +220,9 @@ pub(crate) async fn call_all(
         return Ok(values);
     }
     // All of it again: running it twice does no harm.
-    connection.call(&script.load()).await?;
+    for script in scripts {
+        connection.call(&script.load()).await?;
+    }
     connection.call_all(pipeline).await
 }
 

@@ -3,8 +3,9 @@
 -- ARGV: 1 the present owner token, 2 the hash that it must have, 3 the next owner token, 4 how long the tombstone lives, and
 -- a lock that had no end, in milliseconds, 5 how much longer than the rest the next owner has the key.
 -- Replies the rest in milliseconds; -1 if the lock is not that owner's.
--- A key of another type looks absent.
-if redis.call('MGET', KEYS[1])[1] ~= ARGV[1] or redis.sha1hex(ARGV[1]) ~= ARGV[2] then
+-- A key of another type looks absent. Readers stand behind a blank.
+local value = redis.call('MGET', KEYS[1])[1]
+if not value or string.match(value, '^%S*') ~= ARGV[1] or redis.sha1hex(ARGV[1]) ~= ARGV[2] then
   return -1
 end
 if KEYS[2] then

@@ -37,10 +37,15 @@ pub(crate) struct Data {
 pub(crate) struct Entry {
     pub(crate) token: OwnerToken,
     pub(crate) expires: Moment,
+    // Those that have it together, if the token stands for readers.
+    pub(crate) readers: Vec<Reader>,
 }
 
+/// A reader and its end.
+pub(crate) type Reader = (OwnerToken, Moment);
+
 impl Entry {
-    fn holder(&self, now: Moment) -> Holder {
+    pub(crate) fn holder(&self, now: Moment) -> Holder {
         let tag = OwnerHash::of(&self.token).tag();
         Holder {
             tag,
@@ -71,7 +76,12 @@ impl Store {
         let expires = now + ttl;
         for key in keys.as_slice() {
             make_room(entries, |entry| entry.expires > now);
-            entries.insert(key.clone(), Entry { token, expires });
+            let entry = Entry {
+                token,
+                expires,
+                readers: Vec::new(),
+            };
+            entries.insert(key.clone(), entry);
         }
     }
 

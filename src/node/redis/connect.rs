@@ -37,6 +37,9 @@ static SCRIPTS: &[&Script] = &[
     &voting::on_redis::CHECK_IN,
     &voting::on_redis::PROMOTE,
     &voting::on_redis::EVICTIONS,
+    &acquire::on_redis::SHARED,
+    &extend::on_redis::SHARED,
+    &release::on_redis::SHARED,
     #[cfg(feature = "idempotency")]
     &records::on_redis::RECALL,
     #[cfg(feature = "idempotency")]

@@ -39,6 +39,7 @@ impl Records {
             key: KEYS.into_iter().find(|known| *known == key).unwrap(),
             client: process * TASKS + task.parse::<usize>().unwrap(),
             fence,
+            reads: false,
             start: self.instant(start),
             end: self.instant(end),
         };

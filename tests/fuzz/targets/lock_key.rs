@@ -113,6 +113,8 @@ fn names(root: &Namespace, key: &LockKey) -> Vec<(&'static str, String)> {
             ("lock", placed.as_str().to_owned()),
             ("channel", placed.channel().concat()),
             ("counter", placed.counter().concat()),
+            ("writer", placed.writer().as_str().to_owned()),
+            ("counter of a writer", placed.writer().counter().concat()),
         ]);
     }
     if let Ok(placed) = root.permits().node_keys(&keys) {

@@ -284,6 +284,7 @@ fn acquire(token: OwnerToken) -> AcquireRequest {
         config: Some(config()),
         fence: Some(fence()),
         any: false,
+        instead: None,
     }
 }
 

@@ -1,4 +1,4 @@
-//! Exclusion: two holders of one key are never both within their validity.
+//! Exclusion: two holders of one key are never both within their validity, unless both are readers.
 //!
 //! A holder's validity is one span from the moment it was told to the end: a lock that is lost never comes back. So two
 //! spans overlap only if at the moment when the later holder is told, the earlier one is still within its validity. It
@@ -44,7 +44,8 @@ pub(super) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
 
 /// Whether these two must not hold at the same time.
 fn exclude(one: &Holder, two: &Holder) -> bool {
-    if !one.keys.iter().any(|key| two.keys.contains(key)) {
+    let both_read = one.is_reader && two.is_reader;
+    if both_read || !one.keys.iter().any(|key| two.keys.contains(key)) {
         return false;
     }
     one.owner != two.owner || one.fence != two.fence
@@ -81,6 +82,16 @@ mod tests {
         let holders = [holder(0, "a", 1, 0), holder(0, "a", 2, 50)];
         let events = [(0, granted(0, &[0])), (50, granted(1, &[0, 1]))];
         assert_eq!(count(&holders, &events), 1);
+    }
+
+    #[test]
+    fn readers_may_hold_together_and_nobody_beside_them() {
+        let mut holders = [holder(0, "a", 1, 0), holder(1, "b", 2, 50)];
+        let events = [(0, granted(0, &[0])), (50, granted(1, &[0, 1]))];
+        for (first, second, found) in [(true, true, 0), (true, false, 1), (false, true, 1)] {
+            (holders[0].is_reader, holders[1].is_reader) = (first, second);
+            assert_eq!(count(&holders, &events), found);
+        }
     }
 
     #[test]

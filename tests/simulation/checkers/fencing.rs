@@ -1,4 +1,5 @@
-//! Fencing tokens: those of a key grow strictly in the order of its grants, and no two grants have the same.
+//! Fencing tokens: those of a key grow strictly in the order of its grants, and no two grants have the same, but of readers
+//! at the same time.
 //!
 //! One grant is before another if its holder was told before the other's winning round began: then it was decided
 //! before. Two that were decided at the same time, as seen from here, have no order. Of a lock that is handed on inside
@@ -75,7 +76,9 @@ fn disorder(history: &History, terms: &Terms, of_key: &[usize]) -> Vec<(usize, u
             found.push((*later, *highest));
         }
         let mut same = of_key.iter().filter(|one| {
+            let both_read = holder(**one).is_reader && holder(*later).is_reader;
             **one < *later
+                && !both_read
                 && holder(**one).fence == holder(*later).fence
                 && holder(**one).owner != holder(*later).owner
         });
@@ -127,6 +130,13 @@ mod tests {
         let mut two = [holder(0, "a", 5, 0), holder(1, "b", 5, 50)];
         two[1].started = 0;
         assert_eq!(count(&two, &Terms::strict()), 1);
+        two[1].is_reader = true;
+        assert_eq!(count(&two, &Terms::strict()), 1);
+        two[0].is_reader = true;
+        assert_eq!(count(&two, &Terms::strict()), 0);
+        two[1].started = 50;
+        assert_eq!(count(&two, &Terms::strict()), 1, "one after the other");
+        (two[0].is_reader, two[1].is_reader) = (false, false);
         two[1].owner = "a".to_owned();
         assert_eq!(count(&two, &Terms::strict()), 0);
     }

@@ -329,6 +329,7 @@ mod hand {
             granted,
             started: granted,
             ttl: 1_000,
+            is_reader: false,
         }
     }
 

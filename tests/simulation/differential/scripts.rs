@@ -31,7 +31,7 @@ struct Call {
 }
 
 /// Each script by a sentence that no script before it has, in the order in which the crate loads them, and its calls.
-const KINDS: [(&str, Make); 10] = [
+const KINDS: [(&str, Make); 13] = [
     ("-- Acquires a lock, all of its keys or none.", acquire),
     (
         "-- Acquires one of several locks: the first that is free.",
@@ -46,7 +46,7 @@ const KINDS: [(&str, Make); 10] = [
         release,
     ),
     (
-        "-- Writes the fencing token of a lock back, if the lock is still its owner's.",
+        "-- Writes the fencing token of a lock back, if the lock is still its owner's",
         raise,
     ),
     ("-- Tells whether the node may vote", check_in),
@@ -58,6 +58,12 @@ const KINDS: [(&str, Make); 10] = [
         "-- Tells whether the server has evicted keys since the last time.",
         evictions,
     ),
+    ("-- Acquires a lock for one more reader", acquire_shared),
+    (
+        "-- Sets the end of a reader again, if it still has the lock.",
+        extend_shared,
+    ),
+    ("-- Releases a lock for one of its readers.", release_shared),
     (
         "-- Acquires the lock of an idempotency key, or returns its record.",
         recall,
@@ -316,6 +322,54 @@ fn release(words: &mut Words) -> Call {
         call.keys.push(LOCKS[lock].into());
         call.args.push(channel(words));
     }
+    call.keys.extend(tombstone);
+    call
+}
+
+/// How the value of readers begins.
+fn head(words: &mut Words) -> Vec<u8> {
+    words
+        .pick(&["H:shared", "H:shared", "H:shared", "A"])
+        .into()
+}
+
+fn acquire_shared(words: &mut Words) -> Call {
+    let lock = words.dice.below(LOCKS.len());
+    let mut call = take(words, &[lock]);
+    // Another lock stands for the hint of a writer.
+    call.keys.push(LOCKS[(lock + 1) % LOCKS.len()].into());
+    call.args.push(head(words));
+    let instead = match words.chance(50) {
+        true => words.token(),
+        false => Vec::new(),
+    };
+    call.args.extend([instead, channel(words)]);
+    call
+}
+
+fn extend_shared(words: &mut Words) -> Call {
+    let lock = words.dice.below(LOCKS.len());
+    let keys = [MARKER, LOCKS[lock], COUNTERS[lock]];
+    let mut call = Call {
+        keys: texts(&keys),
+        args: vec![vote(words), words.token(), words.span(), words.flag()],
+    };
+    call.keys.extend([tombstone(words), tombstone(words)]);
+    let number = match words.chance(70) {
+        true => words.number(),
+        false => Vec::new(),
+    };
+    call.args.extend([number, words.span(), head(words)]);
+    call
+}
+
+fn release_shared(words: &mut Words) -> Call {
+    let lock = words.dice.below(LOCKS.len());
+    let (life, tombstone) = farewell(words);
+    let mut call = Call {
+        keys: texts(&[LOCKS[lock]]),
+        args: vec![words.token(), life, channel(words), head(words)],
+    };
     call.keys.extend(tombstone);
     call
 }

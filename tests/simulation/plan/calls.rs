@@ -2,7 +2,7 @@
 
 use super::rolls::Rolls;
 use super::settings::Shape;
-use super::{Action, Call, Cut, OnceEnd, Route};
+use super::{Action, Call, Cut, OnceEnd, Route, Share};
 
 /// The kinds of work, of which a plan has a random subset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +58,14 @@ pub(super) fn calls(seed: u64, shape: &Shape, keys: u32) -> Vec<Call> {
         };
         let at = work.rolls.range(50, shape.length.saturating_sub(200));
         work.add(kind, at);
+    }
+    work.rolls = Rolls::new(seed, "shares");
+    for (chance, share) in [(50, Share::Readers), (30, Share::Permits)] {
+        if work.rolls.percent(chance) {
+            for _ in 0..work.rolls.range(1, 6) {
+                work.share(share);
+            }
+        }
     }
     work.calls
 }
@@ -174,6 +182,7 @@ impl Work<'_> {
                         hold,
                         drops,
                         ttl: None,
+                        share: Share::One,
                     },
                 );
             }
@@ -212,6 +221,7 @@ impl Work<'_> {
                 hold,
                 drops,
                 ttl: None,
+                share: Share::One,
             },
         );
         // Some ask again and again: they are the first to find what a node has forgotten.
@@ -227,9 +237,29 @@ impl Work<'_> {
                     hold,
                     drops,
                     ttl: None,
+                    share: Share::One,
                 };
                 self.push(at + again * gap, other, action);
             }
+        }
+    }
+
+    /// Several that may have a key at once, from several processes.
+    fn share(&mut self, share: Share) {
+        let at = self.rolls.range(50, self.shape.length.saturating_sub(200));
+        let key = self.key();
+        for at in self.repeats(at, 8) {
+            let place = self.place();
+            let (wait, hold) = (self.wait(), self.hold());
+            let action = Action::Lock {
+                keys: vec![key],
+                wait,
+                hold,
+                drops: self.rolls.percent(30),
+                ttl: None,
+                share,
+            };
+            self.push(at, place, action);
         }
     }
 

@@ -168,6 +168,8 @@ pub(crate) enum Action {
         /// By a handle with a ttl of its own, if the process may have one as long.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ttl: Option<u64>,
+        #[serde(default, skip_serializing_if = "Share::is_one")]
+        share: Share,
     },
     /// The same in a scope, inside which some keys are acquired once more for some time.
     Nested {
@@ -197,6 +199,27 @@ pub(crate) enum Action {
     /// An orderly shutdown, after which the process ends and, so long after that, another takes its place.
     Stop { grace: u64, back: u64 },
 }
+
+/// How many may have a key at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Share {
+    #[default]
+    One,
+    /// Any number of readers, or one of the others.
+    Readers,
+    /// As many as there are permits, whoever has the key.
+    Permits,
+}
+
+impl Share {
+    fn is_one(&self) -> bool {
+        *self == Self::One
+    }
+}
+
+/// How many permits a key has.
+pub(crate) const PERMITS: u32 = 2;
 
 /// How idempotent work ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,7 +2,7 @@
 
 use super::rolls::Rolls;
 use super::settings::Shape;
-use super::{Action, Call, Cut, Episode};
+use super::{Action, Call, Cut, Episode, Share};
 
 /// How many rushes a plan has at most.
 const MOST: u64 = 4;
@@ -85,6 +85,7 @@ fn rush(
             hold,
             drops: rolls.percent(20),
             ttl: None,
+            share: Share::One,
         };
         calls.push(Call {
             at: at.clamp(50, shape.length - 200),

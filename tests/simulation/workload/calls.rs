@@ -14,7 +14,7 @@ use super::faults;
 use super::history::What;
 use super::scene::{Kind, Scene, Shop};
 use super::{finish, http, once};
-use crate::plan::{Action, Call, Cut};
+use crate::plan::{Action, Call, Cut, PERMITS, Share};
 use tower_redlock_simulated::world::{Fault, ProcessId};
 
 const fn ms(millis: u64) -> Duration {
@@ -151,10 +151,11 @@ impl Here {
                 hold,
                 drops,
                 ttl,
+                share,
             } => {
                 let own = ttl.and_then(|ttl| self.with_ttl(ttl));
                 let here = own.as_ref().unwrap_or(self);
-                here.lock(keys, *wait, *hold, *drops).await;
+                here.lock(keys, *wait, *hold, *drops, *share).await;
             }
             Action::Nested {
                 keys,
@@ -256,7 +257,7 @@ impl Here {
     }
 
     /// Notes that a key was refused, if that was for others who have it or wait for it.
-    fn refused(&self, key: u32, since: u64, error: &AcquireError) {
+    fn refused(&self, key: u32, since: u64, error: &AcquireError, share: Share) {
         if !matches!(error, AcquireError::WaitTimeout { .. }) {
             return;
         }
@@ -268,8 +269,15 @@ impl Here {
         } = self;
         let (process, call) = (*process, *call);
         let settings = scene.settings(process);
-        let key = format!("{}:{}", settings.namespace, name(key));
-        let seen = scene.state().seen.get(&key).copied().unwrap_or(0);
+        let (namespace, name) = (&settings.namespace, name(key));
+        let key = format!("{namespace}:{name}");
+        let hint = format!("{namespace}!writer:{name}");
+        let seen = |key: &String| scene.state().seen.get(key).copied().unwrap_or(0);
+        let seen = match share {
+            // A writer that waits keeps them out.
+            Share::Readers => seen(&key).max(seen(&hint)),
+            _ => seen(&key),
+        };
         let free = scene.world.millis() - since.max(seen);
         // An attempt that failed, the pause after it, and another one, all without time-outs.
         let bound = 250;
@@ -295,18 +303,24 @@ impl Here {
         })
     }
 
-    async fn lock(&self, keys: &[u32], wait: u64, hold: u64, drops: bool) {
-        let text = format!("{keys:?} within {wait} ms");
+    async fn lock(&self, keys: &[u32], wait: u64, hold: u64, drops: bool, share: Share) {
+        let text = match share {
+            Share::One => format!("{keys:?} within {wait} ms"),
+            _ => format!("{keys:?} within {wait} ms, for {share:?}"),
+        };
         let since = self.scene.world.millis();
+        let locks = self.shop.locks.with_max_wait(ms(wait));
+        let locks = match share {
+            Share::One => locks,
+            Share::Readers => locks.shared(),
+            Share::Permits => locks.permits(PERMITS).unwrap(),
+        };
         let question = async {
-            let asked = self
-                .shop
-                .locks
-                .with_max_wait(ms(wait))
-                .acquire(names(keys))
-                .await;
-            if let (Err(error), [key]) = (&asked, keys) {
-                self.refused(*key, since, error);
+            let asked = locks.acquire(names(keys)).await;
+            if let (Err(error), [key]) = (&asked, keys)
+                && share != Share::Permits
+            {
+                self.refused(*key, since, error, share);
             }
             asked
         };
@@ -314,7 +328,11 @@ impl Here {
             return;
         };
         let handle = guard.handle();
-        let holder = self.granted(&handle, Kind::Lock);
+        let kind = match share {
+            Share::One | Share::Readers => Kind::Lock,
+            Share::Permits => Kind::Permit,
+        };
+        let holder = self.granted(&handle, kind);
         let ending = self.ends(holder);
         self.hold(holder, &handle, hold).await;
         drop(ending);

@@ -13,7 +13,7 @@ use super::faults;
 use super::history::{Stage, What};
 use super::scene::{Scene, Shop};
 use super::servers::{Stored, hash, is_lock, stored};
-use crate::plan::{Action, Call, USUAL_KEEP};
+use crate::plan::{Action, Call, PERMITS, USUAL_KEEP};
 use tower_redlock_simulated::world::{Fault, HostId, ProcessId};
 
 const fn ms(millis: u64) -> Duration {
@@ -311,7 +311,9 @@ fn inspect(scene: &Scene) {
         .collect();
     // Of each key its counter and its record, of each namespace its marker.
     let keys = scene.plan.keys as usize + 1;
-    let most = spaces.len() * (keys + 1) + 4 * works + 4;
+    // And a counter of each permit.
+    let permits = keys * PERMITS as usize;
+    let most = spaces.len() * (keys + permits + 1) + 4 * works + 4;
     // Idempotency keys have counters even where locks have no fencing tokens.
     let kept = scene
         .plan

@@ -34,6 +34,8 @@ pub(crate) struct Holder {
     /// When the round that won was sent, or earlier.
     pub(crate) started: u64,
     pub(crate) ttl: u64,
+    /// Whether it has its key beside other readers.
+    pub(crate) is_reader: bool,
 }
 
 /// What can happen.

@@ -211,7 +211,10 @@ impl Scene {
         let age = clock.now().since(lock.started);
         let age = age.as_millis() as u64;
         let prefix = kind.prefix(&self.settings(process).namespace);
-        let keys = handle.keys().iter().map(|key| format!("{prefix}{key}"));
+        let slot = handle.slot().map(|slot| format!(":{slot}"));
+        let slot = slot.unwrap_or_default();
+        let keys = handle.keys().iter();
+        let keys = keys.map(|key| format!("{prefix}{key}{slot}"));
         Holder {
             process,
             call,
@@ -222,6 +225,7 @@ impl Scene {
             // A moment earlier, for it was rounded.
             started: now.saturating_sub(age + age / 100 + 1),
             ttl: lock.ttl.as_millis() as u64,
+            is_reader: handle.is_shared(),
         }
     }
 
@@ -241,8 +245,10 @@ impl Scene {
         state.forget_lost(now);
         let holders = &mut state.history.holders;
         let known = |live: &Live| &holders[live.holder];
+        // Readers of a process share a lease.
         let is_same = |one: &Holder| {
-            (one.process, one.fence) == (process, new.fence) && one.owner == new.owner
+            let is_his = !new.is_reader || one.call == call;
+            (one.process, one.fence) == (process, new.fence) && one.owner == new.owner && is_his
         };
         if state.live.iter().any(|live| is_same(known(live))) {
             return None;
@@ -311,6 +317,7 @@ pub(super) enum Kind {
     Lock,
     /// That of an idempotency key.
     Work,
+    Permit,
 }
 
 impl Kind {
@@ -319,6 +326,7 @@ impl Kind {
         match self {
             Self::Lock => format!("{namespace}:"),
             Self::Work => format!("{namespace}!idem:"),
+            Self::Permit => format!("{namespace}!permit:"),
         }
     }
 }

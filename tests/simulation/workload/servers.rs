@@ -17,7 +17,7 @@ pub(super) fn is_lock(key: &str) -> bool {
     };
     match space.split_once('!') {
         None => true,
-        Some((_, beside)) => beside == "idem",
+        Some((_, beside)) => matches!(beside, "idem" | "permit"),
     }
 }
 
@@ -27,7 +27,8 @@ pub(super) fn untagged(key: &str) -> &str {
     inner.map_or(key, |(_, key)| key)
 }
 
-/// A key of a server: its name, what it holds if that is a string, and in how many milliseconds it ends.
+/// A key of a server: its name, what it holds if that is a string, and in how many milliseconds it ends. One that readers
+/// have is there for each of them.
 pub(super) struct Stored {
     pub(super) key: String,
     pub(super) text: Option<Vec<u8>>,
@@ -41,7 +42,31 @@ pub(super) fn stored(scene: &Scene, host: HostId) -> Vec<Stored> {
         text: stored.text,
         ends: stored.expires_in_ms,
     });
-    stored.collect()
+    stored.flat_map(each_reader).collect()
+}
+
+/// The key for each of its readers, if it has some.
+fn each_reader(stored: Stored) -> Vec<Stored> {
+    let text = stored.text.as_deref().unwrap_or_default();
+    let text = String::from_utf8_lossy(text).into_owned();
+    let mut words = text.split(' ');
+    if !words.next().is_some_and(|head| head.ends_with(":shared")) {
+        return vec![stored];
+    }
+    let words: Vec<&str> = words.collect();
+    let readers = words.chunks_exact(2);
+    let readers: Vec<(&str, i64)> = readers
+        .map(|reader| (reader[0], reader[1].parse().unwrap()))
+        .collect();
+    // The key ends with the last of them.
+    let last = readers.iter().map(|(_, ends)| *ends).max().unwrap_or(0);
+    let each = readers.into_iter().map(|(owner, ends)| Stored {
+        key: stored.key.clone(),
+        text: Some(owner.as_bytes().to_vec()),
+        ends: stored.ends.map(|left| left - (last - ends)),
+    });
+    each.filter(|reader| reader.ends.is_none_or(|left| left > 0))
+        .collect()
 }
 
 /// For how many milliseconds each group keeps a holder's token on all of its keys. Groups with a
@@ -76,10 +101,11 @@ pub(super) fn backing(
 fn kept(all: &[Stored], keys: &[String], owner: &str) -> Option<i64> {
     let mut least = i64::MAX;
     for key in keys {
-        let found = all.iter().find(|stored| stored.key == *key)?;
-        if hash(found.text.as_ref()?) != owner {
-            return None;
-        }
+        let is_owner = |stored: &&Stored| {
+            let text = stored.text.as_deref();
+            stored.key == *key && text.is_some_and(|text| hash(text) == owner)
+        };
+        let found = all.iter().find(is_owner)?;
         least = least.min(found.ends.unwrap_or(i64::MAX));
     }
     Some(least)

@@ -102,8 +102,9 @@ fn replicas_differ(scene: &Scene) -> BTreeSet<u32> {
 fn look_at_locks(scene: &Scene) {
     let at = scene.world.millis();
     for (host, ..) in scene.world.topology().hosts() {
-        let locks = stored(scene, host).into_iter().map(|stored| stored.key);
-        let seen = locks.filter(|key| is_lock(key)).map(|key| (key, at));
+        let keys = stored(scene, host).into_iter().map(|stored| stored.key);
+        let seen = keys.filter(|key| is_lock(key) || key.contains("!writer:"));
+        let seen = seen.map(|key| (key, at));
         scene.state().seen.extend(seen);
     }
 }

@@ -1,15 +1,14 @@
 -- Takes the locks of an acquire, all of them or none, and numbers them. Returns their fencing token ('' for none); or `nil`
--- and the reply that says why not. `last` is the index of the last counter, `mark` the node's highest fencing token.
-local function take(last, mark)
-  -- A key of another type looks absent.
-  local found = redis.call('MGET', unpack(KEYS, 2, last))
+-- and the reply that says why not. `last` is the index of the last counter, `mark` the node's highest fencing token, and
+-- `found` what the keys from the second to that one have.
+local function take(last, mark, found)
   if found[1] then
     return nil, {-4}
   end
   for i = 2, #found, 2 do
     if found[i] and found[i] ~= ARGV[1] then
-      -- The holder's token is its secret: only a hash of it leaves the server.
-      return nil, {0, redis.call('PTTL', KEYS[i + 1]), redis.sha1hex(found[i]), i / 2 - 1}
+      -- The holder's token is its secret: only a hash of it leaves the server. Those of readers stand behind a blank.
+      return nil, {0, redis.call('PTTL', KEYS[i + 1]), redis.sha1hex(string.match(found[i], '^%S*')), i / 2 - 1}
     end
   end
   local number = ARGV[4]

@@ -15,8 +15,8 @@ import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
 
 /**
- * The Java peers of the benchmarks: Redisson's RLock, RSemaphore and RPermitExpirableSemaphore on the first node, its
- * MultiLock and its RedLock on all of them. See ../README.md for what it is told and what it answers.
+ * The Java peers of the benchmarks: Redisson's RLock, RReadWriteLock, RSemaphore and RPermitExpirableSemaphore on the
+ * first node, its MultiLock and its RedLock on all of them. See ../README.md for what it is told and what it answers.
  */
 public final class Peer {
     private final String library;
@@ -44,6 +44,8 @@ public final class Peer {
         RLock[] locks = clients.stream().map(client -> client.getLock(key)).toArray(RLock[]::new);
         return switch (library) {
             case "redisson-rlock" -> locks[0];
+            case "redisson-read" -> clients.get(0).getReadWriteLock(key).readLock();
+            case "redisson-write" -> clients.get(0).getReadWriteLock(key).writeLock();
             case "redisson-multilock" -> new RedissonMultiLock(locks);
             case "redisson-redlock" -> new RedissonRedLock(locks);
             default -> throw new IllegalArgumentException(library);

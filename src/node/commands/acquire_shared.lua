@@ -1,0 +1,56 @@
+-- Acquires a lock for one more reader: beside others, unless a writer waits, and beside no other owner.
+-- KEYS: as for an acquire of one key, then the key that a waiting writer sets.
+-- ARGV: as for an acquire, then 7 how the value of readers begins (see `readers`), 8 the owner in whose place the reader
+-- comes, or '', 9 the channel of the releases, for those who waited for that owner.
+-- Replies as an acquire. Who renews is not stopped by a writer.
+local known = redis.call('HMGET', KEYS[1], 'vote', 'hwm')
+if known[1] ~= ARGV[3] then
+  -- use identity
+  -- use refused
+  local refusal = refused(known[1], ARGV[3])
+  if refusal then
+    return refusal
+  end
+end
+-- use readers
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local found = redis.call('MGET', unpack(KEYS, 2))
+if found[1] then
+  return {-4}
+end
+local is_instead = ARGV[8] ~= '' and found[2] == ARGV[8]
+local value = not is_instead and found[2] or ARGV[7]
+local others, last, is_ours = readers(value, ARGV[7], ARGV[1], now)
+if not others then
+  return {0, redis.call('PTTL', KEYS[3]), redis.sha1hex(string.match(found[2], '^%S*')), 0}
+elseif found[4] and not is_ours and not is_instead then
+  return {0, redis.call('PTTL', KEYS[5]), redis.sha1hex(found[4]), 0}
+end
+local number = ARGV[4]
+if number ~= '' then
+  -- use next_token
+  number = next_token(known[2], number, ARGV[5], {false, false, found[3]})
+  if not number then
+    return redis.error_reply('NOMARK the marker holds no numbers to count on from')
+  end
+end
+local ends = now + ARGV[2]
+value = ARGV[7] .. others .. ' ' .. ARGV[1] .. ' ' .. string.format('%.0f', ends)
+local ttl = string.format('%.0f', math.max(last, ends) - now)
+-- The first write, and so the one that a server without memory refuses.
+local done = redis.pcall('SET', KEYS[3], value, found[2] and 'XX' or 'NX', 'PX', ttl)
+if not done or done.err then
+  return done or redis.error_reply('WRONGTYPE the key holds no lock')
+end
+if number ~= '' then
+  redis.call('SET', KEYS[4], number, 'PX', ARGV[6])
+  if (known[2] or '') < number then
+    redis.call('HSET', KEYS[1], 'hwm', number)
+  end
+end
+if is_instead then
+  -- use announce
+  announce(ARGV[9])
+end
+return number == ARGV[4] and 1 or {1, number}

@@ -1,0 +1,574 @@
+//! Shared locks: readers together, a writer alone.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+use tower_redlock::clock::TokioClock;
+use tower_redlock::error::LossReason;
+use tower_redlock::node::{Fence, Namespace, Node, NodeKeys};
+use tower_redlock::{AcquireError, FencingToken, LockKey, LockManager, LockScope};
+
+use super::requests::{Fenced as _, NewAcquire, NewExtend, NewFence};
+use super::slow::Slow;
+use super::{MS, Nodes, TTL, assert_idle, wait_for};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn order() -> NodeKeys {
+    let key = LockKey::new("order").unwrap();
+    NodeKeys::from(Namespace::default().node_key(&key)).shared()
+}
+
+#[tokio::test(start_paused = true)]
+async fn readers_of_all_processes_hold_a_key_together_and_a_writer_alone() {
+    let nodes = Nodes::five();
+    let processes = [nodes.met().await, nodes.met().await];
+    let mut reading = Vec::new();
+    for locks in processes.iter().chain(&processes) {
+        let guard = locks.shared().try_acquire("order").await.unwrap();
+        assert!(guard.is_shared() && guard.fence().is_some());
+        reading.push(guard);
+    }
+    for locks in &processes {
+        let error = locks.try_acquire("order").await.unwrap_err();
+        assert!(
+            matches!(error, AcquireError::Contended { remaining: Some(left), .. } if left > TTL / 2),
+            "{error:?}"
+        );
+        let other = locks.try_acquire("other").await.unwrap();
+        other.release().await.unwrap();
+    }
+    while let Some(guard) = reading.pop() {
+        assert!(processes[0].try_acquire("order").await.is_err());
+        guard.release().await.unwrap();
+    }
+    let writer = processes[0].try_acquire("order").await.unwrap();
+    assert!(!writer.is_shared());
+    for locks in &processes {
+        let error = locks.shared().try_acquire("order").await.unwrap_err();
+        assert!(matches!(error, AcquireError::Contended { .. }), "{error:?}");
+    }
+    writer.release().await.unwrap();
+    drop(processes[1].shared().try_acquire("order").await.unwrap());
+    nodes.settle_free("order").await;
+    for locks in &processes {
+        assert_idle(locks).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_readers_of_a_process_ask_the_nodes_once() {
+    let nodes = Nodes::five();
+    let locks = nodes.builder().max_waiters_per_key(1_000).lazy().unwrap();
+    super::meet(&locks).await;
+    let readers = locks.shared();
+    let before = nodes.commands();
+    let mut tasks = JoinSet::new();
+    for _ in 0..1_000 {
+        let readers = readers.clone();
+        tasks.spawn(async move { readers.acquire("order").await.unwrap() });
+    }
+    let held = tasks.join_all().await;
+    assert_eq!(nodes.commands() - before, 5);
+    let fence = held[0].fence();
+    assert!(held.iter().all(|guard| guard.fence() == fence));
+    // Also those that come later, for a tenth of the ttl.
+    sleep(TTL / 10 - MS).await;
+    let late = readers.try_acquire("order").await.unwrap();
+    assert_eq!(nodes.commands() - before, 5);
+    sleep(MS).await;
+    let later = readers.try_acquire("order").await.unwrap();
+    assert_eq!(nodes.commands() - before, 10);
+    assert!(later.fence() > fence);
+    drop((held, late));
+    sleep(MS).await;
+    assert!(!later.is_lost());
+    assert!(locks.try_acquire("order").await.is_err());
+    drop(later);
+    nodes.settle_free("order").await;
+    assert_idle(&locks).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn handles_with_other_times_have_leases_of_their_own() {
+    let nodes = Nodes::five();
+    let locks = nodes.met().await.shared();
+    let long = locks.try_acquire("order").await.unwrap();
+    let other = locks.with_ttl(TTL / 2).unwrap();
+    let short = other.try_acquire("order").await.unwrap();
+    assert_ne!(long.fence(), short.fence());
+    assert!(short.remaining() <= TTL / 2 && long.remaining() > TTL / 2);
+    drop((long, short));
+    nodes.settle_free("order").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_a_process_readers_and_writers_come_in_their_order() {
+    let nodes = Nodes::five();
+    let locks = nodes.met().await.with_max_wait(60 * SECOND);
+    let readers = locks.shared();
+    let first = readers.acquire("order").await.unwrap();
+    let writer = wait_for(&locks, "order").await;
+    let second = wait_for(&readers, "order").await;
+    let third = wait_for(&readers, "order").await;
+    // Who does not wait does not overtake them either.
+    assert!(readers.try_acquire("order").await.is_err());
+    sleep(SECOND).await;
+    assert!(!writer.is_finished() && !second.is_finished());
+    first.release().await.unwrap();
+    let writer = writer.await.unwrap().unwrap();
+    sleep(SECOND).await;
+    assert!(!second.is_finished());
+    writer.release().await.unwrap();
+    let second = second.await.unwrap().unwrap();
+    let third = third.await.unwrap().unwrap();
+    assert_eq!(second.fence(), third.fence(), "together");
+    drop((second, third));
+    nodes.settle_free("order").await;
+    assert_idle(&locks).await;
+}
+
+/// A lock that its holder would hand on to the next writer.
+#[tokio::test(start_paused = true)]
+async fn a_lock_is_not_handed_to_a_reader() {
+    let nodes = Nodes::five();
+    let locks = nodes.met().await.with_max_wait(60 * SECOND);
+    let writer = locks.acquire("order").await.unwrap();
+    let reader = wait_for(&locks.shared(), "order").await;
+    let next = wait_for(&locks, "order").await;
+    writer.release().await.unwrap();
+    let reader = reader.await.unwrap().unwrap();
+    assert!(reader.is_shared());
+    assert!(nodes.0[0].holder("lk:order").unwrap().ends_with(b":shared"));
+    sleep(SECOND).await;
+    assert!(!next.is_finished());
+    reader.release().await.unwrap();
+    assert!(!next.await.unwrap().unwrap().is_shared());
+}
+
+/// Four processes read without a pause, each several at once.
+#[tokio::test(start_paused = true)]
+async fn a_writer_waits_for_a_tenth_of_the_ttl_and_for_those_that_read_by_then() {
+    let nodes = Nodes::five();
+    let read = 50 * MS;
+    let mut tasks = JoinSet::new();
+    for process in 0..4 {
+        let locks = nodes.met().await.shared().with_max_wait(60 * SECOND);
+        for task in 0..3 {
+            let locks = locks.clone();
+            tasks.spawn(async move {
+                sleep((process * 3 + task) * 7 * MS).await;
+                loop {
+                    let guard = locks.acquire("order").await.unwrap();
+                    sleep(read).await;
+                    assert!(!guard.is_lost());
+                    drop(guard);
+                }
+            });
+        }
+    }
+    let writers = nodes.met().await.with_max_wait(60 * SECOND);
+    for _ in 0..20 {
+        sleep(read).await;
+        let began = Instant::now();
+        let guard = writers.acquire("order").await.unwrap();
+        let waited = began.elapsed();
+        assert!(waited <= TTL / 10 + 2 * read, "{waited:?}");
+        guard.release().await.unwrap();
+    }
+    tasks.abort_all();
+}
+
+/// Three processes write without a pause.
+#[tokio::test(start_paused = true)]
+async fn readers_get_their_chance_among_writers() {
+    let nodes = Nodes::five();
+    let mut tasks = JoinSet::new();
+    for _ in 0..3 {
+        let each = nodes.0.iter().map(|node| Slow::node(node, MS / 2, MS / 2));
+        let builder = LockManager::builder().nodes(each);
+        let locks = builder.clock(TokioClock::new()).lazy().unwrap();
+        let locks = locks.with_max_wait(60 * SECOND);
+        tasks.spawn(async move {
+            loop {
+                let guard = locks.acquire("order").await.unwrap();
+                sleep(10 * MS).await;
+                guard.release().await.unwrap();
+            }
+        });
+    }
+    let each = nodes.0.iter().map(|node| Slow::node(node, MS / 2, MS / 2));
+    let builder = LockManager::builder().nodes(each);
+    let locks = builder.clock(TokioClock::new()).lazy().unwrap();
+    let readers = locks.shared().with_max_wait(60 * SECOND);
+    let mut longest = Duration::ZERO;
+    for _ in 0..30 {
+        let began = Instant::now();
+        drop(readers.acquire("order").await.unwrap());
+        longest = longest.max(began.elapsed());
+    }
+    tasks.abort_all();
+    assert!(longest < SECOND, "{longest:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_writer_that_gives_up_lets_readers_in_again() {
+    let nodes = Nodes::five();
+    let (here, there) = (nodes.met().await, nodes.met().await.shared());
+    let held = nodes.met().await.shared().acquire("order").await.unwrap();
+    let writer = wait_for(&here.with_max_wait(60 * SECOND), "order").await;
+    sleep(MS).await;
+    let error = there.try_acquire("order").await.unwrap_err();
+    assert!(matches!(error, AcquireError::Contended { .. }), "{error:?}");
+    // It does so for as long as it waits.
+    sleep(20 * SECOND).await;
+    assert!(there.try_acquire("order").await.is_err());
+    writer.abort();
+    assert!(writer.await.unwrap_err().is_cancelled());
+    let free = |nodes: &Nodes| {
+        !nodes
+            .0
+            .iter()
+            .any(|node| node.holder("lk!writer:order").is_some())
+    };
+    nodes.settle("no hint", free).await;
+    let reader = there.try_acquire("order").await.unwrap();
+    drop((held, reader));
+    nodes.settle_free("order").await;
+}
+
+/// It cannot take its hint back.
+#[tokio::test(start_paused = true)]
+async fn the_hint_of_a_writer_that_is_gone_ends_within_three_seconds() {
+    let nodes = Nodes::five();
+    let locks = nodes.met().await.shared().with_max_wait(60 * SECOND);
+    for node in &nodes.0 {
+        let hint = order().first().writer();
+        let token = tower_redlock::node::OwnerToken::from_entropy([7; 20]);
+        let ttl = 3 * SECOND;
+        node.acquire(tower_redlock::node::AcquireRequest::new(hint, token, ttl))
+            .await
+            .unwrap();
+    }
+    let began = Instant::now();
+    drop(locks.acquire("order").await.unwrap());
+    assert!(
+        began.elapsed() <= 3 * SECOND + 2 * MS,
+        "{:?}",
+        began.elapsed()
+    );
+}
+
+/// The process of one of two readers is gone without a word.
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_crashed_ends_by_itself_while_others_go_on() {
+    let nodes = Nodes::five();
+    let locks = nodes.met().await;
+    for node in &nodes.0 {
+        let token = tower_redlock::node::OwnerToken::from_entropy([7; 20]);
+        let request = tower_redlock::node::AcquireRequest::new(order(), token, TTL);
+        node.acquire(request).await.unwrap();
+    }
+    let reader = locks.shared().acquire("order").await.unwrap();
+    sleep(TTL + SECOND).await;
+    assert!(!reader.is_lost());
+    reader.release().await.unwrap();
+    drop(locks.try_acquire("order").await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shared_lock_is_extended_and_lost_as_a_lock_is() {
+    let nodes = Nodes::five();
+    let locks = nodes.met().await.shared();
+    let guards = [
+        locks.acquire("order").await.unwrap(),
+        locks.acquire("order").await.unwrap(),
+    ];
+    sleep(3 * TTL).await;
+    assert!(guards.iter().all(|guard| !guard.is_lost()));
+    nodes.each(0..2, |node| node.forget());
+    sleep(2 * TTL).await;
+    assert!(guards.iter().all(|guard| !guard.is_lost()));
+    assert_eq!(nodes.holding("order"), 5, "set again");
+    nodes.each(0..3, |node| node.go_down());
+    let reasons = [guards[0].lost().await, guards[1].lost().await];
+    assert_eq!(reasons, [LossReason::Expired; 2]);
+    assert!(locks.try_acquire("order").await.is_err());
+}
+
+/// All nodes forget it at once, and a writer comes as soon as it may.
+#[tokio::test(start_paused = true)]
+async fn a_writer_comes_beside_no_reader_however_many_nodes_forget() {
+    let nodes = Nodes::five();
+    let locks = nodes.met().await;
+    let reader = locks.shared().acquire("order").await.unwrap();
+    let writer = nodes.met().await.with_max_wait(600 * SECOND);
+    let reading = Arc::new(AtomicI32::new(1));
+    let beside = Arc::clone(&reading);
+    let writing = tokio::spawn(async move {
+        loop {
+            match writer.acquire("order").await {
+                Ok(guard) => break (beside.load(Ordering::SeqCst), guard.fence()),
+                // Too many nodes are in quarantine.
+                Err(AcquireError::NoQuorum(_)) => sleep(10 * MS).await,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    });
+    for _ in 0..4 {
+        sleep(SECOND).await;
+        nodes.each(0..5, |node| node.forget());
+    }
+    sleep(3 * TTL).await;
+    assert!(!reader.is_lost() && !writing.is_finished());
+    let fence = reader.fence();
+    reading.store(0, Ordering::SeqCst);
+    drop(reader);
+    let (beside, later) = writing.await.unwrap();
+    assert_eq!(beside, 0);
+    assert!(later > fence);
+}
+
+/// A later writer may meet a reader only at a node that counts less.
+#[tokio::test(start_paused = true)]
+async fn every_writer_s_fencing_token_is_above_those_of_readers_before_it() {
+    let nodes = Nodes::five();
+    let locks = nodes.met().await;
+    let mut last: Option<FencingToken> = None;
+    for round in 0..20_u64 {
+        // One node is far ahead, each time another.
+        let node = &nodes.0[usize::try_from(round % 5).unwrap()];
+        let high = FencingToken::new((1 << 61) + round * (1 << 20)).unwrap();
+        let token = tower_redlock::node::OwnerToken::from_entropy([7; 20]);
+        let fence = Fence::new(high, 600 * SECOND);
+        let ahead = tower_redlock::node::ExtendRequest::new(order(), token, MS, true);
+        let _ = node.extend([ahead.fenced(Some(fence))].into()).await;
+        sleep(2 * MS).await;
+        let locks = if round % 3 == 2 {
+            locks.clone()
+        } else {
+            locks.shared()
+        };
+        let guard = locks.try_acquire("order").await.unwrap();
+        assert!(
+            guard.fence() > last,
+            "{round}: {:?} {last:?}",
+            guard.fence()
+        );
+        last = guard.fence();
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_reads_cannot_write_and_work_that_writes_may_read() {
+    let nodes = Nodes::five();
+    let locks = nodes.met().await;
+    let (readers, scope) = (locks.shared(), LockScope::new());
+    let order = || LockKey::new("order").unwrap().into();
+    let reading = readers.acquire_in(&scope, order(), SECOND).await.unwrap();
+    let again = readers.acquire_in(&scope, order(), SECOND).await.unwrap();
+    assert_eq!(reading.fence(), again.fence());
+    let began = Instant::now();
+    let error = locks.acquire_in(&scope, order(), SECOND).await.unwrap_err();
+    assert!(error.to_string().contains("release it"), "{error}");
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    drop((reading, again));
+    let writing = locks.acquire_in(&scope, order(), SECOND).await.unwrap();
+    let inner = readers.acquire_in(&scope, order(), SECOND).await.unwrap();
+    assert!(!inner.is_shared());
+    assert_eq!(writing.fence(), inner.fence());
+    drop((writing, inner));
+    nodes.settle_free("order").await;
+    let several = readers.try_acquire(["a", "b"]).await.unwrap_err();
+    assert!(matches!(several, AcquireError::InvalidKey(_)), "{several}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_writer_goes_on_as_a_reader_and_who_waits_to_read_comes() {
+    let nodes = Nodes::five();
+    let (here, there) = (nodes.met().await, nodes.met().await);
+    let writer = here.acquire("order").await.unwrap();
+    let fence = writer.fence();
+    let patient = |locks: &LockManager| locks.shared().with_max_wait(60 * SECOND);
+    let near = wait_for(&patient(&here), "order").await;
+    let far = wait_for(&patient(&there), "order").await;
+    sleep(SECOND).await;
+    let began = Instant::now();
+    let reader = writer.downgrade().await.unwrap();
+    assert!(reader.is_shared() && reader.fence() > fence);
+    let near = near.await.unwrap().unwrap();
+    assert_eq!(near.fence(), reader.fence(), "it shares the lease");
+    let far = far.await.unwrap().unwrap();
+    assert!(far.is_shared() && began.elapsed() < 10 * MS);
+    sleep(3 * TTL).await;
+    assert!(!reader.is_lost() && !far.is_lost());
+    // Once more changes nothing.
+    let reader = reader.downgrade().await.unwrap();
+    drop((near, far));
+    assert!(there.try_acquire("order").await.is_err());
+    drop(reader);
+    nodes.settle_free("order").await;
+    assert_idle(&here).await;
+}
+
+/// To those of this process the lock would be handed on otherwise.
+#[tokio::test(start_paused = true)]
+async fn no_writer_comes_between_a_writer_and_the_reader_that_it_becomes() {
+    let nodes = Nodes::five();
+    let (here, there) = (nodes.met().await, nodes.met().await);
+    let patient = |locks: &LockManager| locks.with_max_wait(60 * SECOND);
+    let writer = here.acquire("order").await.unwrap();
+    let near = wait_for(&patient(&here), "order").await;
+    let far = wait_for(&patient(&there), "order").await;
+    let reader = writer.downgrade().await.unwrap();
+    sleep(3 * TTL).await;
+    assert!(!reader.is_lost());
+    assert!(!near.is_finished() && !far.is_finished());
+    drop(reader);
+    let (near, far) = tokio::join!(async { drop(near.await.unwrap().unwrap()) }, async {
+        drop(far.await.unwrap().unwrap())
+    });
+    let ((), ()) = (near, far);
+    nodes.settle_free("order").await;
+    assert_idle(&here).await;
+}
+
+/// Nobody has extended it in time, and another writer has come and gone.
+#[tokio::test(start_paused = true)]
+async fn what_was_lost_cannot_be_shared() {
+    let nodes = Nodes::five();
+    let (here, there) = (nodes.met().await, nodes.met().await);
+    let writer = here.acquire("order").await.unwrap();
+    nodes.each(0..5, |node| node.freeze());
+    sleep(2 * TTL).await;
+    nodes.each(0..5, |node| node.thaw());
+    there
+        .with_max_wait(3 * TTL)
+        .acquire("order")
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    let error = writer.downgrade().await.unwrap_err();
+    assert!(matches!(error, AcquireError::Lost(_)), "{error:?}");
+    nodes.settle_free("order").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_cannot_be_shared_is_released() {
+    let nodes = Nodes::five();
+    let locks = nodes.met().await;
+    let several = locks.acquire(["a", "b"]).await.unwrap();
+    let error = several.downgrade().await.unwrap_err();
+    assert!(matches!(error, AcquireError::InvalidKey(_)), "{error:?}");
+    let permit = locks.permits(2).unwrap().acquire("order").await.unwrap();
+    assert!(permit.downgrade().await.is_err());
+    let one = locks.acquire("order").await.unwrap();
+    let other = one.reenter().unwrap();
+    let error = one.downgrade().await.unwrap_err();
+    assert!(matches!(error, AcquireError::Contended { .. }), "{error:?}");
+    assert!(!other.is_lost());
+    nodes.each(0..3, |node| node.go_down());
+    let error = other.downgrade().await.unwrap_err();
+    assert!(matches!(error, AcquireError::NoQuorum(_)), "{error:?}");
+    nodes.each(0..3, |node| node.come_up());
+    sleep(2 * TTL).await;
+    assert_eq!(
+        nodes.0.iter().map(|node| node.keys().len()).sum::<usize>(),
+        0
+    );
+    assert_idle(&locks).await;
+}
+
+/// A call that is dropped half-way.
+#[tokio::test(start_paused = true)]
+async fn a_downgrade_that_is_dropped_leaves_nothing() {
+    let nodes = Nodes::five();
+    let each = nodes.0.iter().map(|node| Slow::node(node, MS, MS));
+    let builder = LockManager::builder().nodes(each);
+    let locks = builder.clock(TokioClock::new()).lazy().unwrap();
+    for limit in 0..6 {
+        let writer = locks.acquire("order").await.unwrap();
+        let _ = timeout(limit * MS / 2, writer.downgrade()).await;
+        sleep(20 * MS).await;
+        assert_eq!(nodes.holding("order"), 0, "{limit}");
+        assert_idle(&locks).await;
+    }
+}
+
+/// Each process writes a pair and reads it; a reader never sees a half of one.
+#[tokio::test(start_paused = true)]
+async fn no_reader_sees_half_of_what_a_writer_writes() {
+    for nodes_down in [0, 2] {
+        let nodes = Nodes::five();
+        let pair = Arc::new([AtomicI32::new(0), AtomicI32::new(0)]);
+        let mut tasks = JoinSet::new();
+        for process in 0..4_u32 {
+            let each = nodes.0.iter().enumerate().map(|(index, node)| {
+                let delay = u32::try_from((index + process as usize) % 3).unwrap() * MS;
+                Slow::node(node, delay, delay / 2)
+            });
+            let builder = LockManager::builder().nodes(each);
+            let locks = builder.clock(TokioClock::new()).lazy().unwrap();
+            let locks = locks.with_max_wait(600 * SECOND);
+            for task in 0..6_u32 {
+                let (locks, pair) = (locks.clone(), Arc::clone(&pair));
+                tasks.spawn(async move {
+                    for turn in 0..8 {
+                        sleep((task * 5 + turn * 3 + process) % 17 * MS).await;
+                        if task == 0 {
+                            let guard = locks.acquire("order").await.unwrap();
+                            pair[0].fetch_add(1, Ordering::SeqCst);
+                            sleep(3 * MS).await;
+                            pair[1].fetch_add(1, Ordering::SeqCst);
+                            drop(guard);
+                        } else {
+                            let guard = locks.shared().acquire("order").await.unwrap();
+                            let first = pair[0].load(Ordering::SeqCst);
+                            sleep(2 * MS).await;
+                            assert_eq!(first, pair[1].load(Ordering::SeqCst));
+                            drop(guard);
+                        }
+                    }
+                });
+            }
+        }
+        sleep(20 * MS).await;
+        nodes.each(0..nodes_down, |node| node.go_down());
+        while let Some(done) = tasks.join_next().await {
+            done.unwrap();
+        }
+        assert_eq!(pair[1].load(Ordering::SeqCst), 32);
+        nodes.each(0..nodes_down, |node| node.come_up());
+    }
+}
+
+/// A call for a shared lock that is dropped at any time leaves nothing.
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_leaves_leaves_nothing() {
+    let nodes = Nodes::five();
+    let each = nodes.0.iter().map(|node| Slow::node(node, MS, MS));
+    let builder = LockManager::builder().nodes(each);
+    let locks = builder.clock(TokioClock::new()).lazy().unwrap();
+    let readers = locks.shared().with_max_wait(SECOND);
+    for limit in 0..8 {
+        let mut tasks = JoinSet::new();
+        for other in 0..3 {
+            let readers = readers.clone();
+            tasks.spawn(timeout((limit + other) * MS / 2, async move {
+                let guard = readers.acquire("order").await.unwrap();
+                sleep(MS).await;
+                guard.release().await.unwrap();
+            }));
+        }
+        tasks.join_all().await;
+        sleep(20 * MS).await;
+        assert_eq!(nodes.holding("order"), 0, "{limit}");
+        assert_idle(&locks).await;
+    }
+}
