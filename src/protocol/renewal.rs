@@ -67,6 +67,8 @@ pub(crate) struct LeaseNodes {
     top_up: Option<Moment>,
     // The latest deadline that `max_hold` allows.
     cap: Moment,
+    // It is on several keys: a node where another has one of them may have the others.
+    several: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +91,11 @@ impl NodeEntry {
 }
 
 impl LeaseNodes {
+    pub(crate) const fn of_several(mut self, several: bool) -> Self {
+        self.several = several;
+        self
+    }
+
     pub(crate) const fn terms(&self) -> Terms {
         self.terms
     }
@@ -101,6 +108,7 @@ impl LeaseNodes {
             round: sent,
             top_up: None,
             cap: sent + terms.max_hold,
+            several: false,
         }
     }
 
@@ -222,7 +230,8 @@ impl LeaseNodes {
     }
 
     pub(crate) fn owes(&self, node: usize) -> bool {
-        self.is_doubtful(node) || self.holds(node)
+        let is_partly_foreign = self.several && self.lease(node) == Some(NodeLease::Foreign);
+        self.is_doubtful(node) || self.holds(node) || is_partly_foreign
     }
 
     pub(crate) fn is_doubtful(&self, node: usize) -> bool {

@@ -438,7 +438,8 @@ pub(crate) async fn a_closed_node_says_so(bench: &impl Remote) {
     assert_eq!(extended.unwrap_err().kind(), closed);
 }
 
-pub(crate) async fn an_extension_that_lost_one_of_its_keys_frees_the_others(bench: &impl Bench) {
+/// The holder counts on them until it is told, and then releases them.
+pub(crate) async fn an_extension_that_lost_one_of_its_keys_leaves_the_others(bench: &impl Bench) {
     let node = bench.node();
     let both = AcquireRequest::new(keys(&["a", "b"]), token(1), LONG);
     assert_eq!(node.acquire(both).await, GRANTED);
@@ -447,6 +448,10 @@ pub(crate) async fn an_extension_that_lost_one_of_its_keys_frees_the_others(benc
     let request = ExtendRequest::new(keys(&["a", "b"]), token(1), LONG, true);
     let reply = extend_one(&*node, request).await;
     assert!(matches!(reply, ExtendReply::Held(_)), "{reply:?}");
+    assert!(holder(&*node, "a").await.is_some());
+    let release = ReleaseRequest::new(keys(&["a", "b"]), token(1), true);
+    let reply = node.release(release).await.unwrap();
+    assert!(matches!(reply, ReleaseReply::Released { .. }), "{reply:?}");
     assert_eq!(node.acquire(acquire("a", 2)).await, GRANTED);
     assert!(released(&*node, "b", 2).await, "it is left to its owner");
 }

@@ -160,7 +160,7 @@ macro_rules! all_claims {
                 an_own_lock_is_extended,
                 an_absent_lock_is_left_absent_unless_refilled,
                 anothers_lock_is_neither_extended_nor_refilled,
-                an_extension_that_lost_one_of_its_keys_frees_the_others,
+                an_extension_that_lost_one_of_its_keys_leaves_the_others,
                 a_batch_is_answered_in_order,
                 keys_do_not_touch_each_other,
                 a_dropped_acquire_and_a_release_leave_no_key,

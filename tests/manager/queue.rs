@@ -386,3 +386,37 @@ async fn assert_free(nodes: &Nodes, locks: &LockManager) {
     assert_eq!(nodes.holding("order:1"), 0);
     assert_idle(locks).await;
 }
+
+/// One for each key, which waits for another process.
+#[tokio::test(start_paused = true)]
+async fn those_that_wait_for_other_processes_are_bounded_too() {
+    let nodes = Nodes::five();
+    let other = nodes.met().await;
+    let keys: Vec<String> = (0..12).map(|key| format!("key:{key}")).collect();
+    let mut held = Vec::new();
+    for key in &keys {
+        held.push(other.acquire(key.as_str()).await.unwrap());
+    }
+    let locks = nodes.builder().max_waiters(8).lazy().unwrap();
+    let locks = locks.with_max_wait(TTL);
+    let waiting: Vec<_> = keys
+        .iter()
+        .map(|key| {
+            let (locks, key) = (locks.clone(), key.clone());
+            tokio::spawn(async move { locks.acquire(key.as_str()).await })
+        })
+        .collect();
+    tokio::time::sleep(MS).await;
+    assert_eq!(locks.snapshot().waiting, 8);
+    drop(held);
+    let mut refused = 0;
+    for outcome in waiting {
+        match outcome.await.unwrap() {
+            Ok(guard) => guard.release().await.unwrap(),
+            Err(AcquireError::QueueFull { limit: 8, .. }) => refused += 1,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert_eq!(refused, 4);
+    assert_idle(&locks).await;
+}

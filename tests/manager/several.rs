@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use tower_redlock::key::LockKeys;
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::settings::HandOff;
@@ -269,4 +269,27 @@ async fn who_does_not_wait_is_held_up_by_the_releases_of_many_keys_no_longer_tha
     releases.await.unwrap();
     nodes.each(0..5, MemoryNode::thaw);
     assert_nothing_left(&nodes, &[&locks]).await;
+}
+
+/// Its holder counts on the others until it is told.
+#[tokio::test(start_paused = true)]
+async fn when_one_key_is_taken_the_others_stay_until_the_holder_lets_go() {
+    let nodes = Nodes::five();
+    let (locks, other) = (nodes.met().await, nodes.met().await);
+    let guard = try_all(&locks, "a b").await.unwrap();
+    let seen = other.holders("a").await.unwrap();
+    assert_eq!(other.force_release(&seen, true).await, Ok(5));
+    let taken = other.try_acquire("a").await.unwrap();
+    let began = Instant::now();
+    while !guard.is_lost() {
+        assert!(other.try_acquire("b").await.is_err());
+        sleep(10 * MS).await;
+    }
+    assert!(began.elapsed() <= TTL / 2, "by the first extension");
+    assert!(other.try_acquire("b").await.is_err());
+    drop(guard);
+    nodes.settle_free("b").await;
+    assert_eq!(nodes.holding("a"), 5, "that is another's");
+    drop(taken);
+    assert_nothing_left(&nodes, &[&locks, &other]).await;
 }

@@ -313,12 +313,19 @@ impl<'a, P: Purpose> Contender<'a, P> {
         Ok(())
     }
 
-    fn subscribe(&mut self) {
+    /// Listens to releases, unless as many callers wait already as may.
+    fn subscribe(&mut self) -> Result<(), AcquireError> {
         let (shared, keys) = (self.shared, &self.keys);
+        let limit = shared.queue.bounds().total;
+        if self.waiter.is_none() && shared.waiters.count() >= limit {
+            let of_key = false;
+            return Err(AcquireError::QueueFull { limit, of_key });
+        }
         self.waiter
             .get_or_insert_with(|| shared.waiters.add(keys.first(), self.wait.began, false));
         self.notices
             .get_or_insert_with(|| ReleaseNotices::subscribe(&shared.nodes, keys));
+        Ok(())
     }
 
     /// Lets other processes go first after a contended release by this one.
@@ -335,7 +342,7 @@ impl<'a, P: Purpose> Contender<'a, P> {
         // They will have it for a while; to subscribe now saves a round trip afterwards. Who has not found all permits held
         // does not wait for a release: each would be answered by a cooldown.
         if self.turn.is_some() || !P::ANY {
-            self.subscribe();
+            self.subscribe()?;
         }
         let pause = sleep(left.min(self.left()));
         self.unless_called(pause).await?;
@@ -371,7 +378,7 @@ impl<'a, P: Purpose> Contender<'a, P> {
     ) -> Result<(), AcquireError> {
         self.narrow_turn();
         self.note(remaining);
-        self.subscribe();
+        self.subscribe()?;
         self.sit_in_front();
         self.stop_readers().await;
         let Some(notices) = self.notices.take() else {

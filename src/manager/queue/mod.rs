@@ -100,6 +100,10 @@ impl Waiters {
         }
     }
 
+    pub(crate) fn count(&self) -> usize {
+        self.list().waiters.len()
+    }
+
     pub(crate) fn outside(&self) -> usize {
         self.list().outside
     }

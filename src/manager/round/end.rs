@@ -26,7 +26,8 @@ use crate::token::{FencingToken, OwnerToken};
 
 impl<P: Purpose> Attempt<P> {
     fn lease_nodes(&self) -> LeaseNodes {
-        let mut holding = LeaseNodes::new(self.terms, self.sent);
+        let several = self.keys.are_several();
+        let mut holding = LeaseNodes::new(self.terms, self.sent).of_several(several);
         for node in 0..self.shared.nodes.len() {
             match self.round.vote(node) {
                 Some(Vote::Granted(_)) => holding.confirm(node, self.sent),

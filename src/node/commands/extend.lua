@@ -30,12 +30,7 @@ local function extend(first, final, owner, number, tombstone)
     absent, rival = absent or not found[i], rival or found[i] and found[i] ~= owner and i
   end
   if rival then
-    -- It is lost here, and nobody else releases its other keys.
-    for i = first, final, 2 do
-      if found[i] == owner then
-        redis.call('DEL', KEYS[i + 1])
-      end
-    end
+    -- Its other keys stay until its release: the holder counts on them until it is told.
     return {redis.call('PTTL', KEYS[rival + 1]), redis.sha1hex(string.match(found[rival], '^%S*'))}
   elseif absent and (ARGV[4] ~= '1' or redis.call('GET', tombstone)) then
     return 0

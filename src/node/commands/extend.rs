@@ -300,12 +300,7 @@ impl Store {
             return self.extend_shared(request, voting, now);
         }
         if let Some((_, holder)) = self.rival(keys, &request.token, now) {
-            // It is lost here, and nobody else releases its other keys.
-            for key in keys.as_slice() {
-                if self.holds(key, &request.token, now) {
-                    self.data.entries.remove(key);
-                }
-            }
+            // Its other keys stay until its release: the holder counts on them until it is told.
             return Ok(ExtendReply::Held(holder));
         }
         let held = self.holds_all(keys, &request.token, now);
