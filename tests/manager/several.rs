@@ -139,7 +139,7 @@ async fn there_are_at_most_sixty_four() {
     assert_eq!(guard.keys().len(), 64);
     assert_eq!((nodes.commands(), nodes.0[4].keys().len()), (5, 64));
     // Extended together, and released together.
-    tokio::time::sleep(3 * TTL).await;
+    sleep(3 * TTL).await;
     assert!(!guard.is_lost() && nodes.0[4].keys().len() == 64);
     guard.release().await.unwrap();
     assert_nothing_left(&nodes, &[&locks]).await;
@@ -177,7 +177,7 @@ async fn a_waiter_behind_a_holder_of_several_gets_its_turn_at_the_release() {
         let token = nodes.token("a");
         let waiter = wait_for_all(&locks, waits_for).await;
         let behind = wait_for_all(&locks, waits_for).await;
-        tokio::time::sleep(100 * MS).await;
+        sleep(100 * MS).await;
         let before = Instant::now();
         drop(guard);
         let next = waiter.await.unwrap().unwrap();
@@ -208,7 +208,7 @@ async fn a_waiter_for_several_behind_single_holders_gets_its_turn_after_the_last
         }
         let mut waiter = wait_for_all(&locks, "c a b").await;
         for holder in holders {
-            tokio::time::sleep(10 * MS).await;
+            sleep(10 * MS).await;
             assert!(poll_once(&mut waiter).await.is_none(), "all or nothing");
             drop(holder);
         }
