@@ -230,7 +230,7 @@ async fn who_waited_for_several_and_holds_them_is_no_one_that_leaves() {
         let holder = if holds_here { &locks } else { &other };
         let in_the_way = try_all(holder, "b").await.unwrap();
         let waiter = wait_for_all(&locks, "a b").await;
-        tokio::time::sleep(300 * MS).await;
+        sleep(300 * MS).await;
         in_the_way.release().await.unwrap();
         let _guard = waiter.await.unwrap().unwrap();
         for name in ["a", "b", "a b"] {
@@ -258,7 +258,7 @@ async fn who_does_not_wait_is_held_up_by_the_releases_of_many_keys_no_longer_tha
     let releases = tokio::spawn(async move {
         for guard in guards {
             drop(guard);
-            tokio::time::sleep(90 * MS).await;
+            sleep(90 * MS).await;
         }
     });
     tokio::task::yield_now().await;
