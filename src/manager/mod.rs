@@ -75,7 +75,7 @@ use crate::settings::error::{ConfigError, ensure};
 /// each has about the same chance at each release, but no bound says how often one may lose.
 ///
 /// A waiter does not poll: its process listens for releases, and asks again when the holder's lease ends, and at least
-/// once a second (every 100 ms while fewer than a quorum of nodes announce releases).
+/// once a second (every 100 ms while readers have the lock, or fewer than a quorum of nodes announce releases).
 ///
 /// # Examples
 ///

@@ -389,7 +389,8 @@ impl<'a, P: Purpose> Contender<'a, P> {
         // until the millisecond of its end is over. The end of a lease, as of one that seems to have ended, is not
         // announced.
         let lease = remaining.filter(|left| !left.is_zero());
-        let is_announced = remaining.is_none_or(|left| !left.is_zero());
+        // Nor is that of a round that other readers have lost, and all readers look like one that has the lock.
+        let is_announced = !self.is_read && remaining.is_none_or(|left| !left.is_zero());
         let poll = (self.delays).next(is_announced && notices.open() >= needed);
         let limit = lease.map_or(poll, |left| poll.min(left.saturating_add(MILLISECOND)));
         let limit = limit.min(self.left());

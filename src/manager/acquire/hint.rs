@@ -9,7 +9,7 @@ use crate::manager::round::fresh_token;
 use crate::manager::shared::Shared;
 use crate::moment::Moment;
 use crate::namespace::{NodeKey, NodeKeys};
-use crate::node::{AcquireRequest, ReleaseRequest};
+use crate::node::{ExtendRequest, ReleaseRequest};
 use crate::token::OwnerToken;
 
 /// A hint: new readers are refused at nodes that have it. It never votes. Dropped, it goes, and at the end of its life by
@@ -41,16 +41,17 @@ impl WaitingWriter {
 
     /// Sets it anew, for its whole life. The replies are heard in the background.
     pub(crate) async fn renew(&self) {
-        let request = AcquireRequest {
+        // In one step, as a bare acquire is not: between two, a release might overtake the second.
+        let request = ExtendRequest {
             keys: self.key.clone(),
             token: self.token,
             ttl: LIFE.max(4 * self.shared.node_timeout),
+            refill: true,
             config: None,
             fence: None,
-            any: false,
-            instead: None,
         };
-        let asked = (self.shared).send_all(|node| node.acquire(request.clone()));
+        let requests: Arc<[ExtendRequest]> = Arc::from([request]);
+        let asked = (self.shared).send_all(|node| node.extend(Arc::clone(&requests)));
         let mut heard = Box::pin(self.heard(asked));
         tokio::select! {
             biased;
@@ -79,7 +80,8 @@ impl Drop for WaitingWriter {
             token: self.token,
             announce: self.is_news,
             since: Some(self.began),
-            aside: false,
+            // The way of extensions.
+            aside: true,
         };
         let released = (self.shared).send_all(|node| node.release(request.clone()));
         // Where it is not released it ends soon.
