@@ -75,6 +75,9 @@ pub(crate) async fn readers_are_one_holder_to_everybody_else(bench: &impl Bench)
     node.acquire(of(2, LONG)).await.unwrap();
     let both = holder(&*node, "k").await.unwrap();
     assert!(both.remaining.unwrap() > LONG / 2, "the last end");
+    node.acquire(of(3, short)).await.unwrap();
+    let all = holder(&*node, "k").await.unwrap();
+    assert!(all.remaining.unwrap() > LONG / 2, "whoever came last");
     node.acquire(read("other", 3)).await.unwrap();
     let other = holder(&*node, "other").await.unwrap();
     assert_eq!((one.tag, one.tag), (both.tag, other.tag));
