@@ -1,0 +1,137 @@
+use super::*;
+use crate::manager::LockManager;
+
+const ALL: [RejectionKind; 20] = [
+    RejectionKind::InvalidKey,
+    RejectionKind::MissingIdempotencyKey,
+    RejectionKind::InvalidIdempotencyKey,
+    RejectionKind::BodyUnreadable,
+    RejectionKind::CallerUnknown,
+    RejectionKind::Contended,
+    RejectionKind::WaitTimeout,
+    RejectionKind::RequestInProgress,
+    RejectionKind::NotReplayable,
+    RejectionKind::BodyTooLarge,
+    RejectionKind::IdempotencyKeyReused,
+    RejectionKind::Misconfigured,
+    RejectionKind::QueueFull,
+    RejectionKind::BuffersFull,
+    RejectionKind::TooManyDetached,
+    RejectionKind::NoQuorum,
+    RejectionKind::LockLost,
+    RejectionKind::OutcomeUnknown,
+    RejectionKind::RecordUnreadable,
+    RejectionKind::ShuttingDown,
+];
+
+/// The guide repeats the table, with what an operator does about each row.
+#[test]
+fn the_guide_has_the_row_of_each_kind() {
+    let guide = include_str!("../../docs/operations.md");
+    for (number, kind) in ALL.into_iter().enumerate() {
+        assert_eq!(kind as usize, number, "the list lacks a kind");
+        let row = kind.row();
+        let retry = if row.retry { "yes" } else { "no" };
+        let (word, status) = (row.word, row.status.as_u16());
+        let start = format!("| `{word}` (`RejectionKind::{kind:?}`) | {status} | {retry} | ");
+        assert!(
+            guide.lines().any(|line| line.starts_with(&start)),
+            "{start}"
+        );
+        assert!(row.detail.len() > 40 && !row.urn.is_empty());
+    }
+}
+
+/// An error that only a manager makes.
+async fn contended() -> AcquireError {
+    let locks = LockManager::builder().memory(3).connect().await.unwrap();
+    let _held = locks.acquire("key").await.unwrap();
+    locks.try_acquire("key").await.unwrap_err()
+}
+
+fn by(by: By, cause: impl Into<Cause>) -> Rejection {
+    Rejection::new(by, cause, BusyStatus::Locked, Duration::from_millis(1_500))
+}
+
+fn body(rejection: &Rejection) -> serde_json::Value {
+    serde_json::from_slice(rejection.to_response().body()).unwrap()
+}
+
+#[tokio::test]
+async fn the_response_is_written_from_the_row() {
+    let rejection = by(By::Lock, contended().await);
+    assert_eq!(rejection.kind(), RejectionKind::Contended);
+    let response = rejection.to_response();
+    assert_eq!(response.status(), 423, "as set");
+    let header = |name| response.headers().get(name).unwrap().to_str().unwrap();
+    assert_eq!(header(RETRY_AFTER), "2", "whole seconds, rounded up");
+    assert_eq!(header(CONTENT_TYPE), "application/problem+json");
+    assert_eq!(header(CACHE_CONTROL), "no-store");
+    let body = body(&rejection);
+    assert_eq!(body["type"], "urn:tower-redlock:problem:contended");
+    assert_eq!(
+        (&body["status"], &body["title"]),
+        (&423.into(), &"In use by other requests".into())
+    );
+    assert_eq!(body["detail"], &*rejection.detail());
+    assert_eq!(body["executed"], "no");
+    assert!(rejection.remaining().is_some() && body["remaining_ms"].is_u64());
+    let lost = by(By::Lock, LossReason::Released);
+    assert_eq!(lost.to_response().headers().get(RETRY_AFTER), None);
+    assert!(lost.remaining().is_none() && lost.source().is_none());
+    assert!(lost.to_string().contains(&LossReason::Released.to_string()));
+    let zero = Rejection::new(
+        By::Lock,
+        contended().await,
+        BusyStatus::Conflict,
+        Duration::ZERO,
+    );
+    assert_eq!(zero.to_response().headers()[RETRY_AFTER], "1");
+}
+
+#[cfg(feature = "idempotency")]
+mod of_idempotency {
+    use super::*;
+    use crate::idempotency::IdempotencyKey;
+
+    #[tokio::test]
+    async fn the_same_error_means_something_else_for_an_idempotency_key() {
+        let layer = By::Idempotency;
+        let invalid = AcquireError::InvalidKey(KeyError::reserved());
+        let lost = AcquireError::Lost(LossReason::Released);
+        let unknown = RejectionKind::OutcomeUnknown;
+        for (rejection, kind, status, executed) in [
+            (
+                by(layer, contended().await),
+                "request-in-progress",
+                409,
+                "unknown",
+            ),
+            (by(layer, KeyError::reserved()), "misconfigured", 500, "no"),
+            (by(layer, invalid), "misconfigured", 500, "no"),
+            (by(layer, lost), "lock-lost", 503, "unknown"),
+            (by(layer, unknown), "outcome-unknown", 503, "unknown"),
+        ] {
+            assert_eq!(body(&rejection)["executed"], executed, "{kind}");
+            assert_eq!(rejection.kind().to_string(), kind);
+            assert_eq!(rejection.to_response().status(), status, "{kind}");
+            assert!(
+                rejection
+                    .to_string()
+                    .starts_with("the idempotency layer rejected")
+            );
+        }
+    }
+
+    #[test]
+    fn the_client_is_not_repeated_and_no_text_comes_twice() {
+        let error = IdempotencyKey::from_value(b"SECRET;v=1").unwrap_err();
+        let cause = Cause::because(RejectionKind::InvalidIdempotencyKey, error);
+        let rejection = by(By::Idempotency, cause);
+        assert!(!format!("{rejection} {rejection:?} {}", rejection.detail()).contains("SECRET"));
+        assert!(rejection.detail().contains("parameters"));
+        let source = rejection.source().unwrap();
+        assert!(!rejection.to_string().contains(&source.to_string()));
+        assert!(source.source().is_none());
+    }
+}
