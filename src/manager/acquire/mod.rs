@@ -12,6 +12,7 @@ mod downgrade;
 mod hint;
 pub(crate) mod wait;
 
+use std::convert::Infallible;
 use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,10 +40,10 @@ pub(crate) async fn acquire(
     limit: Duration,
 ) -> Result<LockGuard, AcquireError> {
     let keys = shared.namespace.node_keys(&names)?;
-    match acquire_for(shared, terms, keys, Lock::<false>::default(), limit).await? {
-        Acquired::Lock(guard, ()) => Ok(guard),
-        Acquired::Found(never) => match never {},
-    }
+    let purpose = Lock::<false>::default();
+    Ok(lock(
+        acquire_for(shared, terms, keys, purpose, limit).await?,
+    ))
 }
 
 /// Acquires a lock for one of its readers.
@@ -57,10 +58,8 @@ pub(crate) async fn acquire_shared(
         return Err(KeyError::several().into());
     }
     let purpose = Lock::<true>::default();
-    match acquire_for(shared, terms, keys.shared(), purpose, limit).await? {
-        Acquired::Lock(guard, ()) => Ok(guard),
-        Acquired::Found(never) => match never {},
-    }
+    let acquired = acquire_for(shared, terms, keys.shared(), purpose, limit).await?;
+    Ok(lock(acquired))
 }
 
 /// Acquires one of the `permits` of a key, within `limit`.
@@ -83,8 +82,13 @@ pub(crate) async fn acquire_permit(
         return Err(KeyError::too_long(len, most).into());
     }
     let permit = Permit::new(permits);
-    match acquire_for(shared, terms, keys, permit, limit).await? {
-        Acquired::Lock(guard, ()) => Ok(guard),
+    Ok(lock(acquire_for(shared, terms, keys, permit, limit).await?))
+}
+
+/// What is acquired where nothing is found in place of a lock.
+fn lock<P: Purpose<Found = Infallible, Along = ()>>(acquired: Acquired<P>) -> LockGuard {
+    match acquired {
+        Acquired::Lock(guard, ()) => guard,
         Acquired::Found(never) => match never {},
     }
 }
