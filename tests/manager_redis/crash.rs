@@ -7,13 +7,12 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tower_redlock::node::NodeState;
 use tower_redlock::settings::RestartGuard;
-use tower_redlock::snapshot::{NodeStatus, VotingStatus};
 use tower_redlock::{AcquireError, LockManager};
 
 use crate::support::eventually;
 use crate::support::server::Server;
 use crate::support::stalls::Stopwatch;
-use crate::{Cluster, MS, all_up, connected, is_contended};
+use crate::{Cluster, MS, all_up, connected, is_contended, seen_by_all};
 
 /// Many workers on one key, and what they saw.
 struct Load {
@@ -205,18 +204,8 @@ async fn never_more_than_the_permits_are_held_while_servers_die_and_come_back_em
         cluster.servers[node].kill();
         load.goes_on(50).await;
         cluster.servers[node].restart();
+        seen_by_all(&managers, node).await;
         load.goes_on(50).await;
-        for locks in &managers {
-            let waits =
-                |status: &NodeStatus| matches!(status.voting, VotingStatus::Quarantined { .. });
-            eventually("its restart is noticed", || {
-                waits(&locks.snapshot().nodes[node])
-            })
-            .await;
-        }
-        for locks in &managers {
-            all_up(locks).await;
-        }
     }
     cluster.each([0, 2], Server::freeze);
     load.goes_on(20).await;

@@ -153,6 +153,18 @@ async fn all_up(locks: &LockManager) {
     .await;
 }
 
+/// Waits until all of them have seen that a server came back empty, and then until it votes.
+async fn seen_by_all(managers: &[LockManager], node: usize) {
+    for locks in managers {
+        let waits = |status: &NodeStatus| matches!(status.voting, VotingStatus::Quarantined { .. });
+        let is_seen = || waits(&locks.snapshot().nodes[node]);
+        eventually("its restart is noticed", is_seen).await;
+    }
+    for locks in managers {
+        all_up(locks).await;
+    }
+}
+
 fn is_contended(error: &AcquireError) -> bool {
     matches!(
         error,

@@ -5,12 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tower_redlock::snapshot::{NodeStatus, VotingStatus};
 use tower_redlock::{LockGuard, LockManager};
 
 use crate::support::eventually;
 use crate::support::server::Server;
-use crate::{Cluster, MS, all_up, connected, is_contended};
+use crate::{Cluster, MS, connected, is_contended, seen_by_all};
 
 /// A pair that writers change one half after the other, and what its readers saw.
 #[derive(Default)]
@@ -108,17 +107,7 @@ async fn no_read_is_torn_while_servers_die_freeze_and_come_back_empty() {
         cluster.servers[node].kill();
         register.goes_on(60, 20).await;
         cluster.servers[node].restart();
-        for locks in &managers {
-            let waits =
-                |status: &NodeStatus| matches!(status.voting, VotingStatus::Quarantined { .. });
-            eventually("its restart is noticed", || {
-                waits(&locks.snapshot().nodes[node])
-            })
-            .await;
-        }
-        for locks in &managers {
-            all_up(locks).await;
-        }
+        seen_by_all(&managers, node).await;
         register.goes_on(60, 20).await;
     }
     cluster.each([0, 2], Server::freeze);
