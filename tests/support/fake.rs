@@ -123,7 +123,10 @@ impl Proxy {
         task.spawn(async move {
             let mut served = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
-                let server = TcpStream::connect(("127.0.0.1", target)).await.unwrap();
+                // While the server is down, a client's connection ends.
+                let Ok(server) = TcpStream::connect(("127.0.0.1", target)).await else {
+                    continue;
+                };
                 // Only older connections are held.
                 let gate = (!*gate.borrow()).then(|| gate.subscribe());
                 let (from_client, to_client) = client.into_split();
