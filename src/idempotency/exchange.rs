@@ -28,7 +28,7 @@ use crate::http::rejection::{Cause, RejectionKind};
 use crate::http::run_to_end::{Detached, unless_lost};
 use crate::http::state::{Refusal, RequestState, Run, RunId, route_of};
 use crate::lock_key::LockKey;
-use crate::manager::{IdempotentRun, RunGuard};
+use crate::manager::{CompleteError, IdempotentRun, RunGuard};
 use crate::{instruments, trace};
 
 type ResponseResult<B, E> = Result<Response<LayerBody<B>>, E>;
@@ -323,14 +323,12 @@ impl Execution {
                 Err(reason) => return Ok(self.options.common.refuse(reason)),
             }
         };
-        let replay = replay.filter(|replay| self.guard.has_room(as_u64(replay.body.len())));
-        let outcome = replay.map_or(Outcome::NotReplayable { status }, Outcome::Replayable);
-        let stored = StoredResponse::new(self.fingerprint, outcome).encode();
+        let options = Arc::clone(&self.options);
         let mut response = Response::from_parts(head, body);
-        if self.guard.complete(stored).await.is_err() {
-            match self.options.on_unrecorded {
+        if self.store(status, replay).await.is_err() {
+            match options.on_unrecorded {
                 OnUnrecorded::Refuse => {
-                    return Ok(self.options.common.refuse(RejectionKind::OutcomeUnknown));
+                    return Ok(options.common.refuse(RejectionKind::OutcomeUnknown));
                 }
                 OnUnrecorded::Respond => {
                     instruments::idempotency("unrecorded");
@@ -340,6 +338,19 @@ impl Execution {
             }
         }
         Ok(response)
+    }
+
+    /// Stores the response, or a note where there is none to replay or no room for it.
+    async fn store(self, status: StatusCode, replay: Option<Replay>) -> Result<(), CompleteError> {
+        let encoded = |outcome| StoredResponse::new(self.fingerprint, outcome).encode();
+        if let Some(replay) = replay {
+            let response = encoded(Outcome::Replayable(replay));
+            if let Some(room) = self.guard.room(response.len()).await {
+                return self.guard.store(response, room).await;
+            }
+        }
+        let note = encoded(Outcome::NotReplayable { status });
+        self.guard.complete(note).await
     }
 }
 

@@ -46,9 +46,8 @@ pub(crate) struct Shared {
     #[cfg(feature = "idempotency")]
     // For how long a run may have lasted that was begun so far, with its ttl, in milliseconds.
     pub(crate) longest_run: AtomicU64,
-    // In bytes, for records that are brought to nodes that lack them.
     #[cfg(feature = "idempotency")]
-    pub(crate) room_for_records: Arc<Semaphore>,
+    pub(crate) room_for_records: RoomForRecords,
     pub(crate) hand_off: HandOff,
     // How long fencing counters are kept, unless the ttl of a lock is longer; `None` where fencing is off.
     pub(crate) fencing: Option<Duration>,
@@ -106,7 +105,7 @@ struct Common {
     waiters: Waiters,
     tasks: Arc<TaskTracker>,
     #[cfg(feature = "idempotency")]
-    room_for_records: Arc<Semaphore>,
+    room_for_records: RoomForRecords,
     drain: Arc<Signal>,
     serial: u64,
 }
@@ -129,7 +128,7 @@ impl Shared {
             waiters: Waiters::default(),
             tasks: Arc::new(tasks),
             #[cfg(feature = "idempotency")]
-            room_for_records: Arc::new(Semaphore::new(ROOM_FOR_RECORDS)),
+            room_for_records: RoomForRecords::default(),
             drain: Arc::default(),
             serial: NEXT_SERIAL.fetch_add(1, Ordering::Relaxed),
         };
@@ -171,7 +170,7 @@ impl Shared {
             #[cfg(feature = "idempotency")]
             longest_run: AtomicU64::new(0),
             #[cfg(feature = "idempotency")]
-            room_for_records: Arc::clone(&common.room_for_records),
+            room_for_records: common.room_for_records.clone(),
             hand_off: options.hand_off,
             queue: Arc::clone(&common.queue),
             cooldown: Cooldown::default(),
@@ -239,8 +238,32 @@ impl Drop for Shared {
     }
 }
 
-/// How many bytes of records are kept for nodes that lack them.
+/// How many bytes of records a manager handles at once.
 #[cfg(feature = "idempotency")]
-pub(crate) const ROOM_FOR_RECORDS: usize = 64 << 20;
+#[derive(Clone)]
+pub(crate) struct RoomForRecords {
+    /// Of those on their way to the nodes, to each of them.
+    pub(crate) under_way: Arc<Semaphore>,
+    /// Of those that are kept for nodes that lack them.
+    pub(crate) kept: Arc<Semaphore>,
+}
+
+#[cfg(feature = "idempotency")]
+impl RoomForRecords {
+    /// A network of 1 Gbit/s carries it in 70 ms, less than the time-out of nodes by default: `PING`s and commands of
+    /// locks have to wait behind it.
+    pub(crate) const UNDER_WAY: usize = 8 << 20;
+    pub(crate) const KEPT: usize = 64 << 20;
+}
+
+#[cfg(feature = "idempotency")]
+impl Default for RoomForRecords {
+    fn default() -> Self {
+        Self {
+            under_way: Arc::new(Semaphore::new(Self::UNDER_WAY)),
+            kept: Arc::new(Semaphore::new(Self::KEPT)),
+        }
+    }
+}
 
 static NEXT_SERIAL: AtomicU64 = AtomicU64::new(0);

@@ -1,4 +1,4 @@
-//! How many bytes of request bodies a layer holds at once.
+//! How many bytes of request bodies a layer holds at once, and how many of responses go to the nodes.
 
 use std::time::Duration;
 
@@ -8,6 +8,7 @@ use futures_util::stream;
 use http::Request;
 use tokio::time::timeout;
 use tower_redlock::IdempotencyLayer;
+use tower_redlock::node::memory::MemoryNode;
 
 use super::{Reply, Shop, layer, nodes, request, send};
 
@@ -91,6 +92,60 @@ async fn what_never_fits_is_too_large_and_what_is_only_announced_takes_no_room()
     assert!(!slow.is_finished());
     let whole = send(&app, request("c", "ten bytes.")).await;
     assert_eq!(whole.body, "order 1: ten bytes.");
+}
+
+/// A response of a megabyte, on its way to five nodes, leaves no room for another. The time-out of a node is 100 ms, so a
+/// turn takes 200 ms where all are frozen, and a response waits a second for its own.
+#[tokio::test(start_paused = true)]
+async fn long_responses_go_to_the_nodes_in_turn_and_one_that_gets_no_turn_is_a_note() {
+    let nodes = nodes();
+    let shop = Shop::slow();
+    let app = shop.open(layer(&nodes));
+    let sent = |key: String| {
+        let request = Request::post("/orders/1").header("idempotency-key", key);
+        let request = request.body(Body::from("x".repeat(1_000_000))).unwrap();
+        let app = app.clone();
+        tokio::spawn(async move { send(&app, request).await })
+    };
+    // What is told at once, and what to a repeat.
+    let (stored, note, unknown) = ((201, 201), (201, 409), (503, 201));
+    let mut orders = 0;
+    for (round, frozen, told) in [
+        (0, 60, [stored; 8]),
+        (
+            1,
+            1_120,
+            [
+                unknown, unknown, unknown, unknown, unknown, unknown, note, note,
+            ],
+        ),
+        // All room was given back.
+        (2, 60, [stored; 8]),
+    ] {
+        let requests: Vec<_> = (0..told.len())
+            .map(|n| sent(format!("{round}-{n}")))
+            .collect();
+        tokio::time::sleep(WAIT / 1000).await;
+        orders += 8;
+        assert_eq!(shop.orders(), orders);
+        nodes.iter().for_each(MemoryNode::freeze);
+        shop.let_go();
+        // The others wait from here on, so that no turn begins just when their time is over.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        (1..told.len()).for_each(|_| shop.let_go());
+        tokio::time::sleep(Duration::from_millis(frozen - 50)).await;
+        nodes.iter().for_each(MemoryNode::thaw);
+        for (n, (request, (first, repeat))) in requests.into_iter().zip(told).enumerate() {
+            assert_eq!(request.await.unwrap().status, first, "{round}: {n}");
+            let reply = sent(format!("{round}-{n}")).await.unwrap();
+            assert_eq!(reply.status, repeat, "{round}: {n}");
+            match repeat {
+                201 => assert!(reply.is_replayed()),
+                _ => assert_eq!(reply.problem(), (409, "not-replayable".into())),
+            }
+        }
+    }
+    assert_eq!(shop.orders(), orders);
 }
 
 /// Ten bytes that never come.

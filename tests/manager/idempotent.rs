@@ -523,6 +523,63 @@ async fn records_that_wait_for_a_node_leave_room_for_releases() {
     }
 }
 
+/// Of those on their way, so many bytes go to all nodes at once; a node gives its part back alone.
+#[tokio::test(start_paused = true)]
+async fn a_long_result_goes_to_the_nodes_in_turn_and_a_frozen_node_keeps_only_its_part() {
+    let nodes = Nodes::five();
+    let locks = nodes.met().await;
+    let begin = async |key: &'static str| match locks.begin_idempotent(key, DAY, TTL).await {
+        Ok(IdempotentRun::Execute(run)) => run,
+        other => panic!("not to be run: {other:?}"),
+    };
+    let long = || "x".repeat(1_000_000);
+    let runs = [begin("a").await, begin("b").await, begin("c").await];
+    let later = [begin("g").await, begin("h").await, begin("i").await];
+    nodes.each([0], MemoryNode::freeze);
+    for runs in [runs, later] {
+        let began = tokio::time::Instant::now();
+        for run in runs {
+            run.complete(long()).await.unwrap();
+        }
+        assert!(began.elapsed() < MS, "{:?}", began.elapsed());
+        // Until the node is not waited for any more.
+        tokio::time::sleep(250 * MS).await;
+    }
+    nodes.each([0], MemoryNode::thaw);
+    tokio::time::sleep(MS).await;
+    // Six have a turn of two node time-outs each within ten, and the last one none.
+    let (first, short, last) = (begin("d").await, begin("e").await, begin("f").await);
+    let mut others = Vec::new();
+    for key in ["j", "k", "l", "m", "n"] {
+        others.push(begin(key).await);
+    }
+    nodes.each(0..5, MemoryNode::freeze);
+    let first = tokio::spawn(first.complete(long()));
+    tokio::time::sleep(50 * MS).await;
+    let others = others
+        .into_iter()
+        .map(|run| tokio::spawn(run.complete(long())));
+    let others: Vec<_> = others.collect();
+    let last = tokio::spawn(last.complete(long()));
+    tokio::time::sleep(60 * MS).await;
+    // Sent at once: it goes on in the background.
+    let short = tokio::time::timeout(50 * MS, short.complete("short"));
+    short.await.unwrap_err();
+    for run in others.into_iter().chain([first, last]) {
+        let error = run.await.unwrap().unwrap_err();
+        assert!(error.to_string().contains("by 0 nodes"), "{error}");
+    }
+    nodes.each(0..5, MemoryNode::thaw);
+    tokio::time::sleep(MS).await;
+    assert_eq!(nodes.0[4].keys().len(), 0);
+    for key in ["d", "e", "j", "n"] {
+        let replay = locks.begin_idempotent(key, DAY, TTL).await.unwrap();
+        assert!(matches!(replay, IdempotentRun::Replay(_)), "{key}");
+    }
+    // Nothing was sent of the last one, so it did not happen.
+    begin("f").await.abandon().await.unwrap();
+}
+
 /// A reply may be there already when the run begins, and not have been read when the run is given up.
 #[tokio::test(start_paused = true)]
 async fn a_run_that_is_dropped_at_once_is_released_on_all_nodes_that_have_granted() {

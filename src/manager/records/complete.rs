@@ -13,7 +13,7 @@ use crate::manager::lease::state::Debt;
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::nodes::waiting::{Missed, is_retryable};
 use crate::manager::release::{Freed, Freeing, given};
-use crate::manager::shared::{ROOM_FOR_RECORDS, Shared};
+use crate::manager::shared::{RoomForRecords, Shared};
 use crate::manager::tasks::TaskTracker;
 use crate::moment::Moment;
 use crate::node::{
@@ -29,6 +29,16 @@ pub struct CompleteError {
     needed: usize,
 }
 
+impl CompleteError {
+    /// The record was not even sent.
+    pub(super) fn nowhere(shared: &Shared) -> Self {
+        Self {
+            confirmed: 0,
+            needed: shared.terms.quorum.needed(),
+        }
+    }
+}
+
 impl fmt::Display for CompleteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
@@ -41,6 +51,39 @@ impl fmt::Display for CompleteError {
 
 impl std::error::Error for CompleteError {}
 
+/// Room for a record on its way to all nodes, which is given back node by node as they reply. A short record needs none.
+#[derive(Default)]
+pub(crate) struct Room {
+    permit: Option<OwnedSemaphorePermit>,
+    // For each node.
+    bytes: usize,
+}
+
+impl Room {
+    /// For a record of so many bytes, behind those that wait already; `None` if there is none within ten node time-outs.
+    pub(crate) async fn wait(shared: &Shared, bytes: usize) -> Option<Self> {
+        if bytes <= LEAST {
+            return Some(Self::default());
+        }
+        let nodes = shared.nodes.len();
+        // One that never fits goes alone.
+        let bytes = bytes.min(RoomForRecords::UNDER_WAY / nodes);
+        let rooms = Arc::clone(&shared.room_for_records.under_way);
+        let room = rooms.acquire_many_owned(u32::try_from(bytes * nodes).ok()?);
+        tokio::select! {
+            biased;
+            permit = room => permit.ok().map(|permit| Self { permit: Some(permit), bytes }),
+            () = shared.tasks.timer(shared.node_timeout * TURNS) => None,
+        }
+    }
+
+    fn leave(&mut self) {
+        if let Some(permit) = &mut self.permit {
+            drop(permit.split(self.bytes));
+        }
+    }
+}
+
 /// Writes `record` as the result of the work under `lease`, or, for `None`, that the work may be done again, and gives
 /// the lock back. Returns once a quorum of nodes has it, or too few have it within the node time-out.
 ///
@@ -52,12 +95,14 @@ pub(crate) async fn complete(
     lease: &Arc<HeldLease>,
     pending: PendingRelease,
     record: Option<Record>,
+    room: Room,
 ) -> Result<(), CompleteError> {
     let mut freeing = Freeing::of(shared, lease, pending);
     // A node that is free already has no record yet.
     freeing.confirmed = 0;
     let lacking = record.as_ref().map_or(0, |_| shared.nodes.len());
     let mut completing = Completing::new(freeing, record, (0..lacking).collect());
+    completing.room = room;
     completing.ask_all();
     Completion(Some(completing)).quorum().await
 }
@@ -101,6 +146,8 @@ struct Completing {
     freeing: Freeing,
     request: CompleteRequest,
     replies: Fanout<Stored>,
+    // Taken by the nodes whose replies are awaited.
+    room: Room,
     // Nodes that do not have the record yet, if there is one.
     lacking: Vec<usize>,
 }
@@ -117,6 +164,7 @@ impl Completing {
             },
             freeing,
             replies: Fanout::new([]),
+            room: Room::default(),
             lacking,
         }
     }
@@ -181,6 +229,7 @@ impl Completing {
     }
 
     fn take_reply(&mut self, node: usize, reply: Stored) {
+        self.room.leave();
         match reply {
             Ok(reply) => {
                 self.freeing.shared.tell_run(node, COMPLETE);
@@ -217,6 +266,7 @@ impl Completing {
         }
         self.hear(usize::MAX).await;
         self.replies.abandon();
+        self.room = Room::default();
         if !self.is_over() {
             // Boxed, as it is seldom needed.
             Box::pin(self.make_up()).await;
@@ -225,7 +275,7 @@ impl Completing {
 
     async fn make_up(mut self) {
         // Without room for it, they are given it when it is next asked for.
-        if let Ok(_room) = self.room() {
+        if let Ok(_room) = self.room_to_keep() {
             if self.lacking.is_empty() || !self.has_quorum() {
                 let nodes = self.freeing.owing.clone();
                 self.send_again(&nodes, self.freeing.until).await;
@@ -234,15 +284,16 @@ impl Completing {
                 self.bring().await;
             }
         }
+        self.request.record = None;
         self.freeing.again(false).await;
     }
 
-    fn room(&self) -> Result<Option<OwnedSemaphorePermit>, NoRoom> {
+    fn room_to_keep(&self) -> Result<Option<OwnedSemaphorePermit>, NoRoom> {
         let Some(record) = &self.request.record else {
             return Ok(None);
         };
         let bytes = u32::try_from(record.body.len().max(LEAST)).unwrap_or(u32::MAX);
-        let rooms = Arc::clone(&self.freeing.shared.room_for_records);
+        let rooms = Arc::clone(&self.freeing.shared.room_for_records.kept);
         let room = rooms.try_acquire_many_owned(bytes).map_err(|_| NoRoom)?;
         Ok(Some(room))
     }
@@ -329,4 +380,7 @@ pub(crate) fn forget(node: &dyn Node, request: &ReleaseRequest) -> NodeFuture<Fr
 
 const COMPLETE: &str = "complete";
 const SPREAD: Duration = Duration::from_secs(60);
-const LEAST: usize = ROOM_FOR_RECORDS / TaskTracker::LIMIT;
+/// For how many node time-outs a record waits for its turn. A burst that the network carries in a second is stored.
+const TURNS: u32 = 10;
+/// The length of a record that takes no more room than a job by itself.
+const LEAST: usize = RoomForRecords::KEPT / TaskTracker::LIMIT;

@@ -20,7 +20,7 @@ use crate::manager::acquire::acquire_for;
 use crate::manager::acquire::contender::Acquired;
 use crate::manager::error::AcquireError;
 use crate::manager::guard::{LockGuard, LockHandle};
-use crate::manager::records::complete::{CompleteError, complete};
+use crate::manager::records::complete::{CompleteError, Room, complete};
 use crate::manager::records::recall::{Clocks, Recall};
 use crate::node::Record;
 use crate::token::FencingToken;
@@ -73,31 +73,47 @@ impl RunGuard {
         self.fence
     }
 
-    /// Whether a quorum of nodes is not too full for a result of so many bytes.
-    pub(crate) fn has_room(&self, bytes: u64) -> bool {
+    /// Room for a result of so many bytes on its way to the nodes, if its turn comes in time and a quorum of nodes is not
+    /// too full for the result.
+    pub(crate) async fn room(&self, bytes: usize) -> Option<Room> {
         let shared = self.guard.shared();
+        let room = Room::wait(shared, bytes).await?;
+        let bytes = u64::try_from(bytes).ok()?;
         let has_room = shared.nodes.iter().filter(|node| node.has_room(bytes));
-        has_room.count() >= shared.terms.quorum.needed()
+        (has_room.count() >= shared.terms.quorum.needed()).then_some(room)
     }
 
     /// Stores the result and releases the lock in the same step. From `Ok` on every caller with this key gets this
     /// result, for as long as it is kept. It is tried also when the lock was lost, and succeeds if nobody else was
     /// granted the lock since.
     ///
+    /// Results that are on their way at once take turns: their bytes times the nodes are 8 MiB at most. Results of up to
+    /// 6 KiB do not wait.
+    ///
     /// # Errors
     ///
     /// [`CompleteError`] if too few nodes have the result within the node time-out: the next caller with this key gets
-    /// it, or does the work again.
+    /// it, or does the work again. Likewise if its turn does not come within ten node time-outs.
     ///
     /// # Cancel safety
     ///
-    /// It goes on while it is polled, and in the background once it is dropped. Dropped before its first poll, it
-    /// releases the lock.
+    /// It goes on while it is polled, and in the background once it is dropped. Dropped before its first poll, or while it
+    /// waits for its turn, it releases the lock.
     pub async fn complete(self, result: impl Into<Bytes>) -> Result<(), CompleteError> {
+        let result = result.into();
+        let shared = Arc::clone(self.guard.shared());
+        match Room::wait(&shared, result.len()).await {
+            Some(room) => self.store(result, room).await,
+            None => Err(CompleteError::nowhere(&shared)),
+        }
+    }
+
+    /// The same, with [room](Self::room) for it.
+    pub(crate) async fn store(self, result: Bytes, room: Room) -> Result<(), CompleteError> {
         // Decided here and nowhere else: later writes of the same result take it from the record.
         let clock = &*self.guard.shared().clock;
         let until = self.clocks.end_after(clock, self.keep);
-        self.end(Some((result.into(), until))).await
+        self.end(Some((result, until)), room).await
     }
 
     /// Releases the lock without a result: the next caller with this key does the work again.
@@ -110,10 +126,10 @@ impl RunGuard {
     ///
     /// As for [`complete`](Self::complete).
     pub async fn abandon(self) -> Result<(), CompleteError> {
-        self.end(None).await
+        self.end(None, Room::default()).await
     }
 
-    async fn end(self, result: Option<(Bytes, u64)>) -> Result<(), CompleteError> {
+    async fn end(self, result: Option<(Bytes, u64)>, room: Room) -> Result<(), CompleteError> {
         let (guard, ballot) = (self.guard, self.fence);
         let shared = Arc::clone(guard.shared());
         // It is not shared.
@@ -123,7 +139,7 @@ impl RunGuard {
             body,
             until,
         });
-        complete(&shared, &held, pending, record).await
+        complete(&shared, &held, pending, record, room).await
     }
 }
 
@@ -223,9 +239,11 @@ impl LockManager {
         };
         // Whether a quorum ever had it is not known; before a caller gets it, one must.
         let body = record.body.clone();
-        let settled = run.end(Some((record.body, record.until))).await;
+        let lacking = || AcquireError::NoQuorum(shared.no_quorum(Vec::new()));
+        let room = Room::wait(shared, body.len()).await.ok_or_else(lacking)?;
+        let settled = run.end(Some((record.body, record.until)), room).await;
         if settled.is_err() {
-            return Err(AcquireError::NoQuorum(shared.no_quorum(Vec::new())));
+            return Err(lacking());
         }
         Ok(IdempotentRun::Replay(body))
     }
