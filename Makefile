@@ -22,7 +22,8 @@
 #   make servers  only fetch the servers: the two that `make test` takes, and those of `make every-server`
 #   make browser  only fetch the browser
 #   make promtool only fetch promtool, which tries the alarms in examples/ops
-#   make databases  only fetch PostgreSQL and MariaDB, on which `tests/fencing` runs the SQL of the guide
+#   make databases  only fetch PostgreSQL and MariaDB, on which `tests/fencing` runs the SQL of the guide,
+#                   and `idempotent_payment` its payments
 #   make peers    builds the programs with locks of other languages, of those whose tools are installed: go, node with
 #                 npm, Python with pip, java with mvn; `make test` builds all but the last
 #   make deny     licences and advisories, if cargo-deny is installed
@@ -337,12 +338,13 @@ cost: redis-server valgrind
 		*) echo "UPDATE=$(UPDATE): only 1 is known" >&2; exit 2;; \
 	esac
 
-demo:
+demo: databases
 	$(CARGO) run --example orders -- --demo
 	$(CARGO) run --example orders -- --redis --demo
 	$(CARGO) run --example orders -- --cluster --demo
 	$(CARGO) run --example fencing --features test-util
 	$(CARGO) run --features idempotency --example idempotent_payment
+	$(CARGO) run --features idempotency --example idempotent_payment -- --postgres
 	$(CARGO) run --example transfer
 	$(CARGO) run --example background_job
 	$(CARGO) run --example reports -- --demo

@@ -1,7 +1,10 @@
 //! The service driving itself, as two replicas, over real HTTP connections.
 
+use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant, SystemTime};
 
 use axum::body::{Body, Bytes};
 use axum::http::{Request, StatusCode};
@@ -13,48 +16,66 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tower_redlock::LockManager;
 
-use crate::bank::{ACCOUNT, BEGINNING, Bank, Order, Outcome, Run};
+use crate::bank::{ACCOUNT, BEGINNING, Bank, Outcome, Payment};
 use crate::{AnyError, PATIENCE, app, fence};
 
 /// How many requests come at the same time.
 const CROWD: usize = 20;
 const AMOUNT: u32 = 1_250;
+/// The database may have the keys of earlier demonstrations.
+static RUN: LazyLock<String> = LazyLock::new(|| {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    format!("{:?}", now.unwrap_or_default())
+});
 
-/// Runs through what can happen to a payment, and says how it went. Returns whether all went as it should.
-pub(crate) async fn run(bank: &Bank, locks: &LockManager) -> Result<bool, AnyError> {
+/// Runs through what can happen to a payment, and says how it went. Returns whether all went as it should. `itself` is
+/// how to start a process of the service.
+pub(crate) async fn run(
+    bank: &Bank,
+    locks: &LockManager,
+    itself: Command,
+) -> Result<bool, AnyError> {
     let patient = Replica::start(bank, locks, PATIENCE).await?;
     let hasty = Replica::start(bank, locks, Duration::ZERO).await?;
     let mut audit = Audit {
         bank,
         sound: true,
-        payments: 0,
+        payments: bank.audit().await?.0,
     };
 
     let first = patient.pay("a", AMOUNT).await?;
-    audit.note("a payment", first.is(201, false), 1, &first)?;
+    audit
+        .note("a payment", first.is(201, false), 1, &first)
+        .await?;
     let again = hasty.pay("a", AMOUNT).await?;
     let same = again.is(201, true) && again.body == first.body;
-    audit.note("sent again, to another replica", same, 0, &again)?;
+    audit
+        .note("sent again, to another replica", same, 0, &again)
+        .await?;
     let other = patient.pay("a", AMOUNT + 1).await?;
-    audit.note("another under its key", other.is(422, false), 0, &other)?;
+    audit
+        .note("another under its key", other.is(422, false), 0, &other)
+        .await?;
 
     let (paid, others) = one_and_others(hasty.crowd(|_| "b".to_owned()).await?);
     let told = paid.is(201, false) && others.iter().all(|a| a.is(409, false) || a.is(201, true));
     let busy = others.iter().filter(|a| a.is(409, false)).count();
     let what = format!("{CROWD} times at once ({busy} are told 409)");
-    audit.note(&what, told, 1, &paid)?;
+    audit.note(&what, told, 1, &paid).await?;
 
     let (paid, others) = one_and_others(patient.crowd(|_| "c".to_owned()).await?);
     let alike = others
         .iter()
         .all(|a| a.is(201, true) && a.body == paid.body);
     let what = format!("{CROWD} times at once, repeats wait");
-    audit.note(&what, paid.is(201, false) && alike, 1, &paid)?;
+    audit
+        .note(&what, paid.is(201, false) && alike, 1, &paid)
+        .await?;
 
     let (paid, others) = one_and_others(patient.crowd(|n| format!("d{n}")).await?);
     let all = paid.is(201, false) && others.iter().all(|a| a.is(201, false));
     let what = format!("{CROWD} payments of one account at once");
-    audit.note(&what, all, i64::try_from(CROWD)?, &paid)?;
+    audit.note(&what, all, i64::try_from(CROWD)?, &paid).await?;
 
     let refused = overtaken(bank, locks, &patient).await?;
     println!(
@@ -63,12 +84,19 @@ pub(crate) async fn run(bank: &Bank, locks: &LockManager) -> Result<bool, AnyErr
     );
     audit.sound &= refused;
     let last = patient.pay("e", AMOUNT).await?;
-    audit.note(
-        "the payment that overtook it, again",
-        last.is(201, true),
-        1,
-        &last,
-    )?;
+    audit
+        .note(
+            "the payment that overtook it, again",
+            last.is(201, true),
+            1,
+            &last,
+        )
+        .await?;
+
+    let (told, last) = killed(itself).await?;
+    audit
+        .note("the process dies after the commit", told, 1, &last)
+        .await?;
 
     println!(
         "{}",
@@ -81,32 +109,83 @@ pub(crate) async fn run(bank: &Bank, locks: &LockManager) -> Result<bool, AnyErr
     Ok(audit.sound)
 }
 
-/// A run gets its locks and stands still until others have them. Then it goes on as if no time had passed. Returns
-/// whether the database refused it.
+/// A run gets its lock and stands still until another had it. Then it goes on as if no time had passed. Returns whether
+/// the database refused it.
 async fn overtaken(bank: &Bank, locks: &LockManager, replica: &Replica) -> Result<bool, AnyError> {
     let resource = format!("account:{ACCOUNT}");
     let account = locks.acquire(&*resource).await?;
-    let key = locks.acquire("key:alice:stalled").await?;
-    let fences = [
-        fence(resource, &account.handle()),
-        fence("key:alice:stalled".to_owned(), &key.handle()),
-    ];
-    let [Some(of_account), Some(of_key)] = fences else {
-        return Err("the manager gives no fencing tokens".into());
-    };
-    let run = Run {
-        customer: "alice".to_owned(),
-        key: "stalled".to_owned(),
-        fences: [of_account, of_key],
-    };
-    // In earnest the leases would end while it stands still; that another is let in is all the same.
+    let fence = fence(resource, &account.handle()).ok_or("the manager gives no fencing tokens")?;
+    // In earnest the lease would end while it stands still; that another is let in is all the same.
     account.release().await?;
-    key.release().await?;
     replica.pay("e", AMOUNT).await?;
-    let order = Order::of(AMOUNT).ok_or("nothing to pay")?;
-    let bank = bank.clone();
-    let paid = tokio::task::spawn_blocking(move || bank.pay(&run, ACCOUNT, order)).await??;
-    Ok(paid == Outcome::Overtaken)
+    let late = Payment {
+        id: format!("late of {}", *RUN),
+        encode: Arc::new(|response| response.body().clone()),
+        fence,
+        customer: "alice".to_owned(),
+        account: ACCOUNT,
+        amount: i64::from(AMOUNT),
+    };
+    Ok(matches!(bank.pay(late).await?, Outcome::Overtaken))
+}
+
+/// Two processes, one after the other. The first dies when it has committed a payment, and tells nobody; the second gets
+/// the same request. Returns whether they said what they should, and the last answer.
+async fn killed(mut itself: Command) -> Result<(bool, Answer), AnyError> {
+    itself.env("LISTEN", "127.0.0.1:0").stdout(Stdio::piped());
+    let mut first = Process::start(itself.env("DIE_AFTER_COMMIT", "1"))?;
+    let told = first.replica.pay("f", AMOUNT).await;
+    let has_died = !first.child.wait()?.success();
+    let second = Process::start(itself.env_remove("DIE_AFTER_COMMIT"))?;
+    // Where nodes outlive the process, so does its lock, for a ttl.
+    let end = Instant::now() + Duration::from_secs(15);
+    let mut again = second.replica.pay("f", AMOUNT).await?;
+    while again.is(409, false) && Instant::now() < end {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        again = second.replica.pay("f", AMOUNT).await?;
+    }
+    let once_more = second.replica.pay("f", AMOUNT).await?;
+    let same = again.is(201, true) && once_more.is(201, true) && once_more.body == again.body;
+    Ok((told.is_err() && has_died && same, again))
+}
+
+/// A service in a process of its own, which ends with this value.
+struct Process {
+    child: Child,
+    replica: Replica,
+    // It writes more than is read.
+    _output: BufReader<ChildStdout>,
+}
+
+impl Process {
+    fn start(command: &mut Command) -> Result<Self, AnyError> {
+        let mut child = command.spawn()?;
+        let mut output = BufReader::new(child.stdout.take().ok_or("no output")?);
+        // Its first line is `payments on http://127.0.0.1:3000; try ..`.
+        let address = loop {
+            let mut line = String::new();
+            if output.read_line(&mut line)? == 0 {
+                return Err("the service did not start".into());
+            }
+            let address = line.split_once("http://").map(|(_, rest)| rest);
+            if let Some((address, _)) = address.and_then(|rest| rest.split_once(';')) {
+                break address.parse()?;
+            }
+        };
+        Ok(Self {
+            child,
+            replica: Replica::at(address),
+            _output: output,
+        })
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Fails only if it is gone already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 /// Compares what clients were told with what stands in the database.
@@ -118,7 +197,7 @@ struct Audit<'a> {
 
 impl Audit<'_> {
     /// `told` is whether the clients were told what they should; `more` is how many payments there should be since.
-    fn note(
+    async fn note(
         &mut self,
         what: &str,
         told: bool,
@@ -126,7 +205,7 @@ impl Audit<'_> {
         example: &Answer,
     ) -> Result<(), AnyError> {
         self.payments += more;
-        let (payments, balance) = self.bank.audit()?;
+        let (payments, balance) = self.bank.audit().await?;
         let expected = BEGINNING - self.payments * i64::from(AMOUNT);
         let sound = told && payments == self.payments && balance == expected;
         self.sound &= sound;
@@ -173,8 +252,12 @@ impl Replica {
         let app = app(bank, locks, wait);
         // It ends with the program.
         tokio::spawn(async move { axum::serve(listener, app).await });
+        Ok(Self::at(address))
+    }
+
+    fn at(address: SocketAddr) -> Self {
         let client = Client::builder(TokioExecutor::new()).build(HttpConnector::new());
-        Ok(Self { address, client })
+        Self { address, client }
     }
 
     async fn pay(&self, key: &str, amount: u32) -> Result<Answer, AnyError> {
@@ -183,7 +266,7 @@ impl Replica {
             // As a load balancer passes it on: to its clients the service has one name, whichever replica it is.
             .header("host", "bank.example")
             .header("authorization", "Bearer alices-secret")
-            .header("idempotency-key", format!("\"{key}\""))
+            .header("idempotency-key", format!("\"{key} of {}\"", *RUN))
             .header("content-type", "application/json")
             .body(Body::from(format!("{{\"amount\":{amount}}}")))?;
         let response = self.client.request(request).await?;

@@ -1,23 +1,28 @@
-//! A payment endpoint whose clients may send every request again, with a SQLite database.
+//! A payment endpoint whose clients may send every request again: one effect and one response each, also when the
+//! process dies half-way.
 //!
 //! ```text
-//! cargo run --features idempotency --example idempotent_payment             drives itself, checks, and exits
-//! cargo run --features idempotency --example idempotent_payment -- --serve  says what to try with curl
+//! cargo run --features idempotency --example idempotent_payment                drives itself, checks, and exits
+//! cargo run --features idempotency --example idempotent_payment -- --postgres  the same, on a PostgreSQL server that it starts
+//! cargo run --features idempotency --example idempotent_payment -- --serve     says what to try with curl
+//! DATABASE_URL=postgres://me@localhost/test cargo run ..                       on yours, in which it makes four tables
 //! REDLOCK_NODES=redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3 cargo run ..
 //! ```
 //!
-//! Without `REDLOCK_NODES` there are five nodes inside this process. `LISTEN` sets the address of `--serve` (default
-//! `127.0.0.1:3000`).
+//! Without `DATABASE_URL` there is a SQLite file, without `REDLOCK_NODES` five nodes inside this process. `LISTEN` sets the
+//! address of `--serve` (default `127.0.0.1:3000`). With `DIE_AFTER_COMMIT` set it kills itself when the next payment is
+//! committed, before anybody is told: with a bank that stays, such as `DATABASE_URL=sqlite:/tmp/bank.sqlite`, start it again
+//! without that, and send the same request.
 //!
 //! From the outside to the inside of a request:
 //!
 //! * *Authentication* finds out who sends it. Idempotency keys belong to customers.
-//! * *`IdempotencyLayer`* answers a repeat with the first answer, and lets one run at a time.
+//! * *`IdempotencyLayer`* answers a repeat with the first response, and lets one run at a time.
 //! * *`RedlockLayer`* lets one payment of an account run at a time. It stands inside: a repeat needs no account, and a
 //!   run goes on under both locks when its client has gone.
-//! * *One transaction* checks the fencing tokens of both locks, looks for the key, moves the money and notes the key.
-//!   The layers keep nearly all second runs away and give the same answer again; that the money moves once is up to the
-//!   database, and holds even if both locks are lost.
+//! * *One transaction* looks for the response of an earlier run, checks the fencing token of the account, moves the money
+//!   and stores the response. The layers keep nearly all second runs away. That the money moves once, and that there is
+//!   one response, is up to the database, and holds even if both locks are lost.
 
 #![allow(
     clippy::print_stdout,
@@ -27,13 +32,20 @@
 
 mod bank;
 mod demo;
+mod postgres;
+mod sqlite;
 #[cfg(test)]
 mod tests;
 
 use std::error::Error;
-use std::process::ExitCode;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path as FilePath, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use axum::body::Body;
 use axum::extract::{Path, Request, State};
 use axum::http::StatusCode;
 use axum::http::header::AUTHORIZATION;
@@ -45,7 +57,7 @@ use tokio::net::TcpListener;
 use tower_redlock::idempotency::{Idempotent, caller};
 use tower_redlock::{Held, IdempotencyLayer, LockHandle, LockManager, RedlockLayer, key};
 
-use crate::bank::{ACCOUNT, Bank, Fence, Order, Outcome, Run};
+use crate::bank::{ACCOUNT, Bank, Fence, Order, Outcome, Payment};
 
 type AnyError = Box<dyn Error + Send + Sync>;
 
@@ -61,20 +73,90 @@ async fn main() -> ExitCode {
 }
 
 async fn run() -> Result<ExitCode, AnyError> {
+    let is_asked = |what: &str| std::env::args().any(|arg| arg == what);
+    let (place, _end) = place(is_asked("--postgres"))?;
     let locks = connect().await?;
-    let bank = Bank::open()?;
-    if std::env::args().any(|arg| arg == "--serve") {
+    let bank = Bank::open(&place).await?;
+    if is_asked("--serve") {
         serve(app(&bank, &locks, PATIENCE)).await?;
         locks.shutdown(Duration::from_secs(5)).await;
         return Ok(ExitCode::SUCCESS);
     }
-    let sound = demo::run(&bank, &locks).await?;
+    let mut itself = Command::new(std::env::current_exe()?);
+    itself.arg("--serve").env("DATABASE_URL", place);
+    let sound = demo::run(&bank, &locks, itself).await?;
     locks.shutdown(Duration::from_secs(5)).await;
     Ok(if sound {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// Where the bank is, and what goes away with this value.
+fn place(on_postgres: bool) -> Result<(String, Box<dyn std::any::Any>), AnyError> {
+    if on_postgres {
+        let server = Postgres::start()?;
+        return Ok((server.url.clone(), Box::new(server)));
+    }
+    if let Ok(url) = std::env::var("DATABASE_URL") {
+        return Ok((url, Box::new(())));
+    }
+    let dir = Dir::new()?;
+    Ok((dir.bank(), Box::new(dir)))
+}
+
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new() -> Result<Self, AnyError> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let (process, count) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let name = format!("redlock-payments-{process}-{count}");
+        let dir = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&dir)?;
+        Ok(Self(dir))
+    }
+
+    fn bank(&self) -> String {
+        format!("sqlite:{}", self.0.join("bank.sqlite").display())
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        // What is left lies in the directory for temporary files.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A server by `examples/ops/postgres.sh`, which ends when its input does: with this value, or with this process.
+struct Postgres {
+    script: Child,
+    url: String,
+}
+
+impl Postgres {
+    fn start() -> Result<Self, AnyError> {
+        let path = FilePath::new(env!("CARGO_MANIFEST_DIR")).join("examples/ops/postgres.sh");
+        let mut script = Command::new("sh");
+        script.arg(path);
+        script.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut script = script.spawn()?;
+        let mut line = String::new();
+        let output = script.stdout.take().ok_or("no output")?;
+        BufReader::new(output).read_line(&mut line)?;
+        let url = line.trim().strip_prefix("DATABASE_URL=");
+        let url = url.ok_or("the database did not start")?.to_owned();
+        Ok(Self { script, url })
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        drop(self.script.stdin.take());
+        let _ = self.script.wait();
+    }
 }
 
 /// Redis nodes if `REDLOCK_NODES` names them, else five nodes inside this process.
@@ -137,33 +219,28 @@ async fn pay(
     Path(account): Path<i64>,
     Json(order): Json<Order>,
 ) -> Response {
-    let key = idempotent.key().as_str().to_owned();
-    let fences = [
-        fence(format!("account:{account}"), &lock),
-        fence(format!("key:{customer}:{key}"), idempotent.handle()),
-    ];
-    let [Some(of_account), Some(of_key)] = fences else {
+    let Some(fence) = fence(format!("account:{account}"), &lock) else {
         return StatusCode::INTERNAL_SERVER_ERROR.into_response();
-    };
-    let fences = [of_account, of_key];
-    let run = Run {
-        customer,
-        key,
-        fences,
     };
     // A partner is asked whether the card may be charged.
     tokio::time::sleep(PARTNER).await;
-    // On a thread of its own, as a database blocks. If this future is dropped, it goes on: the fencing tokens decide
-    // whether it still may.
-    let paid = tokio::task::spawn_blocking(move || bank.pay(&run, account, order)).await;
-    match paid {
-        Ok(Ok(Outcome::Paid(receipt))) => (StatusCode::CREATED, Json(receipt)).into_response(),
-        Ok(Ok(Outcome::NoSuchAccount)) => StatusCode::NOT_FOUND.into_response(),
-        Ok(Ok(Outcome::TooLittle)) => StatusCode::PAYMENT_REQUIRED.into_response(),
-        Ok(Ok(Outcome::KeyReused)) => StatusCode::UNPROCESSABLE_ENTITY.into_response(),
+    let run = idempotent.clone();
+    let payment = Payment {
+        id: idempotent.id().to_owned(),
+        encode: Arc::new(move |response| run.encode(response)),
+        fence,
+        customer,
+        account,
+        amount: i64::from(order.amount.get()),
+    };
+    match bank.pay(payment).await {
+        Ok(Outcome::Paid(response)) => response.map(Body::from),
+        Ok(Outcome::PaidBefore(stored)) => idempotent.decode(stored).map(Body::from),
+        Ok(Outcome::NoSuchAccount) => StatusCode::NOT_FOUND.into_response(),
+        Ok(Outcome::TooLittle) => StatusCode::PAYMENT_REQUIRED.into_response(),
         // It has changed nothing, and is not kept: a repeat finds out what came of the other run.
-        Ok(Ok(Outcome::Overtaken)) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
-        Ok(Err(_)) | Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        Ok(Outcome::Overtaken) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
 }
 

@@ -1,83 +1,147 @@
-//! The example as its users meet it, and the transaction alone.
+//! The example as its users meet it, and the transaction alone, on both databases.
+
+use axum::body::Bytes;
 
 use super::*;
-use crate::bank::Receipt;
+use crate::bank::{BEGINNING, Encode, Receipt};
 
 async fn locks() -> LockManager {
     LockManager::builder().memory(5).connect().await.unwrap()
 }
 
-#[tokio::test]
-async fn the_demonstration_is_sound() {
-    let (bank, locks) = (Bank::open().unwrap(), locks().await);
-    assert!(demo::run(&bank, &locks).await.unwrap());
+/// Set for a process that is the service.
+const SERVES: &str = "PAYMENTS_SERVE";
+
+/// A bank of its own, whatever the environment says.
+fn fresh(on_postgres: bool) -> (String, Box<dyn std::any::Any>) {
+    if on_postgres {
+        return place(true).unwrap();
+    }
+    let dir = Dir::new().unwrap();
+    (dir.bank(), Box::new(dir))
 }
 
-fn run_of(key: &str, of_account: i64, of_key: i64) -> Run {
-    let fence = |resource: String, token| Fence {
-        resource,
-        token,
-        owner: format!("owner-{token}"),
-    };
-    Run {
-        customer: "alice".to_owned(),
-        key: key.to_owned(),
-        fences: [
-            fence("account:7".to_owned(), of_account),
-            fence(format!("key:alice:{key}"), of_key),
-        ],
+async fn is_sound(on_postgres: bool) -> bool {
+    let (place, _end) = fresh(on_postgres);
+    let mut itself = Command::new(std::env::current_exe().unwrap());
+    itself
+        .args([
+            "--exact",
+            "tests::is_the_service_if_it_is_told",
+            "--nocapture",
+        ])
+        .env(SERVES, "1")
+        .env("DATABASE_URL", &place);
+    let bank = Bank::open(&place).await.unwrap();
+    demo::run(&bank, &locks().await, itself).await.unwrap()
+}
+
+#[tokio::test]
+async fn the_demonstration_is_sound() {
+    assert!(is_sound(false).await);
+}
+
+#[tokio::test]
+async fn the_demonstration_is_sound_on_postgres() {
+    assert!(is_sound(true).await);
+}
+
+#[tokio::test]
+async fn is_the_service_if_it_is_told() {
+    if std::env::var_os(SERVES).is_some() {
+        let url = std::env::var("DATABASE_URL").unwrap();
+        let bank = Bank::open(&url).await.unwrap();
+        serve(app(&bank, &locks().await, PATIENCE)).await.unwrap();
     }
 }
 
-fn order(amount: u32) -> Order {
-    Order::of(amount).unwrap()
-}
-
-/// The process died after the transaction and before the layer kept the answer.
-#[test]
-fn a_second_run_gets_the_receipt_of_the_first_and_moves_nothing() {
-    let bank = Bank::open().unwrap();
-    let pay = |run| bank.pay(&run, ACCOUNT, order(100)).unwrap();
-    let receipt = Receipt {
-        payment: 1,
+fn payment(id: &str, token: i64, amount: i64) -> Payment {
+    let encode: Encode = Arc::new(|response| response.body().clone());
+    Payment {
+        id: id.to_owned(),
+        encode,
+        fence: Fence {
+            resource: "account:7".to_owned(),
+            token,
+            owner: format!("owner-{token}"),
+        },
+        customer: "alice".to_owned(),
         account: ACCOUNT,
-        amount: 100,
-        balance: bank::BEGINNING - 100,
-    };
-    assert_eq!(pay(run_of("a", 1, 1)), Outcome::Paid(receipt.clone()));
-    assert_ne!(pay(run_of("b", 2, 1)), Outcome::Paid(receipt.clone()));
-    assert_eq!(pay(run_of("a", 3, 2)), Outcome::Paid(receipt));
-    assert_eq!(bank.audit().unwrap(), (2, bank::BEGINNING - 200));
-    let other = bank.pay(&run_of("a", 4, 3), ACCOUNT, order(101));
-    assert_eq!(other.unwrap(), Outcome::KeyReused);
+        amount,
+    }
 }
 
-#[test]
-fn a_run_that_was_overtaken_changes_nothing_by_either_token() {
-    let bank = Bank::open().unwrap();
-    let pay = |run| bank.pay(&run, ACCOUNT, order(100)).unwrap();
-    assert!(matches!(pay(run_of("a", 5, 5)), Outcome::Paid(_)));
-    // Another has had the account since, and another run has begun with this key.
-    assert_eq!(pay(run_of("b", 4, 9)), Outcome::Overtaken);
-    assert_eq!(pay(run_of("a", 8, 4)), Outcome::Overtaken);
-    let mut twin = run_of("b", 5, 9);
-    twin.fences[0].owner = "another".to_owned();
-    assert_eq!(pay(twin), Outcome::Overtaken);
-    assert_eq!(bank.audit().unwrap(), (1, bank::BEGINNING - 100));
-    // Neither has left its fencing token behind.
-    assert!(matches!(pay(run_of("b", 6, 1)), Outcome::Paid(_)));
+/// A fresh bank for each database.
+async fn with_each_bank(test: impl AsyncFn(&Bank)) {
+    for on_postgres in [false, true] {
+        let (place, _end) = fresh(on_postgres);
+        test(&Bank::open(&place).await.unwrap()).await;
+    }
 }
 
-#[test]
-fn what_cannot_be_paid_is_not() {
-    let bank = Bank::open().unwrap();
-    let too_much = order(u32::try_from(bank::BEGINNING).unwrap() + 1);
-    let refused = bank.pay(&run_of("a", 1, 1), ACCOUNT, too_much).unwrap();
-    assert_eq!(refused, Outcome::TooLittle);
-    let mut bob = run_of("a", 2, 1);
-    bob.customer = "bob".to_owned();
-    let refused = bank.pay(&bob, ACCOUNT, order(1)).unwrap();
-    assert_eq!(refused, Outcome::NoSuchAccount);
-    assert!(Order::of(0).is_none());
-    assert_eq!(bank.audit().unwrap(), (0, bank::BEGINNING));
+/// The process died after the transaction and before the layer kept the response.
+#[tokio::test]
+async fn a_second_run_gets_the_response_of_the_first_and_moves_nothing() {
+    with_each_bank(async |bank| {
+        let receipt = Receipt {
+            payment: 1,
+            account: ACCOUNT,
+            amount: 100,
+            balance: BEGINNING - 100,
+        };
+        let first = bank.pay(payment("a", 1, 100)).await.unwrap();
+        let Outcome::Paid(response) = first else {
+            panic!("{first:?}");
+        };
+        let told: Bytes = response.into_body();
+        assert_eq!(serde_json::from_slice::<Receipt>(&told).unwrap(), receipt);
+        let other = bank.pay(payment("b", 2, 100)).await.unwrap();
+        assert!(matches!(other, Outcome::Paid(_)), "{other:?}");
+        // Also if it comes with a smaller token: it does nothing.
+        for token in [3, 1] {
+            let again = bank.pay(payment("a", token, 100)).await.unwrap();
+            assert!(
+                matches!(&again, Outcome::PaidBefore(stored) if *stored == told),
+                "{again:?}"
+            );
+        }
+        assert_eq!(bank.audit().await.unwrap(), (2, BEGINNING - 200));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_run_that_was_overtaken_changes_nothing() {
+    with_each_bank(async |bank| {
+        let first = bank.pay(payment("a", 5, 100)).await.unwrap();
+        assert!(matches!(first, Outcome::Paid(_)), "{first:?}");
+        // Another has had the account since, or has a token that is equal.
+        let mut twin = payment("c", 5, 100);
+        twin.fence.owner = "another".to_owned();
+        for late in [payment("b", 4, 100), twin] {
+            let outcome = bank.pay(late).await.unwrap();
+            assert!(matches!(outcome, Outcome::Overtaken), "{outcome:?}");
+        }
+        assert_eq!(bank.audit().await.unwrap(), (1, BEGINNING - 100));
+        // It has left no row without a response behind.
+        let again = bank.pay(payment("b", 6, 100)).await.unwrap();
+        assert!(matches!(again, Outcome::Paid(_)), "{again:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_paid_is_not() {
+    with_each_bank(async |bank| {
+        let refused = bank.pay(payment("a", 1, BEGINNING + 1)).await.unwrap();
+        assert!(matches!(refused, Outcome::TooLittle), "{refused:?}");
+        let mut bob = payment("a", 2, 1);
+        bob.customer = "bob".to_owned();
+        let refused = bank.pay(bob).await.unwrap();
+        assert!(matches!(refused, Outcome::NoSuchAccount), "{refused:?}");
+        assert_eq!(bank.audit().await.unwrap(), (0, BEGINNING));
+        let paid = bank.pay(payment("a", 3, 1)).await.unwrap();
+        assert!(matches!(paid, Outcome::Paid(_)), "{paid:?}");
+    })
+    .await;
 }

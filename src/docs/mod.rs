@@ -2,6 +2,7 @@
 //!
 //! | you | read |
 //! |---|---|
+//! | ask whether you need it | [When you do not](not_needed) |
 //! | have one Redis | [You have one Redis](one_redis) |
 //! | have a managed service | [Managed services](managed), by name |
 //! | have Sentinels or replicas | [A server with replicas](nodes#a-server-with-replicas) |
@@ -24,6 +25,7 @@
 //! | use tonic | [gRPC](requests#grpc) |
 //! | must not lose an update to a late holder | [Fencing](fencing) |
 //! | answer a repeated request as the first | [Idempotency](idempotency) |
+//! | must have one effect, although a process dies half-way | [Which of the four](one_effect) |
 //! | want to know on what you can rely | [Promises](promises), each with its test |
 //! | meet an error, a refusal, or a lost lock | [Operations](operations): what to do about each |
 //! | want logs, metrics, alarms, a page, a readiness check | [Observing](observing) |
@@ -73,6 +75,14 @@ pub mod fencing {
 
 pub mod idempotency {
     #![doc = include_str!("idempotency.md")]
+}
+
+pub mod one_effect {
+    #![doc = include_str!("one_effect.md")]
+}
+
+pub mod not_needed {
+    #![doc = include_str!("not_needed.md")]
 }
 
 pub mod promises {

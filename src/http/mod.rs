@@ -176,12 +176,16 @@ impl Common {
     }
 
     pub(crate) fn refuse<B>(&self, cause: impl Into<Cause>) -> Response<LayerBody<B>> {
+        self.refusal(cause).map(|body| LayerBody::whole(body, None))
+    }
+
+    pub(crate) fn refusal(&self, cause: impl Into<Cause>) -> Response<Bytes> {
         let rejection = Rejection::new(self.by, cause, self.busy_status, self.retry_after);
         let mut response = rejection.mark((self.rejection_response)(&rejection));
         if let Some(limit) = self.rate_limit.as_ref().filter(|_| rejection.is_busy()) {
             limit.write(response.headers_mut());
         }
-        response.map(|body| LayerBody::whole(body, None))
+        response
     }
 }
 

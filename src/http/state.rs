@@ -1,5 +1,5 @@
-//! [`RequestState`]: all that the layers of this crate keep in the extensions of a request; and their marks in those of
-//! a response.
+//! [`RequestState`]: what the layers of this crate keep in the extensions of a request, but for the run of an idempotency
+//! key; and their marks in those of a response.
 
 #![cfg_attr(
     not(feature = "idempotency"),
@@ -16,16 +16,14 @@ use http::request::Parts;
 use http::{Extensions, Response};
 
 use crate::manager::{LockGuard, LockHandle, LockManager, LockScope};
-use crate::token::FencingToken;
 use crate::trace;
 
-/// The one extension that the layers put into a request. Copies share its locks.
+/// The one extension that the layers put into a request for locks. Copies share them.
 #[derive(Clone, Default)]
 pub(crate) struct RequestState {
     /// The decision of the innermost lock layer.
     pub(crate) lock: LockState,
     scope: Option<LockScope>,
-    pub(crate) run: Option<Run>,
     /// Set for a service that is called directly by the layer of this run, which takes it out.
     pub(crate) called_by: Option<RunId>,
 }
@@ -43,15 +41,6 @@ impl Default for LockState {
     fn default() -> Self {
         Self::Unlocked(UnlockedReason::NoLayer)
     }
-}
-
-/// A run under an idempotency key.
-#[derive(Clone)]
-pub(crate) struct Run {
-    pub(crate) key: Arc<str>,
-    pub(crate) fence: FencingToken,
-    pub(crate) handle: LockHandle,
-    pub(crate) id: RunId,
 }
 
 /// The extensions of a request that runs without a lock: without a size they need no allocation. None is there beside a

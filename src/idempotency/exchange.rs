@@ -1,7 +1,6 @@
-//! One request with an idempotency key, from its body to its response, and the settings of that. Bodies are read up to a
-//! limit, so that they can be stored, and passed on unchanged.
+//! One request with an idempotency key, from its body to its response. Bodies are read up to a limit, so that they can be
+//! stored, and passed on unchanged.
 
-use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,57 +11,23 @@ use http::header::{CONTENT_TYPE, HeaderName, TRAILER};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower_service::Service;
 
-use super::caller::AnyCallerSource;
-use super::fingerprint::{Fingerprint, FingerprintHeaders, Scope};
+use super::fingerprint::{Fingerprint, Scope};
 use super::key::IdempotencyKey;
-use super::recorded::{
-    IDEMPOTENT_REPLAYED, IDEMPOTENT_UNRECORDED, OnUnrecorded, RecordPolicy, RecordedHeaders,
-};
+use super::options::ExchangeOptions;
+use super::recorded::{IDEMPOTENT_UNRECORDED, OnUnrecorded};
+use super::run::Idempotent;
 use super::stored_response::{Outcome, Replay, StoredResponse};
-use crate::http::Common;
 use crate::http::body::{BoxError, LayerBody, Rest, as_u64, into_bytes};
 use crate::http::rejection::{Cause, RejectionKind};
 use crate::http::run_to_end::{Detached, unless_lost};
-use crate::http::state::{Refusal, RequestState, Run, RunId, route_of};
+use crate::http::state::{Refusal, RequestState, RunId, route_of};
 use crate::lock_key::LockKey;
 use crate::manager::{CompleteError, IdempotentRun, RunGuard};
 use crate::{instruments, trace};
 
 type ResponseResult<B, E> = Result<Response<LayerBody<B>>, E>;
-
-#[derive(Clone)]
-pub(super) struct ExchangeOptions {
-    pub(super) common: Common,
-    pub(super) callers: Arc<dyn AnyCallerSource>,
-    pub(super) required: bool,
-    pub(super) any_host: bool,
-    pub(super) retention: Duration,
-    pub(super) max_request_body: usize,
-    pub(super) buffers: Buffers,
-    pub(super) max_response_body: usize,
-    pub(super) fingerprint: FingerprintHeaders,
-    pub(super) headers: RecordedHeaders,
-    pub(super) policy: Arc<dyn RecordPolicy>,
-    pub(super) on_unrecorded: OnUnrecorded,
-}
-
-impl fmt::Debug for ExchangeOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ExchangeOptions")
-            .field("common", &self.common)
-            .field("required", &self.required)
-            .field("any_host", &self.any_host)
-            .field("retention", &self.retention)
-            .field("max_request_body", &self.max_request_body)
-            .field("buffers", &self.buffers)
-            .field("max_response_body", &self.max_response_body)
-            .field("on_unrecorded", &self.on_unrecorded)
-            .finish_non_exhaustive()
-    }
-}
 
 /// One request with an idempotency key. `service` is ready; `lock_inside` is how long requests wait at most in the lock
 /// layer that it is, if its type is that.
@@ -94,8 +59,8 @@ where
         fingerprint,
         body,
     } = asked;
-    let outer = RequestState::get(&parts.extensions).and_then(|state| state.run.as_ref());
-    if outer.is_some_and(|outer| options.common.locks.is_run_of(&outer.handle, &name)) {
+    let outer = Idempotent::of(&parts.extensions);
+    if outer.is_some_and(|outer| options.common.locks.is_run_of(outer.handle(), &name)) {
         // The same layer further out holds this key for this request, which would wait for itself.
         let mut service = service;
         let response = service.call(Request::from_parts(parts, body)).await?;
@@ -119,12 +84,8 @@ where
     let id = RunId::new();
     let state = RequestState::of(&mut parts.extensions);
     state.called_by = lock_inside.map(|_| id.clone());
-    state.run = Some(Run {
-        key: key.0,
-        fence: guard.fence(),
-        handle: guard.handle(),
-        id: id.clone(),
-    });
+    Idempotent::of_run(&guard, key, id.clone(), fingerprint, Arc::clone(&options))
+        .enter(&mut parts.extensions);
     let request = Request::from_parts(parts, body);
     let execution = Execution {
         id,
@@ -144,32 +105,6 @@ struct Asked<B> {
     name: LockKey,
     fingerprint: Fingerprint,
     body: LayerBody<B>,
-}
-
-/// How many bytes of request bodies a layer may hold at once.
-#[derive(Clone, Debug)]
-pub(super) struct Buffers {
-    most: usize,
-    free: Arc<Semaphore>,
-}
-
-impl Buffers {
-    pub(super) fn new(most: usize) -> Self {
-        let free = Semaphore::new(most.min(Semaphore::MAX_PERMITS));
-        let free = Arc::new(free);
-        Self { most, free }
-    }
-
-    /// Adds room for `bytes` to what is `held`.
-    fn grow(&self, held: &mut Option<OwnedSemaphorePermit>, bytes: usize) -> bool {
-        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-        match (Arc::clone(&self.free).try_acquire_many_owned(bytes), held) {
-            (Ok(room), Some(held)) => held.merge(room),
-            (Ok(room), held) => *held = Some(room),
-            (Err(_), _) => return false,
-        }
-        true
-    }
 }
 
 /// Finds the caller of a request that may begin, and reads its body.
@@ -192,7 +127,7 @@ where
         body.size_hint().lower(),
     );
     // What was announced takes no room before it is there: to announce it costs a client nothing.
-    if announced <= as_u64(limit) && announced > as_u64(buffers.free.available_permits()) {
+    if announced <= as_u64(limit) && announced > as_u64(buffers.free()) {
         return Err(RejectionKind::BuffersFull.into());
     }
     let (mut room, mut is_full) = (None, false);
@@ -233,32 +168,20 @@ fn replay<B>(
     stored: Bytes,
     fingerprint: Fingerprint,
 ) -> Response<LayerBody<B>> {
-    let stored = match StoredResponse::decode(stored) {
-        Ok(stored) => stored,
-        Err(error) => {
-            let cause = Cause::because(RejectionKind::RecordUnreadable, error);
-            return options.common.refuse(cause);
-        }
-    };
-    if stored.fingerprint != fingerprint {
-        return options.common.refuse(RejectionKind::IdempotencyKeyReused);
-    }
-    match stored.outcome {
-        Outcome::NotReplayable { .. } => options.common.refuse(RejectionKind::NotReplayable),
-        Outcome::Replayable(replay) => {
+    match Replay::find(stored, fingerprint) {
+        Ok(mut replay) => {
             instruments::idempotency("replayed");
-            let announced = replay.trailers.as_ref().and_then(names_of);
-            let mut response = Response::new(LayerBody::whole(replay.body, replay.trailers));
-            *response.status_mut() = replay.status;
-            *response.headers_mut() = replay.headers;
-            let yes = HeaderValue::from_static("true");
-            response.headers_mut().insert(IDEMPOTENT_REPLAYED, yes);
+            let trailers = replay.trailers.take();
+            let announced = trailers.as_ref().and_then(names_of);
+            let response = replay.into_response(&options.replayed);
+            let mut response = response.map(|body| LayerBody::whole(body, trailers));
             if let Some(names) = announced {
                 // HTTP/1.1 sends only trailers that are announced.
                 response.headers_mut().insert(TRAILER, names);
             }
             response
         }
+        Err(cause) => options.common.refuse(cause),
     }
 }
 
@@ -373,12 +296,10 @@ fn replay_of<B>(
     body: &Collected<B>,
 ) -> Option<Replay> {
     match body {
-        Collected::All { bytes, trailers } => Some(Replay {
-            status: head.status,
-            headers: options.headers.keep(&head.headers),
-            body: bytes.clone(),
-            trailers: trailers.as_ref().map(|all| options.headers.keep(all)),
-        }),
+        Collected::All { bytes, trailers } => {
+            let (status, headers) = (head.status, &head.headers);
+            Some(options.replay_of(status, headers, bytes.clone(), trailers.as_ref()))
+        }
         // The request is done, and its response is too long or incomplete.
         Collected::TooLarge { .. } | Collected::Failed { .. } => None,
     }

@@ -127,7 +127,8 @@ impl Default for FingerprintHeaders {
     }
 }
 
-/// Changes with the content of the hash, so that a record of another version never matches by accident.
+/// Changes with the content of the hash, so that a record of another version never matches by accident. Users keep it in
+/// their databases, by `Idempotent::encode`: a change breaks them.
 const FINGERPRINT_VERSION: &[u8] = b"tower-redlock idempotency fingerprint 1\n";
 
 /// Method, host, route and caller. One key in another scope is another request.
@@ -178,7 +179,8 @@ impl Scope<'_> {
     }
 }
 
-/// Changes with the content of the hash, so that the keys of two versions differ.
+/// Changes with the content of the hash, so that the keys of two versions differ. Users keep it in their databases, by
+/// `Idempotent::id`: a change breaks them.
 const SCOPE_VERSION: &[u8] = b"tower-redlock idempotency scope 2\n";
 
 /// Feeds the host of a request: the authority of its URI, and `Host`. If all names are equal, one is fed, or else all

@@ -7,6 +7,7 @@ use std::time::Duration;
 use std::{fmt, mem};
 
 use bytes::Bytes;
+use http::header::HeaderName;
 use http::{Method, Request, Response};
 use http_body::Body;
 use pin_project_lite::pin_project;
@@ -14,10 +15,13 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::caller::CallerSource;
-use super::exchange::{Buffers, ExchangeOptions, respond};
+use super::exchange::respond;
 use super::fingerprint::FingerprintHeaders;
 use super::key::IdempotencyKey;
-use super::recorded::{DefaultRecordPolicy, OnUnrecorded, RecordPolicy, RecordedHeaders};
+use super::options::{Buffers, ExchangeOptions};
+use super::recorded::{
+    DefaultRecordPolicy, IDEMPOTENT_REPLAYED, OnUnrecorded, RecordPolicy, RecordedHeaders,
+};
 use crate::http::body::{BoxError, LayerBody};
 use crate::http::rejection::{By, Cause, Rejection, RejectionKind};
 use crate::http::{Common, Methods, OnDisconnect, OnLost};
@@ -49,6 +53,7 @@ impl IdempotencyLayer {
             max_response_body: MIB,
             fingerprint: FingerprintHeaders::default(),
             headers: RecordedHeaders::default(),
+            replayed: IDEMPOTENT_REPLAYED,
             policy: Arc::new(DefaultRecordPolicy),
             on_unrecorded: OnUnrecorded::default(),
         };
@@ -121,6 +126,12 @@ impl IdempotencyLayer {
     /// The response headers that are stored.
     pub fn recorded_headers(self, headers: RecordedHeaders) -> Self {
         self.with(|options| options.headers = headers)
+    }
+
+    /// The header that says of a response that it is replayed, with the value `true`. Default: `idempotent-replayed`.
+    /// It is never stored.
+    pub fn replayed_header(self, name: HeaderName) -> Self {
+        self.with(|options| options.replayed = name)
     }
 
     /// Which responses are stored. Default: those below 500 except 408, 425 and 429. After any other response the key

@@ -18,10 +18,11 @@ use std::fmt;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::header::HeaderName;
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use sha2::{Digest as _, Sha256};
 
 use super::fingerprint::Fingerprint;
+use crate::http::rejection::{Cause, RejectionKind};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StoredResponse {
@@ -48,6 +49,31 @@ pub(super) struct Replay {
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
     pub(super) trailers: Option<HeaderMap>,
+}
+
+impl Replay {
+    /// The response in the record `stored`, for a request with this `fingerprint`; or why there is none for it.
+    pub(super) fn find(stored: Bytes, fingerprint: Fingerprint) -> Result<Self, Cause> {
+        let unreadable = |error| Cause::because(RejectionKind::RecordUnreadable, error);
+        let stored = StoredResponse::decode(stored).map_err(unreadable)?;
+        match stored.outcome {
+            _ if stored.fingerprint != fingerprint => {
+                Err(RejectionKind::IdempotencyKeyReused.into())
+            }
+            Outcome::NotReplayable { .. } => Err(RejectionKind::NotReplayable.into()),
+            Outcome::Replayable(replay) => Ok(replay),
+        }
+    }
+
+    /// The response, but for its trailers, with the header `marker`.
+    pub(super) fn into_response(self, marker: &HeaderName) -> Response<Bytes> {
+        let mut response = Response::new(self.body);
+        *response.status_mut() = self.status;
+        *response.headers_mut() = self.headers;
+        let yes = HeaderValue::from_static("true");
+        response.headers_mut().insert(marker, yes);
+        response
+    }
 }
 
 // By hand: a response is private to its client.

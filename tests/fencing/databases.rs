@@ -7,11 +7,11 @@ use crate::support::eventually;
 const PAGE: &str = include_str!("../../src/docs/fencing.md");
 
 /// Of two holders one after the other. Their tokens differ by one, and not as floating-point numbers.
-const FIRST: Holder = Holder {
+pub(crate) const FIRST: Holder = Holder {
     token: 1_843_200_001_536_000_000,
     owner: "1111111111111111111111111111111111111111",
 };
-const SECOND: Holder = Holder {
+pub(crate) const SECOND: Holder = Holder {
     token: FIRST.token + 1,
     owner: "2222222222222222222222222222222222222222",
 };
@@ -20,9 +20,9 @@ const THIRD: Holder = Holder {
     owner: FIRST.owner,
 };
 
-/// The statements for a database on the page: one that enters, and those for its columns.
-fn statements(database: &str) -> (String, Vec<String>) {
-    let blocks = PAGE.split("```sql\n").skip(1);
+/// The statements for a database on a page.
+pub(crate) fn on_page(page: &str, database: &str) -> Vec<String> {
+    let blocks = page.split("```sql\n").skip(1);
     let blocks = blocks.map(|block| block.split_once("```").unwrap().0);
     let parts = blocks.flat_map(|block| block.split("-- ").skip(1));
     let mut statements = Vec::new();
@@ -33,7 +33,12 @@ fn statements(database: &str) -> (String, Vec<String>) {
             statements.extend(each.map(str::to_owned));
         }
     }
-    let (mut enter, columns): (Vec<_>, Vec<_>) = statements
+    statements
+}
+
+/// One that enters, and those for its columns.
+fn statements(database: &str) -> (String, Vec<String>) {
+    let (mut enter, columns): (Vec<_>, Vec<_>) = on_page(PAGE, database)
         .into_iter()
         .partition(|sql| sql.starts_with("UPDATE"));
     assert_eq!(enter.len(), 1, "{database}: {enter:?}");
@@ -41,13 +46,19 @@ fn statements(database: &str) -> (String, Vec<String>) {
 }
 
 fn start<D: Database>() -> D {
-    let (enter, columns) = statements(D::NAME);
-    D::start(&enter, &columns)
+    start_with(None)
+}
+
+/// With more than the columns.
+pub(crate) fn start_with<D: Database>(more: impl IntoIterator<Item = String>) -> D {
+    let (enter, mut tables) = statements(D::NAME);
+    tables.extend(more);
+    D::start(&enter, &tables)
 }
 
 /// What came of an attempt to enter.
 #[derive(Debug, PartialEq, Eq)]
-enum Entered {
+pub(crate) enum Entered {
     Yes,
     /// No row: stop.
     No,
@@ -56,7 +67,7 @@ enum Entered {
 }
 
 #[track_caller]
-fn entered(session: &Session) -> Entered {
+pub(crate) fn entered(session: &Session) -> Entered {
     match session.reply() {
         Reply::Rows { found, changed } => {
             assert_eq!(found, changed, "it depends on the driver");
@@ -80,7 +91,7 @@ fn enter(session: &mut Session, holder: Holder) -> Entered {
 
 /// Begins a transaction and enters.
 #[track_caller]
-fn begin(session: &mut Session, holder: Holder) -> Entered {
+pub(crate) fn begin(session: &mut Session, holder: Holder) -> Entered {
     session.run("BEGIN;");
     enter(session, holder)
 }

@@ -19,6 +19,7 @@ mod checker;
 mod contender;
 mod databases;
 mod old_data;
+mod responses;
 mod sessions;
 
 use std::env;

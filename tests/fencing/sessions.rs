@@ -110,10 +110,15 @@ impl Session {
     /// Runs what must succeed.
     #[track_caller]
     pub(crate) fn run(&mut self, sql: &str) -> Reply {
-        (self.send)(Request::Sql(sql.to_owned()));
+        self.send(sql);
         let reply = self.reply();
         assert!(!matches!(reply, Reply::Error(_)), "{sql}: {reply:?}");
         reply
+    }
+
+    /// Sends a statement, and does not wait for its reply.
+    pub(crate) fn send(&mut self, sql: &str) {
+        (self.send)(Request::Sql(sql.to_owned()));
     }
 
     /// Sends the statement that enters, and does not wait for its reply.

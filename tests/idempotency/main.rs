@@ -14,6 +14,7 @@ mod leaving;
 mod nested;
 mod scopes;
 mod shapes;
+mod transaction;
 mod with_locks;
 
 use std::sync::Arc;

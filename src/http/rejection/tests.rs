@@ -42,6 +42,46 @@ fn the_guide_has_the_row_of_each_kind() {
     }
 }
 
+/// The fragment of an OpenAPI document that users include in theirs.
+#[test]
+fn the_openapi_fragment_has_the_response_of_each_kind() {
+    use serde_json::{Value, json};
+
+    let fragment = include_str!("../../docs/openapi.json");
+    let fragment: Value = serde_json::from_str(fragment).unwrap();
+    let components = &fragment["components"];
+    let schema = &components["schemas"]["LockProblem"];
+    let urns: Vec<&str> = ALL.iter().map(|kind| kind.row().urn).collect();
+    assert_eq!(schema["properties"]["type"]["enum"], json!(urns));
+    let responses = components["responses"].as_object().unwrap();
+    assert_eq!(responses.len(), ALL.len());
+    for kind in ALL {
+        let (row, rejection) = (kind.row(), by(By::Idempotency, kind));
+        let (response, problem) = (&responses[row.word], body(&rejection));
+        let status = row.status.as_u16();
+        assert_eq!(response["description"], format!("{status}: {}", row.title));
+        let retry_after = rejection.retry_after().is_some();
+        assert_eq!(response["headers"]["Retry-After"].is_object(), retry_after);
+        let content = &response["content"]["application/problem+json"];
+        let own = &content["schema"]["allOf"][1]["properties"];
+        assert_eq!(own["type"]["const"], row.urn);
+        assert_eq!(own["executed"]["const"], problem["executed"]);
+        // Those of busy locks can be set.
+        let is_one = own["status"]["const"] == status;
+        assert!(is_one || rejection.is_busy() && own["status"]["enum"][0] == status);
+        for (member, value) in problem.as_object().unwrap() {
+            let kind = match value {
+                Value::Number(_) => "integer",
+                _ => "string",
+            };
+            assert_eq!(schema["properties"][member]["type"], kind, "{member}");
+        }
+        for member in schema["required"].as_array().unwrap() {
+            assert!(problem[member.as_str().unwrap()] != Value::Null, "{member}");
+        }
+    }
+}
+
 /// An error that only a manager makes.
 async fn contended() -> AcquireError {
     let locks = LockManager::builder().memory(3).connect().await.unwrap();

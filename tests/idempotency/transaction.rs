@@ -1,0 +1,168 @@
+//! The response in the transaction that has the effect: one effect and one response, also where the nodes know of none.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::body::Body;
+use axum::routing::post;
+use bytes::Bytes;
+use http::{HeaderName, Request, Response, StatusCode};
+use tower_redlock::IdempotencyLayer;
+use tower_redlock::idempotency::{Idempotent, caller};
+use tower_redlock::node::memory::MemoryNode;
+
+use super::{Reply, manager, nodes, request, send};
+
+/// A table with the column `id`, which is unique, and the response beside it. Its rows are its effects.
+#[derive(Clone, Default)]
+struct Table(Arc<Mutex<HashMap<String, Bytes>>>);
+
+impl Table {
+    /// One transaction.
+    fn order(&self, run: &Idempotent, body: &Bytes) -> Response<Bytes> {
+        let mut rows = self.0.lock().unwrap();
+        if let Some(stored) = rows.get(run.id()) {
+            return run.decode(stored.clone());
+        }
+        let response = Response::builder().status(StatusCode::CREATED);
+        let response = response
+            .header("x-order", rows.len() + 1)
+            .header("set-cookie", "a=b")
+            .header("again", "never");
+        let response = response.body(body.clone()).unwrap();
+        rows.insert(run.id().to_owned(), run.encode(&response));
+        response
+    }
+
+    fn effects(&self) -> usize {
+        self.0.lock().unwrap().len()
+    }
+
+    fn change(&self, change: impl Fn(&Bytes) -> Bytes) {
+        let mut rows = self.0.lock().unwrap();
+        rows.values_mut().for_each(|row| *row = change(row));
+    }
+
+    /// A service that keeps its orders here.
+    fn open(&self, layer: IdempotencyLayer) -> Router {
+        let table = self.clone();
+        let order = post(move |run: Idempotent, body: Bytes| async move {
+            table.order(&run, &body).map(Body::from)
+        });
+        Router::new().route("/orders/{shop}", order).layer(layer)
+    }
+}
+
+fn layer(nodes: &[MemoryNode]) -> IdempotencyLayer {
+    IdempotencyLayer::new(manager(nodes), caller::header("x-customer")).any_host()
+}
+
+fn of(customer: &str, key: &str, body: &'static str) -> Request<Body> {
+    let mut request = request(key, body);
+    let customer = customer.parse().unwrap();
+    request.headers_mut().insert("x-customer", customer);
+    request
+}
+
+/// Nodes that have lost what the layer stored, as after a crash between the commit and that.
+async fn send_after_loss(table: &Table, request: Request<Body>) -> Reply {
+    send(&table.open(layer(&nodes())), request).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_run_gets_the_first_response_out_of_the_table() {
+    let table = Table::default();
+    let first = send_after_loss(&table, of("ann", "a", "three eggs")).await;
+    assert_eq!(
+        (first.status, first.is_replayed()),
+        (StatusCode::CREATED, false)
+    );
+    for _ in 0..2 {
+        let again = send_after_loss(&table, of("ann", "a", "three eggs")).await;
+        assert_eq!(
+            (again.status, again.is_replayed()),
+            (StatusCode::CREATED, true)
+        );
+        assert_eq!(
+            (&again.body, again.header("x-order")),
+            (&first.body, Some("1"))
+        );
+        // It belongs to the first exchange.
+        assert_eq!(again.header("set-cookie"), None);
+    }
+    assert_eq!(table.effects(), 1);
+    // From there on the nodes have it, too.
+    let app = table.open(layer(&nodes()));
+    let out_of_table = send(&app, of("ann", "a", "three eggs")).await;
+    table.0.lock().unwrap().clear();
+    assert_eq!(send(&app, of("ann", "a", "three eggs")).await, out_of_table);
+    assert_eq!(table.effects(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_caller_has_ids_of_its_own() {
+    let table = Table::default();
+    for (customer, key) in [("ann", "a"), ("bob", "a"), ("ann", "b")] {
+        send_after_loss(&table, of(customer, key, "eggs")).await;
+    }
+    let mut get = of("ann", "a", "eggs");
+    *get.uri_mut() = "http://elsewhere/orders/2".parse().unwrap();
+    // The host does not count here, and the route is the same.
+    assert_eq!(send_after_loss(&table, get).await.status, 422);
+    assert_eq!(table.effects(), 3);
+    for id in table.0.lock().unwrap().keys() {
+        let hash = id.strip_prefix("idempotency:").unwrap();
+        assert!(hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_response_to_this_request_is_refused_and_not_stored() {
+    let table = Table::default();
+    let first = send_after_loss(&table, of("ann", "a", "eggs")).await;
+    let app = table.open(layer(&nodes()));
+    let other = send(&app, of("ann", "a", "milk")).await;
+    assert_eq!(other.problem(), (422, "idempotency-key-reused".into()));
+    // Had the refusal been stored, this would be told that it is the other.
+    let again = send(&app, of("ann", "a", "eggs")).await;
+    assert_eq!((again.status, again.body), (first.status, first.body));
+    table.change(|row| row.slice(1..));
+    for _ in 0..2 {
+        let damaged = send_after_loss(&table, of("ann", "a", "eggs")).await;
+        assert_eq!(damaged.problem(), (503, "record-unreadable".into()));
+    }
+    assert_eq!(table.effects(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_that_is_too_long_is_only_noted() {
+    let table = Table::default();
+    let short = |nodes: &[MemoryNode]| layer(nodes).max_response_body(4);
+    let send_short = async |body| {
+        let app = table.open(short(&nodes()));
+        send(&app, of("ann", "a", body)).await
+    };
+    assert_eq!(send_short("three eggs").await.body, "three eggs");
+    let again = send_short("three eggs").await;
+    assert_eq!(again.problem(), (409, "not-replayable".into()));
+    assert_eq!(table.effects(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_header_of_replays_has_the_name_that_is_chosen_and_is_never_stored() {
+    let table = Table::default();
+    let chosen =
+        |nodes: &[MemoryNode]| layer(nodes).replayed_header(HeaderName::from_static("again"));
+    let nodes = nodes();
+    let app = table.open(chosen(&nodes));
+    let first = send(&app, of("ann", "a", "eggs")).await;
+    assert_eq!(first.header("again"), Some("never"));
+    let from_nodes = send(&app, of("ann", "a", "eggs")).await;
+    let from_table = send(&table.open(chosen(&super::nodes())), of("ann", "a", "eggs")).await;
+    for reply in [from_nodes, from_table] {
+        assert_eq!(reply.header("again"), Some("true"));
+        assert_eq!(reply.header("idempotent-replayed"), None);
+        assert_eq!(reply.body, "eggs");
+    }
+}
