@@ -266,6 +266,7 @@ impl LockManager {
             keys: seen.name.clone().into(),
             token,
             announce: true,
+            waited: Duration::ZERO,
             since: None,
             aside: true,
         };

@@ -70,9 +70,11 @@ use crate::settings::error::{ConfigError, ensure};
 /// FIFO within a process: callers of one manager that wait for one key get it in the order of their calls, and callers
 /// that do not wait never overtake them. A caller that waits for several keys gets them when all are free.
 ///
-/// No order between managers. Each has one contender per key, passes a lock among its own callers a limited number of
-/// times ([`HandOff`](crate::settings::HandOff)), and contends a few round trips later after a contended release. So
-/// each has about the same chance at each release, but no bound says how often one may lose.
+/// Between managers the one whose caller has waited longest comes first as a rule, but no bound says how often one may
+/// lose. Each has one contender per key, passes a lock among its own callers a limited number of times
+/// ([`HandOff`](crate::settings::HandOff)), and contends a few round trips later after a contended release. A release
+/// tells how long its holder had waited; a contender that has waited for less comes up to one and a half round trips
+/// later.
 ///
 /// A waiter does not poll: its process listens for releases, and asks again when the holder's lease ends, and at least
 /// once a second (every 100 ms while readers have the lock, or fewer than a quorum of nodes announce releases).

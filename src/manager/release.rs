@@ -143,6 +143,7 @@ impl Freeing {
             keys: lease.owed().clone(),
             token: lease.lease.owner,
             announce: true,
+            waited: lease.waited.get().copied().unwrap_or_default(),
             since: Some(lease.lease.started),
             aside: false,
         };

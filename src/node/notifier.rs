@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 
@@ -56,6 +57,7 @@ struct Inbox {
 struct Arrivals {
     nodes: Vec<NodeNotices>,
     least_open: usize,
+    waited: Duration,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -83,6 +85,8 @@ pub struct Notices {
     pub open: usize,
     /// The least that [`open`](Self::open) was since then: releases on the other nodes may have been missed.
     pub least_open: usize,
+    /// How long the holder had waited, as far as the notices say that.
+    pub waited: Duration,
 }
 
 impl NoticeReceiver {
@@ -123,6 +127,7 @@ impl NoticeReceiver {
             released: arrivals.count(|own| own.released),
             open: arrivals.count(NodeNotices::is_open),
             least_open: arrivals.least_open,
+            waited: arrivals.waited,
         }
     }
 
@@ -134,6 +139,7 @@ impl NoticeReceiver {
             .iter_mut()
             .for_each(|own| own.released = false);
         arrivals.least_open = arrivals.count(NodeNotices::is_open);
+        arrivals.waited = Duration::ZERO;
     }
 
     /// Waits until something changes.
@@ -194,8 +200,11 @@ impl NoticeSender {
         self.inbox.note(self.node, |own| own.open &= !self.bit);
     }
 
-    /// The key was released.
-    pub(crate) fn released(&self) {
+    /// The key was released by a holder who had `waited` so long for it, or zero.
+    pub(crate) fn released(&self, waited: Duration) {
+        let mut arrivals = self.inbox.arrivals();
+        arrivals.waited = arrivals.waited.max(waited);
+        drop(arrivals);
         self.inbox.note(self.node, |own| own.released = true);
     }
 }
@@ -216,13 +225,14 @@ mod tests {
         };
         assert_eq!(receiver.notices(), notices, "it was deaf before");
         receiver.forget();
-        first.released();
-        second.released();
-        second.released();
+        first.released(Duration::ZERO);
+        second.released(Duration::ZERO);
+        second.released(Duration::ZERO);
         let notices = Notices {
             released: 2,
             open: 1,
             least_open: 1,
+            waited: Duration::ZERO,
         };
         assert_eq!(receiver.notices(), notices);
         first.closed();
@@ -234,6 +244,13 @@ mod tests {
         );
         receiver.forget();
         assert_eq!(receiver.notices().released, 0);
+        // What the nodes say may differ, as where one was written to later.
+        for (sender, waited) in [(&first, 3), (&second, 5), (&first, 4)] {
+            sender.released(Duration::from_millis(waited));
+        }
+        assert_eq!(receiver.notices().waited, Duration::from_millis(5));
+        receiver.forget();
+        assert_eq!(receiver.notices().waited, Duration::ZERO);
         // A sender for a node that does not exist changes nothing.
         receiver.sender(9).opened();
         assert_eq!(receiver.notices().open, 1);

@@ -45,6 +45,19 @@ pub(crate) fn after_split(random: u64, contenders: usize, round_trip: Duration) 
     jitter(random, round_trip.saturating_mul(contenders) / 2)
 }
 
+/// How long to let others go first after a release, for who has waited for `age` where the holder had waited for
+/// `before`: nothing if it is due, else a part of a round trip and a half that grows with what is missing. So who has
+/// waited longest comes first, as far as clocks of processes and timers tell.
+pub(crate) fn until_due(age: Duration, before: Duration, round_trip: Duration) -> Duration {
+    let missing = before.saturating_sub(age).as_nanos();
+    // A tenth is chance.
+    let share = missing.saturating_mul(10) / before.as_nanos().max(1);
+    match u32::try_from(share) {
+        Ok(0) => Duration::ZERO,
+        share => round_trip.saturating_mul(share.unwrap_or(10).min(10)) * 3 / 20,
+    }
+}
+
 /// How long to pause after a contended release: until the slowest contender, which pauses for [`after_split`], can have
 /// tried.
 pub(crate) fn give_way(listeners: u32, round_trip: Duration) -> Duration {
@@ -77,6 +90,21 @@ mod tests {
         for _ in 0..100 {
             assert!(backoff.next(u64::MAX) <= 100 * MS);
         }
+    }
+
+    #[test]
+    fn who_has_waited_for_less_than_the_holder_lets_others_go_first() {
+        let delay = |age, before| until_due(age * MS, before * MS, 10 * MS);
+        assert_eq!(delay(0, 0), Duration::ZERO, "nothing is known");
+        // Whoever is nearly due may go: the clocks of two processes are not one.
+        for age in [91, 100, 1_000] {
+            assert_eq!(delay(age, 100), Duration::ZERO, "{age}");
+        }
+        let delays = [90, 75, 50, 0].map(|age| delay(age, 100));
+        assert_eq!(delays, [3 * MS / 2, 3 * MS, 15 * MS / 2, 15 * MS]);
+        assert_eq!(until_due(Duration::ZERO, Duration::MAX, 10 * MS), 15 * MS);
+        // Before a process that gives way comes back.
+        assert!(delay(0, 100) < give_way(1, 10 * MS) - 9 * MS);
     }
 
     #[test]

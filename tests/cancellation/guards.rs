@@ -225,6 +225,7 @@ async fn begin_idempotent_of_what_one_node_alone_knows(scene: Rc<Scene>) -> Work
         keys: place.into(),
         token: owner,
         announce: false,
+        waited: Duration::ZERO,
         since: None,
         aside: false,
     };

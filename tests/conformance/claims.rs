@@ -220,6 +220,15 @@ pub(crate) async fn a_listener_hears_of_a_release(bench: &impl Bench) {
     eventually("told", || receiver.notices().released == 1).await;
     let notices = receiver.notices();
     assert_eq!((notices.open, notices.least_open), (1, 1));
+    assert_eq!(notices.waited, Duration::ZERO);
+    // How long the holder had waited comes with it.
+    let waited = Duration::from_millis(1_500);
+    node.acquire(acquire("k", 1)).await.unwrap();
+    let release = ReleaseRequest::new(key("k"), token(1), true);
+    node.release(ReleaseRequest { waited, ..release })
+        .await
+        .unwrap();
+    eventually("told", || receiver.notices().waited == waited).await;
     assert_eq!(elsewhere.0.notices().released, 0, "another key");
 }
 

@@ -10,8 +10,8 @@ use crate::clock::Clock as _;
 use crate::instruments;
 use crate::manager::acquire::hint::WaitingWriter;
 use crate::manager::acquire::wait::{
-    Called, LockSeat, PollDelays, ReleaseNotices, Wait, Woken, contention_delay, names, reckoned,
-    turn, turn_of_all,
+    Called, LockSeat, PollDelays, ReleaseNotices, Wait, Woken, contention_delay,
+    delay_after_release, names, reckoned, turn, turn_of_all,
 };
 use crate::manager::error::AcquireError;
 use crate::manager::guard::LockGuard;
@@ -248,6 +248,8 @@ impl<'a, P: Purpose> Contender<'a, P> {
             turn.set_leaving(false);
         }
         let held = attempt.win(turn)?;
+        // Nobody else has set it.
+        let _ = held.waited.set(self.wait.waited(self.shared));
         let guard = LockGuard::first(self.shared, held).ok_or(AcquireError::ShuttingDown)?;
         if let Some(hint) = &mut self.hint {
             hint.is_news = false;
@@ -398,10 +400,11 @@ impl<'a, P: Purpose> Contender<'a, P> {
         let opening = !(self.opened && self.keys.are_several());
         let woken = timeout(limit, notices.next(needed, reckoned(round_trip), opening));
         let woken = self.unless_called(woken).await?.and_then(Result::ok);
+        let ages = (self.wait.waited(self.shared), notices.waited());
         self.notices = Some(notices);
         self.opened = woken == Some(Woken::Opened);
         if woken == Some(Woken::Released)
-            && let Some(delay) = contention_delay(self.contenders, round_trip)
+            && let Some(delay) = delay_after_release(self.contenders, ages, round_trip)
         {
             self.unless_called(sleep(delay.min(self.left()))).await?;
         }

@@ -79,6 +79,7 @@ impl Drop for WaitingWriter {
             keys: self.key.clone(),
             token: self.token,
             announce: self.is_news,
+            waited: Duration::ZERO,
             since: Some(self.began),
             // The way of extensions.
             aside: true,

@@ -20,7 +20,7 @@ use crate::manager::shared::Shared;
 use crate::moment::Moment;
 use crate::namespace::NodeKeys;
 use crate::node::{Node, NoticeReceiver, Subscription};
-use crate::protocol::backoff::{Backoff, after_split};
+use crate::protocol::backoff::{Backoff, after_split, until_due};
 use crate::protocol::renewal::Terms;
 use crate::seam::for_pause;
 
@@ -262,6 +262,11 @@ impl ReleaseNotices {
         }
     }
 
+    /// How long the holder had waited who has released the key; zero if that is not known.
+    pub(crate) fn waited(&self) -> Duration {
+        self.receiver.notices().waited
+    }
+
     pub(crate) fn open(&self) -> usize {
         self.receiver.notices().open
     }
@@ -335,6 +340,19 @@ pub(crate) fn contention_delay(contenders: usize, round_trip: Duration) -> Optio
     let delay = after_split(for_pause(), contenders, round_trip);
     // One or two go at once: two cannot split an odd number of nodes.
     (delay >= round_trip * 3 / 4).then_some(delay)
+}
+
+/// A delay after a release that lets those go first who have waited longer, if the notice says how long the holder had.
+pub(crate) fn delay_after_release(
+    contenders: usize,
+    (age, before): (Duration, Duration),
+    round_trip: Duration,
+) -> Option<Duration> {
+    if before.is_zero() {
+        return contention_delay(contenders, round_trip);
+    }
+    let delay = until_due(age, before, reckoned(round_trip));
+    (!delay.is_zero()).then_some(delay)
 }
 
 /// The round trip that contenders reckon with where they spread their rounds: at least a timer's millisecond, at most

@@ -53,6 +53,8 @@ pub(crate) struct HeldLease {
     pub(crate) keys: NodeKeys,
     // Other keys that a node may have set for its owner by a command that was given up, with these.
     others: OnceLock<NodeKeys>,
+    // How long the caller had waited that got it from the nodes.
+    pub(crate) waited: OnceLock<Duration>,
     // Whether it may pass to the next caller of this process.
     pub(crate) is_passed_on: bool,
     pub(crate) clock: Arc<dyn Clock>,
@@ -124,6 +126,7 @@ impl HeldLease {
             lease,
             keys,
             others: OnceLock::new(),
+            waited: OnceLock::new(),
             is_passed_on,
             clock,
             tenant: AtomicU32::new(0),

@@ -157,6 +157,7 @@ impl<P: Purpose> Attempt<P> {
             keys: self.asked.as_ref().unwrap_or(&self.keys).clone(),
             token: self.token,
             announce: !self.lost,
+            waited: Duration::ZERO,
             since: Some(self.sent),
             aside: false,
         };
@@ -258,6 +259,7 @@ fn free_stray(shared: &Arc<Shared>, node: usize, key: &NodeKey, token: OwnerToke
         keys: key.clone().into(),
         token,
         announce: false,
+        waited: Duration::ZERO,
         // No tombstone: the owner still wants the other slot there.
         since: None,
         aside: true,

@@ -190,6 +190,7 @@ pub(crate) mod on_redis {
                     keys: request.keys.clone(),
                     token: request.token,
                     announce: false,
+                    waited: Duration::ZERO,
                     since: None,
                     aside: false,
                 };
@@ -388,7 +389,7 @@ impl Store {
         let ends = now.moment + request.ttl;
         self.set_readers(key, others, Some((request.token, ends)), now.moment);
         if is_instead {
-            self.listeners.announce(key);
+            self.listeners.announce(key, Duration::ZERO);
         }
         Ok(AcquireReply::Granted { fence })
     }

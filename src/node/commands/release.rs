@@ -1,5 +1,7 @@
 //! Release: deletes the keys that hold the token, and announces that if the request says so.
 
+use std::time::Duration;
+
 use crate::moment::Moment;
 use crate::namespace::NodeKeys;
 use crate::node::memory::store::Store;
@@ -14,6 +16,8 @@ pub struct ReleaseRequest {
     pub token: OwnerToken,
     /// Whether the release is announced: not that of a lost round, or contenders would wake each other for nothing.
     pub announce: bool,
+    /// How long the owner had waited: with the notice, to contenders who want to know whose turn it is.
+    pub waited: Duration,
     /// When the first command of this owner was sent. A node whose connection is younger leaves a *tombstone*, which
     /// voids commands in the old connection's socket.
     pub since: Option<Moment>,
@@ -48,8 +52,6 @@ pub enum ReleaseReply {
 
 #[cfg(feature = "redis")]
 pub(crate) mod on_redis {
-    use std::time::Duration;
-
     use redis::{Cmd, Value};
 
     use super::*;
@@ -83,7 +85,7 @@ pub(crate) mod on_redis {
         let keys = request.keys.as_slice();
         let leaves = needs_tombstone(request, connected);
         let count = keys.len() + usize::from(leaves);
-        let mut cmd = SCRIPT.run(count, count + 2 + keys.len());
+        let mut cmd = SCRIPT.run(count, count + 3 + keys.len());
         for key in keys {
             cmd.arg(key.as_str());
         }
@@ -92,6 +94,8 @@ pub(crate) mod on_redis {
         }
         cmd.arg(request.token.expose());
         tombstone_life(&mut cmd, leaves);
+        // Less than a millisecond is none.
+        cmd.arg(u64::try_from(request.waited.as_millis()).unwrap_or(u64::MAX));
         for key in keys {
             match request.announce {
                 true => cmd.arg(Parts(&key.channel())),
@@ -151,6 +155,7 @@ pub(crate) mod on_redis {
                 .unwrap(),
             token: OwnerToken::from_entropy([1; OwnerToken::ENTROPY_LEN]),
             announce: true,
+            waited: Duration::ZERO,
             since: Some(Moment::from_nanos(2)),
             aside: true,
         };
@@ -180,7 +185,8 @@ impl Store {
                 ours = true;
                 self.data.entries.remove(key);
                 if request.announce {
-                    told = told.max(self.listeners.announce(&key.announced()));
+                    let waited = request.waited;
+                    told = told.max(self.listeners.announce(&key.announced(), waited));
                 }
             }
         }
@@ -200,7 +206,7 @@ impl Store {
         let is_last = others.is_empty();
         self.set_readers(key, others, None, now);
         let listeners = match is_last && request.announce {
-            true => self.listeners.announce(key),
+            true => self.listeners.announce(key, Duration::ZERO),
             false => 0,
         };
         ReleaseReply::Released { listeners }

@@ -213,13 +213,13 @@ impl Listeners {
         }
     }
 
-    pub(crate) fn announce(&self, key: &NodeKey) -> u32 {
+    pub(crate) fn announce(&self, key: &NodeKey, waited: Duration) -> u32 {
         if self.deaf {
             return 0;
         }
         let senders = self.senders.get(key).map_or(&[][..], Vec::as_slice);
         for (_, sender) in senders {
-            sender.released();
+            sender.released(waited);
         }
         u32::try_from(senders.len()).unwrap_or(u32::MAX)
     }

@@ -96,8 +96,8 @@ async fn connect(link: &Link) -> Result<(Multiplexed, watch::Receiver<()>), Conn
 /// another server. The client takes that for a reply.
 fn hear(subscriptions: &Subscriptions, push: &PushInfo) -> bool {
     match (&push.kind, &*push.data) {
-        (PushKind::Message | PushKind::SMessage, [Value::BulkString(channel), _]) => {
-            subscriptions.announce(channel);
+        (PushKind::Message | PushKind::SMessage, [Value::BulkString(channel), notice]) => {
+            subscriptions.announce(channel, waited(notice));
             false
         }
         (PushKind::SUnsubscribe, [Value::BulkString(channel), _]) => {
@@ -105,6 +105,16 @@ fn hear(subscriptions: &Subscriptions, push: &PushInfo) -> bool {
         }
         _ => false,
     }
+}
+
+/// How long the holder had waited, if the notice says so: anybody may publish anything.
+fn waited(notice: &Value) -> Duration {
+    let text = match notice {
+        Value::BulkString(text) => str::from_utf8(text).ok(),
+        _ => None,
+    };
+    let millis: Option<u32> = text.and_then(|text| text.parse().ok());
+    Duration::from_millis(millis.unwrap_or(0).into())
 }
 
 async fn bring(
@@ -213,6 +223,17 @@ async fn each(
 
 fn names(batch: &[Arc<str>]) -> Vec<&str> {
     batch.iter().map(|name| &**name).collect()
+}
+
+#[cfg(test)]
+#[test]
+fn a_notice_may_say_anything() {
+    let told = |text: &[u8]| waited(&Value::BulkString(text.to_vec()));
+    assert_eq!(told(b"1500"), Duration::from_millis(1_500));
+    for text in [&b""[..], b"-1", b"1e3", b"99999999999", b"\xff", b"0"] {
+        assert_eq!(told(text), Duration::ZERO, "{text:?}");
+    }
+    assert_eq!(waited(&Value::Nil), Duration::ZERO);
 }
 
 #[cfg(test)]

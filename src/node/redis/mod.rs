@@ -13,7 +13,7 @@
 //! | `lk!fence:order:42` | the counter of the lock's fencing tokens; expires |
 //! | `lk!node` | the marker, a hash that shows whether the server still has its locks |
 //! | `lk!dead:..` | a tombstone, also of a permit or an idempotency key's lock, for a minute: commands of this owner that were given up with a connection have no effect |
-//! | `lk!free:order:42` | the channel on which releases are announced |
+//! | `lk!free:order:42` | the channel on which releases are announced, each with how many milliseconds its holder had waited |
 //! | `lk!permit:order:42:SLOT` | a slot of its permits, as a lock; with the counter `lk!permit!fence:order:42:SLOT`, and one channel for all slots, `lk!permit!free:order:42` |
 //! | `lk!idem:..`, with `lk!idem!..` | the locks of idempotency keys, with counters and channels |
 //! | `lk!idem!record:..` | the last owner of an idempotency key's lock and, once there is one, the stored response |

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 
@@ -164,12 +165,12 @@ impl Subscriptions {
     }
 
     /// The key of the channel `name` was released.
-    pub(super) fn announce(&self, name: &[u8]) {
+    pub(super) fn announce(&self, name: &[u8], waited: Duration) {
         let Ok(name) = std::str::from_utf8(name) else {
             return;
         };
         if let Some(channel) = self.channels().by_name.get(name) {
-            channel.tell(NoticeSender::released);
+            channel.tell(|sender| sender.released(waited));
         }
     }
 
@@ -260,9 +261,9 @@ mod tests {
         let second = subscriptions.subscribe(&key("a"), receiver.sender(1));
         assert_eq!(receiver.notices().open, 2, "it is open already");
         assert!(subscriptions.next_batch().is_empty());
-        subscriptions.announce(b"lk!free:a");
-        subscriptions.announce(b"lk!free:b");
-        subscriptions.announce(b"\xff");
+        subscriptions.announce(b"lk!free:a", Duration::ZERO);
+        subscriptions.announce(b"lk!free:b", Duration::ZERO);
+        subscriptions.announce(b"\xff", Duration::ZERO);
         assert_eq!(receiver.notices().released, 2);
         drop(first);
         assert!(subscriptions.next_batch().is_empty());

@@ -236,6 +236,7 @@ async fn keep(node: &RedisNode, world: &World, secrets: &Secrets) -> bool {
         keys: key(0).into(),
         token,
         announce: true,
+        waited: Duration::ZERO,
         since: None,
         aside: false,
     };

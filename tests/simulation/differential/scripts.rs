@@ -316,7 +316,7 @@ fn release(words: &mut Words) -> Call {
     let (life, tombstone) = farewell(words);
     let mut call = Call {
         keys: Vec::new(),
-        args: vec![words.token(), life],
+        args: vec![words.token(), life, words.pick(&["0", "5"]).into()],
     };
     for lock in locks(words) {
         call.keys.push(LOCKS[lock].into());
