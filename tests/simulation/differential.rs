@@ -203,6 +203,7 @@ impl Pair {
             dice: Dice::new(seed),
             now: BEGIN + (seed % 1_000) * 10_000_000_000,
             asks: true,
+            before: None,
         };
         self.do_event(Event::OutOfMemory(false));
         self.do_event(Event::Clock(words.now));
@@ -217,6 +218,9 @@ impl Pair {
             if words.chance(scripts) {
                 let connection = words.dice.below(CONNECTIONS);
                 let call = scripts::call(&mut words);
+                if let Some(before) = words.before.take() {
+                    self.call(connection, &before);
+                }
                 let replies = self.call(connection, &call);
                 let outcome = plain::outcome(&replies[connection]);
                 self.outcomes

@@ -178,6 +178,7 @@ fn play(couple: &mut dyn Couple, seed: u64) -> Vec<(String, Vec<Plain>)> {
         dice: Dice::new(seed),
         now: BEGIN,
         asks: true,
+        before: None,
     };
     let mut heard = Vec::new();
     for number in 0..2 {

@@ -349,6 +349,7 @@ fn acquire_shared(words: &mut Words) -> Call {
 
 fn extend_shared(words: &mut Words) -> Call {
     let lock = words.dice.below(LOCKS.len());
+    readers(words, lock);
     let keys = [MARKER, LOCKS[lock], COUNTERS[lock]];
     let mut call = Call {
         keys: texts(&keys),
@@ -363,8 +364,23 @@ fn extend_shared(words: &mut Words) -> Call {
     call
 }
 
+/// Readers have the lock: calls alone rarely bring that about.
+fn readers(words: &mut Words, lock: usize) {
+    if words.chance(50) {
+        let [one, other] = [words.token(), words.token()];
+        let mut value = b"H:shared".to_vec();
+        for token in [one, other] {
+            let end = words.now / 1_000 + words.pick(&[1, 100, 60_000]);
+            value.extend([b" ", &token[..], b" ", end.to_string().as_bytes()].concat());
+        }
+        let set = ["SET", LOCKS[lock]].map(|word| word.as_bytes().to_vec());
+        words.before = Some([&set[..], &[value]].concat());
+    }
+}
+
 fn release_shared(words: &mut Words) -> Call {
     let lock = words.dice.below(LOCKS.len());
+    readers(words, lock);
     let (life, tombstone) = farewell(words);
     let mut call = Call {
         keys: texts(&[LOCKS[lock]]),

@@ -96,6 +96,8 @@ pub(super) struct Words {
     pub(super) now: u64,
     /// Whether scripts may ask the server for its identity.
     pub(super) asks: bool,
+    /// What is to be called before the script, so that it meets what it is made for.
+    pub(super) before: Option<Vec<Vec<u8>>>,
 }
 
 impl Words {
