@@ -18,11 +18,12 @@ pub(super) fn call(words: &mut Words) -> (usize, Vec<Vec<u8>>) {
     if words.chance(20) {
         call[0].make_ascii_lowercase();
     }
-    // Without a name it ends all subscriptions, in any order.
-    let fixed = if call[0].eq_ignore_ascii_case(b"UNSUBSCRIBE") {
-        2
-    } else {
-        1
+    let fixed = match call[0].to_ascii_uppercase().as_slice() {
+        // Without a name it ends all subscriptions, in any order.
+        b"UNSUBSCRIBE" => 2,
+        // A time-out beyond all numbers wraps in Redis 7.0, and Valkey refuses it.
+        b"WAIT" => 3,
+        _ => 1,
     };
     words.spoil(&mut call, fixed);
     (connection, call)

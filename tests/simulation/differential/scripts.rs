@@ -314,11 +314,17 @@ fn channel(words: &mut Words) -> Vec<u8> {
 
 fn release(words: &mut Words) -> Call {
     let (life, tombstone) = farewell(words);
+    let token = words.token();
+    let locks = locks(words);
+    if words.chance(50) {
+        let set = ["SET", LOCKS[locks[0]]].map(|word| word.as_bytes().to_vec());
+        words.before = Some([&set[..], std::slice::from_ref(&token)].concat());
+    }
     let mut call = Call {
         keys: Vec::new(),
-        args: vec![words.token(), life, words.pick(&["0", "5"]).into()],
+        args: vec![token, life, words.pick(&["0", "5"]).into()],
     };
-    for lock in locks(words) {
+    for lock in locks {
         call.keys.push(LOCKS[lock].into());
         call.args.push(channel(words));
     }
@@ -364,7 +370,7 @@ fn extend_shared(words: &mut Words) -> Call {
     call
 }
 
-/// Readers have the lock: calls alone rarely bring that about.
+/// Readers have the lock: calls alone seldom bring that about.
 fn readers(words: &mut Words, lock: usize) {
     if words.chance(50) {
         let [one, other] = [words.token(), words.token()];
