@@ -580,6 +580,27 @@ async fn a_long_result_goes_to_the_nodes_in_turn_and_a_frozen_node_keeps_only_it
     begin("f").await.abandon().await.unwrap();
 }
 
+/// Nothing was sent of it.
+#[tokio::test(start_paused = true)]
+async fn a_completion_that_is_dropped_while_it_waits_for_its_turn_releases_the_lock() {
+    let nodes = Nodes::five();
+    let locks = nodes.met().await;
+    let begin = async |key: &'static str| match locks.begin_idempotent(key, DAY, TTL).await {
+        Ok(IdempotentRun::Execute(run)) => run,
+        other => panic!("not to be run: {other:?}"),
+    };
+    let (first, second) = (begin("a").await, begin("b").await);
+    nodes.each(0..5, MemoryNode::freeze);
+    let first = tokio::spawn(first.complete("x".repeat(1_000_000)));
+    tokio::time::sleep(10 * MS).await;
+    let second = second.complete("x".repeat(1_000_000));
+    let dropped = tokio::time::timeout(50 * MS, second).await;
+    dropped.unwrap_err();
+    nodes.each(0..5, MemoryNode::thaw);
+    first.await.unwrap().unwrap();
+    begin("b").await.abandon().await.unwrap();
+}
+
 /// A reply may be there already when the run begins, and not have been read when the run is given up.
 #[tokio::test(start_paused = true)]
 async fn a_run_that_is_dropped_at_once_is_released_on_all_nodes_that_have_granted() {
