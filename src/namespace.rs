@@ -207,7 +207,7 @@ enum Kind {
     Shared,
     /// Of a permit. Slots of one key share its channel.
     Slot(u32),
-    /// The key that a waiting writer sets, so that no new readers come. It shares the channel of the lock.
+    /// The key that waiting writers set, so that no new readers come. It shares the channel of the lock.
     Writer,
 }
 
@@ -250,11 +250,20 @@ impl NodeKey {
         let namespace = self.namespace.as_str();
         if matches!(self.kind, Kind::Writer) {
             // It never has one.
-            return [namespace, "!writer!fence:", self.name.as_str()];
+            return self.beside("!writer!fence:");
         }
         let start = namespace.len() + usize::from(!namespace.is_empty());
         let own = self.text.get(start..).unwrap_or_default();
         [namespace, "!fence:", own]
+    }
+
+    /// The Redis key that says that this one was taken from those who had it together.
+    #[must_use]
+    pub fn taken(&self) -> [&str; 3] {
+        match self.kind {
+            Kind::Writer => self.beside("!writer!taken:"),
+            _ => self.beside("!taken:"),
+        }
     }
 
     /// The Redis key of the record of this idempotency key.
@@ -271,12 +280,20 @@ impl NodeKey {
         }
     }
 
-    /// Whether it is locked as a reader, beside others.
+    /// Whether several owners have it together, each until an end of its own.
     pub(crate) const fn is_shared(&self) -> bool {
-        matches!(self.kind, Kind::Shared)
+        matches!(self.kind, Kind::Shared | Kind::Writer)
     }
 
-    /// The key that a waiting writer sets, so that no new readers come.
+    /// What stands on the nodes in the place of an owner token where several owners have it together.
+    pub(crate) fn owners(&self) -> OwnerToken {
+        match self.kind {
+            Kind::Writer => OwnerToken::writers(),
+            _ => OwnerToken::readers(),
+        }
+    }
+
+    /// The key that waiting writers set, so that no new readers come.
     #[must_use]
     pub fn writer(&self) -> Self {
         self.namespace.place(&self.name, Kind::Writer)
@@ -515,6 +532,8 @@ mod tests {
                 ("record", placed.record().concat()),
                 ("writer", placed.writer().as_str().to_owned()),
                 ("counter of a writer", placed.writer().counter().concat()),
+                ("takeover of readers", placed.taken().concat()),
+                ("takeover of writers", placed.writer().taken().concat()),
             ] {
                 names.push((name, format!("the {what} of {key} of {whose}")));
             }

@@ -38,6 +38,11 @@ impl OwnerToken {
         Self::from_entropy([0; Self::ENTROPY_LEN]).and(b":shared")
     }
 
+    /// The same for the writers that wait for them.
+    pub(crate) fn writers() -> Self {
+        Self::from_entropy([0; Self::ENTROPY_LEN]).and(b":waiting")
+    }
+
     /// The same with a label, unless that is empty.
     #[must_use]
     pub fn labelled(self, label: &Label) -> Self {

@@ -62,7 +62,7 @@ impl LockGuard {
     /// `None` if the manager is shutting down: then the lock is released in the background.
     pub(crate) fn first(shared: &Arc<Shared>, lease: Arc<HeldLease>) -> Option<Self> {
         let inserted = shared.registry.insert(&lease);
-        let guard = Self::new(Arc::clone(shared), Tenancy { lease, number: 0 });
+        let guard = Self::new(Arc::clone(shared), Tenancy::first(lease));
         inserted.then_some(guard)
     }
 
@@ -98,8 +98,8 @@ impl LockGuard {
 
     /// Releases the lock and waits until a quorum of nodes is free of it, for the node time-out at most; then a
     /// contender can acquire it at once. If another caller of this manager waits for the key, the lock may pass to it
-    /// instead ([`HandOff`](crate::settings::HandOff)). While the lock is shared, it is released with the last of its
-    /// guards.
+    /// instead ([`HandOff`](crate::settings::HandOff)). While it has other guards, or other readers of this process have it,
+    /// it is released with the last of them.
     ///
     /// # Errors
     ///
@@ -115,7 +115,7 @@ impl LockGuard {
         let lost_before = self.handle.lost_before();
         let other = self.other.take();
         self.is_over = true;
-        let mut outcome = match let_go(&self.shared, self.held()) {
+        let mut outcome = match let_go(&self.shared, self.tenancy()) {
             Some((freeing, lost)) => {
                 let released = Release::new(freeing).quorum().await;
                 lost.map_or(released, |reason| Err(ReleaseError::Lost(reason)))
@@ -160,11 +160,12 @@ impl LockGuard {
 
 /// Ends a tenancy: passes the lock to the next waiter of this process, or takes it from the watchdog and prepares its
 /// release.
-fn let_go(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> Option<(Freeing, Option<LossReason>)> {
-    if !held.leave() {
+fn let_go(shared: &Arc<Shared>, tenancy: &Tenancy) -> Option<(Freeing, Option<LossReason>)> {
+    if !tenancy.leave() {
         // Others share it.
         return None;
     }
+    let held = &tenancy.lease;
     if held.keys.first().is_shared() {
         shared.open_leases.close(held);
     }
@@ -222,7 +223,7 @@ impl Drop for LockGuard {
     fn drop(&mut self) {
         if !self.is_over {
             // A release that is dropped goes on in the background.
-            let freeing = let_go(&self.shared, self.held()).map(|(freeing, _)| freeing);
+            let freeing = let_go(&self.shared, self.tenancy()).map(|(freeing, _)| freeing);
             drop(freeing.map(Release::aside));
         }
     }
@@ -314,16 +315,22 @@ impl LockHandle {
     }
 
     fn lost_before(&self) -> Option<LossReason> {
-        self.is_lost()
-            .then(|| self.tenancy.lease.ended_because(self.tenancy.number))?
+        self.is_lost().then(|| self.tenancy.ended_because())?
     }
 
     pub(crate) fn is_released(&self) -> bool {
-        self.tenancy.lease.ended_because(self.tenancy.number) == Some(LossReason::Released)
+        self.tenancy.ended_because() == Some(LossReason::Released)
+    }
+
+    /// Goes on as the shared lock that its holder has made of it, if so.
+    pub(crate) fn follow(&mut self) {
+        if let Some(tenancy) = self.tenancy.lease.successor.get().cloned() {
+            self.tenancy = tenancy;
+        }
     }
 
     pub(crate) fn reenter(&self, shared: &Arc<Shared>) -> Result<LockGuard, LossReason> {
-        self.tenancy.lease.share(self.tenancy.number)?;
+        self.tenancy.share()?;
         let guard = LockGuard::new(Arc::clone(shared), self.tenancy.clone());
         Ok(guard.waited_for(self.waited))
     }
@@ -340,13 +347,13 @@ impl LockHandle {
     /// was suspended. Once `true`, it stays `true`. Also `true` after the release.
     #[must_use]
     pub fn is_lost(&self) -> bool {
-        self.tenancy.lease.is_lost(self.tenancy.number)
+        self.tenancy.is_lost()
     }
 
     /// How long the lock may be relied on if nothing extends it; zero once lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.tenancy.lease.remaining(self.tenancy.number)
+        self.tenancy.remaining()
     }
 
     /// The time from the call to the grant: in the queue of this process, for other processes, and for the replies of
@@ -451,10 +458,10 @@ impl Future for Lost {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<LossReason> {
         let mut this = self.project();
-        let Tenancy { lease, number } = this.tenancy;
+        let (tenancy, lease) = (&*this.tenancy, &this.tenancy.lease);
         loop {
             // No wake-up can be lost between this check and the poll: the notification was created before both.
-            if let Some(reason) = lease.ended_because(*number) {
+            if let Some(reason) = tenancy.ended_because() {
                 if reason != LossReason::Released {
                     lease.end_is_told();
                 }

@@ -310,12 +310,13 @@ pub struct ShutdownReport {
     pub lost: usize,
     /// Locks whose guards were still alive at the end, also lost ones.
     pub held: usize,
-    /// Calls for a lock that were still asking nodes at the end. Their grants are released.
+    /// Calls for a lock that were still asking nodes at the end, and [hints](crate::docs::shared) of writers that waited.
+    /// Their grants are released.
     pub acquiring: usize,
-    /// Locks, or grants of lost rounds, whose release some node had not confirmed at the end. It goes on in the
+    /// Locks, grants of lost rounds, or hints, whose release some node had not confirmed at the end. It goes on in the
     /// background.
     pub unconfirmed: usize,
-    /// Locks, or grants of lost rounds, that are not released any more, and that some node may have for up to two ttls:
+    /// Locks, grants of lost rounds, or hints, that are not released any more, and that some node may have for up to two ttls:
     /// it refused the release or did not answer for a whole ttl, there was no room in the background, or the manager's
     /// runtime had ended.
     pub expiring: usize,

@@ -94,8 +94,8 @@ pub(crate) struct Freeing {
     turn: Option<Turn>,
     // Whether its end counts as a loss. There until its end is counted, and only if it was held.
     was_lost: Option<bool>,
-    // Its ttl has ended it, or is about to: the log has said so.
-    has_expired: bool,
+    // The log has said, or need not say, that its ttl ends it.
+    pub(crate) is_told: bool,
 }
 
 impl Freeing {
@@ -128,7 +128,7 @@ impl Freeing {
             listeners: 0,
             turn: None,
             was_lost: None,
-            has_expired: false,
+            is_told: false,
         }
     }
 
@@ -147,7 +147,7 @@ impl Freeing {
             since: Some(lease.lease.started),
             aside: false,
         };
-        let (was_lost, has_expired) = (left.counts_as_lost(), left.has_expired());
+        let (was_lost, is_told) = (left.counts_as_lost(), left.has_expired());
         let (free, ttl) = (release as FreeCommand, lease.lease.ttl);
         let mut freeing = Self::new(shared, (request, free), left.owing, pending.obligation, ttl);
         freeing.lease = left.is_busy.then(|| Arc::clone(lease));
@@ -155,7 +155,7 @@ impl Freeing {
         freeing.confirmed = left.free;
         freeing.turn = pending.turn;
         freeing.was_lost = Some(was_lost);
-        freeing.has_expired = has_expired;
+        freeing.is_told = is_told;
         freeing
     }
 
@@ -331,7 +331,7 @@ impl Freeing {
                 Err(Missed::Late) => is_late = true,
             }
         }
-        if is_late && tells && !self.has_expired {
+        if is_late && tells && !self.is_told {
             let key = self.request.keys.first().show();
             let reason = "a node did not answer in time";
             self.shared.left_to_expire(&key, reason);

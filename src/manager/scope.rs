@@ -70,13 +70,20 @@ impl LockScope {
     }
 
     pub(crate) fn holds(&self) -> bool {
-        self.held().iter().any(|handle| !handle.is_lost())
+        self.live().iter().any(|handle| !handle.is_lost())
     }
 
     fn live(&self) -> Locks {
         let mut held = self.held();
+        held.iter_mut().for_each(LockHandle::follow);
+        let live = held.iter().filter(|handle| !handle.is_released());
+        live.cloned().collect()
+    }
+
+    fn add(&self, handle: LockHandle) {
+        let mut held = self.held();
         held.retain(|handle| !handle.is_released());
-        held.clone()
+        held.push(handle);
     }
 }
 
@@ -155,7 +162,7 @@ impl LockManager {
             Duration::ZERO
         };
         let guard = self.acquire_within(missing, limit).await?;
-        scope.held().push(guard.handle());
+        scope.add(guard.handle());
         Ok(guard.along_with(guards))
     }
 

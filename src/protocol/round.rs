@@ -149,7 +149,9 @@ impl Round {
 
     /// Whether a node has refused it in favour of the owner with this `tag`.
     pub(crate) fn is_refused_by(&self, tag: u64) -> bool {
-        let is_of = |vote: &Vote| matches!(vote, Vote::Refused(holder) if holder.tag == tag);
+        let key = self.in_the_way();
+        let is_of =
+            |vote: &Vote| matches!(vote, Vote::Refused(it) if it.tag == tag && it.key == key);
         self.votes.iter().flatten().any(is_of)
     }
 

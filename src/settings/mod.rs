@@ -252,7 +252,8 @@ impl Settings {
     }
 
     /// How many callers of this manager may wait for one key, besides the one that holds or acquires it. The next
-    /// is refused with [`QueueFull`](crate::AcquireError::QueueFull). At least 1; default: 64.
+    /// is refused with [`QueueFull`](crate::AcquireError::QueueFull). Readers that wait one behind the other come together,
+    /// and count as one at most. At least 1; default: 64.
     pub fn max_waiters_per_key(mut self, count: usize) -> Self {
         self.given.max_waiters_per_key = Some(count);
         self

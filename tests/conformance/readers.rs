@@ -148,8 +148,8 @@ pub(crate) async fn a_waiting_writer_stops_new_readers_and_no_others(bench: &imp
     let node = bench.node();
     node.acquire(read("k", 1)).await.unwrap();
     let short = Duration::from_secs(20);
-    let hint = AcquireRequest::new(key("k").writer(), token(9), short);
-    assert_eq!(node.acquire(hint).await, GRANTED);
+    let hint = |owner| ExtendRequest::new(key("k").writer(), token(owner), short, true);
+    assert_eq!(extend_one(&*node, hint(9)).await, ExtendReply::Refilled);
     let holder = in_the_way(&*node, read("k", 2)).await;
     let left = holder.remaining.unwrap();
     assert!(left <= short, "the end of the hint: {left:?}");
@@ -164,9 +164,16 @@ pub(crate) async fn a_waiting_writer_stops_new_readers_and_no_others(bench: &imp
     in_the_way(&*node, read("k", 2)).await;
     assert_eq!(node.acquire(acquire("k", 9)).await, GRANTED);
     assert!(released(&*node, "k", 9).await);
-    let gone = ReleaseRequest::new(key("k").writer(), token(9), false);
-    node.release(gone).await.unwrap();
+    let gone = |owner| node.release(ReleaseRequest::new(key("k").writer(), token(owner), false));
+    // Several may wait, and each takes back what is its own. To a reader they are one, and no readers.
+    assert_eq!(extend_one(&*node, hint(8)).await, ExtendReply::Refilled);
+    gone(9).await.unwrap();
+    let other = in_the_way(&*node, read("k", 2)).await;
+    assert_eq!(other.tag, holder.tag);
+    assert_eq!(extend_one(&*node, hint(8)).await, ExtendReply::Extended);
+    gone(8).await.unwrap();
     assert_eq!(node.acquire(read("k", 2)).await, GRANTED);
+    assert_ne!(in_the_way(&*node, acquire("k", 9)).await.tag, holder.tag);
 }
 
 pub(crate) async fn a_reader_comes_back_where_it_is_missing_and_beside_nobody_else(
@@ -230,8 +237,8 @@ pub(crate) async fn an_owner_goes_on_as_a_reader_and_who_waits_is_told(bench: &i
     };
     in_the_way(&*node, instead(8)).await;
     // Also while a writer waits.
-    let hint = AcquireRequest::new(key("k").writer(), token(7), LONG);
-    node.acquire(hint).await.unwrap();
+    let hint = ExtendRequest::new(key("k").writer(), token(7), LONG, true);
+    assert_eq!(extend_one(&*node, hint).await, ExtendReply::Refilled);
     let after = token_of(&*node, instead(9)).await;
     assert_eq!(after, before + STEP);
     eventually("told", || receiver.notices().released == 1).await;
@@ -274,6 +281,7 @@ pub(crate) async fn operators_see_readers_and_take_the_key_from_all(bench: &impl
     for owner in [1, 2] {
         node.acquire(read("k", owner)).await.unwrap();
     }
+    node.acquire(read("other", 1)).await.unwrap();
     let look = async || {
         let mut found = node.holders(key("k").into()).await.unwrap();
         found.remove(0).holding
@@ -294,6 +302,12 @@ pub(crate) async fn operators_see_readers_and_take_the_key_from_all(bench: &impl
     assert!(matches!(extension, ExtendReply::Held(_)), "{extension:?}");
     let freed = node.release(release("k", 9)).await.unwrap();
     assert!(matches!(freed, ReleaseReply::Released { .. }));
+    // It comes back for none of them, and other keys stay as they are.
+    let extension = extend_one(&*node, extend_reader("k", 1, true)).await;
+    assert_eq!(extension, ExtendReply::Absent);
+    assert!(stopped(&*node, "other", 1).await);
+    let extension = extend_one(&*node, extend_reader("other", 1, true)).await;
+    assert_eq!(extension, ExtendReply::Refilled);
 }
 
 pub(crate) async fn a_release_that_was_given_up_keeps_a_reader_out(bench: &impl Remote) {

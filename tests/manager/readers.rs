@@ -8,6 +8,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tower_redlock::clock::TokioClock;
 use tower_redlock::error::LossReason;
+use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::{Fence, Namespace, Node, NodeKeys};
 use tower_redlock::{AcquireError, FencingToken, LockKey, LockManager, LockScope};
 
@@ -62,8 +63,7 @@ async fn readers_of_all_processes_hold_a_key_together_and_a_writer_alone() {
 #[tokio::test(start_paused = true)]
 async fn a_thousand_readers_of_a_process_ask_the_nodes_once() {
     let nodes = Nodes::five();
-    let locks = nodes.builder().max_waiters_per_key(1_000).lazy().unwrap();
-    super::meet(&locks).await;
+    let locks = nodes.met().await;
     let readers = locks.shared();
     let before = nodes.commands();
     let mut tasks = JoinSet::new();
@@ -101,8 +101,48 @@ async fn handles_with_other_times_have_leases_of_their_own() {
     let short = other.try_acquire("order").await.unwrap();
     assert_ne!(long.fence(), short.fence());
     assert!(short.remaining() <= TTL / 2 && long.remaining() > TTL / 2);
+    // Each of them is joined, by callers in turn.
+    let before = nodes.commands();
+    for _ in 0..3 {
+        let joined = [&locks, &other].map(|locks| locks.try_acquire("order"));
+        let [one, two] = joined;
+        assert_eq!(one.await.unwrap().fence(), long.fence());
+        assert_eq!(two.await.unwrap().fence(), short.fence());
+    }
+    assert_eq!(nodes.commands(), before);
     drop((long, short));
     nodes.settle_free("order").await;
+}
+
+/// Whoever of them asked the nodes.
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_has_left_is_told_so_while_others_of_its_process_go_on() {
+    let nodes = Nodes::five();
+    let readers = nodes.met().await.shared();
+    for leaves_first in [true, false] {
+        let asked = readers.acquire("order").await.unwrap();
+        let joined = readers.acquire("order").await.unwrap();
+        assert_eq!(asked.fence(), joined.fence());
+        let (leaver, stayer) = if leaves_first {
+            (asked, joined)
+        } else {
+            (joined, asked)
+        };
+        let (gone, more) = (leaver.handle(), leaver.reenter().unwrap());
+        let told = tokio::spawn(gone.lost());
+        leaver.release().await.unwrap();
+        sleep(MS).await;
+        assert!(!gone.is_lost() && !told.is_finished(), "it has a guard");
+        more.release().await.unwrap();
+        assert_eq!(told.await.unwrap(), LossReason::Released);
+        assert!(gone.is_lost() && gone.remaining().is_zero());
+        assert!(!stayer.is_lost() && !stayer.remaining().is_zero());
+        sleep(3 * TTL).await;
+        assert!(!stayer.is_lost());
+        stayer.release().await.unwrap();
+        nodes.settle_free("order").await;
+    }
+    assert_idle(&readers).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -228,16 +268,129 @@ async fn a_writer_that_gives_up_lets_readers_in_again() {
     assert!(there.try_acquire("order").await.is_err());
     writer.abort();
     assert!(writer.await.unwrap_err().is_cancelled());
-    let free = |nodes: &Nodes| {
-        !nodes
-            .0
-            .iter()
-            .any(|node| node.holder("lk!writer:order").is_some())
-    };
-    nodes.settle("no hint", free).await;
+    nodes.settle("no hint", no_hint).await;
     let reader = there.try_acquire("order").await.unwrap();
     drop((held, reader));
     nodes.settle_free("order").await;
+}
+
+fn no_hint(nodes: &Nodes) -> bool {
+    let hint = |key| format!("lk!writer:{key}");
+    let keys = ["order", "a", "b"].map(hint);
+    let has_one = |node: &MemoryNode| keys.iter().any(|key| node.holder(key).is_some());
+    !nodes.0.iter().any(has_one)
+}
+
+/// Each of them waits in a process of its own.
+#[tokio::test(start_paused = true)]
+async fn a_writer_that_gives_up_lets_nobody_past_another_one() {
+    let nodes = Nodes::five();
+    let held = nodes.met().await.shared().acquire("order").await.unwrap();
+    let reader = nodes.met().await.shared();
+    let mut writers = Vec::new();
+    for _ in 0..3 {
+        let each = nodes.0.iter().map(|node| Slow::node(node, MS, MS));
+        let builder = LockManager::builder().nodes(each);
+        let locks = builder.clock(TokioClock::new()).lazy().unwrap();
+        writers.push(wait_for(&locks.with_max_wait(60 * SECOND), "order").await);
+        sleep(SECOND).await;
+    }
+    for (gone, writer) in writers.into_iter().enumerate() {
+        assert!(reader.try_acquire("order").await.is_err(), "{gone}");
+        writer.abort();
+        assert!(writer.await.unwrap_err().is_cancelled());
+        // Its release has arrived; to ask again takes the others twice as long.
+        sleep(2 * MS).await;
+    }
+    assert!(no_hint(&nodes));
+    drop((held, reader.try_acquire("order").await.unwrap()));
+    nodes.settle_free("order").await;
+}
+
+/// Each key has its own readers, in two processes, without a pause.
+#[tokio::test(start_paused = true)]
+async fn a_writer_of_several_keys_comes_however_many_of_them_are_read() {
+    let nodes = Nodes::five();
+    let read = 400 * MS;
+    let mut tasks = JoinSet::new();
+    for process in 0..4 {
+        let locks = nodes.met().await.shared().with_max_wait(60 * SECOND);
+        let key = ["a", "b"][process % 2];
+        for _ in 0..3 {
+            let locks = locks.clone();
+            tasks.spawn(async move {
+                loop {
+                    let guard = locks.acquire(key).await.unwrap();
+                    sleep(read).await;
+                    drop(guard);
+                    sleep(MS).await;
+                }
+            });
+            sleep(37 * MS).await;
+        }
+    }
+    let writers = nodes.met().await.with_max_wait(60 * SECOND);
+    for _ in 0..5 {
+        let began = Instant::now();
+        let guard = writers.acquire(["a", "b"]).await.unwrap();
+        let waited = began.elapsed();
+        // For each of the two.
+        assert!(waited <= 2 * (TTL / 10 + 2 * read), "{waited:?}");
+        guard.release().await.unwrap();
+        nodes.settle("no hint", no_hint).await;
+        sleep(2 * SECOND).await;
+    }
+    tasks.abort_all();
+}
+
+/// The writer has found the second key read, and waits for the first.
+#[tokio::test(start_paused = true)]
+async fn a_writer_of_several_keys_and_a_reader_of_two_never_wait_for_each_other() {
+    let nodes = Nodes::five();
+    let (here, there) = (nodes.met().await, nodes.met().await);
+    let second = there.shared().acquire("b").await.unwrap();
+    let writing = tokio::spawn({
+        let locks = here.with_max_wait(60 * SECOND);
+        async move { locks.acquire(["a", "b"]).await.unwrap() }
+    });
+    sleep(SECOND).await;
+    let (readers, scope) = (there.shared(), LockScope::new());
+    let key = |name| LockKey::new(name).unwrap().into();
+    let first = readers.acquire_in(&scope, key("a"), SECOND).await.unwrap();
+    drop(second);
+    // The writer looks, finds the first one read, and the second free.
+    sleep(SECOND).await;
+    let wait = 60 * SECOND;
+    let both = readers.with_max_wait(wait);
+    let both = both.acquire_in(&scope, key("b"), wait).await.unwrap();
+    assert!(!writing.is_finished());
+    drop((first, both));
+    drop(writing.await.unwrap());
+    nodes.settle("no hint", no_hint).await;
+}
+
+/// The hint is a key of the manager as any other.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_waits_until_the_hint_of_a_writer_that_gave_up_is_released() {
+    let nodes = Nodes::five();
+    let held = nodes.met().await.shared().acquire("order").await.unwrap();
+    for freezes in [false, true] {
+        let each = nodes.0.iter().map(|node| Slow::node(node, MS, MS));
+        let builder = LockManager::builder().nodes(each);
+        let locks = builder.clock(TokioClock::new()).lazy().unwrap();
+        let writer = locks.with_max_wait(100 * MS);
+        let error = writer.acquire("order").await.unwrap_err();
+        assert!(matches!(error, AcquireError::WaitTimeout { .. }), "{error}");
+        assert!(!no_hint(&nodes));
+        if freezes {
+            nodes.each(0..1, |node| node.freeze());
+        }
+        let report = locks.shutdown(SECOND).await;
+        assert_eq!(report.is_all_released(), !freezes, "{report:?}");
+        assert_eq!(no_hint(&nodes), !freezes);
+        nodes.each(0..1, |node| node.thaw());
+    }
+    drop(held);
 }
 
 /// It cannot take its hint back.
@@ -249,9 +402,9 @@ async fn the_hint_of_a_writer_that_is_gone_ends_within_three_seconds() {
         let hint = order().first().writer();
         let token = tower_redlock::node::OwnerToken::from_entropy([7; 20]);
         let ttl = 3 * SECOND;
-        node.acquire(tower_redlock::node::AcquireRequest::new(hint, token, ttl))
-            .await
-            .unwrap();
+        let hint = tower_redlock::node::ExtendRequest::new(hint, token, ttl, true);
+        let set = node.extend([hint].into()).await.unwrap();
+        assert!(set[0].is_ok());
     }
     let began = Instant::now();
     drop(locks.acquire("order").await.unwrap());
@@ -385,6 +538,80 @@ async fn work_that_reads_cannot_write_and_work_that_writes_may_read() {
     nodes.settle_free("order").await;
     let several = readers.try_acquire(["a", "b"]).await.unwrap_err();
     assert!(matches!(several, AcquireError::InvalidKey(_)), "{several}");
+}
+
+/// Another request of its process reads all the time.
+#[tokio::test(start_paused = true)]
+async fn work_that_has_read_may_write_and_reads_past_no_writer() {
+    let nodes = Nodes::five();
+    let locks = nodes.met().await.with_max_wait(60 * SECOND);
+    let (readers, scope) = (locks.shared(), LockScope::new());
+    let order = || LockKey::new("order").unwrap().into();
+    let other = readers.acquire("order").await.unwrap();
+    drop(readers.acquire_in(&scope, order(), SECOND).await.unwrap());
+    let writing = tokio::spawn({
+        let (locks, scope) = (locks.clone(), scope.clone());
+        async move { locks.acquire_in(&scope, order(), 60 * SECOND).await }
+    });
+    sleep(SECOND).await;
+    assert!(!writing.is_finished());
+    writing.abort();
+    assert!(writing.await.unwrap_err().is_cancelled());
+    let writer = wait_for(&locks, "order").await;
+    let error = readers.acquire_in(&scope, order(), Duration::ZERO).await;
+    let error = error.unwrap_err();
+    assert!(matches!(error, AcquireError::Contended { .. }), "{error:?}");
+    drop(other);
+    drop(writer.await.unwrap().unwrap());
+    nodes.settle_free("order").await;
+    assert_idle(&locks).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scope_goes_on_with_the_reader_that_its_writer_has_become() {
+    let nodes = Nodes::five();
+    let locks = nodes.met().await;
+    let (readers, scope) = (locks.shared(), LockScope::new());
+    let order = || LockKey::new("order").unwrap().into();
+    let writing = locks.acquire_in(&scope, order(), SECOND).await.unwrap();
+    let writer = writing.handle();
+    let reading = writing.downgrade().await.unwrap();
+    assert!(writer.is_lost());
+    let began = Instant::now();
+    let error = locks.acquire_in(&scope, order(), SECOND).await.unwrap_err();
+    assert!(error.to_string().contains("release it"), "{error}");
+    let again = readers.acquire_in(&scope, order(), SECOND).await.unwrap();
+    assert_eq!(again.fence(), reading.fence());
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    drop((reading, again));
+    drop(locks.acquire_in(&scope, order(), SECOND).await.unwrap());
+    nodes.settle_free("order").await;
+    assert_idle(&locks).await;
+}
+
+/// A round takes longer than a lease would be open from its beginning, and more wait for it than may wait for a turn.
+#[tokio::test(start_paused = true)]
+async fn readers_share_a_lease_also_where_the_nodes_are_slow() {
+    let nodes = Nodes::five();
+    let each = nodes
+        .0
+        .iter()
+        .map(|node| Slow::node(node, 80 * MS, 80 * MS));
+    let builder = LockManager::builder().nodes(each).ttl(SECOND);
+    let builder = builder.node_timeout(500 * MS).clock(TokioClock::new());
+    let locks = builder.lazy().unwrap();
+    drop(locks.acquire("other").await.unwrap());
+    let readers = locks.shared().with_max_wait(60 * SECOND);
+    let began = Instant::now();
+    let mut tasks = JoinSet::new();
+    for number in 0..1_000 {
+        let wait = number % 2 * SECOND;
+        let readers = readers.with_max_wait(wait);
+        tasks.spawn(async move { readers.acquire("order").await.unwrap() });
+    }
+    let held = tasks.join_all().await;
+    assert!(began.elapsed() < 200 * MS, "{:?}", began.elapsed());
+    assert!(held.iter().all(|guard| guard.fence() == held[0].fence()));
 }
 
 #[tokio::test(start_paused = true)]

@@ -61,6 +61,7 @@ enum Step {
         keys: usize,
         ttl: Duration,
         waits: bool,
+        shares: bool,
     },
     Poll(usize),
     Leave(usize),
@@ -84,10 +85,10 @@ fn ttl() -> impl Strategy<Value = Duration> {
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let one = || 0_usize..64;
     let step = prop_oneof![
-        6 => (0_usize..4, ttl(), prop::bool::weighted(0.8))
-            .prop_map(|(key, ttl, waits)| Step::Enter { keys: 1 << key, ttl, waits }),
+        6 => (0_usize..4, ttl(), prop::bool::weighted(0.8), any::<bool>())
+            .prop_map(|(key, ttl, waits, shares)| Step::Enter { keys: 1 << key, ttl, waits, shares }),
         7 => (1_usize..16, ttl(), prop::bool::weighted(0.8))
-            .prop_map(|(keys, ttl, waits)| Step::Enter { keys, ttl, waits }),
+            .prop_map(|(keys, ttl, waits)| Step::Enter { keys, ttl, waits, shares: false }),
         6 => one().prop_map(Step::Poll),
         4 => one().prop_map(Step::Leave),
         5 => one().prop_map(Step::EndTurn),
@@ -140,7 +141,12 @@ impl Both {
 
     fn run(&mut self, step: &Step) {
         match *step {
-            Step::Enter { keys, ttl, waits } => self.enter(&chosen(keys), ttl, waits),
+            Step::Enter {
+                keys,
+                ttl,
+                waits,
+                shares,
+            } => self.enter(&chosen(keys), ttl, waits, shares),
             Step::Poll(number) => self.poll(number),
             Step::Leave(number) => {
                 self.over.truncate(number % 3);
@@ -232,12 +238,12 @@ impl Both {
         self.turns.push((keys, turn));
     }
 
-    fn enter(&mut self, keys: &[usize], ttl: Duration, waits: bool) {
+    fn enter(&mut self, keys: &[usize], ttl: Duration, waits: bool, shares: bool) {
         self.count += 1;
         let number = FIRST + self.count;
-        let expected = self.reference.enter(keys, ttl, waits, number);
+        let expected = self.reference.enter(keys, ttl, waits, shares, number);
         let names: Vec<Name> = keys.iter().map(|key| self.names[*key].clone()).collect();
-        let entry = match self.queue.enter(&names, ttl, waits) {
+        let entry = match self.queue.enter(&names, ttl, waits, shares) {
             Ok(Entered::Turn(turn)) => {
                 self.turns.push((keys.to_vec(), turn));
                 Entry::Turn

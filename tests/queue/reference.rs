@@ -34,6 +34,9 @@ pub(crate) struct Place {
     // In whose line it is, if in any.
     line: Option<usize>,
     waits: bool,
+    // Whether it has the key together with others, and whether one of these stood before it when it came.
+    shares: bool,
+    follows: bool,
     pub(crate) call: Option<Call>,
     /// Whether the queue has the waker of the task that polled last, and whether that was woken.
     pub(crate) watched: bool,
@@ -83,10 +86,11 @@ impl Reference {
         seats.filter(|(_, place)| place.call.is_none()).count()
     }
 
-    /// How many wait behind the one in front.
+    /// How many wait behind the one in front; those that come together are one.
     fn in_line(&self, key: usize) -> usize {
         let line = self.line(key).into_iter();
-        line.filter(|number| *number > FIRST).count()
+        line.filter(|number| *number > FIRST && !self.seats[number].follows)
+            .count()
     }
 
     pub(crate) fn has_front(&self, key: usize) -> bool {
@@ -100,6 +104,8 @@ impl Reference {
             ttl,
             line: (!self.closed).then_some(key),
             waits: true,
+            shares: false,
+            follows: false,
             call: self.closed.then_some(Call::Closed),
             watched: false,
             woken: false,
@@ -119,6 +125,7 @@ impl Reference {
         wants: &[usize],
         ttl: Duration,
         waits: bool,
+        shares: bool,
         number: usize,
     ) -> Entry {
         if self.closed {
@@ -143,7 +150,9 @@ impl Reference {
         if let (false, Some(key)) = (waits, in_use.iter().find(|key| !has_room(**key))) {
             return Entry::InUse(self.keys[key].note);
         }
-        if self.in_line(in_use[0]) >= self.per_key {
+        let line = self.line(in_use[0]);
+        let follows = shares && line.last().is_some_and(|last| self.seats[last].shares);
+        if !follows && self.in_line(in_use[0]) >= self.per_key {
             return Entry::KeyFull;
         }
         if self.waiting() >= self.total {
@@ -154,6 +163,8 @@ impl Reference {
             ttl,
             line: Some(in_use[0]),
             waits,
+            shares,
+            follows,
             call: None,
             watched: false,
             woken: false,

@@ -95,7 +95,7 @@ impl Key {
     /// Gets in line for this key and another.
     pub(crate) fn enter_with(&self, other: &Self) -> Entered<Handover> {
         let names = [Name::clone(&self.name), Name::clone(&other.name)];
-        self.queue.enter(&names, TTL, true).unwrap()
+        self.queue.enter(&names, TTL, true, false).unwrap()
     }
 
     /// A seat for this key and another, of which one is in use.
@@ -121,7 +121,8 @@ impl Key {
     }
 
     pub(crate) fn enter(&self, waits: bool) -> Result<Entered<Handover>, Refused<u32>> {
-        self.queue.enter(slice::from_ref(&self.name), TTL, waits)
+        self.queue
+            .enter(slice::from_ref(&self.name), TTL, waits, false)
     }
 
     /// The turn of a key that is not in use.

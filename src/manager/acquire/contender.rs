@@ -45,7 +45,8 @@ pub(crate) struct Contender<'a, P: Purpose> {
     blocking: Option<NodeKey>,
     // Readers have it.
     is_read: bool,
-    hint: Option<WaitingWriter>,
+    // While readers have the key in the way: of that, and of those before it that they had.
+    hints: Vec<WaitingWriter>,
     wait: Wait,
     // Whether it waited in the queue before.
     queued: bool,
@@ -86,7 +87,7 @@ impl<'a, P: Purpose> Contender<'a, P> {
             turn,
             blocking: None,
             is_read: false,
-            hint: None,
+            hints: Vec::new(),
             wait,
             queued,
             notices: None,
@@ -251,7 +252,7 @@ impl<'a, P: Purpose> Contender<'a, P> {
         // Nobody else has set it.
         let _ = held.waited.set(self.wait.waited(self.shared));
         let guard = LockGuard::first(self.shared, held).ok_or(AcquireError::ShuttingDown)?;
-        if let Some(hint) = &mut self.hint {
+        for hint in &mut self.hints {
             hint.is_news = false;
         }
         if P::SHARED {
@@ -414,16 +415,17 @@ impl<'a, P: Purpose> Contender<'a, P> {
         self.widen_turn().await
     }
 
-    /// If readers are in the way, leaves a hint at the nodes that no new ones are to come; else takes it back.
+    /// If readers are in the way, leaves a hint at the nodes that no new ones are to come; else takes all hints back.
     async fn stop_readers(&mut self) {
-        let key = self.blocking.as_ref().filter(|_| self.is_read);
-        self.hint
-            .take_if(|hint| key.is_none_or(|key| !hint.is_for(key)));
-        let Some(key) = key else { return };
-        if self.hint.is_none() {
-            self.hint = WaitingWriter::new(self.shared, key);
+        let Some(key) = self.blocking.as_ref().filter(|_| self.is_read) else {
+            return self.hints.clear();
+        };
+        // Who reads this key may wait for those that sort after it.
+        self.hints.retain(|hint| hint.sorts_up_to(key));
+        if !self.hints.iter().any(|hint| hint.is_for(key)) {
+            self.hints.extend(WaitingWriter::new(self.shared, key));
         }
-        if let Some(hint) = &self.hint {
+        for hint in &self.hints {
             hint.renew().await;
         }
     }

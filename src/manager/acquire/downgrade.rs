@@ -13,12 +13,13 @@ use crate::protocol::round::Verdict;
 impl LockGuard {
     /// Makes this lock a [shared](crate::LockManager::shared) one: its holder goes on as a reader, and no writer comes in
     /// between. Those who wait to read are told; [`max_hold`](crate::Settings::max_hold) counts anew. A guard of a shared
-    /// lock stays as it is.
+    /// lock stays as it is. The handles that it gave out say that their lock was released; a
+    /// [`LockScope`](crate::LockScope) goes on with the reader.
     ///
     /// # Errors
     ///
-    /// The lock is released if it cannot be made a shared one. [`AcquireError::Contended`] if it has other guards, as in a
-    /// [`LockScope`](crate::LockScope), which keep it; [`AcquireError::InvalidKey`] if it is on several keys, or is a
+    /// The lock is released if it cannot be made a shared one. [`AcquireError::Contended`] if it has other guards, which
+    /// keep it; [`AcquireError::InvalidKey`] if it is on several keys, or is a
     /// permit; [`AcquireError::Lost`] if it had ended; else as for an acquire.
     ///
     /// # Cancel safety
@@ -74,6 +75,8 @@ impl LockGuard {
         }
         let reader = Self::first(&shared, attempt.win(None)?);
         let reader = reader.ok_or(AcquireError::ShuttingDown)?;
+        // Nobody else has set it.
+        let _ = held.successor.set(reader.tenancy().clone());
         shared.open_leases.open(&reader.tenancy().lease, &terms);
         Ok(reader)
     }

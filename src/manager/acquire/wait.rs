@@ -60,9 +60,10 @@ fn enter<P: Purpose>(
     let names = slice::from_ref(name);
     // No lock has a ttl of zero: none is handed to who takes none.
     let ttl = P::HANDED_ON.map_or(Duration::ZERO, |_| terms.ttl);
-    match shared.queue.enter(names, ttl, wait.is_patient()) {
+    let enter = |may_wait| shared.queue.enter(names, ttl, may_wait, P::SHARED);
+    match enter(wait.is_patient()) {
         Err(Refused::InUse(None)) if P::HANDED_ON.is_none() || P::ANY => {
-            let entered = shared.queue.enter(names, ttl, true);
+            let entered = enter(true);
             entered.map_err(|refused| match refused {
                 Refused::KeyFull | Refused::Full => Refused::InUse(None),
                 refused => refused,
@@ -93,7 +94,7 @@ pub(crate) async fn turn_of_all(
     wait: Wait,
     before_wait: impl FnOnce(),
 ) -> Result<Turn, AcquireError> {
-    let entered = (shared.queue).enter(&names(keys), terms.ttl, wait.is_patient());
+    let entered = (shared.queue).enter(&names(keys), terms.ttl, wait.is_patient(), false);
     let seat = match entered.map_err(|refused| refusal(shared, refused, wait))? {
         Entered::Turn(turn) => return Ok(turn),
         Entered::Seat(inner) => LockSeat::new(shared, terms, inner),

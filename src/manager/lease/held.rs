@@ -43,6 +43,87 @@ impl queue::Handover for Passed {
 pub(crate) struct Tenancy {
     pub(crate) lease: Arc<HeldLease>,
     pub(crate) number: u32,
+    // Of a reader, who has the lock together with others of this process: how many guards are its own.
+    guards: Option<Arc<AtomicU32>>,
+}
+
+impl Tenancy {
+    const fn of_tenant(lease: Arc<HeldLease>, number: u32) -> Self {
+        let guards = None;
+        Self {
+            lease,
+            number,
+            guards,
+        }
+    }
+
+    /// That of a guard which the lock counts already, and shares with no guard that is there.
+    pub(crate) fn first(lease: Arc<HeldLease>) -> Self {
+        let is_shared = lease.keys.first().is_shared();
+        Self {
+            guards: is_shared.then(|| Arc::new(AtomicU32::new(1))),
+            // A shared lock is never handed on.
+            ..Self::of_tenant(lease, 0)
+        }
+    }
+
+    /// That of one more reader, unless the lock has ended or is about to.
+    pub(crate) fn join(lease: Arc<HeldLease>) -> Option<Self> {
+        let reader = Self::first(lease);
+        reader.lease.share(reader.number).is_ok().then_some(reader)
+    }
+
+    /// Whether this reader has left, though others may have the lock yet.
+    fn has_left(&self) -> bool {
+        let guards = self.guards.as_ref();
+        guards.is_some_and(|guards| guards.load(Ordering::Acquire) == 0)
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.has_left() || self.lease.is_lost(self.number)
+    }
+
+    pub(crate) fn remaining(&self) -> Duration {
+        if self.is_lost() {
+            return Duration::ZERO;
+        }
+        let lease = &self.lease;
+        lease.deadline.get().since(lease.clock.now())
+    }
+
+    /// Why the lock has ended for this tenant or is about to, if so.
+    pub(crate) fn ended_because(&self) -> Option<LossReason> {
+        if self.has_left() {
+            return Some(LossReason::Released);
+        }
+        self.lease.ended_because(self.number)
+    }
+
+    /// Counts one more guard, unless the lock has ended or is about to.
+    pub(crate) fn share(&self) -> Result<(), LossReason> {
+        if let Some(guards) = &self.guards {
+            let more = |count: u32| (count > 0).then_some(count + 1);
+            let order = (Ordering::AcqRel, Ordering::Acquire);
+            let shared = guards.fetch_update(order.0, order.1, more);
+            shared.map_err(|_| LossReason::Released)?;
+        }
+        self.lease
+            .share(self.number)
+            .inspect_err(|_| self.count_down())
+    }
+
+    /// One of the guards has left. Returns whether it was the last that the lock has in this process.
+    pub(crate) fn leave(&self) -> bool {
+        self.count_down();
+        self.lease.leave()
+    }
+
+    fn count_down(&self) {
+        let Some(guards) = &self.guards else { return };
+        if guards.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.lease.ended.notify_waiters();
+        }
+    }
 }
 
 pub(crate) struct HeldLease {
@@ -55,6 +136,8 @@ pub(crate) struct HeldLease {
     others: OnceLock<NodeKeys>,
     // How long the caller had waited that got it from the nodes.
     pub(crate) waited: OnceLock<Duration>,
+    // The shared lock as which its holder goes on.
+    pub(crate) successor: OnceLock<Tenancy>,
     // Whether it may pass to the next caller of this process.
     pub(crate) is_passed_on: bool,
     pub(crate) clock: Arc<dyn Clock>,
@@ -62,7 +145,8 @@ pub(crate) struct HeldLease {
     deadline: Arc<Deadline>,
     tenant: AtomicU32,
     inner: Mutex<Inner>,
-    /// Notified when the end is announced, when the lock has ended, and when it passes to a new tenant.
+    /// Notified when the end is announced, when the lock has ended, when it passes to a new tenant, and when one of several
+    /// readers leaves.
     pub(crate) ended: Arc<Notify>,
     settled: Notify,
 }
@@ -127,6 +211,7 @@ impl HeldLease {
             keys,
             others: OnceLock::new(),
             waited: OnceLock::new(),
+            successor: OnceLock::new(),
             is_passed_on,
             clock,
             tenant: AtomicU32::new(0),
@@ -185,7 +270,7 @@ impl HeldLease {
     }
 
     /// Whether the lock is lost, for the tenant `number`.
-    pub(crate) fn is_lost(&self, number: u32) -> bool {
+    fn is_lost(&self, number: u32) -> bool {
         if self.tenant.load(Ordering::Acquire) != number {
             return true;
         }
@@ -201,15 +286,7 @@ impl HeldLease {
         is_lost
     }
 
-    pub(crate) fn remaining(&self, number: u32) -> Duration {
-        if self.is_lost(number) {
-            return Duration::ZERO;
-        }
-        self.deadline.get().since(self.clock.now())
-    }
-
-    /// Why the lock has ended or is about to, for the tenant `number`, if so.
-    pub(crate) fn ended_because(&self, number: u32) -> Option<LossReason> {
+    fn ended_because(&self, number: u32) -> Option<LossReason> {
         let event = |inner: &mut Inner| inner.state.ended_because(number, self.clock.now());
         self.change(event).0
     }
@@ -236,7 +313,8 @@ impl HeldLease {
             ((), inner.state.succeed(now, terms, wanted, time))
         });
         let lease = Arc::clone(self);
-        effects.hand_over.map(|number| Tenancy { lease, number })
+        let tenant = |number| Tenancy::of_tenant(lease, number);
+        effects.hand_over.map(tenant)
     }
 
     pub(crate) fn accept(&self, number: u32) -> bool {
@@ -260,11 +338,8 @@ impl HeldLease {
     /// has lapsed, for a guard to end it. Each of the nodes gets one [`reply`](Self::reply).
     pub(crate) fn tick(self: &Arc<Self>, now: Moment) -> (Vec<usize>, Option<Tenancy>) {
         let effects = self.apply(|state| state.tick(now));
-        let lapsed = effects.lapsed.map(|number| Tenancy {
-            lease: Arc::clone(self),
-            number,
-        });
-        (effects.renew, lapsed)
+        let lapsed = |number| Tenancy::of_tenant(Arc::clone(self), number);
+        (effects.renew, effects.lapsed.map(lapsed))
     }
 
     pub(crate) fn reply(&self, node: usize, effect: NodeEffect) {
@@ -298,12 +373,12 @@ impl HeldLease {
 }
 
 impl HeldLease {
-    pub(crate) fn share(&self, number: u32) -> Result<(), LossReason> {
+    fn share(&self, number: u32) -> Result<(), LossReason> {
         let event = |inner: &mut Inner| inner.state.share(number, self.clock.now());
         self.change(event).0
     }
 
-    pub(crate) fn leave(&self) -> bool {
+    fn leave(&self) -> bool {
         self.inner().state.leave()
     }
 

@@ -13,19 +13,19 @@ use crate::moment::Moment;
 use crate::namespace::NodeKey;
 use crate::protocol::renewal::Terms;
 
-/// By the names of their keys.
 #[derive(Default)]
-pub(crate) struct OpenLeases(Mutex<HashMap<Arc<str>, Open>>);
+pub(crate) struct OpenLeases(Mutex<HashMap<Sort, Open>>);
+
+/// The name of a key, with the ttl and the `max_hold` of the lease: a caller with other times needs one of its own.
+type Sort = (Arc<str>, Duration, Duration);
 
 struct Open {
     lease: Arc<HeldLease>,
     until: Moment,
-    // A caller with other times needs a lease of its own.
-    times: (Duration, Duration),
 }
 
 impl OpenLeases {
-    fn leases(&self) -> MutexGuard<'_, HashMap<Arc<str>, Open>> {
+    fn leases(&self) -> MutexGuard<'_, HashMap<Sort, Open>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -33,45 +33,41 @@ impl OpenLeases {
     pub(crate) fn join(&self, key: &NodeKey, terms: &Terms) -> Option<Tenancy> {
         let lease = {
             let leases = self.leases();
-            let open = leases.get(key.shared())?;
+            let open = leases.get(&sort(key, terms))?;
             let lease = Arc::clone(&open.lease);
-            let fits = open.until > lease.clock.now() && open.times == times(terms);
-            fits.then_some(lease)?
+            (open.until > lease.clock.now()).then_some(lease)?
         };
-        // It is never handed on.
-        let tenancy = Tenancy { lease, number: 0 };
-        let shared = tenancy.lease.share(tenancy.number);
-        shared.is_ok().then_some(tenancy)
+        Tenancy::join(lease)
     }
 
+    /// Opens a `lease` that was granted just now: however long the nodes took for it, those who wait here may join it.
     pub(crate) fn open(&self, lease: &Arc<HeldLease>, terms: &Terms) {
         let open = Open {
             lease: Arc::clone(lease),
-            until: lease.lease.started + terms.ttl / OPEN_FOR,
-            times: times(terms),
+            until: lease.clock.now() + terms.ttl / OPEN_FOR,
         };
-        let name = Arc::clone(lease.keys.first().shared());
-        let former = self.leases().insert(name, open);
+        let sort = sort(lease.keys.first(), terms);
+        let former = self.leases().insert(sort, open);
         // Outside the mutex.
         drop(former);
     }
 
     /// Forgets a lease that was given up.
     pub(crate) fn close(&self, lease: &HeldLease) {
-        let name = lease.keys.first().shared();
+        let sort = sort(lease.keys.first(), &lease.terms());
         let closed = {
             let mut leases = self.leases();
             let is_this = leases
-                .get(name)
+                .get(&sort)
                 .is_some_and(|open| open.lease.id == lease.id);
-            is_this.then(|| leases.remove(name))
+            is_this.then(|| leases.remove(&sort))
         };
         drop(closed);
     }
 }
 
-const fn times(terms: &Terms) -> (Duration, Duration) {
-    (terms.ttl, terms.max_hold)
+fn sort(key: &NodeKey, terms: &Terms) -> Sort {
+    (Arc::clone(key.shared()), terms.ttl, terms.max_hold)
 }
 
 /// A lease is open for this part of its ttl.

@@ -127,14 +127,15 @@ pub(crate) mod on_redis {
     }
 
     fn shared(request: &AcquireRequest, identity: &str) -> Cmd {
-        let writer = request.keys.first().writer();
+        let key = request.keys.first();
+        let writer = key.writer();
         let mut cmd = take(&SHARED, request, Some(Parts(&[writer.as_str()])), identity);
-        cmd.arg(OwnerToken::readers().expose());
+        cmd.arg(key.owners().expose());
         match &request.instead {
             Some(owner) => cmd.arg(owner.expose()),
             None => cmd.arg(""),
         };
-        cmd.arg(Parts(&request.keys.first().channel()));
+        cmd.arg(Parts(&key.channel()));
         cmd
     }
 

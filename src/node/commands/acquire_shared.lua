@@ -1,5 +1,5 @@
 -- Acquires a lock for one more reader: beside others, unless a writer waits, and beside no other owner.
--- KEYS: as for an acquire of one key, then the key that a waiting writer sets.
+-- KEYS: as for an acquire of one key, then the key that waiting writers set.
 -- ARGV: as for an acquire, then 7 how the value of readers begins (see `readers`), 8 the owner in whose place the reader
 -- comes, or '', 9 the channel of the releases, for those who waited for that owner.
 -- Replies as an acquire. Who renews is not stopped by a writer.
@@ -25,7 +25,7 @@ local others, last, is_ours = readers(value, ARGV[7], ARGV[1], now)
 if not others then
   return {0, redis.call('PTTL', KEYS[3]), redis.sha1hex(string.match(found[2], '^%S*')), 0}
 elseif found[4] and not is_ours and not is_instead then
-  return {0, redis.call('PTTL', KEYS[5]), redis.sha1hex(found[4]), 0}
+  return {0, redis.call('PTTL', KEYS[5]), redis.sha1hex(string.match(found[4], '^%S*')), 0}
 end
 local number = ARGV[4]
 if number ~= '' then

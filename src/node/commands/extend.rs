@@ -166,13 +166,13 @@ pub(crate) mod on_redis {
 
     fn shared(request: &ExtendRequest, identity: &str) -> Cmd {
         let key = request.keys.first();
-        let (namespace, all) = (key.namespace(), OwnerToken::readers());
+        let namespace = key.namespace();
         let mut cmd = SHARED.run(5, 12);
         cmd.arg(Parts(&namespace.marker()))
             .arg(key.as_str())
             .arg(Parts(&key.counter()))
             .arg(Parts(&namespace.tombstone(&request.token)))
-            .arg(Parts(&namespace.tombstone(&all)));
+            .arg(Parts(&key.taken()));
         standing(&mut cmd, request.config.as_deref(), identity);
         cmd.arg(request.token.expose())
             .arg(millis(request.ttl))
@@ -182,7 +182,7 @@ pub(crate) mod on_redis {
             Some(fence) => cmd.arg(life(fence.keep)),
             None => cmd.arg(""),
         };
-        cmd.arg(all.expose());
+        cmd.arg(key.owners().expose());
         cmd
     }
 
@@ -304,7 +304,7 @@ impl Store {
             return Ok(ExtendReply::Held(holder));
         }
         let held = self.holds_all(keys, &request.token, now);
-        if !held && (!request.refill || self.is_void(&request.token, now)) {
+        if !held && (!request.refill || self.is_void(keys.first(), &request.token, now)) {
             return Ok(ExtendReply::Absent);
         }
         let counters = &mut self.data.counters;
@@ -334,9 +334,9 @@ impl Store {
             Ok(readers) => readers,
             Err(holder) => return Ok(ExtendReply::Held(holder)),
         };
-        // That of all readers: the key was taken from them.
-        let is_void = |token: &OwnerToken| self.is_void(token, now);
-        let stays_out = || is_void(&request.token) || is_void(&OwnerToken::readers());
+        // That of all: the key was taken from them.
+        let is_void = |token: &OwnerToken| self.is_void(key, token, now);
+        let stays_out = || is_void(&request.token) || is_void(&key.owners());
         if !is_ours && (!request.refill || stays_out()) {
             return Ok(ExtendReply::Absent);
         }

@@ -1,5 +1,5 @@
 -- Sets the end of a reader again, if it still has the lock.
--- KEYS: the marker, the lock, its counter, the tombstone of the reader, that of all readers: the key was taken from them.
+-- KEYS: the marker, the lock, its counter, the tombstone of the reader, the key that says that the lock was taken from all.
 -- ARGV: 1 what the node is to vote for (see `refused`), 2 the owner token of the reader, 3 the ttl in milliseconds, 4 '1' to
 -- set it where it is absent, 5 its fencing token ('' for none), 6 how long counters live, 7 how the value of readers begins.
 -- Replies as an extend of one lock.

@@ -171,10 +171,10 @@ pub(crate) mod on_redis {
         request: &TakeOverRequest,
     ) -> Result<Option<Duration>, NodeError> {
         let mut connection = link.background()?;
-        let key = request.keys.first().as_str();
+        let key = request.keys.first();
         // A script must be given its keys, and only the server knows the name of the tombstone.
         let mut look = redis::cmd("MGET");
-        let found = connection.call(look.arg(key)).await;
+        let found = connection.call(look.arg(key.as_str())).await;
         let found = found.map_err(|error| failed(&error))?;
         let Some([Value::BulkString(value)]) = items(&found) else {
             return Ok(None);
@@ -184,10 +184,12 @@ pub(crate) mod on_redis {
         let owner = owner.unwrap_or_default();
         let digits = owner.get(..OwnerToken::DIGITS);
         let digits = digits.filter(|digits| digits.iter().all(u8::is_ascii_hexdigit));
-        let namespace = request.keys.namespace();
         let mut cmd = TAKE_OVER.run(1 + usize::from(digits.is_some()), 7);
-        cmd.arg(key);
-        if let Some(digits) = digits {
+        cmd.arg(key.as_str());
+        if owner == key.owners().expose() {
+            cmd.arg(Parts(&key.taken()));
+        } else if let Some(digits) = digits {
+            let namespace = key.namespace();
             cmd.arg(Parts(&[namespace.root(), "!dead:", &text(digits)]));
         }
         cmd.arg(owner)
@@ -269,8 +271,9 @@ impl Store {
             return None;
         }
         let rest = entry.expires.since(now);
-        self.data.void.retain(|(_, until)| *until > now);
-        self.data.void.push((request.from, now + request.void));
+        let key = request.keys.first().clone();
+        self.data.void.retain(|(.., until)| *until > now);
+        self.data.void.push((request.from, key, now + request.void));
         self.set(&request.keys, request.to, rest + MOMENT, now);
         Some(rest)
     }

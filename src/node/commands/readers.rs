@@ -2,8 +2,9 @@
 //! the key holds [`OwnerToken::readers`], and behind it the owner token and the end of each. So an acquire for one owner
 //! knows nothing of them, nor does another program.
 //!
-//! A writer that waits sets a key beside the lock. New readers are refused while it is there; those that have the lock
-//! renew it all the same. It is a hint, has a short life of its own, and never votes.
+//! A writer that waits sets a key beside the lock, which it shares with other writers in the same way. New readers are
+//! refused while it is there; those that have the lock renew it all the same. It is a hint, has a short life of its own,
+//! and never votes.
 
 use crate::moment::Moment;
 use crate::namespace::NodeKey;
@@ -27,7 +28,7 @@ impl Store {
         let Some(entry) = self.live(key, now) else {
             return Ok((Vec::new(), false));
         };
-        if entry.token != OwnerToken::readers() {
+        if entry.token != key.owners() {
             return Err(entry.holder(now));
         }
         let live = entry.readers.iter().filter(|(_, ends)| *ends > now);
@@ -50,9 +51,8 @@ impl Store {
             return;
         };
         make_room(entries, |entry| entry.expires > now);
-        let token = OwnerToken::readers();
         let entry = Entry {
-            token,
+            token: key.owners(),
             expires,
             readers,
         };

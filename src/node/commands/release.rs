@@ -119,7 +119,7 @@ pub(crate) mod on_redis {
             true => cmd.arg(Parts(&key.channel())),
             false => cmd.arg(""),
         };
-        cmd.arg(OwnerToken::readers().expose());
+        cmd.arg(key.owners().expose());
         cmd
     }
 
@@ -206,7 +206,7 @@ impl Store {
         let is_last = others.is_empty();
         self.set_readers(key, others, None, now);
         let listeners = match is_last && request.announce {
-            true => self.listeners.announce(key, Duration::ZERO),
+            true => self.listeners.announce(&key.announced(), Duration::ZERO),
             false => 0,
         };
         ReleaseReply::Released { listeners }

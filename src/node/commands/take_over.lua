@@ -1,5 +1,6 @@
 -- Puts an owner in the place of another one, for the rest of its ttl, and leaves a tombstone of that.
--- KEYS: the lock, then the tombstone of the present owner, if it can have one.
+-- KEYS: the lock, then the tombstone of the present owner, if it can have one; of readers, the key that says that the lock
+-- was taken from them.
 -- ARGV: 1 the present owner token, 2 the hash that it must have, 3 the next owner token, 4 how long the tombstone lives, and
 -- a lock that had no end, in milliseconds, 5 how much longer than the rest the next owner has the key.
 -- Replies the rest in milliseconds; -1 if the lock is not that owner's.

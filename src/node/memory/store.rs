@@ -25,8 +25,8 @@ pub(crate) struct Store {
 #[derive(Clone, Default)]
 pub(crate) struct Data {
     pub(crate) entries: KeyMap<Entry>,
-    // Owners whose keys were taken from them, and until when they cannot set them again.
-    pub(crate) void: Vec<(OwnerHash, Moment)>,
+    // Owners whose keys were taken from them, and until when they cannot set them again; readers no more than that key.
+    pub(crate) void: Vec<(OwnerHash, NodeKey, Moment)>,
     pub(crate) counters: Counters,
     pub(crate) markers: Markers,
     #[cfg(feature = "idempotency")]
@@ -61,9 +61,10 @@ impl Store {
         entry.filter(|entry| entry.expires > now)
     }
 
-    pub(crate) fn is_void(&self, token: &OwnerToken, now: Moment) -> bool {
-        let mut void = self.data.void.iter().filter(|(_, until)| *until > now);
-        void.any(|(owner, _)| *owner == OwnerHash::of(token))
+    pub(crate) fn is_void(&self, key: &NodeKey, token: &OwnerToken, now: Moment) -> bool {
+        let is_one = *token != key.owners();
+        let mut void = self.data.void.iter().filter(|(.., until)| *until > now);
+        void.any(|(owner, taken, _)| *owner == OwnerHash::of(token) && (is_one || taken == key))
     }
 
     pub(crate) fn holds(&self, key: &NodeKey, token: &OwnerToken, now: Moment) -> bool {

@@ -9,10 +9,11 @@
 //! |---|---|
 //! | `lk:order:42` | the lock: the owner's token, 40 hexadecimal digits, and behind a `:` the [instance](crate::Settings::instance) of its holder; expires with the lease |
 //! | `lk:order:42` of readers | forty zeros and `:shared`, then for each reader a blank, its token, a blank and its end in milliseconds since 1970; expires with the last of them |
-//! | `lk!writer:order:42` | the token of a writer that waits for readers; expires |
+//! | `lk!writer:order:42` | forty zeros and `:waiting`, then in the same way the writers that wait for readers |
 //! | `lk!fence:order:42` | the counter of the lock's fencing tokens; expires |
 //! | `lk!node` | the marker, a hash that shows whether the server still has its locks |
 //! | `lk!dead:..` | a tombstone, also of a permit or an idempotency key's lock, for a minute: commands of this owner that were given up with a connection have no effect |
+//! | `lk!taken:order:42` | the same for all readers of the key, from whom an operator has taken it |
 //! | `lk!free:order:42` | the channel on which releases are announced, each with how many milliseconds its holder had waited |
 //! | `lk!permit:order:42:SLOT` | a slot of its permits, as a lock; with the counter `lk!permit!fence:order:42:SLOT`, and one channel for all slots, `lk!permit!free:order:42` |
 //! | `lk!idem:..`, with `lk!idem!..` | the locks of idempotency keys, with counters and channels |

@@ -115,6 +115,8 @@ fn names(root: &Namespace, key: &LockKey) -> Vec<(&'static str, String)> {
             ("counter", placed.counter().concat()),
             ("writer", placed.writer().as_str().to_owned()),
             ("counter of a writer", placed.writer().counter().concat()),
+            ("takeover of readers", placed.taken().concat()),
+            ("takeover of writers", placed.writer().taken().concat()),
         ]);
     }
     if let Ok(placed) = root.permits().node_keys(&keys) {

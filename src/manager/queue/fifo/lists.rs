@@ -55,6 +55,8 @@ pub(super) struct Entry<N> {
     is_open: bool,
     // The numbers of those in its list.
     waiters: BTreeSet<u64>,
+    // How many of them come together with the one before.
+    followers: usize,
     // The lock is being released: even callers that do not wait may wait for that.
     leaving: bool,
     note: Option<N>,
@@ -70,6 +72,9 @@ pub(super) struct Waiter<T> {
     call: Call<T>,
     // Whether it waits also for a key that is not about to come free.
     may_wait: bool,
+    // Whether it has the key together with others that share it, and whether one stood before it when it came.
+    shares: bool,
+    follows: bool,
 }
 
 pub(super) enum Call<T> {
@@ -106,6 +111,7 @@ impl<T, N: Clone> WaitLists<T, N> {
         names: &[Name],
         ttl: Duration,
         may_wait: bool,
+        shares: bool,
     ) -> Result<Option<u64>, Refused<N>> {
         if self.closed {
             return Err(Refused::Closed);
@@ -121,7 +127,10 @@ impl<T, N: Clone> WaitLists<T, N> {
         let Some((name, entry)) = names.iter().find_map(in_use) else {
             return Ok(None);
         };
-        if entry.in_line() >= self.bounds.per_key {
+        let last = entry.waiters.last();
+        let last = last.and_then(|number| self.waiters.get(number));
+        let follows = shares && last.is_some_and(|waiter| waiter.shares);
+        if !follows && entry.in_line() >= self.bounds.per_key {
             return Err(Refused::KeyFull);
         }
         if self.waiting >= self.bounds.total {
@@ -135,6 +144,8 @@ impl<T, N: Clone> WaitLists<T, N> {
             name: Name::clone(name),
             call: Call::Waiting(None),
             may_wait,
+            shares,
+            follows,
         };
         self.waiters.insert(self.callers, waiter);
         self.link(self.callers, name);
@@ -155,6 +166,8 @@ impl<T, N: Clone> WaitLists<T, N> {
             name: Name::clone(name),
             call,
             may_wait: true,
+            shares: false,
+            follows: false,
         };
         self.waiters.insert(self.front, waiter);
         if !self.closed {
@@ -203,13 +216,18 @@ impl<T, N: Clone> WaitLists<T, N> {
         if let (Some(waiter), Some(entry)) = (waiter, self.entries.get_mut(name)) {
             waiter.name = Name::clone(name);
             entry.waiters.insert(number);
+            entry.followers += usize::from(waiter.follows);
         }
     }
 
     fn unlink(&mut self, number: u64) {
-        let waiter = self.waiters.get(&number);
-        if let Some(entry) = waiter.and_then(|waiter| self.entries.get_mut(&waiter.name)) {
-            entry.waiters.remove(&number);
+        let Some(waiter) = self.waiters.get(&number) else {
+            return;
+        };
+        if let Some(entry) = self.entries.get_mut(&waiter.name)
+            && entry.waiters.remove(&number)
+        {
+            entry.followers -= usize::from(waiter.follows);
         }
     }
 
@@ -343,6 +361,7 @@ impl<T, N: Clone> WaitLists<T, N> {
         self.waiting = 0;
         for entry in self.entries.values_mut() {
             entry.waiters.clear();
+            entry.followers = 0;
         }
         for waiter in self.waiters.values_mut() {
             if let Call::Waiting(waker) = &mut waiter.call {
@@ -381,10 +400,10 @@ impl<T, N: Clone> WaitLists<T, N> {
 }
 
 impl<N> Entry<N> {
-    /// How many wait in line: all but the one in front.
+    /// How many wait in line: all but the one in front. Those that come together are one.
     fn in_line(&self) -> usize {
         let is_in_front = self.waiters.first().is_some_and(|number| *number < FIRST);
-        self.waiters.len() - usize::from(is_in_front)
+        self.waiters.len() - self.followers - usize::from(is_in_front)
     }
 }
 
@@ -393,6 +412,7 @@ impl<N> Default for Entry<N> {
         Self {
             is_open: false,
             waiters: BTreeSet::new(),
+            followers: 0,
             leaving: false,
             note: None,
         }

@@ -61,14 +61,16 @@ impl<H: Handover> Queue<H> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enters the queue for all of `names`. A lock is handed over to this caller only if it has this `ttl`.
+    /// Enters the queue for all of `names`. A lock is handed over to this caller only if it has this `ttl`. `shares`: it has
+    /// the key together with others; those that wait one behind the other count as one.
     pub(crate) fn enter(
         self: &Arc<Self>,
         names: &[Name],
         ttl: Duration,
         may_wait: bool,
+        shares: bool,
     ) -> Result<Entered<H>, Refused<H::Note>> {
-        let number = self.lists().enter(names, ttl, may_wait)?;
+        let number = self.lists().enter(names, ttl, may_wait, shares)?;
         Ok(match number {
             None => Entered::Turn(self.turn(names)),
             Some(_) => Entered::Seat(Seat {

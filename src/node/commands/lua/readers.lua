@@ -5,16 +5,17 @@ local function readers(value, head, owner, now)
   if string.sub(value .. ' ', 1, #head + 1) ~= head .. ' ' then
     return nil
   end
-  local others, last, is_ours = '', 0, false
+  local others, last, is_ours = {}, 0, false
   for reader, ends in string.gmatch(string.sub(value, #head + 1), ' (%S+) (%d+)') do
     -- Anybody may write to a key.
     if #ends <= 15 and ends - now > 0 then
       if reader == owner then
         is_ours = true
       else
-        others, last = others .. ' ' .. reader .. ' ' .. ends, math.max(last, ends)
+        others[#others + 1] = ' ' .. reader .. ' ' .. ends
+        last = math.max(last, ends)
       end
     end
   end
-  return others, last, is_ours
+  return table.concat(others), last, is_ours
 end
