@@ -310,7 +310,7 @@ pub struct ShutdownReport {
     pub lost: usize,
     /// Locks whose guards were still alive at the end, also lost ones.
     pub held: usize,
-    /// Calls for a lock that were still asking nodes at the end, and [hints](crate::docs::shared) of writers that waited.
+    /// Calls for a lock that were still asking nodes at the end, and hints of writers that waited: `docs::shared`.
     /// Their grants are released.
     pub acquiring: usize,
     /// Locks, grants of lost rounds, or hints, whose release some node had not confirmed at the end. It goes on in the
