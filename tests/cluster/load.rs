@@ -76,7 +76,8 @@ impl Scene {
     async fn promoted(&self, slot: u16, before: usize) {
         let witness = (0..6).find(|server| *server != before).unwrap();
         let is_new = || self.cluster.owner(slot, witness) != Some(before);
-        eventually_or_tell("promoted", is_new, String::new).await;
+        let nodes = || self.cluster.servers[witness].run("CLUSTER NODES");
+        eventually_or_tell("promoted", is_new, nodes).await;
     }
 
     async fn round(&mut self) {
