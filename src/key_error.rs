@@ -18,7 +18,6 @@ enum Reason {
     NoKey,
     TooMany(usize),
     Reserved,
-    Apart,
     Several,
     NoSlot,
     Upgrade,
@@ -105,10 +104,6 @@ impl KeyError {
         Self(Reason::Reserved)
     }
 
-    pub(crate) const fn apart() -> Self {
-        Self(Reason::Apart)
-    }
-
     pub(crate) const fn no_slot() -> Self {
         Self(Reason::NoSlot)
     }
@@ -135,11 +130,7 @@ impl KeyError {
     pub(crate) const fn is_misplaced(&self) -> bool {
         matches!(
             self.0,
-            Reason::Misplaced(_)
-                | Reason::NotInRoute(_)
-                | Reason::Apart
-                | Reason::Several
-                | Reason::Upgrade
+            Reason::Misplaced(_) | Reason::NotInRoute(_) | Reason::Several | Reason::Upgrade
         )
     }
 }
@@ -187,9 +178,6 @@ impl fmt::Display for KeyError {
                     "there are too many lock keys in the list; at most {limit} are allowed"
                 )
             }
-            Reason::Apart => f.write_str(
-                "the lock keys are in several groups of nodes, which no command reaches at once; give all of them one text in braces, as in `{shop-7}:cart`",
-            ),
             Reason::NoSlot => f.write_str(
                 "a permit is named by its key and the number of its slot, as in `tenant:7:0`",
             ),

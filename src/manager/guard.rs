@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::future::poll_fn;
+use std::iter;
 use std::ops::Deref;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -38,7 +39,7 @@ pub struct LockGuard {
     handle: LockHandle,
     // `release` or `resign` was called.
     is_over: bool,
-    // The guard of another lock that the same work needs at the same time, which may have one more.
+    // That of the first of the other locks in the handle, which has the rest.
     other: Option<Box<Self>>,
 }
 
@@ -46,6 +47,7 @@ impl LockGuard {
     pub(crate) fn new(shared: Arc<Shared>, tenancy: Tenancy) -> Self {
         let handle = LockHandle {
             tenancy,
+            others: None,
             waited: Duration::ZERO,
             drain: Arc::clone(&shared.drain),
         };
@@ -66,11 +68,28 @@ impl LockGuard {
         inserted.then_some(guard)
     }
 
-    /// Keeps `others` as long as this guard.
+    /// One guard of these locks and of `others`.
     pub(crate) fn along_with(mut self, others: Vec<Self>) -> Self {
-        for mut other in others {
-            other.other = self.other.take();
-            self.other = Some(Box::new(other));
+        for other in others {
+            let mut last = &mut self.other;
+            while let Some(guard) = last {
+                last = &mut guard.other;
+            }
+            *last = Some(Box::new(other));
+        }
+        let mut others = Others::default();
+        let mut next = &self.other;
+        while let Some(guard) = next {
+            others.tenancies.push(guard.handle.tenancy.clone());
+            next = &guard.other;
+        }
+        if !others.tenancies.is_empty() {
+            let locks = iter::once(&self.handle.tenancy).chain(&others.tenancies);
+            let keys = locks.flat_map(|lock| lock.lease.lease.keys.as_slice());
+            others.keys = keys.cloned().collect();
+            others.keys.sort();
+            others.keys.dedup();
+            self.handle.others = Some(Arc::new(others));
         }
         self
     }
@@ -93,7 +112,9 @@ impl LockGuard {
     ///
     /// Why the lock has ended, or is about to, if so.
     pub fn reenter(&self) -> Result<Self, LossReason> {
-        self.handle.reenter(&self.shared)
+        let guard = self.handle.reenter(self.tenancy(), &self.shared)?;
+        let other = self.other.as_ref().map(|other| other.reenter());
+        Ok(guard.along_with(other.transpose()?.into_iter().collect()))
     }
 
     /// Releases the lock and waits until a quorum of nodes is free of it, for the node time-out at most; then a
@@ -244,13 +265,22 @@ impl fmt::Debug for LockGuard {
 #[derive(Clone)]
 pub struct LockHandle {
     tenancy: Tenancy,
+    others: Option<Arc<Others>>,
     waited: Duration,
     // Of the manager.
     drain: Arc<Signal>,
 }
 
+/// The locks of a guard besides its first: keys of other groups of nodes, or that a scope had.
+#[derive(Default)]
+struct Others {
+    tenancies: Vec<Tenancy>,
+    // Those of all locks, also of the first.
+    keys: Vec<LockKey>,
+}
+
 impl LockHandle {
-    /// The key that is locked; the first of several.
+    /// The key that is locked; one of several.
     #[must_use]
     pub fn key(&self) -> &LockKey {
         self.tenancy.lease.lease.key()
@@ -259,15 +289,32 @@ impl LockHandle {
     /// All keys that are locked, sorted.
     #[must_use]
     pub fn keys(&self) -> &[LockKey] {
-        self.tenancy.lease.lease.keys.as_slice()
+        match &self.others {
+            Some(others) => &others.keys,
+            None => self.tenancy.lease.lease.keys.as_slice(),
+        }
     }
 
     /// The [fencing token](FencingToken) of this holder, for the resource. `None` with
-    /// [`Fencing::OFF`](crate::settings::Fencing::OFF).
+    /// [`Fencing::OFF`](crate::settings::Fencing::OFF), and where its keys have [several](Self::fence_of).
     #[must_use]
     pub fn fence(&self) -> Option<FencingToken> {
-        let first = self.tenancy.lease.lease.fence?;
-        Some(first.handed_on(self.tenancy.number))
+        self.fence_of(self.key()).filter(|_| self.others.is_none())
+    }
+
+    /// The fencing token for `key`, if that is one of its keys. Keys in several [groups](crate::Settings::groups), and those
+    /// that a [`LockScope`](crate::LockScope) had before, have tokens of their own.
+    #[must_use]
+    pub fn fence_of(&self, key: &LockKey) -> Option<FencingToken> {
+        let has = |lock: &&Tenancy| lock.lease.lease.keys.as_slice().contains(key);
+        let lock = self.locks().find(has)?;
+        Some(lock.lease.lease.fence?.handed_on(lock.number))
+    }
+
+    /// The tenancies of all its locks.
+    pub(crate) fn locks(&self) -> impl Iterator<Item = &Tenancy> {
+        let others = self.others.iter().flat_map(|others| &others.tenancies);
+        iter::once(&self.tenancy).chain(others)
     }
 
     /// The number of the slot that this [permit](crate::LockManager::permits) has, from 0; `None` if it is no permit.
@@ -306,16 +353,13 @@ impl LockHandle {
     }
 
     pub(crate) fn last_node_key(&self) -> Option<&str> {
-        self.tenancy
-            .lease
-            .keys
-            .as_slice()
-            .last()
-            .map(NodeKey::as_str)
+        let keys = self.locks().flat_map(|lock| lock.lease.keys.as_slice());
+        keys.map(NodeKey::as_str).max()
     }
 
-    fn lost_before(&self) -> Option<LossReason> {
-        self.is_lost().then(|| self.tenancy.ended_because())?
+    pub(crate) fn lost_before(&self) -> Option<LossReason> {
+        let lost = self.locks().find(|lock| lock.is_lost());
+        lost.and_then(Tenancy::ended_because)
     }
 
     pub(crate) fn is_released(&self) -> bool {
@@ -329,9 +373,14 @@ impl LockHandle {
         }
     }
 
-    pub(crate) fn reenter(&self, shared: &Arc<Shared>) -> Result<LockGuard, LossReason> {
-        self.tenancy.share()?;
-        let guard = LockGuard::new(Arc::clone(shared), self.tenancy.clone());
+    /// One more guard of one of its locks.
+    pub(crate) fn reenter(
+        &self,
+        lock: &Tenancy,
+        shared: &Arc<Shared>,
+    ) -> Result<LockGuard, LossReason> {
+        lock.share()?;
+        let guard = LockGuard::new(Arc::clone(shared), lock.clone());
         Ok(guard.waited_for(self.waited))
     }
 
@@ -347,13 +396,14 @@ impl LockHandle {
     /// was suspended. Once `true`, it stays `true`. Also `true` after the release.
     #[must_use]
     pub fn is_lost(&self) -> bool {
-        self.tenancy.is_lost()
+        self.locks().any(Tenancy::is_lost)
     }
 
     /// How long the lock may be relied on if nothing extends it; zero once lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        self.tenancy.remaining()
+        let remaining = self.locks().map(Tenancy::remaining);
+        remaining.min().unwrap_or_default()
     }
 
     /// The time from the call to the grant: in the queue of this process, for other processes, and for the replies of
@@ -371,7 +421,10 @@ impl LockHandle {
     ///
     /// Dropping the future changes nothing; a new one fires all the same.
     pub fn lost(&self) -> Lost {
-        Lost::new(self.tenancy.clone())
+        let mut lost = Lost::new(self.tenancy.clone());
+        let others = self.locks().skip(1).cloned();
+        lost.others = others.map(|lock| Box::pin(Lost::new(lock))).collect();
+        lost
     }
 
     /// Waits until [`drain`](crate::LockManager::drain) or [`shutdown`](crate::LockManager::shutdown) asks holders to
@@ -409,6 +462,7 @@ pin_project! {
         tenancy: Tenancy,
         #[pin]
         ended: OwnedNotified,
+        others: Vec<Pin<Box<Lost>>>,
     }
 }
 
@@ -417,6 +471,7 @@ impl Lost {
         Self {
             ended: Arc::clone(&tenancy.lease.ended).notified_owned(),
             tenancy,
+            others: Vec::new(),
         }
     }
 }
@@ -424,7 +479,7 @@ impl Lost {
 impl Lost {
     /// Whether the time of the lock is over, also where no task was told yet.
     pub(crate) fn is_overdue(&self) -> bool {
-        self.tenancy.lease.is_overdue()
+        self.tenancy.lease.is_overdue() || self.others.iter().any(|other| other.is_overdue())
     }
 
     /// The result of `work`; or why the lock was lost before.
@@ -458,6 +513,11 @@ impl Future for Lost {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<LossReason> {
         let mut this = self.project();
+        for other in &mut *this.others {
+            if let Poll::Ready(reason) = other.as_mut().poll(cx) {
+                return Poll::Ready(reason);
+            }
+        }
         let (tenancy, lease) = (&*this.tenancy, &this.tenancy.lease);
         loop {
             // No wake-up can be lost between this check and the poll: the notification was created before both.

@@ -243,7 +243,7 @@ impl LockManager {
         seen: &KeyStatus,
         at_once: bool,
     ) -> Result<usize, AcquireError> {
-        let shared = self.group(&NodeKeys::from(seen.name.clone()).names())?;
+        let shared = self.group(NodeKeys::from(seen.name.clone()).names().first());
         let token = fresh_token().map_err(AcquireError::NoEntropy)?;
         let token = token.labelled(&shared.instance);
         let nodes = seen.nodes.iter().zip(&shared.nodes).enumerate();
@@ -286,7 +286,7 @@ async fn who(
     key: LockKey,
 ) -> Result<KeyStatus, KeyError> {
     let keys = namespace.shown_keys(&LockKeys::from(key))?;
-    let group = locks.group(&keys.names())?;
+    let group = locks.group(keys.names().first());
     let replies = ask(group, &keys).await;
     Ok(status(group, keys.first(), 0, &replies))
 }

@@ -37,12 +37,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::acquire::wait::Wait;
 use self::acquire::{acquire, acquire_permit, acquire_shared};
 pub use self::error::{
     AcquireError, ConnectError, LossReason, NoQuorum, NodeFailure, ReleaseError, RunError,
 };
 pub use self::guard::{LockGuard, LockHandle, Lost};
 pub use self::holders::{KeyHolder, KeyOnNode, KeyStatus, KeyVerdict, LockList};
+use self::lease::held::Tenancy;
 pub use self::lifecycle::ShutdownReport;
 pub use self::nodes::voting::list::VotingStatus;
 #[cfg(feature = "idempotency")]
@@ -52,6 +54,7 @@ pub use self::records::{IdempotentRun, RunGuard};
 pub use self::scope::LockScope;
 use self::shared::Shared;
 pub use self::snapshot::{HeldLock, NodeStatus, QueueStatus, Snapshot};
+use crate::clock::Clock as _;
 use crate::key_error::KeyError;
 use crate::lock_key::{LockKey, LockKeys};
 use crate::settings::checked::Times;
@@ -138,7 +141,9 @@ impl LockManager {
     ///
     /// There may be 1 to 64 keys. On each node they are taken in one step, so callers never wait for
     /// each other in a circle. A lock on several keys has one ttl, one guard and one fencing token, greater than that
-    /// of every earlier holder of each key; it is never handed off inside the process.
+    /// of every earlier holder of each key; it is never handed off inside the process. Keys of several
+    /// [groups](crate::Settings::groups) are taken in their order, group by group, each with its own
+    /// [token](LockHandle::fence_of); those that come first are held while it waits for the next.
     ///
     /// # Errors
     ///
@@ -223,13 +228,38 @@ impl LockManager {
         keys: LockKeys,
         limit: Duration,
     ) -> Result<LockGuard, AcquireError> {
-        let group = self.group(&keys)?;
+        let group = self.group(keys.first());
+        let is_of_it = |key: &LockKey| Arc::ptr_eq(self.group(key), group);
+        if self.mode == Mode::One && !keys.as_slice().iter().all(is_of_it) {
+            return Box::pin(self.acquire_apart(keys, limit)).await;
+        }
         let terms = self.times.terms;
         match self.mode {
             Mode::One => acquire(group, terms, keys, limit).await,
             Mode::Readers => acquire_shared(group, terms, keys, limit).await,
             Mode::Permits(permits) => acquire_permit(group, terms, keys, (permits, limit)).await,
         }
+    }
+
+    /// Acquires keys of several groups: in their order, as all that waits for keys while it holds some, so that nobody waits
+    /// in a circle.
+    async fn acquire_apart(
+        &self,
+        keys: LockKeys,
+        limit: Duration,
+    ) -> Result<LockGuard, AcquireError> {
+        let wait = Wait::new(self.shared.clock.now(), limit);
+        let mut guards = Vec::new();
+        let alike = |one: &LockKey, next: &LockKey| Arc::ptr_eq(self.group(one), self.group(next));
+        for keys in keys.as_slice().chunk_by(alike) {
+            let keys = LockKeys::of(keys.iter().cloned());
+            let (group, left) = (self.group(keys.first()), wait.left(&self.shared));
+            guards.push(acquire(group, self.times.terms, keys, left).await?);
+        }
+        let guard = scope::together(guards)?;
+        // The first may have been held for long.
+        let lost = guard.lost_before().map(AcquireError::Lost);
+        lost.map_or(Ok(guard), Err)
     }
 
     pub(crate) const fn limit(&self) -> Option<u32> {
@@ -239,23 +269,21 @@ impl LockManager {
         }
     }
 
+    /// One more guard of all locks of a handle.
     pub(crate) fn reenter(&self, handle: &LockHandle) -> Result<LockGuard, LossReason> {
-        let group = self.group(&handle.tenancy().lease.lease.keys);
-        handle.reenter(group.unwrap_or(&self.shared))
+        let again = |lock: &Tenancy| handle.reenter(lock, self.group(lock.lease.lease.key()));
+        let guard = again(handle.tenancy())?;
+        let others: Result<_, _> = handle.locks().skip(1).map(again).collect();
+        Ok(guard.along_with(others?))
     }
 
-    /// The group of nodes that has `keys`.
-    pub(crate) fn group(&self, keys: &LockKeys) -> Result<&Arc<Shared>, KeyError> {
-        let count = self.groups.len();
-        if count == 1 {
-            return Ok(&self.shared);
-        }
-        let group = |key: &LockKey| key.group(count);
-        let mut groups = keys.as_slice().iter().map(group);
-        let first = groups.next().unwrap_or_default();
-        let is_one = groups.all(|other| other == first);
-        let group = self.groups.get(first).filter(|_| is_one);
-        group.ok_or_else(KeyError::apart)
+    /// The group of nodes that has `key`.
+    pub(crate) fn group(&self, key: &LockKey) -> &Arc<Shared> {
+        let group = match self.groups.len() {
+            1 => None,
+            count => self.groups.get(key.group(count)),
+        };
+        group.unwrap_or(&self.shared)
     }
 
     /// The time to live of the locks of this handle on the nodes.

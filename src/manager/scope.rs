@@ -95,7 +95,8 @@ impl fmt::Debug for LockScope {
 
 impl LockManager {
     /// Acquires all of `keys` or none for a part of the work that `scope` stands for. Keys that the work holds already
-    /// are shared: the guard asks no node for them.
+    /// are shared: the guard asks no node for them. It speaks for all of its keys, each with the
+    /// [fencing token](LockHandle::fence_of) of its lock.
     ///
     /// Work that holds locks waits only for keys that sort after all of these, for up to `max_wait` or the manager's if
     /// that is less; others it tries once. So pieces of work never deadlock. Parts of one piece of work acquire one
@@ -216,7 +217,7 @@ impl LockManager {
     }
 }
 
-fn together(mut guards: Vec<LockGuard>) -> Result<LockGuard, AcquireError> {
+pub(super) fn together(mut guards: Vec<LockGuard>) -> Result<LockGuard, AcquireError> {
     match guards.pop() {
         Some(guard) => Ok(guard.along_with(guards)),
         // There is always a key, and it is held or missing.

@@ -221,8 +221,8 @@ impl Settings {
     }
 
     /// How many groups the nodes are, of equal size, one after the other; in a Redis Cluster each group has slots of its
-    /// own. Each key is in one group, so `n` groups carry `n` times as many locks. Keys that are locked together need
-    /// a text in braces in common, `{shop-7}:cart`, which decides alone. Equal in all processes. Default: 1.
+    /// own. Each key is in one group, so `n` groups carry `n` times as many locks. A text in braces, `{shop-7}:cart`, decides
+    /// alone in which: keys that are locked together are best in one. Equal in all processes. Default: 1.
     pub fn groups(mut self, groups: usize) -> Self {
         self.given.groups = Some(groups);
         self

@@ -92,6 +92,7 @@ impl Scene {
             self.goes_on("a slot that moves").await;
         }
 
+        self.cluster.agree();
         let frozen = self.owner(SLOTS[2]);
         self.cluster.servers[frozen].freeze();
         self.promoted(SLOTS[2], frozen).await;
@@ -100,6 +101,7 @@ impl Scene {
         let new = self.owner(SLOTS[2]);
         self.cluster.follows(frozen, new);
 
+        self.cluster.agree();
         let killed = self.owner(SLOTS[1]);
         self.cluster.servers[killed].kill();
         self.promoted(SLOTS[1], killed).await;

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use tower_redlock::error::ConnectError;
+use tower_redlock::error::{ConnectError, LossReason, ReleaseError};
+use tower_redlock::key::LockKeys;
 use tower_redlock::lock::IdempotentRun;
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::snapshot::VotingStatus;
-use tower_redlock::{AcquireError, LockManager, LockScope, Settings};
+use tower_redlock::{AcquireError, LockKey, LockManager, LockScope, Settings};
 
 use super::{MS, Nodes, TTL};
 
@@ -119,16 +120,10 @@ async fn locks_of_all_groups_are_extended_handed_on_told_of_and_released_at_the_
 }
 
 #[tokio::test(start_paused = true)]
-pub(super) async fn keys_that_are_locked_together_have_one_text_in_braces() {
+pub(super) async fn keys_with_one_text_in_braces_are_in_one_group() {
     let nodes = six();
     let locks = two_groups(&nodes).connect().await.unwrap();
     let [here, there] = keys(&locks, &nodes).await;
-    let error = locks
-        .try_acquire([here.as_str(), &there])
-        .await
-        .unwrap_err();
-    assert!(matches!(error, AcquireError::InvalidKey(_)), "{error:?}");
-    assert!(error.to_string().contains("`{shop-7}:cart`"), "{error}");
     for number in 0..16 {
         let keys = ["cart", "stock"].map(|part| format!("{{shop-{number}}}:{part}"));
         let guard = locks
@@ -143,7 +138,7 @@ pub(super) async fn keys_that_are_locked_together_have_one_text_in_braces() {
     }
     // Parts of one piece of work may have locks in several.
     let scope = LockScope::new();
-    let lock = |key: &String| tower_redlock::LockKey::new(key).unwrap();
+    let lock = |key: &String| LockKey::new(key).unwrap();
     let mut order = [lock(&here), lock(&there)];
     order.sort();
     let [first, second] = order;
@@ -156,6 +151,117 @@ pub(super) async fn keys_that_are_locked_together_have_one_text_in_braces() {
     assert_eq!(inner.fence(), again.fence());
     drop((inner, outer));
     assert!(!again.is_lost());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_on_keys_of_several_groups_is_one_for_its_holder() {
+    let nodes = six();
+    let locks = two_groups(&nodes).connect().await.unwrap();
+    let pair = keys(&locks, &nodes).await;
+    let both = [pair[0].as_str(), &pair[1]];
+    let names = both.map(|key| LockKey::new(key).unwrap());
+    let guard = locks.try_acquire(both).await.unwrap();
+    let mut sorted = names.clone();
+    sorted.sort();
+    assert_eq!(guard.keys(), sorted);
+    // No number is above those of both counters.
+    assert_eq!(guard.fence(), None);
+    let fences = names.each_ref().map(|key| guard.fence_of(key));
+    for key in &pair {
+        assert!(locks.try_acquire(key.as_str()).await.is_err());
+    }
+    sleep(3 * TTL).await;
+    assert!(!guard.is_lost() && guard.remaining() > TTL / 2);
+    // A further guard has both, too.
+    let more = guard.reenter().unwrap();
+    guard.release().await.unwrap();
+    assert!(!more.is_lost());
+    assert!(locks.try_acquire(both[1]).await.is_err());
+    drop(more);
+    for (key, name, fence) in [
+        (both[0], &names[0], fences[0]),
+        (both[1], &names[1], fences[1]),
+    ] {
+        nodes.settle_free(key).await;
+        let alone = locks.try_acquire(key).await.unwrap();
+        assert!(alone.fence() > fence && alone.fence_of(name) == alone.fence());
+    }
+    super::assert_idle(&locks).await;
+}
+
+/// Whichever group it is: the other one's lock ends with it.
+#[tokio::test(start_paused = true)]
+async fn a_lock_on_keys_of_several_groups_is_lost_with_one_of_them() {
+    for group in [0..3, 3..6] {
+        let nodes = six();
+        let locks = two_groups(&nodes).connect().await.unwrap();
+        let pair = keys(&locks, &nodes).await;
+        let both = [pair[0].as_str(), &pair[1]];
+        let guard = locks.try_acquire(both).await.unwrap();
+        nodes.each(group, MemoryNode::go_down);
+        assert_eq!(guard.lost().await, LossReason::Expired);
+        // It tells so a little before.
+        sleep(TTL).await;
+        assert!(guard.is_lost() && guard.remaining().is_zero());
+        let error = guard.release().await.unwrap_err();
+        assert!(matches!(error, ReleaseError::Lost(_)), "{error:?}");
+    }
+}
+
+/// All or none in the end, in time, and in no circle: each holds one while it waits for the other.
+#[tokio::test(start_paused = true)]
+async fn locks_on_keys_of_several_groups_wait_in_one_order() {
+    let nodes = six();
+    let locks = two_groups(&nodes).connect().await.unwrap();
+    let pair = keys(&locks, &nodes).await;
+    let [first, last] = [pair.iter().min().unwrap(), pair.iter().max().unwrap()];
+    let held = locks.try_acquire(last.as_str()).await.unwrap();
+    let began = Instant::now();
+    let error = locks.with_max_wait(TTL / 5).acquire([&**last, first]).await;
+    assert!(
+        matches!(error, Err(AcquireError::WaitTimeout { .. })),
+        "{error:?}"
+    );
+    assert_eq!(began.elapsed(), TTL / 5);
+    nodes.settle_free(first).await;
+    drop(held);
+    let (other, scope) = (
+        two_groups(&nodes).connect().await.unwrap(),
+        LockScope::new(),
+    );
+    let name = |key: &str| LockKey::new(key).unwrap().into();
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..8 {
+        let locks = if task % 2 == 0 { &locks } else { &other };
+        let (locks, first, last) = (locks.clone(), first.clone(), last.clone());
+        let wait = 600 * TTL;
+        tasks.spawn(async move {
+            let locks = locks.with_max_wait(wait);
+            let keys = [&*last, &*first];
+            for _ in 0..10 {
+                let guard = locks.acquire(keys).await.unwrap();
+                sleep(MS).await;
+                assert!(!guard.is_lost());
+                drop(guard);
+                let scope = LockScope::new();
+                let one = locks.acquire_in(&scope, name(&first), wait).await.unwrap();
+                let two = locks.acquire_in(&scope, name(&last), wait).await.unwrap();
+                drop((one, two));
+            }
+        });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done.unwrap();
+    }
+    // In a scope that has one of them, the guard is of both.
+    let one = locks.acquire_in(&scope, name(first), TTL).await.unwrap();
+    let keys = LockKeys::new([&**first, last]).unwrap();
+    let both = locks.acquire_in(&scope, keys, TTL).await.unwrap();
+    assert_eq!(both.keys().len(), 2);
+    drop(one);
+    assert!(!both.is_lost());
+    nodes.each(0..6, MemoryNode::go_down);
+    assert_eq!(both.lost().await, LossReason::Expired);
 }
 
 #[tokio::test(start_paused = true)]

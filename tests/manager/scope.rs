@@ -95,7 +95,11 @@ async fn a_subset_is_shared_and_what_is_missing_is_added() {
     let part = take(&locks, &scope, &["b"]).await.unwrap();
     assert_eq!(part.fence(), both.fence());
     let more = take(&locks, &scope, &["b", "c"]).await.unwrap();
-    assert_eq!(more.keys(), [LockKey::new("c").unwrap()]);
+    let names = ["a", "b", "c"].map(|key| LockKey::new(key).unwrap());
+    assert_eq!(more.keys(), names, "the whole lock of b");
+    assert_eq!(more.fence(), None, "it has two locks");
+    assert_eq!(more.fence_of(&names[1]), both.fence());
+    assert!(more.fence_of(&names[2]) > both.fence());
     drop(both);
     drop(part);
     sleep(MS).await;

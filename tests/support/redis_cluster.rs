@@ -90,6 +90,31 @@ impl RedisCluster {
         self.at(nodes.lines().find(has)?)
     }
 
+    /// Waits until all servers, which must answer, agree on who has which slots, and since when. A replica that knows an older
+    /// epoch of its master gets no votes once that has failed.
+    pub fn agree(&self) {
+        let view = |server: &Server| {
+            let nodes = server.run("CLUSTER NODES");
+            let masters = nodes.lines().filter(|line| line.contains("master"));
+            let claim = |line: &str| {
+                let words: Vec<&str> = line.split(' ').collect();
+                [&words[..1], &words[6..7], &words[8..]].concat().join(" ")
+            };
+            let mut claims: Vec<String> = masters.map(claim).collect();
+            claims.sort();
+            claims
+        };
+        let begin = Instant::now();
+        loop {
+            let views: Vec<_> = self.servers.iter().map(view).collect();
+            if views.windows(2).all(|pair| pair[0] == pair[1]) {
+                return;
+            }
+            assert!(begin.elapsed() < PATIENCE, "they disagree: {views:?}");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// The replica of a master.
     pub fn replica_of(&self, master: usize) -> usize {
         let id = self.servers[master].run("CLUSTER MYID");

@@ -226,7 +226,7 @@ impl LockManager {
         terms.max_hold = terms.max_hold.saturating_add(idle);
         let keep = keep.max(Duration::from_secs(1));
         let names = LockKeys::from(key);
-        let shared = self.group(&names)?;
+        let shared = self.group(names.first());
         let keys = shared.idempotency.node_keys(&names)?;
         let recall = Recall::new(shared, &terms, keep);
         let (guard, granted) = match acquire_for(shared, terms, keys, recall, limit).await? {
