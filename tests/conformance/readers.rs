@@ -232,7 +232,7 @@ pub(crate) async fn an_owner_goes_on_as_a_reader_and_who_waits_is_told(bench: &i
     eventually("it listens", || receiver.notices().open == 1).await;
     let before = token_of(&*node, acquire("k", 9).fenced(fence(HIGH))).await;
     let instead = |owner| AcquireRequest {
-        instead: Some(token(owner)),
+        instead: Some(Box::new(token(owner))),
         ..read("k", 1).fenced(fence(LOW))
     };
     in_the_way(&*node, instead(8)).await;

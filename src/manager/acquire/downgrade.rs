@@ -59,7 +59,7 @@ impl LockGuard {
         // What nodes still have of it in the end goes when this is dropped.
         let _rest = Release::aside(Freeing::of(&shared, &held, pending));
         let purpose = Lock::<true> {
-            instead: Some(held.lease.owner),
+            instead: Some(Box::new(held.lease.owner)),
         };
         let mut attempt = Attempt::new(&shared, &held.keys.shared(), purpose, terms)?;
         match attempt.decide().await {

@@ -53,7 +53,7 @@ pub(crate) trait Purpose: Clone + fmt::Debug + Send + Sync + 'static {
     fn vote(&mut self, node: usize, reply: AcquireReply) -> Vote;
     fn decide(&self, round: &Round) -> Option<Decision>;
     /// The owner in whose place a reader comes.
-    fn instead(&self) -> Option<OwnerToken> {
+    fn instead(&self) -> Option<Box<OwnerToken>> {
         None
     }
 
@@ -92,9 +92,10 @@ pub(crate) enum Decision {
 }
 
 /// A lock for one owner, or for one of several readers: that owner, perhaps, who shares it from now on.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Lock<const SHARED: bool> {
-    pub(crate) instead: Option<OwnerToken>,
+    // Boxed, for rounds are moved, and hardly one has it. So in the request.
+    pub(crate) instead: Option<Box<OwnerToken>>,
 }
 
 impl<const SHARED: bool> Purpose for Lock<SHARED> {
@@ -104,8 +105,8 @@ impl<const SHARED: bool> Purpose for Lock<SHARED> {
     const HANDED_ON: Option<()> = if SHARED { None } else { Some(()) };
     const SHARED: bool = SHARED;
 
-    fn instead(&self) -> Option<OwnerToken> {
-        self.instead
+    fn instead(&self) -> Option<Box<OwnerToken>> {
+        self.instead.clone()
     }
 
     fn join(&self, shared: &Shared, keys: &NodeKeys, terms: &Terms) -> Option<(Tenancy, ())> {

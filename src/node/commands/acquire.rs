@@ -28,7 +28,7 @@ pub struct AcquireRequest {
     /// Whether one of the keys is enough: the first that is free.
     pub any: bool,
     /// For a reader: the owner who shares the lock from now on, in whose place it comes.
-    pub instead: Option<OwnerToken>,
+    pub instead: Option<Box<OwnerToken>>,
 }
 
 /// A node's reply to an acquire or a recall.
@@ -373,7 +373,7 @@ impl Store {
         now: Now,
     ) -> Result<AcquireReply, NodeError> {
         let key = request.keys.first();
-        let instead = request.instead.as_ref();
+        let instead = request.instead.as_deref();
         let is_instead = instead.is_some_and(|owner| self.holds(key, owner, now.moment));
         let (others, is_ours) = match self.readers(key, &request.token, now.moment) {
             _ if is_instead => (Vec::new(), true),
