@@ -6,16 +6,20 @@ use std::future::poll_fn;
 use std::iter;
 use std::ops::Deref;
 use std::pin::{Pin, pin};
+use std::slice;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use pin_project_lite::pin_project;
+use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
 
 use crate::lock_key::LockKey;
 use crate::manager::error::{LossReason, ReleaseError};
-use crate::manager::lease::held::{HeldLease, Passed, PendingRelease, Tenancy};
+use crate::manager::lease::held::{HeldLease, Passed, PendingRelease, Tenancy, Turn};
+use crate::manager::queue::fifo::Entered;
 use crate::manager::release::{Freeing, Release};
 use crate::manager::shared::Shared;
 use crate::manager::tasks::Signal;
@@ -187,9 +191,6 @@ fn let_go(shared: &Arc<Shared>, tenancy: &Tenancy) -> Option<(Freeing, Option<Lo
         return None;
     }
     let held = &tenancy.lease;
-    if held.keys.first().is_shared() {
-        shared.open_leases.close(held);
-    }
     let (line, ttl) = (held.keys.first().announced(), held.lease.ttl);
     let is_alone = held.is_passed_on && !held.keys.are_several();
     let is_wanted = is_alone && shared.queue.has_heir(line.as_str(), ttl);
@@ -218,9 +219,30 @@ fn let_go(shared: &Arc<Shared>, tenancy: &Tenancy) -> Option<(Freeing, Option<Lo
         shared.give_way(held.keys.first(), 1, Duration::ZERO);
     }
     shared.registry.remove(held);
-    let pending = held.let_go();
+    let turn = leaving_turn(shared, held);
+    let mut pending = held.let_go();
+    pending.turn = pending.turn.or(turn);
     let lost = pending.left.lost;
     Some((Freeing::of(shared, held, pending), lost))
+}
+
+/// Closes a lease of readers, who have no turn. Those that do not wait, and come before the release is done, may wait for it
+/// as for that of another lock.
+fn leaving_turn(shared: &Shared, held: &HeldLease) -> Option<Turn> {
+    let key = held.keys.first();
+    if !key.is_shared() {
+        return None;
+    }
+    shared.open_leases.close(held);
+    let names = slice::from_ref(key.shared());
+    match shared.queue.enter(names, held.lease.ttl, false, false) {
+        Ok(Entered::Turn(turn)) => {
+            turn.set_leaving(true);
+            Some(turn)
+        }
+        // Others ask the nodes.
+        _ => None,
+    }
 }
 
 /// While several permits pass on in a process that got many of them, others wait for all of these. With 4 the longest wait
@@ -366,6 +388,11 @@ impl LockHandle {
         self.tenancy.ended_because() == Some(LossReason::Released)
     }
 
+    /// Whether its holder goes on as a reader, or tries to.
+    pub(crate) fn has_successor(&self) -> bool {
+        self.tenancy.lease.is_followed.load(Ordering::Acquire)
+    }
+
     /// Goes on as the shared lock that its holder has made of it, if so.
     pub(crate) fn follow(&mut self) {
         if let Some(tenancy) = self.tenancy.lease.successor.get().cloned() {
@@ -462,6 +489,9 @@ pin_project! {
         tenancy: Tenancy,
         #[pin]
         ended: OwnedNotified,
+        // Of a reader, who may leave before the others.
+        #[pin]
+        left: Option<OwnedNotified>,
         others: Vec<Pin<Box<Lost>>>,
     }
 }
@@ -470,6 +500,7 @@ impl Lost {
     pub(crate) fn new(tenancy: Tenancy) -> Self {
         Self {
             ended: Arc::clone(&tenancy.lease.ended).notified_owned(),
+            left: tenancy.left().cloned().map(Notify::notified_owned),
             tenancy,
             others: Vec::new(),
         }
@@ -527,6 +558,11 @@ impl Future for Lost {
                 }
                 return Poll::Ready(reason);
             }
+            let left = this.left.as_mut().as_pin_mut();
+            if left.is_some_and(|left| left.poll(cx).is_ready()) {
+                this.left.set(None);
+                continue;
+            }
             ready!(this.ended.as_mut().poll(cx));
             this.ended.set(Arc::clone(&lease.ended).notified_owned());
         }
@@ -545,7 +581,7 @@ impl fmt::Debug for Lost {
 mod tests {
     use std::pin::pin;
     use std::sync::Mutex;
-    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::atomic::AtomicU64;
     use std::task::{Wake, Waker};
 
     use super::*;

@@ -80,7 +80,7 @@ use crate::settings::error::{ConfigError, ensure};
 /// later.
 ///
 /// A waiter does not poll: its process listens for releases, and asks again when the holder's lease ends, and at least
-/// once a second (every 100 ms while readers have the lock, or fewer than a quorum of nodes announce releases).
+/// once a second (every 100 ms while fewer than a quorum of nodes announce releases).
 ///
 /// # Examples
 ///

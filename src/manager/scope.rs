@@ -82,7 +82,7 @@ impl LockScope {
 
     fn add(&self, handle: LockHandle) {
         let mut held = self.held();
-        held.retain(|handle| !handle.is_released());
+        held.retain(|handle| !handle.is_released() || handle.has_successor());
         held.push(handle);
     }
 }

@@ -197,7 +197,7 @@ impl Both {
         };
         let kept = keys.remove(key % keys.len());
         self.reference.release(&keys);
-        let turn = turn.keep_only(&self.names[kept]).unwrap();
+        let turn = turn.keep_only(|name| *name == *self.names[kept]).unwrap();
         self.turns.push((vec![kept], turn));
     }
 

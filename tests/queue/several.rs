@@ -154,7 +154,7 @@ fn a_turn_of_both_that_is_cut_down_and_taken_again_meets_a_newcomer() {
                 move || come(&key)
             });
             key.hold();
-            let kept = both.keep_only(&other.name).unwrap();
+            let kept = both.keep_only(|name| *name == *other.name).unwrap();
             let names = [key.name.clone(), other.name.clone()];
             let again = match kept.widen(&names) {
                 Some(turn) => {
@@ -191,7 +191,7 @@ fn who_does_not_wait_has_what_an_attempt_leaves_or_is_told_that_it_is_kept() {
         });
         key.hold();
         both.set_leaving(true);
-        let kept = both.keep_only(&other.name).unwrap();
+        let kept = both.keep_only(|name| *name == *other.name).unwrap();
         kept.set_leaving(false);
         drop(kept);
         seen.note(format!("left, {}", coming.join().unwrap()));

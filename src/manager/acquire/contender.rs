@@ -193,7 +193,10 @@ impl<'a, P: Purpose> Contender<'a, P> {
     }
 
     /// One round, which takes `limit` at most.
-    async fn round(&self, limit: Option<Duration>) -> Result<(Attempt<P>, Decision), AcquireError> {
+    async fn round(
+        &mut self,
+        limit: Option<Duration>,
+    ) -> Result<(Attempt<P>, Decision), AcquireError> {
         // A round without any time could only set keys that must be released again.
         if limit.is_some_and(|limit| limit.is_zero()) {
             return Err(self.busy());
@@ -205,6 +208,11 @@ impl<'a, P: Purpose> Contender<'a, P> {
         };
         instruments::round(decision.map_or("undecided", label));
         let decision = decision.ok_or_else(|| self.busy())?;
+        if decision == Decision::Lock(Verdict::Granted) {
+            for hint in std::mem::take(&mut self.hints) {
+                Box::pin(hint.take_back()).await;
+            }
+        }
         Ok((attempt, decision))
     }
 
@@ -252,9 +260,6 @@ impl<'a, P: Purpose> Contender<'a, P> {
         // Nobody else has set it.
         let _ = held.waited.set(self.wait.waited(self.shared));
         let guard = LockGuard::first(self.shared, held).ok_or(AcquireError::ShuttingDown)?;
-        for hint in &mut self.hints {
-            hint.is_news = false;
-        }
         if P::SHARED {
             let lease = &guard.tenancy().lease;
             self.shared.open_leases.open(lease, &self.terms);
@@ -286,13 +291,21 @@ impl<'a, P: Purpose> Contender<'a, P> {
         }
     }
 
-    /// Of several keys, passes the turns of all except the one in the way.
+    /// Of several keys, passes the turns of all except the one in the way, and those whose readers are kept out: the next
+    /// caller here would be refused for that.
     fn narrow_turn(&mut self) {
-        if self.keys.are_several() {
-            let turn = self.turn.take().zip(self.blocking.as_ref());
-            let turn = turn.and_then(|(turn, key)| turn.keep_only(key.as_str()));
-            self.turn = turn.inspect(|turn| turn.set_leaving(false));
+        if !self.keys.are_several() {
+            return;
         }
+        let is_hinted = |key: &NodeKey| self.hints.iter().any(|hint| hint.is_for(key));
+        let stays = |key: &&NodeKey| match &self.blocking {
+            Some(blocking) => *key == blocking || self.is_read && is_hinted(key),
+            None => false,
+        };
+        let stay: Vec<&NodeKey> = self.keys.as_slice().iter().filter(stays).collect();
+        let stays = |name: &str| stay.iter().any(|key| key.as_str() == name);
+        let turn = self.turn.take().and_then(|turn| turn.keep_only(stays));
+        self.turn = turn.inspect(|turn| turn.set_leaving(false));
     }
 
     /// Takes back the turns that [`narrow_turn`](Self::narrow_turn) passed: if they are not free, passes the last one,
@@ -307,7 +320,10 @@ impl<'a, P: Purpose> Contender<'a, P> {
             Some(turn) => turn,
             None => {
                 // It waits for this process then, not for others.
-                let end = || (self.notices, self.waiter) = (None, None);
+                let end = || {
+                    (self.notices, self.waiter) = (None, None);
+                    self.hints.clear();
+                };
                 turn_of_all(shared, &self.terms, keys, self.wait, end).await?
             }
         };
@@ -392,8 +408,7 @@ impl<'a, P: Purpose> Contender<'a, P> {
         // until the millisecond of its end is over. The end of a lease, as of one that seems to have ended, is not
         // announced.
         let lease = remaining.filter(|left| !left.is_zero());
-        // Nor is that of a round that other readers have lost, and all readers look like one that has the lock.
-        let is_announced = !self.is_read && remaining.is_none_or(|left| !left.is_zero());
+        let is_announced = remaining.is_none_or(|left| !left.is_zero());
         let poll = (self.delays).next(is_announced && notices.open() >= needed);
         let limit = lease.map_or(poll, |left| poll.min(left.saturating_add(MILLISECOND)));
         let limit = limit.min(self.left());
@@ -425,7 +440,7 @@ impl<'a, P: Purpose> Contender<'a, P> {
         if !self.hints.iter().any(|hint| hint.is_for(key)) {
             self.hints.extend(WaitingWriter::new(self.shared, key));
         }
-        for hint in &self.hints {
+        for hint in &mut self.hints {
             hint.renew().await;
         }
     }

@@ -1,6 +1,7 @@
 //! A lock that its holder makes a shared one.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::clock::Clock as _;
 use crate::key_error::KeyError;
@@ -49,6 +50,7 @@ impl LockGuard {
         }
         let (terms, deadline) = (held.terms(), held.view().deadline);
         let remaining = Some(self.remaining());
+        held.is_followed.store(true, Ordering::Release);
         // From here on nothing extends it, and nobody is given it.
         let pending = self.resign_alone();
         let pending = pending.ok_or(AcquireError::Contended { remaining })?;

@@ -1,5 +1,6 @@
 //! [`WaitingWriter`]: what a writer that waits for readers leaves at the nodes.
 
+use std::future::ready;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -21,11 +22,11 @@ pub(crate) struct WaitingWriter {
     key: NodeKeys,
     token: OwnerToken,
     began: Moment,
+    // When it is to be renewed.
+    due: Moment,
     sent: Arc<Mutex<Vec<Sent>>>,
-    // Only `drop` takes it.
+    // Until it is released.
     obligation: Option<Obligation>,
-    // Its writer has given up: readers may come.
-    pub(crate) is_news: bool,
 }
 
 /// What a node may have of it.
@@ -39,14 +40,15 @@ struct Sent {
 impl WaitingWriter {
     /// A hint for a lock on `key`. `None`: the operating system gave no random bytes, or the manager is shutting down.
     pub(crate) fn new(shared: &Arc<Shared>, key: &NodeKey) -> Option<Self> {
+        let began = shared.clock.now();
         Some(Self {
             shared: Arc::clone(shared),
             key: key.writer().into(),
             token: fresh_token().ok()?.labelled(&shared.instance),
-            began: shared.clock.now(),
+            began,
+            due: began,
             sent: Arc::new(Mutex::new(vec![Sent::default(); shared.nodes.len()])),
             obligation: Some(shared.ledger.begin(life(shared))?),
-            is_news: true,
         })
     }
 
@@ -58,8 +60,13 @@ impl WaitingWriter {
         self.key.first().as_str() <= key.writer().as_str()
     }
 
-    /// Sets it anew, for its whole life. The replies are heard in the background.
-    pub(crate) async fn renew(&self) {
+    /// Sets it anew, for its whole life, unless that has hardly begun. The replies are heard in the background.
+    pub(crate) async fn renew(&mut self) {
+        let now = self.shared.clock.now();
+        if now < self.due {
+            return;
+        }
+        self.due = now + life(&self.shared) / 3;
         // In one step, as a bare acquire is not: between two, a release might overtake the second.
         let request = ExtendRequest {
             keys: self.key.clone(),
@@ -77,10 +84,49 @@ impl WaitingWriter {
             biased;
             () = &mut heard => {}
             // It is on its way now: a release that begins later comes after it.
-            () = std::future::ready(()) => {
+            () = ready(()) => {
                 self.shared.tasks.spawn(false, heard);
             }
         }
+    }
+
+    /// Releases it for a writer that has the lock: that is on its way before the release of the lock.
+    pub(crate) async fn take_back(mut self) {
+        if let Some(freeing) = self.freeing(false) {
+            tokio::select! {
+                biased;
+                _ = Release::new(freeing).quorum() => {}
+                // It goes on in the background.
+                () = ready(()) => {}
+            }
+        }
+    }
+
+    /// `is_news`: readers may come.
+    fn freeing(&mut self, is_news: bool) -> Option<Freeing> {
+        let obligation = self.obligation.take()?;
+        let request = ReleaseRequest {
+            keys: self.key.clone(),
+            token: self.token,
+            announce: is_news,
+            waited: Duration::ZERO,
+            since: Some(self.began),
+            aside: false,
+        };
+        let sent = nodes(&self.sent).clone();
+        let those = |is_one: fn(&Sent) -> bool| {
+            let nodes = sent.iter().enumerate();
+            let nodes = nodes.filter(|(_, node)| is_one(node));
+            nodes.map(|(node, _)| node).collect()
+        };
+        let owing = those(|node| node.is_set || node.open > 0);
+        let command = (request, release as FreeCommand);
+        let life = life(&self.shared);
+        let mut freeing = Freeing::new(&self.shared, command, owing, Some(obligation), life);
+        freeing.doubtful = those(|node| node.open > 0);
+        // Nobody waits long for it.
+        freeing.is_told = true;
+        Some(freeing)
     }
 
     fn heard(&self, mut replies: Fanout<ExtendReplies>) -> impl Future<Output = ()> + Send + use<> {
@@ -100,29 +146,8 @@ impl WaitingWriter {
 
 impl Drop for WaitingWriter {
     fn drop(&mut self) {
-        let request = ReleaseRequest {
-            keys: self.key.clone(),
-            token: self.token,
-            announce: self.is_news,
-            waited: Duration::ZERO,
-            since: Some(self.began),
-            // The way of extensions.
-            aside: true,
-        };
-        let sent = nodes(&self.sent).clone();
-        let those = |is_one: fn(&Sent) -> bool| {
-            let nodes = sent.iter().enumerate();
-            let nodes = nodes.filter(|(_, node)| is_one(node));
-            nodes.map(|(node, _)| node).collect()
-        };
-        let owing = those(|node| node.is_set || node.open > 0);
-        let command = (request, release as FreeCommand);
-        let (shared, obligation) = (&self.shared, self.obligation.take());
-        let mut freeing = Freeing::new(shared, command, owing, obligation, life(shared));
-        freeing.doubtful = those(|node| node.open > 0);
-        // Nobody waits long for it.
-        freeing.is_told = true;
-        drop(Release::aside(freeing));
+        // Its writer has given up.
+        drop(self.freeing(true).map(Release::aside));
     }
 }
 

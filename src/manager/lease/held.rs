@@ -1,6 +1,6 @@
 //! [`HeldLease`]: the driver of [`LeaseState`] for one lock. A method that has the name of an event is described there.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -43,25 +43,36 @@ impl queue::Handover for Passed {
 pub(crate) struct Tenancy {
     pub(crate) lease: Arc<HeldLease>,
     pub(crate) number: u32,
-    // Of a reader, who has the lock together with others of this process: how many guards are its own.
-    guards: Option<Arc<AtomicU32>>,
+    // Of a reader, who has the lock together with others of this process.
+    share: Option<Arc<Share>>,
+}
+
+/// What a reader has of a lock.
+struct Share {
+    guards: AtomicU32,
+    // Notified when the last of them is gone.
+    left: Arc<Notify>,
 }
 
 impl Tenancy {
     const fn of_tenant(lease: Arc<HeldLease>, number: u32) -> Self {
-        let guards = None;
+        let share = None;
         Self {
             lease,
             number,
-            guards,
+            share,
         }
     }
 
     /// That of a guard which the lock counts already, and shares with no guard that is there.
     pub(crate) fn first(lease: Arc<HeldLease>) -> Self {
         let is_shared = lease.keys.first().is_shared();
+        let share = || Share {
+            guards: AtomicU32::new(1),
+            left: Arc::default(),
+        };
         Self {
-            guards: is_shared.then(|| Arc::new(AtomicU32::new(1))),
+            share: is_shared.then(|| Arc::new(share())),
             // A shared lock is never handed on.
             ..Self::of_tenant(lease, 0)
         }
@@ -75,8 +86,13 @@ impl Tenancy {
 
     /// Whether this reader has left, though others may have the lock yet.
     fn has_left(&self) -> bool {
-        let guards = self.guards.as_ref();
-        guards.is_some_and(|guards| guards.load(Ordering::Acquire) == 0)
+        let share = self.share.as_ref();
+        share.is_some_and(|share| share.guards.load(Ordering::Acquire) == 0)
+    }
+
+    /// What is notified when this reader has left; the lease tells of all other ends.
+    pub(crate) fn left(&self) -> Option<&Arc<Notify>> {
+        self.share.as_ref().map(|share| &share.left)
     }
 
     pub(crate) fn is_lost(&self) -> bool {
@@ -101,10 +117,10 @@ impl Tenancy {
 
     /// Counts one more guard, unless the lock has ended or is about to.
     pub(crate) fn share(&self) -> Result<(), LossReason> {
-        if let Some(guards) = &self.guards {
+        if let Some(share) = &self.share {
             let more = |count: u32| (count > 0).then_some(count + 1);
             let order = (Ordering::AcqRel, Ordering::Acquire);
-            let shared = guards.fetch_update(order.0, order.1, more);
+            let shared = share.guards.fetch_update(order.0, order.1, more);
             shared.map_err(|_| LossReason::Released)?;
         }
         self.lease
@@ -119,9 +135,9 @@ impl Tenancy {
     }
 
     fn count_down(&self) {
-        let Some(guards) = &self.guards else { return };
-        if guards.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.lease.ended.notify_waiters();
+        let Some(share) = &self.share else { return };
+        if share.guards.fetch_sub(1, Ordering::AcqRel) == 1 {
+            share.left.notify_waiters();
         }
     }
 }
@@ -136,8 +152,9 @@ pub(crate) struct HeldLease {
     others: OnceLock<NodeKeys>,
     // How long the caller had waited that got it from the nodes.
     pub(crate) waited: OnceLock<Duration>,
-    // The shared lock as which its holder goes on.
+    // The shared lock as which its holder goes on, and whether there may be one.
     pub(crate) successor: OnceLock<Tenancy>,
+    pub(crate) is_followed: AtomicBool,
     // Whether it may pass to the next caller of this process.
     pub(crate) is_passed_on: bool,
     pub(crate) clock: Arc<dyn Clock>,
@@ -145,8 +162,7 @@ pub(crate) struct HeldLease {
     deadline: Arc<Deadline>,
     tenant: AtomicU32,
     inner: Mutex<Inner>,
-    /// Notified when the end is announced, when the lock has ended, when it passes to a new tenant, and when one of several
-    /// readers leaves.
+    /// Notified when the end is announced, when the lock has ended, and when it passes to a new tenant.
     pub(crate) ended: Arc<Notify>,
     settled: Notify,
 }
@@ -212,6 +228,7 @@ impl HeldLease {
             others: OnceLock::new(),
             waited: OnceLock::new(),
             successor: OnceLock::new(),
+            is_followed: AtomicBool::new(false),
             is_passed_on,
             clock,
             tenant: AtomicU32::new(0),

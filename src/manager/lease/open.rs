@@ -14,18 +14,21 @@ use crate::namespace::NodeKey;
 use crate::protocol::renewal::Terms;
 
 #[derive(Default)]
-pub(crate) struct OpenLeases(Mutex<HashMap<Sort, Open>>);
+pub(crate) struct OpenLeases(Mutex<HashMap<Sort, Leases>>);
 
 /// The name of a key, with the ttl and the `max_hold` of the lease: a caller with other times needs one of its own.
 type Sort = (Arc<str>, Duration, Duration);
 
-struct Open {
-    lease: Arc<HeldLease>,
-    until: Moment,
+#[derive(Default)]
+struct Leases {
+    // How many this process has.
+    count: u32,
+    // The last of them, and until when it is open.
+    last: Option<(Arc<HeldLease>, Moment)>,
 }
 
 impl OpenLeases {
-    fn leases(&self) -> MutexGuard<'_, HashMap<Sort, Open>> {
+    fn leases(&self) -> MutexGuard<'_, HashMap<Sort, Leases>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -33,21 +36,25 @@ impl OpenLeases {
     pub(crate) fn join(&self, key: &NodeKey, terms: &Terms) -> Option<Tenancy> {
         let lease = {
             let leases = self.leases();
-            let open = leases.get(&sort(key, terms))?;
-            let lease = Arc::clone(&open.lease);
-            (open.until > lease.clock.now()).then_some(lease)?
+            let (lease, until) = leases.get(&sort(key, terms))?.last.as_ref()?;
+            (*until > lease.clock.now()).then(|| Arc::clone(lease))?
         };
         Tenancy::join(lease)
     }
 
-    /// Opens a `lease` that was granted just now: however long the nodes took for it, those who wait here may join it.
+    /// Opens a `lease` that was granted just now: however long the nodes took for it, those who wait here may join it. The
+    /// longer reads last, the longer it is open: else a process would have a lease for each tenth of a ttl, and each command
+    /// of a reader looks at all of them. A writer waits for those reads anyway.
     pub(crate) fn open(&self, lease: &Arc<HeldLease>, terms: &Terms) {
-        let open = Open {
-            lease: Arc::clone(lease),
-            until: lease.clock.now() + terms.ttl / OPEN_FOR,
-        };
         let sort = sort(lease.keys.first(), terms);
-        let former = self.leases().insert(sort, open);
+        let former = {
+            let mut leases = self.leases();
+            let leases = leases.entry(sort).or_default();
+            let time = terms.ttl / OPEN_FOR * leases.count.max(1);
+            leases.count += 1;
+            let last = (Arc::clone(lease), lease.clock.now() + time);
+            leases.last.replace(last)
+        };
         // Outside the mutex.
         drop(former);
     }
@@ -56,11 +63,16 @@ impl OpenLeases {
     pub(crate) fn close(&self, lease: &HeldLease) {
         let sort = sort(lease.keys.first(), &lease.terms());
         let closed = {
-            let mut leases = self.leases();
-            let is_this = leases
-                .get(&sort)
-                .is_some_and(|open| open.lease.id == lease.id);
-            is_this.then(|| leases.remove(&sort))
+            let mut all = self.leases();
+            let Some(leases) = all.get_mut(&sort) else {
+                return;
+            };
+            leases.count = leases.count.saturating_sub(1);
+            let closed = leases.last.take_if(|(last, _)| last.id == lease.id);
+            if leases.count == 0 {
+                all.remove(&sort);
+            }
+            closed
         };
         drop(closed);
     }
@@ -70,5 +82,5 @@ fn sort(key: &NodeKey, terms: &Terms) -> Sort {
     (Arc::clone(key.shared()), terms.ttl, terms.max_hold)
 }
 
-/// A lease is open for this part of its ttl.
+/// A lease is open for this part of its ttl at least.
 const OPEN_FOR: u32 = 10;

@@ -235,15 +235,13 @@ impl<H: Handover> Turn<H> {
         });
     }
 
-    pub(crate) fn keep_only(mut self, name: &str) -> Option<Self> {
+    /// Passes the turns of all keys but those that `stay`.
+    pub(crate) fn keep_only(mut self, stays: impl Fn(&str) -> bool) -> Option<Self> {
         let mut others = self.names.clone();
-        others.retain(|other| **other != *name);
-        if others.len() == self.names.len() {
-            return None;
-        }
-        self.names.retain(|kept| **kept == *name);
+        others.retain(|name| !stays(name));
+        self.names.retain(|name| stays(name));
         self.queue.pass(&others);
-        Some(self)
+        (!self.names.is_empty()).then_some(self)
     }
 
     pub(crate) fn widen(mut self, names: &[Name]) -> Option<Self> {
