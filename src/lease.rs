@@ -11,7 +11,8 @@ use crate::token::{FencingToken, OwnerToken};
 /// [`LockHandle`](crate::LockHandle) tells whether the lock is still held.
 #[derive(Clone, Debug)]
 pub struct Lease {
-    pub(crate) keys: LockKeys,
+    /// What is locked.
+    pub keys: LockKeys,
     // It contains the secret owner token, so handlers, which see the lease through their handle, must not see it.
     pub(crate) owner: OwnerToken,
     /// The fencing token of the first holder, if fencing is on. Holders to whom the lock is handed over have higher

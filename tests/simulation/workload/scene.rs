@@ -213,14 +213,17 @@ impl Scene {
         let prefix = kind.prefix(&self.settings(process).namespace);
         let slot = handle.slot().map(|slot| format!(":{slot}"));
         let slot = slot.unwrap_or_default();
-        let keys = handle.keys().iter();
+        // Without those that its scope had before: of these there is another holder.
+        let keys = lock.keys.as_slice().iter();
         let keys = keys.map(|key| format!("{prefix}{key}{slot}"));
         Holder {
             process,
             call,
             keys: keys.collect(),
             owner: handle.owner_hash().as_str().to_owned(),
-            fence: handle.fence().map(tower_redlock::FencingToken::get),
+            fence: handle
+                .fence_of(handle.key())
+                .map(tower_redlock::FencingToken::get),
             granted: now,
             // A moment earlier, for it was rounded.
             started: now.saturating_sub(age + age / 100 + 1),
