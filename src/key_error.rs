@@ -21,6 +21,7 @@ enum Reason {
     Several,
     NoSlot,
     Upgrade,
+    Guards,
 }
 
 /// The source of a key, in the program's own text.
@@ -112,6 +113,10 @@ impl KeyError {
         Self(Reason::Upgrade)
     }
 
+    pub(crate) const fn guards() -> Self {
+        Self(Reason::Guards)
+    }
+
     pub(crate) const fn several() -> Self {
         Self(Reason::Several)
     }
@@ -130,7 +135,11 @@ impl KeyError {
     pub(crate) const fn is_misplaced(&self) -> bool {
         matches!(
             self.0,
-            Reason::Misplaced(_) | Reason::NotInRoute(_) | Reason::Several | Reason::Upgrade
+            Reason::Misplaced(_)
+                | Reason::NotInRoute(_)
+                | Reason::Several
+                | Reason::Upgrade
+                | Reason::Guards
         )
     }
 }
@@ -187,6 +196,10 @@ impl fmt::Display for KeyError {
             Reason::Upgrade => f.write_str(
                 "this work shares a lock on the key with other readers, and two that wait to write would wait for ever; \
                  release it, acquire the key for writing, and read again",
+            ),
+            Reason::Guards => f.write_str(
+                "the lock has other guards, as that of the layer while its request runs, and only its last one can make it \
+                 a shared one; acquire a lock of its own for work that is to go on as a reader",
             ),
             Reason::Reserved => f.write_str(
                 "the lock key begins with `!`, which is reserved where the namespace is empty; set a namespace, or take another key",

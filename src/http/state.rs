@@ -216,7 +216,7 @@ impl fmt::Display for UnlockedReason {
                 );
             }
             Self::Method => {
-                "the layer does not lock requests of this method; name it in `methods`, or take `Option<Held>`"
+                "the layer does not lock requests of this method; name it in `methods` or `shared_for`, or take `Option<Held>`"
             }
             Self::NoKey => {
                 "the layer found no lock key in the request; take `Option<Held>` where a key may be missing"

@@ -152,7 +152,14 @@ async fn admit<K: KeyExtractor>(
         Err(error) if may_run_unlocked(&error, options.on_no_quorum) => {
             Ok(unlocked(parts, UnlockedReason::NoQuorum))
         }
-        Err(error) => Err(error.into()),
+        Err(error) => {
+            if let AcquireError::InvalidKey(error) = &error
+                && error.is_misplaced()
+            {
+                state::misconfigured(&parts, error);
+            }
+            Err(error.into())
+        }
     }
 }
 

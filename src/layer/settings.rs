@@ -133,7 +133,7 @@ impl<D> RedlockLayer<D> {
 
     /// Locks requests of these methods, too, as [readers](LockManager::shared): they run together, and no other request
     /// that is locked runs beside them. For example GET and HEAD, which have no lock by default. Not for a layer of
-    /// permits. Default: no method.
+    /// permits; nor with a handle for readers, with which all methods are. Default: no method.
     pub fn shared_for(self, methods: impl IntoIterator<Item = Method>) -> Self {
         let methods = Methods::Only(methods.into_iter().collect());
         self.with(|options| options.shared = methods)

@@ -407,7 +407,8 @@ impl LockManager {
     /// come: in its process they queue behind it, and elsewhere the nodes refuse them, as far as they heard of it. So it
     /// waits for a tenth of the ttl, and for the readers that have begun by then. A shared lock is on one key and cannot be
     /// made exclusive: [`acquire_in`](Self::acquire_in) refuses that at once. `docs::shared` has the rest, and what a
-    /// reader's [`fence`](LockHandle::fence) is for.
+    /// reader's [`fence`](LockHandle::fence) is for. Of a handle for [permits](Self::permits) it makes one for readers, who
+    /// know nothing of these.
     ///
     /// # Examples
     ///

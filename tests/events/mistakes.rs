@@ -5,8 +5,12 @@ use std::convert::Infallible;
 use axum::Router;
 use axum::body::Body;
 use axum::routing::post;
+use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
 use tower::{Layer as _, Service, ServiceExt as _, service_fn};
+use tower_redlock::error::KeyError;
+use tower_redlock::key::LockKeys;
+use tower_redlock::layer::KeyExtractor;
 use tower_redlock::{Held, RedlockLayer, key};
 
 use super::{five, listen};
@@ -135,7 +139,7 @@ async fn a_handler_that_needs_a_lock_is_told_why_its_request_has_none() {
     for (path, why) in [
         (
             "/other/method",
-            "the layer does not lock requests of this method; name it in `methods`, or take `Option<Held>`",
+            "the layer does not lock requests of this method; name it in `methods` or `shared_for`, or take `Option<Held>`",
         ),
         (
             "/other/key",
@@ -195,4 +199,24 @@ async fn a_handler_that_needs_an_idempotency_key_and_has_no_layer_is_told_once()
         line.contains("put an `IdempotencyLayer` around its route"),
         "{line}"
     );
+}
+
+struct Both;
+
+impl KeyExtractor for Both {
+    async fn extract(&self, _: &mut Parts) -> Result<Option<LockKeys>, KeyError> {
+        LockKeys::new(["a", "b"]).map(Some)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_keys_for_readers_are_told() {
+    let (book, _listening) = listen();
+    let (_nodes, builder) = five();
+    let locks = builder.connect().await.unwrap();
+    let layer = RedlockLayer::new(locks, Both).shared_for([Method::POST]);
+    let app = Router::new().route("/several", post(async || "read").route_layer(layer));
+    assert_eq!(send(&app, "/several").await, 500);
+    let line = book.line(TOLD);
+    assert!(line.contains("shared locks are of one key"), "{line}");
 }

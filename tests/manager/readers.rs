@@ -828,7 +828,7 @@ async fn a_lock_that_cannot_be_shared_is_released() {
     let one = locks.acquire("order").await.unwrap();
     let other = one.reenter().unwrap();
     let error = one.downgrade().await.unwrap_err();
-    assert!(matches!(error, AcquireError::Contended { .. }), "{error:?}");
+    assert!(error.to_string().contains("other guards"), "{error}");
     assert!(!other.is_lost());
     nodes.each(0..3, |node| node.go_down());
     let error = other.downgrade().await.unwrap_err();

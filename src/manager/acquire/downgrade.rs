@@ -19,9 +19,9 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// The lock is released if it cannot be made a shared one. [`AcquireError::Contended`] if it has other guards, which
-    /// keep it; [`AcquireError::InvalidKey`] if it is on several keys, or is a
-    /// permit; [`AcquireError::Lost`] if it had ended; else as for an acquire.
+    /// The lock is released if it cannot be made a shared one. [`AcquireError::InvalidKey`] if it is on several keys, is a
+    /// permit, or has other guards, which keep it: while a request runs its layer has one; [`AcquireError::Lost`] if it had
+    /// ended; else as for an acquire.
     ///
     /// # Cancel safety
     ///
@@ -49,11 +49,10 @@ impl LockGuard {
             return Err(KeyError::several().into());
         }
         let (terms, deadline) = (held.terms(), held.view().deadline);
-        let remaining = Some(self.remaining());
         held.is_followed.store(true, Ordering::Release);
         // From here on nothing extends it, and nobody is given it.
         let pending = self.resign_alone();
-        let pending = pending.ok_or(AcquireError::Contended { remaining })?;
+        let pending = pending.ok_or_else(KeyError::guards)?;
         if let Some(reason) = pending.left.lost {
             drop(Release::aside(Freeing::of(&shared, &held, pending)));
             return Err(AcquireError::Lost(reason));
