@@ -72,6 +72,12 @@ impl LockGuard {
         inserted.then_some(guard)
     }
 
+    /// One guard of all these locks; `None` of none.
+    pub(crate) fn together(mut guards: Vec<Self>) -> Option<Self> {
+        let last = guards.pop()?;
+        Some(last.along_with(guards))
+    }
+
     /// One guard of these locks and of `others`.
     pub(crate) fn along_with(mut self, others: Vec<Self>) -> Self {
         for other in others {

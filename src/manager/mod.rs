@@ -256,7 +256,8 @@ impl LockManager {
             let (group, left) = (self.group(keys.first()), wait.left(&self.shared));
             guards.push(acquire(group, self.times.terms, keys, left).await?);
         }
-        let guard = scope::together(guards)?;
+        // There is always a key.
+        let guard = LockGuard::together(guards).ok_or_else(KeyError::no_key)?;
         // The first may have been held for long.
         let lost = guard.lost_before().map(AcquireError::Lost);
         lost.map_or(Ok(guard), Err)

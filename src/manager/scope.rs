@@ -217,10 +217,7 @@ impl LockManager {
     }
 }
 
-pub(super) fn together(mut guards: Vec<LockGuard>) -> Result<LockGuard, AcquireError> {
-    match guards.pop() {
-        Some(guard) => Ok(guard.along_with(guards)),
-        // There is always a key, and it is held or missing.
-        None => Err(AcquireError::InvalidKey(KeyError::no_key())),
-    }
+fn together(guards: Vec<LockGuard>) -> Result<LockGuard, AcquireError> {
+    // There is always a key, and it is held or missing.
+    LockGuard::together(guards).ok_or_else(|| KeyError::no_key().into())
 }
