@@ -19,11 +19,13 @@ use tokio::sync::futures::OwnedNotified;
 use crate::lock_key::LockKey;
 use crate::manager::error::{LossReason, ReleaseError};
 use crate::manager::lease::held::{HeldLease, Passed, PendingRelease, Tenancy, Turn};
+use crate::manager::nodes::fanout::Fanout;
 use crate::manager::queue::fifo::Entered;
 use crate::manager::release::{Freeing, Release};
 use crate::manager::shared::Shared;
 use crate::manager::tasks::Signal;
 use crate::namespace::NodeKey;
+use crate::node::NodeFuture;
 use crate::token::{FencingToken, OwnerHash};
 
 /// A lock that is held, and released on every node in the background when this is dropped. It dereferences to its
@@ -143,21 +145,40 @@ impl LockGuard {
     /// Once called, the lock is given up. If the future is dropped, polled or not, the release goes on in the
     /// background.
     pub async fn release(mut self) -> Result<(), ReleaseError> {
+        if self.other.is_some() {
+            return self.release_all().await;
+        }
         let lost_before = self.handle.lost_before();
-        let other = self.other.take();
         self.is_over = true;
-        let mut outcome = match let_go(&self.shared, self.tenancy()) {
+        match let_go(&self.shared, self.tenancy()) {
             Some((freeing, lost)) => {
                 let released = Release::new(freeing).quorum().await;
                 lost.map_or(released, |reason| Err(ReleaseError::Lost(reason)))
             }
             // Handed on, or shared by others.
             None => lost_before.map_or(Ok(()), |reason| Err(ReleaseError::Lost(reason))),
-        };
-        if let Some(other) = other {
-            outcome = outcome.and(Box::pin(other.release()).await);
         }
-        outcome
+    }
+
+    /// The same for a guard of several locks: all of them at once.
+    fn release_all(self) -> NodeFuture<Result<(), ReleaseError>> {
+        let mut outcome =
+            (self.handle.lost_before()).map_or(Ok(()), |reason| Err(ReleaseError::Lost(reason)));
+        let mut releases = Fanout::new([]);
+        let mut next = Some(Box::new(self));
+        while let Some(mut guard) = next {
+            next = guard.other.take();
+            guard.is_over = true;
+            if let Some((freeing, _)) = let_go(&guard.shared, guard.tenancy()) {
+                releases.push(0, Box::pin(Release::new(freeing).quorum()));
+            }
+        }
+        Box::pin(async move {
+            while let Some((_, released)) = releases.next().await {
+                outcome = outcome.and(released);
+            }
+            outcome
+        })
     }
 
     pub(crate) const fn shared(&self) -> &Arc<Shared> {
@@ -239,7 +260,10 @@ fn leaving_turn(shared: &Shared, held: &HeldLease) -> Option<Turn> {
     if !key.is_shared() {
         return None;
     }
-    shared.open_leases.close(held);
+    if shared.open_leases.close(held) {
+        // Others of them may join the one that is open.
+        return None;
+    }
     let names = slice::from_ref(key.shared());
     match shared.queue.enter(names, held.lease.ttl, false, false) {
         Ok(Entered::Turn(turn)) => {
@@ -334,9 +358,13 @@ impl LockHandle {
     /// that a [`LockScope`](crate::LockScope) had before, have tokens of their own.
     #[must_use]
     pub fn fence_of(&self, key: &LockKey) -> Option<FencingToken> {
-        let has = |lock: &&Tenancy| lock.lease.lease.keys.as_slice().contains(key);
-        let lock = self.locks().find(has)?;
+        let lock = self.lock_of(key)?;
         Some(lock.lease.lease.fence?.handed_on(lock.number))
+    }
+
+    fn lock_of(&self, key: &LockKey) -> Option<&Tenancy> {
+        let has = |lock: &&Tenancy| lock.lease.lease.keys.as_slice().contains(key);
+        self.locks().find(has)
     }
 
     /// The tenancies of all its locks.
@@ -361,6 +389,13 @@ impl LockHandle {
     #[must_use]
     pub fn owner_hash(&self) -> OwnerHash {
         OwnerHash::of(&self.tenancy.lease.lease.owner)
+    }
+
+    /// The same beside [`fence_of`](Self::fence_of), if `key` is one of its keys.
+    #[must_use]
+    pub fn owner_hash_of(&self, key: &LockKey) -> Option<OwnerHash> {
+        let lock = self.lock_of(key)?;
+        Some(OwnerHash::of(&lock.lease.lease.owner))
     }
 
     /// The key as logs show it.

@@ -141,9 +141,11 @@ impl LockManager {
     ///
     /// There may be 1 to 64 keys. On each node they are taken in one step, so callers never wait for
     /// each other in a circle. A lock on several keys has one ttl, one guard and one fencing token, greater than that
-    /// of every earlier holder of each key; it is never handed off inside the process. Keys of several
-    /// [groups](crate::Settings::groups) are taken in their order, group by group, each with its own
-    /// [token](LockHandle::fence_of); those that come first are held while it waits for the next.
+    /// of every earlier holder of each key; it is never handed off inside the process.
+    ///
+    /// Keys of several [groups](crate::Settings::groups) are taken in their order, neighbours in one group as one lock, each
+    /// of which has its own [token](LockHandle::fence_of). Those that come first are held while it waits for the next: the
+    /// future must be polled or dropped, for they are extended up to `max_hold`.
     ///
     /// # Errors
     ///
@@ -254,10 +256,14 @@ impl LockManager {
         for keys in keys.as_slice().chunk_by(alike) {
             let keys = LockKeys::of(keys.iter().cloned());
             let (group, left) = (self.group(keys.first()), wait.left(&self.shared));
+            if wait.is_patient() && left.is_zero() {
+                return Err(wait.busy_for(&self.shared, None));
+            }
             guards.push(acquire(group, self.times.terms, keys, left).await?);
         }
         // There is always a key.
         let guard = LockGuard::together(guards).ok_or_else(KeyError::no_key)?;
+        let guard = guard.waited_for(wait.waited(&self.shared));
         // The first may have been held for long.
         let lost = guard.lost_before().map(AcquireError::Lost);
         lost.map_or(Ok(guard), Err)

@@ -82,6 +82,7 @@ impl LockScope {
 
     fn add(&self, handle: LockHandle) {
         let mut held = self.held();
+        held.iter_mut().for_each(LockHandle::follow);
         held.retain(|handle| !handle.is_released() || handle.has_successor());
         held.push(handle);
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tower_redlock::error::{ConnectError, LossReason, ReleaseError};
 use tower_redlock::key::LockKeys;
 use tower_redlock::lock::IdempotentRun;
@@ -167,6 +167,8 @@ async fn a_lock_on_keys_of_several_groups_is_one_for_its_holder() {
     // No number is above those of both counters.
     assert_eq!(guard.fence(), None);
     let fences = names.each_ref().map(|key| guard.fence_of(key));
+    let owners = names.each_ref().map(|key| guard.owner_hash_of(key));
+    assert!(owners[0] != owners[1] && owners.contains(&Some(guard.owner_hash())));
     for key in &pair {
         assert!(locks.try_acquire(key.as_str()).await.is_err());
     }
@@ -205,6 +207,33 @@ async fn a_lock_on_keys_of_several_groups_is_lost_with_one_of_them() {
         assert!(guard.is_lost() && guard.remaining().is_zero());
         let error = guard.release().await.unwrap_err();
         assert!(matches!(error, ReleaseError::Lost(_)), "{error:?}");
+    }
+}
+
+/// A group that does not answer keeps the other one's key no longer.
+#[tokio::test(start_paused = true)]
+async fn a_lock_on_keys_of_several_groups_is_released_in_all_at_once() {
+    for frozen in [0, 1] {
+        let nodes = six();
+        let locks = two_groups(&nodes).connect().await.unwrap();
+        let pair = keys(&locks, &nodes).await;
+        let guard = locks
+            .try_acquire([pair[0].as_str(), &pair[1]])
+            .await
+            .unwrap();
+        let group = 3 * frozen..3 * frozen + 3;
+        nodes.each(group.clone(), MemoryNode::freeze);
+        let began = Instant::now();
+        let mut releasing = Box::pin(guard.release());
+        assert!(timeout(MS, &mut releasing).await.is_err());
+        assert_eq!(on(&nodes, &pair[1 - frozen]), [0, 0]);
+        let error = releasing.await.unwrap_err();
+        assert!(
+            matches!(error, ReleaseError::Unconfirmed { .. }),
+            "{error:?}"
+        );
+        assert!(began.elapsed() <= locks.node_timeout() + MS);
+        nodes.each(group, MemoryNode::thaw);
     }
 }
 

@@ -36,8 +36,8 @@ pub(crate) struct Contender<'a, P: Purpose> {
     purpose: P,
     // Of permits, while it has a turn: a place before all that wait here. Given up before the turn.
     front: Option<LockSeat<'a>>,
-    // Of several keys, while it waits for another process: that of the key in the way, or none. The others are free. Of
-    // permits: none until all slots were found held.
+    // Of several keys, while it waits for another process: that of the key in the way, and of those before it with a hint,
+    // or none. The others are free. Of permits: none until all slots were found held.
     turn: Option<Turn>,
     // A lock that a holder of this process passed to it.
     handed: Option<LockGuard>,
@@ -299,7 +299,9 @@ impl<'a, P: Purpose> Contender<'a, P> {
         }
         let is_hinted = |key: &NodeKey| self.hints.iter().any(|hint| hint.is_for(key));
         let stays = |key: &&NodeKey| match &self.blocking {
-            Some(blocking) => *key == blocking || self.is_read && is_hinted(key),
+            Some(blocking) if *key == blocking => true,
+            // Those behind it may be wanted by who has it.
+            Some(blocking) => self.is_read && key.as_str() < blocking.as_str() && is_hinted(key),
             None => false,
         };
         let stay: Vec<&NodeKey> = self.keys.as_slice().iter().filter(stays).collect();

@@ -7,6 +7,7 @@ use crate::clock::Clock as _;
 use crate::key_error::KeyError;
 use crate::manager::error::{AcquireError, LossReason};
 use crate::manager::guard::LockGuard;
+use crate::manager::lease::held::HeldLease;
 use crate::manager::release::{Freeing, Release};
 use crate::manager::round::{Attempt, Decision, Lock, Purpose as _};
 use crate::protocol::round::Verdict;
@@ -45,11 +46,11 @@ impl LockGuard {
         }
         let shared = Arc::clone(self.shared());
         let held = Arc::clone(&self.tenancy().lease);
-        if held.keys.are_several() || self.slot().is_some() {
+        if self.keys().len() > 1 || self.slot().is_some() {
             return Err(KeyError::several().into());
         }
         let (terms, deadline) = (held.terms(), held.view().deadline);
-        held.is_followed.store(true, Ordering::Release);
+        let _followed = Followed::new(&held);
         // From here on nothing extends it, and nobody is given it.
         let pending = self.resign_alone();
         let pending = pending.ok_or_else(KeyError::guards)?;
@@ -80,5 +81,21 @@ impl LockGuard {
         let _ = held.successor.set(reader.tenancy().clone());
         shared.open_leases.open(&reader.tenancy().lease, &terms);
         Ok(reader)
+    }
+}
+
+/// While it is there, a scope keeps the lock that has ended, for the one that comes in its place.
+struct Followed(Arc<HeldLease>);
+
+impl Followed {
+    fn new(held: &Arc<HeldLease>) -> Self {
+        held.is_followed.store(true, Ordering::Release);
+        Self(Arc::clone(held))
+    }
+}
+
+impl Drop for Followed {
+    fn drop(&mut self) {
+        self.0.is_followed.store(false, Ordering::Release);
     }
 }

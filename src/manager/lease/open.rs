@@ -59,22 +59,25 @@ impl OpenLeases {
         drop(former);
     }
 
-    /// Forgets a lease that was given up.
-    pub(crate) fn close(&self, lease: &HeldLease) {
+    /// Forgets a lease that was given up. Returns whether there are others with its times.
+    pub(crate) fn close(&self, lease: &HeldLease) -> bool {
         let sort = sort(lease.keys.first(), &lease.terms());
         let closed = {
             let mut all = self.leases();
             let Some(leases) = all.get_mut(&sort) else {
-                return;
+                return false;
             };
             leases.count = leases.count.saturating_sub(1);
             let closed = leases.last.take_if(|(last, _)| last.id == lease.id);
-            if leases.count == 0 {
+            let is_last = leases.count == 0;
+            if is_last {
                 all.remove(&sort);
             }
-            closed
+            (closed, !is_last)
         };
-        drop(closed);
+        // Outside the mutex.
+        drop(closed.0);
+        closed.1
     }
 }
 
