@@ -23,6 +23,13 @@ fn order() -> NodeKeys {
     NodeKeys::from(Namespace::default().node_key(&key)).shared()
 }
 
+/// A manager whose commands take a millisecond to the nodes, and their replies another one.
+fn a_millisecond_away(nodes: &Nodes) -> LockManager {
+    let each = nodes.0.iter().map(|node| Slow::node(node, MS, MS));
+    let builder = LockManager::builder().nodes(each);
+    builder.clock(TokioClock::new()).lazy().unwrap()
+}
+
 #[tokio::test(start_paused = true)]
 async fn readers_of_all_processes_hold_a_key_together_and_a_writer_alone() {
     let nodes = Nodes::five();
@@ -289,9 +296,7 @@ async fn a_writer_that_gives_up_lets_nobody_past_another_one() {
     let reader = nodes.met().await.shared();
     let mut writers = Vec::new();
     for _ in 0..3 {
-        let each = nodes.0.iter().map(|node| Slow::node(node, MS, MS));
-        let builder = LockManager::builder().nodes(each);
-        let locks = builder.clock(TokioClock::new()).lazy().unwrap();
+        let locks = a_millisecond_away(&nodes);
         writers.push(wait_for(&locks.with_max_wait(60 * SECOND), "order").await);
         sleep(SECOND).await;
     }
@@ -375,9 +380,7 @@ async fn a_shutdown_waits_until_the_hint_of_a_writer_that_gave_up_is_released() 
     let nodes = Nodes::five();
     let held = nodes.met().await.shared().acquire("order").await.unwrap();
     for freezes in [false, true] {
-        let each = nodes.0.iter().map(|node| Slow::node(node, MS, MS));
-        let builder = LockManager::builder().nodes(each);
-        let locks = builder.clock(TokioClock::new()).lazy().unwrap();
+        let locks = a_millisecond_away(&nodes);
         let writer = locks.with_max_wait(100 * MS);
         let error = writer.acquire("order").await.unwrap_err();
         assert!(matches!(error, AcquireError::WaitTimeout { .. }), "{error}");
@@ -497,9 +500,7 @@ async fn a_writer_that_waits_for_readers_does_not_poll() {
 #[tokio::test(start_paused = true)]
 async fn who_does_not_wait_may_wait_for_the_release_of_a_reader() {
     let nodes = Nodes::five();
-    let each = nodes.0.iter().map(|node| Slow::node(node, MS, MS));
-    let builder = LockManager::builder().nodes(each);
-    let locks = builder.clock(TokioClock::new()).lazy().unwrap();
+    let locks = a_millisecond_away(&nodes);
     for _ in 0..10 {
         drop(locks.shared().acquire("order").await.unwrap());
         let writer = locks.try_acquire("order").await.unwrap();
@@ -689,9 +690,7 @@ async fn work_that_has_read_may_write_and_reads_past_no_writer() {
 #[tokio::test(start_paused = true)]
 async fn a_scope_goes_on_with_the_reader_that_its_writer_has_become() {
     let nodes = Nodes::five();
-    let each = nodes.0.iter().map(|node| Slow::node(node, MS, MS));
-    let builder = LockManager::builder().nodes(each);
-    let locks = builder.clock(TokioClock::new()).lazy().unwrap();
+    let locks = a_millisecond_away(&nodes);
     drop(locks.acquire("met").await.unwrap());
     let (readers, scope) = (locks.shared(), LockScope::new());
     let order = || LockKey::new("order").unwrap().into();
@@ -846,9 +845,7 @@ async fn a_lock_that_cannot_be_shared_is_released() {
 #[tokio::test(start_paused = true)]
 async fn a_downgrade_that_is_dropped_leaves_nothing() {
     let nodes = Nodes::five();
-    let each = nodes.0.iter().map(|node| Slow::node(node, MS, MS));
-    let builder = LockManager::builder().nodes(each);
-    let locks = builder.clock(TokioClock::new()).lazy().unwrap();
+    let locks = a_millisecond_away(&nodes);
     for limit in 0..6 {
         let writer = locks.acquire("order").await.unwrap();
         let _ = timeout(limit * MS / 2, writer.downgrade()).await;
@@ -909,9 +906,7 @@ async fn no_reader_sees_half_of_what_a_writer_writes() {
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_leaves_leaves_nothing() {
     let nodes = Nodes::five();
-    let each = nodes.0.iter().map(|node| Slow::node(node, MS, MS));
-    let builder = LockManager::builder().nodes(each);
-    let locks = builder.clock(TokioClock::new()).lazy().unwrap();
+    let locks = a_millisecond_away(&nodes);
     let readers = locks.shared().with_max_wait(SECOND);
     for limit in 0..8 {
         let mut tasks = JoinSet::new();
