@@ -1,32 +1,19 @@
-//! [`LockGuard`], [`LockHandle`] and [`Lost`]: a held lock as the user sees it.
+//! [`LockGuard`]: the right to a held lock, and its end.
 
-use std::borrow::Cow;
 use std::fmt;
-use std::future::poll_fn;
-use std::iter;
 use std::ops::Deref;
-use std::pin::{Pin, pin};
 use std::slice;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use pin_project_lite::pin_project;
-use tokio::sync::Notify;
-use tokio::sync::futures::OwnedNotified;
-
-use crate::lock_key::LockKey;
 use crate::manager::error::{LossReason, ReleaseError};
+use crate::manager::handle::LockHandle;
 use crate::manager::lease::held::{HeldLease, Passed, PendingRelease, Tenancy, Turn};
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::queue::fifo::Entered;
 use crate::manager::release::{Freeing, Release};
 use crate::manager::shared::Shared;
-use crate::manager::tasks::Signal;
-use crate::namespace::NodeKey;
 use crate::node::NodeFuture;
-use crate::token::{FencingToken, OwnerHash};
 
 /// A lock that is held, and released on every node in the background when this is dropped. It dereferences to its
 /// [`LockHandle`].
@@ -51,12 +38,7 @@ pub struct LockGuard {
 
 impl LockGuard {
     pub(crate) fn new(shared: Arc<Shared>, tenancy: Tenancy) -> Self {
-        let handle = LockHandle {
-            tenancy,
-            others: None,
-            waited: Duration::ZERO,
-            drain: Arc::clone(&shared.drain),
-        };
+        let handle = LockHandle::new(tenancy, Arc::clone(&shared.drain));
         Self {
             shared,
             handle,
@@ -74,6 +56,17 @@ impl LockGuard {
         inserted.then_some(guard)
     }
 
+    /// One more guard of one of the locks of `handle`.
+    pub(crate) fn again(
+        handle: &LockHandle,
+        lock: &Tenancy,
+        shared: &Arc<Shared>,
+    ) -> Result<Self, LossReason> {
+        lock.share()?;
+        let guard = Self::new(Arc::clone(shared), lock.clone());
+        Ok(guard.waited_for(handle.waited))
+    }
+
     /// One guard of all these locks; `None` of none.
     pub(crate) fn together(mut guards: Vec<Self>) -> Option<Self> {
         let last = guards.pop()?;
@@ -89,19 +82,14 @@ impl LockGuard {
             }
             *last = Some(Box::new(other));
         }
-        let mut others = Others::default();
+        let mut tenancies = Vec::new();
         let mut next = &self.other;
         while let Some(guard) = next {
-            others.tenancies.push(guard.handle.tenancy.clone());
+            tenancies.push(guard.tenancy().clone());
             next = &guard.other;
         }
-        if !others.tenancies.is_empty() {
-            let locks = iter::once(&self.handle.tenancy).chain(&others.tenancies);
-            let keys = locks.flat_map(|lock| lock.lease.lease.keys.as_slice());
-            others.keys = keys.cloned().collect();
-            others.keys.sort();
-            others.keys.dedup();
-            self.handle.others = Some(Arc::new(others));
+        if !tenancies.is_empty() {
+            self.handle.speak_for(tenancies);
         }
         self
     }
@@ -124,7 +112,7 @@ impl LockGuard {
     ///
     /// Why the lock has ended, or is about to, if so.
     pub fn reenter(&self) -> Result<Self, LossReason> {
-        let guard = self.handle.reenter(self.tenancy(), &self.shared)?;
+        let guard = Self::again(&self.handle, self.tenancy(), &self.shared)?;
         let other = self.other.as_ref().map(|other| other.reenter());
         Ok(guard.along_with(other.transpose()?.into_iter().collect()))
     }
@@ -195,7 +183,7 @@ impl LockGuard {
     }
 
     const fn held(&self) -> &Arc<HeldLease> {
-        &self.handle.tenancy.lease
+        &self.handle.tenancy().lease
     }
 }
 
@@ -311,319 +299,12 @@ impl fmt::Debug for LockGuard {
     }
 }
 
-/// An observer of a held lock: it can ask and wait, and neither extends nor releases.
-///
-/// Handles are cheap to clone and may outlive the guard; from its release on they say that the lock is lost.
-#[derive(Clone)]
-pub struct LockHandle {
-    tenancy: Tenancy,
-    others: Option<Arc<Others>>,
-    waited: Duration,
-    // Of the manager.
-    drain: Arc<Signal>,
-}
-
-/// The locks of a guard besides its first: keys of other groups of nodes, or that a scope had.
-#[derive(Default)]
-struct Others {
-    tenancies: Vec<Tenancy>,
-    // Those of all locks, also of the first.
-    keys: Vec<LockKey>,
-}
-
-impl LockHandle {
-    /// The key that is locked; one of several.
-    #[must_use]
-    pub fn key(&self) -> &LockKey {
-        self.tenancy.lease.lease.key()
-    }
-
-    /// All keys that are locked, sorted.
-    #[must_use]
-    pub fn keys(&self) -> &[LockKey] {
-        match &self.others {
-            Some(others) => &others.keys,
-            None => self.tenancy.lease.lease.keys.as_slice(),
-        }
-    }
-
-    /// The [fencing token](FencingToken) of this holder, for the resource. `None` with
-    /// [`Fencing::OFF`](crate::settings::Fencing::OFF), and where its keys have [several](Self::fence_of).
-    #[must_use]
-    pub fn fence(&self) -> Option<FencingToken> {
-        self.fence_of(self.key()).filter(|_| self.others.is_none())
-    }
-
-    /// The fencing token for `key`, if that is one of its keys. Keys in several [groups](crate::Settings::groups), and those
-    /// that a [`LockScope`](crate::LockScope) had before, have tokens of their own.
-    #[must_use]
-    pub fn fence_of(&self, key: &LockKey) -> Option<FencingToken> {
-        let lock = self.lock_of(key)?;
-        Some(lock.lease.lease.fence?.handed_on(lock.number))
-    }
-
-    fn lock_of(&self, key: &LockKey) -> Option<&Tenancy> {
-        let has = |lock: &&Tenancy| lock.lease.lease.keys.as_slice().contains(key);
-        self.locks().find(has)
-    }
-
-    /// The tenancies of all its locks.
-    pub(crate) fn locks(&self) -> impl Iterator<Item = &Tenancy> {
-        let others = self.others.iter().flat_map(|others| &others.tenancies);
-        iter::once(&self.tenancy).chain(others)
-    }
-
-    /// The number of the slot that this [permit](crate::LockManager::permits) has, from 0; `None` if it is no permit.
-    #[must_use]
-    pub fn slot(&self) -> Option<u32> {
-        self.tenancy.lease.keys.first().slot()
-    }
-
-    /// Whether others may have the lock at the same time, as [readers](crate::LockManager::shared).
-    #[must_use]
-    pub fn is_shared(&self) -> bool {
-        self.tenancy.lease.keys.first().is_shared()
-    }
-
-    /// A hash that tells this owner from every other, to be stored beside the fencing token: `docs::fencing`.
-    #[must_use]
-    pub fn owner_hash(&self) -> OwnerHash {
-        OwnerHash::of(&self.tenancy.lease.lease.owner)
-    }
-
-    /// The same beside [`fence_of`](Self::fence_of), if `key` is one of its keys.
-    #[must_use]
-    pub fn owner_hash_of(&self, key: &LockKey) -> Option<OwnerHash> {
-        let lock = self.lock_of(key)?;
-        Some(OwnerHash::of(&lock.lease.lease.owner))
-    }
-
-    /// The key as logs show it.
-    pub(crate) fn shown(&self) -> Cow<'_, str> {
-        self.tenancy.lease.keys.first().show()
-    }
-
-    pub(crate) const fn tenancy(&self) -> &Tenancy {
-        &self.tenancy
-    }
-
-    pub(crate) fn is_of(&self, shared: &Shared) -> bool {
-        self.tenancy.lease.manager == shared.serial
-    }
-
-    pub(crate) fn covers(&self, key: &LockKey) -> bool {
-        self.keys().binary_search(key).is_ok()
-    }
-
-    pub(crate) fn last_node_key(&self) -> Option<&str> {
-        let keys = self.locks().flat_map(|lock| lock.lease.keys.as_slice());
-        keys.map(NodeKey::as_str).max()
-    }
-
-    pub(crate) fn lost_before(&self) -> Option<LossReason> {
-        let lost = self.locks().find(|lock| lock.is_lost());
-        lost.and_then(Tenancy::ended_because)
-    }
-
-    pub(crate) fn is_released(&self) -> bool {
-        self.tenancy.ended_because() == Some(LossReason::Released)
-    }
-
-    /// Whether its holder goes on as a reader, or tries to.
-    pub(crate) fn has_successor(&self) -> bool {
-        self.tenancy.lease.is_followed.load(Ordering::Acquire)
-    }
-
-    /// Goes on as the shared lock that its holder has made of it, if so.
-    pub(crate) fn follow(&mut self) {
-        if let Some(tenancy) = self.tenancy.lease.successor.get().cloned() {
-            self.tenancy = tenancy;
-        }
-    }
-
-    /// One more guard of one of its locks.
-    pub(crate) fn reenter(
-        &self,
-        lock: &Tenancy,
-        shared: &Arc<Shared>,
-    ) -> Result<LockGuard, LossReason> {
-        lock.share()?;
-        let guard = LockGuard::new(Arc::clone(shared), lock.clone());
-        Ok(guard.waited_for(self.waited))
-    }
-
-    /// The grant. Renewals do not change it.
-    #[cfg(feature = "test-util")]
-    #[doc(hidden)]
-    #[must_use]
-    pub fn lease(&self) -> &crate::lease::Lease {
-        &self.tenancy.lease.lease
-    }
-
-    /// Whether the lock may no longer be relied on. It asks the clock, not a timer, so it is exact even if the process
-    /// was suspended. Once `true`, it stays `true`. Also `true` after the release.
-    #[must_use]
-    pub fn is_lost(&self) -> bool {
-        self.locks().any(Tenancy::is_lost)
-    }
-
-    /// How long the lock may be relied on if nothing extends it; zero once lost.
-    #[must_use]
-    pub fn remaining(&self) -> Duration {
-        let remaining = self.locks().map(Tenancy::remaining);
-        remaining.min().unwrap_or_default()
-    }
-
-    /// The time from the call to the grant: in the queue of this process, for other processes, and for the replies of
-    /// the nodes. So it is never quite zero.
-    #[must_use]
-    pub const fn waited(&self) -> Duration {
-        self.waited
-    }
-
-    /// Waits until the lock is lost, or until a few milliseconds before its validity ends, so that work can be stopped
-    /// in time; from then on the lock is not extended. It also fires when the guard is released. If the host was
-    /// suspended past the end, it fires within a second of its going on.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future changes nothing; a new one fires all the same.
-    pub fn lost(&self) -> Lost {
-        let mut lost = Lost::new(self.tenancy.clone());
-        let others = self.locks().skip(1).cloned();
-        lost.others = others.map(|lock| Box::pin(Lost::new(lock))).collect();
-        lost
-    }
-
-    /// Waits until [`drain`](crate::LockManager::drain) or [`shutdown`](crate::LockManager::shutdown) asks holders to
-    /// come to an end; at once if one did. For work without an end of its own, such as a stream of events. The lock is
-    /// held and extended as before; [`lost`](Self::lost) tells of its loss.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future changes nothing; a new one fires all the same. It borrows nothing and can be stored.
-    pub fn draining(&self) -> impl Future<Output = ()> + Send + use<> {
-        let drain = Arc::clone(&self.drain);
-        async move { drain.given().await }
-    }
-
-    /// Whether the holders of this manager's locks were asked to come to an end.
-    #[must_use]
-    pub fn is_draining(&self) -> bool {
-        self.drain.is_given()
-    }
-}
-
-impl fmt::Debug for LockHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LockHandle")
-            .field("key", &self.shown())
-            .field("remaining", &self.remaining())
-            .finish_non_exhaustive()
-    }
-}
-
-pin_project! {
-    /// The future of [`LockHandle::lost`](crate::LockHandle::lost). It owns what it needs and can be stored.
-    #[must_use = "futures do nothing unless polled"]
-    pub struct Lost {
-        tenancy: Tenancy,
-        #[pin]
-        ended: OwnedNotified,
-        // Of a reader, who may leave before the others.
-        #[pin]
-        left: Option<OwnedNotified>,
-        others: Vec<Pin<Box<Lost>>>,
-    }
-}
-
-impl Lost {
-    pub(crate) fn new(tenancy: Tenancy) -> Self {
-        Self {
-            ended: Arc::clone(&tenancy.lease.ended).notified_owned(),
-            left: tenancy.left().cloned().map(Notify::notified_owned),
-            tenancy,
-            others: Vec::new(),
-        }
-    }
-}
-
-impl Lost {
-    /// Whether the time of the lock is over, also where no task was told yet.
-    pub(crate) fn is_overdue(&self) -> bool {
-        self.tenancy.lease.is_overdue() || self.others.iter().any(|other| other.is_overdue())
-    }
-
-    /// The result of `work`; or why the lock was lost before.
-    pub(crate) async fn or_done<T>(self, work: impl Future<Output = T>) -> Result<T, LossReason> {
-        let mut lost = pin!(self);
-        let mut work = pin!(work);
-        poll_fn(|cx| lost.as_mut().poll_beside(cx, |cx| work.as_mut().poll(cx))).await
-    }
-
-    /// Polls work that ends with the lock. A result that exists wins; after the time of the lock work is polled no
-    /// more.
-    pub(crate) fn poll_beside<T>(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        work: impl FnOnce(&mut Context<'_>) -> Poll<T>,
-    ) -> Poll<Result<T, LossReason>> {
-        if self.is_overdue()
-            && let Poll::Ready(reason) = self.as_mut().poll(cx)
-        {
-            return Poll::Ready(Err(reason));
-        }
-        match work(cx) {
-            Poll::Ready(done) => Poll::Ready(Ok(done)),
-            Poll::Pending => self.poll(cx).map(Err),
-        }
-    }
-}
-
-impl Future for Lost {
-    type Output = LossReason;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<LossReason> {
-        let mut this = self.project();
-        for other in &mut *this.others {
-            if let Poll::Ready(reason) = other.as_mut().poll(cx) {
-                return Poll::Ready(reason);
-            }
-        }
-        let (tenancy, lease) = (&*this.tenancy, &this.tenancy.lease);
-        loop {
-            // No wake-up can be lost between this check and the poll: the notification was created before both.
-            if let Some(reason) = tenancy.ended_because() {
-                if reason != LossReason::Released {
-                    lease.end_is_told();
-                }
-                return Poll::Ready(reason);
-            }
-            let left = this.left.as_mut().as_pin_mut();
-            if left.is_some_and(|left| left.poll(cx).is_ready()) {
-                this.left.set(None);
-                continue;
-            }
-            ready!(this.ended.as_mut().poll(cx));
-            this.ended.set(Arc::clone(&lease.ended).notified_owned());
-        }
-    }
-}
-
-impl fmt::Debug for Lost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lost")
-            .field("key", &self.tenancy.lease.keys.first().show())
-            .finish_non_exhaustive()
-    }
-}
-
 #[cfg(all(test, feature = "test-util"))]
 mod tests {
     use std::pin::pin;
     use std::sync::Mutex;
-    use std::sync::atomic::AtomicU64;
-    use std::task::{Wake, Waker};
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::task::{Context, Wake, Waker};
 
     use super::*;
     use crate::LockManager;

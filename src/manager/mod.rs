@@ -16,6 +16,7 @@
 mod acquire;
 mod error;
 mod guard;
+mod handle;
 mod holders;
 mod lease;
 mod ledger;
@@ -42,7 +43,8 @@ use self::acquire::{acquire, acquire_permit, acquire_shared};
 pub use self::error::{
     AcquireError, ConnectError, LossReason, NoQuorum, NodeFailure, ReleaseError, RunError,
 };
-pub use self::guard::{LockGuard, LockHandle, Lost};
+pub use self::guard::LockGuard;
+pub use self::handle::{LockHandle, Lost};
 pub use self::holders::{KeyHolder, KeyOnNode, KeyStatus, KeyVerdict, LockList};
 use self::lease::held::Tenancy;
 pub use self::lifecycle::ShutdownReport;
@@ -278,7 +280,8 @@ impl LockManager {
 
     /// One more guard of all locks of a handle.
     pub(crate) fn reenter(&self, handle: &LockHandle) -> Result<LockGuard, LossReason> {
-        let again = |lock: &Tenancy| handle.reenter(lock, self.group(lock.lease.lease.key()));
+        let again =
+            |lock: &Tenancy| LockGuard::again(handle, lock, self.group(lock.lease.lease.key()));
         let guard = again(handle.tenancy())?;
         let others: Result<_, _> = handle.locks().skip(1).map(again).collect();
         Ok(guard.along_with(others?))

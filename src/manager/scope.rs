@@ -14,7 +14,8 @@ use crate::key_error::KeyError;
 use crate::lock_key::{LockKey, LockKeys};
 use crate::manager::acquire::wait::Wait;
 use crate::manager::error::{AcquireError, LossReason};
-use crate::manager::guard::{LockGuard, LockHandle};
+use crate::manager::guard::LockGuard;
+use crate::manager::handle::LockHandle;
 use crate::manager::{LockManager, Mode};
 
 /// The locks that one piece of work holds, such as a request, so that its parts share them. A

@@ -136,7 +136,7 @@ const INSIDE: &[&[Inner]] = &[
     &[&["acquire/"]],
     &[&["permits.rs"]],
     &[&["round/"], &["guard.rs"]],
-    &[&["release.rs"], &["watchdog.rs"]],
+    &[&["release.rs"], &["watchdog.rs"], &["handle.rs"]],
     &[&["shared.rs"]],
     &[&["lease/"]],
     &[&["queue/"], &["nodes/"]],
