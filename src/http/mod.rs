@@ -176,11 +176,14 @@ impl Common {
     }
 
     pub(crate) fn refuse<B>(&self, cause: impl Into<Cause>) -> Response<LayerBody<B>> {
-        self.refusal(cause).map(|body| LayerBody::whole(body, None))
+        let response = self.refusal(cause, false);
+        response.map(|body| LayerBody::whole(body, None))
     }
 
-    pub(crate) fn refusal(&self, cause: impl Into<Cause>) -> Response<Bytes> {
+    /// `is_run`: of a request that an idempotency layer has let through.
+    pub(crate) fn refusal(&self, cause: impl Into<Cause>, is_run: bool) -> Response<Bytes> {
         let rejection = Rejection::new(self.by, cause, self.busy_status, self.retry_after);
+        let rejection = rejection.of_run(is_run);
         let mut response = rejection.mark((self.rejection_response)(&rejection));
         if let Some(limit) = self.rate_limit.as_ref().filter(|_| rejection.is_busy()) {
             limit.write(response.headers_mut());

@@ -206,6 +206,8 @@ impl BusyStatus {
 #[derive(Clone, Debug)]
 pub struct Rejection {
     by: By,
+    // The request is a run of an idempotency key.
+    is_run: bool,
     cause: Cause,
     busy_status: BusyStatus,
     retry_after: Duration,
@@ -250,6 +252,7 @@ impl Rejection {
     ) -> Self {
         let rejection = Self {
             by,
+            is_run: matches!(by, By::Idempotency),
             cause: cause.into(),
             busy_status,
             retry_after,
@@ -273,6 +276,12 @@ impl Rejection {
             }
         }
         rejection
+    }
+
+    /// That of a request which an idempotency layer has let through.
+    pub(super) fn of_run(mut self, is_run: bool) -> Self {
+        self.is_run |= is_run;
+        self
     }
 
     /// The kind of the rejection.
@@ -316,17 +325,20 @@ impl Rejection {
         self.kind().row().status
     }
 
-    /// Whether the handler may have run: of this request, or of an earlier one with its idempotency key.
+    /// Whether the handler may have run: of this request, or of an earlier one with its idempotency key, of which the
+    /// record may be out of reach or lost. That of a lock layer which is not directly inside an
+    /// idempotency layer, by its `with_lock`, speaks of this request alone.
     #[must_use]
     pub const fn may_have_run(&self) -> bool {
-        matches!(
-            self.kind(),
+        match self.kind() {
+            RejectionKind::MissingIdempotencyKey | RejectionKind::InvalidIdempotencyKey => false,
             RejectionKind::LockLost
-                | RejectionKind::OutcomeUnknown
-                | RejectionKind::RequestInProgress
-                | RejectionKind::NotReplayable
-                | RejectionKind::RecordUnreadable
-        )
+            | RejectionKind::OutcomeUnknown
+            | RejectionKind::RequestInProgress
+            | RejectionKind::NotReplayable
+            | RejectionKind::RecordUnreadable => true,
+            _ => self.is_run,
+        }
     }
 
     /// When the client may repeat the request unchanged: the `retry_after` of the layer, or the rest of a quarantine if
@@ -356,9 +368,9 @@ impl Rejection {
     pub fn detail(&self) -> Cow<'static, str> {
         // These errors never repeat what the client sent.
         match &self.cause {
-            Cause::Key(error) if self.by == By::Lock => Cow::Owned(error.to_string()),
+            Cause::Key(error) if self.by == By::Lock => Cow::Owned(unprocessed(error)),
             Cause::Request(RejectionKind::InvalidIdempotencyKey, Some(error)) => {
-                Cow::Owned(format!("{error}. This request was not processed."))
+                Cow::Owned(unprocessed(error))
             }
             _ => Cow::Borrowed(self.kind().row().detail),
         }
@@ -407,6 +419,10 @@ impl Rejection {
         }
         response
     }
+}
+
+fn unprocessed(error: &dyn fmt::Display) -> String {
+    format!("{error}. This request was not processed.")
 }
 
 #[derive(Serialize)]

@@ -159,7 +159,7 @@ impl Idempotent {
     pub fn decode(&self, encoded: impl Into<Bytes>) -> Response<Bytes> {
         match Replay::find(encoded.into(), self.fingerprint) {
             Ok(replay) => replay.into_response(&self.options.replayed),
-            Err(cause) => self.not_processed(self.options.common.refusal(cause)),
+            Err(cause) => self.not_processed(self.options.common.refusal(cause, true)),
         }
     }
 }

@@ -131,7 +131,8 @@ impl<S, B> Call<S, B> {
     fn refuse<ResBody>(self, cause: Cause) -> Response<LayerBody<ResBody>> {
         // The reserved capacity of the inner service is returned before anything else.
         drop((self.service, self.body));
-        let response = self.options.common.refuse(cause);
+        let refusal = self.options.common.refusal(cause, self.run.is_some());
+        let response = refusal.map(|body| LayerBody::whole(body, None));
         match self.run {
             // Nothing stands between that layer and this one, and the inner service did not run.
             Some(run) => run.mark(response),

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -376,9 +377,9 @@ async fn ask(shared: &Shared, keys: &NodeKeys) -> Holdings {
 
 /// The replies of all nodes that were asked, in their order.
 async fn all<T>(shared: &Shared, mut fanout: Fanout<Result<T, NodeError>>) -> Replies<T> {
-    fanout.until(sleep(shared.node_timeout.max(PATIENCE)));
+    let mut deadline = pin!(sleep(shared.node_timeout.max(PATIENCE)));
     let mut replies = Vec::new();
-    while let Some(reply) = fanout.next().await {
+    while let Some(reply) = fanout.next_before(deadline.as_mut()).await {
         replies.push(reply);
     }
     let late = fanout.abandon().into_iter();

@@ -1,5 +1,6 @@
 //! From the start of a manager to its shutdown.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -97,8 +98,8 @@ impl LockManager {
     async fn close_nodes(&self, limit: Sleep) {
         let nodes = self.groups.iter().flat_map(|group| &group.nodes);
         let mut closing = Fanout::new(nodes.map(|node| node.close()).enumerate());
-        closing.until(limit);
-        while closing.next().await.is_some() {}
+        let mut limit = pin!(limit);
+        while closing.next_before(limit.as_mut()).await.is_some() {}
     }
 
     pub(crate) fn stop_trusting_new_nodes(&self) {
@@ -166,13 +167,13 @@ impl Shared {
         let mut waiting = self.send_all(|node| node.ready());
         let mut ready = vec![false; self.nodes.len()];
         let mut count = 0;
-        waiting.until(sleep_until(end));
-        while let Some((node, reply)) = waiting.next().await {
+        let mut deadline = pin!(sleep_until(end));
+        while let Some((node, reply)) = waiting.next_before(deadline.as_mut()).await {
             if let (Ok(()), Some(slot)) = (reply, ready.get_mut(node)) {
                 *slot = true;
                 count += 1;
                 if count == enough {
-                    waiting.until(sleep(moment));
+                    deadline.set(sleep(moment));
                 }
             }
         }

@@ -3,6 +3,7 @@
 //! lock in the step that stores a record: it reads `request`, `lease` and `until`, takes nodes out of `owing`, and
 //! counts in `confirmed` the nodes that have the record.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use crate::clock::Clock as _;
 use crate::instruments;
 use crate::manager::error::ReleaseError;
 use crate::manager::lease::held::{HeldLease, PendingRelease, Turn};
-use crate::manager::lease::state::Debt;
+use crate::manager::lease::state::{Debt, Indices};
 use crate::manager::ledger::{Obligation, Stage};
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::nodes::waiting::{Missed, is_retryable, retry};
@@ -77,9 +78,9 @@ pub(crate) struct Freeing {
     // The lock, if commands that may set its token were under way at the release: `settled` waits until they are not.
     pub(crate) lease: Option<Arc<HeldLease>>,
     // The nodes at which a command that may set it was given up.
-    pub(crate) doubtful: Vec<usize>,
+    pub(crate) doubtful: Indices,
     // The nodes that may have the token and can be made to give it back.
-    pub(crate) owing: Vec<usize>,
+    pub(crate) owing: Indices,
     // How many nodes are free of it, or have the record.
     pub(crate) confirmed: usize,
     replies: Fanout<Freed>,
@@ -103,7 +104,7 @@ impl Freeing {
     pub(crate) fn new(
         shared: &Arc<Shared>,
         (request, free): (ReleaseRequest, FreeCommand),
-        owing: Vec<usize>,
+        owing: Indices,
         mut obligation: Option<Obligation>,
         ttl: Duration,
     ) -> Self {
@@ -118,7 +119,7 @@ impl Freeing {
             sent,
             until: sent + ttl,
             lease: None,
-            doubtful: Vec::new(),
+            doubtful: Indices::new(),
             owing,
             confirmed: 0,
             replies: Fanout::new([]),
@@ -235,11 +236,9 @@ impl Freeing {
     }
 
     async fn hear(&mut self, enough: usize) {
-        let shared = Arc::clone(&self.shared);
-        let deadline = || shared.tasks.timer(shared.node_timeout);
-        self.replies.no_deadline();
+        let mut deadline = pin!(self.shared.tasks.timer(self.shared.node_timeout));
         while self.confirmed < enough
-            && let Some((node, reply)) = self.replies.next_within(deadline).await
+            && let Some((node, reply)) = self.replies.next_before(deadline.as_mut()).await
         {
             self.take_reply(node, reply);
         }

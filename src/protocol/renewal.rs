@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use smallvec::{SmallVec, smallvec};
+
 use super::quorum::{Drift, Quorum, deadline};
 use crate::moment::Moment;
 
@@ -61,7 +63,7 @@ pub(crate) enum NodeEffect {
 #[derive(Clone, Debug)]
 pub(crate) struct LeaseNodes {
     terms: Terms,
-    nodes: Vec<NodeEntry>,
+    nodes: SmallVec<[NodeEntry; 5]>,
     // When the last full round (the grant, then renewals) was sent.
     round: Moment,
     top_up: Option<Moment>,
@@ -104,7 +106,7 @@ impl LeaseNodes {
         let nodes = terms.quorum.nodes();
         Self {
             terms,
-            nodes: vec![NodeEntry::CLEAR; nodes],
+            nodes: smallvec![NodeEntry::CLEAR; nodes],
             round: sent,
             top_up: None,
             cap: sent + terms.max_hold,
@@ -269,10 +271,11 @@ impl LeaseNodes {
     }
 
     pub(crate) fn step(&mut self, now: Moment) -> Step {
-        if now >= self.announce_at() {
+        let deadline = self.deadline();
+        if now >= self.announce_at(deadline) {
             return Step::Ending;
         }
-        if self.renew_at().is_some_and(|at| now >= at) {
+        if self.renew_at(deadline).is_some_and(|at| now >= at) {
             self.round = now;
             self.top_up = None;
             return Step::Renew;
@@ -285,19 +288,20 @@ impl LeaseNodes {
     }
 
     pub(crate) fn due(&self) -> Moment {
-        let renewal = self.renew_at().map(|at| self.on_grid(at));
+        let deadline = self.deadline();
+        let renewal = self.renew_at(deadline).map(|at| self.on_grid(at));
         let due = [renewal, self.top_up].into_iter().flatten();
-        due.fold(self.announce_at(), Moment::min)
+        due.fold(self.announce_at(deadline), Moment::min)
     }
 
-    fn announce_at(&self) -> Moment {
-        self.deadline().saturating_sub(self.terms.early())
+    fn announce_at(&self, deadline: Moment) -> Moment {
+        deadline.saturating_sub(self.terms.early())
     }
 
     /// A third of the ttl after the last round if a quorum confirmed that one, else soon after it. Never once the cap
     /// is reached.
-    fn renew_at(&self) -> Option<Moment> {
-        if self.capped() {
+    fn renew_at(&self, deadline: Moment) -> Option<Moment> {
+        if deadline == self.cap {
             return None;
         }
         let confirmed =

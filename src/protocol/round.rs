@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use smallvec::{SmallVec, smallvec};
+
 use super::quorum::Quorum;
 use crate::token::FencingToken;
 
@@ -61,14 +63,14 @@ pub(crate) enum Verdict {
 #[derive(Clone, Debug)]
 pub(crate) struct Round {
     quorum: Quorum,
-    votes: Vec<Option<Vote>>,
+    votes: SmallVec<[Option<Vote>; 1]>,
 }
 
 impl Round {
     pub(crate) fn new(quorum: Quorum) -> Self {
         Self {
             quorum,
-            votes: vec![None; quorum.nodes()],
+            votes: smallvec![None; quorum.nodes()],
         }
     }
 

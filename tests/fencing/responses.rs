@@ -174,6 +174,40 @@ async fn mariadb_shows_what_a_late_holder_has_left_to_the_one_that_enters_after_
     }
 }
 
+/// `idle` ends a transaction that stands still, and `wait` a statement that waits for one, with this `error`.
+async fn ends_a_stand_still<D: Database>(idle: &str, wait: &str, error: &str) {
+    let sql = Statements::of(D::NAME);
+    let database: D = start_with([sql.create.clone()]);
+    let run = |id| Run::new(&database, &sql, D::MODES[0], id);
+    let (mut still, mut other) = (run("stands still"), run("stands still"));
+    assert_eq!(still.begin(), 0);
+    other.session.run(wait);
+    other.send_insert();
+    match other.session.reply() {
+        Reply::Error(text) => assert!(text.contains(error), "{text}"),
+        reply => panic!("it waited, and got {reply:?}"),
+    }
+    let (mut still, mut other) = (run("ended"), run("ended"));
+    still.session.run(idle);
+    assert_eq!(still.begin(), 0);
+    other.send_insert();
+    assert_eq!(other.found(), 0, "nothing is left of it");
+    other.commit();
+}
+
+#[tokio::test]
+async fn postgres_ends_a_run_that_stands_still() {
+    let idle = "SET idle_in_transaction_session_timeout = 300;";
+    ends_a_stand_still::<Postgres>(idle, "SET lock_timeout = 100;", "55P03").await;
+}
+
+#[tokio::test]
+async fn mariadb_ends_a_run_that_stands_still() {
+    let idle = "SET SESSION idle_transaction_timeout = 1;";
+    let wait = "SET SESSION innodb_lock_wait_timeout = 1;";
+    ends_a_stand_still::<MariaDb>(idle, wait, "1205").await;
+}
+
 #[tokio::test]
 async fn postgres_keeps_one_response_for_each_id() {
     one_response::<Postgres>().await;

@@ -285,7 +285,8 @@ async fn invalid_key() {
             "invalid-key",
             "Invalid lock key",
             400,
-            "the lock key cannot be made: the header `x-order-id` is missing",
+            "the lock key cannot be made: the header `x-order-id` is missing. \
+ This request was not processed.",
             None,
         ),
     );

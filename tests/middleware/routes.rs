@@ -199,7 +199,7 @@ async fn around_the_router_as_a_service_is_refused() {
         concat!(
             "{\"type\":\"urn:tower-redlock:problem:misconfigured\",\"title\":\"Layer misconfigured\",",
             "\"status\":500,\"detail\":\"the lock key cannot be made: the path parameter `id` is not known here, ",
-            "because no router ran before the lock layer; put the layer inside the router\",\"executed\":\"no\"}",
+            "because no router ran before the lock layer; put the layer inside the router. This request was not processed.\",\"executed\":\"no\"}",
         )
     );
     let by_route = keyed(&nodes.manager(), key::matched_path().optional());

@@ -116,10 +116,8 @@ impl<'a, P: Purpose> Contender<'a, P> {
             {
                 return Ok(Acquired::Lock(self.waited(guard), along));
             }
-            if let Some(notices) = &self.notices {
-                notices.forget();
-            }
-            let (mut attempt, decision) = self.round(limit).await?;
+            let mut attempt = self.attempt(limit)?;
+            let decision = self.round(&mut attempt, limit).await?;
             let sent = attempt.sent;
             let round_trip = || self.shared.clock.now().since(sent);
             let verdict = match decision {
@@ -192,16 +190,24 @@ impl<'a, P: Purpose> Contender<'a, P> {
         Ok(queued)
     }
 
-    /// One round, which takes `limit` at most.
-    async fn round(
-        &mut self,
-        limit: Option<Duration>,
-    ) -> Result<(Attempt<P>, Decision), AcquireError> {
+    /// Prepares a round, whose replies say more than all notices before it.
+    fn attempt(&self, limit: Option<Duration>) -> Result<Attempt<P>, AcquireError> {
+        if let Some(notices) = &self.notices {
+            notices.forget();
+        }
         // A round without any time could only set keys that must be released again.
         if limit.is_some_and(|limit| limit.is_zero()) {
             return Err(self.busy());
         }
-        let mut attempt = Attempt::new(self.shared, &self.keys, self.purpose.clone(), self.terms)?;
+        Attempt::new(self.shared, &self.keys, self.purpose.clone(), self.terms)
+    }
+
+    /// One round, which takes `limit` at most.
+    async fn round(
+        &mut self,
+        attempt: &mut Attempt<P>,
+        limit: Option<Duration>,
+    ) -> Result<Decision, AcquireError> {
         let decision = match limit {
             Some(limit) => timeout(limit, attempt.decide()).await.ok(),
             None => Some(attempt.decide().await),
@@ -213,7 +219,7 @@ impl<'a, P: Purpose> Contender<'a, P> {
                 Box::pin(hint.take_back()).await;
             }
         }
-        Ok((attempt, decision))
+        Ok(decision)
     }
 
     fn left(&self) -> Duration {
@@ -257,14 +263,15 @@ impl<'a, P: Purpose> Contender<'a, P> {
             turn.set_leaving(false);
         }
         let held = attempt.win(turn)?;
+        let waited = self.wait.waited(self.shared);
         // Nobody else has set it.
-        let _ = held.waited.set(self.wait.waited(self.shared));
+        let _ = held.waited.set(waited);
         let guard = LockGuard::first(self.shared, held).ok_or(AcquireError::ShuttingDown)?;
         if P::SHARED {
             let lease = &guard.tenancy().lease;
             self.shared.open_leases.open(lease, &self.terms);
         }
-        Ok(Acquired::Lock(self.waited(guard), along))
+        Ok(Acquired::Lock(guard.waited_for(waited), along))
     }
 
     fn waited(&self, guard: LockGuard) -> LockGuard {

@@ -1,6 +1,7 @@
 //! [`WaitingWriter`]: what a writer that waits for readers leaves at the nodes.
 
 use std::future::ready;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -130,10 +131,11 @@ impl WaitingWriter {
     }
 
     fn heard(&self, mut replies: Fanout<ExtendReplies>) -> impl Future<Output = ()> + Send + use<> {
-        replies.until(self.shared.tasks.timer(self.shared.node_timeout));
+        let deadline = self.shared.tasks.timer(self.shared.node_timeout);
         let sent = Arc::clone(&self.sent);
         async move {
-            while let Some((node, reply)) = replies.next().await {
+            let mut deadline = pin!(deadline);
+            while let Some((node, reply)) = replies.next_before(deadline.as_mut()).await {
                 let is_known = !reply.as_ref().is_err_and(|error| error.outcome_unknown());
                 if let Some(node) = nodes(&sent).get_mut(node).filter(|_| is_known) {
                     node.is_set |= reply.is_ok();

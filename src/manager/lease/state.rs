@@ -15,6 +15,8 @@
 
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use crate::manager::error::LossReason;
 use crate::moment::Moment;
 use crate::protocol::renewal::{LeaseNodes, NodeEffect, Step, Terms};
@@ -71,6 +73,9 @@ pub(super) struct Effects {
     pub(super) lapsed: Option<u32>,
 }
 
+/// Nodes, by their indices.
+pub(crate) type Indices = SmallVec<[usize; 5]>;
+
 /// What a node owes of a lock that was let go of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Debt {
@@ -85,12 +90,12 @@ pub(crate) enum Debt {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Left {
     /// The nodes that have it, or may.
-    pub(crate) owing: Vec<usize>,
+    pub(crate) owing: Indices,
     /// Whether one of them has a command under way, and is to be released when that is
     /// [settled](super::held::HeldLease::settled).
     pub(crate) is_busy: bool,
     /// Those of them that had a command that was given up and may run yet.
-    pub(crate) doubtful: Vec<usize>,
+    pub(crate) doubtful: Indices,
     /// How many nodes are free already.
     pub(crate) free: usize,
     pub(crate) lost: Option<LossReason>,
@@ -366,8 +371,8 @@ impl LeaseState {
             Phase::Released => Some(LossReason::Released),
         };
         let count = self.nodes.nodes();
-        let (mut owing, mut is_busy, mut free) = (Vec::with_capacity(count), false, 0);
-        let mut doubtful = Vec::new();
+        let (mut owing, mut is_busy, mut free) = (Indices::new(), false, 0);
+        let mut doubtful = Indices::new();
         for node in 0..count {
             is_busy |= self.nodes.busy(node);
             free += usize::from(self.nodes.is_clear(node));

@@ -10,9 +10,8 @@ use crate::node::NodeFuture;
 
 /// The futures of one command to several nodes, polled together: cheaper than a task or a waker for each of a handful.
 pub(crate) struct Fanout<T> {
+    // Inline for one node.
     slots: Vec<(usize, Slot<T>)>,
-    // Replies are awaited until then; `None` for as long as it takes.
-    deadline: Option<Pin<Box<Sleep>>>,
 }
 
 enum Slot<T> {
@@ -26,48 +25,28 @@ impl<T> Fanout<T> {
         // Room for all at once: what is filtered has no least length, and would grow step by step.
         let mut slots = Vec::with_capacity(futures.size_hint().1.unwrap_or(0));
         slots.extend(futures.map(|(node, future)| (node, Slot::Pending(future))));
-        Self {
-            slots,
-            deadline: None,
-        }
+        Self { slots }
     }
 
     pub(crate) fn push(&mut self, node: usize, future: NodeFuture<T>) {
         self.slots.push((node, Slot::Pending(future)));
     }
 
-    pub(crate) fn until(&mut self, deadline: Sleep) {
-        self.deadline = Some(Box::pin(deadline));
-    }
-
-    pub(crate) fn no_deadline(&mut self) {
-        self.deadline = None;
-    }
-
-    /// The next reply; `None` when there are no more, or at the [deadline](Self::until). Cancel safe: a reply is either
-    /// returned or kept.
+    /// The next reply; `None` when there are no more. Cancel safe: a reply is either returned or kept.
     pub(crate) async fn next(&mut self) -> Option<(usize, T)> {
-        poll_fn(|cx| self.poll_next(cx)).await
+        poll_fn(|cx| self.poll_reply(cx)).await
     }
 
-    /// As [`next`](Self::next); a deadline is made only if there is something to wait for. Cancel safe.
-    pub(crate) async fn next_within(
+    /// The same; `None` also once the `deadline` is over.
+    pub(crate) async fn next_before(
         &mut self,
-        mut deadline: impl FnMut() -> Sleep,
+        mut deadline: Pin<&mut Sleep>,
     ) -> Option<(usize, T)> {
-        poll_fn(|cx| {
-            let next = self.poll_reply(cx);
-            if next.is_pending() && self.deadline.is_none() {
-                self.until(deadline());
-            }
-            self.or_deadline(next, cx)
+        poll_fn(|cx| match self.poll_reply(cx) {
+            Poll::Pending => deadline.as_mut().poll(cx).map(|()| None),
+            reply => reply,
         })
         .await
-    }
-
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(usize, T)>> {
-        let next = self.poll_reply(cx);
-        self.or_deadline(next, cx)
     }
 
     fn poll_reply(&mut self, cx: &mut Context<'_>) -> Poll<Option<(usize, T)>> {
@@ -86,17 +65,6 @@ impl<T> Fanout<T> {
         match reply {
             None if !self.slots.is_empty() => Poll::Pending,
             reply => Poll::Ready(reply),
-        }
-    }
-
-    fn or_deadline(
-        &mut self,
-        next: Poll<Option<(usize, T)>>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<(usize, T)>> {
-        match (next, &mut self.deadline) {
-            (Poll::Pending, Some(deadline)) => deadline.as_mut().poll(cx).map(|()| None),
-            (next, _) => next,
         }
     }
 
@@ -123,8 +91,8 @@ impl<T> Fanout<T> {
     /// Gives up on the nodes that have not answered, and names them. Their commands may still take effect.
     pub(crate) fn abandon(&mut self) -> Vec<usize> {
         let late = self.pending().collect();
-        self.slots
-            .retain(|(_, slot)| matches!(slot, Slot::Ready(_)));
+        let is_ready = |(_, slot): &(usize, Slot<T>)| matches!(slot, Slot::Ready(_));
+        self.slots.retain(is_ready);
         late
     }
 
@@ -145,6 +113,7 @@ impl<T> Fanout<T> {
 mod tests {
     use super::*;
     use std::future::{pending, ready};
+    use std::pin::pin;
     use std::time::Duration;
     use tokio::time::{sleep, timeout};
 
@@ -170,27 +139,17 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_deadline_is_made_where_one_has_to_wait_and_kept() {
+    async fn a_wait_that_is_dropped_loses_no_reply_and_moves_no_deadline() {
         let mut fanout = one_is_silent();
-        let mut made = 0;
-        let mut deadline = || {
-            made += 1;
-            assert_eq!(made, 1, "it would never be over");
-            sleep(Duration::from_secs(1))
-        };
         let start = tokio::time::Instant::now();
+        let mut deadline = pin!(sleep(Duration::from_secs(1)));
         for _ in 0..2 {
-            assert!(fanout.next_within(&mut deadline).await.is_some());
+            assert!(fanout.next_before(deadline.as_mut()).await.is_some());
         }
-        let waited = timeout(
-            Duration::from_millis(600),
-            fanout.next_within(&mut deadline),
-        );
-        assert!(waited.await.is_err());
-        assert_eq!(fanout.next_within(&mut deadline).await, None);
-        assert_eq!(made, 1);
+        let waited = fanout.next_before(deadline.as_mut());
+        assert!(timeout(Duration::from_millis(600), waited).await.is_err());
+        assert_eq!(fanout.next_before(deadline.as_mut()).await, None);
         assert_eq!(start.elapsed(), Duration::from_secs(1));
-        fanout.no_deadline();
         fanout.push(
             3,
             Box::pin(async {
@@ -204,16 +163,18 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_is_there_comes_before_the_deadline_and_what_is_not_is_given_up() {
         let mut fanout = one_is_silent();
-        fanout.until(sleep(Duration::ZERO));
-        let mut seen = vec![fanout.next().await, fanout.next().await];
+        let mut deadline = pin!(sleep(Duration::ZERO));
+        let mut seen = Vec::new();
+        while let Some(reply) = fanout.next_before(deadline.as_mut()).await {
+            seen.push(reply);
+        }
         seen.sort_unstable();
-        assert_eq!(seen, [Some((0, "a")), Some((2, "c"))]);
-        assert_eq!(fanout.next().await, None);
-        assert_eq!(fanout.next().await, None, "it stays over");
-        fanout.until(sleep(Duration::from_secs(1)));
+        assert_eq!(seen, [(0, "a"), (2, "c")]);
         fanout.push(3, Box::pin(ready("d")));
-        assert_eq!(fanout.next().await, Some((3, "d")), "until a new deadline");
-        assert_eq!(fanout.next().await, None);
+        let mut later = pin!(sleep(Duration::from_secs(1)));
+        let reply = fanout.next_before(later.as_mut()).await;
+        assert_eq!(reply, Some((3, "d")), "until a new deadline");
+        assert_eq!(fanout.next_before(later.as_mut()).await, None);
         assert_eq!(fanout.abandon(), [1]);
     }
 }

@@ -223,7 +223,9 @@ impl NodeSet {
     }
 
     pub(crate) fn tell_run(&self, node: usize, command: &'static str) {
-        if let Some((refused, lasted)) = self.repeats.is_run(node, command, self.clock.now()) {
+        if self.repeats.are_some()
+            && let Some((refused, lasted)) = self.repeats.is_run(node, command, self.clock.now())
+        {
             crate::trace::command_runs(self.name_of(node), command, refused, lasted);
         }
     }
@@ -242,7 +244,9 @@ impl NodeSet {
     }
 
     pub(crate) fn quorum_answered(&self) {
-        if let Some((refused, within)) = self.repeats.is_back(self.clock.now()) {
+        if self.repeats.are_some()
+            && let Some((refused, within)) = self.repeats.is_back(self.clock.now())
+        {
             crate::trace::quorum_again(refused, within);
         }
     }

@@ -114,6 +114,10 @@ impl Repeats {
         due
     }
 
+    pub(crate) fn are_some(&self) -> bool {
+        self.are_some.load(Ordering::Relaxed)
+    }
+
     /// A call for a lock succeeded. If that ends a lack of a quorum: how many calls had failed, and how long after the
     /// first the last of them.
     pub(crate) fn is_back(&self, now: Moment) -> Option<(u64, Duration)> {
@@ -137,9 +141,6 @@ impl Repeats {
     /// Ends the faults that are meant, unless one of them was a moment ago: how many, and the times of the first and
     /// the last.
     fn end(&self, is_it: impl Fn(Trouble) -> bool, now: Moment) -> Option<(u64, Moment, Moment)> {
-        if !self.are_some.load(Ordering::Relaxed) {
-            return None;
-        }
         let mut entries = self.entries();
         let meant = || entries.iter().filter(|entry| is_it(entry.trouble));
         let began = meant().map(|entry| entry.began).min()?;

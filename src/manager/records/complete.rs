@@ -1,6 +1,7 @@
 //! [`Completion`]: writing the record of a piece of work, and giving its lock back in the same step.
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -215,11 +216,10 @@ impl Completing {
 
     /// Takes in replies until `enough` nodes have the record, there are no more, or the node time-out is over.
     async fn hear(&mut self, enough: usize) {
-        let shared = Arc::clone(&self.freeing.shared);
-        let deadline = || shared.tasks.timer(shared.node_timeout);
-        self.replies.no_deadline();
+        let shared = &self.freeing.shared;
+        let mut deadline = pin!(shared.tasks.timer(shared.node_timeout));
         while self.freeing.confirmed < enough
-            && let Some((node, reply)) = self.replies.next_within(deadline).await
+            && let Some((node, reply)) = self.replies.next_before(deadline.as_mut()).await
         {
             self.take_reply(node, reply);
         }

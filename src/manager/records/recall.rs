@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::mem::take;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -187,8 +188,8 @@ async fn adoptable(attempt: &mut Attempt<Recall>) -> Result<Option<Record>, Acqu
         let shared = Arc::clone(&attempt.shared);
         let spent = shared.clock.now().since(attempt.sent);
         let left = shared.node_timeout.saturating_sub(spent);
-        attempt.fanout.until(sleep(left));
-        let Some((node, reply)) = attempt.fanout.next().await else {
+        let deadline = pin!(sleep(left));
+        let Some((node, reply)) = attempt.fanout.next_before(deadline).await else {
             attempt.time_out();
             return Err(attempt.no_quorum());
         };

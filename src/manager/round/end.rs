@@ -1,15 +1,18 @@
 //! The end of an [`Attempt`]: its fencing token is settled and it becomes a lock, or what it set is given back.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use smallvec::smallvec;
 use tokio::time::sleep;
 
 use crate::clock::Clock as _;
 use crate::lease::Lease;
 use crate::manager::error::AcquireError;
 use crate::manager::lease::held::{HeldLease, Turn};
+use crate::manager::lease::state::Indices;
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::release::{FreeCommand, Freed, Freeing, Release, release};
 use crate::manager::round::{Attempt, Purpose, Reply};
@@ -152,7 +155,7 @@ impl<P: Purpose> Attempt<P> {
             self.take_reply(node, reply);
         }
         let nodes = 0..self.shared.nodes.len();
-        let owing: Vec<usize> = nodes.filter(|node| self.round.owes(*node)).collect();
+        let owing: Indices = nodes.filter(|node| self.round.owes(*node)).collect();
         let request = ReleaseRequest {
             keys: self.asked.as_ref().unwrap_or(&self.keys).clone(),
             token: self.token,
@@ -230,8 +233,8 @@ async fn take_late_replies(
     asked: Option<NodeKeys>,
 ) {
     let sent = held.lease.started;
-    fanout.until(sleep(shared.node_timeout));
-    while let Some((node, reply)) = fanout.next().await {
+    let mut deadline = pin!(sleep(shared.node_timeout));
+    while let Some((node, reply)) = fanout.next_before(deadline.as_mut()).await {
         let granted = match (&reply, &asked) {
             (Ok(AcquireReply::Slot { index, .. }), Some(asked)) => asked.as_slice().get(*index),
             _ => None,
@@ -268,7 +271,7 @@ fn free_stray(shared: &Arc<Shared>, node: usize, key: &NodeKey, token: OwnerToke
     drop(Release::new(Freeing::new(
         shared,
         command,
-        vec![node],
+        smallvec![node],
         None,
         ttl,
     )));
@@ -320,14 +323,14 @@ impl<P: Purpose> Attempt<P> {
         let lower = granted.iter().filter(|(_, number)| *number < token);
         let lower = lower.map(|(node, _)| *node);
         let mut raising = shared.send(lower, |node| node.raise(request.clone()));
-        raising.until(sleep(shared.node_timeout));
+        let mut deadline = pin!(sleep(shared.node_timeout));
         // Those that reported it have it already.
         let mut have = granted
             .iter()
             .filter(|(_, number)| *number == token)
             .count();
         while have < needed {
-            match raising.next().await {
+            match raising.next_before(deadline.as_mut()).await {
                 Some((_, Ok(RaiseReply::Raised))) => have += 1,
                 Some((node, Ok(RaiseReply::NotOwner))) => self.errors.push((node, expired())),
                 Some((node, Err(error))) => self.errors.push((node, error)),

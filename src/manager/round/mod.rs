@@ -5,6 +5,7 @@ mod end;
 
 use std::convert::Infallible;
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -236,8 +237,7 @@ impl<P: Purpose> Attempt<P> {
 
     /// Asks the nodes and returns the result as soon as it is certain, after the node time-out at the latest.
     pub(crate) async fn decide(&mut self) -> Decision {
-        let limit = self.shared.node_timeout;
-        let deadline = || sleep(limit);
+        let mut deadline = pin!(sleep(self.shared.node_timeout));
         loop {
             while let Some((node, reply)) = self.fanout.take_ready() {
                 self.take_reply(node, reply);
@@ -250,7 +250,7 @@ impl<P: Purpose> Attempt<P> {
                 self.lost = !ours.contains(&decision);
                 return decision;
             }
-            match self.fanout.next_within(deadline).await {
+            match self.fanout.next_before(deadline.as_mut()).await {
                 Some((node, reply)) => self.take_reply(node, reply),
                 None => self.time_out(),
             }

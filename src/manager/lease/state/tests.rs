@@ -201,7 +201,10 @@ fn an_extension_after_the_deadline_revives_nothing() {
     }
     assert_eq!(state.deadline(), Moment::ORIGIN);
     assert_ended(&mut state, 0, LossReason::Expired);
-    assert_eq!(state.let_go(at(END + 2)).0.owing, [0, 1, 2, 3, 4]);
+    assert_eq!(
+        state.let_go(at(END + 2)).0.owing.as_slice(),
+        [0, 1, 2, 3, 4]
+    );
 }
 
 #[test]
@@ -250,9 +253,9 @@ fn what_is_let_go_of_is_released_where_it_may_be_and_busy_nodes_settle_later() {
     fold.begin(4);
     let mut state = LeaseState::new(fold, TTL, at(0));
     let left = Left {
-        owing: vec![0, 1, 2, 4],
+        owing: Indices::from_slice(&[0, 1, 2, 4]),
         is_busy: true,
-        doubtful: Vec::new(),
+        doubtful: Indices::new(),
         free: 1,
         lost: None,
         given_up: None,

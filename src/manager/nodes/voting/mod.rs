@@ -28,6 +28,7 @@ pub(crate) mod list;
 pub(crate) mod statuses;
 
 use std::future::pending;
+use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -263,9 +264,9 @@ async fn promote(set: &NodeSet, index: usize, id: String) -> Duration {
 async fn high_water(set: &NodeSet, index: usize) -> (usize, Option<FencingToken>) {
     let others = (0..set.nodes.len()).filter(|other| *other != index);
     let mut replies = set.send(others, |node| check_in(set, node, CheckInMode::Normal));
-    replies.until(sleep(set.node_timeout));
+    let mut deadline = pin!(sleep(set.node_timeout));
     let (mut intact, mut highest) = (0, None);
-    while let Some((_, reply)) = replies.next().await {
+    while let Some((_, reply)) = replies.next_before(deadline.as_mut()).await {
         if let Ok(CheckInReply::Voting { high_water }) = reply {
             intact += 1;
             highest = highest.max(high_water);
