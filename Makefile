@@ -130,7 +130,7 @@ plain-peers:
 	absent() { echo "absent: $$1 $$2"; echo "$$1" >>$(BUILT)/absent; }; \
 	failed="is installed, and its program cannot be built here"; \
 	if command -v go >/dev/null; then \
-		(cd $(PEERS)/go && go build -o ../../../$(BUILT)/redsync .) || absent go "$$failed"; \
+		(cd $(PEERS)/go && go build -o ../../../$(BUILT)/locks .) || absent go "$$failed"; \
 	else absent go "is not installed"; fi; \
 	if command -v node >/dev/null && command -v npm >/dev/null; then \
 		mkdir -p $(BUILT)/node; cp $(PEERS)/node/main.mjs $(BUILT)/node; \

@@ -24,8 +24,10 @@ pub(crate) async fn run() {
         let servers = Server::start_many(Kind::Redis, count);
         one_at_a_time(&servers).await;
     }
-    let servers = Server::start_many(Kind::Redis, 5);
-    crowd(&servers).await;
+    for count in [1, 5] {
+        let servers = Server::start_many(Kind::Redis, count);
+        crowd(&servers).await;
+    }
 }
 
 pub(crate) async fn ours(servers: &[Server]) -> LockManager {
@@ -179,7 +181,8 @@ async fn crowd(servers: &[Server]) {
         }
     }
     println!(
-        "\n5 nodes, {CROWD} tasks, each on a key of its own; processor time of a cycle in µs: client, all servers"
+        "\n{} node(s), {CROWD} tasks, each on a key of its own; processor time of a cycle in µs: client, all servers",
+        servers.len()
     );
     let cycles = CROWD * CYCLES * TURNS;
     let names = ["redis-rs (floor 2)", OURS, BARE, "rslock 0.10"];

@@ -22,13 +22,14 @@ pub(crate) const BARE: &str = "tower-redlock, bare";
 pub(crate) const NO_HAND_OFF: &str = "tower-redlock, no hand-off";
 
 /// All libraries.
-pub(crate) const LIBRARIES: [&str; 11] = [
+pub(crate) const LIBRARIES: [&str; 12] = [
     OURS,
     BARE,
     "rslock",
     "redlock",
     "node-redlock",
     "redsync",
+    "rueidislock",
     "pottery",
     "redlock-py",
     "redisson-rlock",

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use crate::contest::Outcome;
+use crate::contest::{CLUSTER, Outcome};
 use crate::fleet::{self, LIBRARIES, NO_HAND_OFF, OURS, Row, Task, measure, order, present};
 use crate::measure::{Spread, seconds};
 use crate::proxy::Proxies;
+use crate::support::redis_cluster::RedisCluster;
 use crate::support::server::{Kind, Server};
 
 /// What happens to the nodes.
@@ -37,52 +38,84 @@ const UNCONTENDED: Task = Task {
     work: Duration::ZERO,
     length: Duration::ZERO,
 };
-/// Its own scenes are those with one node.
-const ONE_NODE: &str = "redisson-rlock";
+/// A crowd that wants one key.
+const CROWD: Task = Task {
+    tasks: 16,
+    each: false,
+    work: Duration::from_millis(1),
+    ..UNCONTENDED
+};
+/// Those that use the first node alone.
+const ONE_NODE: [&str; 2] = ["redisson-rlock", "rueidislock"];
 
 /// All scenes with all libraries that are there.
 pub(crate) fn run() -> Vec<Scene> {
     fleet::build();
     let libraries = present(&LIBRARIES);
-    let mut scenes = Vec::new();
-    for tasks in [1, 16, 64] {
-        let task = Task {
-            tasks,
-            ..UNCONTENDED
-        };
-        let plural = if tasks == 1 { "" } else { "s" };
-        let name = format!("uncontended, {tasks} task{plural}, 5 nodes");
-        scenes.push(scene(name, &libraries, task, 5, Fault::None));
-    }
+    let redlocks: Vec<_> = (libraries.iter().copied())
+        .filter(|name| !ONE_NODE.contains(name))
+        .collect();
+    let mut scenes = alike(&libraries, 1);
+    scenes.extend(alike(&redlocks, 5));
     for (name, fault) in [
         ("one of 5 nodes frozen", Fault::Frozen),
         ("one of 5 nodes down", Fault::Down(1)),
         ("two of 5 nodes down", Fault::Down(2)),
     ] {
-        let redlocks: Vec<_> = libraries
-            .iter()
-            .copied()
-            .filter(|name| *name != ONE_NODE)
-            .collect();
         scenes.push(scene(name.to_owned(), &redlocks, UNCONTENDED, 5, fault));
     }
-    for processes in [1, 4] {
+    for nodes in [3, 7, 9] {
+        let name = format!("uncontended, 1 task, {nodes} nodes");
+        scenes.push(scene(name, &redlocks, UNCONTENDED, nodes, Fault::None));
+    }
+    scenes.push(far(&redlocks));
+    let majorities = present(&[CLUSTER, "rueidislock-majority"]);
+    scenes.extend(tasks().map(|(name, task)| on_cluster(&name, &majorities, task)));
+    scenes
+}
+
+/// What is measured on one node, and on five.
+fn tasks() -> impl Iterator<Item = (String, Task)> {
+    let uncontended = [1, 16, 64].map(|tasks| {
+        let plural = if tasks == 1 { "" } else { "s" };
         let task = Task {
-            processes,
-            tasks: 16,
-            each: false,
-            work: Duration::from_millis(1),
+            tasks,
             ..UNCONTENDED
         };
-        let name = format!("one key, {processes} processes x 16 tasks, sections of 1 ms, 5 nodes");
-        scenes.push(scene(name, &libraries, task, 5, Fault::None));
-    }
-    for nodes in [1, 3, 7, 9] {
-        let name = format!("uncontended, 1 task, {nodes} nodes");
-        scenes.push(scene(name, &libraries, UNCONTENDED, nodes, Fault::None));
-    }
-    scenes.push(far(&libraries));
-    scenes
+        (format!("uncontended, {tasks} task{plural}"), task)
+    });
+    let crowds = [1, 4].map(|processes| {
+        let name = format!("one key, {processes} processes x 16 tasks, sections of 1 ms");
+        (name, Task { processes, ..CROWD })
+    });
+    uncontended.into_iter().chain(crowds)
+}
+
+fn alike(libraries: &[&str], nodes: usize) -> Vec<Scene> {
+    let plural = if nodes == 1 { "" } else { "s" };
+    let scenes = tasks().map(|(name, task)| {
+        let name = format!("{name}, {nodes} node{plural}");
+        scene(name, libraries, task, nodes, Fault::None)
+    });
+    scenes.collect()
+}
+
+/// On the masters of one cluster, of which each has some of a lock's three keys.
+fn on_cluster(name: &str, libraries: &[&str], task: Task) -> Scene {
+    let name = format!("{name}, a cluster of 3 masters");
+    let task = Task {
+        length: seconds(3),
+        ..task
+    };
+    head(&name);
+    let rows = libraries.iter().map(|library| {
+        let cluster = RedisCluster::start(Kind::Redis, 3, 0);
+        let row = measure(library, &task, &cluster.servers, &cluster.urls(), || {});
+        print(&row);
+        row
+    });
+    let rows = rows.collect();
+    Scene { name, rows }
 }
 
 /// One library after the other.

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::fleet::OURS;
+use crate::fleet::{LIBRARIES, OURS};
 use crate::held::{Held, Keys};
 use crate::scenes::{Mixed, Scene};
 
@@ -21,15 +21,64 @@ pub(crate) struct Measured {
 const FILE: &str = "benches/peers/RESULTS.md";
 /// Beside it.
 const PICTURE: &str = "latencies.svg";
+/// Has the most telling of it, between two marks.
+const SUMMARY: (&str, [&str; 2]) = ("BENCHMARKS.md", ["<!-- by `table` -->\n", "<!-- -->\n"]);
+/// The scenes of the summary.
+const TELLING: [&str; 9] = [
+    "uncontended, 1 task, 1 node",
+    "uncontended, 16 tasks, 1 node",
+    "one key, 4 processes x 16 tasks, sections of 1 ms, 1 node",
+    "uncontended, 1 task, 5 nodes",
+    "uncontended, 16 tasks, 5 nodes",
+    "one key, 4 processes x 16 tasks, sections of 1 ms, 5 nodes",
+    "one of 5 nodes frozen",
+    "two of 5 nodes down",
+    "uncontended, 1 task, 5 nodes 0.5 ms away each way",
+];
 
-/// Writes the table, and the picture.
+/// Writes the table, its summary, and the picture.
 pub(crate) fn write(measured: &Measured) {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(FILE);
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (page, [begin, end]) = SUMMARY;
+    let text = fs::read_to_string(root.join(page)).unwrap();
+    let (before, rest) = text.split_once(begin).unwrap();
+    let (_, after) = rest.split_once(end).unwrap();
+    let summary = summary(&measured.scenes);
+    let text = format!("{before}{begin}{summary}{end}{after}");
+    fs::write(root.join(page), text).unwrap();
+    let file = root.join(FILE);
     let head =
         "# Beside other libraries\n\n`cargo bench --all-features -- table` writes this file.";
     fs::write(&file, format!("{head}\n\n{}", section(measured))).unwrap();
     fs::write(file.with_file_name(PICTURE), picture(&measured.scenes)).unwrap();
-    println!("\nwritten: {FILE}, {PICTURE}");
+    println!("\nwritten: {FILE}, {PICTURE}, {page}");
+}
+
+/// A row for each scene, a column for each library: the rate as a multiple of ours.
+fn summary(scenes: &[Scene]) -> String {
+    let libraries = LIBRARIES.iter().filter(|name| **name != OURS);
+    let libraries: Vec<_> = libraries.collect();
+    let names: Vec<_> = libraries.iter().map(|name| **name).collect();
+    let mut text = format!(
+        "| scene | {} |\n|{}\n",
+        names.join(" | "),
+        "---|".repeat(1 + names.len())
+    );
+    for scene in TELLING {
+        let scene = scenes.iter().find(|it| it.name == scene).unwrap();
+        let rate = |name: &str| {
+            let row = scene.rows.iter().find(|row| row.library == name)?;
+            Some(row.rate)
+        };
+        let ours = rate(OURS).unwrap();
+        let cells = libraries.iter().map(|name| match rate(name) {
+            Some(rate) => format!("{:.2}", rate / ours),
+            None => "–".to_owned(),
+        });
+        let cells: Vec<_> = cells.collect();
+        let _ = writeln!(text, "| {} | {} |", scene.name, cells.join(" | "));
+    }
+    text
 }
 
 fn section(measured: &Measured) -> String {
@@ -48,7 +97,7 @@ fn section(measured: &Measured) -> String {
         let ours = scene
             .rows
             .iter()
-            .find(|row| row.library == OURS)
+            .find(|row| row.library.starts_with(OURS))
             .map(|row| row.rate);
         for row in &scene.rows {
             let times = ours.map_or(f64::NAN, |ours| row.rate / ours);
@@ -146,7 +195,7 @@ fn machine() -> String {
         "Measured on {}, on {cores} cores ({processor}) that ran the clients and all servers, at a load of {} before. \
          Redis: {}. Compilers and runtimes: {}; {}; node {}; {}; {}. Libraries: rslock {}, redlock {}, \
          node-redlock {}, \
-         redsync {}, pottery {}, redlock-py {}, Redisson {}.\n",
+         redsync {}, rueidislock {}, pottery {}, redlock-py {}, Redisson {}.\n",
         said("date", &["-u", "+%Y-%m-%d"]),
         fs::read_to_string("/proc/loadavg")
             .unwrap_or_default()
@@ -166,6 +215,7 @@ fn machine() -> String {
         pinned("Cargo.lock", "name = \"redlock\"\nversion = \""),
         pinned("benches/peers/node/package.json", "\"redlock\": \""),
         pinned("benches/peers/go/go.mod", "redsync/v4 "),
+        pinned("benches/peers/go/go.mod", "rueidis "),
         pinned("benches/peers/python/requirements.txt", "pottery=="),
         pinned("benches/peers/python/requirements.txt", "redlock-py=="),
         pinned(

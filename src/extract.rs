@@ -322,12 +322,8 @@ impl<S: Send + Sync> FromRequestParts<S> for Idempotent {
         Self::of(&parts.extensions).ok_or_else(|| {
             state::misconfigured(parts, &NO_KEY);
             let cause = RejectionKind::Misconfigured;
-            Rejection::new(
-                By::Idempotency,
-                cause,
-                BusyStatus::default(),
-                Duration::ZERO,
-            )
+            let (by, status) = (By::Idempotency, BusyStatus::default());
+            Rejection::new(by, cause, status, Duration::ZERO).of_run(false)
         })
     }
 }

@@ -206,7 +206,7 @@ impl BusyStatus {
 #[derive(Clone, Debug)]
 pub struct Rejection {
     by: By,
-    // The request is a run of an idempotency key.
+    // Of a request with an idempotency key, as far as is known.
     is_run: bool,
     cause: Cause,
     busy_status: BusyStatus,
@@ -278,9 +278,9 @@ impl Rejection {
         rejection
     }
 
-    /// That of a request which an idempotency layer has let through.
-    pub(super) fn of_run(mut self, is_run: bool) -> Self {
-        self.is_run |= is_run;
+    /// `is_run`: of a request with an idempotency key, as far as is known.
+    pub(crate) const fn of_run(mut self, is_run: bool) -> Self {
+        self.is_run = is_run;
         self
     }
 
@@ -326,8 +326,8 @@ impl Rejection {
     }
 
     /// Whether the handler may have run: of this request, or of an earlier one with its idempotency key, of which the
-    /// record may be out of reach or lost. That of a lock layer which is not directly inside an
-    /// idempotency layer, by its `with_lock`, speaks of this request alone.
+    /// record may be out of reach or lost. One that is not by an idempotency layer, or the lock layer directly inside,
+    /// speaks of this request alone.
     #[must_use]
     pub const fn may_have_run(&self) -> bool {
         match self.kind() {

@@ -167,7 +167,7 @@ const UNLESS_CHOSEN: [&str; 33] = [
 /// A closure `Fn(&http::response::Parts) -> bool` is one. It gets the head of the response before its body is read.
 ///
 /// A stored response is final until its retention ends: a client that repeats a request which failed for a temporary
-/// reason gets the failure again, and must choose a new key. Do not store a response only if the request had no effect.
+/// reason gets the failure again. Do not store a response only if the request had no effect.
 ///
 /// A response that is marked as one of a run that did nothing is never stored, whatever the policy is
 /// (`docs::idempotency`, "Refusals").

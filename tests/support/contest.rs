@@ -98,10 +98,12 @@ impl Order {
 }
 
 /// The programs, and the tool that each needs.
-pub const PROGRAMS: [(&str, &str); 12] = [
+pub const PROGRAMS: [(&str, &str); 14] = [
     ("node-redlock", "node"),
     ("redis-semaphore", "node"),
     ("redsync", "go"),
+    ("rueidislock", "go"),
+    ("rueidislock-majority", "go"),
     ("pottery", "python3"),
     ("redlock-py", "python3"),
     ("redisson-rlock", "java"),
@@ -116,6 +118,9 @@ pub const PROGRAMS: [(&str, &str); 12] = [
 /// Ours, whose locks are permits.
 pub const PERMITS: &str = "tower-redlock, permits";
 
+/// Ours, on the slots of a cluster.
+pub const CLUSTER: &str = "tower-redlock, cluster";
+
 /// Ours, whose locks are shared.
 pub const READERS: &str = "tower-redlock, readers";
 
@@ -124,8 +129,8 @@ pub fn program(library: &str) -> Result<Command, String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let built = root.join("target/peers");
     let (needs, mut command) = match library {
-        "redsync" => {
-            let file = built.join("redsync");
+        "redsync" | "rueidislock" | "rueidislock-majority" => {
+            let file = built.join("locks");
             (file.clone(), Command::new(file))
         }
         "node-redlock" | "redis-semaphore" => {
@@ -262,7 +267,10 @@ impl Locks {
             "rslock" => Self::Rslock(rslock::LockManager::new(urls)),
             "redlock" => Self::Redlock(Arc::new(redlock::RedLock::new(urls))),
             _ => {
-                let builder = LockManager::builder().redis(urls).namespace("");
+                let builder = match order.library.as_str() {
+                    CLUSTER => LockManager::builder().cluster(urls),
+                    _ => LockManager::builder().redis(urls).namespace(""),
+                };
                 let builder = builder.bootstrap(true).ttl(order.ttl).max_ttl(order.ttl);
                 let builder = builder.max_wait(Duration::from_secs(60));
                 let locks = settings(builder).connect().await.unwrap();

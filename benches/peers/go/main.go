@@ -1,5 +1,5 @@
-// The Go peer of the benchmarks: redsync, as its own documentation says to use it. See ../README.md for what it is
-// told and what it answers.
+// The Go peers of the benchmarks: redsync and rueidislock, as their own documentation says to use them. See ../README.md
+// for what it is told and what it answers.
 package main
 
 import (
@@ -16,6 +16,8 @@ import (
 	redsyncredis "github.com/go-redsync/redsync/v4/redis"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+	"github.com/redis/rueidis/rueidislock"
 	"golang.org/x/sys/unix"
 )
 
@@ -37,32 +39,10 @@ func number(text string) int64 {
 	return value
 }
 
-// One section. Where the tries of the library are used up, they begin anew: whoever wants a lock waits for it.
-func section(locks *redsync.Redsync, key string, ttl time.Duration, work, end int64) (turn, error) {
-	t := turn{asked: now()}
-	mutex := locks.NewMutex(key, redsync.WithExpiry(ttl))
-	for {
-		err := mutex.LockContext(context.Background())
-		if err == nil {
-			break
-		}
-		if end > 0 && now() > end {
-			return t, err
-		}
-	}
-	t.began = now()
-	for now() < t.began+work {
-	}
-	t.ended = now()
-	_, err := mutex.UnlockContext(context.Background())
-	t.released = now()
-	return t, err
-}
+// Waits for the lock on a key, and returns what gives it back; at most until `end`, if that is set.
+type lock func(key string, end int64) (func() error, error)
 
-func main() {
-	urls, key, mode := strings.Split(os.Args[2], ","), os.Args[3], os.Args[4]
-	tasks, ttl := int(number(os.Args[5])), time.Duration(number(os.Args[6]))*time.Millisecond
-	work := number(os.Args[7]) * 1000
+func redsyncOn(urls []string, ttl time.Duration) lock {
 	var pools []redsyncredis.Pool
 	for _, url := range urls {
 		options, err := redis.ParseURL(url)
@@ -72,13 +52,88 @@ func main() {
 		pools = append(pools, goredis.NewPool(redis.NewClient(options)))
 	}
 	locks := redsync.New(pools...)
+	return func(key string, end int64) (func() error, error) {
+		mutex := locks.NewMutex(key, redsync.WithExpiry(ttl))
+		// Where the tries of the library are used up, they begin anew: whoever wants a lock waits for it.
+		for {
+			err := mutex.LockContext(context.Background())
+			if err == nil {
+				return func() error {
+					_, err := mutex.UnlockContext(context.Background())
+					return err
+				}, nil
+			}
+			if end > 0 && now() > end {
+				return nil, err
+			}
+		}
+	}
+}
+
+// With a `majority` of one, on the first server; of more, on a cluster.
+func rueidislockOn(urls []string, ttl time.Duration, majority int32) lock {
+	var addresses []string
+	for _, url := range urls {
+		addresses = append(addresses, strings.TrimPrefix(url, "redis://"))
+	}
+	if majority == 1 {
+		addresses = addresses[:1]
+	}
+	locks, err := rueidislock.NewLocker(rueidislock.LockerOption{
+		ClientOption:   rueidis.ClientOption{InitAddress: addresses},
+		KeyValidity:    ttl,
+		KeyMajority:    majority,
+		NoLoopTracking: true,
+	})
+	if err != nil {
+		panic(err)
+	}
+	return func(key string, _ int64) (func() error, error) {
+		_, cancel, err := locks.WithContext(context.Background(), key)
+		return func() error {
+			cancel()
+			return nil
+		}, err
+	}
+}
+
+func section(acquire lock, key string, work, end int64) (turn, error) {
+	t := turn{asked: now()}
+	release, err := acquire(key, end)
+	if err != nil {
+		return t, err
+	}
+	t.began = now()
+	for now() < t.began+work {
+	}
+	t.ended = now()
+	err = release()
+	t.released = now()
+	return t, err
+}
+
+func main() {
+	urls, key, mode := strings.Split(os.Args[2], ","), os.Args[3], os.Args[4]
+	tasks, ttl := int(number(os.Args[5])), time.Duration(number(os.Args[6]))*time.Millisecond
+	work := number(os.Args[7]) * 1000
+	var locks lock
+	switch os.Args[1] {
+	case "redsync":
+		locks = redsyncOn(urls, ttl)
+	case "rueidislock":
+		locks = rueidislockOn(urls, ttl, 1)
+	case "rueidislock-majority":
+		locks = rueidislockOn(urls, ttl, 2)
+	default:
+		panic(os.Args[1])
+	}
 	keyOf := func(task int) string {
 		if mode == "each" {
 			return fmt.Sprintf("%s:%d", key, task)
 		}
 		return key
 	}
-	if _, err := section(locks, fmt.Sprintf("%s:warm:%d", key, os.Getpid()), ttl, 0, 0); err != nil {
+	if _, err := section(locks, fmt.Sprintf("%s:warm:%d", key, os.Getpid()), 0, 0); err != nil {
 		panic(err)
 	}
 	input := bufio.NewScanner(os.Stdin)
@@ -101,7 +156,7 @@ func main() {
 		go func() {
 			defer all.Done()
 			for now() < end {
-				t, err := section(locks, keyOf(task), ttl, work, end)
+				t, err := section(locks, keyOf(task), work, end)
 				if err != nil && t.ended == 0 {
 					failures[task] = append(failures[task], err.Error())
 				} else {

@@ -10,7 +10,6 @@ use crate::node::NodeFuture;
 
 /// The futures of one command to several nodes, polled together: cheaper than a task or a waker for each of a handful.
 pub(crate) struct Fanout<T> {
-    // Inline for one node.
     slots: Vec<(usize, Slot<T>)>,
 }
 
