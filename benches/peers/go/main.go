@@ -88,14 +88,28 @@ func rueidislockOn(urls []string, ttl time.Duration, majority int32) lock {
 	if err != nil {
 		panic(err)
 	}
-	return func(key string, _ int64) (func() error, error) {
-		_, cancel, err := locks.WithContext(context.Background(), key)
+	return func(key string, end int64) (func() error, error) {
+		ctx, stop := context.WithCancel(context.Background())
+		if end > 0 {
+			// It may wait for ever: it misses notices, and does not look by itself.
+			late := time.AfterFunc(time.Duration(end-now())+grace, stop)
+			defer late.Stop()
+		}
+		_, release, err := locks.WithContext(ctx, key)
+		if err != nil {
+			stop()
+			return nil, err
+		}
 		return func() error {
-			cancel()
+			release()
+			stop()
 			return nil
-		}, err
+		}, nil
 	}
 }
+
+// How long after the end a task still waits for its lock.
+const grace = 5 * time.Second
 
 func section(acquire lock, key string, work, end int64) (turn, error) {
 	t := turn{asked: now()}
