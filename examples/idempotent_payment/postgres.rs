@@ -96,7 +96,7 @@ async fn pay(transaction: &Transaction<'_>, payment: &Payment) -> Result<Outcome
         .query_one(insert, &[&payment.account, &payment.amount])
         .await?;
     let (paid, stored) = payment.paid(row.get(0), balance);
-    let update = "UPDATE responses SET response = $2 WHERE id = $1";
-    transaction.execute(update, &[id, &stored]).await?;
+    let update = "UPDATE responses SET response = $1 WHERE id = $2";
+    transaction.execute(update, &[&stored, id]).await?;
     Ok(paid)
 }

@@ -34,16 +34,19 @@ impl Statements {
     }
 }
 
-/// The statement with its values, in the order of the question marks, or of the numbers if it has those.
+/// The statement with its values, in the order of its marks. That is also the order of their numbers: SQLite takes `$2` for a
+/// name, and binds values in the order in which names come first.
 fn filled(sql: &str, values: &[&str]) -> String {
     let mut sql = sql.to_owned();
-    let is_numbered = sql.contains('$');
     for (index, value) in values.iter().enumerate() {
-        let value = format!("'{value}'");
-        sql = match is_numbered {
-            true => sql.replace(&format!("${}", index + 1), &value),
-            false => sql.replacen('?', &value, 1),
+        let at = sql.find(['$', '?']).unwrap();
+        let number = format!("${}", index + 1);
+        let mark = if sql[at..].starts_with(&number) {
+            &*number
+        } else {
+            "?"
         };
+        sql = sql.replacen(mark, &format!("'{value}'"), 1);
     }
     assert!(!sql.contains(['$', '?']), "{sql}");
     sql + ";"
@@ -106,11 +109,8 @@ impl<'a> Run<'a> {
 
     #[track_caller]
     fn commit(&mut self) {
-        let values = match self.sql.update.contains('$') {
-            true => [&*self.id, RESPONSE],
-            false => [RESPONSE, &*self.id],
-        };
-        self.session.run(&filled(&self.sql.update, &values));
+        let update = filled(&self.sql.update, &[RESPONSE, &self.id]);
+        self.session.run(&update);
         self.session.run("COMMIT;");
     }
 }
