@@ -21,7 +21,6 @@ enum Reason {
     Several,
     NoSlot,
     Upgrade,
-    Guards,
 }
 
 /// The source of a key, in the program's own text.
@@ -113,10 +112,6 @@ impl KeyError {
         Self(Reason::Upgrade)
     }
 
-    pub(crate) const fn guards() -> Self {
-        Self(Reason::Guards)
-    }
-
     pub(crate) const fn several() -> Self {
         Self(Reason::Several)
     }
@@ -135,11 +130,7 @@ impl KeyError {
     pub(crate) const fn is_misplaced(&self) -> bool {
         matches!(
             self.0,
-            Reason::Misplaced(_)
-                | Reason::NotInRoute(_)
-                | Reason::Several
-                | Reason::Upgrade
-                | Reason::Guards
+            Reason::Misplaced(_) | Reason::NotInRoute(_) | Reason::Several | Reason::Upgrade
         )
     }
 }
@@ -196,10 +187,6 @@ impl fmt::Display for KeyError {
             Reason::Upgrade => f.write_str(
                 "this work shares a lock on the key with other readers, and two that wait to write would wait for ever; \
                  release it, acquire the key for writing, and read again",
-            ),
-            Reason::Guards => f.write_str(
-                "the lock has other guards, as that of the layer while its request runs, and only its last one can make it \
-                 a shared one; acquire a lock of its own for work that is to go on as a reader",
             ),
             Reason::Reserved => f.write_str(
                 "the lock key begins with `!`, which is reserved where the namespace is empty; set a namespace, or take another key",

@@ -169,19 +169,6 @@ impl LockGuard {
         })
     }
 
-    pub(crate) const fn shared(&self) -> &Arc<Shared> {
-        &self.shared
-    }
-
-    /// Ends the lock, which is not handed on. `None`: it has other guards, or keeps another lock; then this one leaves.
-    pub(crate) fn resign_alone(mut self) -> Option<PendingRelease> {
-        let alone = self.other.is_none();
-        let pending = alone.then(|| self.held().let_go_alone())??;
-        self.is_over = true;
-        self.shared.registry.remove(self.held());
-        Some(pending)
-    }
-
     const fn held(&self) -> &Arc<HeldLease> {
         &self.handle.tenancy().lease
     }
@@ -189,6 +176,10 @@ impl LockGuard {
 
 #[cfg(feature = "idempotency")]
 impl LockGuard {
+    pub(crate) const fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     pub(crate) fn resign(mut self) -> (Arc<HeldLease>, PendingRelease) {
         self.is_over = true;
         let held = Arc::clone(self.held());

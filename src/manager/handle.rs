@@ -6,7 +6,6 @@ use std::future::poll_fn;
 use std::iter;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -157,18 +156,6 @@ impl LockHandle {
 
     pub(crate) fn is_released(&self) -> bool {
         self.tenancy.ended_because() == Some(LossReason::Released)
-    }
-
-    /// Whether its holder goes on as a reader, or tries to.
-    pub(crate) fn has_successor(&self) -> bool {
-        self.tenancy.lease.is_followed.load(Ordering::Acquire)
-    }
-
-    /// Goes on as the shared lock that its holder has made of it, if so.
-    pub(crate) fn follow(&mut self) {
-        if let Some(tenancy) = self.tenancy.lease.successor.get().cloned() {
-            self.tenancy = tenancy;
-        }
     }
 
     /// The grant. Renewals do not change it.

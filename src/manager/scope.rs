@@ -75,16 +75,14 @@ impl LockScope {
     }
 
     fn live(&self) -> Locks {
-        let mut held = self.held();
-        held.iter_mut().for_each(LockHandle::follow);
+        let held = self.held();
         let live = held.iter().filter(|handle| !handle.is_released());
         live.cloned().collect()
     }
 
     fn add(&self, handle: LockHandle) {
         let mut held = self.held();
-        held.iter_mut().for_each(LockHandle::follow);
-        held.retain(|handle| !handle.is_released() || handle.has_successor());
+        held.retain(|handle| !handle.is_released());
         held.push(handle);
     }
 }

@@ -77,11 +77,6 @@ pub(crate) fn operations() -> Vec<Operation> {
             by!(try_acquire_as_a_reader),
         ),
         Operation::new(
-            "downgrade",
-            &["manager LockGuard::downgrade"],
-            by!(downgrade),
-        ),
-        Operation::new(
             "acquire_in a scope that holds a part",
             &["manager LockManager::acquire_in"],
             by!(acquire_in_a_scope_that_holds_a_part),
@@ -207,12 +202,6 @@ async fn acquire_a_permit_behind_another_caller(scene: Rc<Scene>) -> Work {
 async fn try_acquire_as_a_reader(scene: Rc<Scene>) -> Work {
     let locks = scene.met().await.shared();
     work(async move { end(locks.try_acquire(KEY).await) })
-}
-
-async fn downgrade(scene: Rc<Scene>) -> Work {
-    let locks = scene.met().await;
-    let guard = locks.try_acquire(KEY).await.unwrap();
-    work(async move { end(guard.downgrade().await) })
 }
 
 async fn acquire_what_another_process_reads_for_a_while(scene: Rc<Scene>) -> Work {

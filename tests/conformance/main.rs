@@ -204,7 +204,6 @@ macro_rules! all_claims {
                 a_waiting_writer_stops_new_readers_and_no_others,
                 a_reader_comes_back_where_it_is_missing_and_beside_nobody_else,
                 readers_and_writers_count_on_from_each_other,
-                an_owner_goes_on_as_a_reader_and_who_waits_is_told,
                 a_reader_of_a_node_in_quarantine_is_written_and_does_not_count,
                 operators_see_readers_and_take_the_key_from_all,
             ] holders: [

@@ -225,38 +225,6 @@ pub(crate) async fn readers_and_writers_count_on_from_each_other(bench: &impl Be
     );
 }
 
-pub(crate) async fn an_owner_goes_on_as_a_reader_and_who_waits_is_told(bench: &impl Bench) {
-    let node = bench.node();
-    let receiver = NoticeReceiver::new(1);
-    let _heard = subscribe(&*node, "k", &receiver);
-    eventually("it listens", || receiver.notices().open == 1).await;
-    let before = token_of(&*node, acquire("k", 9).fenced(fence(HIGH))).await;
-    let instead = |owner| AcquireRequest {
-        instead: Some(Box::new(token(owner))),
-        ..read("k", 1).fenced(fence(LOW))
-    };
-    in_the_way(&*node, instead(8)).await;
-    // Also while a writer waits.
-    let hint = ExtendRequest::new(key("k").writer(), token(7), LONG, true);
-    assert_eq!(extend_one(&*node, hint).await, ExtendReply::Refilled);
-    let after = token_of(&*node, instead(9)).await;
-    assert_eq!(after, before + STEP);
-    eventually("told", || receiver.notices().released == 1).await;
-    receiver.forget();
-    assert!(!released(&*node, "k", 9).await, "it is a reader now");
-    in_the_way(&*node, acquire("k", 9)).await;
-    in_the_way(&*node, read("k", 2)).await;
-    assert!(stopped(&*node, "k", 1).await);
-    eventually("told of the release", || receiver.notices().released == 1).await;
-    receiver.forget();
-    // In place of nobody it is any reader.
-    node.release(ReleaseRequest::new(key("k").writer(), token(7), false))
-        .await
-        .unwrap();
-    assert_eq!(token_of(&*node, instead(9)).await, after + STEP);
-    assert_eq!(receiver.notices().released, 0);
-}
-
 pub(crate) async fn a_reader_of_a_node_in_quarantine_is_written_and_does_not_count(
     bench: &impl Bench,
 ) {

@@ -36,7 +36,7 @@ macro_rules! new {
 
 new! {
     NewAcquire: AcquireRequest(keys: impl Into<NodeKeys>, token: OwnerToken, ttl: Duration) {
-        config: None, fence: None, any: false, instead: None
+        config: None, fence: None, any: false
     }
     NewExtend: ExtendRequest(keys: impl Into<NodeKeys>, token: OwnerToken, ttl: Duration, refill: bool) {
         config: None, fence: None

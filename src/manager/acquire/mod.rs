@@ -8,7 +8,6 @@
 //! ```
 
 pub(crate) mod contender;
-mod downgrade;
 mod hint;
 pub(crate) mod wait;
 
@@ -40,7 +39,7 @@ pub(crate) async fn acquire(
     limit: Duration,
 ) -> Result<LockGuard, AcquireError> {
     let keys = shared.namespace.node_keys(&names)?;
-    let purpose = Lock::<false>::default();
+    let purpose = Lock::<false>;
     Ok(lock(
         acquire_for(shared, terms, keys, purpose, limit).await?,
     ))
@@ -57,7 +56,7 @@ pub(crate) async fn acquire_shared(
     if keys.are_several() {
         return Err(KeyError::several().into());
     }
-    let purpose = Lock::<true>::default();
+    let purpose = Lock::<true>;
     let acquired = acquire_for(shared, terms, keys.shared(), purpose, limit).await?;
     Ok(lock(acquired))
 }

@@ -1,6 +1,6 @@
 //! [`HeldLease`]: the driver of [`LeaseState`] for one lock. A method that has the name of an event is described there.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -152,9 +152,6 @@ pub(crate) struct HeldLease {
     others: OnceLock<NodeKeys>,
     // How long the caller had waited that got it from the nodes.
     pub(crate) waited: OnceLock<Duration>,
-    // The shared lock as which its holder goes on, and whether there may be one.
-    pub(crate) successor: OnceLock<Tenancy>,
-    pub(crate) is_followed: AtomicBool,
     // Whether it may pass to the next caller of this process.
     pub(crate) is_passed_on: bool,
     pub(crate) clock: Arc<dyn Clock>,
@@ -227,8 +224,6 @@ impl HeldLease {
             keys,
             others: OnceLock::new(),
             waited: OnceLock::new(),
-            successor: OnceLock::new(),
-            is_followed: AtomicBool::new(false),
             is_passed_on,
             clock,
             tenant: AtomicU32::new(0),
@@ -401,33 +396,20 @@ impl HeldLease {
 
     /// Lets go of the lock: from here on the watchdog leaves it alone.
     pub(crate) fn let_go(&self) -> PendingRelease {
-        self.change(|inner| self.end(inner)).0
-    }
-
-    /// The same for its only guard; `None` if it has several.
-    pub(crate) fn let_go_alone(&self) -> Option<PendingRelease> {
         let event = |inner: &mut Inner| {
-            if !inner.state.leave_alone() {
-                return (None, Effects::default());
+            let (left, effects) = inner.state.let_go(self.clock.now());
+            let pending = PendingRelease {
+                left,
+                turn: inner.turn.take_if(|_| !effects.pass_turn),
+                obligation: inner.obligation.take(),
+            };
+            // Before the end can be seen: a caller that sees it and tries once may wait for the release.
+            if let Some(turn) = &pending.turn {
+                turn.set_leaving(true);
             }
-            let (pending, effects) = self.end(inner);
-            (Some(pending), effects)
+            (pending, effects)
         };
         self.change(event).0
-    }
-
-    fn end(&self, inner: &mut Inner) -> (PendingRelease, Effects) {
-        let (left, effects) = inner.state.let_go(self.clock.now());
-        let pending = PendingRelease {
-            left,
-            turn: inner.turn.take_if(|_| !effects.pass_turn),
-            obligation: inner.obligation.take(),
-        };
-        // Before the end can be seen: a caller that sees it and tries once may wait for the release.
-        if let Some(turn) = &pending.turn {
-            turn.set_leaving(true);
-        }
-        (pending, effects)
     }
 }
 

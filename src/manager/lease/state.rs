@@ -350,11 +350,6 @@ impl LeaseState {
         self.nodes.terms()
     }
 
-    /// The only guard leaves; `false` if there are several.
-    pub(super) const fn leave_alone(&mut self) -> bool {
-        self.guards == 1 && self.leave()
-    }
-
     /// One of the guards that share the lock has left. Returns whether it was the last.
     pub(super) const fn leave(&mut self) -> bool {
         self.guards = self.guards.saturating_sub(1);

@@ -53,10 +53,6 @@ pub(crate) trait Purpose: Clone + fmt::Debug + Send + Sync + 'static {
     fn ask(&self, node: &dyn Node, request: AcquireRequest) -> NodeFuture<Reply>;
     fn vote(&mut self, node: usize, reply: AcquireReply) -> Vote;
     fn decide(&self, round: &Round) -> Option<Decision>;
-    /// The owner in whose place a reader comes.
-    fn instead(&self) -> Option<Box<OwnerToken>> {
-        None
-    }
 
     /// A lock of this process that the caller may share.
     fn join(&self, _: &Shared, _: &NodeKeys, _: &Terms) -> Option<(Tenancy, Self::Along)> {
@@ -92,12 +88,9 @@ pub(crate) enum Decision {
     Again,
 }
 
-/// A lock for one owner, or for one of several readers: that owner, perhaps, who shares it from now on.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Lock<const SHARED: bool> {
-    // Boxed, for rounds are moved, and hardly one has it. So in the request.
-    pub(crate) instead: Option<Box<OwnerToken>>,
-}
+/// A lock for one owner, or for one of several readers.
+#[derive(Clone, Debug)]
+pub(crate) struct Lock<const SHARED: bool>;
 
 impl<const SHARED: bool> Purpose for Lock<SHARED> {
     type Found = Infallible;
@@ -105,10 +98,6 @@ impl<const SHARED: bool> Purpose for Lock<SHARED> {
     const FREE: FreeCommand = release;
     const HANDED_ON: Option<()> = if SHARED { None } else { Some(()) };
     const SHARED: bool = SHARED;
-
-    fn instead(&self) -> Option<Box<OwnerToken>> {
-        self.instead.clone()
-    }
 
     fn join(&self, shared: &Shared, keys: &NodeKeys, terms: &Terms) -> Option<(Tenancy, ())> {
         let open = SHARED.then_some(&shared.open_leases)?;
@@ -202,7 +191,6 @@ impl<P: Purpose> Attempt<P> {
             config: Some(Arc::clone(&shared.config)),
             fence: keep_fence.and_then(|keep| shared.proposal(keep)),
             any: P::ANY,
-            instead: purpose.instead(),
         };
         // Before anything can leave: validity counts from here, for every node.
         let sent = shared.clock.now();

@@ -27,8 +27,6 @@ pub struct AcquireRequest {
     pub fence: Option<Fence>,
     /// Whether one of the keys is enough: the first that is free.
     pub any: bool,
-    /// For a reader: the owner who shares the lock from now on, in whose place it comes.
-    pub instead: Option<Box<OwnerToken>>,
 }
 
 /// A node's reply to an acquire or a recall.
@@ -131,11 +129,6 @@ pub(crate) mod on_redis {
         let writer = key.writer();
         let mut cmd = take(&SHARED, request, Some(Parts(&[writer.as_str()])), identity);
         cmd.arg(key.owners().expose());
-        match &request.instead {
-            Some(owner) => cmd.arg(owner.expose()),
-            None => cmd.arg(""),
-        };
-        cmd.arg(Parts(&key.channel()));
         cmd
     }
 
@@ -373,10 +366,7 @@ impl Store {
         now: Now,
     ) -> Result<AcquireReply, NodeError> {
         let key = request.keys.first();
-        let instead = request.instead.as_deref();
-        let is_instead = instead.is_some_and(|owner| self.holds(key, owner, now.moment));
         let (others, is_ours) = match self.readers(key, &request.token, now.moment) {
-            _ if is_instead => (Vec::new(), true),
             Ok(readers) => readers,
             Err(holder) => return Ok(in_the_way(holder)),
         };
@@ -389,9 +379,6 @@ impl Store {
         let fence = request.fence.map(advance).transpose()?;
         let ends = now.moment + request.ttl;
         self.set_readers(key, others, Some((request.token, ends)), now.moment);
-        if is_instead {
-            self.listeners.announce(key, Duration::ZERO);
-        }
         Ok(AcquireReply::Granted { fence })
     }
 

@@ -1,7 +1,6 @@
 -- Acquires a lock for one more reader: beside others, unless a writer waits, and beside no other owner.
 -- KEYS: as for an acquire of one key, then the key that waiting writers set.
--- ARGV: as for an acquire, then 7 how the value of readers begins (see `readers`), 8 the owner in whose place the reader
--- comes, or '', 9 the channel of the releases, for those who waited for that owner.
+-- ARGV: as for an acquire, then 7 how the value of readers begins (see `readers`).
 -- Replies as an acquire. Who renews is not stopped by a writer.
 local known = redis.call('HMGET', KEYS[1], 'vote', 'hwm')
 if known[1] ~= ARGV[3] then
@@ -19,12 +18,10 @@ local found = redis.call('MGET', unpack(KEYS, 2))
 if found[1] then
   return {-4}
 end
-local is_instead = ARGV[8] ~= '' and found[2] == ARGV[8]
-local value = not is_instead and found[2] or ARGV[7]
-local others, last, is_ours = readers(value, ARGV[7], ARGV[1], now)
+local others, last, is_ours = readers(found[2] or ARGV[7], ARGV[7], ARGV[1], now)
 if not others then
   return {0, redis.call('PTTL', KEYS[3]), redis.sha1hex(string.match(found[2], '^%S*')), 0}
-elseif found[4] and not is_ours and not is_instead then
+elseif found[4] and not is_ours then
   return {0, redis.call('PTTL', KEYS[5]), redis.sha1hex(string.match(found[4], '^%S*')), 0}
 end
 local number = ARGV[4]
@@ -36,7 +33,7 @@ if number ~= '' then
   end
 end
 local ends = now + ARGV[2]
-value = ARGV[7] .. others .. ' ' .. ARGV[1] .. ' ' .. string.format('%.0f', ends)
+local value = ARGV[7] .. others .. ' ' .. ARGV[1] .. ' ' .. string.format('%.0f', ends)
 local ttl = string.format('%.0f', math.max(last, ends) - now)
 -- The first write, and so the one that a server without memory refuses.
 local done = redis.pcall('SET', KEYS[3], value, found[2] and 'XX' or 'NX', 'PX', ttl)
@@ -48,9 +45,5 @@ if number ~= '' then
   if (known[2] or '') < number then
     redis.call('HSET', KEYS[1], 'hwm', number)
   end
-end
-if is_instead then
-  -- use announce
-  announce(ARGV[9])
 end
 return number == ARGV[4] and 1 or {1, number}

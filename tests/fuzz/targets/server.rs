@@ -285,7 +285,6 @@ fn acquire(token: OwnerToken) -> AcquireRequest {
         config: Some(config()),
         fence: Some(fence()),
         any: false,
-        instead: None,
     }
 }
 

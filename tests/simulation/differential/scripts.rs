@@ -345,11 +345,6 @@ fn acquire_shared(words: &mut Words) -> Call {
     // Another lock stands for the hint of a writer.
     call.keys.push(LOCKS[(lock + 1) % LOCKS.len()].into());
     call.args.push(head(words));
-    let instead = match words.chance(50) {
-        true => words.token(),
-        false => Vec::new(),
-    };
-    call.args.extend([instead, channel(words)]);
     call
 }
 
