@@ -19,7 +19,7 @@ pub struct Lease {
     /// ones.
     pub(crate) fence: Option<FencingToken>,
     /// How long nodes keep the counters of its fencing tokens after they were written.
-    pub(crate) counters_kept: Duration,
+    pub(crate) counter_ttl: Duration,
     /// The time to live that was sent to the nodes. It never changes during a lease.
     pub ttl: Duration,
     /// When the round that won began.

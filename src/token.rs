@@ -4,6 +4,7 @@ use std::fmt;
 use std::num::NonZeroU64;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The secret value that a lock key holds on the nodes while we own it.
 ///
@@ -309,6 +310,22 @@ pub(crate) fn hex<const LEN: usize>(bytes: &[u8]) -> [u8; LEN] {
         };
         nibble + if nibble < 10 { b'0' } else { b'a' - 10 }
     })
+}
+
+/// The holder of a key on one node, as another contender may know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(
+    clippy::exhaustive_structs,
+    reason = "of this crate, and tests make some"
+)]
+pub struct Holder {
+    /// Tells holders apart without naming their tokens: equal tokens give equal tags.
+    pub tag: u64,
+    /// How long the node will keep the key unless it is extended or released; `None` for a key without expiry.
+    pub remaining: Option<Duration>,
+    /// In reply to an acquire: the index of the held key among the requested ones; `None` if the node does not tell.
+    /// While the caller waits for that key, its process lets other callers have the rest.
+    pub key: Option<usize>,
 }
 
 #[cfg(test)]

@@ -7,11 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::manager::error::{LossReason, ReleaseError};
+use crate::manager::freeing::{Freeing, Release};
 use crate::manager::handle::LockHandle;
-use crate::manager::lease::held::{HeldLease, Passed, PendingRelease, Tenancy, Turn};
+#[cfg(feature = "idempotency")]
+use crate::manager::lease::held::LetGo;
+use crate::manager::lease::held::{HeldLease, Passed, Tenancy, Turn};
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::queue::fifo::Entered;
-use crate::manager::release::{Freeing, Release};
 use crate::manager::shared::Shared;
 use crate::node::NodeFuture;
 
@@ -168,10 +170,6 @@ impl LockGuard {
             outcome
         })
     }
-
-    const fn held(&self) -> &Arc<HeldLease> {
-        &self.handle.tenancy().lease
-    }
 }
 
 #[cfg(feature = "idempotency")]
@@ -180,12 +178,12 @@ impl LockGuard {
         &self.shared
     }
 
-    pub(crate) fn resign(mut self) -> (Arc<HeldLease>, PendingRelease) {
+    pub(crate) fn resign(mut self) -> (Arc<HeldLease>, LetGo) {
         self.is_over = true;
-        let held = Arc::clone(self.held());
+        let held = Arc::clone(&self.tenancy().lease);
         self.shared.registry.remove(&held);
-        let pending = held.let_go();
-        (held, pending)
+        let let_go = held.let_go();
+        (held, let_go)
     }
 }
 
@@ -197,44 +195,58 @@ fn let_go(shared: &Arc<Shared>, tenancy: &Tenancy) -> Option<(Freeing, Option<Lo
         return None;
     }
     let held = &tenancy.lease;
-    let (line, ttl) = (held.keys.first().announced(), held.lease.ttl);
-    let is_alone = held.is_passed_on && !held.keys.are_several();
-    let is_wanted = is_alone && shared.queue.has_heir(line.as_str(), ttl);
-    let agreed = is_wanted && !shared.voting.is_blocked();
-    let is_permit = held.keys.first().slot().is_some();
+    if passes_on(shared, held) {
+        return None;
+    }
+    shared.registry.remove(held);
+    let turn = turn_of_readers(shared, held);
+    let mut let_go = held.let_go();
+    let_go.turn = let_go.turn.or(turn);
+    let lost = let_go.end.lost;
+    Some((Freeing::of_held(shared, held, let_go), lost))
+}
+
+/// Passes the lock to the next waiter of this process, if one wants it; whether it has passed.
+fn passes_on(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> bool {
+    let (key, ttl) = (held.keys.first(), held.lease.ttl);
+    if key.is_shared() || held.keys.are_several() {
+        return false;
+    }
+    let line = key.announced();
+    let is_wanted = shared.queue.has_next_waiter(line.as_str(), ttl);
+    if !is_wanted {
+        return false;
+    }
     let mut terms = shared.hand_off;
-    if is_permit {
+    if key.slot().is_some() {
         terms.max_passes = terms.max_passes.min(PASSES_OF_PERMITS);
     }
-    if let Some(next) = held.succeed(&terms, shared.node_timeout, agreed) {
+    let may_pass = !shared.set.voting.is_blocked();
+    let next = may_pass.then(|| held.offer(&terms, shared.set.node_timeout));
+    if let Some(next) = next.flatten() {
         shared.registry.replan(held);
         let number = next.number;
         let next = Passed::Lock(next);
         if shared.queue.hand_over(line.as_str(), ttl, next).is_ok() {
             crate::instruments::released("handed-on");
-            return None;
+            return true;
         }
         // All waiters left in between. It is this call that releases now, unless this thread stood still for so long that
         // the hand-over lapsed: then the lock is another's.
         if !held.accept(number) {
-            return None;
+            return true;
         }
     }
-    if is_wanted && is_permit {
+    if key.slot().is_some() {
         // Those that wait here hear of the release before its replies, which tell how long to give way.
-        shared.give_way(held.keys.first(), 1, Duration::ZERO);
+        shared.give_way(key, 1, Duration::ZERO);
     }
-    shared.registry.remove(held);
-    let turn = leaving_turn(shared, held);
-    let mut pending = held.let_go();
-    pending.turn = pending.turn.or(turn);
-    let lost = pending.left.lost;
-    Some((Freeing::of(shared, held, pending), lost))
+    false
 }
 
 /// Closes a lease of readers, who have no turn. Those that do not wait, and come before the release is done, may wait for it
 /// as for that of another lock.
-fn leaving_turn(shared: &Shared, held: &HeldLease) -> Option<Turn> {
+fn turn_of_readers(shared: &Shared, held: &HeldLease) -> Option<Turn> {
     let key = held.keys.first();
     if !key.is_shared() {
         return None;
@@ -246,7 +258,7 @@ fn leaving_turn(shared: &Shared, held: &HeldLease) -> Option<Turn> {
     let names = slice::from_ref(key.shared());
     match shared.queue.enter(names, held.lease.ttl, false, false) {
         Ok(Entered::Turn(turn)) => {
-            turn.set_leaving(true);
+            turn.set_being_released(true);
             Some(turn)
         }
         // Others ask the nodes.
@@ -276,7 +288,7 @@ impl Drop for LockGuard {
         if !self.is_over {
             // A release that is dropped goes on in the background.
             let freeing = let_go(&self.shared, self.tenancy()).map(|(freeing, _)| freeing);
-            drop(freeing.map(Release::aside));
+            drop(freeing.map(Release::in_background));
         }
     }
 }

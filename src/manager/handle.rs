@@ -301,7 +301,7 @@ impl Future for Lost {
             // No wake-up can be lost between this check and the poll: the notification was created before both.
             if let Some(reason) = tenancy.ended_because() {
                 if reason != LossReason::Released {
-                    lease.end_is_told();
+                    lease.end_is_announced();
                 }
                 return Poll::Ready(reason);
             }

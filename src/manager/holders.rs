@@ -14,11 +14,11 @@ use crate::clock::Clock as _;
 use crate::key_error::KeyError;
 use crate::lock_key::{LockKey, LockKeys};
 use crate::manager::LockManager;
+use crate::manager::asking::fresh_token;
 use crate::manager::error::AcquireError;
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::nodes::no_answer;
 use crate::manager::nodes::voting::list::optional_seconds;
-use crate::manager::round::fresh_token;
 use crate::manager::shared::Shared;
 use crate::namespace::{Namespace, NodeKey, NodeKeys};
 use crate::node::{
@@ -214,8 +214,8 @@ impl LockManager {
 
     fn space(&self) -> Cow<'_, Namespace> {
         match self.limit() {
-            Some(_) => Cow::Owned(self.shared.namespace.permits()),
-            None => Cow::Borrowed(&self.shared.namespace),
+            Some(_) => Cow::Owned(self.shared.set.namespace.permits()),
+            None => Cow::Borrowed(&self.shared.set.namespace),
         }
     }
 
@@ -246,14 +246,14 @@ impl LockManager {
     ) -> Result<usize, AcquireError> {
         let shared = self.group(NodeKeys::from(seen.name.clone()).names().first());
         let token = fresh_token().map_err(AcquireError::NoEntropy)?;
-        let token = token.labelled(&shared.instance);
-        let nodes = seen.nodes.iter().zip(&shared.nodes).enumerate();
+        let token = token.labelled(&shared.set.instance);
+        let nodes = seen.nodes.iter().zip(&shared.set.nodes).enumerate();
         let takeovers = nodes.filter_map(|(index, (seen_there, node))| {
             let request = TakeOverRequest {
                 keys: seen.name.clone().into(),
                 from: seen_there.holder.as_ref()?.owner,
                 to: token,
-                void: shared.max_ttl.max(LONGEST_DELAY),
+                void: shared.set.max_ttl.max(LONGEST_DELAY),
             };
             Some((index, node.take_over(request)))
         });
@@ -271,7 +271,7 @@ impl LockManager {
             since: None,
             aside: true,
         };
-        let releases = shared.send(taken, |node| node.release(release.clone()));
+        let releases = shared.set.send(taken, |node| node.release(release.clone()));
         let replies = all(shared, releases).await.into_iter();
         let freed = replies.filter(|(_, reply)| matches!(reply, Ok(ReleaseReply::Released { .. })));
         Ok(freed.count())
@@ -321,7 +321,7 @@ async fn list_group(
         prefix: prefix.to_owned(),
         cursor: 0,
     };
-    let scans = (0..shared.nodes.len()).map(|node| {
+    let scans = (0..shared.set.nodes.len()).map(|node| {
         let scan = scan(Arc::clone(shared), node, request.clone(), limit);
         (node, Box::pin(scan) as _)
     });
@@ -355,14 +355,14 @@ async fn list_group(
         // Some were released meanwhile.
         locks.extend(found.filter(|key| key.holder().is_some()));
     }
-    for node in 0..shared.nodes.len() {
-        if let Some(error) = shared.why_no_vote(node) {
+    for node in 0..shared.set.nodes.len() {
+        if let Some(error) = shared.set.why_no_vote(node) {
             failures.entry(node).or_insert(error);
         }
     }
-    let has_quorum = shared.nodes.len() - failures.len() >= shared.terms.quorum.needed();
+    let has_quorum = shared.set.nodes.len() - failures.len() >= shared.set.terms.quorum.needed();
     let failures = failures.into_iter();
-    let failures = failures.map(|(node, error)| shared.failure(node, error).to_string());
+    let failures = failures.map(|(node, error)| shared.set.failure(node, error).to_string());
     LockList {
         locks,
         more: more || !has_quorum,
@@ -372,12 +372,16 @@ async fn list_group(
 }
 
 async fn ask(shared: &Shared, keys: &NodeKeys) -> Holdings {
-    all(shared, shared.send_all(|node| node.holders(keys.clone()))).await
+    all(
+        shared,
+        shared.set.send_all(|node| node.holders(keys.clone())),
+    )
+    .await
 }
 
 /// The replies of all nodes that were asked, in their order.
 async fn all<T>(shared: &Shared, mut fanout: Fanout<Result<T, NodeError>>) -> Replies<T> {
-    let mut deadline = pin!(sleep(shared.node_timeout.max(PATIENCE)));
+    let mut deadline = pin!(sleep(shared.set.node_timeout.max(PATIENCE)));
     let mut replies = Vec::new();
     while let Some(reply) = fanout.next_before(deadline.as_mut()).await {
         replies.push(reply);
@@ -396,13 +400,13 @@ async fn scan(
     limit: usize,
 ) -> Result<(BTreeSet<LockKey>, bool), NodeError> {
     let mut keys = BTreeSet::new();
-    let end = shared.clock.now() + LONGEST_SCAN;
-    while let Some(node) = shared.nodes.get(node) {
+    let end = shared.set.clock.now() + LONGEST_SCAN;
+    while let Some(node) = shared.set.nodes.get(node) {
         let page = timeout(PATIENCE, node.scan(request.clone())).await;
         let ScanReply { keys: found, next } = page.unwrap_or_else(|_| Err(no_answer(PATIENCE)))?;
         keys.extend(found);
         request.cursor = next;
-        if next == 0 || keys.len() > limit || shared.clock.now() >= end {
+        if next == 0 || keys.len() > limit || shared.set.clock.now() >= end {
             break;
         }
     }
@@ -411,15 +415,15 @@ async fn scan(
 
 /// What `replies` say of `key`, the one with this index.
 fn status(shared: &Shared, key: &NodeKey, index: usize, replies: &Holdings) -> KeyStatus {
-    let now = shared.clock.unix_micros();
+    let now = shared.set.clock.unix_micros();
     let garbled = || NodeError::new(NodeErrorKind::Garbled, "it did not answer for all keys");
     let nodes = replies.iter().map(|(node, reply)| {
         let reply = reply.as_ref().map_err(Clone::clone);
         let found = reply.and_then(|found| found.get(index).ok_or_else(garbled));
         let is_free = matches!(found, Ok(KeyReply { holding: None, .. }));
-        let no_vote = || shared.why_no_vote(*node).filter(|_| is_free);
+        let no_vote = || shared.set.why_no_vote(*node).filter(|_| is_free);
         KeyOnNode {
-            node: shared.name_of(*node).to_owned(),
+            node: shared.set.name_of(*node).to_owned(),
             error: found.as_ref().err().cloned().or_else(no_vote),
             stored_for: found.as_ref().ok().and_then(|found| found.stored_for),
             holder: (found.ok()).and_then(|found| Some(holder(found.holding.as_ref()?, now))),
@@ -431,7 +435,7 @@ fn status(shared: &Shared, key: &NodeKey, index: usize, replies: &Holdings) -> K
         nodes: nodes.collect(),
         name: key.clone(),
     };
-    status.verdict = status.judge(shared.terms.quorum.needed());
+    status.verdict = status.judge(shared.set.terms.quorum.needed());
     status
 }
 

@@ -10,6 +10,7 @@
 //! after an error, without room in the background, or at the end of the runtime.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -22,16 +23,12 @@ use crate::manager::tasks::notified_until;
 #[derive(Debug)]
 pub(crate) struct Ledger {
     clock: Arc<dyn Clock>,
-    state: Mutex<Account>,
-    empty: Notify,
-}
-
-#[derive(Debug, Default)]
-struct Account {
-    open: Open,
-    closed: bool,
+    // How many are open, by their stage.
+    open: [AtomicUsize; 3],
+    closed: AtomicBool,
     // How many were left to expire, by the second in which they have: at most one entry a second of the longest ttl.
-    left: BTreeMap<u64, usize>,
+    left: Mutex<BTreeMap<u64, usize>>,
+    empty: Notify,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,65 +45,78 @@ pub(crate) enum Stage {
     Releasing,
 }
 
-impl Open {
-    const fn of(&mut self, stage: Stage) -> &mut usize {
-        match stage {
-            Stage::Acquiring => &mut self.acquiring,
-            Stage::Held => &mut self.held,
-            Stage::Releasing => &mut self.releasing,
-        }
-    }
-}
+const STAGES: [Stage; 3] = [Stage::Acquiring, Stage::Held, Stage::Releasing];
 
 impl Ledger {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
         Arc::new(Self {
             clock,
-            state: Mutex::default(),
+            open: Default::default(),
+            closed: AtomicBool::new(false),
+            left: Mutex::default(),
             empty: Notify::new(),
         })
     }
 
     /// Counts a token that nodes are about to be sent, for `ttl`; `None` once closed.
     pub(crate) fn begin(self: &Arc<Self>, ttl: Duration) -> Option<Obligation> {
-        let mut state = self.state();
-        if state.closed {
-            return None;
-        }
-        state.open.acquiring += 1;
-        drop(state);
-        Some(Obligation {
+        // Counted before the look: either it is seen here that the ledger is closed, or whoever closes it sees the count.
+        self.count(Stage::Acquiring).fetch_add(1, SeqCst);
+        let is_closed = self.closed.load(SeqCst);
+        let obligation = Obligation {
             ledger: Arc::clone(self),
             ttl,
             stage: Stage::Acquiring,
-            is_met: false,
-        })
+            is_met: is_closed,
+        };
+        (!is_closed).then_some(obligation)
     }
 
     pub(crate) fn close(&self) {
-        self.state().closed = true;
+        self.closed.store(true, SeqCst);
     }
 
+    /// An obligation counts in the next stage before it counts no more in the last one, and the stages are read in their
+    /// order, so none is missed.
     pub(crate) fn open(&self) -> Open {
-        self.state().open
+        let [acquiring, held, releasing] = STAGES.map(|stage| self.count(stage).load(SeqCst));
+        Open {
+            acquiring,
+            held,
+            releasing,
+        }
+    }
+
+    fn count(&self, stage: Stage) -> &AtomicUsize {
+        let [acquiring, held, releasing] = &self.open;
+        match stage {
+            Stage::Acquiring => acquiring,
+            Stage::Held => held,
+            Stage::Releasing => releasing,
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.open() == Open::default()
     }
 
     /// How many were left on nodes and may not have expired there yet.
     pub(crate) fn left(&self) -> usize {
         let now = self.second_after(Duration::ZERO);
-        let state = self.state();
-        state.left.range(now..).map(|(_, left)| left).sum()
+        self.left_by_second()
+            .range(now..)
+            .map(|(_, left)| left)
+            .sum()
     }
 
     /// Waits until nothing is open, at most for `limit`; returns whether nothing is.
     pub(crate) async fn is_empty_within(&self, limit: Duration) -> bool {
-        let is_empty = || (self.open() == Open::default()).then_some(());
-        let empty = notified_until(&self.empty, is_empty);
+        let empty = notified_until(&self.empty, || self.is_empty().then_some(()));
         timeout(limit, empty).await.is_ok()
     }
 
-    fn state(&self) -> MutexGuard<'_, Account> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn left_by_second(&self) -> MutexGuard<'_, BTreeMap<u64, usize>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn second_after(&self, span: Duration) -> u64 {
@@ -127,9 +137,8 @@ pub(crate) struct Obligation {
 
 impl Obligation {
     pub(crate) fn enter(&mut self, next: Stage) {
-        let mut state = self.ledger.state();
-        *state.open.of(self.stage) -= 1;
-        *state.open.of(next) += 1;
+        self.ledger.count(next).fetch_add(1, SeqCst);
+        self.ledger.count(self.stage).fetch_sub(1, SeqCst);
         self.stage = next;
     }
 
@@ -141,20 +150,16 @@ impl Obligation {
 
 impl Drop for Obligation {
     fn drop(&mut self) {
-        let mut state = self.ledger.state();
+        let ledger = &self.ledger;
         if !self.is_met {
-            // A command may be under way yet, so the ttl counts from here, not from the grant.
-            state.left = state
-                .left
-                .split_off(&self.ledger.second_after(Duration::ZERO));
-            let expired = self.ledger.second_after(self.ttl);
-            *state.left.entry(expired).or_default() += 1;
+            // A command may be in flight yet, so the ttl counts from here, not from the grant.
+            let mut left = ledger.left_by_second();
+            *left = left.split_off(&ledger.second_after(Duration::ZERO));
+            *left.entry(ledger.second_after(self.ttl)).or_default() += 1;
         }
-        *state.open.of(self.stage) -= 1;
-        let is_empty = state.open == Open::default();
-        drop(state);
-        if is_empty {
-            self.ledger.empty.notify_waiters();
+        ledger.count(self.stage).fetch_sub(1, SeqCst);
+        if ledger.is_empty() {
+            ledger.empty.notify_waiters();
         }
     }
 }
@@ -240,7 +245,7 @@ mod tests {
         clock.step(TTL);
         assert_eq!(ledger.left(), 0);
         drop(ledger.begin(TTL));
-        let entries = ledger.state().left.len();
+        let entries = ledger.left_by_second().len();
         assert_eq!(entries, 1, "what is over is forgotten");
         drop(ledger.begin(3 * TTL));
         clock.step(2 * TTL);

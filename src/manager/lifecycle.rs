@@ -8,6 +8,7 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use crate::clock::Clock;
+use crate::manager::LockManager;
 use crate::manager::error::{ConnectError, LossReason, NoQuorum, NodeFailure};
 use crate::manager::guard::end_lapsed;
 use crate::manager::nodes::fanout::Fanout;
@@ -15,8 +16,8 @@ use crate::manager::nodes::no_answer;
 use crate::manager::nodes::voting::monitor;
 use crate::manager::shared::Shared;
 use crate::manager::tasks::TaskTracker;
+use crate::manager::want::Want;
 use crate::manager::watchdog::{stay, watch};
-use crate::manager::{LockManager, Mode};
 use crate::node::{Node, NodeContext, NodeError, NodeState, ServerRegistry};
 use crate::seam;
 use crate::settings::checked::{Checked, Times};
@@ -55,8 +56,8 @@ impl LockManager {
         let shared = groups.first().map(Arc::clone);
         let shared = shared.ok_or_else(|| ConfigError::new("there is no node"))?;
         if bootstrap {
-            shared.voting.trust_new(true);
-            let voting = Arc::downgrade(&shared.voting);
+            shared.set.voting.trust_new(true);
+            let voting = Arc::downgrade(&shared.set.voting);
             let trust_no_longer = async move {
                 sleep(limit).await;
                 if let Some(voting) = voting.upgrade() {
@@ -72,7 +73,7 @@ impl LockManager {
             shared,
             groups,
             times,
-            mode: Mode::One,
+            want: Want::Lock,
         })
     }
 
@@ -96,14 +97,14 @@ impl LockManager {
 
     /// Closes the nodes of all groups at once: the time that frozen ones take must not add up.
     async fn close_nodes(&self, limit: Sleep) {
-        let nodes = self.groups.iter().flat_map(|group| &group.nodes);
+        let nodes = self.groups.iter().flat_map(|group| &group.set.nodes);
         let mut closing = Fanout::new(nodes.map(|node| node.close()).enumerate());
         let mut limit = pin!(limit);
         while closing.next_before(limit.as_mut()).await.is_some() {}
     }
 
     pub(crate) fn stop_trusting_new_nodes(&self) {
-        self.shared.voting.trust_new(false);
+        self.shared.set.voting.trust_new(false);
     }
 }
 
@@ -122,13 +123,13 @@ impl Shared {
         seam::spawn_on(
             runtime,
             crate::manager::nodes::counting::gauge(
-                Arc::downgrade(&shared.node_set),
-                Arc::clone(&shared.voting),
+                Arc::downgrade(&shared.set),
+                Arc::clone(&shared.set.voting),
             ),
         );
-        for index in 0..shared.nodes.len() {
-            let set = Arc::downgrade(&shared.node_set);
-            seam::spawn_on(runtime, monitor(set, Arc::clone(&shared.voting), index));
+        for index in 0..shared.set.nodes.len() {
+            let set = Arc::downgrade(&shared.set);
+            seam::spawn_on(runtime, monitor(set, Arc::clone(&shared.set.voting), index));
         }
     }
 
@@ -140,7 +141,7 @@ impl Shared {
         limit: Duration,
         on_quorum: bool,
     ) -> Result<(), ConnectError> {
-        let set = &self.node_set;
+        let set = &self.set;
         let moment = set.node_timeout.max(STRAGGLERS);
         let ready = self.ready(end, set.terms.quorum.needed(), moment).await;
         let (refused, missing) = self.judge(&ready, limit, on_quorum)?;
@@ -164,8 +165,8 @@ impl Shared {
 
     /// Which nodes take commands by `end`. Once `enough` do, the others have this `moment`.
     async fn ready(&self, end: Instant, enough: usize, moment: Duration) -> Vec<bool> {
-        let mut waiting = self.send_all(|node| node.ready());
-        let mut ready = vec![false; self.nodes.len()];
+        let mut waiting = self.set.send_all(|node| node.ready());
+        let mut ready = vec![false; self.set.nodes.len()];
         let mut count = 0;
         let mut deadline = pin!(sleep_until(end));
         while let Some((node, reply)) = waiting.next_before(deadline.as_mut()).await {
@@ -182,15 +183,19 @@ impl Shared {
 
     /// Waits until all nodes take commands.
     async fn all_ready(&self, end: Instant) -> Result<(), NoQuorum> {
-        let needed = self.nodes.len();
+        let needed = self.set.nodes.len();
         let ready = self.ready(end, needed, Duration::ZERO).await;
         let missing = (0..).zip(ready).filter(|(_, ready)| !ready);
-        let why = |node| self.why_no_vote(node).unwrap_or_else(|| self.timed_out());
+        let why = |node| {
+            self.set
+                .why_no_vote(node)
+                .unwrap_or_else(|| self.set.timed_out())
+        };
         let missing: Vec<Failed> = missing.map(|(node, _)| (node, why(node))).collect();
         if missing.is_empty() {
             return Ok(());
         }
-        let error = self.without_quorum(missing);
+        let error = self.set.without_quorum(missing);
         Err(NoQuorum { needed, ..error })
     }
 
@@ -200,7 +205,7 @@ impl Shared {
         limit: Duration,
         on_quorum: bool,
     ) -> Result<(Vec<NodeFailure>, Vec<Failed>), ConnectError> {
-        let set = &self.node_set;
+        let set = &self.set;
         let mut refused: Vec<NodeFailure> = Vec::new();
         let mut missing: Vec<Failed> = Vec::new();
         for (index, (node, ready)) in set.nodes.iter().zip(ready).enumerate() {
@@ -254,7 +259,7 @@ impl LockManager {
     /// If the future is dropped, nodes that do not vote by then stay quarantined for as long as they would have.
     pub async fn bootstrap(&self) -> Result<(), NoQuorum> {
         let shared = &self.shared;
-        let _trust = shared.voting.trust_all();
+        let _trust = shared.set.voting.trust_all();
         self.settled().await
     }
 
@@ -281,23 +286,23 @@ impl LockManager {
     ///
     /// If the future is dropped, the nodes that were asked by then are taken over: none before all are connected.
     pub async fn adopt_nodes(&self, former: Option<Duration>) -> Result<(), NoQuorum> {
-        let end = Instant::now() + self.shared.connect_timeout;
+        let end = Instant::now() + self.shared.set.connect_timeout;
         for group in &*self.groups {
             group.all_ready(end).await?;
         }
-        let voting = &self.shared.voting;
+        let voting = &self.shared.set.voting;
         let _adoption = voting.adopt_all(former.unwrap_or_default());
         self.settled().await?;
         // Whoever starts before the last of them votes waits for that one anew.
-        let moment = 2 * self.shared.node_timeout;
+        let moment = 2 * self.shared.set.node_timeout;
         voting.news_until(moment, || !voting.is_taking_over()).await;
         Ok(())
     }
 
     async fn settled(&self) -> Result<(), NoQuorum> {
-        let end = Instant::now() + self.shared.connect_timeout;
+        let end = Instant::now() + self.shared.set.connect_timeout;
         for group in &*self.groups {
-            group.quorum_votes(end, false).await?;
+            group.set.quorum_votes(end, false).await?;
         }
         Ok(())
     }
@@ -379,7 +384,7 @@ impl LockManager {
         if !is_empty {
             let lose = |group: &Arc<Shared>| group.registry.lose_all(LossReason::Shutdown);
             lost = groups().map(lose).sum();
-            let last = (shared.node_timeout * 2).max(SHORTEST_LAST_WAIT);
+            let last = (shared.set.node_timeout * 2).max(SHORTEST_LAST_WAIT);
             is_empty = shared.ledger.is_empty_within(last).await;
         }
         if is_empty {

@@ -14,7 +14,9 @@
 //! ```
 
 mod acquire;
+mod asking;
 mod error;
+mod freeing;
 mod guard;
 mod handle;
 mod holders;
@@ -22,24 +24,22 @@ mod lease;
 mod ledger;
 mod lifecycle;
 mod nodes;
-mod permits;
 mod queue;
 #[cfg(feature = "idempotency")]
 mod records;
-mod release;
-mod round;
 mod scope;
 mod shared;
 mod snapshot;
 mod tasks;
+mod want;
 mod watchdog;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::acquire::acquire;
 use self::acquire::wait::Wait;
-use self::acquire::{acquire, acquire_permit, acquire_shared};
 pub use self::error::{
     AcquireError, ConnectError, LossReason, NoQuorum, NodeFailure, ReleaseError, RunError,
 };
@@ -56,6 +56,7 @@ pub use self::records::{IdempotentRun, RunGuard};
 pub use self::scope::LockScope;
 use self::shared::Shared;
 pub use self::snapshot::{HeldLock, NodeStatus, QueueStatus, Snapshot};
+use self::want::Want;
 use crate::clock::Clock as _;
 use crate::key_error::KeyError;
 use crate::lock_key::{LockKey, LockKeys};
@@ -103,16 +104,7 @@ pub struct LockManager {
     pub(crate) groups: Arc<[Arc<Shared>]>,
     // Those of this handle; others of the same manager may have others.
     pub(crate) times: Times,
-    pub(crate) mode: Mode,
-}
-
-/// How many may hold a key at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
-    One,
-    /// Any number of readers, or a writer.
-    Readers,
-    Permits(u32),
+    pub(crate) want: Want,
 }
 
 impl LockManager {
@@ -234,15 +226,10 @@ impl LockManager {
     ) -> Result<LockGuard, AcquireError> {
         let group = self.group(keys.first());
         let is_of_it = |key: &LockKey| Arc::ptr_eq(self.group(key), group);
-        if self.mode == Mode::One && !keys.as_slice().iter().all(is_of_it) {
+        if self.is_exclusive() && !keys.as_slice().iter().all(is_of_it) {
             return Box::pin(self.acquire_apart(keys, limit)).await;
         }
-        let terms = self.times.terms;
-        match self.mode {
-            Mode::One => acquire(group, terms, keys, limit).await,
-            Mode::Readers => acquire_shared(group, terms, keys, limit).await,
-            Mode::Permits(permits) => acquire_permit(group, terms, keys, (permits, limit)).await,
-        }
+        acquire(group, self.times.terms, (keys, &self.want), limit).await
     }
 
     /// Acquires keys of several groups: in their order, as all that waits for keys while it holds some, so that nobody waits
@@ -252,7 +239,7 @@ impl LockManager {
         keys: LockKeys,
         limit: Duration,
     ) -> Result<LockGuard, AcquireError> {
-        let wait = Wait::new(self.shared.clock.now(), limit);
+        let wait = Wait::new(self.shared.set.clock.now(), limit);
         let mut guards = Vec::new();
         let alike = |one: &LockKey, next: &LockKey| Arc::ptr_eq(self.group(one), self.group(next));
         for keys in keys.as_slice().chunk_by(alike) {
@@ -261,7 +248,7 @@ impl LockManager {
             if wait.is_patient() && left.is_zero() {
                 return Err(wait.busy_for(&self.shared, None));
             }
-            guards.push(acquire(group, self.times.terms, keys, left).await?);
+            guards.push(acquire(group, self.times.terms, (keys, &self.want), left).await?);
         }
         // There is always a key.
         let guard = LockGuard::together(guards).ok_or_else(KeyError::no_key)?;
@@ -271,10 +258,15 @@ impl LockManager {
         lost.map_or(Ok(guard), Err)
     }
 
+    /// Whether one owner has a key at a time.
+    pub(crate) const fn is_exclusive(&self) -> bool {
+        matches!(self.want, Want::Lock)
+    }
+
     pub(crate) const fn limit(&self) -> Option<u32> {
-        match self.mode {
-            Mode::Permits(limit) => Some(limit),
-            Mode::One | Mode::Readers => None,
+        match self.want {
+            Want::Permit { limit, .. } => Some(limit),
+            _ => None,
         }
     }
 
@@ -311,13 +303,13 @@ impl LockManager {
     /// The longest ttl of any process, and the length of a quarantine.
     #[must_use]
     pub fn max_ttl(&self) -> Duration {
-        self.shared.max_ttl
+        self.shared.set.max_ttl
     }
 
     /// How long a node may take to reply.
     #[must_use]
     pub fn node_timeout(&self) -> Duration {
-        self.shared.node_timeout
+        self.shared.set.node_timeout
     }
 }
 
@@ -353,7 +345,7 @@ impl LockManager {
         let shared = &self.shared;
         let times = self
             .times
-            .with_ttl(ttl, shared.max_ttl, shared.node_timeout)?;
+            .with_ttl(ttl, shared.set.max_ttl, shared.set.node_timeout)?;
         Ok(Self {
             times,
             ..self.clone()
@@ -403,7 +395,7 @@ impl LockManager {
             format!("permits is {limit}; use 1 to 256, or divide the load among several keys")
         })?;
         Ok(Self {
-            mode: Mode::Permits(limit),
+            want: Want::permit(limit),
             ..self.clone()
         })
     }
@@ -439,7 +431,7 @@ impl LockManager {
     #[must_use]
     pub fn shared(&self) -> Self {
         Self {
-            mode: Mode::Readers,
+            want: Want::Reader,
             ..self.clone()
         }
     }
@@ -467,8 +459,8 @@ where
 impl fmt::Debug for LockManager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockManager")
-            .field("nodes", &self.shared.nodes)
-            .field("quorum", &self.shared.terms.quorum.needed())
+            .field("nodes", &self.shared.set.nodes)
+            .field("quorum", &self.shared.set.terms.quorum.needed())
             .field("ttl", &self.ttl())
             .finish_non_exhaustive()
     }

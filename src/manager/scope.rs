@@ -12,11 +12,11 @@ use crate::clock::Clock as _;
 use crate::instruments;
 use crate::key_error::KeyError;
 use crate::lock_key::{LockKey, LockKeys};
+use crate::manager::LockManager;
 use crate::manager::acquire::wait::Wait;
 use crate::manager::error::{AcquireError, LossReason};
 use crate::manager::guard::LockGuard;
 use crate::manager::handle::LockHandle;
-use crate::manager::{LockManager, Mode};
 
 /// The locks that one piece of work holds, such as a request, so that its parts share them. A
 /// [`RedlockLayer`](crate::RedlockLayer) keeps one in the extensions of each request. Clones are the same scope.
@@ -130,14 +130,14 @@ impl LockManager {
             // Permits are not shared: each part of the work takes its own.
             return self.acquire_within(keys, limit).await;
         }
-        let began = self.shared.clock.now();
+        let began = self.shared.set.clock.now();
         let (guards, missing) = self.share(&scope.live(), &keys)?;
         if missing.is_none() {
             return together(guards);
         }
         drop(guards);
         let patience = if limit.is_zero() {
-            self.shared.node_timeout
+            self.shared.set.node_timeout
         } else {
             limit
         };
@@ -147,7 +147,7 @@ impl LockManager {
             Err(_) => timeout(patience, scope.work.turn.lock()).await.ok(),
         };
         let Some(_turn) = turn else {
-            let keys = self.shared.namespace.node_keys(&keys)?;
+            let keys = self.shared.set.namespace.node_keys(&keys)?;
             let busy = wait.busy(&self.shared, &keys);
             instruments::acquired(busy.word(), wait.waited(&self.shared));
             return Err(busy);
@@ -182,7 +182,7 @@ impl LockManager {
                 continue;
             }
             match self.reenter(handle) {
-                Ok(guard) if guard.is_shared() && self.mode == Mode::One => {
+                Ok(guard) if guard.is_shared() && self.is_exclusive() => {
                     instruments::invalid_key();
                     return Err(KeyError::upgrade().into());
                 }
@@ -210,7 +210,7 @@ impl LockManager {
         if live.is_empty() {
             return Ok(true);
         }
-        let keys = self.shared.namespace.node_keys(keys)?;
+        let keys = self.shared.set.namespace.node_keys(keys)?;
         let first = keys.first().as_str();
         let last = live.iter().filter_map(LockHandle::last_node_key).max();
         Ok(last.is_none_or(|last| first > last))

@@ -1,6 +1,5 @@
 //! [`Shared`]: what the handles, guards and tasks of one manager share.
 
-use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -34,7 +33,7 @@ use crate::settings::switches::usual;
 /// The parts that the handles, guards and tasks of one manager share, or of one of its groups of nodes. The watchdog
 /// does not keep it alive.
 pub(crate) struct Shared {
-    pub(crate) node_set: Arc<NodeSet>,
+    pub(crate) set: Arc<NodeSet>,
     // The nodes of all groups are asked for as long as one group has a lock: any may serve another list.
     _sets: Arc<[Arc<NodeSet>]>,
     // The namespace of requests with idempotency keys.
@@ -159,7 +158,7 @@ impl Shared {
         common: &Common,
     ) -> Self {
         Self {
-            node_set: Arc::clone(set),
+            set: Arc::clone(set),
             _sets: Arc::clone(sets),
             ledger: Arc::clone(&common.ledger),
             #[cfg(feature = "idempotency")]
@@ -194,12 +193,14 @@ impl Shared {
             0 => Duration::ZERO,
             others => give_way(others, round_trip),
         };
-        let now = self.clock.now();
+        let now = self.set.clock.now();
         self.cooldown.start(key.announced().shared(), now, pause);
     }
 
     pub(crate) fn quorum(&self) -> Count {
-        self.count().of_manager(self.registry.closing.is_given())
+        self.set
+            .count()
+            .of_manager(self.registry.closing.is_given())
     }
 
     /// Refuses new locks from now on, also to callers that wait for one.
@@ -219,16 +220,9 @@ impl Shared {
     ) {
         if !self.tasks.spawn(aside, job) {
             let key = keys.first().show();
-            self.left_to_expire(&key, "too many releases are under way");
+            self.set
+                .left_to_expire(&key, "too many releases are under way");
         }
-    }
-}
-
-impl Deref for Shared {
-    type Target = NodeSet;
-
-    fn deref(&self) -> &NodeSet {
-        &self.node_set
     }
 }
 

@@ -24,7 +24,7 @@ impl LockManager {
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let shared = &self.shared;
-        let now = shared.clock.now();
+        let now = shared.set.clock.now();
         let load = shared.queue.load();
         let waiters = shared.waiters.by_key();
         let show = |key: &NodeKey| key.show().into_owned();
@@ -56,10 +56,10 @@ impl LockManager {
             name: node.name().to_owned(),
             state: node.state(),
             server: node.server(),
-            voting: group.standing(index, now),
+            voting: group.set.standing(index, now),
         };
         let nodes = groups().flat_map(|group| {
-            let nodes = group.nodes.iter().enumerate();
+            let nodes = group.set.nodes.iter().enumerate();
             nodes.map(move |(index, node)| status(group, index, &**node))
         });
         let count = self.quorum();
@@ -72,14 +72,14 @@ impl LockManager {
                 .sum()
         };
         Snapshot {
-            instance: shared.instance.as_str().to_owned(),
+            instance: shared.set.instance.as_str().to_owned(),
             verdict: lacking.map(of_group).unwrap_or_default() + &count.to_string(),
             has_quorum: count.is_quorum(),
             held: held.len(),
             keys: load.keys,
             waiting: load.waiting + shared.waiters.outside(),
-            fences_agreed: sum(|group| &group.fences_agreed),
-            fences_written_back: sum(|group| &group.fences_written_back),
+            fences_agreed: sum(|group| &group.set.fences_agreed),
+            fences_written_back: sum(|group| &group.set.fences_written_back),
             nodes: nodes.collect(),
             locks,
             queues,
@@ -201,7 +201,7 @@ impl LockManager {
     pub async fn all_voting(&self) -> Result<(), AcquireError> {
         let begun = self.groups.iter().map(|group| group.begun());
         let begun: Vec<Vec<Option<u64>>> = begun.collect();
-        let voting = &self.shared.voting;
+        let voting = &self.shared.set.voting;
         voting.recheck_all();
         loop {
             let news = voting.news();
@@ -221,15 +221,15 @@ impl LockManager {
 impl Shared {
     /// How many check-ins of each node have begun.
     fn begun(&self) -> Vec<Option<u64>> {
-        let begun = |node| self.voting.replies(node, |replies| replies.begun());
-        (0..self.nodes.len()).map(begun).collect()
+        let begun = |node| self.set.voting.replies(node, |replies| replies.begun());
+        (0..self.set.nodes.len()).map(begun).collect()
     }
 
     /// Whether each node has voted in one that began later, and counts now.
     fn votes_since(&self, begun: &[Option<u64>]) -> bool {
         begun.iter().enumerate().all(|(node, begun)| {
-            let voted = |begun| self.voting.replies(node, |it| it.voted_after(begun));
-            begun.and_then(voted) == Some(true) && self.counts(node)
+            let voted = |begun| self.set.voting.replies(node, |it| it.voted_after(begun));
+            begun.and_then(voted) == Some(true) && self.set.counts(node)
         })
     }
 }

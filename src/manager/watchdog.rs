@@ -10,7 +10,7 @@ use crate::manager::nodes::NodeSet;
 use crate::manager::shared::Shared;
 use crate::moment::Moment;
 use crate::node::{ExtendRequest, Fence};
-use crate::protocol::renewal::NodeEffect;
+use crate::protocol::on_nodes::Landed;
 
 /// Extends the locks of a manager until the manager is gone, and has tenancies ended that nobody took in time. Whoever drops this future before ends the manager, too:
 /// without a watchdog nobody would tell callers of a loss.
@@ -20,37 +20,37 @@ pub(crate) fn watch(
     end_lapsed: fn(&Arc<Shared>, Tenancy),
 ) -> impl Future<Output = ()> + Send {
     // Made here: it may be dropped before it is polled.
-    let mut cut_off = CutOff(Weak::clone(&shared));
+    let mut lose_all = LoseAllOnDrop(Weak::clone(&shared));
     async move {
-        let now = || shared.upgrade().map(|shared| shared.clock.now());
+        let now = || shared.upgrade().map(|shared| shared.set.clock.now());
         while registry.wait(now).await {
             let Some(shared) = shared.upgrade() else {
                 break;
             };
             renew_due(&shared, end_lapsed);
         }
-        cut_off.call_off();
+        lose_all.disarm();
     }
 }
 
 /// For the runtime of a manager: if that ends first and drops this future, the manager and its thread end.
 pub(crate) fn stay(shared: &Arc<Shared>) -> impl Future<Output = ()> + Send + use<> {
-    let (mut cut_off, ended) = (CutOff(Arc::downgrade(shared)), shared.tasks.ended());
+    let (mut lose_all, ended) = (LoseAllOnDrop(Arc::downgrade(shared)), shared.tasks.ended());
     async move {
         ended.given().await;
-        cut_off.call_off();
+        lose_all.disarm();
     }
 }
 
-struct CutOff(Weak<Shared>);
+struct LoseAllOnDrop(Weak<Shared>);
 
-impl CutOff {
-    fn call_off(&mut self) {
+impl LoseAllOnDrop {
+    fn disarm(&mut self) {
         self.0 = Weak::new();
     }
 }
 
-impl Drop for CutOff {
+impl Drop for LoseAllOnDrop {
     fn drop(&mut self) {
         if let Some(shared) = self.0.upgrade() {
             shared.grant_no_more();
@@ -61,7 +61,7 @@ impl Drop for CutOff {
 }
 
 pub(crate) fn renew_due(shared: &Arc<Shared>, end_lapsed: fn(&Arc<Shared>, Tenancy)) {
-    let set = &shared.node_set;
+    let set = &shared.set;
     let mut batches: Vec<Vec<Due>> = set.nodes.iter().map(|_| Vec::new()).collect();
     // The send time of all batches: read before anything can leave.
     let sent = set.clock.now();
@@ -71,7 +71,7 @@ pub(crate) fn renew_due(shared: &Arc<Shared>, end_lapsed: fn(&Arc<Shared>, Tenan
         let (nodes, lapsed) = lease.tick(sent);
         for node in nodes {
             if blocked {
-                lease.reply(node, NodeEffect::Unchanged);
+                lease.land(node, sent, Landed::NoEffect);
                 continue;
             }
             if let Some(batch) = batches.get_mut(node) {
@@ -104,7 +104,7 @@ fn renewal(set: &NodeSet, held: &HeldLease) -> ExtendRequest {
         config: Some(Arc::clone(&set.config)),
         fence: lease.fence.map(|token| Fence {
             token,
-            keep: lease.counters_kept,
+            keep: lease.counter_ttl,
         }),
     }
 }
@@ -127,10 +127,11 @@ async fn extend(set: Arc<NodeSet>, index: usize, mut batch: Vec<Due>, sent: Mome
     for (due, reply) in batch.iter().zip(replies) {
         if let Err(error) = &reply {
             due.lease
-                .tell(|key| crate::trace::not_extended(key, set.name_of(index), error));
+                .log(|key| crate::trace::not_extended(key, set.name_of(index), error));
         }
-        let effect = set.after_extend(index, sent, &reply);
-        due.lease.reply(index, effect);
+        let several = due.request.keys.are_several();
+        let landed = set.after_extend(index, several, &reply);
+        due.lease.land(index, sent, landed);
     }
 }
 

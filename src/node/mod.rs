@@ -37,7 +37,7 @@ mod door {
     };
     pub use crate::node::port::Node;
     pub use crate::node::state::{NodeContext, NodeFuture, ServerRegistry};
-    pub use crate::protocol::round::Holder;
+    pub use crate::token::Holder;
     pub use crate::token::{Label, OwnerToken};
 }
 #[cfg(feature = "test-util")]

@@ -4,9 +4,8 @@
 //!   replies of nodes                       verdict                  replies to extends
 //!        │                                    │                             │
 //!        ▼                                    ▼                             ▼
-//!     [round] ── quorum reached? ──► granted: [quorum] gives ──► [renewal] keeps the deadline,
-//!        │                           the deadline and the        tells when to extend and what is owed
-//!        │                           fencing token
+//!     [on_nodes] ── quorum? ──► granted: [quorum] gives the ──► [on_nodes] knows the deadline and what is to be
+//!        │                      fencing token                   released, [renewal] when to extend
 //!        ├──► contended ┐
 //!        ├──► split     ├──► [backoff] tells how long to pause
 //!        └──► no quorum ┘
@@ -17,8 +16,8 @@
 //! soon as the missing replies can no longer change it.
 
 pub(crate) mod backoff;
+pub(crate) mod on_nodes;
 pub(crate) mod quorum;
 #[cfg(feature = "idempotency")]
 pub(crate) mod recall;
 pub(crate) mod renewal;
-pub(crate) mod round;

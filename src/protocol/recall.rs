@@ -1,8 +1,8 @@
 //! The record of an idempotency key: the verdict of a round that asks for it, or else for the lock to make one; and when
 //! it ends.
 
+use super::on_nodes::{OnNodes, Verdict};
 use super::quorum::Quorum;
-use super::round::{Round, Verdict};
 use crate::token::FencingToken;
 
 /// The verdict of a round: records first, then the lock.
@@ -17,10 +17,10 @@ pub(crate) enum Recalled {
     Adopt,
 }
 
-/// The result of `round`, as soon as it is certain. The nodes with a record withheld the lock; these are the ballots of
+/// The result of a round, as soon as it is certain. The nodes with a record withheld the lock; these are the ballots of
 /// their records.
 pub(crate) fn recalled(
-    round: &Round,
+    nodes: &OnNodes,
     quorum: Quorum,
     ballots: &(impl Iterator<Item = FencingToken> + Clone),
 ) -> Option<Recalled> {
@@ -28,18 +28,17 @@ pub(crate) fn recalled(
     let counted = ballots.clone().map(|ballot| (ballot, same(ballot)));
     if let Some((ballot, same)) = counted.max_by_key(|(_, count)| *count) {
         let recorded = ballots.clone().count();
-        let silent = (0..quorum.nodes()).filter(|node| round.vote(*node).is_none());
-        let silent = silent.count();
+        let silent = nodes.count_in_flight();
         if same >= quorum.needed() {
             return Some(Recalled::Replay(ballot));
         } else if same + silent >= quorum.needed() {
             // There may be a quorum yet, and then nothing needs to be written.
             return None;
-        } else if round.granted() + recorded >= quorum.needed() {
+        } else if nodes.count_ours() + recorded >= quorum.needed() {
             return Some(Recalled::Adopt);
         }
     }
-    round.verdict().map(Recalled::Lock)
+    nodes.verdict().map(Recalled::Lock)
 }
 
 /// The state of a record that some nodes have. Its end is set once, and checked by the clock of each node.
@@ -84,7 +83,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::protocol::round::{Holder, Vote};
+    use crate::moment::Moment;
+    use crate::protocol::on_nodes::{Keys, Landed};
+    use crate::token::Holder;
 
     const FIVE: Quorum = match Quorum::masking(5, 0) {
         Some(quorum) => quorum,
@@ -94,7 +95,7 @@ mod tests {
     /// The answer of a node.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum Answer {
-        Lock(Vote),
+        Lock(Landed),
         Record(FencingToken),
     }
 
@@ -104,30 +105,35 @@ mod tests {
             remaining: Some(Duration::from_millis(millis)),
             key: None,
         };
-        Answer::Lock(Vote::Refused(holder))
+        Answer::Lock(Landed::Anothers(holder))
     }
 
     fn record(number: u64) -> Answer {
         Answer::Record(FencingToken::new(number).unwrap())
     }
 
-    const GRANTED: Answer = Answer::Lock(Vote::Granted(None));
-    const DOWN: Answer = Answer::Lock(Vote::Failed { owed: false });
-    const LATE: Answer = Answer::Lock(Vote::Failed { owed: true });
+    const GRANTED: Answer = Answer::Lock(Landed::Ours {
+        fence: None,
+        key: 0,
+    });
+    const DOWN: Answer = Answer::Lock(Landed::NoEffect);
+    const LATE: Answer = Answer::Lock(Landed::Abandoned);
 
     /// A round, with the ballots of the records.
-    struct Recall(Round, Vec<FencingToken>);
+    struct Recall(OnNodes, Vec<FencingToken>);
 
     impl Recall {
         fn new() -> Self {
-            Self(Round::new(FIVE), Vec::new())
+            let mut nodes = OnNodes::new(FIVE, Keys::All, Duration::ZERO);
+            (0..FIVE.nodes()).for_each(|node| nodes.send(node));
+            Self(nodes, Vec::new())
         }
 
         fn hear(&mut self, node: usize, answer: Answer) {
             match answer {
-                Answer::Lock(vote) => self.0.record(node, vote),
+                Answer::Lock(landed) => self.0.land(node, Moment::ORIGIN, landed),
                 Answer::Record(ballot) => {
-                    self.0.record(node, Vote::Withheld);
+                    self.0.land(node, Moment::ORIGIN, Landed::Withheld);
                     self.1.push(ballot);
                 }
             }
@@ -225,7 +231,7 @@ mod tests {
                     recall.hear(node, *answer);
                 }
             }
-            recall.0.time_out();
+            recall.0.abandon_all();
             prop_assert!(recall.verdict().is_some());
         }
     }

@@ -65,12 +65,12 @@ fn who_does_not_wait_is_let_in_line_only_while_the_lock_is_given_back() {
     explore(["free", "refused", "turn"], |seen| {
         let key = Key::new();
         let turn = key.turn();
-        turn.note(&7);
+        turn.set_holder(&7);
         let ending = thread::spawn({
             let key = key.clone();
             move || {
                 key.hold();
-                turn.set_leaving(true);
+                turn.set_being_released(true);
                 drop(turn);
             }
         });
@@ -97,7 +97,7 @@ fn what_is_told_of_a_key_is_of_the_turn_that_is_on() {
     explore(["the first", "nothing yet", "the second"], |seen| {
         let key = Key::new();
         let turn = key.turn();
-        turn.note(&1);
+        turn.set_holder(&1);
         let seat = key.seat();
         let ending = thread::spawn({
             let key = key.clone();
@@ -106,7 +106,7 @@ fn what_is_told_of_a_key_is_of_the_turn_that_is_on() {
                 let Handover::Turn(turn) = Bell::new().block_on(seat).unwrap() else {
                     panic!("a bare turn was passed");
                 };
-                turn.note(&2);
+                turn.set_holder(&2);
                 key.hold();
                 // Kept, so that the key stays in use.
                 turn

@@ -37,7 +37,7 @@ enum Handover {
 }
 
 impl queue::Handover for Handover {
-    type Note = u32;
+    type Holder = u32;
 
     fn of_turn(turn: Turn<Self>) -> Self {
         Self::Turn(turn)
@@ -164,7 +164,7 @@ impl Both {
             Step::HandOver(number, ttl, lock) => self.hand_over(number, ttl, lock),
             Step::Note(number, note) => {
                 if let Some((keys, turn)) = self.pick_turn(number) {
-                    turn.note(&note);
+                    turn.set_holder(&note);
                     for key in &keys {
                         self.reference.keys.get_mut(key).unwrap().note = Some(note);
                     }
@@ -173,9 +173,9 @@ impl Both {
             }
             Step::SetLeaving(number, leaving) => {
                 if let Some((keys, turn)) = self.pick_turn(number) {
-                    turn.set_leaving(leaving);
+                    turn.set_being_released(leaving);
                     for key in &keys {
-                        self.reference.set_leaving(*key, leaving);
+                        self.reference.set_being_released(*key, leaving);
                     }
                     self.turns.push((keys, turn));
                 }
@@ -321,13 +321,13 @@ impl Both {
         assert_eq!(self.queue.load(), expected);
         for (key, name) in self.names.iter().enumerate() {
             let note = self.reference.keys.get(&key).and_then(|key| key.note);
-            assert_eq!(self.queue.note(name), note);
+            assert_eq!(self.queue.holder(name), note);
         }
         for (keys, _) in &self.turns {
             for ttl in TTLS {
                 for key in keys {
-                    let has_heir = self.queue.has_heir(&self.names[*key], ttl);
-                    assert_eq!(has_heir, self.reference.has_heir(*key, ttl));
+                    let has_next_waiter = self.queue.has_next_waiter(&self.names[*key], ttl);
+                    assert_eq!(has_next_waiter, self.reference.has_next_waiter(*key, ttl));
                 }
             }
         }

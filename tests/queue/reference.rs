@@ -259,7 +259,7 @@ impl Reference {
         None
     }
 
-    pub(crate) fn has_heir(&self, key: usize, ttl: Duration) -> bool {
+    pub(crate) fn has_next_waiter(&self, key: usize, ttl: Duration) -> bool {
         self.heir(key, ttl).is_some()
     }
 
@@ -278,7 +278,7 @@ impl Reference {
         place.wake();
     }
 
-    pub(crate) fn set_leaving(&mut self, key: usize, leaving: bool) {
+    pub(crate) fn set_being_released(&mut self, key: usize, leaving: bool) {
         self.keys.get_mut(&key).unwrap().leaving = leaving;
         for number in self.line(key) {
             if !leaving && !self.seats[&number].waits {

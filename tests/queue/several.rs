@@ -190,9 +190,9 @@ fn who_does_not_wait_has_what_an_attempt_leaves_or_is_told_that_it_is_kept() {
             }
         });
         key.hold();
-        both.set_leaving(true);
+        both.set_being_released(true);
         let kept = both.keep_only(|name| *name == *other.name).unwrap();
-        kept.set_leaving(false);
+        kept.set_being_released(false);
         drop(kept);
         seen.note(format!("left, {}", coming.join().unwrap()));
         key.assert_empty();
@@ -202,7 +202,7 @@ fn who_does_not_wait_has_what_an_attempt_leaves_or_is_told_that_it_is_kept() {
         let Entered::Turn(both) = key.enter_with(&other) else {
             panic!("nobody has them");
         };
-        both.set_leaving(true);
+        both.set_being_released(true);
         let coming = thread::spawn({
             let key = key.clone();
             move || match key.enter(false) {
@@ -211,7 +211,7 @@ fn who_does_not_wait_has_what_an_attempt_leaves_or_is_told_that_it_is_kept() {
                 Err(_) => "refused",
             }
         });
-        both.set_leaving(false);
+        both.set_being_released(false);
         seen.note(coming.join().unwrap());
         drop(both);
         key.assert_empty();

@@ -27,7 +27,7 @@ pub(crate) enum Handover {
 }
 
 impl queue::Handover for Handover {
-    type Note = u32;
+    type Holder = u32;
 
     fn of_turn(turn: Turn) -> Self {
         Self::Turn(turn)
@@ -47,7 +47,7 @@ impl Drop for Lock {
     fn drop(&mut self) {
         let Some(turn) = self.turn.take() else { return };
         self.key.hold();
-        if self.passes > 0 && self.key.queue.has_heir(&self.key.name, TTL) {
+        if self.passes > 0 && self.key.queue.has_next_waiter(&self.key.name, TTL) {
             let next = Self {
                 key: self.key.clone(),
                 turn: Some(turn),

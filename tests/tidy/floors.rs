@@ -25,7 +25,6 @@ const VALUES: &[&str] = &[
     "src/token.rs",
 ];
 const PROTOCOL: &[&str] = &["src/protocol/"];
-const ROUND: &[&str] = &["src/protocol/round.rs"];
 const BACKOFF: &[&str] = &["src/protocol/backoff.rs"];
 const PORTS: &[&str] = &[
     "src/clock.rs",
@@ -75,7 +74,7 @@ const HOUSE: &[Room] = &[
     // The clocks are the operating system's and, for tests, tokio's.
     Room {
         floor: 2, name: "ports", files: PORTS, crates: &["bytes", "itoa", "nix", "redis", "serde", "sha1_smol", "tokio"],
-        may_use: &[VALUES, ROUND],
+        may_use: &[VALUES],
     },
     // Where the nodes and the manager are brought together; the other files of the folder are a room below both.
     Room {
@@ -91,11 +90,11 @@ const HOUSE: &[Room] = &[
     Room { floor: 2, name: "trace", files: TRACE, may_use: &[], crates: &["metrics", "tracing"] },
     Room {
         floor: 4, name: "memory node", files: MEMORY, crates: &["tokio"],
-        may_use: &[VALUES, ROUND, BACKOFF, PORTS, TRACE],
+        may_use: &[VALUES, BACKOFF, PORTS, TRACE],
     },
     Room {
         floor: 4, name: "redis node", files: REDIS, crates: &["bytes", "redis", "rustls", "tokio"],
-        may_use: &[VALUES, ROUND, BACKOFF, PORTS, SEAM, SETTINGS, TRACE],
+        may_use: &[VALUES, BACKOFF, PORTS, SEAM, SETTINGS, TRACE],
     },
     Room {
         floor: 5, name: "manager", files: MANAGER,
@@ -134,9 +133,9 @@ const INSIDE: &[&[Inner]] = &[
     ],
     &[&["mod.rs"]],
     &[&["acquire/"]],
-    &[&["permits.rs"]],
-    &[&["round/"], &["guard.rs"]],
-    &[&["release.rs"], &["watchdog.rs"], &["handle.rs"]],
+    &[&["asking.rs"], &["guard.rs"]],
+    &[&["want/"]],
+    &[&["freeing.rs"], &["watchdog.rs"], &["handle.rs"]],
     &[&["shared.rs"]],
     &[&["lease/"]],
     &[&["queue/"], &["nodes/"]],
@@ -344,7 +343,7 @@ mod tests {
                 "",
             ),
             (
-                "src/protocol/round.rs",
+                "src/protocol/quorum.rs",
                 "use crate::clock::Clock;",
                 "(src/clock.rs)",
             ),
@@ -371,7 +370,7 @@ mod tests {
                 "crate `tokio`",
             ),
             (
-                "src/protocol/round.rs",
+                "src/protocol/quorum.rs",
                 "use unlisted::X;",
                 "crate `unlisted`",
             ),

@@ -1,219 +1,187 @@
-//! [`Contender`]: one caller's rounds over the nodes.
+//! [`Contender`]: the one caller of this process that asks the nodes for its keys. It does what its
+//! [`Pace`] says, round after round.
 
 use std::future::pending;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
 use crate::clock::Clock as _;
 use crate::instruments;
+use crate::manager::acquire::call::{Acquired, Call};
 use crate::manager::acquire::hint::WaitingWriter;
-use crate::manager::acquire::wait::{
-    Called, LockSeat, PollDelays, ReleaseNotices, Wait, Woken, contention_delay,
-    delay_after_release, names, reckoned, turn, turn_of_all,
-};
+use crate::manager::acquire::pace::{Pace, Step, Times, Woken, reckoned};
+use crate::manager::acquire::turn::{LockSeat, Wakeup, names};
+use crate::manager::acquire::wait::ReleaseNotices;
+use crate::manager::asking::Asking;
 use crate::manager::error::AcquireError;
 use crate::manager::guard::LockGuard;
 use crate::manager::lease::held::Turn;
 use crate::manager::queue::{Holder, Waiter};
-use crate::manager::round::{Attempt, Decision, Purpose};
-use crate::manager::shared::Shared;
-use crate::namespace::{NodeKey, NodeKeys};
-use crate::protocol::renewal::Terms;
-use crate::protocol::round::Verdict;
+use crate::manager::want::Decision;
+use crate::namespace::NodeKey;
+use crate::protocol::on_nodes::Verdict;
+use crate::seam::for_pause;
 
-pub(crate) enum Acquired<P: Purpose> {
-    Lock(LockGuard, P::Along),
-    Found(P::Found),
-}
-
-/// The caller of this process that asks the nodes for its keys.
-pub(crate) struct Contender<'a, P: Purpose> {
-    shared: &'a Arc<Shared>,
-    terms: Terms,
-    keys: NodeKeys,
-    purpose: P,
+pub(crate) struct Contender<'a> {
+    call: Call<'a>,
     // Of permits, while it has a turn: a place before all that wait here. Given up before the turn.
     front: Option<LockSeat<'a>>,
-    // Of several keys, while it waits for another process: that of the key in the way, and of those before it with a hint,
-    // or none. The others are free. Of permits: none until all slots were found held.
+    // Of several keys, while it waits for another process: the turn of the key in the way, and of those before it with a
+    // hint, or none. The others are free. Of permits: none until all slots were found held.
     turn: Option<Turn>,
     // A lock that a holder of this process passed to it.
     handed: Option<LockGuard>,
-    // The key in the way, if the nodes tell it.
-    blocking: Option<NodeKey>,
-    // Readers have it.
-    is_read: bool,
+    // The key in the way, if the nodes tell it, and whether readers have it.
+    rival: Option<(NodeKey, bool)>,
     // While readers have the key in the way: of that, and of those before it that they had.
     hints: Vec<WaitingWriter>,
-    wait: Wait,
     // Whether it waited in the queue before.
     queued: bool,
-    notices: Option<ReleaseNotices>,
-    // The last wait ended because the subscriptions work at last, not because of a release.
-    opened: bool,
     // While it waits for other processes.
-    waiter: Option<Waiter>,
-    // A fencing token was not settled.
-    unsettled: bool,
-    // Split votes since the last other verdict.
-    splits: u32,
-    // How many contended in the last split: as many will after a release.
-    contenders: usize,
-    delays: PollDelays,
+    listening: Option<Listening>,
+    pace: Pace,
 }
 
-impl<'a, P: Purpose> Contender<'a, P> {
-    pub(crate) fn new(
-        shared: &'a Arc<Shared>,
-        terms: Terms,
-        (keys, purpose): (NodeKeys, P),
-        turn: Option<Turn>,
-        wait: Wait,
-        queued: bool,
-    ) -> Self {
-        if let Some(turn) = turn.as_ref().filter(|_| keys.are_several()) {
+struct Listening {
+    notices: ReleaseNotices,
+    _waiter: Waiter,
+}
+
+impl<'a> Contender<'a> {
+    pub(crate) fn new(call: Call<'a>, turn: Option<Turn>, queued: bool) -> Self {
+        if let Some(turn) = turn.as_ref().filter(|_| call.keys.are_several()) {
             // Those that are free pass to others if one is not.
-            turn.set_leaving(true);
+            turn.set_being_released(true);
         }
         let mut contender = Self {
-            shared,
-            terms,
-            keys,
-            purpose,
             front: None,
             handed: None,
             turn,
-            blocking: None,
-            is_read: false,
+            rival: None,
             hints: Vec::new(),
-            wait,
             queued,
-            notices: None,
-            opened: false,
-            waiter: None,
-            unsettled: false,
-            splits: 0,
-            contenders: 1,
-            delays: PollDelays::new(),
+            listening: None,
+            pace: Pace::new(call.wait.is_patient()),
+            call,
         };
         contender.sit_in_front();
         contender
     }
 
     /// Asks the nodes, round after round, until the lock is acquired, not needed or out of reach, or the wait is over.
-    pub(crate) async fn contend(mut self) -> Result<Acquired<P>, AcquireError> {
-        if self.wait.is_patient() {
-            Box::pin(self.cool_down()).await?;
+    pub(crate) async fn contend(mut self) -> Result<Acquired, AcquireError> {
+        if self.call.wait.is_patient()
+            && let Some(cooling) = self.cooling()
+        {
+            Box::pin(self.cool_down(cooling)).await?;
         }
         // The first caller for a key has a right to one whole round, however short its wait is to be.
-        let mut limit = (self.wait.is_patient() && self.queued).then(|| self.left());
+        let mut limit = self.limit().filter(|_| self.queued);
         loop {
-            if let Some(guard) = self.handed.take()
-                && self.purpose.fits(guard.slot())
-                && let Some(along) = P::HANDED_ON
+            if let Some(guard) = self
+                .handed
+                .take()
+                .filter(|guard| self.call.want.fits(guard.slot()))
             {
-                return Ok(Acquired::Lock(self.waited(guard), along));
+                return Ok(self.call.handed_on(guard));
             }
-            let mut attempt = self.attempt(limit)?;
-            let decision = self.round(&mut attempt, limit).await?;
-            let sent = attempt.sent;
-            let round_trip = || self.shared.clock.now().since(sent);
+            let mut asking = self.asking(limit)?;
+            let decision = self.round(&mut asking, limit).await?;
             let verdict = match decision {
                 Decision::Lock(verdict) => verdict,
-                Decision::Found => return P::found(attempt).map(Acquired::Found),
-                Decision::Again if self.purpose.ask_again() => {
-                    Box::pin(self.release(attempt)).await;
-                    limit = self.wait.is_patient().then(|| self.left());
+                #[cfg(feature = "idempotency")]
+                Decision::Found => return Ok(Acquired::Found(Box::new(asking))),
+                Decision::Again if self.call.want.ask_again() => {
+                    Box::pin(self.release(asking)).await;
+                    limit = self.limit();
                     continue;
                 }
-                Decision::Again => return Err(attempt.no_quorum()),
+                _ => return Err(asking.no_quorum()),
             };
-            match verdict {
-                Verdict::Granted => match P::settle(&mut attempt).await {
-                    Ok(along) => return self.won(attempt, along),
+            match self.pace.next(verdict, self.times()) {
+                Step::Take => match asking.settle().await {
+                    Ok(()) => return self.won(asking),
                     Err(error) if self.must_end(&error) => return Err(error),
-                    Err(_) => Box::pin(self.release(attempt)).await,
+                    Err(_) => Box::pin(self.release(asking)).await,
                 },
-                Verdict::NoQuorum => return Err(attempt.no_quorum()),
-                Verdict::Split {
-                    contenders,
-                    remaining,
-                } => {
-                    let round_trip = round_trip();
-                    self.note(remaining);
-                    self.splits += 1;
-                    self.contenders = contenders;
-                    if self.has_split_too_often() {
-                        return Err(self.busy());
-                    }
-                    Box::pin(self.release(attempt)).await;
-                    if self.splits >= MAX_SPLITS {
-                        // Contenders that share the nodes are stuck or long gone. Boxed, as below: a lock that is free
-                        // needs no room for it.
-                        Box::pin(self.wait_for_release(remaining, round_trip)).await?;
-                    } else {
-                        Box::pin(self.wait_after_split(remaining, round_trip)).await?;
-                    }
-                }
-                Verdict::Contended { remaining } => {
-                    let round_trip = round_trip();
-                    self.note(remaining);
-                    if self.left().is_zero() {
-                        return Err(self.held_for(remaining));
-                    }
-                    self.splits = 0;
-                    Box::pin(self.release(attempt)).await;
-                    if self.turn.is_some() || !Box::pin(self.queue()).await? {
-                        self.note(remaining);
-                        Box::pin(self.wait_for_release(remaining, round_trip)).await?;
-                    }
-                }
+                Step::NoQuorum => return Err(asking.no_quorum()),
+                Step::GiveUp => return Err(self.held_for(verdict.remaining())),
+                // Boxed, because a lock that is free needs no room for it.
+                step => Box::pin(self.go_again(asking, verdict, step)).await?,
             }
-            limit = self.wait.is_patient().then(|| self.left());
+            limit = self.limit();
         }
     }
 
-    /// Queues behind the callers of this process that found all slots held before it. Returns whether it had to wait for them.
+    /// Gives a lost round back, and waits until the next one makes sense.
+    async fn go_again(
+        &mut self,
+        asking: Asking,
+        verdict: Verdict,
+        step: Step,
+    ) -> Result<(), AcquireError> {
+        let round_trip = self.call.shared.set.clock.now().since(asking.sent);
+        let remaining = verdict.remaining();
+        self.set_holder(remaining);
+        self.release(asking).await;
+        if step == Step::StandBack {
+            return self.stand_back(remaining, round_trip).await;
+        }
+        let is_contended = matches!(verdict, Verdict::Contended { .. });
+        if is_contended && self.turn.is_none() && self.queue().await? {
+            return Ok(());
+        }
+        self.set_holder(remaining);
+        self.listen(remaining, round_trip).await
+    }
+
+    /// Queues behind the callers of this process that found all slots held before it. Returns whether it had to wait for
+    /// them.
     async fn queue(&mut self) -> Result<bool, AcquireError> {
         let mut queued = false;
-        let (shared, keys) = (self.shared, &self.keys);
-        match turn::<P>(shared, &self.terms, keys, self.wait, &mut queued).await? {
-            Called::Turn(turn) => {
+        match self.call.turn(&mut queued).await? {
+            Wakeup::Turn(turn) => {
                 self.turn = Some(turn);
                 self.sit_in_front();
             }
-            Called::Lock(guard) => self.handed = Some(guard),
-            Called::Lapsed => return Err(self.busy()),
+            Wakeup::Lock(guard) => self.handed = Some(guard),
+            Wakeup::Lapsed => return Err(self.call.busy()),
         }
         Ok(queued)
     }
 
     /// Prepares a round, whose replies say more than all notices before it.
-    fn attempt(&self, limit: Option<Duration>) -> Result<Attempt<P>, AcquireError> {
-        if let Some(notices) = &self.notices {
-            notices.forget();
+    fn asking(&self, limit: Option<Duration>) -> Result<Asking, AcquireError> {
+        if let Some(listening) = &self.listening {
+            listening.notices.forget();
         }
         // A round without any time could only set keys that must be released again.
         if limit.is_some_and(|limit| limit.is_zero()) {
-            return Err(self.busy());
+            return Err(self.call.busy());
         }
-        Attempt::new(self.shared, &self.keys, self.purpose.clone(), self.terms)
+        let Call {
+            shared,
+            terms,
+            keys,
+            want,
+            ..
+        } = &self.call;
+        Asking::new(shared, keys, want.clone(), *terms)
     }
 
     /// One round, which takes `limit` at most.
     async fn round(
         &mut self,
-        attempt: &mut Attempt<P>,
+        asking: &mut Asking,
         limit: Option<Duration>,
     ) -> Result<Decision, AcquireError> {
         let decision = match limit {
-            Some(limit) => timeout(limit, attempt.decide()).await.ok(),
-            None => Some(attempt.decide().await),
+            Some(limit) => timeout(limit, asking.decide()).await.ok(),
+            None => Some(asking.decide().await),
         };
         instruments::round(decision.map_or("undecided", label));
-        let decision = decision.ok_or_else(|| self.busy())?;
+        let decision = decision.ok_or_else(|| self.call.busy())?;
         if decision == Decision::Lock(Verdict::Granted) {
             for hint in std::mem::take(&mut self.hints) {
                 Box::pin(hint.take_back()).await;
@@ -222,232 +190,246 @@ impl<'a, P: Purpose> Contender<'a, P> {
         Ok(decision)
     }
 
+    /// How long the next round may take, for a caller that waits.
+    fn limit(&self) -> Option<Duration> {
+        self.call.wait.is_patient().then(|| self.left())
+    }
+
     fn left(&self) -> Duration {
-        self.wait.left(self.shared)
+        self.call.left()
+    }
+
+    fn times(&self) -> Times {
+        Times {
+            waited: self.call.waited(),
+            left: self.left(),
+            node_timeout: self.call.shared.set.node_timeout,
+        }
     }
 
     fn held_for(&self, remaining: Option<Duration>) -> AcquireError {
-        let now = self.shared.clock.now();
+        let now = self.call.shared.set.clock.now();
         let holder = remaining.map(|left| Holder::Elsewhere(now + left));
-        self.wait.busy_for(self.shared, holder.as_ref())
+        self.call.wait.busy_for(self.call.shared, holder.as_ref())
     }
 
-    fn busy(&self) -> AcquireError {
-        self.wait.busy(self.shared, &self.keys)
-    }
-
-    fn has_split_too_often(&self) -> bool {
-        if self.wait.is_patient() {
-            return self.left().is_zero();
-        }
-        // Bounded by time, too: with a slow node a split may only seem one, and every round takes its time-out.
-        self.splits >= MAX_SPLITS
-            || self.wait.waited(self.shared) >= self.shared.node_timeout * SPLIT_TIMEOUTS
-    }
-
-    /// Whether a fencing token that was not settled ends the call. Only the second does: a node that died between its grant
-    /// and its confirmation is no lack of a quorum.
     fn must_end(&mut self, error: &AcquireError) -> bool {
         let is_lack = matches!(error, AcquireError::NoQuorum(_));
-        let is_again = std::mem::replace(&mut self.unsettled, true);
-        let is_over = self.wait.is_patient() && self.left().is_zero();
-        is_again || !is_lack || is_over
+        let left = self.left();
+        self.pace.must_end(is_lack, left)
     }
 
     /// Gives the lock of a settled round to the watchdog.
-    fn won(mut self, attempt: Attempt<P>, along: P::Along) -> Result<Acquired<P>, AcquireError> {
+    fn won(mut self, asking: Asking) -> Result<Acquired, AcquireError> {
         self.front = None;
+        let (shared, want) = (self.call.shared, &self.call.want);
         // With permits and readers the turn passes on: the next waiter may find another slot free, or share the lock.
-        let turn = self.turn.take_if(|_| !P::ANY && !P::SHARED);
-        if let Some(turn) = turn.as_ref().filter(|_| self.keys.are_several()) {
-            turn.set_leaving(false);
+        let keeps_turn = !want.is_permit() && !want.is_shared();
+        let turn = self.turn.take_if(|_| keeps_turn);
+        if let Some(turn) = turn.as_ref().filter(|_| self.call.keys.are_several()) {
+            turn.set_being_released(false);
         }
-        let held = attempt.win(turn)?;
-        let waited = self.wait.waited(self.shared);
-        // Nobody else has set it.
-        let _ = held.waited.set(waited);
-        let guard = LockGuard::first(self.shared, held).ok_or(AcquireError::ShuttingDown)?;
-        if P::SHARED {
+        let waited = self.call.waited();
+        #[cfg(feature = "idempotency")]
+        let granted = asking.granted();
+        let held = asking.win(turn, waited)?;
+        let guard = LockGuard::first(shared, held).ok_or(AcquireError::ShuttingDown)?;
+        if want.is_shared() {
             let lease = &guard.tenancy().lease;
-            self.shared.open_leases.open(lease, &self.terms);
+            shared.open_leases.open(lease, &self.call.terms);
         }
-        Ok(Acquired::Lock(guard.waited_for(waited), along))
-    }
-
-    fn waited(&self, guard: LockGuard) -> LockGuard {
-        guard.waited_for(self.wait.waited(self.shared))
+        let guard = guard.waited_for(waited);
+        #[cfg(feature = "idempotency")]
+        if let Some(granted) = granted {
+            return Ok(Acquired::Run(guard, granted));
+        }
+        Ok(Acquired::Lock(guard))
     }
 
     /// Releases the keys of a lost round, so that they do not refuse the next one.
-    async fn release(&mut self, attempt: Attempt<P>) {
-        self.blocking = attempt.blocking_key();
-        self.is_read = attempt.is_read();
-        let limit = if self.wait.is_patient() {
-            self.left()
-        } else {
-            self.shared.node_timeout
-        };
+    async fn release(&mut self, asking: Asking) {
+        self.rival = asking.rival();
+        let limit = self.limit().unwrap_or(self.call.shared.set.node_timeout);
         // A release that takes longer goes on in the background.
-        let _ = timeout(limit, attempt.release()).await;
+        let _ = timeout(limit, asking.release()).await;
     }
 
-    /// Tells callers that do not wait how long the holder's lease goes on.
-    fn note(&self, remaining: Option<Duration>) {
+    /// Lets callers that do not wait know how long the holder's lease goes on.
+    fn set_holder(&self, remaining: Option<Duration>) {
         if let (Some(remaining), Some(turn)) = (remaining, &self.turn) {
-            turn.note(&Holder::Elsewhere(self.shared.clock.now() + remaining));
+            let end = self.call.shared.set.clock.now() + remaining;
+            turn.set_holder(&Holder::Elsewhere(end));
         }
     }
+}
 
-    /// Of several keys, passes the turns of all except the one in the way, and those whose readers are kept out: the next
-    /// caller here would be refused for that.
+/// The turns of several keys.
+impl Contender<'_> {
+    /// Keeps the turn for the blocking key and for keys with our writer hint, and passes all other turns on: the next
+    /// caller here would be refused for the blocking key.
     fn narrow_turn(&mut self) {
-        if !self.keys.are_several() {
+        if !self.call.keys.are_several() {
             return;
         }
         let is_hinted = |key: &NodeKey| self.hints.iter().any(|hint| hint.is_for(key));
-        let stays = |key: &&NodeKey| match &self.blocking {
-            Some(blocking) if *key == blocking => true,
-            // Those behind it may be wanted by who has it.
-            Some(blocking) => self.is_read && key.as_str() < blocking.as_str() && is_hinted(key),
+        let stays = |key: &&NodeKey| match &self.rival {
+            Some((blocking, _)) if *key == blocking => true,
+            // The holder of the blocking key may want the keys behind it.
+            Some((blocking, is_read)) => {
+                *is_read && key.as_str() < blocking.as_str() && is_hinted(key)
+            }
             None => false,
         };
-        let stay: Vec<&NodeKey> = self.keys.as_slice().iter().filter(stays).collect();
+        let keys = self.call.keys.as_slice().iter();
+        let stay: Vec<&NodeKey> = keys.filter(stays).collect();
         let stays = |name: &str| stay.iter().any(|key| key.as_str() == name);
         let turn = self.turn.take().and_then(|turn| turn.keep_only(stays));
-        self.turn = turn.inspect(|turn| turn.set_leaving(false));
+        self.turn = turn.inspect(|turn| turn.set_being_released(false));
     }
 
     /// Takes back the turns that [`narrow_turn`](Self::narrow_turn) passed: if they are not free, passes the last one,
     /// too, and queues anew.
     async fn widen_turn(&mut self) -> Result<(), AcquireError> {
-        if !self.keys.are_several() {
+        if !self.call.keys.are_several() {
             return Ok(());
         }
-        let (shared, keys) = (self.shared, &self.keys);
         let turn = self.turn.take();
-        let turn = match turn.and_then(|turn| turn.widen(&names(keys))) {
+        let turn = match turn.and_then(|turn| turn.widen(&names(&self.call.keys))) {
             Some(turn) => turn,
             None => {
                 // It waits for this process then, not for others.
                 let end = || {
-                    (self.notices, self.waiter) = (None, None);
+                    self.listening = None;
                     self.hints.clear();
                 };
-                turn_of_all(shared, &self.terms, keys, self.wait, end).await?
+                self.call.turn_of_all(end).await?
             }
         };
-        turn.set_leaving(true);
+        turn.set_being_released(true);
         self.turn = Some(turn);
         Ok(())
     }
+}
 
+/// The waits between two rounds.
+impl Contender<'_> {
     /// Listens to releases, unless as many callers wait already as may.
     fn subscribe(&mut self) -> Result<(), AcquireError> {
-        let (shared, keys) = (self.shared, &self.keys);
+        if self.listening.is_some() {
+            return Ok(());
+        }
+        let (shared, keys) = (self.call.shared, &self.call.keys);
         let limit = shared.queue.bounds().total;
-        if self.waiter.is_none() && shared.waiters.count() >= limit {
+        if shared.waiters.count() >= limit {
             let of_key = false;
             return Err(AcquireError::QueueFull { limit, of_key });
         }
-        self.waiter
-            .get_or_insert_with(|| shared.waiters.add(keys.first(), self.wait.began, false));
-        self.notices
-            .get_or_insert_with(|| ReleaseNotices::subscribe(&shared.nodes, keys));
+        self.listening = Some(Listening {
+            _waiter: shared
+                .waiters
+                .add(keys.first(), self.call.wait.began, false),
+            notices: ReleaseNotices::subscribe(&shared.set.nodes, keys),
+        });
         Ok(())
     }
 
+    /// The key that cools down for the longest time, and for how long.
+    fn cooling(&self) -> Option<(Duration, NodeKey)> {
+        let now = self.call.shared.set.clock.now();
+        let keys = self.call.keys.as_slice().iter();
+        let cooldown = &self.call.shared.cooldown;
+        let cooling = keys.filter_map(|key| Some((cooldown.left(key.shared(), now)?, key)));
+        let (left, key) = cooling.max_by_key(|(left, _)| *left)?;
+        Some((left, key.clone()))
+    }
+
     /// Lets other processes go first after a contended release by this one.
-    async fn cool_down(&mut self) -> Result<(), AcquireError> {
-        let now = self.shared.clock.now();
-        let keys = self.keys.as_slice().iter();
-        let cooling =
-            keys.filter_map(|key| Some((self.shared.cooldown.left(key.shared(), now)?, key)));
-        let Some((left, key)) = cooling.max_by_key(|(left, _)| *left) else {
-            return Ok(());
-        };
-        self.blocking = Some(key.clone());
+    async fn cool_down(&mut self, (left, key): (Duration, NodeKey)) -> Result<(), AcquireError> {
+        self.rival = Some((
+            key,
+            self.rival.as_ref().is_some_and(|(_, is_read)| *is_read),
+        ));
         self.narrow_turn();
-        // They will have it for a while; to subscribe now saves a round trip afterwards. Who has not found all permits held
-        // does not wait for a release: each would be answered by a cooldown.
-        if self.turn.is_some() || !P::ANY {
+        // They will have it for a while; to subscribe now saves a round trip afterwards. A caller that has not found all
+        // permits held does not wait for a release: each would be answered by a cooldown.
+        if self.turn.is_some() || !self.call.want.is_permit() {
             self.subscribe()?;
         }
         let pause = sleep(left.min(self.left()));
         self.unless_called(pause).await?;
         if self.left().is_zero() && self.handed.is_none() {
-            return Err(self.busy());
+            return Err(self.call.busy());
         }
         self.widen_turn().await
     }
 
-    /// Lets the other contenders go first, for a delay that is random and grows with their number.
-    async fn wait_after_split(
+    /// Lets the other contenders go first after a split.
+    async fn stand_back(
         &mut self,
         remaining: Option<Duration>,
         round_trip: Duration,
     ) -> Result<(), AcquireError> {
-        let Some(delay) = contention_delay(self.contenders, round_trip) else {
+        let Some(delay) = self.pace.after_split(round_trip, for_pause) else {
             return Ok(());
         };
-        if !self.wait.is_patient() {
+        if !self.call.wait.is_patient() {
             sleep(delay).await;
             return Ok(());
         }
         self.narrow_turn();
-        self.note(remaining);
+        self.set_holder(remaining);
         sleep(delay.min(self.left())).await;
         self.widen_turn().await
     }
 
-    async fn wait_for_release(
+    /// Waits for a release, or until the nodes are to be asked again without one.
+    async fn listen(
         &mut self,
         remaining: Option<Duration>,
         round_trip: Duration,
     ) -> Result<(), AcquireError> {
         self.narrow_turn();
-        self.note(remaining);
+        self.set_holder(remaining);
         self.subscribe()?;
         self.sit_in_front();
         self.stop_readers().await;
-        let Some(notices) = self.notices.take() else {
+        let Some(listening) = self.listening.take() else {
             return self.widen_turn().await;
         };
-        let needed = self.shared.terms.quorum.needed();
-        // Nobody else can have it before the holder's lease ends, unless the holder releases it. Servers keep a key
-        // until the millisecond of its end is over. The end of a lease, as of one that seems to have ended, is not
-        // announced.
-        let lease = remaining.filter(|left| !left.is_zero());
-        let is_announced = remaining.is_none_or(|left| !left.is_zero());
-        let poll = (self.delays).next(is_announced && notices.open() >= needed);
-        let limit = lease.map_or(poll, |left| poll.min(left.saturating_add(MILLISECOND)));
+        let notices = &listening.notices;
+        let needed = self.call.shared.set.terms.quorum.needed();
+        let is_notified = notices.open() >= needed;
+        let limit = self.pace.listen_for(remaining, is_notified, for_pause());
         let limit = limit.min(self.left());
-        // Callers of several keys wake each other: two that hurried for nothing would do so for ever.
-        let opening = !(self.opened && self.keys.are_several());
+        let opening = self.pace.ends_when_open(self.call.keys.are_several());
         let woken = timeout(limit, notices.next(needed, reckoned(round_trip), opening));
         let woken = self.unless_called(woken).await?.and_then(Result::ok);
-        let ages = (self.wait.waited(self.shared), notices.waited());
-        self.notices = Some(notices);
-        self.opened = woken == Some(Woken::Opened);
+        let ages = (self.call.waited(), notices.waited());
+        self.listening = Some(listening);
+        self.pace.woken(woken);
         if woken == Some(Woken::Released)
-            && let Some(delay) = delay_after_release(self.contenders, ages, round_trip)
+            && let Some(delay) = self.pace.after_release(ages, round_trip, for_pause)
         {
             self.unless_called(sleep(delay.min(self.left()))).await?;
         }
-        if P::ANY && self.handed.is_none() {
-            return self.cool_down().await;
+        if self.call.want.is_permit() && self.handed.is_none() {
+            return match self.cooling() {
+                Some(cooling) => self.cool_down(cooling).await,
+                None => Ok(()),
+            };
         }
         self.widen_turn().await
     }
 
-    /// If readers are in the way, leaves a hint at the nodes that no new ones are to come; else takes all hints back.
+    /// If readers are in the way, leaves a hint at the nodes that no new ones are to come; otherwise takes all hints back.
     async fn stop_readers(&mut self) {
-        let Some(key) = self.blocking.as_ref().filter(|_| self.is_read) else {
+        let Some((key, true)) = &self.rival else {
             return self.hints.clear();
         };
-        // Who reads this key may wait for those that sort after it.
+        // The readers of this key may wait for keys that sort after it.
         self.hints.retain(|hint| hint.sorts_up_to(key));
         if !self.hints.iter().any(|hint| hint.is_for(key)) {
-            self.hints.extend(WaitingWriter::new(self.shared, key));
+            self.hints.extend(WaitingWriter::new(self.call.shared, key));
         }
         for hint in &mut self.hints {
             hint.renew().await;
@@ -455,12 +437,10 @@ impl<'a, P: Purpose> Contender<'a, P> {
     }
 
     fn sit_in_front(&mut self) {
-        let turn = self
-            .turn
-            .as_ref()
-            .filter(|_| P::ANY && self.front.is_none());
-        if let Some(seat) = turn.and_then(|turn| turn.front_seat(self.terms.ttl)) {
-            self.front = Some(LockSeat::new(self.shared, &self.terms, seat));
+        let is_due = self.call.want.is_permit() && self.front.is_none();
+        let turn = self.turn.as_ref().filter(|_| is_due);
+        if let Some(seat) = turn.and_then(|turn| turn.front_seat(self.call.terms.ttl)) {
+            self.front = Some(LockSeat::new(self.call.shared, &self.call.terms, seat));
         }
     }
 
@@ -477,12 +457,12 @@ impl<'a, P: Purpose> Contender<'a, P> {
         };
         let called = tokio::select! {
             biased;
-            () = self.shared.registry.closing.given() => return Err(AcquireError::ShuttingDown),
+            () = self.call.shared.registry.closing.given() => return Err(AcquireError::ShuttingDown),
             called = called => called,
             output = done => return Ok(Some(output)),
         };
         self.front = None;
-        if let Ok(Called::Lock(guard)) = called {
+        if let Ok(Wakeup::Lock(guard)) = called {
             self.handed = Some(guard).filter(|guard| !guard.is_lost());
         }
         Ok(None)
@@ -498,9 +478,3 @@ const fn label(decision: Decision) -> &'static str {
         Decision::Found | Decision::Again => "recorded",
     }
 }
-
-const MILLISECOND: Duration = Duration::from_millis(1);
-/// How many split votes in a row count as contention.
-const MAX_SPLITS: u32 = 8;
-/// For how many node time-outs split votes are tried again at once, for a caller that does not wait.
-const SPLIT_TIMEOUTS: u32 = 2;

@@ -6,14 +6,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::clock::Clock as _;
+use crate::manager::asking::fresh_token;
+use crate::manager::freeing::{FreeCommand, Freeing, Release, release};
 use crate::manager::ledger::Obligation;
 use crate::manager::nodes::fanout::Fanout;
-use crate::manager::release::{FreeCommand, Freeing, Release, release};
-use crate::manager::round::fresh_token;
+use crate::manager::nodes::of_error;
 use crate::manager::shared::Shared;
 use crate::moment::Moment;
 use crate::namespace::{NodeKey, NodeKeys};
 use crate::node::{ExtendReplies, ExtendRequest, ReleaseRequest};
+use crate::protocol::on_nodes::{Keys, Landed, OnNodes};
 use crate::token::OwnerToken;
 
 /// A hint: new readers are refused at nodes that have it. It never votes. Dropped, it is released as a lock is, and at the
@@ -25,30 +27,23 @@ pub(crate) struct WaitingWriter {
     began: Moment,
     // When it is to be renewed.
     due: Moment,
-    sent: Arc<Mutex<Vec<Sent>>>,
+    nodes: Arc<Mutex<OnNodes>>,
     // Until it is released.
     obligation: Option<Obligation>,
-}
-
-/// What a node may have of it.
-#[derive(Clone, Copy, Default)]
-struct Sent {
-    is_set: bool,
-    // Commands that may set it yet.
-    open: u32,
 }
 
 impl WaitingWriter {
     /// A hint for a lock on `key`. `None`: the operating system gave no random bytes, or the manager is shutting down.
     pub(crate) fn new(shared: &Arc<Shared>, key: &NodeKey) -> Option<Self> {
-        let began = shared.clock.now();
+        let began = shared.set.clock.now();
+        let nodes = OnNodes::new(shared.set.terms.quorum, Keys::All, life(shared));
         Some(Self {
             shared: Arc::clone(shared),
             key: key.writer().into(),
-            token: fresh_token().ok()?.labelled(&shared.instance),
+            token: fresh_token().ok()?.labelled(&shared.set.instance),
             began,
             due: began,
-            sent: Arc::new(Mutex::new(vec![Sent::default(); shared.nodes.len()])),
+            nodes: Arc::new(Mutex::new(nodes)),
             obligation: Some(shared.ledger.begin(life(shared))?),
         })
     }
@@ -63,7 +58,7 @@ impl WaitingWriter {
 
     /// Sets it anew, for its whole life, unless that has hardly begun. The replies are heard in the background.
     pub(crate) async fn renew(&mut self) {
-        let now = self.shared.clock.now();
+        let now = self.shared.set.clock.now();
         if now < self.due {
             return;
         }
@@ -78,8 +73,10 @@ impl WaitingWriter {
             fence: None,
         };
         let requests: Arc<[ExtendRequest]> = Arc::from([request]);
-        nodes(&self.sent).iter_mut().for_each(|node| node.open += 1);
-        let asked = (self.shared).send_all(|node| node.extend(Arc::clone(&requests)));
+        (0..self.shared.set.nodes.len()).for_each(|node| nodes(&self.nodes).send(node));
+        let asked = (self.shared)
+            .set
+            .send_all(|node| node.extend(Arc::clone(&requests)));
         let mut heard = Box::pin(self.heard(asked));
         tokio::select! {
             biased;
@@ -114,33 +111,28 @@ impl WaitingWriter {
             since: Some(self.began),
             aside: false,
         };
-        let sent = nodes(&self.sent).clone();
-        let those = |is_one: fn(&Sent) -> bool| {
-            let nodes = sent.iter().enumerate();
-            let nodes = nodes.filter(|(_, node)| is_one(node));
-            nodes.map(|(node, _)| node).collect()
-        };
-        let owing = those(|node| node.is_set || node.open > 0);
+        let mut nodes = nodes(&self.nodes).clone();
+        // Nobody waits for the commands that are in flight.
+        nodes.abandon_all();
         let command = (request, release as FreeCommand);
         let life = life(&self.shared);
-        let mut freeing = Freeing::new(&self.shared, command, owing, Some(obligation), life);
-        freeing.doubtful = those(|node| node.open > 0);
+        let freeing = Freeing::new(&self.shared, command, nodes, Some(obligation), life);
         // Nobody waits long for it.
-        freeing.is_told = true;
-        Some(freeing)
+        Some(freeing.unlogged())
     }
 
     fn heard(&self, mut replies: Fanout<ExtendReplies>) -> impl Future<Output = ()> + Send + use<> {
-        let deadline = self.shared.tasks.timer(self.shared.node_timeout);
-        let sent = Arc::clone(&self.sent);
+        let deadline = self.shared.tasks.timer(self.shared.set.node_timeout);
+        let (on_nodes, sent) = (Arc::clone(&self.nodes), self.shared.set.clock.now());
         async move {
             let mut deadline = pin!(deadline);
             while let Some((node, reply)) = replies.next_before(deadline.as_mut()).await {
-                let is_known = !reply.as_ref().is_err_and(|error| error.outcome_unknown());
-                if let Some(node) = nodes(&sent).get_mut(node).filter(|_| is_known) {
-                    node.is_set |= reply.is_ok();
-                    node.open -= 1;
-                }
+                let (fence, key) = (None, 0);
+                let landed = match &reply {
+                    Ok(_) => Landed::Ours { fence, key },
+                    Err(error) => of_error(error),
+                };
+                nodes(&on_nodes).land(node, sent, landed);
             }
         }
     }
@@ -149,15 +141,15 @@ impl WaitingWriter {
 impl Drop for WaitingWriter {
     fn drop(&mut self) {
         // Its writer has given up.
-        drop(self.freeing(true).map(Release::aside));
+        drop(self.freeing(true).map(Release::in_background));
     }
 }
 
-fn nodes(sent: &Mutex<Vec<Sent>>) -> MutexGuard<'_, Vec<Sent>> {
-    sent.lock().unwrap_or_else(PoisonError::into_inner)
+fn nodes(nodes: &Mutex<OnNodes>) -> MutexGuard<'_, OnNodes> {
+    nodes.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Longer than three pauses between two rounds of a caller that waits.
 fn life(shared: &Shared) -> Duration {
-    Duration::from_secs(3).max(4 * shared.node_timeout)
+    Duration::from_secs(3).max(4 * shared.set.node_timeout)
 }

@@ -7,165 +7,109 @@
 //!    └── Acquired ◄────┘
 //! ```
 
+pub(crate) mod call;
 pub(crate) mod contender;
 mod hint;
+pub(crate) mod pace;
+mod turn;
 pub(crate) mod wait;
 
-use std::convert::Infallible;
 use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Clock as _;
-use crate::key_error::KeyError;
-use crate::lock_key::{LockKey, LockKeys};
-use crate::manager::acquire::contender::{Acquired, Contender};
-use crate::manager::acquire::wait::{Called, Wait, turn, turn_of_all};
+use crate::lock_key::LockKeys;
+use crate::manager::acquire::call::{Acquired, Call};
+use crate::manager::acquire::contender::Contender;
+use crate::manager::acquire::turn::Wakeup;
+use crate::manager::acquire::wait::Wait;
 use crate::manager::error::AcquireError;
 use crate::manager::guard::LockGuard;
-use crate::manager::lease::held::Tenancy;
-use crate::manager::permits::Permit;
-use crate::manager::round::{Lock, Purpose};
 use crate::manager::shared::Shared;
+use crate::manager::want::Want;
+#[cfg(feature = "idempotency")]
+use crate::manager::want::recall::Granted;
 use crate::moment::Moment;
 use crate::namespace::{NodeKey, NodeKeys};
 use crate::protocol::renewal::Terms;
 use crate::{instruments, trace};
 
+/// Acquires a lock, a share in one or a permit.
 pub(crate) async fn acquire(
     shared: &Arc<Shared>,
     terms: Terms,
-    names: LockKeys,
+    (names, want): (LockKeys, &Want),
     limit: Duration,
 ) -> Result<LockGuard, AcquireError> {
-    let keys = shared.namespace.node_keys(&names)?;
-    let purpose = Lock::<false>;
-    Ok(lock(
-        acquire_for(shared, terms, keys, purpose, limit).await?,
-    ))
-}
-
-/// Acquires a lock for one of its readers.
-pub(crate) async fn acquire_shared(
-    shared: &Arc<Shared>,
-    terms: Terms,
-    names: LockKeys,
-    limit: Duration,
-) -> Result<LockGuard, AcquireError> {
-    let keys = shared.namespace.node_keys(&names)?;
-    if keys.are_several() {
-        return Err(KeyError::several().into());
-    }
-    let purpose = Lock::<true>;
-    let acquired = acquire_for(shared, terms, keys.shared(), purpose, limit).await?;
-    Ok(lock(acquired))
-}
-
-/// Acquires one of the `permits` of a key, within `limit`.
-pub(crate) async fn acquire_permit(
-    shared: &Arc<Shared>,
-    terms: Terms,
-    names: LockKeys,
-    (permits, limit): (u32, Duration),
-) -> Result<LockGuard, AcquireError> {
-    let keys = shared.namespace.permits().node_keys(&names)?;
-    if keys.are_several() {
-        return Err(KeyError::several().into());
-    }
-    // With the number of a slot it is a name that operators can ask for.
-    let (len, most) = (
-        names.first().as_str().len(),
-        LockKey::MAX_LEN - ":255".len(),
-    );
-    if len > most {
-        return Err(KeyError::too_long(len, most).into());
-    }
-    let permit = Permit::new(permits);
-    Ok(lock(acquire_for(shared, terms, keys, permit, limit).await?))
-}
-
-/// What is acquired where nothing is found in place of a lock.
-fn lock<P: Purpose<Found = Infallible, Along = ()>>(acquired: Acquired<P>) -> LockGuard {
-    match acquired {
-        Acquired::Lock(guard, ()) => guard,
-        Acquired::Found(never) => match never {},
+    let keys = want.node_keys(&shared.set.namespace, &names)?;
+    match acquire_for(shared, terms, (keys, want.clone()), limit).await? {
+        Acquired::Lock(guard) => Ok(guard),
+        // Only a call for a run gets anything else.
+        #[cfg(feature = "idempotency")]
+        Acquired::Run(guard, _) => Ok(guard),
+        #[cfg(feature = "idempotency")]
+        Acquired::Found(_) => Err(AcquireError::Contended { remaining: None }),
     }
 }
 
-/// Acquires a lock on `keys`, or what `purpose` finds in its place.
+/// Acquires what is wanted of `keys`.
 ///
-/// The turns of several keys are taken at once or not at all: no caller has that of one while it waits for that of
-/// another, so there is no deadlock, and a key that one caller cannot use yet is free for others.
-pub(crate) async fn acquire_for<P: Purpose>(
+/// The turns of several keys are taken together or not at all: no caller has one of them while it waits for another, so
+/// there is no deadlock, and a key that one caller cannot use yet is free for others.
+pub(crate) async fn acquire_for(
     shared: &Arc<Shared>,
     terms: Terms,
-    keys: NodeKeys,
-    purpose: P,
+    (keys, want): (NodeKeys, Want),
     limit: Duration,
-) -> Result<Acquired<P>, AcquireError> {
-    let call = AcquireCall::new(shared, &keys);
-    let wait = Wait::new(call.began, limit);
+) -> Result<Acquired, AcquireError> {
+    let report = AcquireCall::new(shared, &keys);
+    let call = Call {
+        shared,
+        terms,
+        keys,
+        want,
+        wait: Wait::new(report.began, limit),
+    };
     tokio::select! {
         biased;
-        () = shared.all_asked() => {}
+        () = shared.set.all_asked() => {}
         // During a shutdown the queue refuses the caller.
         () = shared.registry.closing.given() => {}
     }
-    let outcome = call
-        .around(queue_and_contend(shared, terms, keys, purpose, wait))
-        .await;
-    call.end(&outcome);
+    let outcome = report.around(call.queue_and_contend()).await;
+    report.end(&outcome);
     outcome
 }
 
-async fn queue_and_contend<P: Purpose>(
-    shared: &Arc<Shared>,
-    terms: Terms,
-    keys: NodeKeys,
-    purpose: P,
-    wait: Wait,
-) -> Result<Acquired<P>, AcquireError> {
-    let mut queued = false;
-    let is_free = || !shared.queue.is_in_use(keys.first().as_str());
-    let join = || {
-        let is_open = !shared.registry.closing.is_given();
-        is_open.then(|| purpose.join(shared, &keys, &terms))?
-    };
-    let joined = |(tenancy, along): (Tenancy, P::Along)| {
-        let guard = LockGuard::new(Arc::clone(shared), tenancy);
-        Acquired::Lock(guard.waited_for(wait.waited(shared)), along)
-    };
-    if P::SHARED
-        && is_free()
-        && let Some(share) = join()
-    {
-        return Ok(joined(share));
-    }
-    let turn = if keys.are_several() {
-        Some(turn_of_all(shared, &terms, &keys, wait, || queued = true).await?)
-    } else if P::ANY && is_free() {
-        None
-    } else {
-        match turn::<P>(shared, &terms, &keys, wait, &mut queued).await? {
-            Called::Turn(turn) => match join() {
-                Some(share) => return Ok(joined(share)),
-                None => Some(turn),
-            },
-            // Then it has queued anew.
-            Called::Lapsed => return Err(wait.busy(shared, &keys)),
-            Called::Lock(guard) if !purpose.fits(guard.slot()) => None,
-            Called::Lock(guard) => {
-                // Handed on only to those who can take it.
-                let busy = || wait.busy(shared, &keys);
-                let along = P::HANDED_ON.ok_or_else(busy)?;
-                let guard = guard.waited_for(wait.waited(shared));
-                return Ok(Acquired::Lock(guard, along));
-            }
+impl Call<'_> {
+    async fn queue_and_contend(self) -> Result<Acquired, AcquireError> {
+        let mut queued = false;
+        if self.want.is_shared()
+            && self.is_free_here()
+            && let Some(joined) = self.join()
+        {
+            return Ok(joined);
         }
-    };
-    let contender = Contender::new(shared, terms, (keys, purpose), turn, wait, queued);
-    // Boxed, so that the futures of the many that wait are small: only one per key contends.
-    Box::pin(contender.contend()).await
+        let turn = if self.keys.are_several() {
+            Some(self.turn_of_all(|| queued = true).await?)
+        } else if self.want.is_permit() && self.is_free_here() {
+            None
+        } else {
+            match self.turn(&mut queued).await? {
+                Wakeup::Turn(turn) => match self.join() {
+                    Some(joined) => return Ok(joined),
+                    None => Some(turn),
+                },
+                // Then it has queued anew.
+                Wakeup::Lapsed => return Err(self.busy()),
+                Wakeup::Lock(guard) if !self.want.fits(guard.slot()) => None,
+                Wakeup::Lock(guard) => return Ok(self.handed_on(guard)),
+            }
+        };
+        // Boxed, so that the futures of the many that wait are small: only one per key contends.
+        Box::pin(Contender::new(self, turn, queued).contend()).await
+    }
 }
 
 /// One call for a lock, from its start to its result. Dropped before [`end`](Self::end), it counts as cancelled.
@@ -183,7 +127,7 @@ impl<'a> AcquireCall<'a> {
         Self {
             shared,
             key: key.clone(),
-            began: shared.clock.now(),
+            began: shared.set.clock.now(),
             ended: false,
             span: trace::AcquireSpan::new(|| key.show().into_owned()),
         }
@@ -193,22 +137,24 @@ impl<'a> AcquireCall<'a> {
         self.span.around(work)
     }
 
-    pub(crate) fn end<P: Purpose>(mut self, outcome: &Result<Acquired<P>, AcquireError>) {
+    pub(crate) fn end(mut self, outcome: &Result<Acquired, AcquireError>) {
         self.ended = true;
         match outcome {
-            Ok(Acquired::Lock(guard, along)) if !P::is_replay(along) => {
-                let nodes = self.granted(guard);
-                self.report("acquired", &nodes, None);
+            Ok(Acquired::Lock(guard)) => self.report("acquired", &self.granted(guard), None),
+            #[cfg(feature = "idempotency")]
+            Ok(Acquired::Run(guard, Granted { record: None, .. })) => {
+                self.report("acquired", &self.granted(guard), None);
             }
+            #[cfg(feature = "idempotency")]
             Ok(_) => self.report("replayed", "", None),
             Err(error) => self.report(error.word(), "", Some(error)),
         }
         match outcome {
-            Ok(_) => self.shared.quorum_answered(),
+            Ok(_) => self.shared.set.quorum_answered(),
             // The log has an error for each node that disagrees.
             Err(AcquireError::NoQuorum(error)) if error.is_disagreement() => {}
             Err(error @ (AcquireError::NoQuorum(_) | AcquireError::TooSlow { .. })) => {
-                self.shared.quorum_missed(error);
+                self.shared.set.quorum_missed(error);
             }
             Err(_) => {}
         }
@@ -222,13 +168,14 @@ impl<'a> AcquireCall<'a> {
         if !trace::hears_acquire() {
             return String::new();
         }
-        let nodes = held.granted().into_iter();
-        let names: Vec<&str> = nodes.map(|node| self.shared.name_of(node)).collect();
+        let on_nodes = held.on_nodes();
+        let nodes = (0..on_nodes.len()).filter(|node| on_nodes.is_ours(*node));
+        let names: Vec<&str> = nodes.map(|node| self.shared.set.name_of(node)).collect();
         names.join(", ")
     }
 
     fn report(&self, outcome: &'static str, nodes: &str, error: Option<&AcquireError>) {
-        let waited = self.shared.clock.now().since(self.began);
+        let waited = self.shared.set.clock.now().since(self.began);
         instruments::acquired(outcome, waited);
         self.span.end(outcome, nodes);
         if !trace::hears_acquire() {

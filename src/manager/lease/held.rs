@@ -1,7 +1,8 @@
 //! [`HeldLease`]: the driver of [`LeaseState`] for one lock. A method that has the name of an event is described there.
+//! Guards and handles are views of it, each with a [`Tenancy`].
 
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -9,13 +10,14 @@ use tokio::sync::Notify;
 use crate::clock::Clock;
 use crate::lease::Lease;
 use crate::manager::error::LossReason;
-use crate::manager::lease::state::{Debt, Effects, LeaseState, Left};
+use crate::manager::lease::state::{Effects, End, LeaseState};
 use crate::manager::ledger::{Obligation, Stage};
 use crate::manager::queue::{Deadline, Holder, fifo as queue};
 use crate::manager::tasks::notified_until;
 use crate::moment::Moment;
 use crate::namespace::NodeKeys;
-use crate::protocol::renewal::{LeaseNodes, NodeEffect, Terms};
+use crate::protocol::on_nodes::{Landed, OnNodes};
+use crate::protocol::renewal::{Renewal, Terms};
 use crate::settings::switches::HandOff;
 use crate::token::FencingToken;
 use crate::trace::Caller;
@@ -31,7 +33,7 @@ pub(crate) enum Passed {
 }
 
 impl queue::Handover for Passed {
-    type Note = Holder;
+    type Holder = Holder;
 
     fn of_turn(turn: Turn) -> Self {
         Self::Turn(turn)
@@ -64,7 +66,7 @@ impl Tenancy {
         }
     }
 
-    /// That of a guard which the lock counts already, and shares with no guard that is there.
+    /// The tenancy of the first guard of a lock. The lock already counts this guard.
     pub(crate) fn first(lease: Arc<HeldLease>) -> Self {
         let is_shared = lease.keys.first().is_shared();
         let share = || Share {
@@ -78,7 +80,7 @@ impl Tenancy {
         }
     }
 
-    /// That of one more reader, unless the lock has ended or is about to.
+    /// The tenancy of one more reader, unless the lock has ended or is about to.
     pub(crate) fn join(lease: Arc<HeldLease>) -> Option<Self> {
         let reader = Self::first(lease);
         reader.lease.share(reader.number).is_ok().then_some(reader)
@@ -104,7 +106,7 @@ impl Tenancy {
             return Duration::ZERO;
         }
         let lease = &self.lease;
-        lease.deadline.get().since(lease.clock.now())
+        lease.deadline().since(lease.clock.now())
     }
 
     /// Why the lock has ended for this tenant or is about to, if so.
@@ -143,31 +145,29 @@ impl Tenancy {
 }
 
 pub(crate) struct HeldLease {
-    pub(crate) id: u64,
-    // The serial number of the manager that it is held with.
+    // The serial number of the manager that it is held with, and its own number there.
     pub(crate) manager: u64,
+    pub(crate) id: u64,
     pub(crate) lease: Lease,
     pub(crate) keys: NodeKeys,
-    // Other keys that a node may have set for its owner by a command that was given up, with these.
-    others: OnceLock<NodeKeys>,
     // How long the caller had waited that got it from the nodes.
-    pub(crate) waited: OnceLock<Duration>,
-    // Whether it may pass to the next caller of this process.
-    pub(crate) is_passed_on: bool,
+    pub(crate) waited: Duration,
     pub(crate) clock: Arc<dyn Clock>,
-    // These two show the state without its mutex. They change under it only.
+    // These three show the state without its mutex. The first two change under it only, the last under the registry's.
     deadline: Arc<Deadline>,
     tenant: AtomicU32,
+    // When the watchdog looks at this lock again, in nanoseconds.
+    due: AtomicU64,
     inner: Mutex<Inner>,
     /// Notified when the end is announced, when the lock has ended, and when it passes to a new tenant.
     pub(crate) ended: Arc<Notify>,
-    settled: Notify,
+    landed: Notify,
 }
 
-pub(super) struct Inner {
-    pub(super) state: LeaseState,
-    // When the watchdog looks at this lock again.
-    due: Moment,
+struct Inner {
+    state: LeaseState,
+    // All keys that a node may have set for its owner, where one of several was enough.
+    asked: Option<NodeKeys>,
     // The right to contend for the keys, until the lock is lost or released. A permit has none.
     turn: Option<Turn>,
     // To free the nodes: passes to the release.
@@ -175,8 +175,11 @@ pub(super) struct Inner {
     caller: Caller,
 }
 
-pub(crate) struct PendingRelease {
-    pub(crate) left: Left,
+/// A lock that was let go of, with what its release takes over.
+pub(crate) struct LetGo {
+    pub(crate) end: End,
+    /// All keys that are to be released.
+    pub(crate) keys: NodeKeys,
     /// The right to contend for the keys, unless the loss has passed it on.
     pub(crate) turn: Option<Turn>,
     /// The duty to free all nodes that are left. `None` for a lock that was released before.
@@ -191,48 +194,53 @@ pub(crate) struct LeaseView {
     pub(crate) fence: Option<FencingToken>,
 }
 
+/// A round that was won, as it becomes a held lock.
+pub(crate) struct Won {
+    pub(crate) lease: Lease,
+    pub(crate) keys: NodeKeys,
+    pub(crate) asked: Option<NodeKeys>,
+    pub(crate) nodes: OnNodes,
+    pub(crate) renewal: Renewal,
+    pub(crate) turn: Option<Turn>,
+    pub(crate) obligation: Obligation,
+    pub(crate) waited: Duration,
+}
+
 impl HeldLease {
-    /// A lock that a quorum granted, with the state of every node and the duty to release it.
-    pub(crate) fn new(
-        (manager, id): (u64, u64),
-        lease: Lease,
-        keys: NodeKeys,
-        clock: Arc<dyn Clock>,
-        nodes: LeaseNodes,
-        (turn, mut obligation): (Option<Turn>, Obligation),
-        is_passed_on: bool,
-    ) -> Self {
-        obligation.enter(Stage::Held);
+    /// A lock that a quorum granted, of the manager and with the number `id`.
+    pub(crate) fn new((manager, id): (u64, u64), clock: Arc<dyn Clock>, mut won: Won) -> Self {
+        won.obligation.enter(Stage::Held);
+        let lease = won.lease;
         let validity = lease.deadline.since(lease.started);
         let reserve = lease.ttl.saturating_sub(validity);
         let deadline = Arc::new(Deadline::new(lease.deadline, reserve));
-        if let Some(turn) = &turn {
-            turn.note(&Holder::Here(Arc::clone(&deadline)));
+        if let Some(turn) = &won.turn {
+            turn.set_holder(&Holder::Here(Arc::clone(&deadline)));
         }
+        let state = LeaseState::new(won.nodes, won.renewal, lease.started);
         Self {
-            id,
             manager,
+            id,
             deadline,
+            due: AtomicU64::new(state.due().as_nanos()),
             inner: Mutex::new(Inner {
-                state: LeaseState::new(nodes, lease.ttl, lease.started),
-                due: Moment::from_nanos(u64::MAX),
-                turn,
-                obligation: Some(obligation),
+                state,
+                asked: won.asked,
+                turn: won.turn,
+                obligation: Some(won.obligation),
                 caller: Caller::default(),
             }),
             lease,
-            keys,
-            others: OnceLock::new(),
-            waited: OnceLock::new(),
-            is_passed_on,
+            keys: won.keys,
+            waited: won.waited,
             clock,
             tenant: AtomicU32::new(0),
             ended: Arc::new(Notify::new()),
-            settled: Notify::new(),
+            landed: Notify::new(),
         }
     }
 
-    pub(super) fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, Inner> {
         // What is done under it is short and cannot panic half-way.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -250,8 +258,8 @@ impl HeldLease {
         if effects.notify_ended {
             self.ended.notify_waiters();
         }
-        if effects.notify_settled {
-            self.settled.notify_waiters();
+        if effects.notify_landed {
+            self.landed.notify_waiters();
         }
         drop(turn);
         if let Some(time) = effects.held_for {
@@ -265,20 +273,12 @@ impl HeldLease {
         (value, effects)
     }
 
-    /// Notes that a node may have set any of the keys that were `asked` for, if one of them was enough.
-    pub(crate) fn may_have(&self, asked: Option<&NodeKeys>) {
-        if let Some(asked) = asked {
-            self.others.get_or_init(|| asked.clone());
-        }
-    }
-
-    /// The keys that are to be released.
-    pub(crate) fn owed(&self) -> &NodeKeys {
-        self.others.get().unwrap_or(&self.keys)
-    }
-
     fn apply(&self, event: impl FnOnce(&mut LeaseState) -> Effects) -> Effects {
         self.change(|inner| ((), event(&mut inner.state))).1
+    }
+
+    fn deadline(&self) -> Moment {
+        self.deadline.get()
     }
 
     /// Whether the lock is lost, for the tenant `number`.
@@ -287,7 +287,7 @@ impl HeldLease {
             return true;
         }
         // Loss by anything but time moves the deadline to the origin, so one comparison answers for all.
-        if self.clock.now() < self.deadline.get() {
+        if self.clock.now() < self.deadline() {
             return false;
         }
         // An extension may have come in between; then the lock was never seen as lost.
@@ -303,29 +303,20 @@ impl HeldLease {
         self.change(event).0
     }
 
-    pub(crate) fn end_is_told(&self) {
-        self.inner().state.end_is_told();
+    pub(crate) fn end_is_announced(&self) {
+        self.inner().state.end_is_announced();
     }
 
-    /// Loses the lock at once; `false` if it has ended before.
+    /// Loses the lock immediately; `false` if it has ended before.
     pub(crate) fn lose(&self, reason: LossReason) -> bool {
         let effects = self.apply(|state| state.lose(reason, self.clock.now()));
         effects.lost.is_some()
     }
 
-    /// Passes the lock on, within these `terms`, if it is `wanted`: another caller of this process waits for it.
-    pub(crate) fn succeed(
-        self: &Arc<Self>,
-        terms: &HandOff,
-        time: Duration,
-        wanted: bool,
-    ) -> Option<Tenancy> {
-        let ((), effects) = self.change(|inner| {
-            let now = self.clock.now();
-            ((), inner.state.succeed(now, terms, wanted, time))
-        });
-        let lease = Arc::clone(self);
-        let tenant = |number| Tenancy::of_tenant(lease, number);
+    /// Offers the lock to a new tenant, within these `terms`. The new tenant has so much `time` to accept it.
+    pub(crate) fn offer(self: &Arc<Self>, terms: &HandOff, time: Duration) -> Option<Tenancy> {
+        let effects = self.apply(|state| state.offer(self.clock.now(), terms, time));
+        let tenant = |number| Tenancy::of_tenant(Arc::clone(self), number);
         effects.hand_over.map(tenant)
     }
 
@@ -343,25 +334,36 @@ impl HeldLease {
 
     /// Whether the deadline has passed. The state may not show that yet.
     pub(crate) fn is_overdue(&self) -> bool {
-        self.clock.now() >= self.deadline.get()
+        self.clock.now() >= self.deadline()
     }
 
     /// Does what is due at `now`; returns the nodes that are to be sent an extension, sent at `now`, and the tenancy that
-    /// has lapsed, for a guard to end it. Each of the nodes gets one [`reply`](Self::reply).
+    /// has lapsed, for a guard to end it. Each of these commands [lands](Self::land) once.
     pub(crate) fn tick(self: &Arc<Self>, now: Moment) -> (Vec<usize>, Option<Tenancy>) {
         let effects = self.apply(|state| state.tick(now));
         let lapsed = |number| Tenancy::of_tenant(Arc::clone(self), number);
         (effects.renew, effects.lapsed.map(lapsed))
     }
 
-    pub(crate) fn reply(&self, node: usize, effect: NodeEffect) {
-        let _ = self.apply(|state| state.reply(node, effect, self.clock.now()));
+    pub(crate) fn land(&self, node: usize, sent: Moment, landed: Landed) {
+        let _ = self.apply(|state| state.land(node, sent, landed, self.clock.now()));
     }
 
-    /// Waits until no command that may set our token is under way to `node`, and tells what it owes. For a lock that
-    /// [was let go of](Self::let_go).
-    pub(crate) async fn settled(&self, node: usize) -> Debt {
-        notified_until(&self.settled, || self.inner().state.debt(node)).await
+    /// Waits until no command that may set our token is in flight to `node`, and returns what the nodes have then. For a
+    /// lock that [was let go of](Self::let_go).
+    pub(crate) async fn landed(&self, node: usize) -> OnNodes {
+        let look = || {
+            let inner = self.inner();
+            let nodes = inner.state.nodes();
+            (!nodes.is_in_flight(node)).then(|| nodes.clone())
+        };
+        notified_until(&self.landed, look).await
+    }
+
+    /// A node may have set any of the `keys` that were requested, where one of them was enough.
+    pub(crate) fn may_have(&self, keys: &NodeKeys) {
+        let mut inner = self.inner();
+        inner.asked.get_or_insert_with(|| keys.clone());
     }
 
     pub(crate) fn plan_top_up(&self, at: Moment) -> bool {
@@ -369,18 +371,17 @@ impl HeldLease {
     }
 
     pub(crate) fn due(&self) -> Moment {
-        self.inner().due
+        Moment::from_nanos(self.due.load(Ordering::Relaxed))
     }
 
     pub(crate) fn terms(&self) -> Terms {
-        self.inner().state.terms()
+        *self.inner().state.terms()
     }
 
     /// Plans the next look of the watchdog. Only the registry calls it, under its mutex.
-    pub(super) fn plan(&self) -> Moment {
-        let mut inner = self.inner();
-        inner.due = inner.state.due();
-        inner.due
+    pub(super) fn plan(&self) {
+        let due = self.inner().state.due();
+        self.due.store(due.as_nanos(), Ordering::Relaxed);
     }
 }
 
@@ -395,19 +396,21 @@ impl HeldLease {
     }
 
     /// Lets go of the lock: from here on the watchdog leaves it alone.
-    pub(crate) fn let_go(&self) -> PendingRelease {
+    pub(crate) fn let_go(&self) -> LetGo {
         let event = |inner: &mut Inner| {
-            let (left, effects) = inner.state.let_go(self.clock.now());
-            let pending = PendingRelease {
-                left,
+            let (end, effects) = inner.state.let_go(self.clock.now());
+            let asked = inner.asked.take();
+            let let_go = LetGo {
+                end,
+                keys: asked.unwrap_or_else(|| self.keys.clone()),
                 turn: inner.turn.take_if(|_| !effects.pass_turn),
                 obligation: inner.obligation.take(),
             };
             // Before the end can be seen: a caller that sees it and tries once may wait for the release.
-            if let Some(turn) = &pending.turn {
-                turn.set_leaving(true);
+            if let Some(turn) = &let_go.turn {
+                turn.set_being_released(true);
             }
-            (pending, effects)
+            (let_go, effects)
         };
         self.change(event).0
     }
@@ -418,14 +421,15 @@ impl HeldLease {
         self.inner().caller = Caller::current();
     }
 
-    /// Logs something about the lock in the span of its caller; `tell` gets the name by which it is shown.
-    pub(crate) fn tell(&self, tell: impl FnOnce(&str)) {
+    /// Logs something about the lock in the span of its caller; `log` gets the name by which it is shown.
+    pub(crate) fn log(&self, log: impl FnOnce(&str)) {
         let caller = self.inner().caller.clone();
-        caller.tell(|| tell(&self.keys.first().show()));
+        caller.tell(|| log(&self.keys.first().show()));
     }
 
-    pub(crate) fn granted(&self) -> Vec<usize> {
-        self.inner().state.holding()
+    /// The nodes that have it.
+    pub(crate) fn on_nodes(&self) -> OnNodes {
+        self.inner().state.nodes().clone()
     }
 
     pub(crate) fn view(&self) -> LeaseView {

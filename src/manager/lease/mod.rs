@@ -58,9 +58,8 @@ impl Registry {
         true
     }
 
-    /// Under the mutex: an earlier plan is in it, and a later one finds the lock.
     fn place(&self, state: &mut Plan, lease: &Arc<HeldLease>) {
-        let due = lease.plan();
+        let due = lease.due();
         state.leases.insert((due, lease.id), Arc::clone(lease));
         // In the common case the watchdog sleeps on: a new lock is due later than those before it.
         if state.armed.is_none_or(|armed| due < armed) {
@@ -142,6 +141,8 @@ impl Registry {
     pub(crate) fn replan(&self, lease: &Arc<HeldLease>) {
         let mut state = self.state();
         if state.leases.remove(&(lease.due(), lease.id)).is_some() {
+            // Under the mutex: an earlier plan is in it, and a later one finds the lock.
+            lease.plan();
             self.place(&mut state, lease);
         }
     }

@@ -15,20 +15,19 @@
 
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
 use crate::manager::error::LossReason;
 use crate::moment::Moment;
-use crate::protocol::renewal::{LeaseNodes, NodeEffect, Step, Terms};
+use crate::protocol::on_nodes::{Landed, OnNodes};
+use crate::protocol::renewal::{Renewal, Step, Terms};
 use crate::settings::switches::HandOff;
 
 #[derive(Debug)]
 pub(super) struct LeaseState {
-    nodes: LeaseNodes,
+    nodes: OnNodes,
+    renewal: Renewal,
     phase: Phase,
-    // That of the nodes while `Held`; fixed from `Ending` on; the origin of time once it has ended.
+    // While `Held`, as the nodes confirm it; fixed from `Ending` on; the origin of time once the lock has ended.
     deadline: Moment,
-    ttl: Duration,
     // When the nodes granted it.
     started: Moment,
     tenant: u32,
@@ -36,8 +35,8 @@ pub(super) struct LeaseState {
     since: Moment,
     // How many guards share it: those of the present tenant.
     guards: u32,
-    // Whether a waiter for the end was told of it before the deadline.
-    told: bool,
+    // Whether a waiter for the end was notified before the deadline.
+    announced: bool,
     // When the hand-over to the present tenant lapses, until it is accepted.
     lapses: Option<Moment>,
 }
@@ -56,9 +55,8 @@ enum Phase {
 pub(super) struct Effects {
     /// The lock has ended for a tenant, or its end is announced: wake the tasks that wait for it.
     pub(super) notify_ended: bool,
-    /// A command that was under way at the release has been answered or abandoned: wake the release, which waits for
-    /// that.
-    pub(super) notify_settled: bool,
+    /// A command that was in flight at the release has landed: wake the release, which waits for that.
+    pub(super) notify_landed: bool,
     /// Count and log this loss, or this end that made the holder give up.
     pub(super) lost: Option<LossReason>,
     /// The lock is lost: pass the turn to the next caller, though the guard may live on.
@@ -73,37 +71,18 @@ pub(super) struct Effects {
     pub(super) lapsed: Option<u32>,
 }
 
-/// Nodes, by their indices.
-pub(crate) type Indices = SmallVec<[usize; 5]>;
-
-/// What a node owes of a lock that was let go of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Debt {
-    Nothing,
-    /// It has our token.
-    Token,
-    /// It may have it, or get it, by a command that was given up.
-    Doubtful,
-}
-
-/// The rest of a released lock on the nodes.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Left {
-    /// The nodes that have it, or may.
-    pub(crate) owing: Indices,
-    /// Whether one of them has a command under way, and is to be released when that is
-    /// [settled](super::held::HeldLease::settled).
-    pub(crate) is_busy: bool,
-    /// Those of them that had a command that was given up and may run yet.
-    pub(crate) doubtful: Indices,
-    /// How many nodes are free already.
-    pub(crate) free: usize,
+/// The end of a lock that was let go of.
+#[derive(Debug)]
+pub(crate) struct End {
+    /// What the nodes have of it. If a command was in flight, ask [`HeldLease::landed`](super::held::HeldLease::landed)
+    /// later.
+    pub(crate) nodes: OnNodes,
     pub(crate) lost: Option<LossReason>,
-    /// Why the lock was about to end, if its holder was told and released it before.
+    /// Why the lock was about to end, if its holder was notified and released it before.
     pub(crate) given_up: Option<LossReason>,
 }
 
-impl Left {
+impl End {
     pub(crate) const fn counts_as_lost(&self) -> bool {
         self.lost.is_some() || self.given_up.is_some()
     }
@@ -116,17 +95,17 @@ impl Left {
 
 impl LeaseState {
     /// A lock that a quorum granted by a round sent at `started`.
-    pub(super) fn new(nodes: LeaseNodes, ttl: Duration, started: Moment) -> Self {
+    pub(super) fn new(nodes: OnNodes, renewal: Renewal, started: Moment) -> Self {
         Self {
             phase: Phase::Held,
-            deadline: nodes.deadline(),
+            deadline: renewal.deadline(&nodes),
             nodes,
-            ttl,
+            renewal,
             started,
             tenant: 0,
             since: started,
             guards: 1,
-            told: false,
+            announced: false,
             lapses: None,
         }
     }
@@ -146,27 +125,16 @@ impl LeaseState {
     /// When to tick next: never, once it has ended.
     pub(super) fn due(&self) -> Moment {
         match self.phase {
-            Phase::Held => (self.lapses.into_iter()).fold(self.nodes.due(), Moment::min),
+            Phase::Held => {
+                (self.lapses.into_iter()).fold(self.renewal.due(&self.nodes), Moment::min)
+            }
             Phase::Ending(_) => self.deadline,
             Phase::Lost(_) | Phase::Released => Moment::from_nanos(u64::MAX),
         }
     }
 
-    pub(super) fn holding(&self) -> Vec<usize> {
-        let nodes = 0..self.nodes.nodes();
-        nodes.filter(|node| self.nodes.holds(*node)).collect()
-    }
-
-    /// What `node` owes; `None` while a command that may set our token is under way to it.
-    pub(super) fn debt(&self, node: usize) -> Option<Debt> {
-        if self.nodes.busy(node) {
-            return None;
-        }
-        Some(match self.nodes.owes(node) {
-            _ if self.nodes.is_doubtful(node) => Debt::Doubtful,
-            true => Debt::Token,
-            false => Debt::Nothing,
-        })
+    pub(super) const fn nodes(&self) -> &OnNodes {
+        &self.nodes
     }
 
     /// Loses the lock if its deadline has passed by `now`.
@@ -198,7 +166,7 @@ impl LeaseState {
     }
 
     fn end_reason(&self) -> LossReason {
-        if self.nodes.capped() {
+        if self.renewal.is_capped(&self.nodes) {
             LossReason::MaxHold
         } else {
             LossReason::Expired
@@ -222,9 +190,9 @@ impl LeaseState {
         (reason, effects)
     }
 
-    /// A waiter for the end was told of it, and will stop the work under the lock.
-    pub(super) const fn end_is_told(&mut self) {
-        self.told = true;
+    /// A waiter for the end was notified, and will stop the work under the lock.
+    pub(super) const fn end_is_announced(&mut self) {
+        self.announced = true;
     }
 
     /// Does what is due at `now`. Extensions count as sent at `now`.
@@ -236,12 +204,12 @@ impl LeaseState {
         if self.lapses.take_if(|end| *end <= now).is_some() {
             effects.lapsed = Some(self.tenant);
         }
-        let all = 0..self.nodes.nodes();
-        effects.renew = match self.nodes.step(now) {
+        let all = 0..self.nodes.len();
+        effects.renew = match self.renewal.step(&self.nodes, now) {
             Step::Wait => Vec::new(),
             Step::Renew => all.collect(),
             Step::TopUp => all
-                .filter(|node| !self.nodes.holds(*node) && !self.nodes.busy(*node))
+                .filter(|node| !self.nodes.is_ours(*node) && !self.nodes.is_in_flight(*node))
                 .collect(),
             Step::Ending => {
                 self.phase = Phase::Ending(self.end_reason());
@@ -250,59 +218,57 @@ impl LeaseState {
             }
         };
         for node in &effects.renew {
-            self.nodes.begin(*node);
+            self.nodes.send(*node);
         }
         effects
     }
 
-    /// Takes in the result of a command to `node` that may have set our token.
-    pub(super) fn reply(&mut self, node: usize, effect: NodeEffect, now: Moment) -> Effects {
-        // Before the reply is looked at: a reply after the deadline moves nothing, because a loss is final.
+    /// Takes in how a command to `node` has landed that was sent at `sent` and may have set our token.
+    pub(super) fn land(
+        &mut self,
+        node: usize,
+        sent: Moment,
+        landed: Landed,
+        now: Moment,
+    ) -> Effects {
+        // Before the answer is looked at: an answer after the deadline moves nothing, because a loss is final.
         let mut effects = self.check(now);
-        self.nodes.end(node);
-        self.nodes.apply(node, effect);
+        self.nodes.land(node, sent, landed);
         match self.phase {
             Phase::Held => {
-                let deadline = self.nodes.deadline();
-                if self.nodes.taken() || deadline <= now {
+                let deadline = self.renewal.deadline(&self.nodes);
+                if self.nodes.is_taken() || deadline <= now {
                     return self.lose(LossReason::Taken, now);
                 }
                 self.deadline = deadline;
             }
             // The end was announced: it does not move any more.
             Phase::Ending(_) | Phase::Lost(_) => {}
-            Phase::Released => effects.notify_settled = true,
+            Phase::Released => effects.notify_landed = true,
         }
         effects
     }
 
     /// Asks for a top-up at `at` if nodes are missing, and tells whether they are.
     pub(super) fn plan_top_up(&mut self, at: Moment) -> bool {
-        let is_missed = self.phase == Phase::Held && self.nodes.missing() > 0;
+        let is_missed = self.phase == Phase::Held && self.nodes.count_ours() < self.nodes.len();
         if is_missed {
-            self.nodes.plan_top_up(at);
+            self.renewal.plan_top_up(at);
         }
         is_missed
     }
 
-    /// Passes the lock to a new tenant, if one is `wanted` and `terms` allow it. From here on the lock has ended for
-    /// all tenants before.
-    /// The new tenant has so much `time` to [accept](Self::accept) it.
-    pub(super) fn succeed(
-        &mut self,
-        now: Moment,
-        terms: &HandOff,
-        wanted: bool,
-        time: Duration,
-    ) -> Effects {
-        let comfortable = self.deadline.since(now) >= self.ttl / 2;
+    /// Passes the lock to a new tenant, if `terms` allow it. From here on the lock has ended for all tenants before. The
+    /// new tenant has so much `time` to [accept](Self::accept) it.
+    pub(super) fn offer(&mut self, now: Moment, terms: &HandOff, time: Duration) -> Effects {
+        let comfortable = self.deadline.since(now) >= self.terms().ttl / 2;
         let passes = self.tenant < terms.max_passes && now.since(self.started) < terms.max_time;
-        if self.phase != Phase::Held || !wanted || !comfortable || !passes {
+        if self.phase != Phase::Held || !comfortable || !passes {
             return Effects::default();
         }
         let held_for = now.since(self.since);
-        self.nodes.begin_anew(now);
-        self.deadline = self.nodes.deadline();
+        self.renewal.begin_anew(now);
+        self.deadline = self.renewal.deadline(&self.nodes);
         self.tenant += 1;
         self.guards = 1;
         self.since = now;
@@ -323,10 +289,10 @@ impl LeaseState {
     /// Gives the present tenant, who is new, a `max_hold` of its own. Returns whether that changes anything.
     pub(super) fn hold_for(&mut self, tenant: u32, max_hold: Duration) -> bool {
         let is_new = self.phase == Phase::Held && self.tenant == tenant;
-        let changes = is_new && self.nodes.max_hold() != max_hold;
+        let changes = is_new && self.terms().max_hold != max_hold;
         if changes {
-            self.nodes.hold_for(self.since, max_hold);
-            self.deadline = self.nodes.deadline();
+            self.renewal.hold_for(self.since, max_hold);
+            self.deadline = self.renewal.deadline(&self.nodes);
         }
         changes
     }
@@ -346,8 +312,8 @@ impl LeaseState {
         (shared, effects)
     }
 
-    pub(super) const fn terms(&self) -> Terms {
-        self.nodes.terms()
+    pub(super) const fn terms(&self) -> &Terms {
+        self.renewal.terms()
     }
 
     /// One of the guards that share the lock has left. Returns whether it was the last.
@@ -357,38 +323,17 @@ impl LeaseState {
     }
 
     /// The last guard has left: from here on nothing extends the lock.
-    pub(super) fn let_go(&mut self, now: Moment) -> (Left, Effects) {
-        // Also when the end was announced and no event has come since.
+    pub(super) fn let_go(&mut self, now: Moment) -> (End, Effects) {
+        // Even if the end was announced and no event has come since.
         let mut effects = self.check(now);
         let lost = match self.phase {
             Phase::Held | Phase::Ending(_) => None,
             Phase::Lost(reason) => Some(reason),
             Phase::Released => Some(LossReason::Released),
         };
-        let count = self.nodes.nodes();
-        let (mut owing, mut is_busy, mut free) = (Indices::new(), false, 0);
-        let mut doubtful = Indices::new();
-        for node in 0..count {
-            is_busy |= self.nodes.busy(node);
-            free += usize::from(self.nodes.is_clear(node));
-            if self.nodes.busy(node) || self.nodes.owes(node) {
-                owing.push(node);
-            }
-            if self.nodes.is_doubtful(node) {
-                doubtful.push(node);
-            }
-        }
         let given_up = match self.phase {
-            Phase::Ending(reason) if self.told => Some(reason),
+            Phase::Ending(reason) if self.announced => Some(reason),
             _ => None,
-        };
-        let left = Left {
-            owing,
-            is_busy,
-            doubtful,
-            free,
-            lost,
-            given_up,
         };
         // It is released in time, but the work was cut off as if it had been lost, and that is to be seen.
         effects.lost = effects.lost.or(given_up);
@@ -398,7 +343,13 @@ impl LeaseState {
         effects.notify_ended |= self.phase != Phase::Released;
         self.phase = Phase::Released;
         self.deadline = Moment::ORIGIN;
-        (left, effects)
+        let nodes = self.nodes.clone();
+        let end = End {
+            nodes,
+            lost,
+            given_up,
+        };
+        (end, effects)
     }
 }
 

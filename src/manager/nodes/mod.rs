@@ -19,14 +19,12 @@ use crate::manager::nodes::fanout::Fanout;
 use crate::manager::nodes::repeats::{Repeats, Trouble};
 use crate::manager::nodes::voting::list::Replies;
 use crate::manager::nodes::voting::statuses::VotingStatuses;
-use crate::moment::Moment;
 use crate::namespace::Namespace;
 use crate::node::{
-    AcquireReply, ClusterConfig, ExtendReply, Fence, Node, NodeError, NodeErrorKind, NodeFuture,
-    NodeState,
+    ClusterConfig, ExtendReply, Fence, Node, NodeError, NodeErrorKind, NodeFuture, NodeState,
 };
+use crate::protocol::on_nodes::Landed;
 use crate::protocol::quorum::{Drift, Quorum};
-use crate::protocol::renewal::NodeEffect;
 use crate::token::{FencingToken, Label};
 
 #[derive(Debug)]
@@ -266,60 +264,41 @@ impl NodeSet {
     }
 }
 
-/// The meaning of fresh replies for a lease; these also store their meaning for the node.
 impl NodeSet {
-    pub(crate) fn after_acquire(
-        &self,
-        node: usize,
-        sent: Moment,
-        reply: &Result<AcquireReply, NodeError>,
-    ) -> NodeEffect {
-        match reply {
-            Ok(reply) if reply.is_grant() => {
-                self.ran(node);
-                NodeEffect::Confirmed { sent }
-            }
-            Ok(AcquireReply::Held(_)) => NodeEffect::Foreign { sent },
-            Ok(_) => NodeEffect::Unchanged,
-            Err(error) => {
-                self.heard(node, error);
-                of_error(error)
-            }
-        }
-    }
-
+    /// How an extension has landed, by its reply. What the reply says of the node is stored for the node, too.
     pub(crate) fn after_extend(
         &self,
         node: usize,
-        sent: Moment,
+        several: bool,
         reply: &Result<ExtendReply, NodeError>,
-    ) -> NodeEffect {
+    ) -> Landed {
+        let (fence, key) = (None, 0);
         match reply {
             Ok(ExtendReply::Extended | ExtendReply::Refilled) => {
                 self.ran(node);
                 self.tell_run(node, "extend");
-                NodeEffect::Confirmed { sent }
+                Landed::Ours { fence, key }
             }
             Ok(ExtendReply::Quarantined) => {
                 self.voting.recheck(node);
                 // Others may still count a server that this one has replaced: then each of the two could have a vote.
                 let settle = self.nodes.get(node).map(|node| node.settle_time());
                 if settle.is_some_and(|settle| settle.is_zero()) {
-                    let now = self.clock.now();
-                    NodeEffect::Kept { sent, now }
+                    Landed::InQuarantine(self.clock.now())
                 } else {
                     // Our token is there, to count when the node votes again.
-                    NodeEffect::Unknown
+                    Landed::Abandoned
                 }
             }
-            Ok(ExtendReply::Absent) => NodeEffect::Absent { sent },
-            Ok(ExtendReply::Held(_)) => NodeEffect::Foreign { sent },
+            Ok(ExtendReply::Absent) => Landed::Absent,
+            Ok(ExtendReply::Held(_)) if several => Landed::Partly,
+            Ok(ExtendReply::Held(holder)) => Landed::Anothers(*holder),
             Err(error) => {
                 self.heard(node, error);
                 self.log_refusal(node, "extend", error);
                 // Of several keys those before one of another type are set.
                 if error.kind() == NodeErrorKind::WrongType {
-                    return NodeEffect::Unknown;
+                    return Landed::Abandoned;
                 }
                 of_error(error)
             }
@@ -334,11 +313,11 @@ impl Drop for NodeSet {
     }
 }
 
-const fn of_error(error: &NodeError) -> NodeEffect {
+pub(crate) const fn of_error(error: &NodeError) -> Landed {
     if error.outcome_unknown() {
-        NodeEffect::Unknown
+        Landed::Abandoned
     } else {
-        NodeEffect::Unchanged
+        Landed::NoEffect
     }
 }
 

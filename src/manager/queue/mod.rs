@@ -4,7 +4,7 @@
 pub(crate) mod fifo;
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -146,6 +146,8 @@ impl Drop for Waiter {
 #[derive(Debug, Default)]
 pub(crate) struct Cooldown {
     until: Mutex<HashMap<Arc<str>, Moment>>,
+    // Whether there are any, for callers that find none and have no time for a mutex.
+    are_some: AtomicBool,
 }
 
 impl Cooldown {
@@ -155,11 +157,16 @@ impl Cooldown {
 
     /// Lengthens the cooldown of a key, or begins it. A length of zero ends it.
     pub(crate) fn start(&self, name: &Arc<str>, now: Moment, length: Duration) {
+        if length.is_zero() && !self.are_some.load(Ordering::Relaxed) {
+            return;
+        }
         let mut until = self.until();
         if length.is_zero() {
             until.remove(name);
+            self.are_some.store(!until.is_empty(), Ordering::Relaxed);
             return;
         }
+        self.are_some.store(true, Ordering::Relaxed);
         if until.len() >= LIMIT {
             until.retain(|_, end| *end > now);
         }
@@ -170,10 +177,14 @@ impl Cooldown {
     }
 
     pub(crate) fn left(&self, name: &Arc<str>, now: Moment) -> Option<Duration> {
+        if !self.are_some.load(Ordering::Relaxed) {
+            return None;
+        }
         let mut until = self.until();
         let end = *until.get(name)?;
         if end <= now {
             until.remove(name);
+            self.are_some.store(!until.is_empty(), Ordering::Relaxed);
             return None;
         }
         Some(end.since(now))

@@ -9,18 +9,22 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 use crate::clock::Clock as _;
-use crate::manager::lease::held::{HeldLease, PendingRelease};
-use crate::manager::lease::state::Debt;
+use crate::manager::asking::Asking;
+use crate::manager::error::AcquireError;
+use crate::manager::freeing::Freeing;
+use crate::manager::lease::held::{HeldLease, LetGo};
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::nodes::waiting::{Missed, is_retryable};
-use crate::manager::release::{Freed, Freeing, given};
 use crate::manager::shared::{RoomForRecords, Shared};
 use crate::manager::tasks::TaskTracker;
+use crate::manager::want::Want;
 use crate::moment::Moment;
 use crate::node::{
-    CompleteReply, CompleteRequest, Node, NodeError, NodeFuture, Record, ReleaseReply,
-    ReleaseRequest,
+    ClusterConfig, CompleteReply, CompleteRequest, Node, NodeError, NodeFuture, Record,
+    ReleaseReply, ReleaseRequest,
 };
+use crate::protocol::on_nodes::Has;
+use crate::protocol::recall::Recalled;
 
 /// Fewer nodes than a quorum stored a result in time. The next caller with this key finds out whether it is durable.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +39,7 @@ impl CompleteError {
     pub(super) fn nowhere(shared: &Shared) -> Self {
         Self {
             confirmed: 0,
-            needed: shared.terms.quorum.needed(),
+            needed: shared.set.terms.quorum.needed(),
         }
     }
 }
@@ -66,7 +70,7 @@ impl Room {
         if bytes <= LEAST {
             return Some(Self::default());
         }
-        let nodes = shared.nodes.len();
+        let nodes = shared.set.nodes.len();
         // One that never fits goes alone.
         let bytes = bytes.min(RoomForRecords::UNDER_WAY / nodes);
         let rooms = Arc::clone(&shared.room_for_records.under_way);
@@ -74,7 +78,7 @@ impl Room {
         tokio::select! {
             biased;
             permit = room => permit.ok().map(|permit| Self { permit: Some(permit), bytes }),
-            () = shared.tasks.timer(shared.node_timeout * TURNS) => None,
+            () = shared.tasks.timer(shared.set.node_timeout * TURNS) => None,
         }
     }
 
@@ -93,27 +97,44 @@ impl Room {
 /// The nodes that a quorum does not need are asked in the background, and so are all nodes when this is dropped.
 pub(crate) async fn complete(
     shared: &Arc<Shared>,
-    lease: &Arc<HeldLease>,
-    pending: PendingRelease,
+    held: &Arc<HeldLease>,
+    let_go: LetGo,
     record: Option<Record>,
     room: Room,
 ) -> Result<(), CompleteError> {
-    let mut freeing = Freeing::of(shared, lease, pending);
-    // A node that is free already has no record yet.
-    freeing.confirmed = 0;
-    let lacking = record.as_ref().map_or(0, |_| shared.nodes.len());
+    let freeing = Freeing::of_held(shared, held, let_go);
+    let lacking = record.as_ref().map_or(0, |_| shared.set.nodes.len());
     let mut completing = Completing::new(freeing, record, (0..lacking).collect());
     completing.room = room;
     completing.ask_all();
     Completion(Some(completing)).quorum().await
 }
 
-/// Brings a record that a quorum has to the nodes `lacking` it, and gives back what the round that read it has set, all
-/// in the background.
-pub(crate) fn spread(freeing: Freeing, record: Record, lacking: Vec<usize>) {
-    let mut completing = Completing::new(freeing, Some(record), lacking);
-    completing.freeing.confirmed = completing.needed();
-    drop(Completion(Some(completing)));
+/// The record that a quorum has, by a round that found it. It is written to nodes without it in the background, together
+/// with the release of what the round has set.
+pub(super) fn found(mut asking: Asking) -> Result<Record, AcquireError> {
+    let Want::Run(recall) = &asking.want else {
+        return Err(asking.no_quorum());
+    };
+    let Some(Recalled::Replay(ballot)) = recall.recalled(&asking.nodes) else {
+        return Err(asking.no_quorum());
+    };
+    let Some((_, record)) = recall.with_ballot(ballot).next().cloned() else {
+        return Err(asking.no_quorum());
+    };
+    let lacking = (0..asking.nodes.len()).filter(|node| {
+        let answers = matches!(asking.nodes.has(*node), Has::Ours { .. } | Has::Withheld);
+        answers && !recall.with_ballot(ballot).any(|(other, _)| other == node)
+    });
+    let lacking: Vec<usize> = lacking.collect();
+    if !lacking.is_empty()
+        && let Some(freeing) = asking.give_back()
+    {
+        let mut completing = Completing::new(freeing, Some(record.clone()), lacking);
+        completing.stored = completing.freeing.needed();
+        drop(Completion(Some(completing)));
+    }
+    Ok(record)
 }
 
 /// One record that is written. Dropped at any point it goes on in the background.
@@ -143,9 +164,11 @@ impl Drop for Completion {
 type Stored = Result<CompleteReply, NodeError>;
 
 struct Completing {
-    // The lock to give back. Its `confirmed` counts the nodes that have the record.
+    // The lock to give back.
     freeing: Freeing,
-    request: CompleteRequest,
+    what: What,
+    // How many nodes have stored it.
+    stored: usize,
     replies: Fanout<Stored>,
     // Taken by the nodes whose replies are awaited.
     room: Room,
@@ -153,72 +176,78 @@ struct Completing {
     lacking: Vec<usize>,
 }
 
+/// What a node is to store when it frees the lock.
+#[derive(Clone)]
+struct What {
+    record: Option<Record>,
+    // Whether a quorum has it.
+    chosen: bool,
+    config: Arc<ClusterConfig>,
+}
+
+impl What {
+    fn send(&self, node: &dyn Node, release: &ReleaseRequest) -> NodeFuture<Stored> {
+        node.complete(CompleteRequest {
+            release: release.clone(),
+            record: self.record.clone(),
+            chosen: self.chosen,
+            config: Some(Arc::clone(&self.config)),
+        })
+    }
+}
+
 impl Completing {
     fn new(freeing: Freeing, record: Option<Record>, lacking: Vec<usize>) -> Self {
-        let config = Some(Arc::clone(&freeing.shared.config));
+        let config = Arc::clone(&freeing.shared.set.config);
         Self {
-            request: CompleteRequest {
-                release: freeing.request.clone(),
+            what: What {
                 record,
                 chosen: false,
                 config,
             },
             freeing,
+            stored: 0,
             replies: Fanout::new([]),
             room: Room::default(),
             lacking,
         }
     }
 
-    /// Asks all nodes that may have the lock. A node with a command under way that may set it anew is asked once that
-    /// is settled.
+    /// Asks all nodes that may have the lock. A node with a command in flight that may set it again is asked once that
+    /// has landed.
     fn ask_all(&mut self) {
-        let nodes = self.freeing.owing.iter();
-        self.replies = Fanout::new(nodes.map(|node| (*node, self.ask(*node))));
+        let nodes = self.freeing.nodes().to_be_released();
+        self.replies = Fanout::new(nodes.map(|node| (node, self.ask(node))));
     }
 
     fn ask(&self, node: usize) -> NodeFuture<Stored> {
-        let (shared, request) = (Arc::clone(&self.freeing.shared), self.request.clone());
-        match shared.nodes.get(node) {
-            Some(there) if !self.freeing.must_settle(node) => there.complete(request),
-            _ => {
-                let settled = self.freeing.settled(node);
-                Box::pin(async move {
-                    let request = completion(&request, settled.await);
-                    match shared.nodes.get(node) {
-                        Some(node) => node.complete(request).await,
-                        None => Ok(CompleteReply::Refused),
-                    }
-                })
-            }
-        }
-    }
-
-    fn needed(&self) -> usize {
-        self.freeing.shared.terms.quorum.needed()
+        let what = self.what.clone();
+        let send = move |node: &dyn Node, release: &ReleaseRequest, _| what.send(node, release);
+        self.freeing.once_landed(node, send)
     }
 
     fn has_quorum(&self) -> bool {
-        self.freeing.confirmed >= self.needed()
+        self.stored >= self.freeing.needed()
     }
 
     fn is_over(&self) -> bool {
-        self.freeing.owing.is_empty() && self.lacking.is_empty()
+        !self.freeing.is_due() && self.lacking.is_empty()
     }
 
     async fn quorum(&mut self) -> Result<(), CompleteError> {
-        let needed = self.needed();
+        let needed = self.freeing.needed();
         self.hear(needed).await;
-        let confirmed = self.freeing.confirmed;
+        let confirmed = self.stored;
+        self.freeing.finish(confirmed >= needed);
         let error = CompleteError { confirmed, needed };
-        self.freeing.end().then_some(()).ok_or(error)
+        (confirmed >= needed).then_some(()).ok_or(error)
     }
 
     /// Takes in replies until `enough` nodes have the record, there are no more, or the node time-out is over.
     async fn hear(&mut self, enough: usize) {
         let shared = &self.freeing.shared;
-        let mut deadline = pin!(shared.tasks.timer(shared.node_timeout));
-        while self.freeing.confirmed < enough
+        let mut deadline = pin!(shared.tasks.timer(shared.set.node_timeout));
+        while self.stored < enough
             && let Some((node, reply)) = self.replies.next_before(deadline.as_mut()).await
         {
             self.take_reply(node, reply);
@@ -232,35 +261,35 @@ impl Completing {
         self.room.leave();
         match reply {
             Ok(reply) => {
-                self.freeing.shared.tell_run(node, COMPLETE);
-                self.stored(node, &reply);
+                self.freeing.shared.set.tell_run(node, COMPLETE);
+                self.has_stored(node, &reply);
             }
             // It is tried again.
             Err(error) if is_retryable(&error) => {
-                self.freeing.shared.log_refusal(node, COMPLETE, &error);
+                self.freeing.shared.set.log_refusal(node, COMPLETE, &error);
             }
             // Its lock is given back without the record in the end.
-            Err(error) => self.freeing.shared.refused(node, COMPLETE, &error),
+            Err(error) => self.freeing.shared.set.refused(node, COMPLETE, &error),
         }
     }
 
-    fn stored(&mut self, node: usize, reply: &CompleteReply) {
-        self.freeing.forget(node);
+    fn has_stored(&mut self, node: usize, reply: &CompleteReply) {
         // A node that is free may have refused the record.
-        if let CompleteReply::Stored { listeners } = reply {
-            self.freeing.listeners = self.freeing.listeners.max(*listeners);
-            self.freeing.confirmed += 1;
-            self.lacking.retain(|other| *other != node);
-        }
+        let CompleteReply::Stored { listeners } = reply else {
+            return self.freeing.free(node, 0);
+        };
+        self.freeing.free(node, *listeners);
+        self.stored += 1;
+        self.lacking.retain(|other| *other != node);
     }
 
     /// The work in the background, once the caller was told or has left: nodes that failed are asked again until the
     /// ttl has ended the lock, and once a quorum has the record it is brought to all others.
     async fn rest(mut self) {
-        if !self.freeing.is_counted() {
+        if !self.freeing.is_finished() {
             let _ = self.quorum().await;
         }
-        for (node, freed) in self.freeing.later.take().into_pending() {
+        for (node, freed) in self.freeing.take_later() {
             self.replies
                 .push(node, Box::pin(async { freed.await.map(without_record) }));
         }
@@ -277,19 +306,19 @@ impl Completing {
         // Without room for it, they are given it when it is next asked for.
         if let Ok(_room) = self.room_to_keep() {
             if self.lacking.is_empty() || !self.has_quorum() {
-                let nodes = self.freeing.owing.clone();
-                self.send_again(&nodes, self.freeing.until).await;
+                let nodes: Vec<usize> = self.freeing.nodes().to_be_released().collect();
+                self.send_again(&nodes, self.freeing.until()).await;
             }
             if !self.lacking.is_empty() && self.has_quorum() {
                 self.bring().await;
             }
         }
-        self.request.record = None;
+        self.what.record = None;
         self.freeing.again(false).await;
     }
 
     fn room_to_keep(&self) -> Result<Option<OwnedSemaphorePermit>, NoRoom> {
-        let Some(record) = &self.request.record else {
+        let Some(record) = &self.what.record else {
             return Ok(None);
         };
         let bytes = u32::try_from(record.body.len().max(LEAST)).unwrap_or(u32::MAX);
@@ -302,8 +331,8 @@ impl Completing {
     /// minute is over. A node may be down for all of that minute.
     async fn bring(&mut self) {
         let shared = Arc::clone(&self.freeing.shared);
-        self.request.chosen = true;
-        let until = shared.clock.now() + SPREAD;
+        self.what.chosen = true;
+        let until = shared.set.clock.now() + SPREAD;
         let lacking = self.lacking.clone();
         let is_closing = tokio::select! {
             biased;
@@ -312,10 +341,10 @@ impl Completing {
         };
         if is_closing {
             // Once more, for nodes that are there.
-            let until = shared.clock.now() + shared.node_timeout;
+            let until = shared.set.clock.now() + shared.set.node_timeout;
             let lacking = self.lacking.clone();
             let last = self.send_again(&lacking, until);
-            let _ = timeout(shared.node_timeout, last).await;
+            let _ = timeout(shared.set.node_timeout, last).await;
         }
     }
 
@@ -324,34 +353,22 @@ impl Completing {
     async fn send_again(&mut self, nodes: &[usize], until: Moment) {
         let stored = nodes.iter().map(|node| (*node, self.retry(*node, until)));
         let mut jobs = Fanout::new(stored);
-        let others = self
-            .freeing
-            .owing
-            .iter()
-            .filter(|node| !nodes.contains(node));
-        for node in others {
-            let freed = self.freeing.retry(*node);
-            jobs.push(*node, Box::pin(async { freed.await.map(without_record) }));
+        let others = self.freeing.nodes().to_be_released();
+        for node in others.filter(|node| !nodes.contains(node)) {
+            let freed = self.freeing.retry(node);
+            jobs.push(node, Box::pin(async { freed.await.map(without_record) }));
         }
         while let Some((node, reply)) = jobs.next().await {
             if let Ok(reply) = reply {
-                self.stored(node, &reply);
+                self.has_stored(node, &reply);
             }
         }
     }
 
     fn retry(&self, node: usize, until: Moment) -> NodeFuture<Result<CompleteReply, Missed>> {
-        let request = self.request.clone();
-        let command = move |node: &dyn Node, debt| node.complete(completion(&request, debt));
-        self.freeing.send_until(until, node, COMPLETE, command)
-    }
-}
-
-/// The request to a node that owes this much.
-fn completion(request: &CompleteRequest, debt: Debt) -> CompleteRequest {
-    CompleteRequest {
-        release: given(&request.release, debt),
-        ..request.clone()
+        let what = self.what.clone();
+        let send = move |node: &dyn Node, release: &ReleaseRequest| what.send(node, release);
+        self.freeing.retry_until(until, node, COMPLETE, send)
     }
 }
 
@@ -359,23 +376,6 @@ struct NoRoom;
 
 fn without_record(_: ReleaseReply) -> CompleteReply {
     CompleteReply::Refused
-}
-
-/// Gives back what a lost round for a run has set: the node forgets the grant, too, which it remembers for a result
-/// that will not come. Unlike a completion it need not reach a quorum, and no config can stand against it.
-pub(crate) fn forget(node: &dyn Node, request: &ReleaseRequest) -> NodeFuture<Freed> {
-    let reply = node.complete(CompleteRequest {
-        release: request.clone(),
-        record: None,
-        chosen: false,
-        config: None,
-    });
-    Box::pin(async move {
-        reply.await.map(|reply| match reply {
-            CompleteReply::Stored { listeners } => ReleaseReply::Released { listeners },
-            CompleteReply::Refused => ReleaseReply::NotOwner,
-        })
-    })
 }
 
 const COMPLETE: &str = "complete";

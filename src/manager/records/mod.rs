@@ -5,7 +5,6 @@
 //! rules of a record (which one counts, when it ends) are pure, in `protocol::recall`.
 
 pub(crate) mod complete;
-pub(crate) mod recall;
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,12 +16,13 @@ use crate::key_error::KeyError;
 use crate::lock_key::{LockKey, LockKeys};
 use crate::manager::LockManager;
 use crate::manager::acquire::acquire_for;
-use crate::manager::acquire::contender::Acquired;
+use crate::manager::acquire::call::Acquired;
 use crate::manager::error::AcquireError;
 use crate::manager::guard::LockGuard;
 use crate::manager::handle::LockHandle;
-use crate::manager::records::complete::{CompleteError, Room, complete};
-use crate::manager::records::recall::{Clocks, Recall};
+use crate::manager::records::complete::{CompleteError, Room, complete, found};
+use crate::manager::want::Want;
+use crate::manager::want::recall::{Clocks, Recall};
 use crate::node::Record;
 use crate::token::FencingToken;
 
@@ -52,7 +52,9 @@ impl RunGuard {
     fn new(guard: LockGuard, keep: Duration, clocks: Clocks) -> Result<Self, AcquireError> {
         // Every run asks for one; a node that grants without is out of order.
         let Some(fence) = guard.fence() else {
-            return Err(AcquireError::NoQuorum(guard.shared().no_quorum(Vec::new())));
+            return Err(AcquireError::NoQuorum(
+                guard.shared().set.no_quorum(Vec::new()),
+            ));
         };
         Ok(Self {
             guard,
@@ -80,8 +82,8 @@ impl RunGuard {
         let shared = self.guard.shared();
         let room = Room::wait(shared, bytes).await?;
         let bytes = u64::try_from(bytes).ok()?;
-        let has_room = shared.nodes.iter().filter(|node| node.has_room(bytes));
-        (has_room.count() >= shared.terms.quorum.needed()).then_some(room)
+        let has_room = shared.set.nodes.iter().filter(|node| node.has_room(bytes));
+        (has_room.count() >= shared.set.terms.quorum.needed()).then_some(room)
     }
 
     /// Stores the result and releases the lock in the same step. From `Ok` on every caller with this key gets this
@@ -112,7 +114,7 @@ impl RunGuard {
     /// The same, with [room](Self::room) for it.
     pub(crate) async fn store(self, result: Bytes, room: Room) -> Result<(), CompleteError> {
         // Decided here and nowhere else: later writes of the same result take it from the record.
-        let clock = &*self.guard.shared().clock;
+        let clock = &*self.guard.shared().set.clock;
         let until = self.clocks.end_after(clock, self.keep);
         self.end(Some((result, until)), room).await
     }
@@ -229,10 +231,12 @@ impl LockManager {
         let names = LockKeys::from(key);
         let shared = self.group(names.first());
         let keys = shared.idempotency.node_keys(&names)?;
-        let recall = Recall::new(shared, &terms, keep);
-        let (guard, granted) = match acquire_for(shared, terms, keys, recall, limit).await? {
-            Acquired::Lock(guard, granted) => (guard, granted),
-            Acquired::Found(record) => return Ok(IdempotentRun::Replay(record.body)),
+        let want = Want::Run(Box::new(Recall::new(shared, &terms, keep)));
+        let (guard, granted) = match acquire_for(shared, terms, (keys, want), limit).await? {
+            Acquired::Run(guard, granted) => (guard, granted),
+            Acquired::Found(asking) => return Ok(IdempotentRun::Replay(found(*asking)?.body)),
+            // No lock of a run is handed on.
+            Acquired::Lock(_) => return Err(AcquireError::Contended { remaining: None }),
         };
         let run = RunGuard::new(guard, keep, granted.clocks)?;
         let Some(record) = granted.record else {
@@ -240,7 +244,7 @@ impl LockManager {
         };
         // Whether a quorum ever had it is not known; before a caller gets it, one must.
         let body = record.body.clone();
-        let lacking = || AcquireError::NoQuorum(shared.no_quorum(Vec::new()));
+        let lacking = || AcquireError::NoQuorum(shared.set.no_quorum(Vec::new()));
         let room = Room::wait(shared, body.len()).await.ok_or_else(lacking)?;
         let settled = run.end(Some((record.body, record.until)), room).await;
         if settled.is_err() {

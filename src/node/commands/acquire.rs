@@ -9,7 +9,7 @@ use crate::node::NodeError;
 use crate::node::commands::{ClusterConfig, Fence, Record};
 use crate::node::memory::keyed::Now;
 use crate::node::memory::store::Store;
-use crate::protocol::round::Holder;
+use crate::token::Holder;
 use crate::token::{FencingToken, OwnerToken};
 
 /// A request to acquire a lock on one node.

@@ -8,7 +8,7 @@ use crate::namespace::NodeKeys;
 use crate::node::NodeError;
 use crate::node::commands::{ClusterConfig, Fence};
 use crate::node::memory::store::Store;
-use crate::protocol::round::Holder;
+use crate::token::Holder;
 use crate::token::OwnerToken;
 
 /// A request to extend one lock on one node.

@@ -10,7 +10,7 @@ use crate::moment::Moment;
 use crate::namespace::NodeKey;
 use crate::node::memory::keyed::make_room;
 use crate::node::memory::store::{Entry, Reader, Store};
-use crate::protocol::round::Holder;
+use crate::token::Holder;
 use crate::token::OwnerToken;
 
 impl Store {

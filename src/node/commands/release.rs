@@ -27,14 +27,15 @@ pub struct ReleaseRequest {
 }
 
 impl ReleaseRequest {
-    /// The same to a node at which a command of this owner was given up that may run yet. By the calls' way it comes after
-    /// their commands, and its tombstone voids a renewal.
-    pub(crate) fn after_doubt(&self) -> Self {
-        Self {
-            since: Some(Moment::ORIGIN),
-            aside: false,
-            ..self.clone()
+    /// The same to a node where an abandoned command of this owner `may_still_run`, if so. On the calls' connection it
+    /// comes after their commands, and its tombstone voids a renewal.
+    pub(crate) fn for_node(&self, may_still_run: bool) -> Self {
+        let mut request = self.clone();
+        if may_still_run {
+            request.since = Some(Moment::ORIGIN);
+            request.aside = false;
         }
+        request
     }
 }
 
@@ -161,7 +162,7 @@ pub(crate) mod on_redis {
         };
         let connected = Moment::from_nanos(1);
         assert!(!needs_tombstone(&request, connected));
-        let after = request.after_doubt();
+        let after = request.for_node(true);
         assert!(needs_tombstone(&after, connected) && !after.aside);
     }
 

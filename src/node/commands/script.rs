@@ -14,7 +14,7 @@ use crate::node::redis::connection::Connection;
 use crate::node::redis::error::{failed, garbled};
 use crate::node::redis::link::{Link, Replicas};
 use crate::node::{NodeError, quarantined};
-use crate::protocol::round::Holder;
+use crate::token::Holder;
 use crate::token::{FencingToken, OwnerHash};
 
 const FOREVER: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);

@@ -10,7 +10,7 @@ use crate::node::commands::ClusterConfig;
 use crate::node::memory::keyed::Records;
 use crate::node::memory::keyed::{Counters, KeyMap, make_room};
 use crate::node::{NodeError, NoticeSender, quarantined};
-use crate::protocol::round::Holder;
+use crate::token::Holder;
 use crate::token::{OwnerHash, OwnerToken};
 
 #[derive(Default)]

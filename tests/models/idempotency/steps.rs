@@ -1,13 +1,15 @@
 //! What the callers decide, and what the nodes store.
 
 use std::cmp::Reverse;
+use std::time::Duration;
 
 use super::{
     AT_A_TIME, Action, Caller, KEEP, Link, Mutant, NODES, Node, Phase, Record, Records, State,
 };
+use crate::moment::Moment;
+use crate::protocol::on_nodes::{Keys, Landed, OnNodes, Verdict};
 use crate::protocol::quorum::{FenceVerdict, Quorum, highest};
 use crate::protocol::recall::{Life, Recalled, life, recalled, time_by};
-use crate::protocol::round::{Round, Verdict, Vote};
 use crate::token::FencingToken;
 
 /// It is not known whether a record has ended.
@@ -61,27 +63,30 @@ impl Records {
     }
 
     fn verdict(&self, state: &State, caller: usize, is_late: bool) -> Option<Recalled> {
-        let (mut round, mut ballots) = (Round::new(self.quorum()), Vec::new());
+        let mut nodes = OnNodes::new(self.quorum(), Keys::All, Duration::ZERO);
+        let (mut ballots, sent) = (Vec::new(), Moment::ORIGIN);
         for (number, node) in state.nodes.iter().enumerate() {
+            nodes.send(number);
             match node.links[caller] {
                 Link::Granted { count, .. } => {
-                    round.record(number, Vote::Granted(Some(token(count))));
+                    let fence = Some(token(count));
+                    nodes.land(number, sent, Landed::Ours { fence, key: 0 });
                 }
                 Link::Recorded(record) if self.is(Mutant::RecordOfAMinority) => {
                     let ballot = token(record.ballot);
                     return Some(Recalled::Replay(ballot));
                 }
                 Link::Recorded(record) => {
-                    round.record(number, Vote::Withheld);
+                    nodes.land(number, sent, Landed::Withheld);
                     ballots.push(token(record.ballot));
                 }
                 _ => {}
             }
         }
         if is_late {
-            round.time_out();
+            nodes.abandon_all();
         }
-        recalled(&round, self.quorum(), &ballots.iter().copied())
+        recalled(&nodes, self.quorum(), &ballots.iter().copied())
     }
 
     /// The record that is to be brought to a quorum, if there is one.

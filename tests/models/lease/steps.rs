@@ -6,11 +6,11 @@ use super::{
     Action, Attempt, Command, DRIFT, Known, Leases, Link, Mutant, Node, Phase, Release, Reply,
     State, TTL,
 };
-use crate::check::{NOW, TICK, ago, ticks};
+use crate::check::{NOW, ago, ticks};
 use crate::moment::Moment;
+use crate::protocol::on_nodes::{Keys, Landed, OnNodes, Verdict};
 use crate::protocol::quorum::{Drift, Quorum, deadline};
-use crate::protocol::renewal::{LeaseNodes, Terms};
-use crate::protocol::round::{Holder, Round, Verdict, Vote};
+use crate::token::Holder;
 
 impl Leases {
     pub(super) fn is(&self, mutant: Mutant) -> bool {
@@ -32,31 +32,29 @@ impl Leases {
         Drift::new(if self.is(Mutant::NoDrift) { 0.0 } else { DRIFT }).unwrap()
     }
 
-    fn terms(&self) -> Terms {
-        Terms {
-            quorum: self.quorum(),
-            ttl: ticks(TTL),
-            drift: self.drift(),
-            retry: TICK,
-            max_hold: Duration::MAX,
-        }
+    fn validity(&self) -> Duration {
+        ticks(TTL).saturating_sub(self.drift().of(ticks(TTL)))
     }
 
     /// What the process knows of the nodes, as the library has it.
-    fn lease(&self, state: &State, attempt: usize) -> LeaseNodes {
-        let mut lease = LeaseNodes::new(self.terms(), ago(state.attempts[attempt].age));
+    fn on_nodes(&self, state: &State, attempt: usize) -> OnNodes {
+        let mut nodes = OnNodes::new(self.quorum(), Keys::All, self.validity());
         for (node, it) in state.nodes[..self.nodes].iter().enumerate() {
-            if it.links[attempt].doubtful && !self.is(Mutant::DoubtForgotten) {
-                lease.unknown(node);
+            let link = it.links[attempt];
+            if link.doubtful && !self.is(Mutant::DoubtForgotten) {
+                nodes.land(node, NOW, Landed::Abandoned);
             }
-            match it.links[attempt].known {
+            match link.known {
                 Known::Clear => {}
-                Known::Unknown => lease.unknown(node),
-                Known::Ours(age) => lease.confirm(node, ago(age)),
-                Known::Foreign => lease.foreign(node, NOW),
+                Known::Unknown => nodes.land(node, NOW, Landed::Abandoned),
+                Known::Ours(age) => nodes.land(node, ago(age), OURS),
+                Known::Foreign => nodes.land(node, NOW, ANOTHERS),
+            }
+            if link.waits {
+                nodes.send(node);
             }
         }
-        lease
+        nodes
     }
 
     fn deadline(&self, state: &State, attempt: usize) -> Moment {
@@ -65,7 +63,7 @@ impl Leases {
             Known::Ours(age) => Some(ago(age)),
             _ => None,
         });
-        let end = deadline(confirmed, self.needed(), ticks(TTL), self.drift());
+        let end = deadline(confirmed, self.needed(), self.validity());
         end.unwrap_or(Moment::ORIGIN)
     }
 
@@ -90,24 +88,8 @@ impl Leases {
         if self.is(Mutant::HalfIsAQuorum) && granted.count() >= self.needed() {
             return Some(true);
         }
-        let mut round = Round::new(self.quorum());
-        for (node, link) in links().enumerate() {
-            match link.known {
-                _ if link.waits => {}
-                Known::Ours(_) => round.record(node, Vote::Granted(None)),
-                Known::Foreign => round.record(
-                    node,
-                    Vote::Refused(Holder {
-                        tag: 0,
-                        remaining: None,
-                        key: None,
-                    }),
-                ),
-                Known::Unknown => round.record(node, Vote::Failed { owed: true }),
-                Known::Clear => round.record(node, Vote::Failed { owed: false }),
-            }
-        }
-        round.verdict().map(|verdict| verdict == Verdict::Granted)
+        let verdict = self.on_nodes(state, attempt).verdict();
+        verdict.map(|verdict| verdict == Verdict::Granted)
     }
 
     /// Whether the attempt can send a renewal now.
@@ -131,6 +113,16 @@ impl Leases {
         it.phase == Phase::Held && left >= ticks(TTL) / 2
     }
 }
+
+const OURS: Landed = Landed::Ours {
+    fence: None,
+    key: 0,
+};
+const ANOTHERS: Landed = Landed::Anothers(Holder {
+    tag: 0,
+    remaining: None,
+    key: None,
+});
 
 /// What the steps do.
 impl Leases {
@@ -200,17 +192,18 @@ impl Leases {
         };
         let reply = link.reply.take();
         (link.waits, link.age) = (false, 0);
-        let mut lease = self.lease(state, attempt);
-        match reply {
-            Some(Reply::Set) => lease.confirm(node, ago(age)),
-            Some(Reply::Held) => lease.foreign(node, ago(age)),
-            Some(Reply::Absent) => lease.absent(node, ago(age)),
-            Some(Reply::Dead) => {}
-            None => lease.unknown(node),
-        }
+        let mut nodes = self.on_nodes(state, attempt);
+        let landed = match reply {
+            Some(Reply::Set) => OURS,
+            Some(Reply::Held) => ANOTHERS,
+            Some(Reply::Absent) => Landed::Absent,
+            Some(Reply::Dead) => Landed::NoEffect,
+            None => Landed::Abandoned,
+        };
+        nodes.land(node, ago(age), landed);
         let link = &mut state.nodes[node].links[attempt];
         link.doubtful |= reply.is_none();
-        link.known = match (lease.holds(node), link.known, reply) {
+        link.known = match (nodes.is_ours(node), link.known, reply) {
             (true, Known::Ours(before), Some(Reply::Set)) => Known::Ours(before.min(age)),
             (true, Known::Ours(before), _) => Known::Ours(before),
             (true, ..) => Known::Ours(age),
@@ -220,7 +213,7 @@ impl Leases {
             (false, known, _) => known,
         };
         self.check(state, attempt);
-        if lease.taken() && state.attempts[attempt].phase == Phase::Held {
+        if nodes.is_taken() && state.attempts[attempt].phase == Phase::Held {
             self.lose(state, attempt);
         }
         self.settle(state, attempt);
@@ -268,11 +261,11 @@ impl Leases {
         if state.attempts[attempt].phase != Phase::Leaving {
             return;
         }
-        let lease = self.lease(state, attempt);
+        let nodes = self.on_nodes(state, attempt);
         let mut is_over = true;
         for (number, node) in state.nodes[..self.nodes].iter_mut().enumerate() {
             let link = &mut node.links[attempt];
-            if !link.waits && lease.owes(number) && link.release == Release::No {
+            if !link.waits && nodes.is_to_be_released(number) && link.release == Release::No {
                 link.release = Release::Sent;
             }
             is_over &= !link.waits && link.release != Release::Sent;

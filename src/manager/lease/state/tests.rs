@@ -3,8 +3,9 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::protocol::on_nodes::Keys;
 use crate::protocol::quorum::{Drift, Quorum};
-use crate::protocol::renewal::Terms;
+use crate::token::Holder;
 
 const TTL: Duration = Duration::from_secs(10);
 /// A hand-over is to be accepted within it.
@@ -27,12 +28,30 @@ fn at(millis: u64) -> Moment {
 }
 
 fn granted_on(nodes: impl IntoIterator<Item = usize>) -> LeaseState {
-    let mut fold = LeaseNodes::new(terms(), at(0));
-    for node in nodes {
-        fold.confirm(node, at(0));
-    }
-    LeaseState::new(fold, TTL, at(0))
+    held_on(granted(nodes))
 }
+
+fn granted(nodes: impl IntoIterator<Item = usize>) -> OnNodes {
+    let mut granted = OnNodes::new(terms().quorum, Keys::All, terms().validity());
+    for node in nodes {
+        granted.land(node, at(0), OURS);
+    }
+    granted
+}
+
+fn held_on(nodes: OnNodes) -> LeaseState {
+    LeaseState::new(nodes, Renewal::new(terms(), at(0)), at(0))
+}
+
+const OURS: Landed = Landed::Ours {
+    fence: None,
+    key: 0,
+};
+const ANOTHERS: Landed = Landed::Anothers(Holder {
+    tag: 1,
+    remaining: None,
+    key: None,
+});
 
 fn lost(reason: LossReason, held_millis: u64) -> Effects {
     Effects {
@@ -59,7 +78,7 @@ const fn never() -> Moment {
 const fn nothing() -> Effects {
     Effects {
         notify_ended: false,
-        notify_settled: false,
+        notify_landed: false,
         lost: None,
         pass_turn: false,
         held_for: None,
@@ -115,7 +134,7 @@ fn every_event_sees_that_the_deadline_has_passed() {
     let expired = || lost(LossReason::Expired, END + 2);
     assert_eq!(granted_on(0..3).tick(after), expired());
     assert_eq!(
-        granted_on(0..3).reply(3, NodeEffect::Unchanged, after),
+        granted_on(0..3).land(3, at(0), Landed::NoEffect, after),
         expired()
     );
     assert_eq!(
@@ -127,8 +146,8 @@ fn every_event_sees_that_the_deadline_has_passed() {
         (Err(LossReason::Expired), expired())
     );
     assert_eq!(ending().tick(after), expired());
-    let (left, effects) = granted_on(0..3).let_go(after);
-    assert_eq!((left.lost, effects), (Some(LossReason::Expired), expired()));
+    let (end, effects) = granted_on(0..3).let_go(after);
+    assert_eq!((end.lost, effects), (Some(LossReason::Expired), expired()));
 }
 
 #[test]
@@ -138,14 +157,14 @@ fn a_tick_extends_and_the_replies_move_the_deadline() {
     assert_eq!((state.tick(at(1)), state.due()), (nothing(), first));
     let due = state.tick(at(3_500));
     assert_eq!(due.renew, [0, 1, 2, 3, 4]);
-    assert_eq!(state.debt(0), None, "busy");
+    assert!(state.nodes().is_in_flight(0));
     for (node, deadline) in [(3, END), (4, END), (0, END + 3_500)] {
-        let effects = state.reply(node, NodeEffect::Confirmed { sent: at(3_500) }, at(3_510));
+        let effects = state.land(node, at(3_500), OURS, at(3_510));
         assert_eq!(effects, nothing());
         assert_eq!(state.deadline(), at(deadline));
     }
-    assert_eq!((state.debt(0), state.debt(1)), (Some(Debt::Token), None));
-    assert_eq!(state.holding(), [0, 1, 2, 3, 4]);
+    assert!(!state.nodes().is_in_flight(0) && state.nodes().is_in_flight(1));
+    assert_eq!(state.nodes().count_ours(), 5);
     assert_eq!(state.tick(at(3_600)), nothing(), "a quorum has it");
     assert!((at(6_000)..at(7_000)).contains(&state.due()));
 }
@@ -156,8 +175,7 @@ fn nodes_that_are_missing_are_topped_up_unless_they_are_busy() {
     assert!(state.plan_top_up(at(100)));
     assert_eq!(state.due(), at(100));
     assert_eq!(state.tick(at(100)).renew, [3, 4]);
-    let absent = NodeEffect::Absent { sent: at(100) };
-    assert_eq!(state.reply(3, absent, at(110)), nothing());
+    assert_eq!(state.land(3, at(100), Landed::Absent, at(110)), nothing());
     assert!(state.plan_top_up(at(200)));
     assert_eq!(state.tick(at(200)).renew, [3]);
     assert!(!granted_on(0..5).plan_top_up(at(100)));
@@ -169,8 +187,7 @@ fn nodes_that_are_missing_are_topped_up_unless_they_are_busy() {
 fn once_the_end_is_announced_no_extension_revives_it() {
     let mut state = ending();
     for node in 0..5 {
-        let extended = NodeEffect::Confirmed { sent: at(9_000) };
-        assert_eq!(state.reply(node, extended, at(END - 4)), nothing());
+        assert_eq!(state.land(node, at(9_000), OURS, at(END - 4)), nothing());
     }
     assert_eq!(state.deadline(), at(END));
     assert_eq!(
@@ -178,10 +195,7 @@ fn once_the_end_is_announced_no_extension_revives_it() {
         (Some(LossReason::Expired), nothing())
     );
     assert_eq!(state.share(0, at(END - 4)).0, Err(LossReason::Expired));
-    assert_eq!(
-        state.succeed(at(END - 4), &passing(), true, TIME),
-        nothing()
-    );
+    assert_eq!(state.offer(at(END - 4), &passing(), TIME), nothing());
     assert_eq!(state.tick(at(END - 4)), nothing());
     assert_eq!(state.due(), at(END));
     assert_eq!(state.tick(at(END)), lost(LossReason::Expired, END));
@@ -191,30 +205,28 @@ fn once_the_end_is_announced_no_extension_revives_it() {
 fn an_extension_after_the_deadline_revives_nothing() {
     let mut state = granted_on(0..3);
     assert_eq!(state.tick(at(9_000)).renew.len(), 5);
-    let extended = NodeEffect::Confirmed { sent: at(9_000) };
     assert_eq!(
-        state.reply(0, extended, at(END + 1)),
+        state.land(0, at(9_000), OURS, at(END + 1)),
         lost(LossReason::Expired, END + 1)
     );
     for node in 1..5 {
-        assert_eq!(state.reply(node, extended, at(END + 1)), nothing());
+        assert_eq!(state.land(node, at(9_000), OURS, at(END + 1)), nothing());
     }
     assert_eq!(state.deadline(), Moment::ORIGIN);
     assert_ended(&mut state, 0, LossReason::Expired);
     assert_eq!(
-        state.let_go(at(END + 2)).0.owing.as_slice(),
-        [0, 1, 2, 3, 4]
+        state.let_go(at(END + 2)).0.nodes.to_be_released().count(),
+        5
     );
 }
 
 #[test]
 fn too_many_nodes_with_another_token_are_a_loss() {
     let mut state = granted_on(0..5);
-    let foreign = NodeEffect::Foreign { sent: at(50) };
-    assert_eq!(state.reply(0, foreign, at(60)), nothing());
-    assert_eq!(state.reply(1, foreign, at(60)), nothing());
-    assert_eq!(state.reply(2, foreign, at(60)), lost(LossReason::Taken, 60));
-    assert_eq!(state.reply(3, foreign, at(60)), nothing());
+    let mut refuse = |node| state.land(node, at(50), ANOTHERS, at(60));
+    assert_eq!((refuse(0), refuse(1)), (nothing(), nothing()));
+    assert_eq!(refuse(2), lost(LossReason::Taken, 60));
+    assert_eq!(refuse(3), nothing());
     assert_ended(&mut state, 0, LossReason::Taken);
 }
 
@@ -222,7 +234,7 @@ fn too_many_nodes_with_another_token_are_a_loss() {
 fn the_longest_hold_ends_it_for_that_reason() {
     let mut state = granted_on(0..3);
     for node in 0..3 {
-        let effects = state.reply(node, NodeEffect::Confirmed { sent: at(55_000) }, at(100));
+        let effects = state.land(node, at(55_000), OURS, at(100));
         assert_eq!(effects, nothing());
     }
     assert_eq!(state.deadline(), at(60_000));
@@ -247,32 +259,30 @@ fn it_is_lost_at_once_and_once() {
 }
 
 #[test]
-fn what_is_let_go_of_is_released_where_it_may_be_and_busy_nodes_settle_later() {
-    let mut fold = LeaseNodes::new(terms(), at(0));
-    (0..3).for_each(|node| fold.confirm(node, at(0)));
-    fold.begin(4);
-    let mut state = LeaseState::new(fold, TTL, at(0));
-    let left = Left {
-        owing: Indices::from_slice(&[0, 1, 2, 4]),
-        is_busy: true,
-        doubtful: Indices::new(),
-        free: 1,
-        lost: None,
-        given_up: None,
-    };
-    assert_eq!(state.let_go(at(80)), (left, released(80)));
+fn a_lock_that_is_let_go_of_is_released_where_it_may_be_and_commands_in_flight_land_later() {
+    let mut nodes = granted(0..3);
+    nodes.send(4);
+    let mut state = held_on(nodes);
+    let (end, effects) = state.let_go(at(80));
+    assert_eq!(
+        (end.lost, end.given_up, effects),
+        (None, None, released(80))
+    );
+    let to_be_released: Vec<usize> = end.nodes.to_be_released().collect();
+    assert_eq!(
+        (to_be_released, end.nodes.count_free()),
+        (vec![0, 1, 2, 4], 1)
+    );
     assert_ended(&mut state, 0, LossReason::Released);
     assert_eq!(state.deadline(), Moment::ORIGIN);
-    assert_eq!((state.debt(3), state.debt(4)), (Some(Debt::Nothing), None));
-    let settled = || Effects {
-        notify_settled: true,
+    let landed = || Effects {
+        notify_landed: true,
         ..Effects::default()
     };
-    let late = NodeEffect::Confirmed { sent: at(0) };
-    assert_eq!(state.reply(4, late, at(90)), settled());
-    assert_eq!(state.debt(4), Some(Debt::Token));
-    let given_up = state.reply(3, NodeEffect::Unknown, at(95));
-    assert_eq!((given_up, state.debt(3)), (settled(), Some(Debt::Doubtful)));
+    assert_eq!(state.land(4, at(0), OURS, at(90)), landed());
+    assert!(!state.nodes().is_in_flight(4) && state.nodes().is_ours(4));
+    assert_eq!(state.land(3, at(0), Landed::Abandoned, at(95)), landed());
+    assert!(state.nodes().may_still_run(3));
     assert_eq!(state.deadline(), Moment::ORIGIN, "it stays released");
     let (again, effects) = state.let_go(at(100));
     assert_eq!(
@@ -288,23 +298,23 @@ fn a_lost_lock_is_let_go_of_without_a_word() {
         state.lose(LossReason::Taken, at(5)),
         lost(LossReason::Taken, 5)
     );
-    let (left, effects) = state.let_go(at(9));
-    assert_eq!(left.lost, Some(LossReason::Taken));
+    let (end, effects) = state.let_go(at(9));
+    assert_eq!(end.lost, Some(LossReason::Taken));
     assert!(effects.held_for.is_none() && effects.lost.is_none() && !effects.pass_turn);
 }
 
 #[test]
 fn work_that_was_told_of_the_end_counts_as_cut_off_though_it_is_released_in_time() {
-    let (left, effects) = ending().let_go(at(END - 4));
-    assert_eq!((left.lost, effects), (None, released(END - 4)));
+    let (end, effects) = ending().let_go(at(END - 4));
+    assert_eq!((end.lost, effects), (None, released(END - 4)));
     let mut state = ending();
-    state.end_is_told();
-    let (left, effects) = state.let_go(at(END - 4));
+    state.end_is_announced();
+    let (end, effects) = state.let_go(at(END - 4));
     let cut_off = Effects {
         lost: Some(LossReason::Expired),
         ..released(END - 4)
     };
-    assert_eq!((left.lost, effects), (None, cut_off));
+    assert_eq!((end.lost, effects), (None, cut_off));
 }
 
 #[test]
@@ -315,7 +325,7 @@ fn a_hand_over_changes_the_tenant_and_ends_the_lock_for_the_one_before() {
         hand_over: Some(1),
         ..released(40)
     };
-    assert_eq!(state.succeed(at(40), &passing(), true, TIME), handed_over);
+    assert_eq!(state.offer(at(40), &passing(), TIME), handed_over);
     assert_eq!((state.tenant(), state.since()), (1, at(40)));
     assert_eq!(
         state.ended_because(0, at(50)),
@@ -324,10 +334,7 @@ fn a_hand_over_changes_the_tenant_and_ends_the_lock_for_the_one_before() {
     assert_eq!(state.ended_because(1, at(50)), (None, nothing()));
     assert_eq!(state.share(0, at(50)).0, Err(LossReason::Released));
     assert!(state.leave(), "the new tenant has one guard");
-    assert_eq!(
-        state.succeed(at(60), &passing(), true, TIME).hand_over,
-        Some(2)
-    );
+    assert_eq!(state.offer(at(60), &passing(), TIME).hand_over, Some(2));
     assert_eq!(state.let_go(at(90)).1, released(30));
 }
 
@@ -335,7 +342,7 @@ fn a_hand_over_changes_the_tenant_and_ends_the_lock_for_the_one_before() {
 fn a_hand_over_that_is_not_accepted_in_time_lapses_once() {
     let handed_over = || {
         let mut state = granted_on(0..3);
-        let _ = state.succeed(at(40), &passing(), true, TIME);
+        let _ = state.offer(at(40), &passing(), TIME);
         state
     };
     let mut late = handed_over();
@@ -347,7 +354,7 @@ fn a_hand_over_that_is_not_accepted_in_time_lapses_once() {
     assert_eq!(late.tick(at(240)), lapsed);
     assert!(!late.accept(1), "it is another's");
     assert!(late.leave() && late.tick(at(241)) == nothing());
-    let _ = late.succeed(at(250), &passing(), true, TIME);
+    let _ = late.offer(at(250), &passing(), TIME);
     assert!(!late.accept(1) && late.accept(2) && !late.accept(2));
     let mut taken = handed_over();
     assert!(!taken.accept(0) && taken.accept(1));
@@ -357,30 +364,20 @@ fn a_hand_over_that_is_not_accepted_in_time_lapses_once() {
 
 #[test]
 fn it_is_handed_over_only_where_nothing_speaks_against_it() {
-    let refused = |state: &mut LeaseState, now: u64, terms: &HandOff, wanted: bool| {
-        assert_eq!(state.succeed(at(now), terms, wanted, TIME), nothing());
+    let refused = |mut state: LeaseState, now: u64, terms: &HandOff| {
+        assert_eq!(state.offer(at(now), terms, TIME), nothing());
         assert_eq!((state.tenant(), state.since()), (0, at(0)));
     };
     let state = || granted_on(0..3);
-    refused(&mut state(), 1, &passing(), false);
-    refused(&mut state(), 1, &HandOff::OFF, true);
-    refused(
-        &mut state(),
-        1,
-        &HandOff::new(9, Duration::from_millis(1)),
-        true,
-    );
-    refused(&mut state(), END - 4_999, &passing(), true);
-    refused(&mut ending(), 1, &passing(), true);
+    refused(state(), 1, &HandOff::OFF);
+    refused(state(), 1, &HandOff::new(9, Duration::from_millis(1)));
+    refused(state(), END - 4_999, &passing());
+    refused(ending(), 1, &passing());
     let mut lost = state();
     assert!(lost.lose(LossReason::Taken, at(0)).pass_turn);
-    refused(&mut lost, 1, &passing(), true);
-    assert_eq!(
-        state()
-            .succeed(at(END - 5_000), &passing(), true, TIME)
-            .hand_over,
-        Some(1)
-    );
+    refused(lost, 1, &passing());
+    let offered = state().offer(at(END - 5_000), &passing(), TIME);
+    assert_eq!(offered.hand_over, Some(1));
 }
 
 #[test]
@@ -396,9 +393,9 @@ fn guards_share_it_until_the_last_leaves() {
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Tick,
-    Reply(usize, NodeEffect),
+    Land(usize, u64, Landed),
     Lose,
-    Succeed,
+    Offer,
     Accept(u32),
     Share(u32),
     Leave,
@@ -407,18 +404,18 @@ enum Event {
 }
 
 fn event() -> impl Strategy<Value = Event> {
-    let effect = prop_oneof![
-        (0..30_000_u64).prop_map(|sent| NodeEffect::Confirmed { sent: at(sent) }),
-        (0..30_000_u64).prop_map(|sent| NodeEffect::Foreign { sent: at(sent) }),
-        (0..30_000_u64).prop_map(|sent| NodeEffect::Absent { sent: at(sent) }),
-        Just(NodeEffect::Unknown),
-        Just(NodeEffect::Unchanged),
+    let landed = prop_oneof![
+        Just(OURS),
+        Just(ANOTHERS),
+        Just(Landed::Absent),
+        Just(Landed::Abandoned),
+        Just(Landed::NoEffect),
     ];
     prop_oneof![
         4 => Just(Event::Tick),
-        4 => (0..5_usize, effect).prop_map(|(node, effect)| Event::Reply(node, effect)),
+        4 => (0..5_usize, 0..30_000_u64, landed).prop_map(|(node, sent, it)| Event::Land(node, sent, it)),
         1 => Just(Event::Lose),
-        2 => Just(Event::Succeed),
+        2 => Just(Event::Offer),
         1 => (0..3_u32).prop_map(Event::Accept),
         1 => (0..3_u32).prop_map(Event::Share),
         1 => Just(Event::Leave),
@@ -430,9 +427,9 @@ fn event() -> impl Strategy<Value = Event> {
 fn perform(state: &mut LeaseState, event: Event, now: Moment) -> Effects {
     match event {
         Event::Tick => state.tick(now),
-        Event::Reply(node, effect) => state.reply(node, effect, now),
+        Event::Land(node, sent, landed) => state.land(node, at(sent), landed, now),
         Event::Lose => state.lose(LossReason::Shutdown, now),
-        Event::Succeed => state.succeed(now, &passing(), true, TIME),
+        Event::Offer => state.offer(now, &passing(), TIME),
         Event::Accept(tenant) => {
             state.accept(tenant);
             Effects::default()

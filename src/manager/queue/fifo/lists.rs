@@ -1,5 +1,5 @@
 //! [`WaitLists`]: the waiters of each key in order, and the one that gets a key that comes free. No locks; waiters to
-//! wake are collected in [`Giving`].
+//! wake are collected in [`Dispatch`].
 //!
 //! A waiter for several keys is in the list of one key that is in use. When this key comes free and all its others are
 //! free, it gets them; otherwise it moves to the list of one in use, and the next waiter is offered the key. So no free
@@ -58,8 +58,8 @@ pub(super) struct Entry<N> {
     // How many of them come together with the one before.
     followers: usize,
     // The lock is being released: even callers that do not wait may wait for that.
-    leaving: bool,
-    note: Option<N>,
+    being_released: bool,
+    holder: Option<N>,
 }
 
 pub(super) struct Waiter<T> {
@@ -84,11 +84,11 @@ pub(super) enum Call<T> {
 }
 
 /// The turns that are given, and foreign code to run outside of the mutex.
-pub(super) struct Giving<'a, T, N> {
+pub(super) struct Dispatch<'a, T, N> {
     turn: &'a dyn Fn(&[Name]) -> T,
     // Mostly there is one of each.
     wakers: SmallVec<[Waker; 1]>,
-    notes: SmallVec<[N; 1]>,
+    holders: SmallVec<[N; 1]>,
 }
 
 impl<T, N: Clone> WaitLists<T, N> {
@@ -119,9 +119,10 @@ impl<T, N: Clone> WaitLists<T, N> {
         if self.take_free(names) {
             return Ok(None);
         }
-        let stays = |name: &&Name| self.entries.contains_key(*name) && !self.is_leaving(name);
+        let stays =
+            |name: &&Name| self.entries.contains_key(*name) && !self.is_being_released(name);
         if !may_wait && let Some(name) = names.iter().find(stays) {
-            return Err(Refused::InUse(self.note(name)));
+            return Err(Refused::InUse(self.holder(name)));
         }
         let in_use = |name| Some((name, self.entries.get(name)?));
         let Some((name, entry)) = names.iter().find_map(in_use) else {
@@ -199,7 +200,7 @@ impl<T, N: Clone> WaitLists<T, N> {
 
     /// Whether even a caller that does not wait may wait for the key: it is being released, and no waiter wants it
     /// alone.
-    fn is_leaving(&self, name: &str) -> bool {
+    fn is_being_released(&self, name: &str) -> bool {
         let Some(entry) = self.entries.get(name) else {
             return false;
         };
@@ -208,7 +209,7 @@ impl<T, N: Clone> WaitLists<T, N> {
             let waiter = self.waiters.get(number);
             waiter.is_some_and(|waiter| waiter.wants.len() == 1)
         };
-        entry.leaving && has_room && !entry.waiters.iter().any(wants_one)
+        entry.being_released && has_room && !entry.waiters.iter().any(wants_one)
     }
 
     fn link(&mut self, number: u64, name: &Name) {
@@ -231,25 +232,25 @@ impl<T, N: Clone> WaitLists<T, N> {
         }
     }
 
-    pub(super) fn release(&mut self, names: &[Name], giving: &mut Giving<'_, T, N>) {
+    pub(super) fn release(&mut self, names: &[Name], dispatch: &mut Dispatch<'_, T, N>) {
         if let [name] = names
             && let hash_map::Entry::Occupied(place) = self.entries.entry(Name::clone(name))
             && place.get().waiters.is_empty()
         {
             // Nobody wants it: the usual case, in which the key is hashed once.
-            giving.notes.extend(place.remove().note);
+            dispatch.holders.extend(place.remove().holder);
             return;
         }
         for name in names {
             if let Some(entry) = self.entries.get_mut(name) {
                 entry.is_open = true;
-                entry.leaving = false;
-                giving.notes.extend(entry.note.take());
+                entry.being_released = false;
+                dispatch.holders.extend(entry.holder.take());
             }
         }
         // In the order in which they came, whichever of these keys they want.
         while let Some(number) = names.iter().filter_map(|name| self.next(name)).min() {
-            self.offer(number, giving);
+            self.offer(number, dispatch);
         }
         for name in names {
             if self.is_free(name) {
@@ -269,7 +270,7 @@ impl<T, N: Clone> WaitLists<T, N> {
 
     /// Gives the first waiter for an open key all keys that it wants; or moves it to the list of one that is in use, or
     /// sends it away.
-    fn offer(&mut self, number: u64, giving: &mut Giving<'_, T, N>) {
+    fn offer(&mut self, number: u64, dispatch: &mut Dispatch<'_, T, N>) {
         self.unlink(number);
         let Some(waiter) = self.waiters.get(&number) else {
             return;
@@ -280,29 +281,34 @@ impl<T, N: Clone> WaitLists<T, N> {
                 let entry = self.entries.entry(Name::clone(name));
                 entry.or_default().is_open = false;
             }
-            let handover = (giving.turn)(&names);
-            return self.end_wait(number, Call::Called(handover), giving);
+            let handover = (dispatch.turn)(&names);
+            return self.end_wait(number, Call::Called(handover), dispatch);
         };
-        if may_wait || self.entries.get(name).is_some_and(|entry| entry.leaving) {
+        if may_wait
+            || self
+                .entries
+                .get(name)
+                .is_some_and(|entry| entry.being_released)
+        {
             self.link(number, name);
         } else {
-            self.end_wait(number, Call::SentAway(SentAway::InUse), giving);
+            self.end_wait(number, Call::SentAway(SentAway::InUse), dispatch);
         }
     }
 
-    fn end_wait(&mut self, number: u64, call: Call<T>, giving: &mut Giving<'_, T, N>) {
+    fn end_wait(&mut self, number: u64, call: Call<T>, dispatch: &mut Dispatch<'_, T, N>) {
         let Some(waiter) = self.waiters.get_mut(&number) else {
             return;
         };
         if let Call::Waiting(waker) = mem::replace(&mut waiter.call, call) {
             self.waiting -= usize::from(number > FIRST);
-            giving.wakers.extend(waker);
+            dispatch.wakers.extend(waker);
         }
     }
 
     /// The waiter to which the lock of a key can pass: the first that wants this key alone, with this `ttl`, unless a
     /// waiter before it wants another ttl, or several keys of which only this one is missing.
-    fn heir(&self, name: &str, ttl: Duration) -> Option<u64> {
+    fn next_waiter(&self, name: &str, ttl: Duration) -> Option<u64> {
         for number in self.entries.get(name)?.waiters.iter() {
             let waiter = self.waiters.get(number)?;
             if waiter.wants.len() == 1 {
@@ -316,32 +322,37 @@ impl<T, N: Clone> WaitLists<T, N> {
         None
     }
 
-    pub(super) fn has_heir(&self, name: &str, ttl: Duration) -> bool {
-        self.heir(name, ttl).is_some()
+    pub(super) fn has_next_waiter(&self, name: &str, ttl: Duration) -> bool {
+        self.next_waiter(name, ttl).is_some()
     }
 
-    /// Passes the lock of a key, of this `ttl`, to its [`heir`](Self::heir), or returns `handover`.
+    /// Passes the lock of a key, of this `ttl`, to its [`next_waiter`](Self::next_waiter), or returns `handover`.
     pub(super) fn hand_over(
         &mut self,
         name: &str,
         ttl: Duration,
         handover: T,
-        giving: &mut Giving<'_, T, N>,
+        dispatch: &mut Dispatch<'_, T, N>,
     ) -> Result<(), T> {
-        let Some(heir) = self.heir(name, ttl) else {
+        let Some(next_waiter) = self.next_waiter(name, ttl) else {
             return Err(handover);
         };
-        self.unlink(heir);
-        self.end_wait(heir, Call::Called(handover), giving);
+        self.unlink(next_waiter);
+        self.end_wait(next_waiter, Call::Called(handover), dispatch);
         Ok(())
     }
 
-    pub(super) fn set_leaving(&mut self, name: &str, leaving: bool, giving: &mut Giving<'_, T, N>) {
+    pub(super) fn set_being_released(
+        &mut self,
+        name: &str,
+        being_released: bool,
+        dispatch: &mut Dispatch<'_, T, N>,
+    ) {
         let Some(entry) = self.entries.get_mut(name) else {
             return;
         };
-        entry.leaving = leaving;
-        if leaving {
+        entry.being_released = being_released;
+        if being_released {
             return;
         }
         let may_wait = |number: &u64| {
@@ -352,11 +363,11 @@ impl<T, N: Clone> WaitLists<T, N> {
         impatient.retain(|number| !may_wait(number));
         for number in impatient {
             self.unlink(number);
-            self.end_wait(number, Call::SentAway(SentAway::InUse), giving);
+            self.end_wait(number, Call::SentAway(SentAway::InUse), dispatch);
         }
     }
 
-    pub(super) fn close(&mut self, giving: &mut Giving<'_, T, N>) {
+    pub(super) fn close(&mut self, dispatch: &mut Dispatch<'_, T, N>) {
         self.closed = true;
         self.waiting = 0;
         for entry in self.entries.values_mut() {
@@ -365,7 +376,7 @@ impl<T, N: Clone> WaitLists<T, N> {
         }
         for waiter in self.waiters.values_mut() {
             if let Call::Waiting(waker) = &mut waiter.call {
-                giving.wakers.extend(waker.take());
+                dispatch.wakers.extend(waker.take());
                 waiter.call = Call::SentAway(SentAway::Closed);
             }
         }
@@ -388,14 +399,14 @@ impl<T, N: Clone> WaitLists<T, N> {
         Some(waiter.call)
     }
 
-    pub(super) fn set_note(&mut self, name: &str, note: N, giving: &mut Giving<'_, T, N>) {
+    pub(super) fn set_holder(&mut self, name: &str, holder: N, dispatch: &mut Dispatch<'_, T, N>) {
         if let Some(entry) = self.entries.get_mut(name) {
-            giving.notes.extend(entry.note.replace(note));
+            dispatch.holders.extend(entry.holder.replace(holder));
         }
     }
 
-    pub(super) fn note(&self, name: &str) -> Option<N> {
-        self.entries.get(name)?.note.clone()
+    pub(super) fn holder(&self, name: &str) -> Option<N> {
+        self.entries.get(name)?.holder.clone()
     }
 }
 
@@ -413,24 +424,24 @@ impl<N> Default for Entry<N> {
             is_open: false,
             waiters: BTreeSet::new(),
             followers: 0,
-            leaving: false,
-            note: None,
+            being_released: false,
+            holder: None,
         }
     }
 }
 
-impl<'a, T, N> Giving<'a, T, N> {
+impl<'a, T, N> Dispatch<'a, T, N> {
     pub(super) fn new(turn: &'a dyn Fn(&[Name]) -> T) -> Self {
         Self {
             turn,
             wakers: SmallVec::new(),
-            notes: SmallVec::new(),
+            holders: SmallVec::new(),
         }
     }
 
-    /// Wakes the waiters that were called, and drops notes. The caller does not hold the mutex.
+    /// Wakes the waiters that were called, and drops holders. The caller does not hold the mutex.
     pub(super) fn finish(self) {
-        drop(self.notes);
+        drop(self.holders);
         self.wakers.into_iter().for_each(Waker::wake);
     }
 }

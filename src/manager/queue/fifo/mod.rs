@@ -26,16 +26,16 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 pub(crate) use self::lists::{Bounds, Name, Refused, SentAway};
-use self::lists::{Call, Giving, WaitLists};
+use self::lists::{Call, Dispatch, WaitLists};
 use super::sync::{Mutex, MutexGuard};
 
 pub(crate) trait Handover: Sized {
-    type Note: Clone;
+    type Holder: Clone;
 
     fn of_turn(turn: Turn<Self>) -> Self;
 }
 
-pub(crate) struct Queue<H: Handover>(Mutex<WaitLists<H, H::Note>>);
+pub(crate) struct Queue<H: Handover>(Mutex<WaitLists<H, H::Holder>>);
 
 pub(crate) enum Entered<H: Handover> {
     /// The key is not in use here.
@@ -56,7 +56,7 @@ impl<H: Handover> Queue<H> {
         Self(Mutex::new(WaitLists::new(bounds)))
     }
 
-    fn lists(&self) -> MutexGuard<'_, WaitLists<H, H::Note>> {
+    fn lists(&self) -> MutexGuard<'_, WaitLists<H, H::Holder>> {
         // No panic can leave the lists half-linked: wakers and drops, which could panic, are run outside.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -69,7 +69,7 @@ impl<H: Handover> Queue<H> {
         ttl: Duration,
         may_wait: bool,
         shares: bool,
-    ) -> Result<Entered<H>, Refused<H::Note>> {
+    ) -> Result<Entered<H>, Refused<H::Holder>> {
         let number = self.lists().enter(names, ttl, may_wait, shares)?;
         Ok(match number {
             None => Entered::Turn(self.turn(names)),
@@ -89,12 +89,12 @@ impl<H: Handover> Queue<H> {
 
     fn change<R>(
         self: &Arc<Self>,
-        change: impl FnOnce(&mut WaitLists<H, H::Note>, &mut Giving<'_, H, H::Note>) -> R,
+        change: impl FnOnce(&mut WaitLists<H, H::Holder>, &mut Dispatch<'_, H, H::Holder>) -> R,
     ) -> R {
         let turn = |names: &[Name]| H::of_turn(self.turn(names));
-        let mut giving = Giving::new(&turn);
-        let changed = change(&mut self.lists(), &mut giving);
-        giving.finish();
+        let mut dispatch = Dispatch::new(&turn);
+        let changed = change(&mut self.lists(), &mut dispatch);
+        dispatch.finish();
         changed
     }
 
@@ -106,27 +106,27 @@ impl<H: Handover> Queue<H> {
         ttl: Duration,
         handover: H,
     ) -> Result<(), H> {
-        self.change(|lists, giving| lists.hand_over(name, ttl, handover, giving))
+        self.change(|lists, dispatch| lists.hand_over(name, ttl, handover, dispatch))
     }
 
     /// Whether a waiter for `name` alone would take a lock of this `ttl`.
-    pub(crate) fn has_heir(&self, name: &str, ttl: Duration) -> bool {
-        self.lists().has_heir(name, ttl)
+    pub(crate) fn has_next_waiter(&self, name: &str, ttl: Duration) -> bool {
+        self.lists().has_next_waiter(name, ttl)
     }
 
     fn pass(self: &Arc<Self>, names: &[Name]) {
         if !names.is_empty() {
-            self.change(|lists, giving| lists.release(names, giving));
+            self.change(|lists, dispatch| lists.release(names, dispatch));
         }
     }
 
     /// Refuses all callers from now on, and sends the waiters away.
     pub(crate) fn close(self: &Arc<Self>) {
-        self.change(|lists, giving| lists.close(giving));
+        self.change(|lists, dispatch| lists.close(dispatch));
     }
 
-    pub(crate) fn note(&self, name: &str) -> Option<H::Note> {
-        self.lists().note(name)
+    pub(crate) fn holder(&self, name: &str) -> Option<H::Holder> {
+        self.lists().holder(name)
     }
 
     pub(crate) fn is_in_use(&self, name: &str) -> bool {
@@ -218,19 +218,19 @@ impl<H: Handover> Turn<H> {
         })
     }
 
-    pub(crate) fn note(&self, note: &H::Note) {
-        self.queue.change(|lists, giving| {
+    pub(crate) fn set_holder(&self, holder: &H::Holder) {
+        self.queue.change(|lists, dispatch| {
             for name in &self.names {
-                lists.set_note(name, note.clone(), giving);
+                lists.set_holder(name, holder.clone(), dispatch);
             }
         });
     }
 
     /// Sets whether the keys are about to come free. Then callers that do not wait may wait for that.
-    pub(crate) fn set_leaving(&self, leaving: bool) {
-        self.queue.change(|lists, giving| {
+    pub(crate) fn set_being_released(&self, being_released: bool) {
+        self.queue.change(|lists, dispatch| {
             for name in &self.names {
-                lists.set_leaving(name, leaving, giving);
+                lists.set_being_released(name, being_released, dispatch);
             }
         });
     }

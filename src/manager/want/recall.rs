@@ -1,28 +1,24 @@
-//! [`Recall`]: the round that asks the nodes for the record of a key, or else for the lock to make one.
+//! [`Recall`]: what a round adds that asks the nodes for the record of a key, or else for the lock to make one.
 
 use std::cmp::Reverse;
-use std::mem::take;
-use std::pin::pin;
-use std::sync::Arc;
+use std::mem::replace;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::time::sleep;
-
 use crate::clock::Clock;
-use crate::manager::error::AcquireError;
-use crate::manager::records::complete::{forget, spread};
-use crate::manager::release::FreeCommand;
-use crate::manager::round::{Attempt, Decision, Purpose, Reply};
+use crate::manager::freeing::Freed;
 use crate::manager::shared::Shared;
 use crate::moment::Moment;
-use crate::node::{AcquireReply, AcquireRequest, Node, NodeFuture, RecallRequest, Record};
-use crate::protocol::quorum::{Quorum, highest};
+use crate::node::{
+    AcquireReply, AcquireRequest, CompleteReply, CompleteRequest, Node, NodeError, NodeFuture,
+    RecallRequest, Record, ReleaseReply, ReleaseRequest,
+};
+use crate::protocol::on_nodes::OnNodes;
+use crate::protocol::quorum::Quorum;
 use crate::protocol::recall::{Life, Recalled, life, recalled, time_by};
 use crate::protocol::renewal::Terms;
-use crate::protocol::round::{Round, Vote};
+use crate::token::FencingToken;
 
-/// A round for the record of a key, or else for the lock to make one.
 #[derive(Clone, Debug)]
 pub(crate) struct Recall {
     quorum: Quorum,
@@ -34,31 +30,35 @@ pub(crate) struct Recall {
     longest: Duration,
     // The records of the nodes that had one and granted nothing.
     stored: Vec<(usize, Record)>,
-    // Those of the nodes that granted all the same.
+    // The records of the nodes that granted all the same.
     adopted: Vec<Record>,
     // The clocks of the nodes that granted.
     clocks: Vec<u64>,
+    // The record that is to be written to a quorum in place of a run, once the round is settled.
+    record: Option<Record>,
 }
 
 impl Recall {
     pub(crate) fn new(shared: &Shared, terms: &Terms, keep: Duration) -> Self {
         let before = before_run(&shared.longest_run, terms);
         Self {
-            quorum: shared.terms.quorum,
+            quorum: shared.set.terms.quorum,
             adopt: false,
             linger: linger(before, terms.ttl, keep),
             longest: before.min(DAY),
             stored: Vec::new(),
             adopted: Vec::new(),
             clocks: Vec::new(),
+            record: None,
         }
     }
 
-    fn recalled(&self, round: &Round) -> Option<Recalled> {
+    pub(crate) fn recalled(&self, nodes: &OnNodes) -> Option<Recalled> {
         let ballots = self.stored.iter().map(|(_, record)| record.ballot);
-        recalled(round, self.quorum, &ballots)
+        recalled(nodes, self.quorum, &ballots)
     }
 
+    /// The highest record that has not ended, as far as is known.
     fn highest_record(&self) -> (Option<Record>, Life) {
         let stored = self.stored.iter().map(|(_, record)| record);
         let mut records: Vec<&Record> = stored.chain(&self.adopted).collect();
@@ -72,6 +72,7 @@ impl Recall {
     }
 }
 
+/// What comes with the lock of a run.
 #[derive(Debug)]
 pub(crate) struct Granted {
     /// The record that is to be written to a quorum in place of a run.
@@ -79,20 +80,19 @@ pub(crate) struct Granted {
     pub(crate) clocks: Clocks,
 }
 
-impl Purpose for Recall {
-    type Found = Record;
-    type Along = Granted;
-    const FREE: FreeCommand = forget;
-    const HANDED_ON: Option<Granted> = None;
-
-    /// A record needs its ballot also where fencing is off. The counter lives as long as the run: by it a node that does
+impl Recall {
+    /// A record needs its ballot even if fencing is off. The counter lives as long as the run: by it a node that does
     /// not remember the grant knows that nobody was granted since. It need not live as long as the record: the mark,
     /// which stands in for it, is above the ballots of all records.
-    fn keep_fence(&self, shared: &Shared, ttl: Duration) -> Option<Duration> {
-        Some(shared.run_counters_kept.max(ttl).max(self.longest))
+    pub(crate) fn counter_ttl(&self, shared: &Shared, ttl: Duration) -> Duration {
+        shared.run_counters_kept.max(ttl).max(self.longest)
     }
 
-    fn ask(&self, node: &dyn Node, request: AcquireRequest) -> NodeFuture<Reply> {
+    pub(crate) fn ask(
+        &self,
+        node: &dyn Node,
+        request: AcquireRequest,
+    ) -> NodeFuture<Result<AcquireReply, NodeError>> {
         node.recall(RecallRequest {
             lock: request,
             adopt: self.adopt,
@@ -100,101 +100,65 @@ impl Purpose for Recall {
         })
     }
 
-    fn vote(&mut self, node: usize, reply: AcquireReply) -> Vote {
+    pub(crate) fn hear(&mut self, node: usize, reply: AcquireReply) {
         match reply {
-            AcquireReply::Granted { fence } => Vote::Granted(fence),
-            AcquireReply::Promised { fence, record, now } => {
+            AcquireReply::Promised { record, now, .. } => {
                 self.clocks.push(now);
                 self.adopted.extend(record);
-                Vote::Granted(fence)
             }
-            AcquireReply::Recorded(record) => {
-                self.stored.push((node, record));
-                Vote::Withheld
-            }
-            AcquireReply::Held(holder) => Vote::Refused(holder),
-            // No answer to a recall.
-            AcquireReply::Slot { .. } => Vote::Failed { owed: true },
+            AcquireReply::Recorded(record) => self.stored.push((node, record)),
+            _ => {}
         }
     }
 
-    fn decide(&self, round: &Round) -> Option<Decision> {
-        Some(match self.recalled(round)? {
-            Recalled::Lock(verdict) => Decision::Lock(verdict),
-            Recalled::Replay(_) => Decision::Found,
-            Recalled::Adopt => Decision::Again,
-        })
+    /// The nodes that have the record with this ballot, each with the record.
+    pub(crate) fn with_ballot(
+        &self,
+        ballot: FencingToken,
+    ) -> impl Iterator<Item = &(usize, Record)> + '_ {
+        let has = move |(_, record): &&(usize, Record)| record.ballot == ballot;
+        self.stored.iter().filter(has)
     }
 
-    /// The next round asks for the lock in any case, and for the records.
-    fn ask_again(&mut self) -> bool {
-        !std::mem::replace(&mut self.adopt, true)
+    /// Settles whether a record takes the place of the run: the one that may have been chosen, unless it has ended;
+    /// `false` if more replies must tell.
+    pub(crate) fn settle_record(&mut self) -> bool {
+        let (record, life) = self.highest_record();
+        self.record = record.filter(|_| life == Life::Kept);
+        life != Life::Open
     }
 
-    /// The record that a quorum has. It is written to nodes without it in the background.
-    fn found(mut attempt: Attempt<Self>) -> Result<Record, AcquireError> {
-        let Some(Recalled::Replay(ballot)) = attempt.purpose.recalled(&attempt.round) else {
-            return Err(attempt.no_quorum());
-        };
-        let stored = &attempt.purpose.stored;
-        let has = |node: usize| {
-            stored
-                .iter()
-                .any(|(other, record)| *other == node && record.ballot == ballot)
-        };
-        let lacking = (0..attempt.shared.nodes.len()).filter(|node| {
-            let voted = attempt.round.vote(*node);
-            matches!(voted, Some(Vote::Granted(_) | Vote::Withheld)) && !has(*node)
-        });
-        let lacking: Vec<usize> = lacking.collect();
-        let mut records = stored.iter().map(|(_, record)| record);
-        let record = records.find(|record| record.ballot == ballot).cloned();
-        let record = record.ok_or_else(|| attempt.no_quorum())?;
-        if !lacking.is_empty()
-            && let Some(freeing) = attempt.give_back()
-        {
-            spread(freeing, record.clone(), lacking);
+    /// What comes with the lock of a settled run, which was asked for at `sent`.
+    pub(crate) fn granted(&self, sent: Moment) -> Granted {
+        Granted {
+            record: self.record.clone(),
+            clocks: Clocks {
+                showed: self.clocks.clone(),
+                asked: sent,
+            },
         }
-        Ok(record)
     }
 
-    fn is_replay(along: &Granted) -> bool {
-        along.record.is_some()
-    }
-
-    async fn settle(attempt: &mut Attempt<Self>) -> Result<Granted, AcquireError> {
-        let record = adoptable(attempt).await?;
-        let needed = attempt.shared.terms.quorum.needed();
-        let verdict = highest(attempt.round.fences().map(|(_, token)| token), needed);
-        attempt.settle_fence(verdict).await?;
-        let clocks = Clocks {
-            showed: take(&mut attempt.purpose.clocks),
-            asked: attempt.sent,
-        };
-        Ok(Granted { record, clocks })
+    pub(crate) const fn ask_again(&mut self) -> bool {
+        !replace(&mut self.adopt, true)
     }
 }
 
-/// The record that is to be written to a quorum in place of a run: the one that may have been chosen, unless it has
-/// ended. Waits for more replies while they leave that open, for the node time-out at most.
-async fn adoptable(attempt: &mut Attempt<Recall>) -> Result<Option<Record>, AcquireError> {
-    loop {
-        let (record, life) = attempt.purpose.highest_record();
-        match life {
-            Life::Kept => return Ok(record),
-            Life::Over => return Ok(None),
-            Life::Open => {}
-        }
-        let shared = Arc::clone(&attempt.shared);
-        let spent = shared.clock.now().since(attempt.sent);
-        let left = shared.node_timeout.saturating_sub(spent);
-        let deadline = pin!(sleep(left));
-        let Some((node, reply)) = attempt.fanout.next_before(deadline).await else {
-            attempt.time_out();
-            return Err(attempt.no_quorum());
-        };
-        attempt.take_reply(node, reply);
-    }
+/// Gives back what a lost round for a run has set: the node forgets the grant, too, which it remembers for a result
+/// that will not come. Unlike a completion it need not reach a quorum, and no config can stand against it.
+pub(super) fn forget(node: &dyn Node, request: &ReleaseRequest) -> NodeFuture<Freed> {
+    let reply = node.complete(CompleteRequest {
+        release: request.clone(),
+        record: None,
+        chosen: false,
+        config: None,
+    });
+    Box::pin(async move {
+        reply.await.map(|reply| match reply {
+            CompleteReply::Stored { listeners } => ReleaseReply::Released { listeners },
+            CompleteReply::Refused => ReleaseReply::NotOwner,
+        })
+    })
 }
 
 /// The nodes' clocks at the grant of a run, in milliseconds since 1970.

@@ -1,0 +1,71 @@
+//! [`Call`]: one call for a lock, and what it is given.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::manager::acquire::wait::Wait;
+#[cfg(feature = "idempotency")]
+use crate::manager::asking::Asking;
+use crate::manager::error::AcquireError;
+use crate::manager::guard::LockGuard;
+use crate::manager::shared::Shared;
+use crate::manager::want::Want;
+#[cfg(feature = "idempotency")]
+use crate::manager::want::recall::Granted;
+use crate::namespace::NodeKeys;
+use crate::protocol::renewal::Terms;
+
+/// What a call was given.
+pub(crate) enum Acquired {
+    Lock(LockGuard),
+    /// The lock of a run, and what came with it.
+    #[cfg(feature = "idempotency")]
+    Run(LockGuard, Granted),
+    /// A round that found the record of a run on a quorum, in place of its lock.
+    #[cfg(feature = "idempotency")]
+    Found(Box<Asking>),
+}
+
+/// One call: what it wants, of which keys, and for how long it waits.
+pub(crate) struct Call<'a> {
+    pub(super) shared: &'a Arc<Shared>,
+    pub(super) terms: Terms,
+    pub(super) keys: NodeKeys,
+    pub(super) want: Want,
+    pub(super) wait: Wait,
+}
+
+impl Call<'_> {
+    pub(super) fn is_free_here(&self) -> bool {
+        !self.shared.queue.is_in_use(self.keys.first().as_str())
+    }
+
+    /// A lock of this process that the caller may share.
+    pub(super) fn join(&self) -> Option<Acquired> {
+        if !self.want.is_shared() || self.shared.registry.closing.is_given() {
+            return None;
+        }
+        let tenancy = self
+            .shared
+            .open_leases
+            .join(self.keys.first(), &self.terms)?;
+        Some(self.handed_on(LockGuard::new(Arc::clone(self.shared), tenancy)))
+    }
+
+    /// What the call is given where another caller of this process has acquired the lock.
+    pub(super) fn handed_on(&self, guard: LockGuard) -> Acquired {
+        Acquired::Lock(guard.waited_for(self.waited()))
+    }
+
+    pub(super) fn waited(&self) -> Duration {
+        self.wait.waited(self.shared)
+    }
+
+    pub(super) fn left(&self) -> Duration {
+        self.wait.left(self.shared)
+    }
+
+    pub(super) fn busy(&self) -> AcquireError {
+        self.wait.busy(self.shared, &self.keys)
+    }
+}

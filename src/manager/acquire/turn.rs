@@ -1,0 +1,172 @@
+//! The queue of this process: a call waits there for its turn, or for the lock itself.
+
+use std::pin::Pin;
+use std::slice;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use crate::manager::acquire::call::Call;
+use crate::manager::error::AcquireError;
+use crate::manager::guard::LockGuard;
+use crate::manager::lease::held::{Passed, Turn};
+use crate::manager::queue::Holder;
+use crate::manager::queue::fifo::{Entered, Name, Refused, Seat, SentAway};
+use crate::manager::shared::Shared;
+use crate::namespace::NodeKeys;
+use crate::protocol::renewal::Terms;
+
+impl Call<'_> {
+    /// Waits for the turn of the key, or for its lock; sets `queued` if it had to wait.
+    pub(crate) async fn turn(&self, queued: &mut bool) -> Result<Wakeup, AcquireError> {
+        loop {
+            let seat = match self.enter().map_err(|refused| self.refusal(refused))? {
+                Entered::Turn(turn) => return Ok(Wakeup::Turn(turn)),
+                Entered::Seat(inner) => LockSeat::new(self.shared, &self.terms, inner),
+            };
+            let wakeup = self.called(seat).await?;
+            *queued = true;
+            match wakeup {
+                // Lost between the hand-off and this check: then its turn passes to the next caller.
+                Wakeup::Lock(guard) if guard.is_lost() => {}
+                Wakeup::Lapsed => {}
+                wakeup => return Ok(wakeup),
+            }
+        }
+    }
+
+    /// Enters the queue for one key. A caller that does not wait is refused if the key is in use, unless nothing is known
+    /// of the key, and it wants a record, which the caller before it may only read, a permit, of which there may be more,
+    /// or a lock that it may share.
+    fn enter(&self) -> Result<Entered<Passed>, Refused<Holder>> {
+        let want = &self.want;
+        let names = slice::from_ref(self.keys.first().shared());
+        // No lock has a ttl of zero: none is handed to a caller that takes none.
+        let ttl = if want.is_handed_on() {
+            self.terms.ttl
+        } else {
+            Duration::ZERO
+        };
+        let queue = &self.shared.queue;
+        let enter = |may_wait| queue.enter(names, ttl, may_wait, want.is_shared());
+        match enter(self.wait.is_patient()) {
+            Err(Refused::InUse(None)) if !want.is_handed_on() || want.is_permit() => enter(true)
+                .map_err(|refused| match refused {
+                    Refused::KeyFull | Refused::Full => Refused::InUse(None),
+                    refused => refused,
+                }),
+            entered => entered,
+        }
+    }
+
+    async fn called(
+        &self,
+        seat: impl Future<Output = Result<Wakeup, SentAway>>,
+    ) -> Result<Wakeup, AcquireError> {
+        let (shared, wait) = (self.shared, self.wait);
+        let _waiter = shared.waiters.add(self.keys.first(), wait.began, true);
+        match timeout(wait.left_in_queue(shared), seat).await {
+            Ok(Ok(wakeup)) => Ok(wakeup),
+            Ok(Err(SentAway::Closed)) => Err(AcquireError::ShuttingDown),
+            Err(_) | Ok(Err(SentAway::InUse)) => Err(self.busy()),
+        }
+    }
+
+    /// Waits for the turns of all keys. `before_wait` is called if it has to wait.
+    pub(crate) async fn turn_of_all(
+        &self,
+        before_wait: impl FnOnce(),
+    ) -> Result<Turn, AcquireError> {
+        let (names, ttl) = (names(&self.keys), self.terms.ttl);
+        let entered = (self.shared.queue).enter(&names, ttl, self.wait.is_patient(), false);
+        let seat = match entered.map_err(|refused| self.refusal(refused))? {
+            Entered::Turn(turn) => return Ok(turn),
+            Entered::Seat(inner) => LockSeat::new(self.shared, &self.terms, inner),
+        };
+        before_wait();
+        match self.called(seat).await? {
+            Wakeup::Turn(turn) => Ok(turn),
+            // A lock is handed off only to a caller that wants its key alone.
+            Wakeup::Lock(_) | Wakeup::Lapsed => Err(self.busy()),
+        }
+    }
+
+    fn refusal(&self, refused: Refused<Holder>) -> AcquireError {
+        let bounds = self.shared.queue.bounds();
+        let full = |limit, of_key| AcquireError::QueueFull { limit, of_key };
+        match refused {
+            Refused::InUse(holder) => self.wait.busy_for(self.shared, holder.as_ref()),
+            Refused::KeyFull => full(bounds.per_key, true),
+            Refused::Full => full(bounds.total, false),
+            Refused::Closed => AcquireError::ShuttingDown,
+        }
+    }
+}
+
+pub(crate) fn names(keys: &NodeKeys) -> Vec<Name> {
+    let keys = keys.as_slice().iter();
+    keys.map(|key| Name::clone(key.shared())).collect()
+}
+
+/// The value that a waiter is called with. Dropped, it passes on or is released.
+pub(crate) enum Wakeup {
+    Turn(Turn),
+    Lock(LockGuard),
+    /// A lock that was not taken in time, and is another's now.
+    Lapsed,
+}
+
+impl Wakeup {
+    fn new(shared: &Arc<Shared>, max_hold: Duration, passed: Passed) -> Self {
+        match passed {
+            Passed::Turn(turn) => Self::Turn(turn),
+            Passed::Lock(tenancy) if !tenancy.lease.accept(tenancy.number) => Self::Lapsed,
+            Passed::Lock(tenancy) => {
+                // The `max_hold` of the holder before may differ.
+                if tenancy.lease.hold_for(tenancy.number, max_hold) {
+                    shared.registry.replan(&tenancy.lease);
+                }
+                Self::Lock(LockGuard::new(Arc::clone(shared), tenancy))
+            }
+        }
+    }
+}
+
+/// A place in the queue. Each way out of it gives the tenancy to a guard, also if the caller leaves between hand-over
+/// and wake-up.
+#[must_use = "a seat that is dropped is given up"]
+pub(crate) struct LockSeat<'a> {
+    pub(crate) shared: &'a Arc<Shared>,
+    pub(crate) inner: Seat<Passed>,
+    max_hold: Duration,
+}
+
+impl<'a> LockSeat<'a> {
+    pub(crate) const fn new(shared: &'a Arc<Shared>, terms: &Terms, inner: Seat<Passed>) -> Self {
+        Self {
+            shared,
+            inner,
+            max_hold: terms.max_hold,
+        }
+    }
+}
+
+impl Future for LockSeat<'_> {
+    type Output = Result<Wakeup, SentAway>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let (shared, max_hold) = (self.shared, self.max_hold);
+        let called = Pin::new(&mut self.inner).poll(cx);
+        called.map_ok(|passed| Wakeup::new(shared, max_hold, passed))
+    }
+}
+
+impl Drop for LockSeat<'_> {
+    fn drop(&mut self) {
+        if let Some(passed) = self.inner.leave() {
+            drop(Wakeup::new(self.shared, self.max_hold, passed));
+        }
+    }
+}

@@ -1,0 +1,480 @@
+//! [`Freeing`]: one owner token that is given back: until a quorum of nodes is free of it, and in the background until all
+//! are, or its ttl has ended it.
+//!
+//! ```text
+//!   Freeing ──► Release ─ quorum().await ─► the caller goes on
+//!                  └───── drop ───────────► rest(), again(): in the background
+//! ```
+//!
+//! It owns what the nodes have of the token. Commands of a held lock that were in flight at its end land in the
+//! [`HeldLease`] that the release keeps for that: a node is asked once they have.
+
+use std::future::ready;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use crate::clock::Clock as _;
+use crate::instruments;
+use crate::manager::error::ReleaseError;
+use crate::manager::lease::held::{HeldLease, LetGo, Turn};
+use crate::manager::ledger::{Obligation, Stage};
+use crate::manager::nodes::fanout::Fanout;
+use crate::manager::nodes::no_answer;
+use crate::manager::nodes::waiting::{Missed, is_retryable, retry};
+use crate::manager::shared::Shared;
+use crate::moment::Moment;
+use crate::namespace::NodeKey;
+use crate::node::{Node, NodeError, NodeFuture, ReleaseReply, ReleaseRequest};
+use crate::protocol::on_nodes::{Keys, Landed, OnNodes};
+use crate::token::OwnerToken;
+
+pub(crate) type Freed = Result<ReleaseReply, NodeError>;
+
+/// The command by which a node gives a lock back.
+pub(crate) type FreeCommand = fn(&dyn Node, &ReleaseRequest) -> NodeFuture<Freed>;
+
+/// It runs where it is awaited, as another task would have to be woken for every reply; dropped at any point it goes on
+/// in the background.
+pub(crate) struct Release(
+    // Only `drop` takes it.
+    Option<Freeing>,
+);
+
+impl Release {
+    pub(crate) fn new(mut freeing: Freeing) -> Self {
+        let nodes = freeing.nodes.to_be_released();
+        let nodes = nodes.filter(|node| !freeing.is_later(*node));
+        let ask = |node| (node, freeing.once_landed(node, freeing.release_if_there()));
+        freeing.replies = Fanout::new(nodes.map(ask));
+        Self(Some(freeing))
+    }
+
+    /// A release that nobody waits for.
+    pub(crate) fn in_background(mut freeing: Freeing) -> Self {
+        freeing.command.0.aside = true;
+        Self::new(freeing)
+    }
+
+    pub(crate) async fn quorum(mut self) -> Result<(), ReleaseError> {
+        match &mut self.0 {
+            Some(freeing) => freeing.quorum().await,
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Release {
+    fn drop(&mut self) {
+        if let Some(freeing) = self.0.take_if(|freeing| freeing.is_due()) {
+            let shared = Arc::clone(&freeing.shared);
+            let request = &freeing.command.0;
+            let (keys, aside) = (request.keys.clone(), request.aside);
+            shared.spawn_release(&keys, aside, freeing.rest());
+        }
+    }
+}
+
+pub(crate) struct Freeing {
+    pub(crate) shared: Arc<Shared>,
+    command: (ReleaseRequest, FreeCommand),
+    nodes: OnNodes,
+    // The lock, if commands that may set its token were in flight at the release.
+    held: Option<Arc<HeldLease>>,
+    // How many nodes count as free of it for the caller, who waits for a quorum.
+    confirmed: usize,
+    replies: Fanout<Freed>,
+    // Nodes that nobody waits for: they are freed in the background.
+    later: Fanout<Freed>,
+    sent: Moment,
+    // By then the ttl has ended the lock on its own.
+    until: Moment,
+    obligation: Option<Obligation>,
+    // How many other processes heard of the release: the highest count of a node. The cooldown grows with it.
+    listeners: u32,
+    end: End,
+}
+
+/// What is to be done at the end of a lock, once a quorum has confirmed its release, or cannot in time.
+#[derive(Default)]
+struct End {
+    // The right to contend for the keys, to be passed on.
+    turn: Option<Turn>,
+    // Whether it counts as a loss. There until the end is counted, and only if the lock was held.
+    was_lost: Option<bool>,
+    // The log has said, or need not say, that its ttl ends it.
+    is_logged: bool,
+}
+
+/// How it begins.
+impl Freeing {
+    /// To free the `nodes` from a lock of this `ttl` by the command. Nothing is sent yet.
+    pub(crate) fn new(
+        shared: &Arc<Shared>,
+        command: (ReleaseRequest, FreeCommand),
+        nodes: OnNodes,
+        mut obligation: Option<Obligation>,
+        ttl: Duration,
+    ) -> Self {
+        let sent = shared.set.clock.now();
+        if let Some(obligation) = &mut obligation {
+            obligation.enter(Stage::Releasing);
+        }
+        Self {
+            shared: Arc::clone(shared),
+            command,
+            held: None,
+            confirmed: nodes.count_free(),
+            nodes,
+            replies: Fanout::new([]),
+            later: Fanout::new([]),
+            sent,
+            until: sent + ttl,
+            obligation,
+            listeners: 0,
+            end: End::default(),
+        }
+    }
+
+    /// To free the nodes of a lock that was held.
+    pub(crate) fn of_held(shared: &Arc<Shared>, held: &Arc<HeldLease>, let_go: LetGo) -> Self {
+        let lease = &held.lease;
+        let request = ReleaseRequest {
+            keys: let_go.keys,
+            token: lease.owner,
+            announce: true,
+            waited: held.waited,
+            since: Some(lease.started),
+            aside: false,
+        };
+        let end = End {
+            turn: let_go.turn,
+            was_lost: Some(let_go.end.counts_as_lost()),
+            is_logged: let_go.end.has_expired(),
+        };
+        let nodes = let_go.end.nodes;
+        let is_in_flight = nodes.count_in_flight() > 0;
+        let command = (request, release as FreeCommand);
+        let mut freeing = Self::new(shared, command, nodes, let_go.obligation, lease.ttl);
+        freeing.held = is_in_flight.then(|| Arc::clone(held));
+        freeing.end = end;
+        freeing
+    }
+
+    /// The caller waits only for the nodes that are known to have the token, and for no more than a quorum.
+    pub(crate) fn wait_for_granted(&mut self) {
+        self.confirmed = self.needed().saturating_sub(self.nodes.count_ours());
+    }
+
+    /// Nobody is told if the ttl ends it.
+    pub(crate) const fn unlogged(mut self) -> Self {
+        self.end.is_logged = true;
+        self
+    }
+
+    /// Frees a node in the background, where a command was abandoned or has not been answered: in the way that `with`
+    /// makes of the command.
+    pub(crate) fn later(
+        &mut self,
+        index: usize,
+        with: impl FnOnce(NodeFuture<Freed>) -> NodeFuture<Freed>,
+    ) {
+        self.nodes.land(index, self.sent, Landed::Abandoned);
+        if let Some(node) = self.shared.set.nodes.get(index) {
+            let (request, send) = &self.command;
+            self.later.push(index, with(send(&**node, request)));
+        }
+    }
+
+    fn is_later(&self, node: usize) -> bool {
+        self.later.pending().any(|later| later == node)
+    }
+}
+
+/// What is asked and answered.
+impl Freeing {
+    pub(crate) fn needed(&self) -> usize {
+        self.shared.set.terms.quorum.needed()
+    }
+
+    pub(crate) const fn request(&self) -> &ReleaseRequest {
+        &self.command.0
+    }
+
+    #[cfg(feature = "idempotency")]
+    pub(crate) const fn nodes(&self) -> &OnNodes {
+        &self.nodes
+    }
+
+    /// Whether a node is to be asked yet.
+    pub(crate) fn is_due(&self) -> bool {
+        self.nodes.to_be_released().next().is_some()
+    }
+
+    fn release_if_there(
+        &self,
+    ) -> impl Fn(&dyn Node, &ReleaseRequest, bool) -> NodeFuture<Freed> + use<> {
+        let send = self.command.1;
+        move |node, request, is_there| match is_there {
+            true => send(node, request),
+            false => Box::pin(ready(Ok(ReleaseReply::NotOwner))),
+        }
+    }
+
+    /// Sends a command once none is in flight to the node that may set the token again. The command is made with the
+    /// release for that node, and with whether the node may have the token then.
+    pub(crate) fn once_landed<T: 'static>(
+        &self,
+        index: usize,
+        send: impl Fn(&dyn Node, &ReleaseRequest, bool) -> NodeFuture<Result<T, NodeError>>
+        + Send
+        + 'static,
+    ) -> NodeFuture<Result<T, NodeError>> {
+        let (shared, request) = (&self.shared, self.request());
+        if self.held.is_none()
+            && !self.nodes.may_still_run(index)
+            && let Some(node) = shared.set.nodes.get(index)
+        {
+            return send(&**node, request, true);
+        }
+        let (shared, request) = (Arc::clone(shared), request.clone());
+        let landed = self.landed(index);
+        Box::pin(async move {
+            let nodes = landed.await;
+            let request = request.for_node(nodes.may_still_run(index));
+            let is_there = nodes.is_to_be_released(index);
+            match shared.set.nodes.get(index) {
+                Some(node) => send(&**node, &request, is_there).await,
+                None => Err(no_answer(shared.set.node_timeout)),
+            }
+        })
+    }
+
+    /// Waits until no command is in flight to `node` that may set the lock again, and returns what is known then.
+    fn landed(&self, node: usize) -> impl Future<Output = OnNodes> + Send + use<> {
+        let (held, known) = (self.held.clone(), self.nodes.clone());
+        async move {
+            match held {
+                Some(held) => held.landed(node).await,
+                None => known,
+            }
+        }
+    }
+
+    async fn quorum(&mut self) -> Result<(), ReleaseError> {
+        let needed = self.needed();
+        self.hear(needed).await;
+        let confirmed = self.confirmed;
+        let error = ReleaseError::Unconfirmed { confirmed, needed };
+        let is_confirmed = confirmed >= needed;
+        self.finish(is_confirmed);
+        is_confirmed.then_some(()).ok_or(error)
+    }
+
+    async fn hear(&mut self, enough: usize) {
+        let mut deadline = pin!(self.shared.tasks.timer(self.shared.set.node_timeout));
+        while self.confirmed < enough
+            && let Some((node, reply)) = self.replies.next_before(deadline.as_mut()).await
+        {
+            self.take_reply(node, reply);
+        }
+        while let Some((node, reply)) = self.replies.take_ready() {
+            self.take_reply(node, reply);
+        }
+    }
+
+    fn take_reply(&mut self, node: usize, reply: Freed) {
+        match reply {
+            Ok(reply) => {
+                self.shared.set.tell_run(node, RELEASE);
+                self.freed(node, &reply);
+            }
+            // It is tried again.
+            Err(error) if is_retryable(&error) => {
+                self.shared.set.log_refusal(node, RELEASE, &error);
+            }
+            Err(error) => {
+                self.shared.set.refused(node, RELEASE, &error);
+                self.nodes.keeps(node);
+            }
+        }
+    }
+
+    fn freed(&mut self, node: usize, reply: &ReleaseReply) {
+        let listeners = match reply {
+            ReleaseReply::Released { listeners } => *listeners,
+            ReleaseReply::NotOwner => 0,
+        };
+        self.free(node, listeners);
+        self.confirmed += 1;
+    }
+
+    /// A node is free of the token, and so many other processes heard of it.
+    pub(crate) fn free(&mut self, node: usize, listeners: u32) {
+        self.nodes.free(node);
+        self.listeners = self.listeners.max(listeners);
+    }
+
+    /// The work in the background, once the caller was notified or has left.
+    async fn rest(mut self) {
+        if !self.is_finished() {
+            let _ = self.quorum().await;
+        }
+        for (node, reply) in self.take_later() {
+            self.replies.push(node, reply);
+        }
+        self.hear(usize::MAX).await;
+        self.replies.abandon();
+        if self.is_due() {
+            // Boxed, as it is seldom needed.
+            Box::pin(self.again(true)).await;
+        }
+    }
+
+    pub(crate) fn take_later(
+        &mut self,
+    ) -> impl Iterator<Item = (usize, NodeFuture<Freed>)> + use<> {
+        self.later.take().into_pending()
+    }
+
+    /// Asks the nodes that are not free again and again, until the ttl has ended the lock. A lock that is left then is
+    /// logged, if `logs`.
+    pub(crate) async fn again(mut self, logs: bool) {
+        let jobs = self.nodes.to_be_released();
+        let mut jobs = Fanout::new(jobs.map(|node| (node, self.retry(node))));
+        let mut is_late = false;
+        while let Some((node, reply)) = jobs.next().await {
+            match reply {
+                Ok(reply) => self.freed(node, &reply),
+                Err(Missed::Refused) => self.nodes.keeps(node),
+                Err(Missed::Late) => is_late = true,
+            }
+        }
+        if is_late && logs && !self.end.is_logged {
+            let key = self.request().keys.first().show();
+            let reason = "a node did not answer in time";
+            self.shared.set.left_to_expire(&key, reason);
+        }
+    }
+
+    pub(crate) fn retry(&self, node: usize) -> NodeFuture<Result<ReleaseReply, Missed>> {
+        self.retry_until(self.until, node, RELEASE, self.command.1)
+    }
+
+    #[cfg(feature = "idempotency")]
+    pub(crate) const fn until(&self) -> Moment {
+        self.until
+    }
+
+    /// Sends `node` a command again and again, once no other is in flight there that may set the lock again.
+    pub(crate) fn retry_until<T: Send + 'static>(
+        &self,
+        until: Moment,
+        node: usize,
+        name: &'static str,
+        send: impl Fn(&dyn Node, &ReleaseRequest) -> NodeFuture<Result<T, NodeError>>
+        + Send
+        + Sync
+        + 'static,
+    ) -> NodeFuture<Result<T, Missed>> {
+        let (shared, landed) = (Arc::clone(&self.shared), self.landed(node));
+        let request = self.request().clone();
+        Box::pin(async move {
+            let left = until.since(shared.set.clock.now());
+            let nodes = timeout(left, landed).await;
+            let may_still_run = nodes.map_or(true, |nodes| nodes.may_still_run(node));
+            let request = request.for_node(may_still_run);
+            retry(&shared.set, node, until, name, |node| send(node, &request)).await
+        })
+    }
+}
+
+/// How it ends.
+impl Freeing {
+    /// Counts the end of the lock, and passes its turn on.
+    pub(crate) fn finish(&mut self, is_confirmed: bool) {
+        self.count(if is_confirmed {
+            "released"
+        } else {
+            "unconfirmed"
+        });
+        self.pass_on();
+    }
+
+    fn count(&mut self, outcome: &'static str) {
+        if let Some(was_lost) = self.end.was_lost.take() {
+            instruments::released(if was_lost { "lost" } else { outcome });
+        }
+    }
+
+    /// Whether its end was counted, or need not be: its caller was notified, or has gone before it was held.
+    pub(crate) const fn is_finished(&self) -> bool {
+        self.end.was_lost.is_none()
+    }
+
+    fn pass_on(&mut self) {
+        // It passes on at the end, for the next caller looks at the cooldown first.
+        let turn = self.end.turn.take();
+        let (first, queue) = (self.request().keys.first(), &self.shared.queue);
+        let others = match first.slot() {
+            None if turn.is_none() || self.listeners == 0 => return,
+            None => self.listeners,
+            Some(_) if !self.request().announce => return,
+            // One caller of this process listens, too, if any waits.
+            Some(_) => {
+                let is_heard_here = queue.is_in_use(first.announced().as_str());
+                self.listeners.saturating_sub(u32::from(is_heard_here))
+            }
+        };
+        let round_trip = self.shared.set.clock.now().since(self.sent);
+        for key in self.request().keys.as_slice() {
+            self.shared.give_way(key, others, round_trip);
+        }
+    }
+}
+
+impl Drop for Freeing {
+    fn drop(&mut self) {
+        self.count("unconfirmed");
+        if let Some(obligation) = &mut self.obligation
+            && self.nodes.is_free_everywhere()
+        {
+            obligation.meet();
+        }
+    }
+}
+
+/// Frees `node` of another slot than the one that the quorum granted, in the background.
+pub(crate) fn free_stray(
+    shared: &Arc<Shared>,
+    node: usize,
+    key: &NodeKey,
+    token: OwnerToken,
+    ttl: Duration,
+) {
+    let request = ReleaseRequest {
+        keys: key.clone().into(),
+        token,
+        announce: false,
+        waited: Duration::ZERO,
+        // No tombstone: the owner still wants the other slot there.
+        since: None,
+        aside: true,
+    };
+    let (quorum, sent) = (shared.set.terms.quorum, shared.set.clock.now());
+    let mut nodes = OnNodes::new(quorum, Keys::All, ttl);
+    let (fence, key) = (None, 0);
+    nodes.land(node, sent, Landed::Ours { fence, key });
+    let command = (request, release as FreeCommand);
+    drop(Release::new(Freeing::new(
+        shared, command, nodes, None, ttl,
+    )));
+}
+
+pub(crate) fn release(node: &dyn Node, request: &ReleaseRequest) -> NodeFuture<Freed> {
+    node.release(request.clone())
+}
+
+const RELEASE: &str = "release";

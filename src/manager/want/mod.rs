@@ -1,0 +1,212 @@
+//! [`Want`]: what a call asks the nodes for. It is data, chosen where the call enters; the rounds, the queue and the pauses
+//! are the same for all.
+//!
+//! Permits are at most `limit` holders of a key at the same time. A permit is a lock on one of the key's *slots*, with a
+//! quorum, a validity, renewals, loss and release like any lock. Nodes do not count holders, which would admit too many:
+//! where each of three nodes has room for two, three holders find two nodes each. Votes are counted for each slot instead.
+//! A node grants the first slot that is free there, in the order of the request, so that one round is enough while slots
+//! are free. `tests/models/permits.rs` has both rules.
+
+#[cfg(feature = "idempotency")]
+pub(crate) mod recall;
+
+use std::time::Duration;
+
+use crate::key_error::KeyError;
+use crate::lock_key::{LockKey, LockKeys};
+use crate::manager::freeing::{FreeCommand, release};
+use crate::manager::shared::Shared;
+#[cfg(feature = "idempotency")]
+use crate::manager::want::recall::{Recall, forget};
+use crate::namespace::{Namespace, NodeKeys};
+use crate::node::{AcquireReply, AcquireRequest, Node, NodeError, NodeFuture};
+use crate::protocol::on_nodes::{OnNodes, Verdict};
+#[cfg(feature = "idempotency")]
+use crate::protocol::recall::Recalled;
+use crate::seam::for_pause;
+
+pub(crate) type Reply = Result<AcquireReply, NodeError>;
+
+#[derive(Clone, Debug)]
+pub(crate) enum Want {
+    /// The lock on all of the keys, for one owner.
+    Lock,
+    /// A share in the lock on a key, with other readers.
+    Reader,
+    /// A lock on one of the slots of a key.
+    Permit {
+        limit: u32,
+        /// Whether it asks for all slots rather than for a few of them.
+        asks_all: bool,
+    },
+    /// The stored result of a run, or else the lock to compute it.
+    #[cfg(feature = "idempotency")]
+    Run(Box<Recall>),
+}
+
+#[cfg_attr(
+    not(feature = "idempotency"),
+    expect(dead_code, reason = "all that is found is records")
+)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Decision {
+    Lock(Verdict),
+    /// The nodes have something in place of the lock.
+    Found,
+    /// The nodes are to be asked again, in another way.
+    Again,
+}
+
+/// What differs in this process.
+impl Want {
+    /// The keys of nodes for a lock on `names`.
+    ///
+    /// # Errors
+    ///
+    /// Readers and permits are of one key, and a permit's key needs room for the number of its slot.
+    pub(crate) fn node_keys(
+        &self,
+        namespace: &Namespace,
+        names: &LockKeys,
+    ) -> Result<NodeKeys, KeyError> {
+        if names.as_slice().len() > 1 && !matches!(self, Self::Lock) {
+            return Err(KeyError::several());
+        }
+        match self {
+            Self::Reader => Ok(namespace.node_keys(names)?.shared()),
+            Self::Permit { .. } => {
+                let len = names.first().as_str().len();
+                // With the number of a slot it is a name that operators can ask for.
+                let most = LockKey::MAX_LEN - ":255".len();
+                let keys = namespace.permits().node_keys(names)?;
+                (len <= most)
+                    .then_some(keys)
+                    .ok_or_else(|| KeyError::too_long(len, most))
+            }
+            _ => namespace.node_keys(names),
+        }
+    }
+
+    pub(crate) const fn permit(limit: u32) -> Self {
+        let asks_all = limit <= FEW;
+        Self::Permit { limit, asks_all }
+    }
+
+    pub(crate) const fn is_permit(&self) -> bool {
+        matches!(self, Self::Permit { .. })
+    }
+
+    pub(crate) const fn is_shared(&self) -> bool {
+        matches!(self, Self::Reader)
+    }
+
+    /// Whether a holder of this process may pass its lock to this caller. Otherwise each caller asks the nodes, and one
+    /// that does not wait is not refused while nothing is known of the caller before it.
+    pub(crate) const fn is_handed_on(&self) -> bool {
+        matches!(self, Self::Lock | Self::Permit { .. })
+    }
+
+    /// Whether a lock with this slot, which another caller of this process passes on, is one that this caller asks for:
+    /// the caller that passes it on may have had a higher limit.
+    pub(crate) fn fits(&self, slot: Option<u32>) -> bool {
+        match self {
+            Self::Permit { limit, .. } => slot.is_some_and(|slot| slot < *limit),
+            _ => true,
+        }
+    }
+}
+
+/// What differs in a round.
+impl Want {
+    /// The keys of the next round, for a lock on `keys`. For a permit they begin with a random slot, so that callers
+    /// seldom ask for the same ones.
+    pub(crate) fn keys(&self, keys: &NodeKeys) -> NodeKeys {
+        let Self::Permit { limit, asks_all } = self else {
+            return keys.clone();
+        };
+        let count = if *asks_all { *limit } else { FEW };
+        let limit = u64::from(*limit);
+        let first = for_pause() % limit;
+        let numbers = (first..first + u64::from(count)).map(|number| number % limit);
+        keys.slots(numbers.filter_map(|number| u32::try_from(number).ok()))
+    }
+
+    /// How long fencing counters are kept for a lock of this `ttl`; `None`: the lock has no fencing token.
+    pub(crate) fn counter_ttl(&self, shared: &Shared, ttl: Duration) -> Option<Duration> {
+        match self {
+            #[cfg(feature = "idempotency")]
+            Self::Run(recall) => Some(recall.counter_ttl(shared, ttl)),
+            _ => shared.fencing.map(|keep| keep.max(ttl)),
+        }
+    }
+
+    pub(crate) fn ask(&self, node: &dyn Node, request: AcquireRequest) -> NodeFuture<Reply> {
+        match self {
+            #[cfg(feature = "idempotency")]
+            Self::Run(recall) => recall.ask(node, request),
+            _ => node.acquire(request),
+        }
+    }
+
+    /// Keeps what a reply says besides who has the lock.
+    #[cfg_attr(
+        not(feature = "idempotency"),
+        expect(
+            clippy::unused_self,
+            clippy::needless_pass_by_ref_mut,
+            reason = "only records say more"
+        )
+    )]
+    pub(crate) fn hear(&mut self, node: usize, reply: AcquireReply) {
+        #[cfg(feature = "idempotency")]
+        if let Self::Run(recall) = self {
+            recall.hear(node, reply);
+        }
+        #[cfg(not(feature = "idempotency"))]
+        let _ = (node, reply);
+    }
+
+    pub(crate) fn decide(&self, nodes: &OnNodes) -> Option<Decision> {
+        #[cfg(feature = "idempotency")]
+        if let Self::Run(recall) = self {
+            return Some(match recall.recalled(nodes)? {
+                Recalled::Lock(verdict) => Decision::Lock(verdict),
+                Recalled::Replay(_) => Decision::Found,
+                Recalled::Adopt => Decision::Again,
+            });
+        }
+        Some(match (self, nodes.verdict()?) {
+            (
+                Self::Permit {
+                    asks_all: false, ..
+                },
+                Verdict::Contended { .. },
+            ) => Decision::Again,
+            (_, verdict) => Decision::Lock(verdict),
+        })
+    }
+
+    /// Changes what the next round asks, after [`Decision::Again`]: for all slots, or for the lock even if there are
+    /// records. Returns whether that is a change.
+    pub(crate) fn ask_again(&mut self) -> bool {
+        match self {
+            Self::Permit { asks_all, .. } => !std::mem::replace(asks_all, true),
+            #[cfg(feature = "idempotency")]
+            Self::Run(recall) => recall.ask_again(),
+            _ => false,
+        }
+    }
+
+    /// The command by which nodes give back what a lost round has set.
+    pub(crate) fn free(&self) -> FreeCommand {
+        match self {
+            #[cfg(feature = "idempotency")]
+            Self::Run(_) => forget,
+            _ => release,
+        }
+    }
+}
+
+/// How many slots the first round asks for. With half of all slots held, 15 of 16 such rounds find a free one; a
+/// request for all would cost more than the rounds that it saves.
+const FEW: u32 = 4;
