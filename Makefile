@@ -3,6 +3,9 @@
 #   make quick    formatting, clippy, unit tests and the suites over memory nodes: the loop of a day's work
 #   make test     all tests, on real servers, but for what has a build of its own: `make sim` and `make mutants`
 #   make sim      SEEDS=500 fresh worlds of the simulator, or those from SEED=.. on; PLAN=file runs one plan again
+#   make traces   OUT=dir writes for each of 200 seeds (SEED=1, SEEDS=200) what the processes of its world send, and when;
+#                 COMPARE=dir compares that with the files of another build, and fails where they differ; STRICT=1
+#                 compares the arguments of scripts and what callers are told, too
 #   make mutants  each known defect, switched on, with the test that finds it; MUTANTS=all for slower tests, too, or
 #                 MUTANTS=NoDrift for one of them, or several (MUTANTS=NoDrift,NoQuarantine)
 #   make soak     faults under load: chaos, also of a cluster, for thirty minutes, 100 000 locks instead of 10 000, 500
@@ -45,7 +48,7 @@ ROOT := $(shell [ "$$(id -u)" = 0 ] && echo env || { sudo -n true 2>/dev/null &&
 BROWSERS := chromium chromium-browser google-chrome google-chrome-stable chrome
 
 .PHONY: all help servers redis-server databases browser promtool valgrind peers plain-peers quick test soak fuzz corpus cargo-fuzz lint \
-	powerset minimal-versions doc bench cost demo deny usual-servers every-server sim mutants
+	powerset minimal-versions doc bench cost demo deny usual-servers every-server sim traces mutants
 all: lint doc test
 
 help:
@@ -205,7 +208,7 @@ PLAN ?=
 SIM_ONLY ?= --exact runner::no_seed_breaks_a_promise
 sim: export RUSTFLAGS := $(RUSTFLAGS) $(SIM_FLAGS)
 sim: export CARGO_TARGET_DIR := $(SIM_TARGET)
-sim: export REDLOCK_SIM_SEEDS := $(SEEDS)
+sim: export REDLOCK_SIM_SEEDS = $(SEEDS)
 sim:
 	@wrong() { \
 		echo "$$1" >&2; \
@@ -225,6 +228,24 @@ sim:
 	set -x; \
 	$(CARGO) test --profile simulation --all-features --test simulation -- \
 		--nocapture $(SIM_ONLY)
+
+# The build and the checks of `sim`, with another test. What stands behind ` | ` in a line is for STRICT only.
+OUT ?= $(SIM_TARGET)/traces
+STRICT ?= 0
+traces: SEED := 1
+traces: SEEDS := 200
+traces: SIM_ONLY := --exact traces::writes_what_is_sent
+traces: export REDLOCK_SIM_TRACES := $(abspath $(OUT))
+traces: sim
+	@if [ -z "$(COMPARE)" ]; then echo "the traces are in $(OUT)"; exit 0; fi; \
+	claims() { if [ "$(STRICT)" = 1 ]; then cat "$$1"; else sed 's/ | .*//' "$$1"; fi; }; \
+	differ=0; for seed in $$(seq $(SEED) $$(($(SEED) + $(SEEDS) - 1))); do \
+		lines="$$(diff -U 4 --label old --label new <(claims "$(COMPARE)/$$seed.sent") <(claims "$(OUT)/$$seed.sent"))" || { \
+			differ=$$((differ + 1)); echo "seed $$seed differs:"; head -n 13 <<<"$$lines"; \
+		}; \
+	done; \
+	echo "$$(($(SEEDS) - differ)) of $(SEEDS) traces are equal"; \
+	[ "$$differ" = 0 ]
 
 soak: export REDLOCK_SOAK_SECONDS ?= 1800
 soak: export REDLOCK_SOAK_ACQUISITIONS ?= 100000

@@ -11,6 +11,7 @@
 //! | `checkers` | the promises, one file each |
 //! | `shrink` | a failing plan with fewer faults |
 //! | `runner` | runs plans, and shows what went wrong |
+//! | `traces` | whether two builds send the same |
 //!
 //! Time, servers, Sentinels and the network are those of `tests/simulated`, which knows nothing of the crate.
 //!
@@ -39,6 +40,8 @@ mod runner;
 mod seam;
 #[cfg(tower_redlock_simulation)]
 mod shrink;
+#[cfg(tower_redlock_simulation)]
+mod traces;
 #[cfg(tower_redlock_simulation)]
 mod workload;
 #[cfg(tower_redlock_simulation)]

@@ -21,13 +21,15 @@ use crate::plan::{Plan, counted};
 use crate::seam;
 use crate::shrink;
 use crate::workload;
-use tower_redlock_simulated::world::World;
+use tower_redlock_simulated::world::{Sent, World};
 
 /// What came of a plan.
 pub(crate) struct Outcome {
     pub(crate) violations: Vec<Violation>,
     /// What happened, in readable lines.
     pub(crate) trace: Vec<String>,
+    /// What processes sent, if the trace is wordy.
+    pub(crate) sent: Vec<Sent>,
     /// Tells two runs apart, however little they differ.
     pub(crate) hash: u64,
 }
@@ -94,6 +96,7 @@ pub(crate) fn run_plan(plan: &Plan, is_wordy: bool) -> Outcome {
     let outcome = Outcome {
         violations,
         trace: world.trace(),
+        sent: world.sent(),
         hash: world.trace_hash(),
     };
     drop(inside);
@@ -110,7 +113,7 @@ fn text_of(panic: &(dyn Any + Send)) -> String {
 }
 
 /// What `make sim` was told, or the default.
-fn told<T: FromStr>(name: &str, default: T) -> T {
+pub(crate) fn told<T: FromStr>(name: &str, default: T) -> T {
     match env::var(name) {
         Ok(text) => text
             .parse()
@@ -222,6 +225,12 @@ fn run_seeds(first: u64, count: u64, most_failures: usize) -> (u64, usize) {
             }
         }
     };
+    on_all_cores(&work);
+    (ran.load(Ordering::Relaxed), failures())
+}
+
+/// Runs `work` on each core, in a thread of its own.
+pub(crate) fn on_all_cores(work: impl Fn() + Copy + Send) {
     let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
     thread::scope(|scope| {
         for _ in 0..told("REDLOCK_SIM_THREADS", cores) {
@@ -229,7 +238,6 @@ fn run_seeds(first: u64, count: u64, most_failures: usize) -> (u64, usize) {
             thread.spawn_scoped(scope, work).expect("a thread");
         }
     });
-    (ran.load(Ordering::Relaxed), failures())
 }
 
 #[test]

@@ -50,6 +50,7 @@ pub use data::Change;
 pub use dialect::Dialect;
 pub use image::Image;
 pub use replication::{Logged, Position, Sync};
+pub(crate) use request::commands_in;
 pub use sentinel::{Opinion, Sentinel};
 
 /// A connection, as the caller numbers it. A number is used once.

@@ -48,6 +48,20 @@ pub(super) fn read(bytes: &[u8]) -> Request<'_> {
     Request::Command(words, reader.at)
 }
 
+/// The words of each command in `bytes`. An incomplete or broken command is one word.
+pub(crate) fn commands_in(mut bytes: &[u8]) -> Vec<Vec<Vec<u8>>> {
+    let mut commands = Vec::new();
+    while !bytes.is_empty() {
+        let (words, length) = match read(bytes) {
+            Request::Command(words, length) => (words, length),
+            Request::Incomplete | Request::Broken(_) => (vec![bytes], bytes.len()),
+        };
+        commands.push(words.into_iter().map(<[u8]>::to_vec).collect());
+        bytes = &bytes[length..];
+    }
+    commands
+}
+
 struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,

@@ -42,6 +42,7 @@ pub use self::hosts::StoredKey;
 pub use self::process::ProcessId;
 pub use self::stream::SimStream;
 pub use self::topology::{Group, HostId, HostKind, MASTER_NAME, Topology};
+pub use self::trace::Sent;
 
 use self::process::{InProcess, Program, Running};
 use self::state::State;
@@ -283,6 +284,12 @@ impl World {
     /// The readable lines of the trace.
     pub fn trace(&self) -> Vec<String> {
         self.with(|state| state.trace.lines().to_vec())
+    }
+
+    /// All commands in the order in which processes sent them, between the lines of the history; empty unless the trace
+    /// is wordy.
+    pub fn sent(&self) -> Vec<Sent> {
+        self.with(|state| state.trace.sent().to_vec())
     }
 
     /// What a server has now, by its own clock.

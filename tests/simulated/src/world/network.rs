@@ -6,7 +6,7 @@ use std::task::Waker;
 use super::agenda::Event;
 use super::dice::Dice;
 use super::fault::Way;
-use super::process::ProcessId;
+use super::process::{self, ProcessId};
 use super::state::State;
 use super::topology::HostId;
 
@@ -185,8 +185,9 @@ impl State {
             };
         }
         let id = self.open(process, host, true);
-        self.trace
-            .detail(Some(process), format_args!("connects to {host} as #{id}"));
+        let aside = if process::is_aside() { " aside" } else { "" };
+        let text = format_args!("connects{aside} to {host} as #{id}");
+        self.trace.detail(Some(process), text);
         Attempt::Made(id)
     }
 
@@ -215,7 +216,11 @@ impl State {
 
     /// The process writes.
     pub(super) fn write(&mut self, id: u64, bytes: &[u8]) {
-        let double = self.connections.get(&id).and_then(|known| known.double);
+        let known = self.connections.get(&id);
+        let double = known.and_then(|known| known.double);
+        if let Some(known) = known {
+            self.trace.written(known.process, known.host, id, bytes);
+        }
         self.send(id, THERE, Packet::Bytes(bytes.to_vec()));
         if let Some((late, ghost)) = double {
             let due = self.now + late;

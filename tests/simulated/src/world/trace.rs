@@ -5,6 +5,10 @@ use std::fmt;
 use super::dice::Hash;
 use super::process::ProcessId;
 use super::topology::HostId;
+use crate::server::commands_in;
+
+/// A line of the history, or who sent a command to whom, by which connection, and the words of the command.
+pub type Sent = (String, Vec<Vec<u8>>);
 
 /// What happened so far.
 #[derive(Debug, Default)]
@@ -14,6 +18,8 @@ pub(super) struct Trace {
     lines: Vec<String>,
     /// Whether connections and the bytes on them are lines, too. They are always part of the hash.
     is_wordy: bool,
+    /// All commands when they are sent, between the lines of the history. Empty unless the trace is wordy.
+    sent: Vec<Sent>,
 }
 
 impl Trace {
@@ -27,6 +33,9 @@ impl Trace {
     /// Adds a line.
     pub(super) fn note(&mut self, process: Option<ProcessId>, text: impl fmt::Display) {
         let line = self.line(process, text);
+        if self.is_wordy {
+            self.sent.push((line.clone(), Vec::new()));
+        }
         self.lines.push(line);
     }
 
@@ -34,6 +43,7 @@ impl Trace {
     pub(super) fn detail(&mut self, process: Option<ProcessId>, text: impl fmt::Display) {
         let line = self.line(process, text);
         if self.is_wordy {
+            self.sent.push((line.clone(), Vec::new()));
             self.lines.push(line);
         }
     }
@@ -44,6 +54,22 @@ impl Trace {
         let line = format!("{:>7} {who:<4} {text}", self.now);
         self.hash.add(line.as_bytes());
         line
+    }
+
+    /// Adds the commands that a process sends, whether they will arrive or not.
+    pub(super) fn written(
+        &mut self,
+        process: ProcessId,
+        host: HostId,
+        connection: u64,
+        bytes: &[u8],
+    ) {
+        if self.is_wordy {
+            let head = format!("{:>7} {process:<4} -> {host} #{connection}", self.now);
+            let commands = commands_in(bytes).into_iter();
+            self.sent
+                .extend(commands.map(|words| (head.clone(), words)));
+        }
     }
 
     /// Adds bytes that have arrived.
@@ -70,6 +96,10 @@ impl Trace {
     /// Tells whether a run was the same as another.
     pub(super) const fn hash(&self) -> u64 {
         self.hash.value()
+    }
+
+    pub(super) fn sent(&self) -> &[Sent] {
+        &self.sent
     }
 
     pub(super) fn lines(&self) -> &[String] {
