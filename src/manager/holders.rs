@@ -18,7 +18,7 @@ use crate::manager::asking::fresh_token;
 use crate::manager::error::AcquireError;
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::nodes::no_answer;
-use crate::manager::nodes::voting::list::optional_seconds;
+use crate::manager::nodes::voting::status::optional_seconds;
 use crate::manager::shared::Shared;
 use crate::namespace::{Namespace, NodeKey, NodeKeys};
 use crate::node::{

@@ -48,7 +48,7 @@ pub use self::handle::{LockHandle, Lost};
 pub use self::holders::{KeyHolder, KeyOnNode, KeyStatus, KeyVerdict, LockList};
 use self::lease::held::Tenancy;
 pub use self::lifecycle::ShutdownReport;
-pub use self::nodes::voting::list::VotingStatus;
+pub use self::nodes::voting::status::VotingStatus;
 #[cfg(feature = "idempotency")]
 pub use self::records::complete::CompleteError;
 #[cfg(feature = "idempotency")]

@@ -15,7 +15,7 @@ use crate::manager::lease::open::OpenLeases;
 use crate::manager::ledger::Ledger;
 use crate::manager::nodes::counting::Count;
 use crate::manager::nodes::repeats::Repeats;
-use crate::manager::nodes::voting::statuses::VotingStatuses;
+use crate::manager::nodes::voting::shared_roll::SharedRoll;
 use crate::manager::nodes::{CommonTerms, NodeSet};
 use crate::manager::queue::fifo::Bounds;
 use crate::manager::queue::{Cooldown, Waiters};
@@ -68,7 +68,7 @@ pub(crate) struct Shared {
 
 fn set_of(
     nodes: &[Arc<dyn Node>],
-    voting: VotingStatuses,
+    voting: SharedRoll,
     clock: &Arc<dyn Clock>,
     options: &Checked,
     config: &Arc<ClusterConfig>,
@@ -133,7 +133,7 @@ impl Shared {
         };
         let names = nodes.iter().map(|node| node.name().to_owned());
         let size = nodes.len() / options.groups;
-        let mut voting = VotingStatuses::new(
+        let mut voting = SharedRoll::new(
             names.collect(),
             size,
             options.terms.quorum.needed(),

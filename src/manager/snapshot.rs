@@ -12,7 +12,7 @@ use crate::manager::error::AcquireError;
 use crate::manager::lease::held::LeaseView;
 use crate::manager::nodes::LOOK;
 use crate::manager::nodes::counting::Count;
-use crate::manager::nodes::voting::list::VotingStatus;
+use crate::manager::nodes::voting::status::VotingStatus;
 use crate::manager::shared::Shared;
 use crate::namespace::NodeKey;
 use crate::node::{Node, NodeState, ServerStatus};
@@ -56,7 +56,7 @@ impl LockManager {
             name: node.name().to_owned(),
             state: node.state(),
             server: node.server(),
-            voting: group.set.standing(index, now),
+            voting: group.set.voting_status(index, now),
         };
         let nodes = groups().flat_map(|group| {
             let nodes = group.set.nodes.iter().enumerate();

@@ -13,28 +13,41 @@ use crate::instruments::WithoutQuorum;
 #[cfg(feature = "metrics")]
 use crate::manager::nodes::LOOK;
 use crate::manager::nodes::NodeSet;
-use crate::manager::nodes::voting::list::VotingStatus;
 #[cfg(feature = "metrics")]
-use crate::manager::nodes::voting::statuses::VotingStatuses;
+use crate::manager::nodes::voting::shared_roll::SharedRoll;
+use crate::manager::nodes::voting::status::{Replies, VotingStatus};
 use crate::moment::Moment;
 use crate::node::NodeState;
 
 impl NodeSet {
-    pub(crate) fn standing(&self, node: usize, now: Moment) -> VotingStatus {
-        let down = match self.nodes.get(node).map(|node| node.state()) {
-            Some(NodeState::Up | NodeState::Connecting) => None,
+    pub(crate) fn voting_status(&self, node: usize, now: Moment) -> VotingStatus {
+        match self.voting.status(node, now) {
+            status @ (VotingStatus::Unknown | VotingStatus::Voting) => {
+                match self.problem(node, now) {
+                    Some(reason) => VotingStatus::Failing { reason },
+                    None if self.is_up(node) => status,
+                    // Without the restart guard it is taken to vote before it was ever reached.
+                    None => VotingStatus::Unknown,
+                }
+            }
+            status => status,
+        }
+    }
+
+    /// Why the replies of a node do not count, whatever it said of its vote.
+    fn problem(&self, node: usize, now: Moment) -> Option<String> {
+        match self.nodes.get(node).map(|node| node.state()) {
             Some(NodeState::Down(error) | NodeState::Refused(error)) => Some(error.to_string()),
             Some(NodeState::Closed) | None => Some("it was closed".to_owned()),
-        };
-        match self.voting.show(node, now, down) {
-            // Without the restart guard it is taken to vote before it was ever reached.
-            VotingStatus::Voting if !self.is_up(node) => VotingStatus::Unknown,
-            standing => standing,
+            Some(NodeState::Up | NodeState::Connecting) => {
+                let problem = |replies: &mut Replies| replies.problem(now).map(ToString::to_string);
+                self.voting.replies(node, problem).flatten()
+            }
         }
     }
 
     pub(crate) fn counts(&self, node: usize) -> bool {
-        self.standing(node, self.clock.now()) == VotingStatus::Voting
+        self.voting_status(node, self.clock.now()) == VotingStatus::Voting
     }
 
     pub(crate) fn count(&self) -> Count {
@@ -75,15 +88,9 @@ impl Count {
 
 impl fmt::Display for Count {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            voting,
-            nodes,
-            needed,
-            blocked,
-            ended,
-        } = self;
+        let (voting, nodes, needed) = (self.voting, self.nodes, self.needed);
         write!(f, "quorum: {voting} of {nodes} vote, {needed} needed")?;
-        f.write_str(match (ended, blocked) {
+        f.write_str(match (self.ended, self.blocked) {
             (true, _) => "; the manager is shut down, so no lock is granted",
             (false, true) => "; a node serves processes with another list, so no lock is granted",
             (false, false) if voting < needed => "; no lock is granted",
@@ -95,7 +102,7 @@ impl fmt::Display for Count {
 /// Sets the gauges of the nodes and of the quorum, again and again until the manager is gone: not all kinds of nodes
 /// report a change.
 #[cfg(feature = "metrics")]
-pub(crate) async fn gauge(set: Weak<NodeSet>, voting: Arc<VotingStatuses>) {
+pub(crate) async fn gauge(set: Weak<NodeSet>, voting: Arc<SharedRoll>) {
     let mut shown: Vec<String> = Vec::new();
     let mut lack: Option<WithoutQuorum> = None;
     loop {

@@ -17,8 +17,8 @@ use crate::clock::Clock;
 use crate::manager::error::{NoQuorum, NodeFailure};
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::nodes::repeats::{Repeats, Trouble};
-use crate::manager::nodes::voting::list::Replies;
-use crate::manager::nodes::voting::statuses::VotingStatuses;
+use crate::manager::nodes::voting::shared_roll::SharedRoll;
+use crate::manager::nodes::voting::status::Replies;
 use crate::namespace::Namespace;
 use crate::node::{
     ClusterConfig, ExtendReply, Fence, Node, NodeError, NodeErrorKind, NodeFuture, NodeState,
@@ -45,7 +45,7 @@ pub(crate) struct NodeSet {
     pub(crate) node_timeout: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) started: Instant,
-    pub(crate) voting: Arc<VotingStatuses>,
+    pub(crate) voting: Arc<SharedRoll>,
     // How many fencing tokens the nodes agreed on at once, and how many took a second round trip.
     pub(crate) fences_agreed: AtomicU64,
     pub(crate) fences_written_back: AtomicU64,

@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::clock::Clock as _;
 use crate::manager::error::NoQuorum;
-use crate::manager::nodes::voting::list::VotingStatus;
+use crate::manager::nodes::voting::status::VotingStatus;
 use crate::manager::nodes::{LOOK, NodeSet};
 use crate::moment::Moment;
 use crate::node::{Node, NodeError, NodeErrorKind, NodeFuture, NodeState};
@@ -27,21 +27,28 @@ impl NodeSet {
         end: Instant,
         fails_fast: bool,
     ) -> Result<(), NoQuorum> {
-        let grace = ENDING + self.node_timeout;
-        let mut patience = Patience::until(end, fails_fast, self.connect_timeout, grace);
-        let mut is_told = false;
+        let mut patience = Patience {
+            end,
+            fails_fast,
+            connect_timeout: self.connect_timeout,
+            grace: ENDING + self.node_timeout,
+            recovers: false,
+            extended: false,
+            graced: false,
+        };
+        let mut is_logged = false;
         loop {
             let news = self.voting.news();
             if fails_fast
                 && self.voting.answered() >= self.up()
-                && self.voting.serves_others()
-                && let Some(error) = self.disagreement()
+                && let Some(error) = self.serves_others()
             {
                 return Err(error);
             }
             let sight = self.sight();
-            if fails_fast && sight.recovers {
-                self.tell_wait(&mut is_told);
+            if fails_fast && sight.recovers && !std::mem::replace(&mut is_logged, true) {
+                let ready_in = self.quorum_in().unwrap_or_default();
+                crate::trace::waits_for_votes(ready_in, &self.count());
             }
             let end = match patience.look(Instant::now(), sight) {
                 Next::Done => return Ok(()),
@@ -51,13 +58,6 @@ impl NodeSet {
             // No news tells of a node that goes down.
             let look = Instant::now() + LOOK;
             let _news = timeout_at(end.unwrap_or(look).min(look), news).await;
-        }
-    }
-
-    fn tell_wait(&self, is_told: &mut bool) {
-        if !std::mem::replace(is_told, true) {
-            let ready_in = self.quorum_in().unwrap_or_default();
-            crate::trace::waits_for_votes(ready_in, &self.count());
         }
     }
 
@@ -73,20 +73,25 @@ impl NodeSet {
     }
 
     fn not_voting(&self) -> NoQuorum {
-        let nodes = 0..self.nodes.len();
-        let failures = nodes.filter_map(|index| Some((index, self.why_no_vote(index)?)));
-        let failures: Vec<_> = failures.collect();
+        let why = |index| Some((index, self.why_no_vote(index)?));
+        let failures = (0..self.nodes.len()).filter_map(why).collect();
+        let disagreement = self.serves_others();
+        disagreement.unwrap_or_else(|| self.without_quorum(failures))
+    }
+
+    fn serves_others(&self) -> Option<NoQuorum> {
         let disagreement = self.disagreement();
-        disagreement
-            .filter(|_| self.voting.serves_others())
-            .unwrap_or_else(|| self.without_quorum(failures))
+        disagreement.filter(|_| self.voting.serves_others())
     }
 
     /// Why the replies of a node do not count; `None` if they do.
     pub(crate) fn why_no_vote(&self, index: usize) -> Option<NodeError> {
         let now = self.clock.now();
         let untold = || NodeError::new(NodeErrorKind::TimedOut, "it did not say whether it votes");
-        match (self.standing(index, now), self.nodes.get(index)?.state()) {
+        match (
+            self.voting_status(index, now),
+            self.nodes.get(index)?.state(),
+        ) {
             (VotingStatus::Voting, _) => None,
             (_, NodeState::Down(error) | NodeState::Refused(error)) => Some(error),
             _ => Some(self.voting.explain(index, now).unwrap_or_else(untold)),
@@ -132,23 +137,6 @@ enum Next {
 }
 
 impl Patience {
-    const fn until(
-        end: Instant,
-        fails_fast: bool,
-        connect_timeout: Duration,
-        grace: Duration,
-    ) -> Self {
-        Self {
-            end,
-            fails_fast,
-            connect_timeout,
-            grace,
-            recovers: false,
-            extended: false,
-            graced: false,
-        }
-    }
-
     fn look(&mut self, now: Instant, seen: Sight) -> Next {
         let is_over = now >= self.end;
         if seen.votes && (is_over || !seen.pending) {
@@ -267,7 +255,15 @@ mod tests {
 
     /// What is done at each of these times, in seconds since the start, and until when.
     fn run(fails_fast: bool, sights: &[(f64, Sight, Next)], start: Instant) {
-        let mut patience = Patience::until(start + END, fails_fast, CONNECT, GRACE);
+        let mut patience = Patience {
+            end: start + END,
+            fails_fast,
+            connect_timeout: CONNECT,
+            grace: GRACE,
+            recovers: false,
+            extended: false,
+            graced: false,
+        };
         for (at, seen, next) in sights {
             let now = start + Duration::from_secs_f64(*at);
             assert_eq!(patience.look(now, *seen), *next, "at {at} s: {seen:?}");

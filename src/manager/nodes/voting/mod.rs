@@ -1,31 +1,36 @@
-//! Which nodes vote, and how a node that may have lost its data gets its vote back: the [`monitor`] of each node asks it
-//! again and again, and sees it through its quarantine.
+//! Which nodes vote, and how a node that may have lost its data gets its vote back. The [`monitor`] of each node asks it
+//! again and again, and sees it through its quarantine. [`Roll`] has the rule, as a value, and [`SharedRoll`] shares it
+//! between tasks.
 //!
 //! ```text
 //!   unknown ─────► voting, quarantined, foreign    by its first answer
 //!   voting ──────► quarantined                     a reply shows that it may have lost data
 //!   quarantined ─► voting                          promoted: all leases that it may have forgotten have ended
 //!   any ─────────► foreign                         it serves processes with another list
-//!   foreign ─────► voting, quarantined             it accepts ours, as when it was adopted
+//!   foreign ─────► voting, quarantined             it accepts ours, for example because it was adopted
 //! ```
 //!
 //! The rule is that of a delayed restart, timed by the clocks of the clients:
 //!
-//! * A *check-in* asks a node whether it votes: once a second, 50 ms after one without an answer, 200 ms after a
-//!   refusal. A node that may have lost data answers by a quarantine, under a name that nothing else has: its identity,
-//!   the digest of the config, a random number.
+//! * A *check-in* asks a node whether it votes: once a second, 50 ms after a check-in without an answer, 200 ms after a
+//!   refusal. A node that may have lost data answers with the name of its quarantine, which no other quarantine has: its
+//!   identity, the digest of the config, a random number.
 //! * Each process waits on its own clock, from its first sight of that name. The
-//!   [length](crate::protocol::quorum::quarantine) is that of `max_ttl`; longer for a server that witnesses confirm,
-//!   and where a node was taken over from a list whose quarantines lasted longer.
-//! * Then it reads the high-water marks of the nodes that vote, and ends the quarantine of that name with the highest
-//!   as the floor of later fencing tokens. If fewer than a quorum vote, its clock and the skew of clocks give the
-//!   floor, and the log says so.
+//!   [length](crate::protocol::quorum::quarantine) is that of `max_ttl`. It is longer for a server that witnesses
+//!   confirm, and for a node that was taken over from a list whose quarantines lasted longer.
+//! * Then the process reads the high-water marks of the nodes that vote, and ends the quarantine of that name. The
+//!   highest mark becomes the floor of later fencing tokens. If fewer than a quorum vote, the clock of the process and
+//!   the skew of clocks give the floor, and the log says so.
 //!
-//! A *list* of nodes grants nothing before each of its nodes has accepted it once, nor while any node is known to serve
-//! another list.
+//! A quarantine has one [`Origin`]: the node is new, it forgot, or it was taken over from another list. A node that was
+//! taken over keeps all nodes from granting until its quarantine is over.
+//!
+//! A *list* of nodes grants nothing before each of its nodes has accepted the list once, nor while any node is known to
+//! serve another list.
 
-pub(crate) mod list;
-pub(crate) mod statuses;
+mod roll;
+pub(crate) mod shared_roll;
+pub(crate) mod status;
 
 use std::future::pending;
 use std::pin::pin;
@@ -36,10 +41,10 @@ use tokio::time::sleep;
 
 use crate::clock::Clock as _;
 use crate::manager::nodes::NodeSet;
-use crate::manager::nodes::voting::list::{Quarantine, Replies, Told};
-use crate::manager::nodes::voting::statuses::{IDLE, VotingStatuses};
+use crate::manager::nodes::voting::roll::{IDLE, Logged, Origin, Quarantine, Roll, Tokens};
+use crate::manager::nodes::voting::shared_roll::SharedRoll;
+use crate::manager::nodes::voting::status::Replies;
 use crate::manager::nodes::waiting::is_retryable;
-use crate::moment::Moment;
 use crate::node::{
     CheckInMode, CheckInReply, CheckInRequest, Node, NodeError, NodeErrorKind, NodeFuture,
     PromoteRequest,
@@ -48,7 +53,7 @@ use crate::protocol::quorum::quarantine;
 use crate::seam::for_pause;
 use crate::token::FencingToken;
 
-pub(crate) async fn monitor(set: Weak<NodeSet>, voting: Arc<VotingStatuses>, index: usize) {
+pub(crate) async fn monitor(set: Weak<NodeSet>, voting: Arc<SharedRoll>, index: usize) {
     let mut pause = Duration::ZERO;
     let mut connecting: Option<NodeFuture<Result<(), NodeError>>> = None;
     loop {
@@ -82,38 +87,32 @@ async fn ask(set: &NodeSet, index: usize) -> Option<Duration> {
     let node = set.nodes.get(index)?;
     let mode = match set.observes {
         true => CheckInMode::Look,
-        false => set.voting.mode(index),
+        false => set.voting.at(index, |roll, node| roll.mode(node)),
     };
     let was_connecting = set.is_connecting(index);
     set.voting.replies(index, Replies::begin);
-    let reply = set.reply(check_in(set, &**node, mode)).await;
-    let answered = reply.is_ok();
-    let next = match reply {
+    match set.reply(check_in(set, &**node, mode)).await {
         Ok(reply) => {
             set.voting.replies(index, Replies::answered);
-            refuses_no_more(set, index, Some(CHECK_IN));
+            runs(set, index, Some(CHECK_IN));
             if matches!(mode, CheckInMode::Adopt { .. }) {
-                set.voting.adopted(index);
+                set.voting.at(index, Roll::adopted);
             }
-            apply(set, index, reply).await
+            Some(apply(set, index, &**node, reply).await)
         }
         // It was closed, and nobody opens it again. A node that says so and still takes commands is asked again.
-        Err(error) if error.kind() == NodeErrorKind::Closed && !set.is_up(index) => return None,
+        Err(error) if error.kind() == NodeErrorKind::Closed && !set.is_up(index) => None,
         // It is down, slow, or refuses: what was known of it holds until it answers, but its replies do not count.
         Err(error) => {
-            // Before it was ever connected that says nothing.
+            let next = refused(set, index, CHECK_IN, &error);
+            // Before it was ever connected nobody has asked it, and the error says nothing.
             if !was_connecting {
-                let error = error.clone();
                 set.voting.replies(index, |replies| replies.failed(error));
+                set.voting.unanswered(index);
             }
-            refused(set, index, CHECK_IN, &error)
+            Some(next)
         }
-    };
-    // The first connection is being made: nobody has asked it yet.
-    if answered || !was_connecting {
-        set.voting.checked_in(index, answered);
     }
-    Some(next)
 }
 
 fn check_in(
@@ -136,19 +135,16 @@ fn length(set: &NodeSet, node: &dyn Node) -> Duration {
     quarantine(longest, node.settle_time(), set.terms.drift)
 }
 
-async fn apply(set: &NodeSet, index: usize, reply: CheckInReply) -> Duration {
+async fn apply(set: &NodeSet, index: usize, node: &dyn Node, reply: CheckInReply) -> Duration {
     let now = set.clock.now();
     match reply {
-        CheckInReply::Voting { .. } => {
-            votes(set, index);
-            IDLE
-        }
+        CheckInReply::Voting { .. } => votes(set, index),
         CheckInReply::Foreign { config, digest } => {
             let reason = crate::node::foreign_config(&config, &set.config.text);
-            if (set.voting).foreign(index, reason.clone(), Some(&digest), now) {
+            let event = |roll: &mut Roll, node| roll.foreign(node, reason.clone(), Some(digest));
+            if set.voting.event(index, now, event) {
                 crate::trace::node_foreign(set.name_of(index), &reason);
             }
-            IDLE
         }
         CheckInReply::Quarantined {
             id,
@@ -156,31 +152,29 @@ async fn apply(set: &NodeSet, index: usize, reply: CheckInReply) -> Duration {
             accepted,
             unused,
         } => {
-            let length = set.nodes.get(index).map(|node| length(set, &**node));
             let found = Quarantine {
                 id,
                 since: now,
-                length: length.unwrap_or_default(),
+                length: length(set, node),
+                origin: Origin::default(),
                 former,
                 accepted,
-                first: false,
                 unused,
-                reclaimed: false,
-                fresh: None,
-                told: Told::Nothing,
+                logged: Logged::default(),
             };
-            follow(set, index, found).await
+            return follow(set, index, node, found).await;
         }
     }
+    IDLE
 }
 
 fn votes(set: &NodeSet, index: usize) {
-    refuses_no_more(set, index, None);
+    runs(set, index, None);
     set.voting.replies(index, Replies::votes);
-    match set.voting.votes(index, set.clock.now()) {
+    match set.voting.event(index, set.clock.now(), Roll::voted) {
         // The log did not speak of its quarantine, so it does not speak of the end.
-        Some(quarantine) if quarantine.unused && quarantine.told == Told::Nothing => {}
-        Some(quarantine) if quarantine.unused || quarantine.fresh == Some(true) => {
+        Some(quarantine) if quarantine.unused && quarantine.logged == Logged::Nothing => {}
+        Some(quarantine) if quarantine.unused || quarantine.origin == Origin::New => {
             crate::trace::new_node_votes(set.name_of(index));
         }
         Some(_) => crate::trace::node_promoted(set.name_of(index)),
@@ -188,68 +182,57 @@ fn votes(set: &NodeSet, index: usize) {
     }
 }
 
-async fn follow(set: &NodeSet, index: usize, found: Quarantine) -> Duration {
+async fn follow(set: &NodeSet, index: usize, node: &dyn Node, found: Quarantine) -> Duration {
     let (now, id) = (found.since, found.id.clone());
-    set.voting.waits(index, found);
-    set.voting.checked_in(index, true);
+    let event = |roll: &mut Roll, node| roll.quarantined(node, found);
+    set.voting.event(index, now, event);
     if set.observes {
         return IDLE;
     }
-    if set.voting.may_promote(index, now) {
-        return promote(set, index, id).await;
+    if (set.voting).at(index, |roll, node| roll.may_promote(node, now)) {
+        return promote(set, index, node, id).await;
     }
-    let left = set.voting.left(index, now);
-    tell(set, index, now, left.unwrap_or_default()).await;
+    let left = set.voting.at(index, |roll, node| roll.left(node, now));
+    if let Some(line) = set.voting.at(index, |roll, node| roll.next_line(node, now)) {
+        log(set, index, line, left.unwrap_or_default()).await;
+    }
     // While a node serves others nothing is promoted, however long it waits.
     let left = left.filter(|left| !left.is_zero());
     left.unwrap_or(IDLE).min(IDLE)
 }
 
-async fn tell(set: &NodeSet, index: usize, now: Moment, left: Duration) {
-    let Some(what) = set.voting.news_of(index, now) else {
-        return;
-    };
+async fn log(set: &NodeSet, index: usize, line: Logged, left: Duration) {
     let node = set.name_of(index);
-    if what == Told::Incomplete {
+    if line == Logged::Incomplete {
         crate::trace::list_incomplete(node);
         return;
     }
     let (intact, _) = high_water(set, index).await;
-    if set.voting.is_fresh(index, intact) {
+    if (set.voting).at(index, |roll, node| roll.is_new(node, intact)) {
         crate::trace::node_is_new(node, left);
     } else {
         crate::trace::node_quarantined(node, left, intact >= set.terms.quorum.needed());
     }
 }
 
-async fn promote(set: &NodeSet, index: usize, id: String) -> Duration {
-    let Some(node) = set.nodes.get(index) else {
-        return IDLE;
-    };
+async fn promote(set: &NodeSet, index: usize, node: &dyn Node, id: String) -> Duration {
     let (intact, mark) = high_water(set, index).await;
-    let (tokens_lost, tell) = set.voting.lost_tokens(index, intact);
-    // The operator's word that no lock is held may have ended meanwhile.
-    if !set.voting.may_promote(index, set.clock.now()) {
-        return IDLE;
-    }
-    let floor = if tokens_lost {
-        // No node knows how high they have come. The clocks of others may be ahead of ours.
-        let skew = u64::try_from(set.max_clock_skew.as_micros()).unwrap_or(u64::MAX);
-        let latest = set.clock.unix_micros().saturating_add(skew);
-        FencingToken::proposed_at(latest).max(mark)
-    } else {
-        mark
+    let now = set.clock.now();
+    let tokens = (set.voting).at(index, |roll, node| roll.promotion(node, intact, now));
+    let floor = match tokens {
+        None => return IDLE,
+        Some(Tokens::Remembered) => mark,
+        Some(Tokens::Lost { .. }) => latest(set).max(mark),
     };
-    let config = Arc::clone(&set.config);
     let promotion = PromoteRequest {
         namespace: set.namespace.clone(),
-        config,
+        config: Arc::clone(&set.config),
         quarantine: id,
         floor,
     };
     match set.reply(node.promote(promotion)).await {
         Ok(true) => {
-            if tell {
+            if tokens == Some(Tokens::Lost { warns: true }) {
                 crate::trace::fencing_at_risk(node.name());
             }
             votes(set, index);
@@ -259,6 +242,13 @@ async fn promote(set: &NodeSet, index: usize, id: String) -> Duration {
         Ok(false) => Duration::ZERO,
         Err(error) => refused(set, index, PROMOTION, &error),
     }
+}
+
+/// The highest fencing token that any process may have had, where no node knows it: the clocks of others may be ahead
+/// of ours.
+fn latest(set: &NodeSet) -> Option<FencingToken> {
+    let skew = u64::try_from(set.max_clock_skew.as_micros()).unwrap_or(u64::MAX);
+    FencingToken::proposed_at(set.clock.unix_micros().saturating_add(skew))
 }
 
 async fn high_water(set: &NodeSet, index: usize) -> (usize, Option<FencingToken>) {
@@ -283,7 +273,8 @@ fn refused(set: &NodeSet, index: usize, command: &'static str, error: &NodeError
             | NodeErrorKind::Misconfigured
             | NodeErrorKind::Garbled
     );
-    if is_lasting && set.voting.note_refusal(index, command, error.clone()) {
+    let is_news = |roll: &mut Roll, node| roll.refuses(node, (command, error.clone()));
+    if is_lasting && set.voting.at(index, is_news) {
         crate::trace::command_failed(set.name_of(index), command, error, 1, None);
     }
     // A fault that somebody must repair is asked about less often.
@@ -294,8 +285,9 @@ fn refused(set: &NodeSet, index: usize, command: &'static str, error: &NodeError
     }
 }
 
-fn refuses_no_more(set: &NodeSet, index: usize, command: Option<&'static str>) {
-    if let Some(command) = set.voting.clear_refusal(index, command) {
+/// The node runs this command, or all that it needs for its vote.
+fn runs(set: &NodeSet, index: usize, command: Option<&str>) {
+    if let Some(command) = set.voting.at(index, |roll, node| roll.runs(node, command)) {
         crate::trace::vote_possible(set.name_of(index), command);
     }
 }

@@ -1,0 +1,592 @@
+//! [`Roll`]: which nodes vote, as a value without mutex, clock or tasks. Its events come with their time, and its
+//! questions are answered from what the events have told. [`voting`](super) has the rules.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::time::Duration;
+
+use crate::manager::error::NodeFailure;
+use crate::manager::nodes::voting::status::VotingStatus;
+use crate::moment::Moment;
+use crate::node::{CheckInMode, NodeError, NodeErrorKind};
+
+/// How often a node is asked whether it votes.
+pub(super) const IDLE: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum VoteState {
+    #[default]
+    Unknown,
+    Voting,
+    Quarantined(Quarantine),
+    /// The node serves processes with another config.
+    Foreign {
+        reason: String,
+        digest: Option<String>,
+    },
+}
+
+impl VoteState {
+    const fn is_foreign(&self) -> bool {
+        matches!(self, Self::Foreign { .. })
+    }
+
+    const fn quarantine(&self) -> Option<&Quarantine> {
+        match self {
+            Self::Quarantined(quarantine) => Some(quarantine),
+            _ => None,
+        }
+    }
+
+    fn is_taken_over(&self) -> bool {
+        let quarantine = self.quarantine();
+        quarantine.is_some_and(|it| it.origin == Origin::TakenOver)
+    }
+
+    /// Whether processes with another list may not have noticed yet that the node is not theirs any more.
+    fn is_of_others(&self) -> bool {
+        self.is_foreign() || self.is_taken_over()
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Quarantine {
+    pub(super) id: String,
+    pub(super) since: Moment,
+    pub(super) length: Duration,
+    pub(super) origin: Origin,
+    /// The node's word: how long quarantines lasted under the list that ours replaced there; zero if there was none.
+    pub(super) former: Duration,
+    /// The node's word: it has voted under our list, so every node had accepted that list.
+    pub(super) accepted: bool,
+    /// The node's word: it has nothing to forget, because it never granted anything.
+    pub(super) unused: bool,
+    pub(super) logged: Logged,
+}
+
+/// Why a node is in quarantine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// Nothing was known of the node before. The other nodes will decide whether it is new or forgot.
+    #[default]
+    Unclear,
+    /// Nothing was known of the node before, and nothing says that it was ever used.
+    New,
+    /// The node restarted, was flushed, or failed over.
+    Forgot,
+    /// The node served processes with another list: it was taken over from them, or has forgotten them.
+    TakenOver,
+}
+
+impl Origin {
+    fn after(before: &VoteState, former: Duration) -> Self {
+        if before.is_of_others() || !former.is_zero() {
+            Self::TakenOver
+        } else if *before == VoteState::Unknown {
+            Self::Unclear
+        } else {
+            Self::Forgot
+        }
+    }
+}
+
+/// What the log has said of a quarantine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Logged {
+    #[default]
+    Nothing,
+    /// That it does not end before every node has accepted the list.
+    Incomplete,
+    /// How long it takes.
+    Wait,
+}
+
+impl Quarantine {
+    /// Whether the node is new. This is decided once, when the other nodes are first asked and `intact` of them vote.
+    fn is_new(&mut self, intact: usize) -> bool {
+        if self.origin == Origin::Unclear {
+            let is_blank = !self.accepted && self.former.is_zero() && intact == 0;
+            self.origin = match is_blank {
+                true => Origin::New,
+                false => Origin::Forgot,
+            };
+        }
+        self.origin == Origin::New
+    }
+
+    fn explain(&self, left: Option<Duration>, remembered: bool) -> String {
+        let Some(left) = left else {
+            return "it does not vote before every node has accepted this list once, and not all have; start those that cannot be reached".to_owned();
+        };
+        let (past, few) = match self.origin {
+            Origin::TakenOver => {
+                return format!(
+                    "it served processes with another list, and nothing is granted for another {left:.1?}, until they must have noticed and their locks have ended"
+                );
+            }
+            Origin::New => ("is new or was emptied", ""),
+            _ if remembered => ("restarted or lost its data", ""),
+            _ => (
+                "restarted or lost its data",
+                "; fewer than a quorum of nodes remember theirs",
+            ),
+        };
+        format!(
+            "it {past}, and does not vote for another {left:.1?}, until the locks that it may have forgotten have ended{few}"
+        )
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Roll {
+    // The nodes of all groups, one group after the other.
+    nodes: Vec<Known>,
+    // How many nodes are a group, and how many of a group make a quorum.
+    size: usize,
+    needed: usize,
+    // How long processes with another list take to notice that a node has left them.
+    notice: Duration,
+    // Since when all nodes are known to have accepted the list.
+    complete: Option<Moment>,
+    // The setting `bootstrap` says that these have nothing to forget: nodes that were never seen, or whose first answer
+    // was the quarantine that they are in.
+    trusted_as_new: BTreeSet<usize>,
+    // No lock is held: the next check-in ends each quarantine.
+    pub(super) trust: Override,
+    // The next check-in takes each node over from processes with another config.
+    pub(super) adoption: Override,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    name: String,
+    state: VoteState,
+    contact: Contact,
+    // The command that the node refuses and needs for its vote, and why.
+    refusal: Option<(&'static str, NodeError)>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Contact {
+    #[default]
+    None,
+    Asked,
+    Answered,
+}
+
+/// Calls of an operator that override what nodes say.
+#[derive(Debug, Default)]
+pub(super) struct Override {
+    // How many calls are under way.
+    pub(super) calls: usize,
+    // The nodes that the calls have not reached yet.
+    pub(super) pending: BTreeSet<usize>,
+    // How long quarantines last under the list that is being replaced, as the operator says.
+    former: Duration,
+}
+
+pub(super) type Call = fn(&mut Roll) -> &mut Override;
+
+impl Override {
+    pub(super) fn end(&mut self) {
+        self.calls -= 1;
+        // Otherwise another call waits for the nodes that it has not reached.
+        if self.calls == 0 {
+            *self = Self::default();
+        }
+    }
+}
+
+/// What is known of the fencing tokens of a node that is to be promoted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tokens {
+    Remembered,
+    Lost { warns: bool },
+}
+
+impl Roll {
+    /// Of the nodes with these names, in groups of `size`, of which `needed` are a quorum. Unless they are `guarded`, all
+    /// vote.
+    pub(super) fn new(
+        names: Vec<String>,
+        (size, needed): (usize, usize),
+        node_timeout: Duration,
+        guarded: bool,
+    ) -> Self {
+        let known = |name| {
+            let state = match guarded {
+                true => VoteState::Unknown,
+                false => VoteState::Voting,
+            };
+            Known {
+                name,
+                state,
+                ..Known::default()
+            }
+        };
+        Self {
+            nodes: names.into_iter().map(known).collect(),
+            size,
+            needed,
+            // Processes that reach a node have its answer by then, because they ask each second.
+            notice: 2 * IDLE + node_timeout,
+            ..Self::default()
+        }
+    }
+}
+
+/// The events.
+impl Roll {
+    /// Returns the quarantine that has ended by this.
+    pub(super) fn voted(&mut self, node: usize) -> Option<Quarantine> {
+        self.trust.pending.remove(&node);
+        match self.answered(node, VoteState::Voting) {
+            Some(VoteState::Quarantined(quarantine)) => Some(quarantine),
+            _ => None,
+        }
+    }
+
+    /// The node is in quarantine: in the one that was `found`, unless that is known.
+    pub(super) fn quarantined(&mut self, node: usize, mut found: Quarantine) {
+        let before = self.answered(node, VoteState::Unknown).unwrap_or_default();
+        if let VoteState::Quarantined(before) = &before {
+            // The node may have forgotten what it said of the list that ours replaced.
+            found.former = found.former.max(before.former);
+        }
+        match before {
+            VoteState::Quarantined(mut known) if known.id == found.id => {
+                known.former = found.former;
+                known.accepted = found.accepted;
+                found = known;
+            }
+            before => {
+                found.origin = Origin::after(&before, found.former);
+                if found.origin == Origin::TakenOver {
+                    found.since += self.notice;
+                }
+                if before != VoteState::Unknown {
+                    self.trusted_as_new.remove(&node);
+                }
+            }
+        }
+        self.answered(node, VoteState::Quarantined(found));
+    }
+
+    /// The node serves processes with another config. Returns whether that is news.
+    pub(super) fn foreign(&mut self, node: usize, reason: String, digest: Option<String>) -> bool {
+        let state = VoteState::Foreign { reason, digest };
+        self.answered(node, state.clone()) != Some(state)
+    }
+
+    /// The node has refused a command for a lock for that reason.
+    pub(super) fn refused_as_foreign(&mut self, node: usize, error: &NodeError) {
+        if let Some(known) = self.nodes.get_mut(node) {
+            known.state = VoteState::Foreign {
+                reason: error.to_string(),
+                digest: error.config().map(str::to_owned),
+            };
+        }
+    }
+
+    fn answered(&mut self, node: usize, state: VoteState) -> Option<VoteState> {
+        let known = self.nodes.get_mut(node)?;
+        known.contact = Contact::Answered;
+        Some(std::mem::replace(&mut known.state, state))
+    }
+
+    /// A check-in had no answer. Returns whether it was the first.
+    pub(super) fn unanswered(&mut self, node: usize) -> bool {
+        let known = self.nodes.get_mut(node);
+        let known = known.filter(|known| known.contact == Contact::None);
+        known.map(|known| known.contact = Contact::Asked).is_some()
+    }
+
+    /// To be called after each event. Returns whether all nodes have accepted the list by now, and had not before.
+    pub(super) fn completes(&mut self, now: Moment) -> bool {
+        let accepts =
+            |state: &VoteState| *state == VoteState::Voting || state.quarantine().is_some();
+        let is_whole = self.states().all(accepts);
+        let before = self.complete;
+        self.complete = is_whole.then(|| before.unwrap_or(now));
+        is_whole && before.is_none()
+    }
+
+    /// The node refuses a command that it needs for its vote. Returns whether that is news.
+    pub(super) fn refuses(&mut self, node: usize, refusal: (&'static str, NodeError)) -> bool {
+        let known = self.nodes.get_mut(node);
+        known.is_some_and(|known| known.refusal.replace(refusal.clone()) != Some(refusal))
+    }
+
+    /// The node runs this command, or all that it needs for its vote. Returns the command that it had refused.
+    pub(super) fn runs(&mut self, node: usize, command: Option<&str>) -> Option<&'static str> {
+        let refusal = &mut self.nodes.get_mut(node)?.refusal;
+        let runs = |refused: &str| command.is_none_or(|command| command == refused);
+        let (command, _) = refusal.take_if(|(refused, _)| runs(refused))?;
+        Some(command)
+    }
+
+    pub(super) fn trust_new(&mut self, trusted: bool) {
+        self.trusted_as_new = (0..self.nodes.len()).filter(|_| trusted).collect();
+    }
+
+    /// A call of an operator begins: it is to reach all nodes.
+    pub(super) fn begin(&mut self, call: Call, former: Duration) {
+        let all = 0..self.nodes.len();
+        let begun = call(self);
+        begun.calls += 1;
+        begun.pending = all.collect();
+        begun.former = begun.former.max(former);
+    }
+
+    pub(super) fn adopted(&mut self, node: usize) {
+        self.adoption.pending.remove(&node);
+    }
+}
+
+/// The questions: what the nodes have said.
+impl Roll {
+    pub(super) fn mode(&self, node: usize) -> CheckInMode {
+        let former = self.adoption.former;
+        match self.adoption.pending.contains(&node) {
+            true => CheckInMode::Adopt { former },
+            false => CheckInMode::Normal,
+        }
+    }
+
+    pub(super) fn is_taking_over(&self) -> bool {
+        self.states().any(VoteState::is_taken_over)
+    }
+
+    /// Whether each node was asked once.
+    pub(super) fn all_asked(&self) -> bool {
+        let mut nodes = self.nodes.iter();
+        nodes.all(|known| known.contact != Contact::None)
+    }
+
+    pub(super) fn has_answered(&self, node: usize) -> bool {
+        let known = self.nodes.get(node);
+        known.is_some_and(|known| known.contact == Contact::Answered)
+    }
+
+    /// Whether it is known that the node serves processes with the config of this digest.
+    pub(super) fn is_foreign(&self, node: usize, of: Option<&str>) -> bool {
+        let state = self.nodes.get(node).map(|known| &known.state);
+        matches!(state, Some(VoteState::Foreign { digest, .. }) if digest.as_deref() == of)
+    }
+
+    pub(super) fn serves_others(&self) -> bool {
+        self.states().any(VoteState::is_foreign)
+    }
+
+    pub(super) fn quarantine(&self, node: usize) -> Option<&Quarantine> {
+        self.nodes.get(node)?.state.quarantine()
+    }
+
+    fn states(&self) -> impl Iterator<Item = &VoteState> {
+        self.nodes.iter().map(|known| &known.state)
+    }
+
+    fn does_any_vote(&self) -> bool {
+        self.states().any(|state| *state == VoteState::Voting)
+    }
+
+    /// Whether every node votes or has nothing to forget.
+    fn is_intact(&self) -> bool {
+        self.states().all(|state| match state {
+            VoteState::Quarantined(quarantine) => quarantine.unused,
+            state => *state == VoteState::Voting,
+        })
+    }
+
+    /// Whether a quorum of the group of `node` votes, and so knows the highest fencing tokens.
+    fn remembers(&self, node: usize) -> bool {
+        let first = node / self.size * self.size;
+        let group = self.states().skip(first).take(self.size);
+        group.filter(|state| **state == VoteState::Voting).count() >= self.needed
+    }
+}
+
+/// The questions: when a quarantine ends.
+impl Roll {
+    /// When the wait of a quarantine began; `None` if it has not. A node that votes under our config, or has voted,
+    /// proves that all nodes have accepted the list. Otherwise the wait begins once all have, and processes with
+    /// another list have had the time to notice it.
+    fn began(&self, quarantine: &Quarantine) -> Option<Moment> {
+        let is_proven = quarantine.accepted || self.does_any_vote();
+        if is_proven {
+            return Some(quarantine.since);
+        }
+        Some(quarantine.since.max(self.complete? + self.notice))
+    }
+
+    /// When the quarantine of `node` is over; `None` if its wait has not begun.
+    fn end_of(&self, node: usize) -> Option<Moment> {
+        let quarantine = self.quarantine(node)?;
+        // A lock under a replaced list may rest on other nodes than the one that tells of that list.
+        let quarantines = self.states().filter_map(VoteState::quarantine);
+        let former = quarantines.map(|other| other.former).max();
+        let length = quarantine.length.max(former.unwrap_or_default());
+        Some(self.began(quarantine)? + length)
+    }
+
+    /// How long the quarantine of `node` goes on; `None` if its wait has not begun.
+    pub(super) fn left(&self, node: usize, now: Moment) -> Option<Duration> {
+        self.end_of(node).map(|end| end.since(now))
+    }
+
+    /// Whether the quarantine of `node` need not be waited for.
+    fn is_spared(&self, node: usize) -> bool {
+        self.quarantine(node).is_some_and(|quarantine| {
+            // If no node votes and another one forgot its data, this one may have been used, too, until it forgot.
+            let is_unused = quarantine.unused && (self.does_any_vote() || self.is_intact());
+            is_unused || self.is_trusted(node)
+        })
+    }
+
+    /// Whether `bootstrap`, as a setting or a call, says that `node` has nothing to forget.
+    fn is_trusted(&self, node: usize) -> bool {
+        self.trusted_as_new.contains(&node) || self.trust.pending.contains(&node)
+    }
+
+    /// Whether `node` may be promoted immediately: it is spared, and every node has accepted the list.
+    pub(super) fn is_exempt(&self, node: usize) -> bool {
+        let began = self.quarantine(node).and_then(|it| self.began(it));
+        began.is_some() && self.is_spared(node)
+    }
+
+    fn is_over(&self, node: usize, now: Moment) -> bool {
+        let is_over = self.end_of(node).is_some_and(|end| now >= end);
+        is_over || self.is_exempt(node)
+    }
+
+    pub(super) fn may_promote(&self, node: usize, now: Moment) -> bool {
+        self.is_over(node, now) && !self.serves_others()
+    }
+
+    /// When each node of `group` that `is_up` votes, where that is known; the shortest time first.
+    pub(super) fn until_votes(
+        &self,
+        group: Range<usize>,
+        now: Moment,
+        is_up: impl Fn(usize) -> bool,
+    ) -> Vec<Duration> {
+        let wait = |node: usize| match self.nodes.get(node)?.state {
+            VoteState::Voting => Some(Duration::ZERO),
+            VoteState::Quarantined(_) if self.is_exempt(node) => Some(Duration::ZERO),
+            _ => self.left(node, now),
+        };
+        // A node of any group that is taken over keeps all from granting.
+        let states = (0..).zip(self.states());
+        let taken_over = states.filter(|(_, state)| state.is_taken_over());
+        let least = taken_over.filter_map(|(node, _)| wait(node)).max();
+        let least = least.unwrap_or_default();
+        let waits = group.filter(|node| is_up(*node)).filter_map(wait);
+        let mut waits: Vec<Duration> = waits.map(|wait| wait.max(least)).collect();
+        waits.sort_unstable();
+        waits
+    }
+}
+
+/// What follows from a quarantine.
+impl Roll {
+    /// The next line of the log on a quarantine that goes on. Each is logged once.
+    pub(super) fn next_line(&mut self, node: usize, now: Moment) -> Option<Logged> {
+        let line = match self.end_of(node) {
+            Some(_) => Logged::Wait,
+            None => Logged::Incomplete,
+        };
+        let is_spared = self.is_spared(node);
+        let quarantine = self.quarantine_mut(node).filter(|_| !is_spared)?;
+        // The other nodes may not have answered yet.
+        if line == Logged::Incomplete && now.since(quarantine.since) < IDLE {
+            return None;
+        }
+        let before = std::mem::replace(&mut quarantine.logged, line);
+        (before < line).then_some(line)
+    }
+
+    /// Whether nothing says that `node`, in quarantine, was ever used, where `intact` others vote.
+    pub(super) fn is_new(&mut self, node: usize, intact: usize) -> bool {
+        let quarantine = self.quarantine_mut(node);
+        quarantine.is_some_and(|quarantine| quarantine.is_new(intact))
+    }
+
+    fn quarantine_mut(&mut self, node: usize) -> Option<&mut Quarantine> {
+        match &mut self.nodes.get_mut(node)?.state {
+            VoteState::Quarantined(quarantine) => Some(quarantine),
+            _ => None,
+        }
+    }
+
+    /// What is known of the fencing tokens of `node`, which is to be promoted where `intact` others vote; `None` if it
+    /// may not be promoted any more.
+    pub(super) fn promotion(&mut self, node: usize, intact: usize, now: Moment) -> Option<Tokens> {
+        // A node that nothing is known of may be as new as it looks.
+        let is_new = self.is_new(node, intact);
+        // The operator's word that no lock is held may have ended meanwhile.
+        if !self.may_promote(node, now) {
+            return None;
+        }
+        let may_have_forgotten = !self.quarantine(node)?.unused || !self.is_intact();
+        let warns = !is_new && !self.is_trusted(node);
+        Some(match may_have_forgotten && intact < self.needed {
+            true => Tokens::Lost { warns },
+            false => Tokens::Remembered,
+        })
+    }
+
+    /// The nodes that keep all groups from granting locks.
+    pub(super) fn blocking(&self, now: Moment) -> Vec<NodeFailure> {
+        let blocks = |(node, known): &(usize, &Known)| {
+            known.state.is_of_others() && !self.is_over(*node, now)
+        };
+        let nodes = (0..).zip(&self.nodes).filter(blocks);
+        let failures = nodes.filter_map(|(node, known)| {
+            let (_, text) = self.why_no_vote(node, now)?;
+            let error = NodeError::new(NodeErrorKind::Foreign, text);
+            Some(NodeFailure::new(&known.name, error))
+        });
+        failures.collect()
+    }
+}
+
+/// The questions of people.
+impl Roll {
+    pub(super) fn status(&self, node: usize, now: Moment) -> VotingStatus {
+        match self.nodes.get(node).map(|known| &known.state) {
+            Some(VoteState::Quarantined(_)) => VotingStatus::Quarantined {
+                remaining: self.left(node, now),
+                remembered: self.remembers(node),
+            },
+            Some(VoteState::Foreign { reason, .. }) => VotingStatus::Foreign {
+                reason: reason.clone(),
+            },
+            Some(VoteState::Voting) => VotingStatus::Voting,
+            Some(VoteState::Unknown) | None => VotingStatus::Unknown,
+        }
+    }
+
+    /// Why `node` does not vote; `None` if it does, or that is not known.
+    pub(super) fn explain(&self, node: usize, now: Moment) -> Option<NodeError> {
+        // Until that is repaired, no waiting helps.
+        if let Some((_, error)) = &self.nodes.get(node)?.refusal {
+            return Some(error.clone());
+        }
+        let (kind, text) = self.why_no_vote(node, now)?;
+        Some(NodeError::new(kind, text))
+    }
+
+    fn why_no_vote(&self, node: usize, now: Moment) -> Option<(NodeErrorKind, String)> {
+        match &self.nodes.get(node)?.state {
+            VoteState::Quarantined(quarantine) => {
+                let text = quarantine.explain(self.left(node, now), self.remembers(node));
+                Some((NodeErrorKind::Quarantined, text))
+            }
+            VoteState::Foreign { reason, .. } => Some((NodeErrorKind::Foreign, reason.clone())),
+            VoteState::Unknown | VoteState::Voting => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

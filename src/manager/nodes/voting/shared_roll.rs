@@ -1,0 +1,272 @@
+//! [`SharedRoll`]: the roll of all groups, shared by their tasks, and who is waked when something becomes known.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use crate::manager::error::NodeFailure;
+use crate::manager::nodes::voting::roll::{Call, Roll};
+use crate::manager::nodes::voting::status::{Replies, VotingStatus};
+use crate::manager::tasks::notified_until;
+use crate::moment::Moment;
+use crate::node::{NodeError, NodeErrorKind};
+
+/// The nodes of one group, by their places in it, and what is known of the whole list.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedRoll {
+    all: Arc<All>,
+    // The places of the group's nodes in the list.
+    group: Range<usize>,
+}
+
+#[derive(Debug)]
+struct All {
+    roll: Mutex<Roll>,
+    // Of each node, whether what it replies counts now.
+    replies: Vec<Mutex<Replies>>,
+    // Of each node: ask it now.
+    wake: Vec<Notify>,
+    // Something became known.
+    changed: Notify,
+    // Every node was asked once, or the first callers have waited long enough for that.
+    all_asked: AtomicBool,
+    // Nothing may be granted or extended. As in `roll`, for callers that have no time for a mutex.
+    blocked: AtomicBool,
+}
+
+/// While one lives, the call of an operator overrides what nodes say.
+#[must_use = "the override ends when this is dropped"]
+pub(crate) struct Overriding<'a> {
+    voting: &'a SharedRoll,
+    call: Call,
+}
+
+impl Drop for Overriding<'_> {
+    fn drop(&mut self) {
+        (self.call)(&mut self.voting.roll()).end();
+    }
+}
+
+impl SharedRoll {
+    /// Of the nodes with these names, in groups of `size`; of each group a quorum is `needed`, and each node replies
+    /// within `node_timeout`. Unless they are `guarded`, all vote. It begins with the first group.
+    pub(crate) fn new(
+        names: Vec<String>,
+        size: usize,
+        needed: usize,
+        node_timeout: Duration,
+        guarded: bool,
+    ) -> Self {
+        Self {
+            all: Arc::new(All {
+                replies: names.iter().map(|_| Mutex::default()).collect(),
+                wake: names.iter().map(|_| Notify::new()).collect(),
+                roll: Mutex::new(Roll::new(names, (size, needed), node_timeout, guarded)),
+                changed: Notify::new(),
+                all_asked: AtomicBool::new(!guarded),
+                blocked: AtomicBool::new(false),
+            }),
+            group: 0..size,
+        }
+    }
+
+    /// The same for the next group.
+    pub(crate) fn next_group(&self) -> Self {
+        let (end, size) = (self.group.end, self.group.len());
+        Self {
+            all: Arc::clone(&self.all),
+            group: end..end + size,
+        }
+    }
+
+    const fn place(&self, node: usize) -> usize {
+        self.group.start + node
+    }
+
+    fn roll(&self) -> MutexGuard<'_, Roll> {
+        let roll = self.all.roll.lock();
+        roll.unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// For the monitors of nodes: the roll with the place of a node in it.
+impl SharedRoll {
+    pub(super) fn at<T>(&self, node: usize, ask: impl FnOnce(&mut Roll, usize) -> T) -> T {
+        ask(&mut self.roll(), self.place(node))
+    }
+
+    /// An answer of a node.
+    pub(super) fn event<T>(
+        &self,
+        node: usize,
+        now: Moment,
+        event: impl FnOnce(&mut Roll, usize) -> T,
+    ) -> T {
+        let mut roll = self.roll();
+        let result = event(&mut roll, self.place(node));
+        let completed = roll.completes(now);
+        let blocked = !roll.blocking(now).is_empty();
+        self.all.blocked.store(blocked, Ordering::Release);
+        drop(roll);
+        self.all.changed.notify_waiters();
+        if completed {
+            // The wait of the nodes in quarantine has begun.
+            self.recheck_all();
+        }
+        result
+    }
+
+    pub(super) fn unanswered(&self, node: usize) {
+        if self.at(node, Roll::unanswered) {
+            self.all.changed.notify_waiters();
+        }
+    }
+
+    pub(super) async fn recheck_due(&self, node: usize) {
+        match self.all.wake.get(self.place(node)) {
+            Some(wake) => wake.notified().await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// What an operator says.
+impl SharedRoll {
+    pub(crate) fn trust_new(&self, trusted: bool) {
+        self.roll().trust_new(trusted);
+    }
+
+    /// Trusts all nodes to have nothing to forget, until this is dropped.
+    pub(crate) fn trust_all(&self) -> Overriding<'_> {
+        self.begin(|roll| &mut roll.trust, Duration::ZERO)
+    }
+
+    /// Takes all nodes that answer over from processes with another config, until this is dropped. `former`: the length
+    /// of quarantines under that, if the nodes do not tell it.
+    pub(crate) fn adopt_all(&self, former: Duration) -> Overriding<'_> {
+        self.begin(|roll| &mut roll.adoption, former)
+    }
+
+    fn begin(&self, call: Call, former: Duration) -> Overriding<'_> {
+        self.roll().begin(call, former);
+        self.recheck_all();
+        Overriding { voting: self, call }
+    }
+
+    pub(crate) fn is_trusting(&self) -> bool {
+        self.roll().trust.calls > 0
+    }
+
+    /// Whether a node is left that is to be trusted or taken over.
+    pub(crate) fn is_pending(&self) -> bool {
+        let roll = self.roll();
+        !(roll.trust.pending.is_empty() && roll.adoption.pending.is_empty())
+    }
+
+    /// Whether a node is in quarantine that served processes with another list.
+    pub(crate) fn is_taking_over(&self) -> bool {
+        self.roll().is_taking_over()
+    }
+}
+
+impl SharedRoll {
+    pub(crate) fn replies<T>(&self, node: usize, ask: impl FnOnce(&mut Replies) -> T) -> Option<T> {
+        let replies = self.all.replies.get(self.place(node))?.lock();
+        Some(ask(&mut replies.unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    /// The node has refused a command for a lock, because it serves processes with another config.
+    pub(crate) fn note_foreign(&self, node: usize, error: &NodeError, now: Moment) {
+        if !self.at(node, |roll, node| roll.is_foreign(node, error.config())) {
+            self.event(node, now, |roll, node| roll.refused_as_foreign(node, error));
+            self.recheck(node);
+        }
+    }
+
+    pub(crate) fn recheck(&self, node: usize) {
+        if let Some(wake) = self.all.wake.get(self.place(node)) {
+            wake.notify_one();
+        }
+    }
+
+    pub(crate) fn recheck_all(&self) {
+        self.all.wake.iter().for_each(Notify::notify_one);
+    }
+
+    /// Resolves at the next answer of a node, even if that changes nothing. Create it before the roll is asked.
+    pub(crate) fn news(&self) -> tokio::sync::futures::Notified<'_> {
+        self.all.changed.notified()
+    }
+
+    /// Waits until `is_enough`, which is evaluated at each answer, at most for `limit`.
+    pub(crate) async fn news_until(&self, limit: Duration, is_enough: impl Fn() -> bool) {
+        let enough = notified_until(&self.all.changed, || is_enough().then_some(()));
+        let _ = timeout(limit, enough).await;
+    }
+
+    /// Waits until every node was asked once, for `asking` at most, and then until no quarantine is about to end, for
+    /// `ending` at most.
+    pub(crate) async fn all_asked(&self, asking: Duration, ending: Duration) {
+        self.news_until(asking, || self.roll().all_asked()).await;
+        let ends_none = || {
+            let roll = self.roll();
+            (0..self.all.wake.len()).all(|node| !roll.is_exempt(node))
+        };
+        self.news_until(ending, ends_none).await;
+        self.all.all_asked.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn were_all_asked(&self) -> bool {
+        self.all.all_asked.load(Ordering::Acquire)
+    }
+}
+
+/// The questions of the group, and of its callers.
+impl SharedRoll {
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.all.blocked.load(Ordering::Acquire)
+    }
+
+    /// The nodes that keep all groups from granting locks.
+    pub(crate) fn blocking(&self, now: Moment) -> Vec<NodeFailure> {
+        self.roll().blocking(now)
+    }
+
+    pub(crate) fn serves_others(&self) -> bool {
+        self.roll().serves_others()
+    }
+
+    pub(crate) fn answered(&self) -> usize {
+        let (roll, nodes) = (self.roll(), self.group.clone());
+        nodes.filter(|node| roll.has_answered(*node)).count()
+    }
+
+    /// How many nodes have answered and are not about to vote.
+    pub(crate) fn settled(&self) -> usize {
+        let roll = self.roll();
+        let is_settled = |node: &usize| roll.has_answered(*node) && !roll.is_exempt(*node);
+        self.group.clone().filter(is_settled).count()
+    }
+
+    pub(crate) fn until_votes(&self, now: Moment, is_up: impl Fn(usize) -> bool) -> Vec<Duration> {
+        let is_up = |place| is_up(place - self.group.start);
+        self.roll().until_votes(self.group.clone(), now, is_up)
+    }
+
+    pub(crate) fn status(&self, node: usize, now: Moment) -> VotingStatus {
+        self.at(node, |roll, node| roll.status(node, now))
+    }
+
+    pub(crate) fn explain(&self, node: usize, now: Moment) -> Option<NodeError> {
+        self.at(node, |roll, node| roll.explain(node, now))
+    }
+
+    pub(crate) fn knows(&self, node: usize, kind: NodeErrorKind) -> bool {
+        kind != NodeErrorKind::Quarantined
+            || self.at(node, |roll, node| roll.quarantine(node).is_some())
+    }
+}
