@@ -139,28 +139,21 @@ pub(crate) fn lock_lost(key: &str, reason: &dyn Display) {
     tracing::error!(target: "tower_redlock::lock", key, reason = &*reason.to_string(), "lock lost");
 }
 
-/// A node refused a command that it should have run; `times`: as often since the last line; `ago`: the last time, if
-/// that is a while.
-pub(crate) fn command_failed(
-    node: &str,
-    command: &str,
-    reason: &dyn Display,
-    times: u64,
-    ago: Option<Duration>,
-) {
+/// A node refused a command that it should have run; `times`: as often since the last line.
+pub(crate) fn command_failed(node: &str, command: &str, reason: &dyn Display, times: u64) {
     tracing::warn!(
         target: "tower_redlock::node",
         node,
         command,
         reason = &*reason.to_string(),
         times,
-        ago = ago.map(tracing::field::debug),
         "a node refused a command"
     );
 }
 
-pub(crate) fn command_runs(node: &str, command: &str, refused: u64, lasted: Duration) {
-    tracing::info!(target: "tower_redlock::node", node, command, refused, ?lasted, "a node runs a command again that it refused");
+/// `refused`: how often since the last line.
+pub(crate) fn command_runs(node: &str, command: &str, refused: u64) {
+    tracing::info!(target: "tower_redlock::node", node, command, refused, "a node runs a command again that it refused");
 }
 
 pub(crate) fn vote_possible(node: &str, command: &str) {
@@ -188,12 +181,11 @@ pub(crate) fn no_quorum(reason: &dyn Display, times: u64) {
     );
 }
 
-/// A quorum answers again; `refused`: calls without a lock; `within`: from the first of them to the last.
-pub(crate) fn quorum_again(refused: u64, within: Duration) {
+/// A quorum answers again; `refused`: calls without a lock since the last line.
+pub(crate) fn quorum_again(refused: u64) {
     tracing::info!(
         target: "tower_redlock::lock",
         refused,
-        ?within,
         "enough nodes vote and answer again, and locks are granted"
     );
 }

@@ -62,15 +62,15 @@ async fn refused_requests_are_counted_while_there_is_no_quorum() {
     }
     nodes[..3].iter().for_each(MemoryNode::come_up);
     // One that succeeds may be one of few: it comes and goes.
-    sleep(Duration::from_secs(2)).await;
+    sleep(Duration::from_secs(50)).await;
     assert_eq!(send().await, 200);
     assert_eq!(told(&book, &mut read), [""; 0]);
-    sleep(Duration::from_secs(4)).await;
+    sleep(Duration::from_secs(10)).await;
     assert_eq!(send().await, 200);
     let lines = told(&book, &mut read);
     assert_eq!(lines.len(), 1, "{lines:#?}");
     assert!(
-        lines[0].starts_with("INFO") && lines[0].contains("refused=300 within=149s"),
+        lines[0].starts_with("INFO") && lines[0].ends_with("refused=59"),
         "{lines:#?}"
     );
     sleep(Duration::from_secs(120)).await;
@@ -85,11 +85,13 @@ async fn locks_that_a_dead_node_keeps_are_counted() {
     let builder = builder.max_ttl(Duration::from_secs(10));
     let locks = builder.connect().await.unwrap();
     nodes[0].freeze();
-    for number in 0..100 {
-        let guard = locks.acquire(format!("order:{number}").as_str()).await;
-        guard.unwrap().release().await.unwrap();
+    for count in [100, 1] {
+        for number in 0..count {
+            let guard = locks.acquire(format!("order:{number}").as_str()).await;
+            guard.unwrap().release().await.unwrap();
+        }
+        sleep(Duration::from_secs(100)).await;
     }
-    sleep(Duration::from_secs(130)).await;
     let lines = told(&book, &mut 0);
     assert_eq!(lines.len(), 2, "{lines:#?}");
     assert!(
@@ -98,7 +100,7 @@ async fn locks_that_a_dead_node_keeps_are_counted() {
             .all(|line| line.contains("could not be released"))
     );
     assert!(lines[0].ends_with("times=1"), "{lines:#?}");
-    assert!(lines[1].ends_with("times=99"), "{lines:#?}");
+    assert!(lines[1].ends_with("times=100"), "{lines:#?}");
 }
 
 #[tokio::test]

@@ -212,54 +212,37 @@ impl NodeSet {
     }
 }
 
+/// Troubles in the log, and their ends.
 impl NodeSet {
     pub(crate) fn tell_refusal(&self, node: usize, command: &'static str, error: &NodeError) {
-        let trouble = Trouble::Refused(node, command, error.kind());
-        if self.repeats.is_first(trouble, error, self.clock.now()) {
-            crate::trace::command_failed(self.name_of(node), command, error, 1, None);
+        let trouble = Trouble::Refused(node, command);
+        if let Some(times) = self.repeats.count(trouble, self.clock.now()) {
+            crate::trace::command_failed(self.name_of(node), command, error, times);
         }
     }
 
     pub(crate) fn tell_run(&self, node: usize, command: &'static str) {
-        if self.repeats.are_some()
-            && let Some((refused, lasted)) = self.repeats.is_run(node, command, self.clock.now())
-        {
-            crate::trace::command_runs(self.name_of(node), command, refused, lasted);
+        let trouble = Trouble::Refused(node, command);
+        if let Some(refused) = self.repeats.end(trouble, || self.clock.now()) {
+            crate::trace::command_runs(self.name_of(node), command, refused);
         }
     }
 
     pub(crate) fn left_to_expire(&self, key: &str, reason: &'static str) {
-        let trouble = Trouble::Left(reason);
-        if self.repeats.is_first(trouble, &key, self.clock.now()) {
-            crate::trace::left_to_expire(key, reason, 1);
+        if let Some(times) = self.repeats.count(Trouble::Left(reason), self.clock.now()) {
+            crate::trace::left_to_expire(key, reason, times);
         }
     }
 
     pub(crate) fn quorum_missed(&self, error: &dyn Display) {
-        if (self.repeats).is_first(Trouble::NoQuorum, error, self.clock.now()) {
-            crate::trace::no_quorum(error, 1);
+        if let Some(times) = self.repeats.count(Trouble::NoQuorum, self.clock.now()) {
+            crate::trace::no_quorum(error, times);
         }
     }
 
     pub(crate) fn quorum_answered(&self) {
-        if self.repeats.are_some()
-            && let Some((refused, within)) = self.repeats.is_back(self.clock.now())
-        {
-            crate::trace::quorum_again(refused, within);
-        }
-    }
-
-    pub(crate) fn tell_repeats(&self) {
-        for count in self.repeats.due(self.clock.now()) {
-            let (text, times) = (&count.text, count.times);
-            match count.trouble {
-                Trouble::Refused(node, command, _) => {
-                    let (name, ago) = (self.name_of(node), count.ago);
-                    crate::trace::command_failed(name, command, text, times, ago);
-                }
-                Trouble::Left(reason) => crate::trace::left_to_expire(text, reason, times),
-                Trouble::NoQuorum => crate::trace::no_quorum(text, times),
-            }
+        if let Some(refused) = self.repeats.end(Trouble::NoQuorum, || self.clock.now()) {
+            crate::trace::quorum_again(refused);
         }
     }
 }

@@ -72,7 +72,6 @@ pub(crate) async fn monitor(set: Weak<NodeSet>, voting: Arc<SharedRoll>, index: 
         let Some(set) = set.upgrade() else {
             return;
         };
-        set.tell_repeats();
         match ask(&set, index).await {
             Some(next) => pause = next,
             None => return,
@@ -275,7 +274,7 @@ fn refused(set: &NodeSet, index: usize, command: &'static str, error: &NodeError
     );
     let is_news = |roll: &mut Roll, node| roll.refuses(node, (command, error.clone()));
     if is_lasting && set.voting.at(index, is_news) {
-        crate::trace::command_failed(set.name_of(index), command, error, 1, None);
+        crate::trace::command_failed(set.name_of(index), command, error, 1);
     }
     // A fault that somebody must repair is asked about less often.
     if is_retryable(error) && !is_lasting {
