@@ -20,8 +20,11 @@
 #   make doc      the docs, as docs are published, with warnings denied
 #   make demo     the examples, each driving itself
 #   make bench    the benchmarks
-#   make cost     instructions and allocations of a lock, counted under valgrind beside those of redis-rs; fails where
-#                 they are more than 10 % above benches/callgrind/expected.txt, which UPDATE=1 writes
+#   make cost     instructions and allocations of a lock, counted under valgrind, as multiples of those of redis-rs in
+#                 the same run; fails where one is more than 10 % above benches/callgrind/expected.txt, which UPDATE=1
+#                 writes
+#   make path     the files and functions of the crate that one uncontended lock on one Redis passes through, and the
+#                 mutexes that it locks; LIST=1 shows all of them. Fails above the limits in benches/callgrind/path.rs
 #   make servers  only fetch the servers: the two that `make test` takes, and those of `make every-server`
 #   make browser  only fetch the browser
 #   make promtool only fetch promtool, which tries the alarms in examples/ops
@@ -48,7 +51,7 @@ ROOT := $(shell [ "$$(id -u)" = 0 ] && echo env || { sudo -n true 2>/dev/null &&
 BROWSERS := chromium chromium-browser google-chrome google-chrome-stable chrome
 
 .PHONY: all help servers redis-server databases browser promtool valgrind peers plain-peers quick test soak fuzz corpus cargo-fuzz lint \
-	powerset minimal-versions doc bench cost demo deny usual-servers every-server sim traces mutants
+	powerset minimal-versions doc bench cost path demo deny usual-servers every-server sim traces mutants
 all: lint doc test
 
 help:
@@ -358,6 +361,13 @@ cost: redis-server valgrind
 		1) $(or $(CARGO_TARGET_DIR),target)/release/cost --update;; \
 		*) echo "UPDATE=$(UPDATE): only 1 is known" >&2; exit 2;; \
 	esac
+
+# Without optimization, so that nothing is inlined; by the names of lines callgrind knows the file of a function.
+path: export CARGO_PROFILE_DEV_DEBUG := line-tables-only
+path: redis-server valgrind
+	@case "$(LIST)" in ''|1);; *) echo "LIST=$(LIST): only 1 is known" >&2; exit 2;; esac
+	$(CARGO) build -q -p tower-redlock-cost
+	@$(or $(CARGO_TARGET_DIR),target)/debug/cost path $(LIST:1=--list)
 
 demo: databases
 	$(CARGO) run --example orders -- --demo

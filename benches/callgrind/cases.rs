@@ -67,7 +67,7 @@ type Work = Pin<Box<dyn Future<Output = ()>>>;
 type Batch = Box<dyn FnMut(usize) -> Work>;
 
 /// Runs a case, in the process that callgrind counts in.
-pub(crate) fn counted(name: &str, gate: &str, urls: &[String]) {
+pub(crate) fn counted(name: &str, gate: &str, urls: &[&str]) {
     let case = CASES.iter().find(|case| case.name == name).unwrap();
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_all();
@@ -91,8 +91,8 @@ fn counted_by_callgrind(runtime: &Runtime, work: Work) {
     runtime.block_on(work);
 }
 
-async fn batch(name: &str, urls: &[String]) -> Batch {
-    let urls = urls.iter().cloned();
+async fn batch(name: &str, urls: &[&str]) -> Batch {
+    let urls = urls.iter().map(|url| (*url).to_owned());
     let ours = || {
         LockManager::builder()
             .instance("web-1@4711")

@@ -6,8 +6,9 @@ use std::process::{Command, Stdio};
 use crate::cases::Case;
 use crate::relay::Relay;
 
-/// The first argument of a process that is counted.
+/// The first argument of a process that is counted: for a case, or for the cycles of `path`.
 pub(crate) const MARK: &str = "counted";
+pub(crate) const CYCLES: &str = "cycles";
 
 /// Per cycle.
 #[derive(Clone, Copy, Debug)]
@@ -18,23 +19,15 @@ pub(crate) struct Counts {
 
 /// The least that a batch took: what happens beside the cycles, such as a look at the servers each second, only adds.
 pub(crate) fn count(case: &Case, relay: &Relay) -> Counts {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/callgrind");
-    std::fs::create_dir_all(&dir).unwrap();
-    let file = dir.join(case.name);
-    let status = Command::new("valgrind")
+    let options = [
         // Names are compared whole, and both options want the same.
-        .args(["--tool=callgrind", "--quiet", "--collect-atstart=no"])
-        .arg("--toggle-collect=cost::cases::counted_by_callgrind")
-        .arg("--dump-after=cost::cases::counted_by_callgrind")
-        .args(["--compress-strings=no", "--compress-pos=no"])
-        .arg(format!("--callgrind-out-file={}", file.display()))
-        .arg(std::env::current_exe().unwrap())
-        .args([MARK, case.name, &relay.gate])
-        .args(&relay.urls)
-        .stdin(Stdio::null())
-        .status();
-    let status = status.expect("valgrind does not start: install it");
-    assert!(status.success(), "{} failed under valgrind", case.name);
+        "--collect-atstart=no",
+        "--toggle-collect=cost::cases::counted_by_callgrind",
+        "--dump-after=cost::cases::counted_by_callgrind",
+    ];
+    let mut words = vec![MARK, case.name, &relay.gate];
+    words.extend(relay.urls.iter().map(String::as_str));
+    let file = run(case.name, &options, &words);
     // The first has the allocations from before it, too.
     let batches = (2..=case.batches).map(|n| read(&dump(&file, n), case.cycles));
     let least = batches.reduce(|least, batch| Counts {
@@ -44,7 +37,26 @@ pub(crate) fn count(case: &Case, relay: &Relay) -> Counts {
     least.unwrap()
 }
 
-fn dump(file: &Path, number: usize) -> PathBuf {
+/// Runs this program with these arguments under callgrind, and returns the path of what that writes, less numbers.
+pub(crate) fn run(name: &str, options: &[&str], words: &[&str]) -> PathBuf {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/callgrind");
+    std::fs::create_dir_all(&dir).unwrap();
+    let file = dir.join(name);
+    let status = Command::new("valgrind")
+        .args(["--tool=callgrind", "--quiet"])
+        .args(["--compress-strings=no", "--compress-pos=no"])
+        .args(options)
+        .arg(format!("--callgrind-out-file={}", file.display()))
+        .arg(std::env::current_exe().unwrap())
+        .args(words)
+        .stdin(Stdio::null())
+        .status();
+    let status = status.expect("valgrind does not start: install it");
+    assert!(status.success(), "{name} failed under valgrind");
+    file
+}
+
+pub(crate) fn dump(file: &Path, number: usize) -> PathBuf {
     file.with_extension(number.to_string())
 }
 

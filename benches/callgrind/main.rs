@@ -1,7 +1,10 @@
-//! What a cycle of acquire and release takes in instructions and allocations, counted by callgrind: ours, and beside it
-//! the least that redis-rs needs for the same servers. Times of one machine say little about another, and a few percent
-//! are lost in their noise; these counts differ by less than one from run to run. `make cost` compares them with
-//! `expected.txt` and fails where they are more than ten percent above it; `make cost UPDATE=1` writes the file.
+//! What a lock takes, counted by callgrind. Times of one machine say little about another, and a few percent are lost in
+//! their noise; counts differ by less than one percent from run to run.
+//!
+//! * `make cost`: the instructions and allocations of a lock, as multiples of the least that redis-rs needs for the same
+//!   servers, and those of a request through the layer, as multiples of the request without it. It compares these ratios
+//!   with `expected.txt` and fails where one is more than ten percent above it; `make cost UPDATE=1` writes the file.
+//! * `make path`: the files and functions of the crate that one lock passes through ([`path`]).
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -15,6 +18,7 @@ mod expected;
 #[path = "../fanout.rs"]
 mod fanout;
 mod grind;
+mod path;
 mod relay;
 mod rows;
 mod support;
@@ -25,23 +29,20 @@ use support::server::{Kind, Server};
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    match words.split_first() {
-        Some((mark, rest)) if mark == grind::MARK => {
-            let [case, gate, urls @ ..] = rest else {
-                panic!("a case, the gate of a relay and its urls, not {rest:?}");
-            };
-            cases::counted(case, gate, urls);
-        }
-        Some((word, [])) if word == "--update" => expected::write(&measure()),
-        None => {
-            let complaints = expected::complaints(&measure());
-            for complaint in &complaints {
-                eprintln!("{complaint}");
-            }
-            std::process::exit(i32::from(!complaints.is_empty()));
-        }
-        Some(_) => panic!("unknown arguments: {words:?}"),
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let complaints = match words[..] {
+        [grind::MARK, case, gate, ref urls @ ..] => return cases::counted(case, gate, urls),
+        [grind::CYCLES, url, socket] => return path::cycles(url, socket),
+        ["--update"] => return expected::write(&measure()),
+        [] => expected::complaints(&measure()),
+        ["path"] => path::complaints(false),
+        ["path", "--list"] => path::complaints(true),
+        _ => panic!("unknown arguments: {words:?}"),
+    };
+    for complaint in &complaints {
+        eprintln!("{complaint}");
     }
+    std::process::exit(i32::from(!complaints.is_empty()));
 }
 
 /// Counts every case, and prints all rows.
