@@ -106,7 +106,7 @@ impl<'a> Contender<'a> {
                     Err(_) => Box::pin(self.release(asking)).await,
                 },
                 Step::NoQuorum => return Err(asking.no_quorum()),
-                Step::GiveUp => return Err(self.held_for(verdict.remaining())),
+                Step::GiveUp => return Err(self.gives_up(verdict)),
                 // Boxed, because a lock that is free needs no room for it.
                 step => Box::pin(self.go_again(asking, verdict, step)).await?,
             }
@@ -207,7 +207,11 @@ impl<'a> Contender<'a> {
         }
     }
 
-    fn held_for(&self, remaining: Option<Duration>) -> AcquireError {
+    fn gives_up(&self, verdict: Verdict) -> AcquireError {
+        // After a split nobody may have the lock, so the nodes do not say how long another has it.
+        let Verdict::Contended { remaining } = verdict else {
+            return self.call.busy();
+        };
         let now = self.call.shared.set.clock.now();
         let holder = remaining.map(|left| Holder::Elsewhere(now + left));
         self.call.wait.busy_for(self.call.shared, holder.as_ref())
