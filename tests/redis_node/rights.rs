@@ -139,7 +139,7 @@ async fn the_documented_rights_are_enough_for_permits() {
 #[tokio::test]
 async fn a_lock_that_may_not_be_looked_at_is_not_said_to_be_released() {
     for kind in Kind::ALL {
-        let server = with_user(kind, " -mget");
+        let server = with_user(kind, " -get");
         let node = ready(&server.url_as("locks", "pw")).await;
         let other = ready(&server.url()).await;
         let granted = Ok(AcquireReply::Granted { fence: None });

@@ -219,8 +219,10 @@ pub(crate) mod on_redis {
         standing(&mut cmd, request.config.as_deref(), identity);
         match request.fence {
             Some(fence) => {
-                let lowered = fence.token.get().checked_sub(FencingToken::STEP);
-                // Less than every number: a proposal below one step is less than every next fencing token.
+                // None is less than every number: a proposal below one step is less than every next fencing token, and
+                // one above the last usable number is never taken.
+                let usable = Some(fence.token.get()).filter(|it| *it <= FencingToken::LAST_COUNTED);
+                let lowered = usable.and_then(|it| it.checked_sub(FencingToken::STEP));
                 cmd.arg(digits(fence.token))
                     .arg(Digits(lowered))
                     .arg(life(fence.keep))

@@ -2,15 +2,7 @@
 -- KEYS and ARGV: as for an acquire of all of them.
 -- Replies {1, fencing token or '', index of the key from 0} if one is ours now; else as an acquire. If all are held, the
 -- reply is of the one that ends first.
-local known = redis.call('HMGET', KEYS[1], 'vote', 'hwm')
-if known[1] ~= ARGV[3] then
-  -- use identity
-  -- use refused
-  local refusal = refused(known[1], ARGV[3])
-  if refusal then
-    return refusal
-  end
-end
+-- use admit
 local found = redis.call('MGET', unpack(KEYS, 2))
 local best, least = 2, nil
 for i = 2, #found, 2 do
@@ -25,6 +17,6 @@ for i = 2, #found, 2 do
 end
 -- It is taken as if it were the only one.
 KEYS[3], KEYS[4] = KEYS[best + 1], KEYS[best + 2]
+found = {found[1], found[best], found[best + 1]}
 -- use take
-local number, why = take(4, known[2], {found[1], found[best], found[best + 1]})
-return why or {1, number, best / 2 - 1}
+return {1, number, best / 2 - 1}

@@ -2,15 +2,7 @@
 -- KEYS: as for an acquire of one key, then the key that waiting writers set.
 -- ARGV: as for an acquire, then 7 how the value of readers begins (see `readers`).
 -- Replies as an acquire. Who renews is not stopped by a writer.
-local known = redis.call('HMGET', KEYS[1], 'vote', 'hwm')
-if known[1] ~= ARGV[3] then
-  -- use identity
-  -- use refused
-  local refusal = refused(known[1], ARGV[3])
-  if refusal then
-    return refusal
-  end
-end
+-- use admit
 -- use readers
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -24,14 +16,7 @@ if not others then
 elseif found[4] and not is_ours then
   return {0, redis.call('PTTL', KEYS[5]), redis.sha1hex(string.match(found[4], '^%S*')), 0}
 end
-local number = ARGV[4]
-if number ~= '' then
-  -- use next_token
-  number = next_token(known[2], number, ARGV[5], {false, false, found[3]})
-  if not number then
-    return redis.error_reply('NOMARK the marker holds no numbers to count on from')
-  end
-end
+-- use number
 local ends = now + ARGV[2]
 local value = ARGV[7] .. others .. ' ' .. ARGV[1] .. ' ' .. string.format('%.0f', ends)
 local ttl = string.format('%.0f', math.max(last, ends) - now)
@@ -42,7 +27,7 @@ if not done or done.err then
 end
 if number ~= '' then
   redis.call('SET', KEYS[4], number, 'PX', ARGV[6])
-  if (known[2] or '') < number then
+  if mark < number then
     redis.call('HSET', KEYS[1], 'hwm', number)
   end
 end

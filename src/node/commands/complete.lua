@@ -60,6 +60,7 @@ end
 if ARGV[2] ~= '' then
   redis.pcall('SET', KEYS[5], '', 'PX', ARGV[2])
 end
+local key, channel, waited = KEYS[2], ARGV[3], ''
+owner = token
 -- use let_go
-local listeners = let_go(KEYS[2], token, ARGV[3])
-return failed or stored and math.max(listeners, 0) or -1
+return failed or stored and math.max(told, 0) or -1

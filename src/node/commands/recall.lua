@@ -9,15 +9,7 @@
 -- Replies as an acquire, except {3, fencing token, now} if the lock is ours, with the record if there is one; the
 -- record as one text, the ballot, the end and the body with a blank between them, if the lock was not acquired; {-5} if
 -- the node is too full.
-local known = redis.call('HMGET', KEYS[1], 'vote', 'hwm')
-if known[1] ~= ARGV[3] then
-  -- use identity
-  -- use refused
-  local refusal = refused(known[1], ARGV[3])
-  if refusal then
-    return refusal
-  end
-end
+-- use admit
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 -- use record
@@ -37,11 +29,8 @@ end
 if ARGV[10] ~= '' and ARGV[7] == '' then
   return {-5}
 end
+local found = redis.call('MGET', unpack(KEYS, 2, 4))
 -- use take
-local number, why = take(4, known[2], redis.call('MGET', unpack(KEYS, 2, 4)))
-if why then
-  return why
-end
 -- From now on no earlier owner may store a record, and this one none under a lower ballot than its fencing token.
 stays = math.max(now + ARGV[8], stays)
 local head = ARGV[1] .. ' ' .. number .. ' ' .. string.format('%.0f', stays) .. ' '

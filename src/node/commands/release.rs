@@ -94,14 +94,17 @@ pub(crate) mod on_redis {
             cmd.arg(Parts(&request.keys.namespace().tombstone(&request.token)));
         }
         cmd.arg(request.token.expose());
-        tombstone_life(&mut cmd, leaves);
-        // Less than a millisecond is none.
-        cmd.arg(u64::try_from(request.waited.as_millis()).unwrap_or(u64::MAX));
         for key in keys {
             match request.announce {
                 true => cmd.arg(Parts(&key.channel())),
                 false => cmd.arg(""),
             };
+        }
+        // Less than a millisecond is none.
+        let waited = u64::try_from(request.waited.as_millis()).unwrap_or(u64::MAX);
+        if leaves || waited > 0 {
+            cmd.arg(waited);
+            tombstone_life(&mut cmd, leaves);
         }
         (&SCRIPT, cmd)
     }

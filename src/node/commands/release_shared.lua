@@ -3,7 +3,6 @@
 -- ARGV: 1 the owner token of the reader, 2 how long the tombstone lives in milliseconds ('' for none), 3 the channel of the
 -- releases, or '' for no notice, 4 how the value of readers begins (see `readers`).
 -- Replies as a release.
--- use let_go
 -- use readers
 if ARGV[2] ~= '' then
   -- As for a release.
@@ -16,7 +15,9 @@ local others, last, is_ours = readers(value or '', ARGV[4], ARGV[1], now)
 if not is_ours then
   return -1
 elseif others == '' then
-  return let_go(KEYS[1], value, ARGV[3])
+  local key, owner, channel, waited = KEYS[1], value, ARGV[3], ''
+  -- use let_go
+  return told
 end
 local ttl = string.format('%.0f', last - now)
 -- A server without memory refuses only the first write of a script, and this one never.

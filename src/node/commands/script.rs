@@ -22,18 +22,20 @@ const FOREVER: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
 /// In place of the server's identity if it does not matter what data it may have lost.
 const ANY: &str = "any";
 
-/// One script: its text, and the hash it is run by. A line `-- use name` stands for one of [`FUNCTIONS`]. It stands
-/// where the function is needed, because every run defines it again, which costs as much as a good part of a call.
+/// One script: its text, and the hash it is run by. A line `-- use name` stands for one of [`PIECES`]. Most pieces are
+/// functions, and stand where they are needed, because every run defines them again, which costs as much as a good part of
+/// a call. The others are statements, which share variables with the text around them: `admit`, `take`, `number`, `let_go`.
 #[derive(Debug)]
 pub(crate) struct Script {
     source: &'static str,
     hash: OnceLock<String>,
 }
 
-const FUNCTIONS: [(&str, &str); 10] = [
+const PIECES: [(&str, &str); 11] = [
     // Some use one that comes after them.
+    ("-- use admit\n", include_str!("lua/admit.lua")),
     ("-- use take\n", include_str!("lua/take.lua")),
-    ("-- use next_token\n", include_str!("lua/next_token.lua")),
+    ("-- use number\n", include_str!("lua/number.lua")),
     ("-- use identity\n", include_str!("lua/identity.lua")),
     ("-- use is_told\n", include_str!("lua/is_told.lua")),
     ("-- use refused\n", include_str!("lua/refused.lua")),
@@ -53,8 +55,8 @@ impl Script {
     }
 
     pub(crate) fn text(&self) -> String {
-        let with = |text: String, (line, function): &(&str, &str)| text.replace(line, function);
-        FUNCTIONS.iter().fold(self.source.to_owned(), with)
+        let with = |text: String, (line, piece): &(&str, &str)| text.replace(line, piece);
+        PIECES.iter().fold(self.source.to_owned(), with)
     }
 
     fn hash(&self) -> &str {
@@ -350,6 +352,5 @@ mod tests {
     fn the_scripts_know_the_last_usable_fencing_token() {
         let last = format!("'{}'", FencingToken::LAST_COUNTED);
         assert!(include_str!("lua/counted.lua").contains(&last), "{last}");
-        assert!(include_str!("lua/next_token.lua").contains(&last), "{last}");
     }
 }

@@ -322,11 +322,14 @@ fn release(words: &mut Words) -> Call {
     }
     let mut call = Call {
         keys: Vec::new(),
-        args: vec![token, life, words.pick(&["0", "5"]).into()],
+        args: vec![token],
     };
     for lock in locks {
         call.keys.push(LOCKS[lock].into());
         call.args.push(channel(words));
+    }
+    if tombstone.is_some() || words.chance(50) {
+        call.args.extend([words.pick(&["0", "5"]).into(), life]);
     }
     call.keys.extend(tombstone);
     call
