@@ -10,10 +10,10 @@ use tokio::net::TcpStream;
 
 use crate::support::server::Server;
 
-const TOKEN: &str = "00112233445566778899aabbccddeeff00112233";
+pub(crate) const TOKEN: &str = "00112233445566778899aabbccddeeff00112233";
 
 /// Compare and delete, as the Redlock page has it.
-const DELETE: &str = "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
+pub(crate) const DELETE: &str = "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
 
 /// Floor 1: bare sockets. `SET NX PX` to all, then compare-and-delete on all, each until a majority has answered.
 pub(crate) struct Sockets {

@@ -1,7 +1,7 @@
 //! How fast locks are, beside the least that any such lock can cost and beside another library, on real servers
 //! that this program starts itself. Run with `cargo bench --all-features`, or `cargo bench --all-features -- acquire`
 //! for a part: acquire, middleware, idempotency, frozen, outages, queue, contention, permits, start, herd, deadline, fencing,
-//! semaphores, readers, peers, mixed, held, keys; and `-- table` runs the last four and writes their measurements into `benches/peers/RESULTS.md`.
+//! semaphores, readers, server, peers, mixed, held, keys; and `-- table` runs the last four and writes their measurements into `benches/peers/RESULTS.md`.
 //! `REDLOCK_BENCH_SECONDS` shortens or lengthens those that run for a time.
 //!
 //! Nothing here fails for being slow: numbers of one machine say little about another, only the ratios within one
@@ -48,6 +48,7 @@ mod queue;
 mod readers;
 mod scenes;
 mod semaphores;
+mod server;
 mod start;
 #[path = "../tests/support/mod.rs"]
 mod support;
@@ -115,6 +116,9 @@ fn bench(runtime: &std::rc::Rc<Runtime>, words: &[String]) {
     }
     if is_wanted("readers") {
         readers::run();
+    }
+    if is_wanted("server") {
+        runtime.block_on(server::run());
     }
     compare(
         runtime,
