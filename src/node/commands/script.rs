@@ -31,7 +31,7 @@ pub(crate) struct Script {
     hash: OnceLock<String>,
 }
 
-const PIECES: [(&str, &str); 11] = [
+const PIECES: [(&str, &str); 10] = [
     // Some use one that comes after them.
     ("-- use admit\n", include_str!("lua/admit.lua")),
     ("-- use take\n", include_str!("lua/take.lua")),
@@ -42,7 +42,6 @@ const PIECES: [(&str, &str); 11] = [
     ("-- use record\n", include_str!("lua/record.lua")),
     ("-- use readers\n", include_str!("lua/readers.lua")),
     ("-- use let_go\n", include_str!("lua/let_go.lua")),
-    ("-- use announce\n", include_str!("lua/announce.lua")),
     ("-- use counted\n", include_str!("lua/counted.lua")),
 ];
 
