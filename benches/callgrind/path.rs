@@ -25,10 +25,10 @@ use crate::support::resp::Raw;
 use crate::support::server::{Kind, Server};
 
 const LIMITS: [(&str, u64); 4] = [
-    ("files", 44),
-    ("functions", 344),
-    ("calls", 828),
-    ("mutex locks", 19),
+    ("files", 47),
+    ("functions", 359),
+    ("calls", 864),
+    ("mutex locks", 11),
 ];
 
 const KEY: &str = "k";
