@@ -362,8 +362,7 @@ cost: redis-server valgrind
 		*) echo "UPDATE=$(UPDATE): only 1 is known" >&2; exit 2;; \
 	esac
 
-# Without optimization, so that nothing is inlined; by the names of lines callgrind knows the file of a function.
-path: export CARGO_PROFILE_DEV_DEBUG := line-tables-only
+# Without optimization, so that no call is inlined.
 path: redis-server valgrind
 	@case "$(LIST)" in ''|1);; *) echo "LIST=$(LIST): only 1 is known" >&2; exit 2;; esac
 	$(CARGO) build -q -p tower-redlock-cost

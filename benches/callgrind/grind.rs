@@ -37,7 +37,7 @@ pub(crate) fn count(case: &Case, relay: &Relay) -> Counts {
     least.unwrap()
 }
 
-/// Runs this program with these arguments under callgrind, and returns the path of what that writes, less numbers.
+/// Runs this program with these arguments under callgrind, and returns the path of its dumps without their numbers.
 pub(crate) fn run(name: &str, options: &[&str], words: &[&str]) -> PathBuf {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/callgrind");
     std::fs::create_dir_all(&dir).unwrap();

@@ -1,4 +1,4 @@
-//! What a lock takes, counted by callgrind. Times of one machine say little about another, and a few percent are lost in
+//! The cost and the path of a lock, counted by callgrind. Times of one machine say little about another, and a few percent are lost in
 //! their noise; counts differ by less than one percent from run to run.
 //!
 //! * `make cost`: the instructions and allocations of a lock, as multiples of the least that redis-rs needs for the same

@@ -1,15 +1,15 @@
-//! What one uncontended lock passes through: the files and functions of the crate that run from `acquire` to the end of
-//! the release which the dropped guard starts, on one Redis. A reader has to know this much to follow a lock, so
-//! `make path` fails if it grows beyond the limits below. They only ever go down.
+//! The path of one uncontended lock: the files and functions of the crate that run from `acquire` to the end of the
+//! release which the dropped guard starts, on one Redis. A reader has to know this much to follow a lock, so `make path`
+//! fails if it grows beyond the limits below.
 //!
 //! Callgrind counts in a build without optimization, so that nothing is inlined. All threads count, because the
 //! manager's own thread releases the lock.
 //!
 //! * A file is a file under `src` with a function that is called.
-//! * A function is what has a body and a name: all instances of a generic function are one, each implementation of a
+//! * A function has a body and a name: all instances of a generic function are one, each implementation of a
 //!   trait has its own (a derived one, too), and closures and async blocks belong to the function around them.
-//! * A call is a call in the compiled program. A closure's count, too, and so does each poll of an async body.
-//! * A mutex counts each time when the crate's own code calls `lock` of a [`std::sync::Mutex`].
+//! * A call is one of a function, of a closure in it, or a poll of its async body.
+//! * A mutex lock is a call of `lock` of a [`std::sync::Mutex`] from a file under `src`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -24,12 +24,9 @@ use crate::grind;
 use crate::support::resp::Raw;
 use crate::support::server::{Kind, Server};
 
-const LIMITS: [(&str, u64); 4] = [
-    ("files", 47),
-    ("functions", 359),
-    ("calls", 864),
-    ("mutex locks", 11),
-];
+/// The figures of the tree as it is. Lower them with each change that makes the path shorter: the goal is 30 files, 200
+/// functions and 11 mutex locks. Calls have no limit, because a trivial accessor counts as much as a request.
+const LIMITS: [(&str, u64); 3] = [("files", 47), ("functions", 359), ("mutex locks", 11)];
 
 const KEY: &str = "k";
 /// Enough for several without a look at the server, of which a manager takes a few each second.
@@ -88,7 +85,7 @@ fn run_times() -> Option<Vec<String>> {
 }
 
 /// Calls by file and function, and mutex locks by file.
-#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Passed {
     calls: BTreeMap<(String, String), u64>,
     locks: BTreeMap<String, u64>,
@@ -104,15 +101,16 @@ pub(crate) fn complaints(list: bool) -> Vec<String> {
         println!("{}", passed.list());
     }
     let figures = passed.figures();
-    for (what, figure) in figures {
+    for ((what, _), figure) in LIMITS.into_iter().zip(figures) {
         println!("{what:12} {figure:>4}");
     }
     for (file, locks) in &passed.locks {
-        println!("    {file:30} {locks}");
+        println!("    {file:40} {locks}");
     }
+    println!("{:12} {:>4}", "calls", passed.calls());
     let exceeded = figures.into_iter().zip(LIMITS);
-    let exceeded = exceeded.filter(|((_, figure), (_, limit))| figure > limit);
-    let complaint = |((what, figure), (_, limit))| {
+    let exceeded = exceeded.filter(|(figure, (_, limit))| figure > limit);
+    let complaint = |(figure, (what, limit))| {
         format!("{figure} {what}, at most {limit} are allowed: see `make path LIST=1`")
     };
     exceeded.map(complaint).collect()
@@ -179,16 +177,11 @@ impl Passed {
         self.calls.values().sum()
     }
 
-    fn figures(&self) -> [(&'static str, u64); 4] {
+    /// In the order of the limits.
+    fn figures(&self) -> [u64; 3] {
         let files: BTreeSet<_> = self.calls.keys().map(|(file, _)| file).collect();
-        let figures = [
-            files.len() as u64,
-            self.calls.len() as u64,
-            self.calls(),
-            self.locks.values().sum(),
-        ];
-        let mut figures = figures.into_iter();
-        LIMITS.map(|(what, _)| (what, figures.next().unwrap()))
+        let (files, functions) = (files.len() as u64, self.calls.len() as u64);
+        [files, functions, self.locks.values().sum()]
     }
 
     fn list(&self) -> String {
