@@ -21,7 +21,7 @@ pub(crate) fn spawn_on(
 /// The same for a task of the manager's thread. A simulation has all tasks on one thread, and is told which they are, so
 /// that they go on where the others are blocked.
 #[track_caller]
-pub(crate) fn spawn_aside(
+pub(crate) fn spawn_in_background(
     thread: &Handle,
     task: impl Future<Output = ()> + Send + 'static,
 ) -> JoinHandle<()> {
@@ -32,14 +32,14 @@ pub(crate) fn spawn_aside(
 fn spawn_as(
     runtime: &Handle,
     task: impl Future<Output = ()> + Send + 'static,
-    is_aside: bool,
+    is_background: bool,
 ) -> JoinHandle<()> {
     #[cfg(tower_redlock_simulation)]
     if let Some(world) = simulation::world() {
-        return runtime.spawn(world.wrap(Box::pin(task), is_aside));
+        return runtime.spawn(world.wrap(Box::pin(task), is_background));
     }
     // Only a simulation asks.
-    let _ = is_aside;
+    let _ = is_background;
     runtime.spawn(task)
 }
 
@@ -97,9 +97,9 @@ pub mod simulation {
         /// Fills `bytes` from the seed of the simulation.
         fn fill_random(&self, bytes: &mut [u8]);
 
-        /// Makes a task part of the process that spawns it. It is one of the manager's thread if it `is_aside`, or is
+        /// Makes a task part of the process that spawns it. It is one of the manager's thread if it `is_background`, or is
         /// spawned by one.
-        fn wrap(&self, task: Boxed<()>, is_aside: bool) -> Boxed<()>;
+        fn wrap(&self, task: Boxed<()>, is_background: bool) -> Boxed<()>;
     }
 
     thread_local! {

@@ -36,21 +36,24 @@ use crate::protocol::quorum::{FenceVerdict, agree};
 use crate::protocol::renewal::{Renewal, Terms};
 use crate::token::{FencingToken, OwnerHash, OwnerToken};
 
-/// [`win`](Self::win) makes a lock of it, [`release`](Self::release) releases its keys and waits for that, and `drop`
-/// releases them in the background.
+/// One round, which sends one acquire to each node. A granted round is [settled](Self::settle), and [`win`](Self::win) makes
+/// a lock of it. A round that did not get the lock is [released](Self::release); dropped at any other point, its keys are
+/// released in the background.
 pub(crate) struct Asking {
     pub(crate) shared: Arc<Shared>,
     pub(crate) want: Want,
     terms: Terms,
     request: AcquireRequest,
-    // The keys that the lock is on: all that are requested, or the one that a quorum granted.
+    // The keys that a lock of this round is on: all that are requested; of the slots of a permit, the one that a quorum
+    // granted.
     keys: NodeKeys,
     fence: Option<FencingToken>,
     pub(crate) sent: Moment,
     pub(crate) nodes: OnNodes,
     errors: Vec<(usize, NodeError)>,
     fanout: Fanout<Reply>,
-    // Another owner has the lock, so nobody waits for the release of what the round set.
+    // Another owner has the lock, or contenders share the nodes: then the release of what the round set frees nothing that
+    // others wait for, and is not announced to them.
     is_lost: bool,
     // Only `win` and `give_back` take it.
     obligation: Option<Obligation>,
@@ -192,6 +195,7 @@ fn landed(shared: &Shared, request: &AcquireRequest, node: usize, reply: &Reply)
         }
     };
     if fence.is_none() && request.fence.is_some() {
+        // It says that it has our token, and cannot be relied on: it counts as a node that may have it.
         return Landed::Abandoned;
     }
     shared.set.ran(node);
@@ -220,7 +224,7 @@ impl Asking {
             return Err(AcquireError::NoQuorum(error));
         }
         let Some(obligation) = self.obligation.take() else {
-            // Nothing else has ended it.
+            // Unreachable: only this call and `give_back` take it, and both consume the round.
             return Err(self.no_quorum());
         };
         let late = self.fanout.take();
@@ -234,7 +238,7 @@ impl Asking {
                 lease: self.lease(deadline),
                 keys: self.keys.clone(),
                 asked: self.may_have_others(),
-                nodes: self.nodes.clone(),
+                nodes: self.nodes.take(),
                 renewal,
                 turn,
                 obligation,
@@ -266,7 +270,7 @@ impl Asking {
         (self.want.is_permit() && is_doubtful).then(|| self.request.keys.clone())
     }
 
-    /// Has the replies that have not come yet taken in, in the background.
+    /// In the background, waits for the replies that have not come yet.
     fn leave_late_replies(&self, held: &Arc<HeldLease>, late: Fanout<Reply>) {
         let pending: Vec<usize> = late.pending().collect();
         let (shared, request) = (&self.shared, self.request.clone());
@@ -319,6 +323,7 @@ async fn take_late_replies(
                     free_stray(&shared, node, stray, lease.owner, lease.ttl);
                     Landed::Absent
                 }
+                // The fencing token is settled by now.
                 _ => Landed::Ours { fence: None, key },
             },
             landed => landed,
@@ -341,7 +346,8 @@ fn abandon(held: &HeldLease, request: &AcquireRequest, nodes: Vec<usize>) {
 
 /// The way back.
 impl Asking {
-    /// Releases the keys of the round and waits until those nodes are free. Other nodes are settled in the background.
+    /// Releases the keys of the round, and waits until the nodes that granted it are free, for at most a quorum of them. All
+    /// other nodes are freed in the background.
     pub(crate) async fn release(mut self) {
         if let Some(freeing) = self.give_back() {
             // Never an error that matters: a release that is not confirmed goes on in the background.
@@ -349,8 +355,9 @@ impl Asking {
         }
     }
 
-    /// Frees everything that the round has set or may still set: nodes that granted immediately, nodes that may have
-    /// granted or have not replied in the background.
+    /// Begins to free everything that the round has set or may still set. The nodes that granted are asked first; a node
+    /// that may have granted, or has not replied yet, is freed in the background, once its reply is there or it is given
+    /// up.
     pub(crate) fn give_back(&mut self) -> Option<Freeing> {
         let obligation = self.obligation.take()?;
         while let Some((node, reply)) = self.fanout.take_ready() {
@@ -362,16 +369,18 @@ impl Asking {
             announce: !self.is_lost,
             waited: Duration::ZERO,
             since: Some(self.sent),
-            aside: false,
+            background: false,
         };
         let command = (request, self.want.free());
-        let (nodes, ttl) = (self.nodes.clone(), self.terms.ttl);
+        let doubtful: Vec<usize> = (0..self.nodes.len())
+            .filter(|node| self.nodes.may_still_run(*node))
+            .collect();
+        let (nodes, ttl) = (self.nodes.take(), self.terms.ttl);
         let mut freeing = Freeing::new(&self.shared, command, nodes, Some(obligation), ttl);
         freeing.wait_for_granted();
         for (node, reply) in self.fanout.take().into_pending() {
             freeing.later(node, |free| Box::pin(free_after(reply, free)));
         }
-        let doubtful = (0..self.nodes.len()).filter(|node| self.nodes.may_still_run(*node));
         for node in doubtful {
             freeing.later(node, |free| free);
         }
@@ -394,8 +403,8 @@ async fn free_after(reply: NodeFuture<Reply>, free: NodeFuture<Freed>) -> Freed 
 
 impl Drop for Asking {
     fn drop(&mut self) {
-        // The replies to a lost round that come late may set a key at some nodes. That holds up nobody, and to hear them on
-        // the manager's thread would cost a replay a fifth of its time.
+        // If no node granted a lost round, nobody waits for what a late acquire may set. Its release then stays on the
+        // calls' runtime, because a thread switch would cost the replay of a stored response a fifth of its time.
         let is_over = self.is_lost && self.nodes.count_ours() == 0;
         let release = if is_over {
             Release::new

@@ -54,7 +54,7 @@ impl Release {
 
     /// A release that nobody waits for.
     pub(crate) fn in_background(mut freeing: Freeing) -> Self {
-        freeing.command.0.aside = true;
+        freeing.command.0.background = true;
         Self::new(freeing)
     }
 
@@ -71,8 +71,8 @@ impl Drop for Release {
         if let Some(freeing) = self.0.take_if(|freeing| freeing.is_due()) {
             let shared = Arc::clone(&freeing.shared);
             let request = &freeing.command.0;
-            let (keys, aside) = (request.keys.clone(), request.aside);
-            shared.spawn_release(&keys, aside, freeing.rest());
+            let (keys, background) = (request.keys.clone(), request.background);
+            shared.spawn_release(&keys, background, freeing.rest());
         }
     }
 }
@@ -147,7 +147,7 @@ impl Freeing {
             announce: true,
             waited: held.waited,
             since: Some(lease.started),
-            aside: false,
+            background: false,
         };
         let end = End {
             turn: let_go.turn,
@@ -461,7 +461,7 @@ pub(crate) fn free_stray(
         waited: Duration::ZERO,
         // No tombstone: the owner still wants the other slot there.
         since: None,
-        aside: true,
+        background: true,
     };
     let (quorum, sent) = (shared.set.terms.quorum, shared.set.clock.now());
     let mut nodes = OnNodes::new(quorum, Keys::All, ttl);

@@ -269,7 +269,7 @@ impl LockManager {
             announce: true,
             waited: Duration::ZERO,
             since: None,
-            aside: true,
+            background: true,
         };
         let releases = shared.set.send(taken, |node| node.release(release.clone()));
         let replies = all(shared, releases).await.into_iter();

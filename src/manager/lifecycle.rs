@@ -40,7 +40,7 @@ impl LockManager {
         context.node_timeout = options.node_timeout;
         context.namespace = options.namespace.clone();
         context.guarded = options.max_clock_skew.is_some();
-        context.background = Some(tasks.aside().clone());
+        context.background = Some(tasks.background().clone());
         crate::instruments::at_zero();
         let size = nodes.len() / options.groups;
         for (index, node) in nodes.iter().enumerate() {
@@ -117,7 +117,7 @@ impl Shared {
             Arc::clone(&shared.registry),
             end_lapsed,
         );
-        seam::spawn_aside(shared.tasks.aside(), watchdog);
+        seam::spawn_in_background(shared.tasks.background(), watchdog);
         seam::spawn_on(runtime, stay(shared));
         #[cfg(feature = "metrics")]
         seam::spawn_on(

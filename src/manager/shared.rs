@@ -210,15 +210,15 @@ impl Shared {
         self.queue.close();
     }
 
-    /// Runs `job`, which releases `keys`, in the background, `aside` or where calls run; without room they are left to their ttl, and that is
-    /// logged.
+    /// Runs `job`, which releases `keys`, in the `background` or where calls run. Without room for it the keys are left to
+    /// their ttl, and that is logged.
     pub(crate) fn spawn_release(
         &self,
         keys: &NodeKeys,
-        aside: bool,
+        background: bool,
         job: impl Future<Output = ()> + Send + 'static,
     ) {
-        if !self.tasks.spawn(aside, job) {
+        if !self.tasks.spawn(background, job) {
             let key = keys.first().show();
             self.set
                 .left_to_expire(&key, "too many releases are under way");

@@ -1,10 +1,10 @@
 //! [`TaskTracker`]: work that goes on when its caller is gone: releases, late replies, extensions. And the signals that
 //! work waits for: a change that a [`Notify`] tells of, and [`Signal`], such a change that comes once.
 //!
-//! What follows a call runs on the runtime of the manager, where calls run. What must not wait for any caller runs
-//! *aside*, on a thread of the manager's own: renewals, and releases that nobody waits for. For a task
-//! that is woken by a handler stands behind it, and no other worker takes it away, so a handler that blocks its thread
-//! would keep all locks from being renewed.
+//! Work that follows a call runs on the runtime of the manager, where calls run. Work that must not wait for any caller
+//! runs in the *background*, on a thread of the manager's own: renewals, and releases that nobody waits for. Tokio puts a
+//! task that a handler wakes into that worker's LIFO slot, from which no other worker steals, so a handler that blocks its
+//! thread would keep all locks from being renewed.
 
 use std::io;
 use std::pin::Pin;
@@ -23,7 +23,7 @@ use crate::seam;
 
 pub(crate) struct TaskTracker {
     calls: Handle,
-    aside: Handle,
+    background: Handle,
     // The thread ends.
     ended: Arc<Signal>,
     limit: usize,
@@ -43,21 +43,21 @@ impl TaskTracker {
     /// The system gave no thread.
     pub(crate) fn begin(calls: Handle, clock: &dyn Clock) -> io::Result<Self> {
         let ended = Arc::default();
-        let aside = match clock.follows_runtime() {
+        let background = match clock.follows_runtime() {
             true => calls.clone(),
             false => begin_thread(Arc::clone(&ended))?,
         };
         Ok(Self {
             calls,
-            aside,
+            background,
             ended,
             limit: Self::LIMIT,
             counted: Arc::default(),
         })
     }
 
-    pub(crate) const fn aside(&self) -> &Handle {
-        &self.aside
+    pub(crate) const fn background(&self) -> &Handle {
+        &self.background
     }
 
     pub(crate) fn end(&self) {
@@ -68,15 +68,15 @@ impl TaskTracker {
         Arc::clone(&self.ended)
     }
 
-    /// Runs `job`, from anywhere, where calls run or `aside`; `false` if there is no room for it. Where that has ended, it
+    /// Runs `job`, from anywhere, where calls run or in the `background`; `false` if there is no room for it. If that has ended, it
     /// is dropped.
     pub(crate) fn spawn(
         &self,
-        aside: bool,
+        background: bool,
         job: impl Future<Output = ()> + Send + 'static,
     ) -> bool {
         let token = Arc::clone(&self.counted);
-        if aside && self.ended.is_given() {
+        if background && self.ended.is_given() {
             // The thread may take a moment to end.
             return true;
         }
@@ -84,19 +84,23 @@ impl TaskTracker {
             return false;
         }
         let job = crate::trace::in_span(Counted { job, token });
-        self.start(aside, job);
+        self.start(background, job);
         true
     }
 
     /// Runs `job` whether there is room or not, and takes none of it: for extensions and for records. There are no more
     /// of these than locks that are held or requests that run, and releases that pile up must not keep them waiting.
-    pub(crate) fn spawn_anyway(&self, aside: bool, job: impl Future<Output = ()> + Send + 'static) {
-        self.start(aside, crate::trace::in_span(job));
+    pub(crate) fn spawn_anyway(
+        &self,
+        background: bool,
+        job: impl Future<Output = ()> + Send + 'static,
+    ) {
+        self.start(background, crate::trace::in_span(job));
     }
 
-    fn start(&self, aside: bool, job: impl Future<Output = ()> + Send + 'static) {
-        if aside {
-            seam::spawn_aside(&self.aside, job);
+    fn start(&self, background: bool, job: impl Future<Output = ()> + Send + 'static) {
+        if background {
+            seam::spawn_in_background(&self.background, job);
         } else {
             seam::spawn_on(&self.calls, job);
         }
@@ -108,7 +112,7 @@ impl TaskTracker {
 
     pub(crate) fn timer(&self, after: Duration) -> Sleep {
         let outside = Handle::try_current().is_err();
-        let _inside = outside.then(|| self.aside.enter());
+        let _inside = outside.then(|| self.background.enter());
         sleep(after)
     }
 }
@@ -221,7 +225,7 @@ mod tests {
         }
     }
 
-    /// Waits until what is spawned aside of the manager is gone, and so its thread.
+    /// Waits until the tasks in the background of the manager are gone, and so its thread.
     fn ends(end: impl FnOnce(Runtime, LockManager) -> Option<Runtime>) {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let connect = || LockManager::builder().memory(3).connect();

@@ -12,6 +12,7 @@
 //! The verdict of a round, the deadline of a lease and the nodes to release are questions to this value. They hold at any
 //! time, in whatever order answers arrive.
 
+use std::mem;
 use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
@@ -176,6 +177,12 @@ impl OnNodes {
             node.in_flight = 0;
             node.abandon();
         }
+    }
+
+    /// Takes what is known of the nodes, for the next phase of the token. Nothing is known here from then on.
+    pub(crate) fn take(&mut self) -> Self {
+        let nodes = mem::take(&mut self.nodes);
+        Self { nodes, ..*self }
     }
 
     /// `node` has given the token back, or never had it, and nothing that may set it can still run.

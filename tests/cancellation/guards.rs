@@ -227,7 +227,7 @@ async fn begin_idempotent_of_what_one_node_alone_knows(scene: Rc<Scene>) -> Work
         announce: false,
         waited: Duration::ZERO,
         since: None,
-        aside: false,
+        background: false,
     };
     let request = CompleteRequest {
         release,

@@ -42,7 +42,7 @@ new! {
         config: None, fence: None
     }
     NewRelease: ReleaseRequest(keys: impl Into<NodeKeys>, token: OwnerToken, announce: bool) {
-        waited: Duration::ZERO, since: None, aside: false
+        waited: Duration::ZERO, since: None, background: false
     }
     NewRaise: RaiseRequest(keys: impl Into<NodeKeys>, token: OwnerToken, fence: Fence) { config: None }
     NewRecall: RecallRequest(lock: AcquireRequest, adopt: bool, linger: Duration) {}

@@ -408,11 +408,13 @@ impl Contender<'_> {
         let opening = self.pace.ends_when_open(self.call.keys.are_several());
         let woken = timeout(limit, notices.next(needed, reckoned(round_trip), opening));
         let woken = self.unless_called(woken).await?.and_then(Result::ok);
-        let ages = (self.call.waited(), notices.waited());
+        let (waited, holder) = (self.call.waited(), notices.waited());
         self.listening = Some(listening);
         self.pace.woken(woken);
         if woken == Some(Woken::Released)
-            && let Some(delay) = self.pace.after_release(ages, round_trip, for_pause)
+            && let Some(delay) = self
+                .pace
+                .after_release(waited, holder, round_trip, for_pause)
         {
             self.unless_called(sleep(delay.min(self.left()))).await?;
         }

@@ -109,7 +109,7 @@ impl WaitingWriter {
             announce: is_news,
             waited: Duration::ZERO,
             since: Some(self.began),
-            aside: false,
+            background: false,
         };
         let mut nodes = nodes(&self.nodes).clone();
         // Nobody waits for the commands that are in flight.

@@ -2,11 +2,13 @@
 //! the next step, which the [`contender`](super::contender) takes.
 //!
 //! ```text
-//!   round ─► Take       granted: settle the fencing token, and hold the lock
-//!         ─► NoQuorum   too few nodes can vote
-//!         ─► GiveUp     another owner has it, and the caller does not wait any longer
-//!         ─► StandBack  contenders share the nodes: pause, and ask again
-//!         ─► Listen     another owner has it: wait for its release
+//!   granted ────────► Take         settle the fencing token, and hold the lock
+//!   no quorum ──────► NoQuorum     the call ends with that error, even if the caller would wait
+//!   contended ──┬───► GiveUp       the caller does not wait, or not any longer
+//!               └───► Listen       wait for a release, and ask again
+//!   split ──────┬───► GiveUp       the caller's time is over, or it does not wait and has tried often enough
+//!               ├───► StandBack    pause for a random time, and ask again
+//!               └───► Listen       after many splits in a row: the other contenders are stuck or gone
 //! ```
 
 use std::time::Duration;
@@ -17,13 +19,13 @@ use crate::protocol::on_nodes::Verdict;
 #[derive(Clone, Debug)]
 pub(crate) struct Pace {
     is_patient: bool,
-    // Split votes since the last other verdict.
+    // Split votes since a round was last contended.
     splits: u32,
-    // How many contended in the last split: as many will after a release.
+    // How many contended in the last split. After a release, as many are expected to contend again.
     contenders: usize,
-    // A fencing token was not settled.
+    // The fencing token of a granted round could not be settled.
     is_unsettled: bool,
-    // The last wait ended because the subscriptions work at last, not because of a release.
+    // The last wait ended because the subscriptions had begun to work, not because of a release.
     has_opened: bool,
     without_notices: Backoff,
     with_notices: Backoff,
@@ -50,7 +52,7 @@ pub(crate) enum Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Woken {
     Released,
-    /// The subscriptions work at last.
+    /// The subscriptions have begun to work, so a release from before may have been missed.
     Opened,
 }
 
@@ -74,10 +76,9 @@ impl Pace {
             Verdict::Split { contenders, .. } => {
                 self.splits += 1;
                 self.contenders = contenders;
-                if self.has_split_too_often(times) {
+                if self.is_over(times) {
                     Step::GiveUp
                 } else if self.splits >= MAX_SPLITS {
-                    // Contenders that share the nodes are stuck or long gone.
                     Step::Listen
                 } else {
                     Step::StandBack
@@ -91,7 +92,8 @@ impl Pace {
         }
     }
 
-    fn has_split_too_often(&self, times: Times) -> bool {
+    /// Whether a split vote ends the call.
+    fn is_over(&self, times: Times) -> bool {
         if self.is_patient {
             return times.left.is_zero();
         }
@@ -99,8 +101,9 @@ impl Pace {
         self.splits >= MAX_SPLITS || times.waited >= times.node_timeout * SPLIT_TIMEOUTS
     }
 
-    /// Whether a fencing token that was not settled ends the call; `is_lack`: for lack of a quorum. Only the second does:
-    /// a node that died between its grant and its confirmation is no lack of a quorum.
+    /// Whether the call ends because the fencing token of a granted round could not be settled; `is_lack`: too few nodes
+    /// confirmed it. That ends the call only when it happens for the second time, because a node may have died between its
+    /// grant and its confirmation, while a quorum of the others still works. Any other error ends the call.
     pub(crate) fn must_end(&mut self, is_lack: bool, left: Duration) -> bool {
         let is_again = std::mem::replace(&mut self.is_unsettled, true);
         let is_over = self.is_patient && left.is_zero();
@@ -118,22 +121,24 @@ impl Pace {
         }
         let round_trip = reckoned(round_trip);
         let delay = after_split(random(), self.contenders, round_trip);
-        // One or two go immediately: two cannot split an odd number of nodes.
+        // The share of contenders with a short delay asks immediately. They are about two, which cannot split an odd number
+        // of nodes.
         (delay >= round_trip * 3 / 4).then_some(delay)
     }
 
-    /// How long to let contenders go first after a release that have waited longer, if the notice says how long the
-    /// holder had waited `before`. This contender is of that `age`.
+    /// After a release, how long to let contenders go first that have waited longer than this one, which has `waited`. The
+    /// notice may say how long the `holder` had waited before it got the lock.
     pub(crate) fn after_release(
         &self,
-        (age, before): (Duration, Duration),
+        waited: Duration,
+        holder: Duration,
         round_trip: Duration,
         random: impl FnOnce() -> u64,
     ) -> Option<Duration> {
-        if before.is_zero() {
+        if holder.is_zero() {
             return self.after_split(round_trip, random);
         }
-        let delay = until_due(age, before, reckoned(round_trip));
+        let delay = until_due(waited, holder, reckoned(round_trip));
         (!delay.is_zero()).then_some(delay)
     }
 
@@ -145,8 +150,8 @@ impl Pace {
         is_notified: bool,
         random: u64,
     ) -> Duration {
-        // Nobody else can have it before the holder's lease ends, unless the holder releases it. Servers keep a key
-        // until the millisecond of its end is over. The end of a lease that seems to have ended is not announced.
+        // Until the holder's lease ends or is released, nobody else can have the lock. A server keeps a key until the last
+        // millisecond of its life is over. If the lease seems to have ended already, no notice will come.
         let lease = remaining.filter(|left| !left.is_zero());
         let is_announced = remaining.is_none_or(|left| !left.is_zero());
         let backoff = if is_announced && is_notified {
@@ -158,8 +163,9 @@ impl Pace {
         lease.map_or(poll, |left| poll.min(left.saturating_add(MILLISECOND)))
     }
 
-    /// Whether the next wait ends when the subscriptions work. Callers of several keys wake each other: two that hurried
-    /// for nothing would do so for ever.
+    /// Whether the next wait also ends when the subscriptions begin to work. Callers of several keys change their
+    /// subscriptions while they wait, so two of them could wake each other for ever: after one such wake-up a caller waits
+    /// for a release.
     pub(crate) const fn ends_when_open(&self, several: bool) -> bool {
         !(self.has_opened && several)
     }
@@ -169,15 +175,14 @@ impl Pace {
     }
 }
 
-/// The round trip that contenders reckon with where they spread their rounds: at least a timer's millisecond, at most
-/// the round trip of a slow node.
+/// The round trip by which contenders spread their rounds: at least a millisecond, which timers can measure, and at most
+/// that of a slow node.
 pub(crate) fn reckoned(round_trip: Duration) -> Duration {
     round_trip.clamp(MILLISECOND, Duration::from_millis(25))
 }
 
 const MILLISECOND: Duration = Duration::from_millis(1);
 const FIRST_POLL: Duration = Duration::from_millis(4);
-/// The ceiling of the longest delay.
 const SLOWEST_POLL: Duration = Duration::from_millis(100);
 const FIRST_POLL_NOTIFIED: Duration = Duration::from_millis(100);
 const SLOWEST_POLL_NOTIFIED: Duration = Duration::from_secs(1);

@@ -343,7 +343,11 @@ impl LeaseState {
         effects.notify_ended |= self.phase != Phase::Released;
         self.phase = Phase::Released;
         self.deadline = Moment::ORIGIN;
-        let nodes = self.nodes.clone();
+        // Commands that are in flight land here.
+        let nodes = match self.nodes.count_in_flight() {
+            0 => self.nodes.take(),
+            _ => self.nodes.clone(),
+        };
         let end = End {
             nodes,
             lost,

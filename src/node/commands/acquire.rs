@@ -186,7 +186,7 @@ pub(crate) mod on_redis {
                     announce: false,
                     waited: Duration::ZERO,
                     since: None,
-                    aside: false,
+                    background: false,
                 };
                 let (script, release) = release::on_redis::cmd(&release, connection.since());
                 let _ = Box::pin(run(connection, script, &release)).await;

@@ -166,7 +166,9 @@ pub(crate) mod on_redis {
         let token = &request.release.token;
         let mut connection = match &request.record {
             Some(_) => link.connection(token)?,
-            None => link.connections.for_release(token, request.release.aside)?,
+            None => link
+                .connections
+                .for_release(token, request.release.background)?,
         };
         let (identity, since) = (connection.identity(), connection.since());
         let cmd = complete_cmd(request, identity, since, link.replicas.is_some());

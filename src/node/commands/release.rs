@@ -23,7 +23,7 @@ pub struct ReleaseRequest {
     pub since: Option<Moment>,
     /// Whether it goes the way of the renewals, as no caller waits for it. Not where a command by the callers' way may
     /// still run, for it could overtake that.
-    pub aside: bool,
+    pub background: bool,
 }
 
 impl ReleaseRequest {
@@ -33,7 +33,7 @@ impl ReleaseRequest {
         let mut request = self.clone();
         if may_still_run {
             request.since = Some(Moment::ORIGIN);
-            request.aside = false;
+            request.background = false;
         }
         request
     }
@@ -74,7 +74,7 @@ pub(crate) mod on_redis {
     ) -> Result<ReleaseReply, NodeError> {
         let mut connection = link
             .connections
-            .for_release(&request.token, request.aside)?;
+            .for_release(&request.token, request.background)?;
         let (script, cmd) = cmd(request, connection.since());
         read(&run(&mut connection, script, &cmd).await?)
     }
@@ -161,12 +161,12 @@ pub(crate) mod on_redis {
             announce: true,
             waited: Duration::ZERO,
             since: Some(Moment::from_nanos(2)),
-            aside: true,
+            background: true,
         };
         let connected = Moment::from_nanos(1);
         assert!(!needs_tombstone(&request, connected));
         let after = request.for_node(true);
-        assert!(needs_tombstone(&after, connected) && !after.aside);
+        assert!(needs_tombstone(&after, connected) && !after.background);
     }
 
     #[cfg(test)]

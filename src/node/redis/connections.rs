@@ -64,13 +64,17 @@ impl Connections {
         1 + usize::try_from(hash >> 40).unwrap_or_default() % calls
     }
 
-    /// For a release, which may go aside.
+    /// For a release, which may go by the connection of the background.
     pub(crate) fn for_release(
         &self,
         token: &OwnerToken,
-        aside: bool,
+        background: bool,
     ) -> Result<Connection, NodeError> {
-        self.connection(if aside { BACKGROUND } else { self.of(token) })
+        self.connection(if background {
+            BACKGROUND
+        } else {
+            self.of(token)
+        })
     }
 
     pub(super) fn connection(&self, index: usize) -> Result<Connection, NodeError> {

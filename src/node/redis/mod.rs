@@ -136,7 +136,7 @@ impl Node for RedisNode {
                 let link = Arc::clone(&link);
                 let work = supervisor::supervise(link, index, context.clone());
                 match index {
-                    BACKGROUND => seam::spawn_aside(&background, work),
+                    BACKGROUND => seam::spawn_in_background(&background, work),
                     _ => seam::spawn(work),
                 };
             }
@@ -283,13 +283,13 @@ fn ask_witnesses(link: &Arc<Link>, witnesses: &Witnesses, background: &Handle) {
     match &witnesses.source {
         Source::Sentinels(sentinels) => {
             for index in 0..sentinels.listed.len() {
-                seam::spawn_aside(background, ask_sentinel(Arc::clone(link), index));
+                seam::spawn_in_background(background, ask_sentinel(Arc::clone(link), index));
             }
         }
         // One of its nodes asks for all of them.
         Source::Cluster(cluster, slot) if cluster.is_first(*slot) => {
             let ask = ask_cluster(Arc::clone(link), Arc::clone(cluster), background.clone());
-            seam::spawn_aside(background, ask);
+            seam::spawn_in_background(background, ask);
         }
         Source::Cluster(..) => {}
     }
@@ -312,7 +312,7 @@ async fn ask_cluster(link: Arc<Link>, cluster: Arc<Cluster>, background: Handle)
         loop {
             let address = cluster.next_to_ask().await;
             let ask = ask_server(Arc::clone(&link), Arc::clone(&cluster), address);
-            seam::spawn_aside(&background, ask);
+            seam::spawn_in_background(&background, ask);
         }
     };
     link.until_closing(find).await;

@@ -238,7 +238,7 @@ async fn keep(node: &RedisNode, world: &World, secrets: &Secrets) -> bool {
         announce: true,
         waited: Duration::ZERO,
         since: None,
-        aside: false,
+        background: false,
     };
     let released = secrets.judge(node.release(release.clone())).await;
     world

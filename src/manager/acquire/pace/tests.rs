@@ -78,10 +78,10 @@ fn a_lone_contender_does_not_stand_back_and_draws_no_random_number() {
     let pace = Pace::new(true);
     let draw = || unreachable!("nothing is drawn");
     assert_eq!(pace.after_split(MS, draw), None);
-    assert_eq!(pace.after_release((MS, Duration::ZERO), MS, draw), None);
+    assert_eq!(pace.after_release(MS, Duration::ZERO, MS, draw), None);
     // By age, a caller that has waited longer than the holder had goes first.
-    assert_eq!(pace.after_release((9 * MS, 5 * MS), MS, draw), None);
-    let younger = pace.after_release((MS, 10 * MS), MS, draw);
+    assert_eq!(pace.after_release(9 * MS, 5 * MS, MS, draw), None);
+    let younger = pace.after_release(MS, 10 * MS, MS, draw);
     assert!(younger.is_some_and(|delay| delay <= 2 * MS), "{younger:?}");
 }
 
