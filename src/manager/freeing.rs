@@ -36,8 +36,8 @@ pub(crate) type Freed = Result<ReleaseReply, NodeError>;
 /// The command by which a node gives a lock back.
 pub(crate) type FreeCommand = fn(&dyn Node, &ReleaseRequest) -> NodeFuture<Freed>;
 
-/// It runs where it is awaited, as another task would have to be woken for every reply; dropped at any point it goes on
-/// in the background.
+/// A release that has begun. The caller that awaits it drives it, because another task would have to be woken for every
+/// reply. Dropped at any point, it goes on in the background.
 pub(crate) struct Release(
     // Only `drop` takes it.
     Option<Freeing>,
@@ -110,7 +110,8 @@ struct End {
 
 /// How it begins.
 impl Freeing {
-    /// To free the `nodes` from a lock of this `ttl` by the command. Nothing is sent yet.
+    /// To free all nodes from a lock of this `ttl`, by a command that is sent to each node which may have it. Nothing is sent
+    /// yet.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         command: (ReleaseRequest, FreeCommand),
@@ -163,7 +164,8 @@ impl Freeing {
         freeing
     }
 
-    /// The caller waits only for the nodes that are known to have the token, and for no more than a quorum.
+    /// Has the caller wait only for the nodes that are known to have the token, and for at most a quorum: all others count as
+    /// free from the beginning.
     pub(crate) fn wait_for_granted(&mut self) {
         self.confirmed = self.needed().saturating_sub(self.nodes.count_ours());
     }
@@ -174,8 +176,8 @@ impl Freeing {
         self
     }
 
-    /// Frees a node in the background, where a command was abandoned or has not been answered: in the way that `with`
-    /// makes of the command.
+    /// Frees a node in the background, because a command was abandoned there or is not answered yet. `with` makes the work of
+    /// the command that frees the node, for example one that waits for that answer first.
     pub(crate) fn later(
         &mut self,
         index: usize,
@@ -223,8 +225,8 @@ impl Freeing {
         }
     }
 
-    /// Sends a command once none is in flight to the node that may set the token again. The command is made with the
-    /// release for that node, and with whether the node may have the token then.
+    /// Sends a node a command once no other is in flight there that may set the token again. `send` is given the release for
+    /// that node, and whether the node may have the token by then.
     pub(crate) fn once_landed<T: 'static>(
         &self,
         index: usize,
@@ -297,7 +299,7 @@ impl Freeing {
             }
             Err(error) => {
                 self.shared.set.refused(node, RELEASE, &error);
-                self.nodes.keeps(node);
+                self.nodes.refuses_release(node);
             }
         }
     }
@@ -348,7 +350,7 @@ impl Freeing {
         while let Some((node, reply)) = jobs.next().await {
             match reply {
                 Ok(reply) => self.freed(node, &reply),
-                Err(Missed::Refused) => self.nodes.keeps(node),
+                Err(Missed::Refused) => self.nodes.refuses_release(node),
                 Err(Missed::Late) => is_late = true,
             }
         }
@@ -409,13 +411,13 @@ impl Freeing {
         }
     }
 
-    /// Whether its end was counted, or need not be: its caller was notified, or has gone before it was held.
+    /// Whether its end was counted, or the token was never held.
     pub(crate) const fn is_finished(&self) -> bool {
         self.end.was_lost.is_none()
     }
 
     fn pass_on(&mut self) {
-        // It passes on at the end, for the next caller looks at the cooldown first.
+        // Dropped at the end of this function, it passes on: the next caller looks at the cooldown first.
         let turn = self.end.turn.take();
         let (first, queue) = (self.request().keys.first(), &self.shared.queue);
         let others = match first.slot() {

@@ -1,5 +1,5 @@
 //! [`OnNodes`]: what each node has of one owner token, by what was sent to the node and what it answered. This is the one
-//! model of a token on the nodes, from the first acquire to the last release.
+//! model of a token on the nodes, from its round to its last release.
 //!
 //! ```text
 //!   send ──► in flight ──► landed: the node answered, or the command was abandoned and may still run
@@ -7,10 +7,16 @@
 //!
 //! A command that may set the token is *in flight* from the decision to send it. It has *landed* once the node has
 //! answered it, or nobody waits for the answer any more. An abandoned command may run after all, whatever the node
-//! answers to later commands, until a release has made it harmless.
+//! answers to later commands, until a release with a *tombstone* (a key that makes the node refuse this token) has made it
+//! harmless.
 //!
-//! The verdict of a round, the deadline of a lease and the nodes to release are questions to this value. They hold at any
-//! time, in whatever order answers arrive.
+//! Three kinds of questions are asked of it: the [verdict](OnNodes::verdict) of the round, in which each node is sent one
+//! command; the [deadline](OnNodes::deadline) of the lease, which moves with every confirmed extension; and the nodes that
+//! are [to be released](OnNodes::is_to_be_released). It knows no time: whether a deadline has passed, and that a lock which
+//! was lost stays lost, is decided by `lease/state.rs`.
+//!
+//! A node *grants* if it sets the token for an acquire, and *confirms* if it answers that it has it. A node *in quarantine*
+//! may have forgotten the locks of others, and does not vote.
 
 use std::mem;
 use std::time::Duration;
@@ -25,34 +31,34 @@ use crate::token::Holder;
 /// What a node has of the token, by its last word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Has {
-    /// Nothing, or the node never said that it has something.
+    /// No token, as far as is known: the node said so, refused the command, or has not answered.
     Nothing,
     /// Our token.
     Ours {
         /// When the last confirmed command that set or extended it was sent.
         since: Moment,
-        /// The fencing token that came with the grant.
+        /// The fencing token that came with that command. Only a grant brings one.
         fence: Option<FencingToken>,
-        /// The index of the key that the node granted, where one of several keys is enough.
+        /// The index of the key that the node granted, if one of several keys is enough; otherwise 0.
         key: usize,
     },
     /// Another owner's token.
     Anothers(Holder),
-    /// Another owner's token on one of several keys; other keys may hold ours.
+    /// An extension of a lock on several keys found another owner's token on one of them. The other keys may hold ours.
     Partly,
-    /// Something else in the place of the lock, so that it grants nothing, though the lock may be free.
+    /// The stored result of a run. The node grants no lock in its place unless the caller asks for the lock in any case.
     Withheld,
 }
 
 /// How a command that may set the token has landed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Landed {
-    /// The node has our token for a full ttl from the command on.
+    /// The node has our token, for a full ttl from the command on.
     Ours {
         fence: Option<FencingToken>,
         key: usize,
     },
-    /// The same, by an answer that came at this moment from a node in quarantine.
+    /// A node in quarantine answered at this moment that it has our token, which counts only while an earlier vote does.
     InQuarantine(Moment),
     /// As [`Has::Anothers`].
     Anothers(Holder),
@@ -64,7 +70,8 @@ pub(crate) enum Landed {
     Absent,
     /// The command had no effect: the node has what it had before.
     NoEffect,
-    /// The command was given up and may still run. Earlier confirmations still count.
+    /// Nobody waits for the answer any more, or the answer does not tell: the command may have run, or may still run.
+    /// Earlier confirmations still count.
     Abandoned,
 }
 
@@ -81,8 +88,8 @@ struct AtNode {
     has: Has,
     in_flight: u16,
     may_still_run: bool,
-    // It refused a release, so only the ttl ends what it has.
-    keeps: bool,
+    // It refused a release for good, so only the ttl ends what it has.
+    refuses_release: bool,
 }
 
 impl AtNode {
@@ -90,7 +97,7 @@ impl AtNode {
         has: Has::Nothing,
         in_flight: 0,
         may_still_run: false,
-        keeps: false,
+        refuses_release: false,
     };
 
     const fn may_have_it(&self) -> bool {
@@ -99,21 +106,23 @@ impl AtNode {
     }
 }
 
+/// The outcome of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Granted,
-    /// A quorum replied and cannot grant: another owner holds the lock.
+    /// A quorum replied and cannot grant: another owner holds the lock, or is the only other contender and may hold it.
     Contended {
-        /// After how long enough nodes will be free if nobody extends or releases; `None` if never.
+        /// After how long a quorum of nodes will be free of other owners if nobody extends or releases; `None` if never.
         remaining: Option<Duration>,
     },
     /// A quorum replied, and several contenders share the nodes: perhaps nobody holds the lock.
     Split {
-        /// How many contenders are known of, this one included.
+        /// At least how many contenders there are, this one included.
         contenders: usize,
         /// As for [`Verdict::Contended`].
         remaining: Option<Duration>,
     },
+    /// So many nodes failed that the others are no quorum.
     NoQuorum,
 }
 
@@ -126,6 +135,7 @@ impl Verdict {
     }
 }
 
+/// What each node has of one owner token.
 #[derive(Clone, Debug)]
 pub(crate) struct OnNodes {
     quorum: Quorum,
@@ -161,7 +171,7 @@ impl OnNodes {
         at.in_flight = at.in_flight.saturating_sub(1);
         match landed {
             Landed::Ours { fence, key } => at.has = at.has.confirmed(sent, fence, key),
-            Landed::InQuarantine(now) => at.keep(sent, now, self.validity),
+            Landed::InQuarantine(now) => at.confirm_in_quarantine(sent, now, self.validity),
             Landed::Anothers(holder) => at.says(sent, Has::Anothers(holder)),
             Landed::Partly => at.says(sent, Has::Partly),
             Landed::Withheld => at.says(sent, Has::Withheld),
@@ -192,10 +202,10 @@ impl OnNodes {
         }
     }
 
-    /// `node` refuses to give the token back.
-    pub(crate) fn keeps(&mut self, node: usize) {
+    /// `node` refuses to give the token back, and is not asked again.
+    pub(crate) fn refuses_release(&mut self, node: usize) {
         if let Some(node) = self.nodes.get_mut(node) {
-            node.keeps = true;
+            node.refuses_release = true;
         }
     }
 }
@@ -204,7 +214,7 @@ impl AtNode {
     /// A node in quarantine confirms our token. That counts while our last vote of the node is within its validity:
     /// until then no other owner can have a live vote there, whatever the node has forgotten. Later it does not count
     /// until the node votes again, because the node may have granted the lock to another owner before it forgot.
-    fn keep(&mut self, sent: Moment, now: Moment, validity: Duration) {
+    fn confirm_in_quarantine(&mut self, sent: Moment, now: Moment, validity: Duration) {
         match self.has {
             Has::Ours { since, fence, key } if now < since + validity => {
                 self.has = self.has.confirmed(sent, fence, key);
@@ -213,6 +223,7 @@ impl AtNode {
         }
     }
 
+    /// A confirmation from before still counts. That another owner has the node is not known any more.
     fn abandon(&mut self) {
         self.may_still_run = true;
         if matches!(self.has, Has::Anothers(_) | Has::Partly) {
@@ -220,7 +231,7 @@ impl AtNode {
         }
     }
 
-    /// An answer that arrives after the answer to a later command says nothing new.
+    /// A node that has confirmed a later command has our token, whatever it answers to an earlier one.
     fn says(&mut self, sent: Moment, has: Has) {
         if !matches!(self.has, Has::Ours { since, .. } if since > sent) {
             self.has = has;
@@ -263,7 +274,7 @@ impl OnNodes {
 
     /// Whether `node` must get a release: it has our token, may have it or may get it.
     pub(crate) fn is_to_be_released(&self, node: usize) -> bool {
-        let is_due = |node: &AtNode| node.may_have_it() && !node.keeps;
+        let is_due = |node: &AtNode| node.may_have_it() && !node.refuses_release;
         self.nodes.get(node).is_some_and(is_due)
     }
 
@@ -276,7 +287,7 @@ impl OnNodes {
         !self.nodes.iter().any(AtNode::may_have_it)
     }
 
-    /// How many nodes have no token, ours or another's.
+    /// How many nodes have neither our token nor another's, and cannot get ours.
     pub(crate) fn count_free(&self) -> usize {
         let is_free = |node: &AtNode| matches!(node.has, Has::Nothing | Has::Withheld);
         self.count(|node| is_free(node) && !node.may_have_it())
@@ -337,10 +348,10 @@ impl OnNodes {
     }
 }
 
-/// The round, in which each node is asked once.
+/// The round. Its questions are asked from the moment at which a command is in flight to each node until the lock is won.
 impl OnNodes {
     /// The verdict, as soon as no missing answer can change whether the lock is ours, and a quorum has replied or can no
-    /// longer do so.
+    /// longer do so. `None` also if so many nodes withhold the lock that only their stored results can decide.
     pub(crate) fn verdict(&self) -> Option<Verdict> {
         match self.keys {
             Keys::All => self.verdict_of_all(),
@@ -352,15 +363,15 @@ impl OnNodes {
         let granted = self.count_ours();
         let withheld = self.count(|node| node.has == Has::Withheld);
         let refused = self.holders().count();
-        let failed = self.len() - granted - withheld - refused - self.count_in_flight();
+        let failed = self.count(|node| node.has == Has::Nothing && node.in_flight == 0);
         let (needed, spare) = (self.quorum.needed(), self.quorum.spare());
         if granted >= needed {
             Some(Verdict::Granted)
         } else if failed > spare {
             Some(Verdict::NoQuorum)
         } else if granted + withheld + refused >= needed && refused + failed > spare {
-            // Nodes that withhold it would grant to a caller that asks for the lock in any case.
-            Some(self.lost(granted + withheld))
+            // Nodes that withhold the lock count as ours: they would grant it to a caller that asks for it in any case.
+            Some(self.not_granted(granted + withheld))
         } else {
             None
         }
@@ -380,7 +391,7 @@ impl OnNodes {
                 contenders: 2,
                 remaining: Some(Duration::ZERO),
             },
-            // Each node names the key that ends first there, and they may name different ones.
+            // Each node names the holder of the key that ends first there, and these may be different keys.
             Verdict::Split { remaining, .. } if self.count_ours() == 0 => {
                 Verdict::Contended { remaining }
             }
@@ -401,7 +412,8 @@ impl OnNodes {
         self.count(|node| matches!(node.has, Has::Ours { key, .. } if key == wanted))
     }
 
-    /// Goes on with one key alone. Returns the nodes that granted another one, with its index; they count as free.
+    /// Goes on with one key alone. Returns the nodes that granted another key, each with its index: the caller releases these,
+    /// and they count as free here.
     pub(crate) fn keep_only(&mut self, wanted: usize) -> SmallVec<[(usize, usize); 1]> {
         self.keys = Keys::All;
         let mut strays = SmallVec::new();
@@ -429,10 +441,10 @@ impl OnNodes {
     }
 
     /// Contended or split: contended if one holder has a quorum, or if, by the replies so far, it is the only contender
-    /// and may have one.
-    fn lost(&self, granted: usize) -> Verdict {
+    /// and may have one. `ours`: how many nodes would grant us the lock.
+    fn not_granted(&self, ours: usize) -> Verdict {
         let mut holders: SmallVec<[(u64, usize); 4]> = SmallVec::new();
-        let mut waits: SmallVec<[Option<Duration>; 8]> = smallvec![Some(Duration::ZERO); granted];
+        let mut waits: SmallVec<[Option<Duration>; 8]> = smallvec![Some(Duration::ZERO); ours];
         for holder in self.holders() {
             waits.push(holder.remaining);
             match holders.iter_mut().find(|(tag, _)| *tag == holder.tag) {
@@ -445,7 +457,7 @@ impl OnNodes {
         let remaining = waits.get(self.quorum.needed() - 1).copied().flatten();
 
         let most = holders.iter().map(|(_, nodes)| *nodes).max().unwrap_or(0);
-        let contenders = holders.len() + usize::from(granted > 0);
+        let contenders = holders.len() + usize::from(ours > 0);
         if most >= self.quorum.needed() || contenders < 2 {
             Verdict::Contended { remaining }
         } else {

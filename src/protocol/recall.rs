@@ -46,7 +46,7 @@ pub(crate) fn recalled(
 /// From its end on, by its own clock, each node treats a record as absent, and it returns the time of that clock with
 /// every grant. So a caller near the end can tell a node where the record has ended from one that never had it. If the
 /// record has ended on so many nodes that no quorum remains, it is over for good: no quorum will ever have it again. If
-/// a quorum remains, the record may be brought to it. Both cannot be true at once, whatever the clocks show.
+/// a quorum remains, the record may be brought to it. Both cannot be true at the same time, whatever the clocks show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Life {
     /// It has not ended on a quorum of nodes: a quorum can have it.

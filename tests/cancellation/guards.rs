@@ -67,10 +67,7 @@ pub(crate) fn runs() -> Vec<Operation> {
     operations
 }
 
-const BEGIN: &[&str] = &[
-    "manager LockManager::begin_idempotent",
-    "manager Purpose for Recall",
-];
+const BEGIN: &[&str] = &["manager LockManager::begin_idempotent"];
 
 fn begun() -> Vec<Operation> {
     vec![

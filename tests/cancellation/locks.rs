@@ -68,7 +68,7 @@ pub(crate) fn operations() -> Vec<Operation> {
         ),
         Operation::new(
             "try_acquire one of six permits",
-            &["manager Purpose for Permit"],
+            &[],
             by!(try_acquire_one_of_six_permits),
         ),
         Operation::new(
@@ -89,7 +89,7 @@ pub(crate) fn crowded() -> Vec<Operation> {
     vec![
         Operation::new(
             "acquire what another process holds",
-            &["manager LockManager::acquire", "manager Purpose for Lock"],
+            &["manager LockManager::acquire"],
             by!(acquire_what_another_process_holds),
         ),
         Operation::new(
@@ -127,7 +127,7 @@ pub(crate) fn crowded() -> Vec<Operation> {
         ),
         Operation::new(
             "acquire a permit, behind another caller, of which another process releases one",
-            &["manager Purpose for Permit"],
+            &[],
             by!(acquire_a_permit_behind_another_caller),
         ),
         Operation::new(

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::manager::acquire::pace::Times;
 use crate::manager::acquire::wait::Wait;
 #[cfg(feature = "idempotency")]
 use crate::manager::asking::Asking;
@@ -55,6 +56,14 @@ impl Call<'_> {
     /// What the call is given where another caller of this process has acquired the lock.
     pub(super) fn handed_on(&self, guard: LockGuard) -> Acquired {
         Acquired::Lock(guard.waited_for(self.waited()))
+    }
+
+    pub(super) fn times(&self) -> Times {
+        Times {
+            waited: self.waited(),
+            left: self.left(),
+            node_timeout: self.shared.set.node_timeout,
+        }
     }
 
     pub(super) fn waited(&self) -> Duration {

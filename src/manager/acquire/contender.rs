@@ -10,7 +10,7 @@ use crate::clock::Clock as _;
 use crate::instruments;
 use crate::manager::acquire::call::{Acquired, Call};
 use crate::manager::acquire::hint::WaitingWriter;
-use crate::manager::acquire::pace::{Pace, Step, Times, Woken, reckoned};
+use crate::manager::acquire::pace::{Pace, Step, Woken, reckoned};
 use crate::manager::acquire::turn::{LockSeat, Wakeup, names};
 use crate::manager::acquire::wait::ReleaseNotices;
 use crate::manager::asking::Asking;
@@ -99,7 +99,8 @@ impl<'a> Contender<'a> {
                 }
                 _ => return Err(asking.no_quorum()),
             };
-            match self.pace.next(verdict, self.times()) {
+            let call = &self.call;
+            match self.pace.next(verdict, || call.times()) {
                 Step::Take => match asking.settle().await {
                     Ok(()) => return self.won(asking),
                     Err(error) if self.must_end(&error) => return Err(error),
@@ -197,14 +198,6 @@ impl<'a> Contender<'a> {
 
     fn left(&self) -> Duration {
         self.call.left()
-    }
-
-    fn times(&self) -> Times {
-        Times {
-            waited: self.call.waited(),
-            left: self.left(),
-            node_timeout: self.call.shared.set.node_timeout,
-        }
     }
 
     fn gives_up(&self, verdict: Verdict) -> AcquireError {

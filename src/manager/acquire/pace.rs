@@ -69,14 +69,15 @@ impl Pace {
         }
     }
 
-    pub(crate) fn next(&mut self, verdict: Verdict, times: Times) -> Step {
+    /// The next step after a round with this verdict, at the `times` of the call.
+    pub(crate) fn next(&mut self, verdict: Verdict, times: impl FnOnce() -> Times) -> Step {
         match verdict {
             Verdict::Granted => Step::Take,
             Verdict::NoQuorum => Step::NoQuorum,
             Verdict::Split { contenders, .. } => {
                 self.splits += 1;
                 self.contenders = contenders;
-                if self.is_over(times) {
+                if self.is_over(times()) {
                     Step::GiveUp
                 } else if self.splits >= MAX_SPLITS {
                     Step::Listen
@@ -84,7 +85,7 @@ impl Pace {
                     Step::StandBack
                 }
             }
-            Verdict::Contended { .. } if times.left.is_zero() => Step::GiveUp,
+            Verdict::Contended { .. } if times().left.is_zero() => Step::GiveUp,
             Verdict::Contended { .. } => {
                 self.splits = 0;
                 Step::Listen

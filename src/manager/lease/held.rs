@@ -153,10 +153,10 @@ pub(crate) struct HeldLease {
     // How long the caller had waited that got it from the nodes.
     pub(crate) waited: Duration,
     pub(crate) clock: Arc<dyn Clock>,
-    // These three show the state without its mutex. The first two change under it only, the last under the registry's.
+    // These two show the state to a reader without the mutex. They change under the mutex only.
     deadline: Arc<Deadline>,
     tenant: AtomicU32,
-    // When the watchdog looks at this lock again, in nanoseconds.
+    // When the watchdog looks at this lock again, in nanoseconds. It changes under the mutex of the registry only.
     due: AtomicU64,
     inner: Mutex<Inner>,
     /// Notified when the end is announced, when the lock has ended, and when it passes to a new tenant.
@@ -166,9 +166,9 @@ pub(crate) struct HeldLease {
 
 struct Inner {
     state: LeaseState,
-    // All keys that a node may have set for its owner, where one of several was enough.
+    // Of a permit: all slots that were asked for, if a node may have set another one of them than ours.
     asked: Option<NodeKeys>,
-    // The right to contend for the keys, until the lock is lost or released. A permit has none.
+    // The right to contend for the keys, until the lock is lost or released. A permit and a reader have none.
     turn: Option<Turn>,
     // To free the nodes: passes to the release.
     obligation: Option<Obligation>,
@@ -282,15 +282,18 @@ impl HeldLease {
     }
 
     /// Whether the lock is lost, for the tenant `number`.
+    ///
+    /// Without the mutex: each end of a lock moves the deadline to the origin or the tenant to the next number, so a
+    /// deadline in the future means that the lock is held. A deadline in the past may be out of date: an extension may have
+    /// been decided under the mutex and not be visible here yet. So the state is asked under the mutex before the answer is
+    /// *lost*, and the same step makes the loss final.
     fn is_lost(&self, number: u32) -> bool {
         if self.tenant.load(Ordering::Acquire) != number {
             return true;
         }
-        // Loss by anything but time moves the deadline to the origin, so one comparison answers for all.
         if self.clock.now() < self.deadline() {
             return false;
         }
-        // An extension may have come in between; then the lock was never seen as lost.
         let (is_lost, _) = self.change(|inner| {
             let now = self.clock.now();
             (now >= inner.state.deadline(), inner.state.check(now))
@@ -337,8 +340,9 @@ impl HeldLease {
         self.clock.now() >= self.deadline()
     }
 
-    /// Does what is due at `now`; returns the nodes that are to be sent an extension, sent at `now`, and the tenancy that
-    /// has lapsed, for a guard to end it. Each of these commands [lands](Self::land) once.
+    /// Does what is due at `now`. Returns the nodes to which the caller sends an extension, with `now` as its send time, and
+    /// the tenancy that has lapsed, which the caller ends. The caller [lands](Self::land) each of these commands once, even if
+    /// it is not sent.
     pub(crate) fn tick(self: &Arc<Self>, now: Moment) -> (Vec<usize>, Option<Tenancy>) {
         let effects = self.apply(|state| state.tick(now));
         let lapsed = |number| Tenancy::of_tenant(Arc::clone(self), number);
@@ -360,7 +364,7 @@ impl HeldLease {
         notified_until(&self.landed, look).await
     }
 
-    /// A node may have set any of the `keys` that were requested, where one of them was enough.
+    /// A node may have set any of the `keys`, the slots that were asked for.
     pub(crate) fn may_have(&self, keys: &NodeKeys) {
         let mut inner = self.inner();
         inner.asked.get_or_insert_with(|| keys.clone());

@@ -14,10 +14,10 @@ use crate::namespace::NodeKey;
 use crate::protocol::renewal::Terms;
 
 #[derive(Default)]
-pub(crate) struct OpenLeases(Mutex<HashMap<Sort, Leases>>);
+pub(crate) struct OpenLeases(Mutex<HashMap<ShareKey, Leases>>);
 
 /// The name of a key, with the ttl and the `max_hold` of the lease: a caller with other times needs one of its own.
-type Sort = (Arc<str>, Duration, Duration);
+type ShareKey = (Arc<str>, Duration, Duration);
 
 #[derive(Default)]
 struct Leases {
@@ -28,7 +28,7 @@ struct Leases {
 }
 
 impl OpenLeases {
-    fn leases(&self) -> MutexGuard<'_, HashMap<Sort, Leases>> {
+    fn leases(&self) -> MutexGuard<'_, HashMap<ShareKey, Leases>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -36,7 +36,7 @@ impl OpenLeases {
     pub(crate) fn join(&self, key: &NodeKey, terms: &Terms) -> Option<Tenancy> {
         let lease = {
             let leases = self.leases();
-            let (lease, until) = leases.get(&sort(key, terms))?.last.as_ref()?;
+            let (lease, until) = leases.get(&share_key(key, terms))?.last.as_ref()?;
             (*until > lease.clock.now()).then(|| Arc::clone(lease))?
         };
         Tenancy::join(lease)
@@ -46,10 +46,10 @@ impl OpenLeases {
     /// longer reads last, the longer it is open: else a process would have a lease for each tenth of a ttl, and each command
     /// of a reader looks at all of them. A writer waits for those reads anyway.
     pub(crate) fn open(&self, lease: &Arc<HeldLease>, terms: &Terms) {
-        let sort = sort(lease.keys.first(), terms);
+        let share_key = share_key(lease.keys.first(), terms);
         let former = {
             let mut leases = self.leases();
-            let leases = leases.entry(sort).or_default();
+            let leases = leases.entry(share_key).or_default();
             let time = terms.ttl / OPEN_FOR * leases.count.max(1);
             leases.count += 1;
             let last = (Arc::clone(lease), lease.clock.now() + time);
@@ -61,17 +61,17 @@ impl OpenLeases {
 
     /// Forgets a lease that was given up. Returns whether there are others with its times.
     pub(crate) fn close(&self, lease: &HeldLease) -> bool {
-        let sort = sort(lease.keys.first(), &lease.terms());
+        let share_key = share_key(lease.keys.first(), &lease.terms());
         let closed = {
             let mut all = self.leases();
-            let Some(leases) = all.get_mut(&sort) else {
+            let Some(leases) = all.get_mut(&share_key) else {
                 return false;
             };
             leases.count = leases.count.saturating_sub(1);
             let closed = leases.last.take_if(|(last, _)| last.id == lease.id);
             let is_last = leases.count == 0;
             if is_last {
-                all.remove(&sort);
+                all.remove(&share_key);
             }
             (closed, !is_last)
         };
@@ -81,7 +81,7 @@ impl OpenLeases {
     }
 }
 
-fn sort(key: &NodeKey, terms: &Terms) -> Sort {
+fn share_key(key: &NodeKey, terms: &Terms) -> ShareKey {
     (Arc::clone(key.shared()), terms.ttl, terms.max_hold)
 }
 

@@ -28,14 +28,14 @@ pub(super) struct LeaseState {
     phase: Phase,
     // While `Held`, as the nodes confirm it; fixed from `Ending` on; the origin of time once the lock has ended.
     deadline: Moment,
-    // When the nodes granted it.
+    // When the round was sent that the nodes granted.
     started: Moment,
     tenant: u32,
     // When the present tenant got it.
     since: Moment,
     // How many guards share it: those of the present tenant.
     guards: u32,
-    // Whether a waiter for the end was notified before the deadline.
+    // Whether the holder was notified of the end before it came.
     announced: bool,
     // When the hand-over to the present tenant lapses, until it is accepted.
     lapses: Option<Moment>,
@@ -57,13 +57,13 @@ pub(super) struct Effects {
     pub(super) notify_ended: bool,
     /// A command that was in flight at the release has landed: wake the release, which waits for that.
     pub(super) notify_landed: bool,
-    /// Count and log this loss, or this end that made the holder give up.
+    /// Count and log this as a loss: the lock was lost, or its holder was notified of the end and gave up in time.
     pub(super) lost: Option<LossReason>,
     /// The lock is lost: pass the turn to the next caller, though the guard may live on.
     pub(super) pass_turn: bool,
     /// Count this time: a tenant that has just ended had the lock for it.
     pub(super) held_for: Option<Duration>,
-    /// Send these nodes an extension; they are marked as busy.
+    /// Send these nodes an extension; the commands count as in flight already.
     pub(super) renew: Vec<usize>,
     /// Hand the lock over to the tenant of this number.
     pub(super) hand_over: Option<u32>,
@@ -78,7 +78,7 @@ pub(crate) struct End {
     /// later.
     pub(crate) nodes: OnNodes,
     pub(crate) lost: Option<LossReason>,
-    /// Why the lock was about to end, if its holder was notified and released it before.
+    /// Why the lock was about to end, if its holder was notified of that and released it before the end.
     pub(crate) given_up: Option<LossReason>,
 }
 
@@ -149,7 +149,7 @@ impl LeaseState {
         }
     }
 
-    /// Loses the lock at once, unless it has ended before.
+    /// Loses the lock immediately, unless it has ended before.
     pub(super) fn lose(&mut self, reason: LossReason, now: Moment) -> Effects {
         if matches!(self.phase, Phase::Lost(_) | Phase::Released) {
             return Effects::default();
@@ -237,6 +237,7 @@ impl LeaseState {
         match self.phase {
             Phase::Held => {
                 let deadline = self.renewal.deadline(&self.nodes);
+                // A deadline that moved back means that too few nodes still have our token.
                 if self.nodes.is_taken() || deadline <= now {
                     return self.lose(LossReason::Taken, now);
                 }
@@ -324,7 +325,7 @@ impl LeaseState {
 
     /// The last guard has left: from here on nothing extends the lock.
     pub(super) fn let_go(&mut self, now: Moment) -> (End, Effects) {
-        // Even if the end was announced and no event has come since.
+        // The deadline may have passed, and no event may have noticed that yet.
         let mut effects = self.check(now);
         let lost = match self.phase {
             Phase::Held | Phase::Ending(_) => None,
@@ -343,7 +344,7 @@ impl LeaseState {
         effects.notify_ended |= self.phase != Phase::Released;
         self.phase = Phase::Released;
         self.deadline = Moment::ORIGIN;
-        // Commands that are in flight land here.
+        // Commands that are in flight land in this state. The release asks for that by `HeldLease::landed`.
         let nodes = match self.nodes.count_in_flight() {
             0 => self.nodes.take(),
             _ => self.nodes.clone(),

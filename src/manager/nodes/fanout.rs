@@ -1,16 +1,17 @@
-//! One command to several nodes at once.
+//! One command to several nodes at the same time.
 
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use smallvec::SmallVec;
 use tokio::time::Sleep;
 
 use crate::node::NodeFuture;
 
 /// The futures of one command to several nodes, polled together: cheaper than a task or a waker for each of a handful.
 pub(crate) struct Fanout<T> {
-    slots: Vec<(usize, Slot<T>)>,
+    slots: SmallVec<[(usize, Slot<T>); 1]>,
 }
 
 enum Slot<T> {
@@ -21,8 +22,8 @@ enum Slot<T> {
 impl<T> Fanout<T> {
     pub(crate) fn new(futures: impl IntoIterator<Item = (usize, NodeFuture<T>)>) -> Self {
         let futures = futures.into_iter();
-        // Room for all at once: what is filtered has no least length, and would grow step by step.
-        let mut slots = Vec::with_capacity(futures.size_hint().1.unwrap_or(0));
+        // Room for all of them: a filtered iterator has no least length, so the room would grow step by step.
+        let mut slots = SmallVec::with_capacity(futures.size_hint().1.unwrap_or(0));
         slots.extend(futures.map(|(node, future)| (node, Slot::Pending(future))));
         Self { slots }
     }
@@ -90,8 +91,8 @@ impl<T> Fanout<T> {
     /// Gives up on the nodes that have not answered, and names them. Their commands may still take effect.
     pub(crate) fn abandon(&mut self) -> Vec<usize> {
         let late = self.pending().collect();
-        let is_ready = |(_, slot): &(usize, Slot<T>)| matches!(slot, Slot::Ready(_));
-        self.slots.retain(is_ready);
+        self.slots
+            .retain(|(_, slot)| matches!(slot, Slot::Ready(_)));
         late
     }
 

@@ -310,7 +310,7 @@ fn a_command_is_in_flight_from_the_decision_to_send_it() {
 #[test]
 fn a_node_that_refuses_the_release_is_not_asked_again_and_not_free() {
     let mut nodes = granted_on(0..2);
-    nodes.keeps(0);
+    nodes.refuses_release(0);
     nodes.free(1);
     assert_eq!(nodes.to_be_released().count(), 0);
     assert!(!nodes.is_free_everywhere());

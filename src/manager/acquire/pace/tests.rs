@@ -21,43 +21,43 @@ fn times(waited: u32, left: u32) -> Times {
 #[test]
 fn a_caller_that_does_not_wait_gives_up_where_another_has_the_lock() {
     let mut pace = Pace::new(false);
-    assert_eq!(pace.next(CONTENDED, times(1, 0)), Step::GiveUp);
-    assert_eq!(pace.next(Verdict::Granted, times(1, 0)), Step::Take);
-    assert_eq!(pace.next(Verdict::NoQuorum, times(1, 0)), Step::NoQuorum);
+    assert_eq!(pace.next(CONTENDED, || times(1, 0)), Step::GiveUp);
+    assert_eq!(pace.next(Verdict::Granted, || times(1, 0)), Step::Take);
+    assert_eq!(pace.next(Verdict::NoQuorum, || times(1, 0)), Step::NoQuorum);
 }
 
 #[test]
 fn a_caller_that_does_not_wait_tries_split_votes_again_for_a_bounded_time() {
     let mut pace = Pace::new(false);
     for _ in 1..MAX_SPLITS {
-        assert_eq!(pace.next(SPLIT, times(1, 0)), Step::StandBack);
+        assert_eq!(pace.next(SPLIT, || times(1, 0)), Step::StandBack);
     }
-    assert_eq!(pace.next(SPLIT, times(1, 0)), Step::GiveUp);
+    assert_eq!(pace.next(SPLIT, || times(1, 0)), Step::GiveUp);
     let mut slow = Pace::new(false);
-    assert_eq!(slow.next(SPLIT, times(399, 0)), Step::StandBack);
-    assert_eq!(slow.next(SPLIT, times(400, 0)), Step::GiveUp);
+    assert_eq!(slow.next(SPLIT, || times(399, 0)), Step::StandBack);
+    assert_eq!(slow.next(SPLIT, || times(400, 0)), Step::GiveUp);
 }
 
 #[test]
 fn a_caller_that_waits_listens_until_its_time_is_over() {
     let mut pace = Pace::new(true);
-    assert_eq!(pace.next(CONTENDED, times(1, 9)), Step::Listen);
+    assert_eq!(pace.next(CONTENDED, || times(1, 9)), Step::Listen);
     for _ in 1..MAX_SPLITS {
-        assert_eq!(pace.next(SPLIT, times(900, 9)), Step::StandBack);
+        assert_eq!(pace.next(SPLIT, || times(900, 9)), Step::StandBack);
     }
     assert_eq!(
-        pace.next(SPLIT, times(900, 9)),
+        pace.next(SPLIT, || times(900, 9)),
         Step::Listen,
         "contenders are stuck"
     );
-    assert_eq!(pace.next(CONTENDED, times(900, 9)), Step::Listen);
+    assert_eq!(pace.next(CONTENDED, || times(900, 9)), Step::Listen);
     assert_eq!(
-        pace.next(SPLIT, times(900, 9)),
+        pace.next(SPLIT, || times(900, 9)),
         Step::StandBack,
         "counted anew"
     );
-    assert_eq!(pace.next(SPLIT, times(909, 0)), Step::GiveUp);
-    assert_eq!(pace.next(CONTENDED, times(909, 0)), Step::GiveUp);
+    assert_eq!(pace.next(SPLIT, || times(909, 0)), Step::GiveUp);
+    assert_eq!(pace.next(CONTENDED, || times(909, 0)), Step::GiveUp);
 }
 
 #[test]
@@ -126,10 +126,10 @@ proptest! {
             };
             splits = if kind == 3 { splits + 1 } else { splits };
             let left = u32::from(is_patient) * 5;
-            let step = pace.next(verdict, times(1, left));
+            let step = pace.next(verdict, || times(1, left));
             let goes_on = matches!(step, Step::StandBack | Step::Listen);
             prop_assert!(!goes_on || is_patient || splits < MAX_SPLITS);
-            let over = pace.clone().next(verdict, times(1_000, 0));
+            let over = pace.clone().next(verdict, || times(1_000, 0));
             prop_assert!(!matches!(over, Step::StandBack | Step::Listen));
             if let Some(delay) = pace.after_split(MS, || random) {
                 prop_assert!(delay <= MS * u32::try_from(contenders.max(9)).unwrap() / 2);
