@@ -1,4 +1,5 @@
-//! [`LockHandle`] and [`Lost`]: what a holder, and whoever it lets, can ask of a held lock. They release nothing.
+//! [`LockHandle`] and [`Lost`]: observers of a held lock, for its holder and for code that the holder gives them to.
+//! They release nothing.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -21,27 +22,27 @@ use crate::manager::tasks::Signal;
 use crate::namespace::NodeKey;
 use crate::token::{FencingToken, OwnerHash};
 
-/// An observer of a held lock: it can ask and wait, and neither extends nor releases.
+/// An observer of a held lock. It can query the lock and wait for its loss, and neither extends nor releases it.
 ///
-/// Handles are cheap to clone and may outlive the guard; from its release on they say that the lock is lost.
+/// Handles are cheap to clone and may outlive the guard. Once the guard is released, they report the lock as lost.
 #[derive(Clone)]
 pub struct LockHandle {
     tenancy: Tenancy,
     others: Option<Arc<Others>>,
     pub(super) waited: Duration,
-    // Of the manager.
+    // The manager's signal that holders should come to an end.
     drain: Arc<Signal>,
 }
 
-/// The locks of a guard besides its first: keys of other groups of nodes, or that a scope had.
+/// The locks of a guard in addition to its first: locks of other groups of nodes, or locks that a scope already held.
 struct Others {
     tenancies: Vec<Tenancy>,
-    // Those of all locks, also of the first.
+    // The keys of all locks, including the first.
     keys: Vec<LockKey>,
 }
 
 impl LockHandle {
-    /// The key that is locked; one of several.
+    /// The locked key; one of them if there are several.
     #[must_use]
     pub fn key(&self) -> &LockKey {
         self.tenancy.lease.lease.key()
@@ -56,15 +57,16 @@ impl LockHandle {
         }
     }
 
-    /// The [fencing token](FencingToken) of this holder, for the resource. `None` with
-    /// [`Fencing::OFF`](crate::settings::Fencing::OFF), and where its keys have [several](Self::fence_of).
+    /// The [fencing token](FencingToken) of this holder, to be passed to the resource. `None` with
+    /// [`Fencing::OFF`](crate::settings::Fencing::OFF), and if its keys have [several tokens](Self::fence_of).
     #[must_use]
     pub fn fence(&self) -> Option<FencingToken> {
         self.fence_of(self.key()).filter(|_| self.others.is_none())
     }
 
-    /// The fencing token for `key`, if that is one of its keys. Keys in several [groups](crate::Settings::groups), and those
-    /// that a [`LockScope`](crate::LockScope) had before, have tokens of their own.
+    /// The fencing token for `key`, if `key` is one of the keys of this handle. Keys in different
+    /// [groups](crate::Settings::groups), and keys that a [`LockScope`](crate::LockScope) already held, have different
+    /// tokens.
     #[must_use]
     pub fn fence_of(&self, key: &LockKey) -> Option<FencingToken> {
         let lock = self.lock_of(key)?;
@@ -86,7 +88,7 @@ impl LockHandle {
         }
     }
 
-    /// Speaks for the locks of these `tenancies`, too.
+    /// Makes this the handle of the locks of these `tenancies`, too.
     pub(crate) fn speak_for(&mut self, tenancies: Vec<Tenancy>) {
         let locks = iter::once(&self.tenancy).chain(&tenancies);
         let keys = locks.flat_map(|lock| lock.lease.lease.keys.as_slice());
@@ -108,19 +110,21 @@ impl LockHandle {
         self.tenancy.lease.keys.first().slot()
     }
 
-    /// Whether others may have the lock at the same time, as [readers](crate::LockManager::shared).
+    /// Whether this is a lock of [readers](crate::LockManager::shared), which several of them may have at the same
+    /// time.
     #[must_use]
     pub fn is_shared(&self) -> bool {
         self.tenancy.lease.keys.first().is_shared()
     }
 
-    /// A hash that tells this owner from every other, to be stored beside the fencing token: `docs::fencing`.
+    /// A hash that identifies this owner, to be stored next to the fencing token (`docs::fencing`).
     #[must_use]
     pub fn owner_hash(&self) -> OwnerHash {
         OwnerHash::of(&self.tenancy.lease.lease.owner)
     }
 
-    /// The same beside [`fence_of`](Self::fence_of), if `key` is one of its keys.
+    /// The [owner hash](Self::owner_hash) for the token of [`fence_of`](Self::fence_of), if `key` is one of the keys of
+    /// this handle.
     #[must_use]
     pub fn owner_hash_of(&self, key: &LockKey) -> Option<OwnerHash> {
         let lock = self.lock_of(key)?;
@@ -166,34 +170,34 @@ impl LockHandle {
         &self.tenancy.lease.lease
     }
 
-    /// Whether the lock may no longer be relied on. It asks the clock, not a timer, so it is exact even if the process
-    /// was suspended. Once `true`, it stays `true`. Also `true` after the release.
+    /// Whether the lock may no longer be relied on. This reads the clock and needs no timer, so it is exact even if the
+    /// process was suspended. Once `true`, it stays `true`. It is also `true` after the release.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.locks().any(Tenancy::is_lost)
     }
 
-    /// How long the lock may be relied on if nothing extends it; zero once lost.
+    /// How long the lock may be relied on if nothing extends it; zero once it is lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         let remaining = self.locks().map(Tenancy::remaining);
         remaining.min().unwrap_or_default()
     }
 
-    /// The time from the call to the grant: in the queue of this process, for other processes, and for the replies of
-    /// the nodes. So it is never quite zero.
+    /// The time from the call to the grant. It includes the wait in the queue of this process, for other processes, and
+    /// for the replies of the nodes, so it is never quite zero.
     #[must_use]
     pub const fn waited(&self) -> Duration {
         self.waited
     }
 
     /// Waits until the lock is lost, or until a few milliseconds before its validity ends, so that work can be stopped
-    /// in time; from then on the lock is not extended. It also fires when the guard is released. If the host was
-    /// suspended past the end, it fires within a second of its going on.
+    /// in time. From then on the lock is not extended. The future also completes when the guard is released. If the
+    /// host was suspended past the end of the lock, the future completes within a second after the host resumes.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future changes nothing; a new one fires all the same.
+    /// Dropping the future changes nothing; a new one completes just as well.
     pub fn lost(&self) -> Lost {
         let mut lost = Lost::new(self.tenancy.clone());
         let others = self.locks().skip(1).cloned();
@@ -202,12 +206,12 @@ impl LockHandle {
     }
 
     /// Waits until [`drain`](crate::LockManager::drain) or [`shutdown`](crate::LockManager::shutdown) asks holders to
-    /// come to an end; at once if one did. For work without an end of its own, such as a stream of events. The lock is
-    /// held and extended as before; [`lost`](Self::lost) tells of its loss.
+    /// come to an end; completes immediately if that has happened. Use it in work that has no end of its own, such as a
+    /// stream of events. The lock is held and extended as before; [`lost`](Self::lost) reports its loss.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future changes nothing; a new one fires all the same. It borrows nothing and can be stored.
+    /// Dropping the future changes nothing; a new one completes just as well. It borrows nothing and can be stored.
     pub fn draining(&self) -> impl Future<Output = ()> + Send + use<> {
         let drain = Arc::clone(&self.drain);
         async move { drain.given().await }
@@ -230,13 +234,13 @@ impl fmt::Debug for LockHandle {
 }
 
 pin_project! {
-    /// The future of [`LockHandle::lost`](crate::LockHandle::lost). It owns what it needs and can be stored.
+    /// The future of [`LockHandle::lost`](crate::LockHandle::lost). It borrows nothing and can be stored.
     #[must_use = "futures do nothing unless polled"]
     pub struct Lost {
         tenancy: Tenancy,
         #[pin]
         ended: OwnedNotified,
-        // Of a reader, who may leave before the others.
+        // Fires when this reader leaves, which may be before the other readers of the lease leave.
         #[pin]
         left: Option<OwnedNotified>,
         others: Vec<Pin<Box<Lost>>>,
@@ -255,20 +259,20 @@ impl Lost {
 }
 
 impl Lost {
-    /// Whether the time of the lock is over, also where no task was told yet.
+    /// Whether the time of the lock is over, even if no task was notified of that yet.
     pub(crate) fn is_overdue(&self) -> bool {
         self.tenancy.lease.is_overdue() || self.others.iter().any(|other| other.is_overdue())
     }
 
-    /// The result of `work`; or why the lock was lost before.
+    /// The result of `work`, or the reason why the lock was lost before there was one.
     pub(crate) async fn or_done<T>(self, work: impl Future<Output = T>) -> Result<T, LossReason> {
         let mut lost = pin!(self);
         let mut work = pin!(work);
         poll_fn(|cx| lost.as_mut().poll_beside(cx, |cx| work.as_mut().poll(cx))).await
     }
 
-    /// Polls work that ends with the lock. A result that exists wins; after the time of the lock work is polled no
-    /// more.
+    /// Polls `work`, unless the lock has ended. If there is a result, it wins over a loss at the same moment. Once the
+    /// time of the lock is over, `work` is not polled any more.
     pub(crate) fn poll_beside<T>(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -298,7 +302,7 @@ impl Future for Lost {
         }
         let (tenancy, lease) = (&*this.tenancy, &this.tenancy.lease);
         loop {
-            // No wake-up can be lost between this check and the poll: the notification was created before both.
+            // No wake-up can be lost between this check and the poll, because the notification was created before both.
             if let Some(reason) = tenancy.ended_because() {
                 if reason != LossReason::Released {
                     lease.end_is_announced();

@@ -1,4 +1,4 @@
-//! From the start of a manager to its shutdown.
+//! The life of a manager, from its start to its shutdown.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -77,7 +77,7 @@ impl LockManager {
         })
     }
 
-    /// The whole of [`connect`](crate::Settings::connect), once started.
+    /// The part of [`connect`](crate::Settings::connect) after the start: waits until every group is connected.
     pub(crate) async fn connected(
         &self,
         limit: Duration,
@@ -90,12 +90,12 @@ impl LockManager {
         Ok(())
     }
 
-    /// Begins to close all nodes, whose tasks would go on otherwise.
+    /// Begins to close all nodes, because their tasks would go on otherwise.
     pub(crate) async fn give_up(&self) {
         self.close_nodes(sleep(Duration::ZERO)).await;
     }
 
-    /// Closes the nodes of all groups at once: the time that frozen ones take must not add up.
+    /// Closes the nodes of all groups at the same time, so that the times that frozen nodes take do not add up.
     async fn close_nodes(&self, limit: Sleep) {
         let nodes = self.groups.iter().flat_map(|group| &group.set.nodes);
         let mut closing = Fanout::new(nodes.map(|node| node.close()).enumerate());
@@ -109,7 +109,7 @@ impl LockManager {
 }
 
 impl Shared {
-    /// Begins the tasks that extend locks, ask the nodes, and end with the manager.
+    /// Starts the tasks that extend locks and ask the nodes. They end with the manager.
     fn watch_over(self: &Arc<Self>, runtime: &Handle) {
         let shared = self;
         let watchdog = watch(
@@ -133,8 +133,8 @@ impl Shared {
         }
     }
 
-    /// Waits until a quorum of nodes votes and, for a moment longer, for the others, so that each is checked. Nodes
-    /// that are refused are an error, unless `on_quorum` says that the others are enough.
+    /// Waits until a quorum of nodes votes and, for a moment longer, for the other nodes, so that each node is checked.
+    /// A refused node is an error, unless `on_quorum` says that a quorum of other nodes is enough.
     async fn connected(
         &self,
         end: Instant,
@@ -147,14 +147,16 @@ impl Shared {
         let (refused, missing) = self.judge(&ready, limit, on_quorum)?;
         set.voting.recheck_all();
         set.quorum_votes(end, true).await.map_err(refusal)?;
-        // Not before: without a node that has never accepted the list there is no quorum.
+        // Not logged before the quorum votes: if a missing node has never accepted the list, the call above fails.
         for (index, error) in missing.into_iter().filter(|(node, _)| !set.is_up(*node)) {
             crate::trace::node_missing(set.name_of(index), &error);
         }
-        // And for the other nodes that are up, for a moment: new nodes are no longer trusted when this has returned.
+        // Wait a moment for the other nodes that are up, because new nodes are no longer trusted once this has
+        // returned.
         let settled = || set.voting.settled() >= set.up();
         set.voting.news_until(moment, settled).await;
-        // A process may share one node with processes that have another list, and have a quorum without it.
+        // Checked even with a quorum, because one node may serve processes with another list while the other nodes are
+        // a quorum.
         set.disagreement()
             .map_or(Ok(()), |error| Err(refusal(error)))?;
         for NodeFailure { node, error, .. } in &refused {
@@ -163,7 +165,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Which nodes take commands by `end`. Once `enough` do, the others have this `moment`.
+    /// Which nodes take commands by `end`. Once `enough` nodes do, the other nodes have only this `moment` left.
     async fn ready(&self, end: Instant, enough: usize, moment: Duration) -> Vec<bool> {
         let mut waiting = self.set.send_all(|node| node.ready());
         let mut ready = vec![false; self.set.nodes.len()];
@@ -223,7 +225,8 @@ impl Shared {
             return Err(ConnectError::Misconfigured(failures));
         }
         if others - missing.len() < needed {
-            // With those that serve other processes: whoever repairs the missing ones meets these next.
+            // The error also names the nodes that serve other processes, because an operator who repairs the missing
+            // nodes would meet those next.
             let mut error = set.without_quorum(missing);
             let blocking = set.voting.blocking(set.clock.now());
             error.failures.splice(..0, blocking);
@@ -247,8 +250,8 @@ const NO_THREAD: &str = "the manager needs a thread of its own, for renewals mus
 const STRAGGLERS: Duration = Duration::from_millis(100);
 
 impl LockManager {
-    /// Declares that no lock is held on any node, and waits until those that answer vote. If a lock is held after all,
-    /// a second holder can appear.
+    /// Declares that no lock is held on any node, and waits until the nodes that answer vote. If a lock is held after
+    /// all, a second holder can appear.
     ///
     /// # Errors
     ///
@@ -256,35 +259,39 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, nodes that do not vote by then stay quarantined for as long as they would have.
+    /// If the future is dropped, nodes that do not vote by then stay quarantined, as if this had not been called.
     pub async fn bootstrap(&self) -> Result<(), NoQuorum> {
         let shared = &self.shared;
         let _trust = shared.set.voting.trust_all();
         self.settled().await
     }
 
-    /// Takes the nodes over from processes that had other nodes or settings, and waits until a quorum of them votes.
+    /// Takes the nodes over from processes that had other nodes or settings, and waits until a quorum of the nodes
+    /// votes.
     ///
-    /// Stop all processes first, see [`RestartGuard`](crate::settings::RestartGuard): those that still run lose their
-    /// locks and are granted nothing any more. All nodes that served others are quarantined for it, for the longer of the old and the new
-    /// [`max_ttl`](crate::Settings::max_ttl), and fencing tokens go on from the clock of this process; the
-    /// log says so, as a warning.
+    /// Stop all other processes first (see [`RestartGuard`](crate::settings::RestartGuard)): processes that still run
+    /// with the former nodes or settings lose their locks and are granted nothing any more. All nodes that served the
+    /// former list or settings are quarantined, for the longer of the old and the new
+    /// [`max_ttl`](crate::Settings::max_ttl), and fencing tokens go on from the clock of this process. The log warns of
+    /// this.
     ///
-    /// The nodes of the former list tell how long quarantines lasted under it. Where none of them is in the new list,
-    /// `former` must say it: the `max_ttl` before. It counts if it is longer than what the nodes tell.
+    /// The nodes of the former list know how long its quarantines lasted. If none of them is in the new list, pass the
+    /// former `max_ttl` as `former`. It counts if it is longer than the time that the nodes know.
     ///
-    /// Every node has to accept the new list. No node is taken over before all are connected. If one goes away after that
-    /// and does not answer within the connect time-out, it is not taken over, and nothing is granted: call it again, or
-    /// leave that node out of the list.
+    /// Every node has to accept the new list. No node is taken over before all are connected. If a node goes away after
+    /// that and does not answer within the connect time-out, it is not taken over, and nothing is granted: call this
+    /// again, or leave that node out of the list.
     ///
     /// # Errors
     ///
-    /// [`NoQuorum`] if a node is not connected within the connect time-out: then the nodes serve the former list as
-    /// before. Also if one does not answer after that, or too few of them vote when their quarantine is over.
+    /// [`NoQuorum`] if a node is not connected within the connect time-out; then the nodes serve the former list as
+    /// before. It is also returned if a node does not answer after that, or if too few nodes vote when their quarantine
+    /// is over.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the nodes that were asked by then are taken over: none before all are connected.
+    /// If the future is dropped, the nodes that were asked by then are taken over. No node is asked before all are
+    /// connected.
     pub async fn adopt_nodes(&self, former: Option<Duration>) -> Result<(), NoQuorum> {
         let end = Instant::now() + self.shared.set.connect_timeout;
         for group in &*self.groups {
@@ -293,7 +300,8 @@ impl LockManager {
         let voting = &self.shared.set.voting;
         let _adoption = voting.adopt_all(former.unwrap_or_default());
         self.settled().await?;
-        // Whoever starts before the last of them votes waits for that one anew.
+        // Wait a moment for the last node, because a process that starts before it votes would have to wait for that
+        // node again.
         let moment = 2 * self.shared.set.node_timeout;
         voting.news_until(moment, || !voting.is_taking_over()).await;
         Ok(())
@@ -314,17 +322,17 @@ impl LockManager {
 pub struct ShutdownReport {
     /// Locks that were still held when the grace was over, and that this call ended.
     pub lost: usize,
-    /// Locks whose guards were still alive at the end, also lost ones.
+    /// Locks whose guards were still alive at the end, including lost locks.
     pub held: usize,
-    /// Calls for a lock that were still asking nodes at the end, and hints of writers that waited: `docs::shared`.
-    /// Their grants are released.
+    /// Calls for a lock that were still asking nodes at the end, and hints of waiting writers (`docs::shared`). If
+    /// nodes grant such a call later, the grant is released.
     pub acquiring: usize,
-    /// Locks, grants of lost rounds, or hints, whose release some node had not confirmed at the end. It goes on in the
-    /// background.
+    /// Locks, grants of lost rounds, or hints, whose release some node had not confirmed at the end. The release goes
+    /// on in the background.
     pub unconfirmed: usize,
-    /// Locks, grants of lost rounds, or hints, that are not released any more, and that some node may have for up to two ttls:
-    /// it refused the release or did not answer for a whole ttl, there was no room in the background, or the manager's
-    /// runtime had ended.
+    /// Locks, grants of lost rounds, or hints, that are not released any more, and that some node may have for up to
+    /// two ttls, because the node refused the release or did not answer for a whole ttl, the background had no room, or
+    /// the manager's runtime had ended.
     pub expiring: usize,
 }
 
@@ -338,19 +346,20 @@ impl ShutdownReport {
 }
 
 impl LockManager {
-    /// Asks all holders of this manager's locks, also later ones, to come to an end:
-    /// [`LockHandle::draining`](crate::LockHandle::draining) fires. Call it when the server begins to stop:
-    /// `docs::getting_started` has the order. Locks are granted as before, until [`shutdown`](Self::shutdown). It asks
-    /// no node and cannot be undone.
+    /// Asks all present and later holders of this manager's locks to come to an end:
+    /// [`LockHandle::draining`](crate::LockHandle::draining) completes. Call it when the server begins to stop;
+    /// `docs::getting_started` has the order. Locks are granted as before, until [`shutdown`](Self::shutdown). This
+    /// asks no node and cannot be undone.
     pub fn drain(&self) {
         self.shared.drain.give();
     }
 
-    /// Waits until [`drain`](Self::drain) or [`shutdown`](Self::shutdown) is called; at once if one was.
+    /// Waits until [`drain`](Self::drain) or [`shutdown`](Self::shutdown) is called; completes immediately if one of
+    /// them was.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future changes nothing; a new one fires all the same. It borrows nothing and can be stored.
+    /// Dropping the future changes nothing; a new one completes just as well. It borrows nothing and can be stored.
     pub fn draining(&self) -> impl Future<Output = ()> + Send + use<> {
         let drain = Arc::clone(&self.shared.drain);
         async move { drain.given().await }
@@ -365,15 +374,15 @@ impl LockManager {
     /// Ends the manager in an orderly way. Call it after the server has stopped and before the runtime ends.
     ///
     /// From the call on, new locks are refused with [`ShuttingDown`](crate::AcquireError::ShuttingDown), and holders
-    /// are asked to end. Until the end of `grace` holders may release their locks and nodes confirm. Locks that are
-    /// held after it are *lost* with [`LossReason::Shutdown`]. Their release has two node time-outs more, at least 250
-    /// ms; then the connections are closed, for which there is half a second. It returns as soon as all nodes have
-    /// confirmed all of it; otherwise the releases go on in the background. Several calls may wait.
+    /// are asked to come to an end. Until `grace` is over, holders may release their locks and nodes may confirm the
+    /// releases. Locks that are still held after that are *lost* with [`LossReason::Shutdown`], and their releases have
+    /// two more node time-outs, at least 250 ms. As soon as all nodes have confirmed all releases, the connections are
+    /// closed, which takes at most half a second, and the call returns. Otherwise the releases go on in the background.
+    /// Several calls may wait at the same time.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, new locks are refused all the same, and the rest stays as it is: releases go on, and
-    /// nothing is forgotten. Call it again to go on.
+    /// If the future is dropped, new locks stay refused, and releases go on. Call it again to continue.
     pub async fn shutdown(&self, grace: Duration) -> ShutdownReport {
         let shared = &self.shared;
         shared.drain.give();
@@ -388,7 +397,7 @@ impl LockManager {
             is_empty = shared.ledger.is_empty_within(last).await;
         }
         if is_empty {
-            // Nothing new begins.
+            // No new work begins, so the nodes can be closed.
             self.close_nodes(shared.tasks.timer(LONGEST_CLOSE)).await;
             groups().for_each(|group| group.registry.stop());
             shared.tasks.end();

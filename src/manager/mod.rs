@@ -65,25 +65,25 @@ use crate::settings::error::{ConfigError, ensure};
 
 /// Acquires and releases locks over a set of nodes.
 ///
-/// A manager is cheap to clone; clones, and handles with other times ([`with_ttl`](Self::with_ttl),
+/// A manager is cheap to clone. Clones, and handles with other times ([`with_ttl`](Self::with_ttl),
 /// [`with_max_hold`](Self::with_max_hold), [`with_max_wait`](Self::with_max_wait)), share connections, the watchdog and
-/// background tasks. It belongs to the tokio runtime on which it was built and can be used from others; when its own
-/// ends, its locks are lost and it grants no more. Renewals run on a thread of its own, which ends with it: a handler
-/// that blocks its thread loses no lock, and loses none for others.
+/// background tasks. A manager belongs to the tokio runtime on which it was built, and can be used from other runtimes.
+/// When its own runtime ends, its locks are lost and it grants no more. Renewals run on a separate thread, which ends
+/// with the manager, so a handler that blocks its thread loses no lock, and neither do other handlers.
 ///
 /// # Fairness
 ///
 /// FIFO within a process: callers of one manager that wait for one key get it in the order of their calls, and callers
 /// that do not wait never overtake them. A caller that waits for several keys gets them when all are free.
 ///
-/// Between managers the one whose caller has waited longest comes first as a rule, but no bound says how often one may
-/// lose. Each has one contender per key, passes a lock among its own callers a limited number of times
-/// ([`HandOff`](crate::settings::HandOff)), and contends a few round trips later after a contended release. A release
-/// tells how long its holder had waited; a contender that has waited for less comes up to one and a half round trips
-/// later.
+/// Between managers, the manager whose caller has waited longest usually comes first, but there is no limit to how
+/// often a manager may lose. Each manager has one contender per key, passes a lock among its own callers a limited
+/// number of times ([`HandOff`](crate::settings::HandOff)), and contends a few round trips later after a contended
+/// release. A release tells how long its holder had waited. A contender that has waited for less time contends up to
+/// one and a half round trips later.
 ///
-/// A waiter does not poll: its process listens for releases, and asks again when the holder's lease ends, and at least
-/// once a second (every 100 ms while fewer than a quorum of nodes announce releases).
+/// A waiter does not poll. Its process listens for releases, and asks the nodes again when the holder's lease ends, and
+/// at least once a second (every 100 ms while fewer than a quorum of nodes announce releases).
 ///
 /// # Examples
 ///
@@ -99,29 +99,29 @@ use crate::settings::error::{ConfigError, ensure};
 /// ```
 #[derive(Clone)]
 pub struct LockManager {
-    // The first of the groups, for what they have in common.
+    // The first of the groups, for the parts that all groups share.
     pub(crate) shared: Arc<Shared>,
     pub(crate) groups: Arc<[Arc<Shared>]>,
-    // Those of this handle; others of the same manager may have others.
+    // The times of this handle; other handles of the manager may have other times.
     pub(crate) times: Times,
     pub(crate) want: Want,
 }
 
 impl LockManager {
-    /// Acquires `keys` if they are free, and fails at once if one of them is not. `keys` is one key (a text, a
+    /// Acquires `keys` if they are free, and fails immediately if one of them is not. `keys` is one key (a text, a
     /// [`LockKey`](crate::LockKey)), an array or `Vec` of keys, or [`LockKeys`]; all of them are taken or none.
     ///
-    /// While another caller of this manager holds a key or contends for it, no node is asked. If several contenders
-    /// split the votes, this one tries again after a few round trips, for two node time-outs at most; and once more if nodes
-    /// died between their grants and the fencing token.
+    /// If another caller of this manager holds a key or contends for it, no node is asked. If several contenders split
+    /// the votes, this call tries again after a few round trips, for at most two node time-outs. It also tries once
+    /// more if nodes died between their grants and the fencing token.
     ///
     /// # Errors
     ///
-    /// [`AcquireError::Contended`] if another holds a key; see [`AcquireError`] for the rest.
+    /// [`AcquireError::Contended`] if another caller holds a key; see [`AcquireError`] for the rest.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, its keys are released on every node in the background, also those that are granted
+    /// If the future is dropped, its keys are released on every node in the background, including keys that nodes grant
     /// later.
     pub async fn try_acquire<K>(&self, keys: K) -> Result<LockGuard, AcquireError>
     where
@@ -133,25 +133,26 @@ impl LockManager {
     /// Acquires all of `keys` or none, waiting up to the [`max_wait`](Self::with_max_wait) of this handle while others
     /// hold some of them. `keys` are as for [`try_acquire`](Self::try_acquire).
     ///
-    /// There may be 1 to 64 keys. On each node they are taken in one step, so callers never wait for
-    /// each other in a circle. A lock on several keys has one ttl, one guard and one fencing token, greater than that
-    /// of every earlier holder of each key; it is never handed off inside the process.
+    /// There may be 1 to 64 keys. On each node they are taken in one step, so callers never wait for each other in a
+    /// circle. A lock on several keys has one ttl, one guard and one fencing token, which is greater than the token of
+    /// every earlier holder of each key. It is never handed off inside the process.
     ///
-    /// Keys of several [groups](crate::Settings::groups) are taken in their order, neighbours in one group as one lock, each
-    /// of which has its own [token](LockHandle::fence_of). Those that come first are held while it waits for the next: the
-    /// future must be polled or dropped, for they are extended up to `max_hold`.
+    /// Keys of several [groups](crate::Settings::groups) are taken in sorted order. Adjacent keys of one group are one
+    /// lock, and each lock has its own [token](LockHandle::fence_of). The first locks are held, and extended for up to
+    /// `max_hold`, while the call waits for the next ones, so poll the future or drop it.
     ///
     /// # Errors
     ///
-    /// [`AcquireError::WaitTimeout`] if another held a key all the time; see [`AcquireError`] for the rest.
+    /// [`AcquireError::WaitTimeout`] if other callers held a key all the time; see [`AcquireError`] for the rest.
     ///
     /// # Cancel safety
     ///
-    /// As for [`try_acquire`](Self::try_acquire). A dropped waiter leaves nothing behind; if its turn had just come,
-    /// that passes to the next caller. So does a lock that was handed to a future that is kept and not polled for a node
-    /// time-out; the future queues anew. A future that is kept may still keep other callers of this manager waiting, however
-    /// short its own wait is, for it may be its turn to ask the nodes; and other processes for a ttl, if nodes have granted
-    /// what it asked for: drop it, or poll it in a task of its own.
+    /// As for [`try_acquire`](Self::try_acquire). A dropped waiter leaves nothing behind: if its turn has just come,
+    /// the turn passes to the next caller. Do not keep the future without polling it: drop it, or poll it in a task of
+    /// its own. A lock that is handed to a future passes to the next caller if the future is not polled for a node
+    /// time-out, and the future queues again. But if the future has the turn to ask the nodes, other callers of this
+    /// manager wait until it is polled or dropped, however short its own wait is, and if nodes have granted its
+    /// request, other processes wait for a ttl.
     ///
     /// # Examples
     ///
@@ -171,18 +172,18 @@ impl LockManager {
             .await
     }
 
-    /// Acquires `keys` as [`acquire`](Self::acquire) does, runs `work` under the lock, and releases it. When the lock
-    /// is lost, `work` is dropped where it stands. A result that exists wins over a loss at that moment. A `Rejection`
-    /// makes a response of the error.
+    /// Acquires `keys` as [`acquire`](Self::acquire) does, runs `work` under the lock, and releases the lock. If the
+    /// lock is lost, `work` is dropped half-way. If `work` has a result at the moment of the loss, the result wins. A
+    /// `Rejection` turns the error into a response.
     ///
     /// # Errors
     ///
-    /// [`RunError::Acquire`] if the lock was not acquired: `work` was not called. [`RunError::Lost`] if it was lost
-    /// half-way.
+    /// [`RunError::Acquire`] if the lock was not acquired: `work` was not called. [`RunError::Lost`] if the lock was
+    /// lost before `work` had a result.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, `work` is dropped first and the lock is released after it, in the background.
+    /// If the future is dropped, `work` is dropped first, and then the lock is released in the background.
     ///
     /// # Examples
     ///
@@ -201,11 +202,11 @@ impl LockManager {
     {
         let guard = self.acquire(keys).await?;
         let outcome = {
-            // Dropped before the guard: the work ends before the lock does.
+            // The work is dropped before the guard, so it ends before the lock does.
             let work = work(guard.handle());
             guard.lost().or_done(work).await.map_err(RunError::Lost)
         };
-        // A release that is not confirmed goes on in the background; the result of the work stands.
+        // A release that is not confirmed goes on in the background and does not change the result of the work.
         let _ = guard.release().await;
         outcome
     }
@@ -232,8 +233,8 @@ impl LockManager {
         acquire(group, self.times.terms, (keys, &self.want), limit).await
     }
 
-    /// Acquires keys of several groups: in their order, as all that waits for keys while it holds some, so that nobody waits
-    /// in a circle.
+    /// Acquires keys of several groups, in sorted order, so that callers that hold some keys while they wait for others
+    /// never wait in a circle.
     async fn acquire_apart(
         &self,
         keys: LockKeys,
@@ -250,15 +251,15 @@ impl LockManager {
             }
             guards.push(acquire(group, self.times.terms, (keys, &self.want), left).await?);
         }
-        // There is always a key.
+        // There is at least one key, so there is a guard.
         let guard = LockGuard::together(guards).ok_or_else(KeyError::no_key)?;
         let guard = guard.waited_for(wait.waited(&self.shared));
-        // The first may have been held for long.
+        // The first lock may have been lost while the call waited for the others.
         let lost = guard.lost_before().map(AcquireError::Lost);
         lost.map_or(Ok(guard), Err)
     }
 
-    /// Whether one owner has a key at a time.
+    /// Whether a key has one owner at a time.
     pub(crate) const fn is_exclusive(&self) -> bool {
         matches!(self.want, Want::Lock)
     }
@@ -294,13 +295,13 @@ impl LockManager {
         self.times.terms.ttl
     }
 
-    /// The longest that [`acquire`](Self::acquire) waits with this handle.
+    /// The longest time that [`acquire`](Self::acquire) waits with this handle.
     #[must_use]
     pub fn max_wait(&self) -> Duration {
         self.times.max_wait
     }
 
-    /// The longest ttl of any process, and the length of a quarantine.
+    /// The longest ttl that any process may use, and the length of a quarantine.
     #[must_use]
     pub fn max_ttl(&self) -> Duration {
         self.shared.set.max_ttl
@@ -314,9 +315,9 @@ impl LockManager {
 }
 
 impl LockManager {
-    /// Another handle of this manager, whose locks have this `ttl`, for a [layer](crate::RedlockLayer) or for single
-    /// calls. From 10 ms, or the node time-out if that is longer, to `max_ttl`, in whole milliseconds. The handle's
-    /// `max_hold` is raised to it if it is shorter.
+    /// Returns a handle of this manager whose locks have this `ttl`, for a [layer](crate::RedlockLayer) or for single
+    /// calls. The ttl is at least 10 ms, or the node time-out if that is longer, and at most `max_ttl`, in whole
+    /// milliseconds. If the handle's `max_hold` is shorter than the ttl, it is raised to the ttl.
     ///
     /// All handles share one queue per key; a lock passes only to a caller that wants the same ttl. A lock keeps the
     /// ttl that it was acquired with.
@@ -352,11 +353,12 @@ impl LockManager {
         })
     }
 
-    /// Another handle of this manager, whose callers may hold a lock for `max_hold`, at least the ttl: then it is lost.
+    /// Returns a handle of this manager whose callers may hold a lock for `max_hold`, which is at least the ttl. After
+    /// that time the lock is lost.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] if it is shorter than the ttl.
+    /// [`ConfigError`] if `max_hold` is shorter than the ttl.
     pub fn with_max_hold(&self, max_hold: Duration) -> Result<Self, ConfigError> {
         let times = self.times.with_max_hold(max_hold)?;
         Ok(Self {
@@ -365,13 +367,13 @@ impl LockManager {
         })
     }
 
-    /// Another handle of this manager, whose locks are *permits*: up to `limit` callers hold a key at once, in all
-    /// processes together, from 1 to 256. It limits load; it does not guard data, for which
+    /// Returns a handle of this manager whose locks are *permits*: up to `limit` callers (1 to 256), in all processes
+    /// together, hold a key at the same time. Permits limit load. They do not guard data, because
     /// [`fence`](LockHandle::fence) orders only the holders of one [`slot`](LockHandle::slot).
     ///
-    /// A permit is extended, lost, passed on and released as a lock is. It is on one key, and is not shared in a
-    /// [`LockScope`](crate::LockScope). Permits of a key and locks on it know nothing of each other. Use one limit for a
-    /// key: where processes differ, the highest counts. `docs::permits` has the rest.
+    /// A permit is extended, lost, passed on and released like a lock. It is on one key, and is not shared in a
+    /// [`LockScope`](crate::LockScope). Permits and locks on one key are independent of each other. Use one limit for a
+    /// key: if processes use different limits, the highest counts. `docs::permits` has the details.
     ///
     /// # Errors
     ///
@@ -400,17 +402,18 @@ impl LockManager {
         })
     }
 
-    /// Another handle of this manager, whose callers *share* locks: any number of readers hold a key at once, in all
-    /// processes together, and no holder of a lock on it beside them. For work that only reads what the holders of the
-    /// lock write.
+    /// Returns a handle of this manager whose callers *share* locks: any number of readers, in all processes together,
+    /// hold a key at the same time, and no caller holds the lock on it alone meanwhile. Use it for work that only reads
+    /// the data that holders of the lock write.
     ///
     /// Readers of one process that come within a tenth of the ttl share one lease, for which the nodes are asked once;
-    /// [`max_hold`](Self::with_max_hold) counts from its grant. While a caller waits for the lock alone, no new readers
-    /// come: in its process they queue behind it, and elsewhere the nodes refuse them, as far as they heard of it. So it
-    /// waits for a tenth of the ttl, and for the readers that have begun by then. A shared lock is on one key and cannot be
-    /// made exclusive: [`acquire_in`](Self::acquire_in) refuses that at once. `docs::shared` has the rest, and what a
-    /// reader's [`fence`](LockHandle::fence) is for. Of a handle for [permits](Self::permits) it makes one for readers, who
-    /// know nothing of these.
+    /// [`max_hold`](Self::with_max_hold) counts from the grant of the lease. A *writer* is a caller that wants the lock
+    /// alone. While a writer waits, no new readers come: in its process they queue behind it, and in other processes
+    /// they are refused by the nodes that know of the writer. So a writer waits for a tenth of the ttl, and for the
+    /// readers that have begun by then. A shared lock is on one key and cannot be made exclusive:
+    /// [`acquire_in`](Self::acquire_in) refuses that immediately. `docs::shared` has the details, and says what a
+    /// reader's [`fence`](LockHandle::fence) is for. If this handle is for [permits](Self::permits), the new handle is
+    /// for readers only; readers and permits are independent of each other.
     ///
     /// # Examples
     ///
@@ -436,8 +439,8 @@ impl LockManager {
         }
     }
 
-    /// Another handle of this manager, whose callers wait for a busy lock for `max_wait` at most. Zero: they do not
-    /// wait. A [layer](crate::RedlockLayer::max_wait) has a wait of its own.
+    /// Returns a handle of this manager whose callers wait for a busy lock for at most `max_wait`. If it is zero, they
+    /// do not wait. A [layer](crate::RedlockLayer::max_wait) has a wait of its own.
     #[must_use]
     pub fn with_max_wait(&self, max_wait: Duration) -> Self {
         let mut other = self.clone();

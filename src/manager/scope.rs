@@ -18,8 +18,8 @@ use crate::manager::error::{AcquireError, LossReason};
 use crate::manager::guard::LockGuard;
 use crate::manager::handle::LockHandle;
 
-/// The locks that one piece of work holds, such as a request, so that its parts share them. A
-/// [`RedlockLayer`](crate::RedlockLayer) keeps one in the extensions of each request. Clones are the same scope.
+/// The locks that one piece of work, such as a request, holds, so that its parts can share them. A
+/// [`RedlockLayer`](crate::RedlockLayer) keeps a scope in the extensions of each request. Clones are the same scope.
 ///
 /// # Examples
 ///
@@ -35,7 +35,7 @@ use crate::manager::handle::LockHandle;
 /// let inner = locks.acquire_in(&scope, order.into(), Duration::ZERO).await?;
 /// assert_eq!(outer.fence(), inner.fence());
 /// outer.release().await?;
-/// // Released when the last of them goes.
+/// // Released when the last guard is dropped.
 /// assert!(locks.try_acquire("order:42").await.is_err());
 /// drop(inner);
 /// # Ok(()) }
@@ -48,12 +48,13 @@ pub struct LockScope {
 #[derive(Default)]
 struct Work {
     held: Mutex<Locks>,
-    // Parts that acquire at the same time do so one after the other: else they would not know of each other's locks,
-    // and wait for them in vain. It guards no value that a panic could leave half-way.
+    // Parts of the work acquire one after the other: otherwise two parts that acquire at the same time would not know
+    // of each other's locks, and would wait for them in vain. The mutex guards no value that a panic could leave
+    // half-changed.
     turn: AssertUnwindSafe<tokio::sync::Mutex<()>>,
 }
 
-/// Mostly there is one.
+/// Usually there is one.
 type Locks = SmallVec<[LockHandle; 1]>;
 
 impl LockScope {
@@ -94,13 +95,13 @@ impl fmt::Debug for LockScope {
 }
 
 impl LockManager {
-    /// Acquires all of `keys` or none for a part of the work that `scope` stands for. Keys that the work holds already
-    /// are shared: the guard asks no node for them. It speaks for all of its keys, each with the
+    /// Acquires all of `keys` or none, for a part of the work that `scope` stands for. If the work already holds a key,
+    /// the lock is shared, and no node is asked for this key. The guard covers all of `keys`; each has the
     /// [fencing token](LockHandle::fence_of) of its lock.
     ///
-    /// Work that holds locks waits only for keys that sort after all of these, for up to `max_wait` or the manager's if
-    /// that is less; others it tries once. So pieces of work never deadlock. Parts of one piece of work acquire one
-    /// after the other.
+    /// Work that holds locks waits only for keys that sort after all keys that it holds, for at most `max_wait`, or the
+    /// [`max_wait`](Self::max_wait) of this handle if that is less. It tries all other keys only once. So pieces of
+    /// work never deadlock. Parts of one piece of work acquire one after the other.
     ///
     /// # Errors
     ///
@@ -127,7 +128,7 @@ impl LockManager {
         limit: Duration,
     ) -> Result<LockGuard, AcquireError> {
         if self.limit().is_some() {
-            // Permits are not shared: each part of the work takes its own.
+            // Permits are not shared: each part of the work takes its own permit.
             return self.acquire_within(keys, limit).await;
         }
         let began = self.shared.set.clock.now();
@@ -190,7 +191,7 @@ impl LockManager {
                     guards.push(guard);
                     shared.push(handle);
                 }
-                // Another part has just released it.
+                // Another part of the work has just released the lock, so its keys count as missing.
                 Err(LossReason::Released) => {}
                 Err(reason) => {
                     let lost = AcquireError::Lost(reason);
@@ -201,11 +202,11 @@ impl LockManager {
         }
         let is_held = |key: &&LockKey| shared.iter().any(|handle| handle.covers(key));
         let missing = keys.as_slice().iter().filter(|key| !is_held(key));
-        // There are no locks without keys.
+        // `LockKeys` cannot be empty: an error means that no key is missing.
         Ok((guards, LockKeys::new(missing).ok()))
     }
 
-    /// Whether all of `keys` sort after everything that is held, here or with another manager.
+    /// Whether all of `keys` sort after all keys that the work holds, with this manager or with another.
     fn comes_after(&self, keys: &LockKeys, live: &[LockHandle]) -> Result<bool, AcquireError> {
         if live.is_empty() {
             return Ok(true);
@@ -218,6 +219,6 @@ impl LockManager {
 }
 
 fn together(guards: Vec<LockGuard>) -> Result<LockGuard, AcquireError> {
-    // There is always a key, and it is held or missing.
+    // There is at least one key, and if none is missing, a guard holds it.
     LockGuard::together(guards).ok_or_else(|| KeyError::no_key().into())
 }

@@ -30,36 +30,37 @@ use crate::settings::switches::HandOff;
 #[cfg(feature = "idempotency")]
 use crate::settings::switches::usual;
 
-/// The parts that the handles, guards and tasks of one manager share, or of one of its groups of nodes. The watchdog
-/// does not keep it alive.
+/// The parts that the handles, guards and tasks of one manager share. A manager with several groups of nodes has one
+/// `Shared` for each group. The watchdog does not keep it alive.
 pub(crate) struct Shared {
     pub(crate) set: Arc<NodeSet>,
-    // The nodes of all groups are asked for as long as one group has a lock: any may serve another list.
+    // Keeps the nodes of all groups watched for as long as one group has a lock, because any of them may serve
+    // processes with another list.
     _sets: Arc<[Arc<NodeSet>]>,
     // The namespace of requests with idempotency keys.
     #[cfg(feature = "idempotency")]
     pub(crate) idempotency: Namespace,
-    // How long fencing counters of runs are kept at least: these have fencing tokens also where fencing is off.
+    // The least time for which fencing counters of runs are kept. Runs have fencing tokens even if fencing is off.
     #[cfg(feature = "idempotency")]
     pub(crate) run_counters_kept: Duration,
     #[cfg(feature = "idempotency")]
-    // For how long a run may have lasted that was begun so far, with its ttl, in milliseconds.
+    // The longest `max_hold` plus ttl of all runs that were begun so far, in milliseconds.
     pub(crate) longest_run: AtomicU64,
     #[cfg(feature = "idempotency")]
     pub(crate) room_for_records: RoomForRecords,
     pub(crate) hand_off: HandOff,
-    // How long fencing counters are kept, unless the ttl of a lock is longer; `None` where fencing is off.
+    // How long fencing counters are kept, unless the ttl of a lock is longer; `None` if fencing is off.
     pub(crate) fencing: Option<Duration>,
     pub(crate) queue: Arc<Queue>,
     pub(crate) cooldown: Cooldown,
     pub(crate) open_leases: OpenLeases,
-    // Noted only where others are to get their chance by pauses.
+    // For snapshots, and for the limit of callers that wait for other processes.
     pub(crate) waiters: Waiters,
     pub(crate) tasks: Arc<TaskTracker>,
-    // What may be set on nodes: a shutdown waits until all of it was released.
+    // The owner tokens that nodes may have: a shutdown waits until all of them are released.
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) registry: Arc<Registry>,
-    // The holders of locks were asked to come to an end.
+    // Given once the holders of locks were asked to come to an end.
     pub(crate) drain: Arc<Signal>,
     // Tells managers apart.
     pub(crate) serial: u64,
@@ -96,7 +97,7 @@ fn set_of(
     }
 }
 
-/// What the groups of a manager have in common.
+/// The parts that all groups of a manager share.
 struct Common {
     config: Arc<ClusterConfig>,
     ledger: Arc<Ledger>,
@@ -110,7 +111,7 @@ struct Common {
 }
 
 impl Shared {
-    /// The groups of a manager.
+    /// Makes the groups of a manager.
     pub(crate) fn groups(
         nodes: &[Arc<dyn Node>],
         clock: &Arc<dyn Clock>,
@@ -187,7 +188,7 @@ impl Shared {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Lets other processes go first for `key`, after a release that so many of them heard of.
+    /// Lets other processes go first for `key`, after a release of which so many `others` were notified.
     pub(crate) fn give_way(&self, key: &NodeKey, others: u32, round_trip: Duration) {
         let pause = match others {
             0 => Duration::ZERO,
@@ -203,15 +204,15 @@ impl Shared {
             .of_manager(self.registry.closing.is_given())
     }
 
-    /// Refuses new locks from now on, also to callers that wait for one.
+    /// Refuses new locks from now on, and sends waiting callers away.
     pub(crate) fn grant_no_more(&self) {
         self.ledger.close();
         self.registry.closing.give();
         self.queue.close();
     }
 
-    /// Runs `job`, which releases `keys`, in the `background` or where calls run. Without room for it the keys are left to
-    /// their ttl, and that is logged.
+    /// Runs `job`, which releases `keys`, in the `background` or where calls run. If there is no room for the job, the
+    /// keys are left to their ttl, and that is logged.
     pub(crate) fn spawn_release(
         &self,
         keys: &NodeKeys,
@@ -232,20 +233,20 @@ impl Drop for Shared {
     }
 }
 
-/// How many bytes of records a manager handles at once.
+/// How many bytes of records a manager handles at the same time.
 #[cfg(feature = "idempotency")]
 #[derive(Clone)]
 pub(crate) struct RoomForRecords {
-    /// Of those on their way to the nodes, to each of them.
+    /// For records on their way to the nodes, counted once for each node.
     pub(crate) under_way: Arc<Semaphore>,
-    /// Of those that are kept for nodes that lack them.
+    /// For records that are kept for nodes that lack them.
     pub(crate) kept: Arc<Semaphore>,
 }
 
 #[cfg(feature = "idempotency")]
 impl RoomForRecords {
-    /// A network of 1 Gbit/s carries it in 70 ms, less than the time-out of nodes by default: `PING`s and commands of
-    /// locks have to wait behind it.
+    /// A network of 1 Gbit/s carries this in 70 ms. That must be less than the default node time-out, because `PING`s
+    /// and commands for locks have to wait behind records.
     pub(crate) const UNDER_WAY: usize = 8 << 20;
     pub(crate) const KEPT: usize = 64 << 20;
 }

@@ -1,4 +1,4 @@
-//! [`Snapshot`]: the locks, queues and nodes of a manager at one moment; whether it is ready.
+//! [`Snapshot`]: the locks, queues and nodes of a manager at one moment, and whether it is ready.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -19,8 +19,8 @@ use crate::node::{Node, NodeState, ServerStatus};
 use crate::token::FencingToken;
 
 impl LockManager {
-    /// The locks that are held, the callers that wait, and the state of the nodes, right now: for people and scrapes,
-    /// not for every request.
+    /// The held locks, the waiting callers, and the state of the nodes, at this moment. It is meant for people and
+    /// scrapes, not for every request.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let shared = &self.shared;
@@ -87,16 +87,17 @@ impl LockManager {
     }
 }
 
-/// The locks, queues and nodes of a manager at one moment. Serialised, times are seconds with fractions and fencing
-/// tokens are strings. It holds no owner token and no password; it does hold lock keys, and the names and addresses of nodes.
+/// The locks, queues and nodes of a manager at one moment. When it is serialised, times are seconds with fractions and
+/// fencing tokens are strings. It contains lock keys, and the names and addresses of nodes, but no owner token and no
+/// password.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Snapshot {
-    /// One sentence on the nodes, such as `quorum: 5 of 5 vote, 3 needed`. Where no lock can be granted, it says so.
+    /// One sentence on the nodes, such as `quorum: 5 of 5 vote, 3 needed`. If no lock can be granted, it says so.
     pub verdict: String,
     /// Whether enough nodes vote: [`LockManager::has_quorum`].
     pub has_quorum: bool,
-    /// The [instance](crate::Settings::instance) that this process is called on the nodes.
+    /// The [instance](crate::Settings::instance) of this process: its name on the nodes.
     pub instance: String,
     /// How many locks are held, including lost ones whose guards still exist.
     pub held: usize,
@@ -104,9 +105,9 @@ pub struct Snapshot {
     pub keys: usize,
     /// How many callers wait: in their queues, or for other processes.
     pub waiting: usize,
-    /// Grants so far whose fencing token the nodes agreed on at once.
+    /// How many grants so far had a fencing token on which the nodes agreed immediately.
     pub fences_agreed: u64,
-    /// Grants so far whose fencing token took a second round trip.
+    /// How many grants so far needed a second round trip for their fencing token.
     pub fences_written_back: u64,
     /// The nodes and the state of each.
     pub nodes: Vec<NodeStatus>,
@@ -127,17 +128,17 @@ impl Snapshot {
 pub struct HeldLock {
     /// The locked keys.
     pub keys: Vec<String>,
-    /// For how long, since the grant or the hand-off to its present holder.
+    /// The time since the grant, or since the hand-off to the present holder.
     #[serde(serialize_with = "seconds")]
     pub held_for: Duration,
-    /// How much of its validity is left unless it is extended.
+    /// How much of the lock's validity is left unless it is extended.
     #[serde(serialize_with = "seconds")]
     pub remaining: Duration,
-    /// Whether it was lost, and its guard still exists.
+    /// Whether the lock was lost while its guard still exists.
     pub lost: bool,
-    /// How many callers of this process wait for it.
+    /// How many callers of this process wait for these keys.
     pub waiting: usize,
-    /// The fencing token of its holder.
+    /// The fencing token of the holder.
     pub fence: Option<FencingToken>,
 }
 
@@ -147,9 +148,9 @@ pub struct HeldLock {
 pub struct QueueStatus {
     /// The key that they wait for.
     pub key: String,
-    /// How many they are.
+    /// How many callers wait.
     pub waiting: usize,
-    /// How long the first of them has waited.
+    /// How long the first caller has waited.
     #[serde(serialize_with = "seconds")]
     pub longest_wait: Duration,
 }
@@ -173,23 +174,23 @@ fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Er
 }
 
 impl LockManager {
-    /// Whether enough nodes of each group vote for locks to be granted, as last seen: each node is asked once a second. For a
-    /// readiness probe (`docs::observing`), not before each lock. `false` from the begin of a
-    /// [shutdown](Self::shutdown) on.
+    /// Whether enough nodes of each group vote, so that locks can be granted. This answers from the last replies; each
+    /// node is asked once a second. Use it for a readiness probe (`docs::observing`), not before each lock. It is
+    /// `false` from the beginning of a [shutdown](Self::shutdown) on.
     #[must_use]
     pub fn has_quorum(&self) -> bool {
         self.quorum().is_quorum()
     }
 
-    /// That of the first group without a quorum, if there is one.
+    /// The count of the first group without a quorum or, if there is none, of the first group.
     fn quorum(&self) -> Count {
         let mut counts = self.groups.iter().map(|group| group.quorum());
         let lacking = counts.find(|count| !count.is_quorum());
         lacking.unwrap_or_else(|| self.shared.quorum())
     }
 
-    /// Asks all nodes anew, and waits until every one of them is up and votes, as between the restarts of two servers
-    /// (`docs::runbook`). It waits without an end, so put a time-out around it.
+    /// Asks all nodes again, and waits until every node is up and votes. Use it, for example, between the restarts of
+    /// two servers (`docs::runbook`). It waits without a limit, so put a time-out around it.
     ///
     /// # Errors
     ///
@@ -212,7 +213,7 @@ impl LockManager {
             if groups.all(|(group, begun)| group.votes_since(begun)) && !voting.is_blocked() {
                 return Ok(());
             }
-            // No news tells of a node that goes up or down, or of a shutdown.
+            // There is no news when a node goes up or down, or at a shutdown, so look again after a while.
             let _news = timeout(LOOK, news).await;
         }
     }
@@ -225,7 +226,7 @@ impl Shared {
         (0..self.set.nodes.len()).map(begun).collect()
     }
 
-    /// Whether each node has voted in one that began later, and counts now.
+    /// Whether each node has voted in a check-in that began after `begun`, and counts now.
     fn votes_since(&self, begun: &[Option<u64>]) -> bool {
         begun.iter().enumerate().all(|(node, begun)| {
             let voted = |begun| self.set.voting.replies(node, |it| it.voted_after(begun));

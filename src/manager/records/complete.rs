@@ -1,4 +1,4 @@
-//! [`Completion`]: writing the record of a piece of work, and giving its lock back in the same step.
+//! [`Completion`]: writes the record of a piece of work, and gives its lock back in the same step.
 
 use std::fmt;
 use std::pin::pin;
@@ -35,7 +35,7 @@ pub struct CompleteError {
 }
 
 impl CompleteError {
-    /// The record was not even sent.
+    /// The error for a record that was not even sent.
     pub(super) fn nowhere(shared: &Shared) -> Self {
         Self {
             confirmed: 0,
@@ -56,7 +56,7 @@ impl fmt::Display for CompleteError {
 
 impl std::error::Error for CompleteError {}
 
-/// Room for a record on its way to all nodes, which is given back node by node as they reply. A short record needs none.
+/// Room for a record on its way to all nodes. Each reply gives back the room for one node. A short record needs none.
 #[derive(Default)]
 pub(crate) struct Room {
     permit: Option<OwnedSemaphorePermit>,
@@ -65,13 +65,14 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// For a record of so many bytes, behind those that wait already; `None` if there is none within ten node time-outs.
+    /// Waits for room for a record of so many `bytes`, behind the records that wait already. `None` if there is no room
+    /// within ten node time-outs.
     pub(crate) async fn wait(shared: &Shared, bytes: usize) -> Option<Self> {
         if bytes <= LEAST {
             return Some(Self::default());
         }
         let nodes = shared.set.nodes.len();
-        // One that never fits goes alone.
+        // A record that would never fit is sent alone, with all of the room.
         let bytes = bytes.min(RoomForRecords::UNDER_WAY / nodes);
         let rooms = Arc::clone(&shared.room_for_records.under_way);
         let room = rooms.acquire_many_owned(u32::try_from(bytes * nodes).ok()?);
@@ -89,12 +90,12 @@ impl Room {
     }
 }
 
-/// Writes `record` as the result of the work under `lease`, or, for `None`, that the work may be done again, and gives
-/// the lock back. Returns once a quorum of nodes has it, or too few have it within the node time-out.
+/// Writes `record` as the result of the work under the lock, and gives the lock back. `None` says that the work may be
+/// done again. Returns once a quorum of nodes has stored it, or with an error after the node time-out.
 ///
 /// # Cancel safety
 ///
-/// The nodes that a quorum does not need are asked in the background, and so are all nodes when this is dropped.
+/// If the future is dropped, this goes on in the background, as it does for nodes that the quorum does not need.
 pub(crate) async fn complete(
     shared: &Arc<Shared>,
     held: &Arc<HeldLease>,
@@ -110,8 +111,8 @@ pub(crate) async fn complete(
     Completion(Some(completing)).quorum().await
 }
 
-/// The record that a quorum has, by a round that found it. It is written to nodes without it in the background, together
-/// with the release of what the round has set.
+/// Returns the record that a round found on a quorum. In the background the record is written to nodes that lack it,
+/// and what the round has set there is released.
 pub(super) fn found(mut asking: Asking) -> Result<Record, AcquireError> {
     let Want::Run(recall) = &asking.want else {
         return Err(asking.no_quorum());
@@ -137,7 +138,7 @@ pub(super) fn found(mut asking: Asking) -> Result<Record, AcquireError> {
     Ok(record)
 }
 
-/// One record that is written. Dropped at any point it goes on in the background.
+/// The writing of one record. If it is dropped, at any point, the writing goes on in the background.
 struct Completion(
     // Only `drop` takes it.
     Option<Completing>,
@@ -167,10 +168,10 @@ struct Completing {
     // The lock to give back.
     freeing: Freeing,
     what: What,
-    // How many nodes have stored it.
+    // How many nodes have stored the record.
     stored: usize,
     replies: Fanout<Stored>,
-    // Taken by the nodes whose replies are awaited.
+    // The room that is still taken for nodes whose replies are awaited.
     room: Room,
     // Nodes that do not have the record yet, if there is one.
     lacking: Vec<usize>,
@@ -180,7 +181,7 @@ struct Completing {
 #[derive(Clone)]
 struct What {
     record: Option<Record>,
-    // Whether a quorum has it.
+    // Whether a quorum has the record.
     chosen: bool,
     config: Arc<ClusterConfig>,
 }
@@ -213,8 +214,8 @@ impl Completing {
         }
     }
 
-    /// Asks all nodes that may have the lock. A node with a command in flight that may set it again is asked once that
-    /// has landed.
+    /// Asks all nodes that may have the lock. If a command that may set the lock again is in flight to a node, the node
+    /// is asked once that command has landed.
     fn ask_all(&mut self) {
         let nodes = self.freeing.nodes().to_be_released();
         self.replies = Fanout::new(nodes.map(|node| (node, self.ask(node))));
@@ -243,7 +244,7 @@ impl Completing {
         (confirmed >= needed).then_some(()).ok_or(error)
     }
 
-    /// Takes in replies until `enough` nodes have the record, there are no more, or the node time-out is over.
+    /// Takes in replies until `enough` nodes have the record, no more replies can come, or the node time-out is over.
     async fn hear(&mut self, enough: usize) {
         let shared = &self.freeing.shared;
         let mut deadline = pin!(shared.tasks.timer(shared.set.node_timeout));
@@ -264,17 +265,17 @@ impl Completing {
                 self.freeing.shared.set.tell_run(node, COMPLETE);
                 self.has_stored(node, &reply);
             }
-            // It is tried again.
+            // The command is sent again in the background.
             Err(error) if is_retryable(&error) => {
                 self.freeing.shared.set.log_refusal(node, COMPLETE, &error);
             }
-            // Its lock is given back without the record in the end.
+            // This node does not get the record; in the end its lock is released without it.
             Err(error) => self.freeing.shared.set.refused(node, COMPLETE, &error),
         }
     }
 
     fn has_stored(&mut self, node: usize, reply: &CompleteReply) {
-        // A node that is free may have refused the record.
+        // `Refused`: the node is free of the lock, but may not have the record.
         let CompleteReply::Stored { listeners } = reply else {
             return self.freeing.free(node, 0);
         };
@@ -283,8 +284,8 @@ impl Completing {
         self.lacking.retain(|other| *other != node);
     }
 
-    /// The work in the background, once the caller was told or has left: nodes that failed are asked again until the
-    /// ttl has ended the lock, and once a quorum has the record it is brought to all others.
+    /// The work in the background, once the caller has its result or has left. Nodes that failed are asked again until
+    /// the ttl has ended the lock. Once a quorum has the record, it is brought to all other nodes.
     async fn rest(mut self) {
         if !self.freeing.is_finished() {
             let _ = self.quorum().await;
@@ -297,13 +298,13 @@ impl Completing {
         self.replies.abandon();
         self.room = Room::default();
         if !self.is_over() {
-            // Boxed, as it is seldom needed.
+            // Boxed, because it is seldom needed.
             Box::pin(self.make_up()).await;
         }
     }
 
     async fn make_up(mut self) {
-        // Without room for it, they are given it when it is next asked for.
+        // If there is no room to keep the record, nodes that lack it get it when a caller next asks for it.
         if let Ok(_room) = self.room_to_keep() {
             if self.lacking.is_empty() || !self.has_quorum() {
                 let nodes: Vec<usize> = self.freeing.nodes().to_be_released().collect();
@@ -327,8 +328,8 @@ impl Completing {
         Ok(Some(room))
     }
 
-    /// Brings a record that a quorum has to the nodes that lack it: until they have it, the manager shuts down, or a
-    /// minute is over. A node may be down for all of that minute.
+    /// Brings a record that a quorum has to the nodes that lack it, until they have it, the manager shuts down, or a
+    /// minute is over.
     async fn bring(&mut self) {
         let shared = Arc::clone(&self.freeing.shared);
         self.what.chosen = true;
@@ -340,7 +341,7 @@ impl Completing {
             () = self.send_again(&lacking, until) => false,
         };
         if is_closing {
-            // Once more, for nodes that are there.
+            // One last time, for nodes that can be reached.
             let until = shared.set.clock.now() + shared.set.node_timeout;
             let lacking = self.lacking.clone();
             let last = self.send_again(&lacking, until);
@@ -348,8 +349,8 @@ impl Completing {
         }
     }
 
-    /// Sends the record to `nodes` again and again until each has answered or it is `until`. The release on other nodes
-    /// goes on beside that.
+    /// Sends the record to `nodes` repeatedly, until each has answered or until the time `until`. Meanwhile the release
+    /// goes on at the other nodes.
     async fn send_again(&mut self, nodes: &[usize], until: Moment) {
         let stored = nodes.iter().map(|node| (*node, self.retry(*node, until)));
         let mut jobs = Fanout::new(stored);
@@ -380,7 +381,9 @@ fn without_record(_: ReleaseReply) -> CompleteReply {
 
 const COMPLETE: &str = "complete";
 const SPREAD: Duration = Duration::from_secs(60);
-/// For how many node time-outs a record waits for its turn. A burst that the network carries in a second is stored.
+/// For how many node time-outs a record waits for its turn: long enough to store a burst that the network carries in a
+/// second.
 const TURNS: u32 = 10;
-/// The length of a record that takes no more room than a job by itself.
+/// Records up to this length need no room on their way, because the limit of jobs already bounds their memory. While
+/// they are kept, they count as this long.
 const LEAST: usize = RoomForRecords::KEPT / TaskTracker::LIMIT;

@@ -1,8 +1,9 @@
 //! [`RunGuard`]: idempotent work, whose result is stored on the nodes as a record.
 //!
-//! A second protocol over the rounds of the first. [`recall`] asks the nodes for the record of a key, or else for its
-//! lock; [`complete`](mod@complete) writes the record in the step that gives the lock back, and brings it to nodes that lack it. The
-//! rules of a record (which one counts, when it ends) are pure, in `protocol::recall`.
+//! This is a second protocol on top of the rounds for locks. [`recall`] asks the nodes for the record of a key or, if
+//! there is none, for its lock. [`complete`](mod@complete) writes the record in the step that gives the lock back, and
+//! brings it to nodes that lack it. The rules of a record (which one counts, when it ends) are pure, in
+//! `protocol::recall`.
 
 pub(crate) mod complete;
 
@@ -37,8 +38,8 @@ pub enum IdempotentRun {
     Replay(Bytes),
 }
 
-/// The right to compute the result of a key, with the lock of the key. Dropped without a result it releases the lock,
-/// and the next caller computes the result.
+/// The right to compute the result of a key, with the lock of the key. If it is dropped without a result, it releases
+/// the lock, and the next caller computes the result.
 #[must_use = "a guard that is not bound lets others do the work"]
 #[clippy::has_significant_drop]
 pub struct RunGuard {
@@ -50,7 +51,7 @@ pub struct RunGuard {
 
 impl RunGuard {
     fn new(guard: LockGuard, keep: Duration, clocks: Clocks) -> Result<Self, AcquireError> {
-        // Every run asks for one; a node that grants without is out of order.
+        // Every run asks for a fencing token, so a node that grants the lock without a token is out of order.
         let Some(fence) = guard.fence() else {
             return Err(AcquireError::NoQuorum(
                 guard.shared().set.no_quorum(Vec::new()),
@@ -76,8 +77,8 @@ impl RunGuard {
         self.fence
     }
 
-    /// Room for a result of so many bytes on its way to the nodes, if its turn comes in time and a quorum of nodes is not
-    /// too full for the result.
+    /// Waits for room to send a result of so many `bytes` to the nodes. `None` if its turn does not come in time, or if
+    /// fewer nodes than a quorum have room to store the result.
     pub(crate) async fn room(&self, bytes: usize) -> Option<Room> {
         let shared = self.guard.shared();
         let room = Room::wait(shared, bytes).await?;
@@ -86,22 +87,22 @@ impl RunGuard {
         (has_room.count() >= shared.set.terms.quorum.needed()).then_some(room)
     }
 
-    /// Stores the result and releases the lock in the same step. From `Ok` on every caller with this key gets this
-    /// result, for as long as it is kept. It is tried also when the lock was lost, and succeeds if nobody else was
+    /// Stores the result and releases the lock in the same step. After `Ok`, every caller with this key gets this
+    /// result, for as long as it is kept. This is tried even if the lock was lost, and succeeds if no other caller was
     /// granted the lock since.
     ///
-    /// Results that are on their way at once take turns: their bytes times the nodes are 8 MiB at most. Results of up to
-    /// 6 KiB do not wait.
+    /// Results that are sent at the same time take turns: their bytes times the number of nodes are at most 8 MiB.
+    /// Results of up to 6 KiB do not wait.
     ///
     /// # Errors
     ///
-    /// [`CompleteError`] if too few nodes have the result within the node time-out: the next caller with this key gets
-    /// it, or does the work again. Likewise if its turn does not come within ten node time-outs.
+    /// [`CompleteError`] if too few nodes have the result within the node time-out, or if its turn does not come within
+    /// ten node time-outs. The next caller with this key gets the result, or does the work again.
     ///
     /// # Cancel safety
     ///
-    /// It goes on while it is polled, and in the background once it is dropped. Dropped before its first poll, or while it
-    /// waits for its turn, it releases the lock.
+    /// If the future is dropped, storing goes on in the background. But if it is dropped before its first poll, or
+    /// while it waits for its turn, it only releases the lock.
     pub async fn complete(self, result: impl Into<Bytes>) -> Result<(), CompleteError> {
         let result = result.into();
         let shared = Arc::clone(self.guard.shared());
@@ -111,9 +112,9 @@ impl RunGuard {
         }
     }
 
-    /// The same, with [room](Self::room) for it.
+    /// [`complete`](Self::complete), with [room](Self::room) for the result.
     pub(crate) async fn store(self, result: Bytes, room: Room) -> Result<(), CompleteError> {
-        // Decided here and nowhere else: later writes of the same result take it from the record.
+        // The end is decided only here: later writes of the same result take the end from the record.
         let clock = &*self.guard.shared().set.clock;
         let until = self.clocks.end_after(clock, self.keep);
         self.end(Some((result, until)), room).await
@@ -135,7 +136,7 @@ impl RunGuard {
     async fn end(self, result: Option<(Bytes, u64)>, room: Room) -> Result<(), CompleteError> {
         let (guard, ballot) = (self.guard, self.fence);
         let shared = Arc::clone(guard.shared());
-        // It is not shared.
+        // The guard of a run is never shared, so the lock ends with it.
         let (held, pending) = guard.resign();
         let record = result.map(|(body, until)| Record {
             ballot,
@@ -156,19 +157,20 @@ impl fmt::Debug for RunGuard {
 }
 
 impl LockManager {
-    /// Returns the stored result for `key`, or acquires its lock so that the caller can compute it: one round trip
-    /// either way. While another caller computes it, waits up to `max_wait`, or the manager's if that is less. The keys
-    /// are apart from those of other locks. The result is kept for `keep`, at least a second.
+    /// Returns the stored result for `key`, or acquires the lock of `key` so that the caller can compute the result.
+    /// Either takes one round trip. While another caller computes the result, this call waits for at most `max_wait`,
+    /// or the [`max_wait`](Self::max_wait) of this handle if that is less. These keys are independent of the keys of
+    /// other locks. The result is kept for `keep`, at least one second.
     ///
-    /// All callers that get a result for `key` get the same until it ends, while at most as many nodes as the quorum
-    /// [masks](crate::Settings::mask_losses) lose their data. But **the work may be done twice**: its caller may crash,
-    /// or lose the lock, before it stores the result.
+    /// Until the result ends, all callers that get a result for `key` get the same result, as long as at most as many
+    /// nodes lose their data as the quorum [masks](crate::Settings::mask_losses). But **the work may be done twice**: a
+    /// caller may crash, or lose the lock, before it stores the result.
     ///
-    /// The end is decided once, by the caller that completes: after `keep`, by the middle one of the clocks of the
-    /// nodes and of its process, and it goes with the record to every node. If no two clocks differ by more than *d*,
-    /// no caller gets the result later than `keep` and *d* after it was stored (and a node time-out), and none computes
-    /// it again before `keep` less *d*. A single wrong clock of three nodes or more changes nothing once all have the
-    /// record. Near the end it may be [`AcquireError::NoQuorum`], for *d* at most.
+    /// The caller that completes decides the end once: `keep` from then, by the median of the clocks of the nodes and
+    /// of its process. The end is stored with the record on every node. If no two clocks differ by more than *d*, no
+    /// caller gets the result later than `keep` plus *d* plus a node time-out after it was stored, and no caller
+    /// computes it again before `keep` minus *d*. With three nodes or more, a single wrong clock changes nothing once
+    /// all nodes have the record. Near the end, for at most *d*, a call may fail with [`AcquireError::NoQuorum`].
     ///
     /// # Errors
     ///
@@ -216,8 +218,8 @@ impl LockManager {
             .await
     }
 
-    /// The same, waiting up to `limit`. The run may last a `max_hold` and the time in which it only waits, `idle` at
-    /// most.
+    /// [`begin_idempotent`](Self::begin_idempotent), waiting for at most `limit`. The run may last a `max_hold` plus
+    /// the time in which it only waits, at most `idle`.
     pub(crate) async fn begin_idempotent_within(
         &self,
         key: LockKey,
@@ -235,14 +237,14 @@ impl LockManager {
         let (guard, granted) = match acquire_for(shared, terms, (keys, want), limit).await? {
             Acquired::Run(guard, granted) => (guard, granted),
             Acquired::Found(asking) => return Ok(IdempotentRun::Replay(found(*asking)?.body)),
-            // No lock of a run is handed on.
+            // The lock of a run is never handed on, so this does not happen.
             Acquired::Lock(_) => return Err(AcquireError::Contended { remaining: None }),
         };
         let run = RunGuard::new(guard, keep, granted.clocks)?;
         let Some(record) = granted.record else {
             return Ok(IdempotentRun::Execute(run));
         };
-        // Whether a quorum ever had it is not known; before a caller gets it, one must.
+        // It is not known whether a quorum ever had this record, so it is written to a quorum before a caller gets it.
         let body = record.body.clone();
         let lacking = || AcquireError::NoQuorum(shared.set.no_quorum(Vec::new()));
         let room = Room::wait(shared, body.len()).await.ok_or_else(lacking)?;

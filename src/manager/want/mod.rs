@@ -1,11 +1,10 @@
-//! [`Want`]: what a call asks the nodes for. It is data, chosen where the call enters; the rounds, the queue and the pauses
-//! are the same for all.
+//! [`Want`]: what a call asks the nodes for. The rounds, the queue and the pauses are the same for all kinds of calls.
 //!
-//! Permits are at most `limit` holders of a key at the same time. A permit is a lock on one of the key's *slots*, with a
-//! quorum, a validity, renewals, loss and release like any lock. Nodes do not count holders, which would admit too many:
-//! where each of three nodes has room for two, three holders find two nodes each. Votes are counted for each slot instead.
-//! A node grants the first slot that is free there, in the order of the request, so that one round is enough while slots
-//! are free. `tests/models/permits.rs` has both rules.
+//! Permits allow at most `limit` holders of a key at the same time. A permit is a lock on one of the key's *slots*,
+//! with a quorum, a validity, renewals, loss and release like any lock. Nodes do not count holders, because that would
+//! admit too many: if each of three nodes has room for two holders, three holders find two nodes each. Instead, votes
+//! are counted for each slot. A node grants the first slot of the request that is free there, so that one round is
+//! enough while slots are free. `tests/models/permits.rs` has both rules.
 
 #[cfg(feature = "idempotency")]
 pub(crate) mod recall;
@@ -39,7 +38,7 @@ pub(crate) enum Want {
         /// Whether it asks for all slots rather than for a few of them.
         asks_all: bool,
     },
-    /// The stored result of a run, or else the lock to compute it.
+    /// The stored result of a run or, if there is none, the lock to compute it.
     #[cfg(feature = "idempotency")]
     Run(Box<Recall>),
 }
@@ -53,17 +52,18 @@ pub(crate) enum Decision {
     Lock(Verdict),
     /// The nodes have something in place of the lock.
     Found,
-    /// The nodes are to be asked again, in another way.
+    /// The nodes must be asked again, with another request.
     Again,
 }
 
-/// What differs in this process.
+/// The differences in this process.
 impl Want {
     /// The keys of nodes for a lock on `names`.
     ///
     /// # Errors
     ///
-    /// Readers and permits are of one key, and a permit's key needs room for the number of its slot.
+    /// [`KeyError`] if there are several keys for readers or permits, or if a permit's key leaves no room for the
+    /// number of its slot.
     pub(crate) fn node_keys(
         &self,
         namespace: &Namespace,
@@ -76,7 +76,7 @@ impl Want {
             Self::Reader => Ok(namespace.node_keys(names)?.shared()),
             Self::Permit { .. } => {
                 let len = names.first().as_str().len();
-                // With the number of a slot it is a name that operators can ask for.
+                // The key with the number of a slot must be a valid key, so that operators can look it up.
                 let most = LockKey::MAX_LEN - ":255".len();
                 let keys = namespace.permits().node_keys(names)?;
                 (len <= most)
@@ -100,14 +100,14 @@ impl Want {
         matches!(self, Self::Reader)
     }
 
-    /// Whether a holder of this process may pass its lock to this caller. Otherwise each caller asks the nodes, and one
-    /// that does not wait is not refused while nothing is known of the caller before it.
+    /// Whether a holder of this process may pass its lock to this caller. Otherwise each caller asks the nodes, and a
+    /// caller that does not wait is not refused while nothing is known of the caller before it.
     pub(crate) const fn is_handed_on(&self) -> bool {
         matches!(self, Self::Lock | Self::Permit { .. })
     }
 
-    /// Whether a lock with this slot, which another caller of this process passes on, is one that this caller asks for:
-    /// the caller that passes it on may have had a higher limit.
+    /// Whether this caller can take a lock with this slot from another caller of this process, whose limit may have
+    /// been higher.
     pub(crate) fn fits(&self, slot: Option<u32>) -> bool {
         match self {
             Self::Permit { limit, .. } => slot.is_some_and(|slot| slot < *limit),
@@ -116,10 +116,10 @@ impl Want {
     }
 }
 
-/// What differs in a round.
+/// The differences in a round.
 impl Want {
     /// The keys of the next round, for a lock on `keys`. For a permit they begin with a random slot, so that callers
-    /// seldom ask for the same ones.
+    /// seldom ask for the same slots.
     pub(crate) fn keys(&self, keys: &NodeKeys) -> NodeKeys {
         let Self::Permit { limit, asks_all } = self else {
             return keys.clone();
@@ -131,7 +131,7 @@ impl Want {
         keys.slots(numbers.filter_map(|number| u32::try_from(number).ok()))
     }
 
-    /// How long fencing counters are kept for a lock of this `ttl`; `None`: the lock has no fencing token.
+    /// How long fencing counters are kept for a lock of this `ttl`; `None` if the lock has no fencing token.
     pub(crate) fn counter_ttl(&self, shared: &Shared, ttl: Duration) -> Option<Duration> {
         match self {
             #[cfg(feature = "idempotency")]
@@ -148,7 +148,7 @@ impl Want {
         }
     }
 
-    /// Keeps what a reply says besides who has the lock.
+    /// Keeps the parts of a reply that do not concern the lock itself.
     #[cfg_attr(
         not(feature = "idempotency"),
         expect(
@@ -186,8 +186,8 @@ impl Want {
         })
     }
 
-    /// Changes what the next round asks, after [`Decision::Again`]: for all slots, or for the lock even if there are
-    /// records. Returns whether that is a change.
+    /// Changes the request of the next round, after [`Decision::Again`]: the round asks for all slots, or for the lock
+    /// even if there are records. Returns `false` if the last round did so already.
     pub(crate) fn ask_again(&mut self) -> bool {
         match self {
             Self::Permit { asks_all, .. } => !std::mem::replace(asks_all, true),
@@ -197,7 +197,7 @@ impl Want {
         }
     }
 
-    /// The command by which nodes give back what a lost round has set.
+    /// The command that deletes what a lost round has set on a node.
     pub(crate) fn free(&self) -> FreeCommand {
         match self {
             #[cfg(feature = "idempotency")]
@@ -207,6 +207,6 @@ impl Want {
     }
 }
 
-/// How many slots the first round asks for. With half of all slots held, 15 of 16 such rounds find a free one; a
-/// request for all would cost more than the rounds that it saves.
+/// How many slots the first round asks for. If half of all slots are held, 15 of 16 such rounds find a free slot. A
+/// request for all slots would cost more than the rounds that it saves.
 const FEW: u32 = 4;

@@ -1,4 +1,5 @@
-//! [`Recall`]: what a round adds that asks the nodes for the record of a key, or else for the lock to make one.
+//! [`Recall`]: the part of a round that asks the nodes for the record of a key or, if there is none, for the lock to
+//! make one.
 
 use std::cmp::Reverse;
 use std::mem::replace;
@@ -22,15 +23,15 @@ use crate::token::FencingToken;
 #[derive(Clone, Debug)]
 pub(crate) struct Recall {
     quorum: Quorum,
-    // Whether nodes that have a record grant, too.
+    // Whether nodes are asked to grant the lock even if they have a record.
     adopt: bool,
     // For how long nodes remember a grant without a result.
     linger: Duration,
     // How long a run may last.
     longest: Duration,
-    // The records of the nodes that had one and granted nothing.
+    // The records of nodes that had a record and granted nothing.
     stored: Vec<(usize, Record)>,
-    // The records of the nodes that granted all the same.
+    // The records of nodes that had a record and granted the lock.
     adopted: Vec<Record>,
     // The clocks of the nodes that granted.
     clocks: Vec<u64>,
@@ -58,7 +59,7 @@ impl Recall {
         recalled(nodes, self.quorum, &ballots)
     }
 
-    /// The highest record that has not ended, as far as is known.
+    /// The record with the highest ballot among those that are not known to have ended.
     fn highest_record(&self) -> (Option<Record>, Life) {
         let stored = self.stored.iter().map(|(_, record)| record);
         let mut records: Vec<&Record> = stored.chain(&self.adopted).collect();
@@ -81,9 +82,10 @@ pub(crate) struct Granted {
 }
 
 impl Recall {
-    /// A record needs its ballot even if fencing is off. The counter lives as long as the run: by it a node that does
-    /// not remember the grant knows that nobody was granted since. It need not live as long as the record: the mark,
-    /// which stands in for it, is above the ballots of all records.
+    /// How long fencing counters are kept. A record needs its ballot even if fencing is off. The counter lives at least
+    /// as long as the run, because a node that does not remember the grant needs it to know that no other caller was
+    /// granted the lock since. It need not live as long as the record, because the mark, from which nodes count on if a
+    /// counter is missing, is above the ballots of all records.
     pub(crate) fn counter_ttl(&self, shared: &Shared, ttl: Duration) -> Duration {
         shared.run_counters_kept.max(ttl).max(self.longest)
     }
@@ -120,8 +122,8 @@ impl Recall {
         self.stored.iter().filter(has)
     }
 
-    /// Settles whether a record takes the place of the run: the one that may have been chosen, unless it has ended;
-    /// `false` if more replies must tell.
+    /// Decides whether a record takes the place of the run: a record that may have been chosen does, unless it has
+    /// ended. Returns `false` if that takes more replies.
     pub(crate) fn settle_record(&mut self) -> bool {
         let (record, life) = self.highest_record();
         self.record = record.filter(|_| life == Life::Kept);
@@ -144,8 +146,9 @@ impl Recall {
     }
 }
 
-/// Gives back what a lost round for a run has set: the node forgets the grant, too, which it remembers for a result
-/// that will not come. Unlike a completion it need not reach a quorum, and no config can stand against it.
+/// Deletes what a lost round for a run has set. The node also forgets the grant, which it would otherwise remember for
+/// a result that will not come. Unlike a completion this need not reach a quorum, and it names no config for which a
+/// node could refuse it.
 pub(super) fn forget(node: &dyn Node, request: &ReleaseRequest) -> NodeFuture<Freed> {
     let reply = node.complete(CompleteRequest {
         release: request.clone(),
@@ -165,13 +168,13 @@ pub(super) fn forget(node: &dyn Node, request: &ReleaseRequest) -> NodeFuture<Fr
 #[derive(Debug)]
 pub(crate) struct Clocks {
     showed: Vec<u64>,
-    // When they were asked.
+    // When the nodes were asked.
     asked: Moment,
 }
 
 impl Clocks {
-    /// The time `keep` from now, in milliseconds since 1970: by the middle one of the clocks of the granting nodes
-    /// and of this process, so that a single wrong one does no harm. It errs by up to a round trip, to the late side.
+    /// The time `keep` from now, in milliseconds since 1970: by the median of the clocks of the granting nodes and of
+    /// this process, so that a single wrong clock does no harm. It is late by at most a round trip.
     pub(crate) fn end_after(&self, ours: &dyn Clock, keep: Duration) -> u64 {
         let mut clocks = vec![ours.unix_micros() / 1_000];
         let since = millis(ours.now().since(self.asked));
@@ -180,19 +183,19 @@ impl Clocks {
     }
 }
 
-/// Whole milliseconds, rounded up: nothing ends earlier than it was to.
+/// Whole milliseconds, rounded up, so that nothing ends too early.
 fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
-/// Longer than this is forever: servers do not accept much later times.
+/// The longest time for which a record is kept, because servers do not accept much later times.
 const FOREVER: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
 
-/// Counters of longer runs are not kept for as long: a `max_hold` without end must not keep them for ever.
+/// The longest time for which a long run keeps its counter, so that an unlimited `max_hold` does not keep it for ever.
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
-/// How long a holder from before this run may believe that it holds the lock: the longest of the handles that have
-/// begun runs.
+/// How long an earlier holder may believe that it holds the lock: the longest `max_hold` plus ttl of the handles that
+/// have begun runs.
 fn before_run(longest: &AtomicU64, terms: &Terms) -> Duration {
     let own = terms.max_hold.saturating_add(terms.ttl);
     // Rounded up.
@@ -201,8 +204,9 @@ fn before_run(longest: &AtomicU64, terms: &Terms) -> Duration {
     own.max(Duration::from_millis(before))
 }
 
-/// How long nodes remember a grant without a result: longer than its commands can be under way, and than the holder
-/// before can believe that it has the lock (a `max_hold` and a ttl where a node lost it early); at most `keep`.
+/// How long nodes remember a grant without a result. This is longer than its commands can be under way and, up to
+/// `keep`, as long as the holder before can believe that it has the lock (a `max_hold` and a ttl, if a node lost the
+/// lock early).
 fn linger(before: Duration, ttl: Duration, keep: Duration) -> Duration {
     let under_way = ttl.saturating_mul(4);
     before.min(keep).max(under_way).max(Duration::from_secs(60))
