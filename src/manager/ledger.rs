@@ -1,4 +1,5 @@
-//! [`Ledger`]: counts the owner tokens that nodes may have from this manager, from before the first byte leaves.
+//! [`Ledger`]: counts the owner tokens of this manager that nodes may have. It counts each token before the first
+//! command with the token leaves.
 //!
 //! ```text
 //!   begin ──► Acquiring ──► Held ──► Releasing ──► met: no node has it any more
@@ -6,8 +7,8 @@
 //! ```
 //!
 //! Each owner token has one [`Obligation`]. It moves with the work, from the attempt to the lock, the release and the
-//! job in the background, so it is counted at every moment. One that is dropped unmet has left the token on nodes:
-//! after an error, without room in the background, or at the end of the runtime.
+//! job in the background, so the token is counted at every moment. An obligation that is dropped unmet has left its
+//! token on nodes, for example because a node failed, the background had no room, or the runtime ended.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -23,10 +24,11 @@ use crate::manager::tasks::notified_until;
 #[derive(Debug)]
 pub(crate) struct Ledger {
     clock: Arc<dyn Clock>,
-    // How many are open, by their stage.
+    // How many obligations are open, by their stage.
     open: [AtomicUsize; 3],
     closed: AtomicBool,
-    // How many were left to expire, by the second in which they have: at most one entry a second of the longest ttl.
+    // How many tokens were left to expire, by the second in which they expire. There is at most one entry for each
+    // second of the longest ttl.
     left: Mutex<BTreeMap<u64, usize>>,
     empty: Notify,
 }
@@ -58,9 +60,10 @@ impl Ledger {
         })
     }
 
-    /// Counts a token that nodes are about to be sent, for `ttl`; `None` once closed.
+    /// Counts a token that is about to be sent to nodes, with this `ttl`. `None` once the ledger is closed.
     pub(crate) fn begin(self: &Arc<Self>, ttl: Duration) -> Option<Obligation> {
-        // Counted before the look: either it is seen here that the ledger is closed, or whoever closes it sees the count.
+        // Counted before `closed` is read: either this call sees that the ledger is closed, or the call that closes it
+        // sees the count.
         self.count(Stage::Acquiring).fetch_add(1, SeqCst);
         let is_closed = self.closed.load(SeqCst);
         let obligation = Obligation {
@@ -76,8 +79,8 @@ impl Ledger {
         self.closed.store(true, SeqCst);
     }
 
-    /// An obligation counts in the next stage before it counts no more in the last one, and the stages are read in their
-    /// order, so none is missed.
+    /// Counts the open obligations by stage. None is missed, because an obligation enters its next stage before it
+    /// leaves the last one, and the stages are read in their order.
     pub(crate) fn open(&self) -> Open {
         let [acquiring, held, releasing] = STAGES.map(|stage| self.count(stage).load(SeqCst));
         Open {
@@ -100,7 +103,7 @@ impl Ledger {
         self.open() == Open::default()
     }
 
-    /// How many were left on nodes and may not have expired there yet.
+    /// How many tokens were left on nodes and may not have expired there yet.
     pub(crate) fn left(&self) -> usize {
         let now = self.second_after(Duration::ZERO);
         self.left_by_second()
@@ -109,7 +112,7 @@ impl Ledger {
             .sum()
     }
 
-    /// Waits until nothing is open, at most for `limit`; returns whether nothing is.
+    /// Waits for at most `limit` until no obligation is open. Returns whether none is.
     pub(crate) async fn is_empty_within(&self, limit: Duration) -> bool {
         let empty = notified_until(&self.empty, || self.is_empty().then_some(()));
         timeout(limit, empty).await.is_ok()
@@ -124,8 +127,8 @@ impl Ledger {
     }
 }
 
-/// The duty to free all nodes of one owner token. It ends when it is dropped: then the token counts as left, unless it
-/// is [met](Self::meet).
+/// The duty to delete one owner token from all nodes. If it is dropped before it is [met](Self::meet), the token counts
+/// as left on nodes.
 #[derive(Debug)]
 #[must_use = "what is dropped unmet counts as left on the nodes"]
 pub(crate) struct Obligation {
@@ -142,7 +145,7 @@ impl Obligation {
         self.stage = next;
     }
 
-    /// No node has the token any more. The obligation counts as open until it is dropped.
+    /// Notes that no node has the token any more. The obligation still counts as open until it is dropped.
     pub(crate) const fn meet(&mut self) {
         self.is_met = true;
     }
@@ -152,7 +155,7 @@ impl Drop for Obligation {
     fn drop(&mut self) {
         let ledger = &self.ledger;
         if !self.is_met {
-            // A command may be in flight yet, so the ttl counts from here, not from the grant.
+            // A command may still be in flight, so the ttl counts from now, not from the grant.
             let mut left = ledger.left_by_second();
             *left = left.split_off(&ledger.second_after(Duration::ZERO));
             *left.entry(ledger.second_after(self.ttl)).or_default() += 1;

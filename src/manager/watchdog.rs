@@ -12,14 +12,15 @@ use crate::moment::Moment;
 use crate::node::{ExtendRequest, Fence};
 use crate::protocol::on_nodes::Landed;
 
-/// Extends the locks of a manager until the manager is gone, and has tenancies ended that nobody took in time. Whoever drops this future before ends the manager, too:
-/// without a watchdog nobody would tell callers of a loss.
+/// Extends the locks of a manager until the manager is gone, and calls `end_lapsed` for tenancies that no caller
+/// accepted in time. If this future is dropped earlier, the manager ends, too, because without a watchdog holders would
+/// not be notified of a loss.
 pub(crate) fn watch(
     shared: Weak<Shared>,
     registry: Arc<Registry>,
     end_lapsed: fn(&Arc<Shared>, Tenancy),
 ) -> impl Future<Output = ()> + Send {
-    // Made here: it may be dropped before it is polled.
+    // Made outside the async block, because the future may be dropped before its first poll.
     let mut lose_all = LoseAllOnDrop(Weak::clone(&shared));
     async move {
         let now = || shared.upgrade().map(|shared| shared.set.clock.now());
@@ -33,7 +34,8 @@ pub(crate) fn watch(
     }
 }
 
-/// For the runtime of a manager: if that ends first and drops this future, the manager and its thread end.
+/// Runs on the runtime on which the manager was built. If that runtime ends first, it drops this future, which ends the
+/// manager and its thread.
 pub(crate) fn stay(shared: &Arc<Shared>) -> impl Future<Output = ()> + Send + use<> {
     let (mut lose_all, ended) = (LoseAllOnDrop(Arc::downgrade(shared)), shared.tasks.ended());
     async move {
@@ -63,9 +65,9 @@ impl Drop for LoseAllOnDrop {
 pub(crate) fn renew_due(shared: &Arc<Shared>, end_lapsed: fn(&Arc<Shared>, Tenancy)) {
     let set = &shared.set;
     let mut batches: Vec<Vec<Due>> = set.nodes.iter().map(|_| Vec::new()).collect();
-    // The send time of all batches: read before anything can leave.
+    // The send time of all batches. It is read before any command leaves, because the validity counts from it.
     let sent = set.clock.now();
-    // While a node serves processes with another list nothing is extended, so held locks end with their validity.
+    // While a node serves processes with another list, nothing is extended, so that held locks end with their validity.
     let blocked = set.voting.is_blocked();
     for lease in shared.registry.due(sent) {
         let (nodes, lapsed) = lease.tick(sent);
@@ -122,7 +124,7 @@ async fn extend(set: Arc<NodeSet>, index: usize, mut batch: Vec<Due>, sent: Mome
     let requests: Arc<[ExtendRequest]> = batch.iter().map(|due| due.request.clone()).collect();
     let replies = set.reply(node.extend(requests)).await;
     let mut replies = replies.unwrap_or_else(|error| vec![Err(error); batch.len()]);
-    // A node that answers for fewer locks than it was asked about has not answered for the others.
+    // If a node answers for fewer locks than it was asked about, the missing replies count as time-outs.
     replies.resize_with(batch.len(), || Err(set.timed_out()));
     for (due, reply) in batch.iter().zip(replies) {
         if let Err(error) = &reply {

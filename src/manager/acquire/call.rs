@@ -1,4 +1,4 @@
-//! [`Call`]: one call for a lock, and what it is given.
+//! [`Call`]: one call for a lock, and its result.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::manager::want::recall::Granted;
 use crate::namespace::NodeKeys;
 use crate::protocol::renewal::Terms;
 
-/// What a call was given.
+/// The result of a successful call.
 pub(crate) enum Acquired {
     Lock(LockGuard),
     /// The lock of a run, and what came with it.
@@ -41,7 +41,7 @@ impl Call<'_> {
         !self.shared.queue.is_in_use(self.keys.first().as_str())
     }
 
-    /// A lock of this process that the caller may share.
+    /// Joins an open lease of this process, if the caller is a reader and there is one.
     pub(super) fn join(&self) -> Option<Acquired> {
         if !self.want.is_shared() || self.shared.registry.closing.is_given() {
             return None;
@@ -53,7 +53,7 @@ impl Call<'_> {
         Some(self.handed_on(LockGuard::new(Arc::clone(self.shared), tenancy)))
     }
 
-    /// What the call is given where another caller of this process has acquired the lock.
+    /// The result of the call if another caller of this process has acquired the lock.
     pub(super) fn handed_on(&self, guard: LockGuard) -> Acquired {
         Acquired::Lock(guard.waited_for(self.waited()))
     }

@@ -25,16 +25,17 @@ use crate::seam::for_pause;
 
 pub(crate) struct Contender<'a> {
     call: Call<'a>,
-    // Of permits, while it has a turn: a place before all that wait here. Given up before the turn.
+    // For permits, while it has the turn: a seat in front of all waiters of this process. It is given up before the
+    // turn.
     front: Option<LockSeat<'a>>,
-    // Of several keys, while it waits for another process: the turn of the key in the way, and of those before it with a
-    // hint, or none. The others are free. Of permits: none until all slots were found held.
+    // For several keys, while it waits for another process: only the turns of the blocking key and of keys before it
+    // with our hint, or `None`. The other turns are passed on. For permits: `None` until all slots were found held.
     turn: Option<Turn>,
-    // A lock that a holder of this process passed to it.
+    // A lock that a holder of this process passed to this contender.
     handed: Option<LockGuard>,
-    // The key in the way, if the nodes tell it, and whether readers have it.
+    // The blocking key, if the nodes tell it, and whether readers have it.
     rival: Option<(NodeKey, bool)>,
-    // While readers have the key in the way: of that, and of those before it that they had.
+    // While readers have the blocking key: our hints on this key, and on keys before it that readers had.
     hints: Vec<WaitingWriter>,
     // Whether it waited in the queue before.
     queued: bool,
@@ -51,7 +52,8 @@ struct Listening {
 impl<'a> Contender<'a> {
     pub(crate) fn new(call: Call<'a>, turn: Option<Turn>, queued: bool) -> Self {
         if let Some(turn) = turn.as_ref().filter(|_| call.keys.are_several()) {
-            // Those that are free pass to others if one is not.
+            // If the nodes refuse one key, the turns of the others pass on, so callers that do not wait may wait for
+            // them.
             turn.set_being_released(true);
         }
         let mut contender = Self {
@@ -76,7 +78,7 @@ impl<'a> Contender<'a> {
         {
             Box::pin(self.cool_down(cooling)).await?;
         }
-        // The first caller for a key has a right to one whole round, however short its wait is to be.
+        // The first caller for a key has a right to one whole round, however short its own wait is.
         let mut limit = self.limit().filter(|_| self.queued);
         loop {
             if let Some(guard) = self
@@ -115,7 +117,7 @@ impl<'a> Contender<'a> {
         }
     }
 
-    /// Gives a lost round back, and waits until the next one makes sense.
+    /// Releases the keys of a lost round, and waits until the next round makes sense.
     async fn go_again(
         &mut self,
         asking: Asking,
@@ -137,8 +139,7 @@ impl<'a> Contender<'a> {
         self.listen(remaining, round_trip).await
     }
 
-    /// Queues behind the callers of this process that found all slots held before it. Returns whether it had to wait for
-    /// them.
+    /// Queues behind the callers of this process that found all slots held before it. Returns whether it had to wait.
     async fn queue(&mut self) -> Result<bool, AcquireError> {
         let mut queued = false;
         match self.call.turn(&mut queued).await? {
@@ -152,7 +153,7 @@ impl<'a> Contender<'a> {
         Ok(queued)
     }
 
-    /// Prepares a round, whose replies say more than all notices before it.
+    /// Prepares a round. It forgets all notices, because the replies of the round will be newer.
     fn asking(&self, limit: Option<Duration>) -> Result<Asking, AcquireError> {
         if let Some(listening) = &self.listening {
             listening.notices.forget();
@@ -171,7 +172,7 @@ impl<'a> Contender<'a> {
         Asking::new(shared, keys, want.clone(), *terms)
     }
 
-    /// One round, which takes `limit` at most.
+    /// One round, which takes at most `limit`.
     async fn round(
         &mut self,
         asking: &mut Asking,
@@ -201,7 +202,7 @@ impl<'a> Contender<'a> {
     }
 
     fn gives_up(&self, verdict: Verdict) -> AcquireError {
-        // After a split nobody may have the lock, so the nodes do not say how long another has it.
+        // After a split perhaps no caller has the lock, so the nodes do not say for how long another caller has it.
         let Verdict::Contended { remaining } = verdict else {
             return self.call.busy();
         };
@@ -220,7 +221,8 @@ impl<'a> Contender<'a> {
     fn won(mut self, asking: Asking) -> Result<Acquired, AcquireError> {
         self.front = None;
         let (shared, want) = (self.call.shared, &self.call.want);
-        // With permits and readers the turn passes on: the next waiter may find another slot free, or share the lock.
+        // With permits and readers the turn passes on, because the next waiter may find another slot free, or share the
+        // lock.
         let keeps_turn = !want.is_permit() && !want.is_shared();
         let turn = self.turn.take_if(|_| keeps_turn);
         if let Some(turn) = turn.as_ref().filter(|_| self.call.keys.are_several()) {
@@ -243,7 +245,7 @@ impl<'a> Contender<'a> {
         Ok(Acquired::Lock(guard))
     }
 
-    /// Releases the keys of a lost round, so that they do not refuse the next one.
+    /// Releases the keys of a lost round, so that they are not in the way of the next round.
     async fn release(&mut self, asking: Asking) {
         self.rival = asking.rival();
         let limit = self.limit().unwrap_or(self.call.shared.set.node_timeout);
@@ -251,7 +253,7 @@ impl<'a> Contender<'a> {
         let _ = timeout(limit, asking.release()).await;
     }
 
-    /// Lets callers that do not wait know how long the holder's lease goes on.
+    /// Notes how long the holder's lease lasts, for the errors of callers that do not wait.
     fn set_holder(&self, remaining: Option<Duration>) {
         if let (Some(remaining), Some(turn)) = (remaining, &self.turn) {
             let end = self.call.shared.set.clock.now() + remaining;
@@ -262,8 +264,8 @@ impl<'a> Contender<'a> {
 
 /// The turns of several keys.
 impl Contender<'_> {
-    /// Keeps the turn for the blocking key and for keys with our writer hint, and passes all other turns on: the next
-    /// caller here would be refused for the blocking key.
+    /// Keeps the turn for the blocking key and for keys with our writer hint, and passes all other turns on, because
+    /// the next caller of this process for all keys would only be refused for the blocking key.
     fn narrow_turn(&mut self) {
         if !self.call.keys.are_several() {
             return;
@@ -271,7 +273,7 @@ impl Contender<'_> {
         let is_hinted = |key: &NodeKey| self.hints.iter().any(|hint| hint.is_for(key));
         let stays = |key: &&NodeKey| match &self.rival {
             Some((blocking, _)) if *key == blocking => true,
-            // The holder of the blocking key may want the keys behind it.
+            // Keys after the blocking key are passed on, because its holder may want them.
             Some((blocking, is_read)) => {
                 *is_read && key.as_str() < blocking.as_str() && is_hinted(key)
             }
@@ -284,8 +286,8 @@ impl Contender<'_> {
         self.turn = turn.inspect(|turn| turn.set_being_released(false));
     }
 
-    /// Takes back the turns that [`narrow_turn`](Self::narrow_turn) passed: if they are not free, passes the last one,
-    /// too, and queues anew.
+    /// Takes back the turns that [`narrow_turn`](Self::narrow_turn) passed on. If they are not free, passes on the
+    /// turns that it kept, too, and queues again.
     async fn widen_turn(&mut self) -> Result<(), AcquireError> {
         if !self.call.keys.are_several() {
             return Ok(());
@@ -294,7 +296,7 @@ impl Contender<'_> {
         let turn = match turn.and_then(|turn| turn.widen(&names(&self.call.keys))) {
             Some(turn) => turn,
             None => {
-                // It waits for this process then, not for others.
+                // From now on it waits for callers of this process, not for other processes.
                 let end = || {
                     self.listening = None;
                     self.hints.clear();
@@ -310,7 +312,7 @@ impl Contender<'_> {
 
 /// The waits between two rounds.
 impl Contender<'_> {
-    /// Listens to releases, unless as many callers wait already as may.
+    /// Begins to listen for releases. Fails if the limit of waiting callers is reached.
     fn subscribe(&mut self) -> Result<(), AcquireError> {
         if self.listening.is_some() {
             return Ok(());
@@ -347,8 +349,8 @@ impl Contender<'_> {
             self.rival.as_ref().is_some_and(|(_, is_read)| *is_read),
         ));
         self.narrow_turn();
-        // They will have it for a while; to subscribe now saves a round trip afterwards. A caller that has not found all
-        // permits held does not wait for a release: each would be answered by a cooldown.
+        // Other processes will have the lock for a while, so subscribing now saves a round trip afterwards. A caller
+        // that has not found all permits held does not listen, because each release would only begin another cooldown.
         if self.turn.is_some() || !self.call.want.is_permit() {
             self.subscribe()?;
         }
@@ -379,7 +381,7 @@ impl Contender<'_> {
         self.widen_turn().await
     }
 
-    /// Waits for a release, or until the nodes are to be asked again without one.
+    /// Waits for a release, or until it is time to ask the nodes again without one.
     async fn listen(
         &mut self,
         remaining: Option<Duration>,
@@ -420,12 +422,13 @@ impl Contender<'_> {
         self.widen_turn().await
     }
 
-    /// If readers are in the way, leaves a hint at the nodes that no new ones are to come; otherwise takes all hints back.
+    /// If readers have the blocking key, leaves a hint on the nodes, which then refuse new readers. Otherwise takes all
+    /// hints back.
     async fn stop_readers(&mut self) {
         let Some((key, true)) = &self.rival else {
             return self.hints.clear();
         };
-        // The readers of this key may wait for keys that sort after it.
+        // Drops hints on keys that sort after this key, because the readers of this key may wait for those keys.
         self.hints.retain(|hint| hint.sorts_up_to(key));
         if !self.hints.iter().any(|hint| hint.is_for(key)) {
             self.hints.extend(WaitingWriter::new(self.call.shared, key));

@@ -1,4 +1,4 @@
-//! [`WaitingWriter`]: what a writer that waits for readers leaves at the nodes.
+//! [`WaitingWriter`]: the hint that a writer leaves on the nodes while it waits for readers.
 
 use std::future::ready;
 use std::pin::pin;
@@ -18,22 +18,23 @@ use crate::node::{ExtendReplies, ExtendRequest, ReleaseRequest};
 use crate::protocol::on_nodes::{Keys, Landed, OnNodes};
 use crate::token::OwnerToken;
 
-/// A hint: new readers are refused at nodes that have it. It never votes. Dropped, it is released as a lock is, and at the
-/// end of its life it goes by itself.
+/// A hint: nodes that have it refuse new readers. It never counts as a vote. Dropping it releases it as a lock is
+/// released. If it is not renewed, it expires on the nodes.
 pub(crate) struct WaitingWriter {
     shared: Arc<Shared>,
     key: NodeKeys,
     token: OwnerToken,
     began: Moment,
-    // When it is to be renewed.
+    // When the hint must be renewed.
     due: Moment,
     nodes: Arc<Mutex<OnNodes>>,
-    // Until it is released.
+    // `None` once the release has begun.
     obligation: Option<Obligation>,
 }
 
 impl WaitingWriter {
-    /// A hint for a lock on `key`. `None`: the operating system gave no random bytes, or the manager is shutting down.
+    /// A hint for a lock on `key`. `None` if the operating system gave no random bytes, or the manager is shutting
+    /// down.
     pub(crate) fn new(shared: &Arc<Shared>, key: &NodeKey) -> Option<Self> {
         let began = shared.set.clock.now();
         let nodes = OnNodes::new(shared.set.terms.quorum, Keys::All, life(shared));
@@ -56,14 +57,15 @@ impl WaitingWriter {
         self.key.first().as_str() <= key.writer().as_str()
     }
 
-    /// Sets it anew, for its whole life, unless that has hardly begun. The replies are heard in the background.
+    /// Sets the hint again, for its whole life, unless less than a third of its life is over. The replies are heard in
+    /// the background.
     pub(crate) async fn renew(&mut self) {
         let now = self.shared.set.clock.now();
         if now < self.due {
             return;
         }
         self.due = now + life(&self.shared) / 3;
-        // In one step, as a bare acquire is not: between two, a release might overtake the second.
+        // An extend sets the key in one step. A bare acquire takes two, and a release might overtake the second.
         let request = ExtendRequest {
             keys: self.key.clone(),
             token: self.token,
@@ -81,26 +83,26 @@ impl WaitingWriter {
         tokio::select! {
             biased;
             () = &mut heard => {}
-            // It is on its way now: a release that begins later comes after it.
+            // The command is on its way now, so a release that begins later comes after it.
             () = ready(()) => {
                 self.shared.tasks.spawn(false, heard);
             }
         }
     }
 
-    /// Releases it for a writer that has the lock: that is on its way before the release of the lock.
+    /// Releases the hint of a writer that has the lock. The command leaves before the release of the lock does.
     pub(crate) async fn take_back(mut self) {
         if let Some(freeing) = self.freeing(false) {
             tokio::select! {
                 biased;
                 _ = Release::new(freeing).quorum() => {}
-                // It goes on in the background.
+                // The release of the hint goes on in the background.
                 () = ready(()) => {}
             }
         }
     }
 
-    /// `is_news`: readers may come.
+    /// `is_news` announces the release, because readers may come now.
     fn freeing(&mut self, is_news: bool) -> Option<Freeing> {
         let obligation = self.obligation.take()?;
         let request = ReleaseRequest {
@@ -117,7 +119,7 @@ impl WaitingWriter {
         let command = (request, release as FreeCommand);
         let life = life(&self.shared);
         let freeing = Freeing::new(&self.shared, command, nodes, Some(obligation), life);
-        // Nobody waits long for it.
+        // Not logged, because a hint that is left on a node soon expires.
         Some(freeing.unlogged())
     }
 
@@ -140,7 +142,7 @@ impl WaitingWriter {
 
 impl Drop for WaitingWriter {
     fn drop(&mut self) {
-        // Its writer has given up.
+        // The writer has given up, so readers may come.
         drop(self.freeing(true).map(Release::in_background));
     }
 }
@@ -149,7 +151,7 @@ fn nodes(nodes: &Mutex<OnNodes>) -> MutexGuard<'_, OnNodes> {
     nodes.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Longer than three pauses between two rounds of a caller that waits.
+/// How long nodes keep a hint: longer than three pauses between two rounds of a caller that waits.
 fn life(shared: &Shared) -> Duration {
     Duration::from_secs(3).max(4 * shared.set.node_timeout)
 }

@@ -1,5 +1,5 @@
-//! One call for a lock, from a caller's request to its result: the queue of this process first, then rounds over the
-//! nodes; with its metrics, events and span.
+//! One call for a lock, from a caller's request to its result: first the queue of this process, then rounds over the
+//! nodes. The call's metrics, events and span are here, too.
 //!
 //! ```text
 //!   call ──► turn ──► contender ──► round ──► nodes
@@ -53,9 +53,9 @@ pub(crate) async fn acquire(
     }
 }
 
-/// Acquires what is wanted of `keys`.
+/// Acquires `keys` in the way that `want` says.
 ///
-/// The turns of several keys are taken together or not at all: no caller has one of them while it waits for another, so
+/// The turns of several keys are taken together or not at all. So no caller has one turn while it waits for another:
 /// there is no deadlock, and a key that one caller cannot use yet is free for others.
 pub(crate) async fn acquire_for(
     shared: &Arc<Shared>,
@@ -74,7 +74,7 @@ pub(crate) async fn acquire_for(
     tokio::select! {
         biased;
         () = shared.set.all_asked() => {}
-        // During a shutdown the queue refuses the caller.
+        // At a shutdown the call goes on, and the queue refuses it.
         () = shared.registry.closing.given() => {}
     }
     let outcome = report.around(call.queue_and_contend()).await;
@@ -101,18 +101,19 @@ impl Call<'_> {
                     Some(joined) => return Ok(joined),
                     None => Some(turn),
                 },
-                // Then it has queued anew.
+                // After a lapse, `turn` queues again and does not return it.
                 Wakeup::Lapsed => return Err(self.busy()),
                 Wakeup::Lock(guard) if !self.want.fits(guard.slot()) => None,
                 Wakeup::Lock(guard) => return Ok(self.handed_on(guard)),
             }
         };
-        // Boxed, so that the futures of the many that wait are small: only one per key contends.
+        // Boxed, so that the futures of the many waiting callers are small: only one caller per key contends.
         Box::pin(Contender::new(self, turn, queued).contend()).await
     }
 }
 
-/// One call for a lock, from its start to its result. Dropped before [`end`](Self::end), it counts as cancelled.
+/// One call for a lock, from its start to its result. If it is dropped before [`end`](Self::end), it counts as
+/// cancelled.
 pub(crate) struct AcquireCall<'a> {
     shared: &'a Shared,
     key: NodeKey,
@@ -151,7 +152,7 @@ impl<'a> AcquireCall<'a> {
         }
         match outcome {
             Ok(_) => self.shared.set.quorum_answered(),
-            // The log has an error for each node that disagrees.
+            // Not logged here, because the log has an error for each node that disagrees.
             Err(AcquireError::NoQuorum(error)) if error.is_disagreement() => {}
             Err(error @ (AcquireError::NoQuorum(_) | AcquireError::TooSlow { .. })) => {
                 self.shared.set.quorum_missed(error);

@@ -29,7 +29,8 @@ impl Call<'_> {
             let wakeup = self.called(seat).await?;
             *queued = true;
             match wakeup {
-                // Lost between the hand-off and this check: then its turn passes to the next caller.
+                // The lock was lost since the hand-off. Dropping the guard passes its turn to the next caller, and this
+                // call queues again.
                 Wakeup::Lock(guard) if guard.is_lost() => {}
                 Wakeup::Lapsed => {}
                 wakeup => return Ok(wakeup),
@@ -37,13 +38,13 @@ impl Call<'_> {
         }
     }
 
-    /// Enters the queue for one key. A caller that does not wait is refused if the key is in use, unless nothing is known
-    /// of the key, and it wants a record, which the caller before it may only read, a permit, of which there may be more,
-    /// or a lock that it may share.
+    /// Enters the queue for one key. A caller that does not wait for locks is refused if the key is in use. But while
+    /// nothing is known of the key's holder, the caller waits for its turn if it wants a record (the caller before it
+    /// may only read the record), a permit (there may be more of them), or a lock that it may share.
     fn enter(&self) -> Result<Entered<Passed>, Refused<Holder>> {
         let want = &self.want;
         let names = slice::from_ref(self.keys.first().shared());
-        // No lock has a ttl of zero: none is handed to a caller that takes none.
+        // A caller that takes no hand-offs enters with a ttl of zero, which no lock has.
         let ttl = if want.is_handed_on() {
             self.terms.ttl
         } else {
@@ -110,11 +111,11 @@ pub(crate) fn names(keys: &NodeKeys) -> Vec<Name> {
     keys.map(|key| Name::clone(key.shared())).collect()
 }
 
-/// The value that a waiter is called with. Dropped, it passes on or is released.
+/// The value with which a waiter is called. Dropping it passes the turn on, or releases the lock.
 pub(crate) enum Wakeup {
     Turn(Turn),
     Lock(LockGuard),
-    /// A lock that was not taken in time, and is another's now.
+    /// A lock that the waiter did not accept in time, and that has another tenant now.
     Lapsed,
 }
 
@@ -124,7 +125,7 @@ impl Wakeup {
             Passed::Turn(turn) => Self::Turn(turn),
             Passed::Lock(tenancy) if !tenancy.lease.accept(tenancy.number) => Self::Lapsed,
             Passed::Lock(tenancy) => {
-                // The `max_hold` of the holder before may differ.
+                // The lock still has the `max_hold` of the former holder, which may differ.
                 if tenancy.lease.hold_for(tenancy.number, max_hold) {
                     shared.registry.replan(&tenancy.lease);
                 }
@@ -134,7 +135,7 @@ impl Wakeup {
     }
 }
 
-/// A place in the queue. Each way out of it gives the tenancy to a guard, also if the caller leaves between hand-over
+/// A place in the queue. A tenancy that is handed over always gets a guard, even if the caller leaves between hand-over
 /// and wake-up.
 #[must_use = "a seat that is dropped is given up"]
 pub(crate) struct LockSeat<'a> {

@@ -40,8 +40,8 @@ impl Wait {
         self.limit.saturating_sub(self.waited(shared))
     }
 
-    /// How long to wait in the queue. A caller that does not wait for locks waits there for a release or a record: a
-    /// node time-out at most.
+    /// How long to wait in the queue. Even a caller that does not wait for locks waits there for a release or a record,
+    /// for at most a node time-out.
     pub(crate) fn left_in_queue(&self, shared: &Shared) -> Duration {
         if self.is_patient() {
             self.left(shared)
@@ -69,7 +69,7 @@ impl Wait {
     }
 }
 
-/// Subscriptions on all nodes that can announce releases. Dropped, they end.
+/// Subscriptions on all nodes that can announce releases. Dropping this ends them.
 #[derive(Debug)]
 pub(crate) struct ReleaseNotices {
     receiver: NoticeReceiver,
@@ -77,7 +77,7 @@ pub(crate) struct ReleaseNotices {
 }
 
 impl ReleaseNotices {
-    /// Subscribes. A release of any of several keys counts: the key in the way may change.
+    /// Subscribes to the releases of all `keys`, because the key that is in the way may change.
     pub(crate) fn subscribe(nodes: &[Arc<dyn Node>], keys: &NodeKeys) -> Self {
         let receiver = NoticeReceiver::new(nodes.len());
         let notifiers = nodes.iter().enumerate();
@@ -93,7 +93,7 @@ impl ReleaseNotices {
         }
     }
 
-    /// How long the holder had waited who has released the key; zero if that is not known.
+    /// How long the holder that released the key had waited for it; zero if that is not known.
     pub(crate) fn waited(&self) -> Duration {
         self.receiver.notices().waited
     }
@@ -102,13 +102,13 @@ impl ReleaseNotices {
         self.receiver.notices().open
     }
 
-    /// Forgets the notices so far: the nodes are about to be asked.
+    /// Forgets the notices so far, because the nodes are about to be asked.
     pub(crate) fn forget(&self) {
         self.receiver.forget();
     }
 
-    /// Waits for `needed` notices; or for fewer, and no more within `grace`; or, if `opening`, until the subscriptions
-    /// on `needed` nodes work.
+    /// Waits for `needed` notices. After the first notice it waits for the others for at most `grace`. If `opening`, it
+    /// also returns once the subscriptions on `needed` nodes work.
     pub(crate) async fn next(&self, needed: usize, grace: Duration, opening: bool) -> Woken {
         loop {
             let notices = self.receiver.notices();

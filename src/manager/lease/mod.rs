@@ -1,12 +1,12 @@
 //! One lock that this process holds, from its grant to its end.
 //!
-//! [`state`] decides: a pure machine that takes events (a tick of the watchdog, the reply of a node, a guard that
-//! leaves) with their time, and returns effects. It knows the *tenant* of the lock. `protocol::renewal`, a pure fold
-//! over the nodes' replies, gives it the deadline and the next step.
+//! [`state`] decides. It is a pure state machine that takes events (a tick of the watchdog, the reply of a node, a
+//! guard that leaves) with their time, and returns effects. It knows the *tenant* of the lock. `protocol::renewal`
+//! computes the deadline and the next step from the nodes' replies.
 //!
-//! [`held`] drives it: a mutex around the state, the effects once that is unlocked, and atomics that answer "is it
-//! lost?" without it. The [`Registry`] keeps all held locks by the time at which each is due; from there the watchdog,
-//! one task for all, sends the extensions.
+//! [`held`] keeps the state in a mutex, runs the effects once the mutex is unlocked, and answers "is it lost?" from
+//! atomics without the mutex. The [`Registry`] sorts all held locks by the time at which each is due, for the watchdog,
+//! which is one task that extends all of them.
 
 pub(crate) mod held;
 pub(crate) mod open;
@@ -27,16 +27,16 @@ use crate::moment::Moment;
 #[derive(Default)]
 pub(crate) struct Registry {
     state: Mutex<Plan>,
-    // A lock became due earlier than the watchdog wakes, or the watchdog should stop.
+    // Notifies the watchdog that a lock is due before it would wake, or that it should stop.
     changed: Notify,
-    // No more locks are taken.
+    // Given once the manager takes no more locks.
     pub(crate) closing: Signal,
 }
 
 #[derive(Default)]
 pub(crate) struct Plan {
     pub(crate) leases: BTreeMap<(Moment, u64), Arc<HeldLease>>,
-    // Until when the watchdog sleeps; `None`: until it is notified.
+    // The moment until which the watchdog sleeps. `None`: it sleeps until it is notified.
     pub(crate) armed: Option<Moment>,
     pub(crate) stopped: bool,
 }
@@ -46,10 +46,10 @@ impl Registry {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a lock, for the watchdog to extend; `false` if the manager takes no more.
+    /// Adds a lock, which the watchdog extends from now on. Returns `false` if the manager takes no more locks.
     pub(crate) fn insert(&self, lease: &Arc<HeldLease>) -> bool {
         let mut state = self.state();
-        // Under the mutex: what is lost at a shutdown is all that was added before.
+        // Read under the mutex, so that a shutdown, which loses all locks in the registry, misses no lock.
         if self.closing.is_given() {
             return false;
         }
@@ -61,7 +61,7 @@ impl Registry {
     fn place(&self, state: &mut Plan, lease: &Arc<HeldLease>) {
         let due = lease.due();
         state.leases.insert((due, lease.id), Arc::clone(lease));
-        // In the common case the watchdog sleeps on: a new lock is due later than those before it.
+        // Usually the watchdog need not be woken, because a new lock is due later than the locks before it.
         if state.armed.is_none_or(|armed| due < armed) {
             state.armed = Some(due);
             self.changed.notify_one();
@@ -85,7 +85,7 @@ impl Registry {
         self.state().leases.values().map(Arc::clone).collect()
     }
 
-    /// Loses every lock that is held; tells how many were not lost before.
+    /// Loses every held lock. Returns how many were not lost before.
     pub(crate) fn lose_all(&self, reason: LossReason) -> usize {
         let leases = self.leases().into_iter();
         leases.filter(|lease| lease.lose(reason)).count()
@@ -107,8 +107,8 @@ impl Registry {
                     return false;
                 }
                 let first = state.leases.keys().next().map(|(due, _)| *due);
-                // The plan stays even if its lock is gone: the next lock is due later, and then need not wake this
-                // task. Otherwise every lock that is taken while no other is held would.
+                // A planned wake-up stays planned even if its lock is gone: the next lock is due later, so it need not
+                // wake this task. Otherwise every lock that is taken while no other is held would wake it.
                 let planned = state.armed.filter(|armed| *armed > now);
                 state.armed = first.into_iter().chain(planned).min();
                 state.armed
@@ -137,16 +137,18 @@ impl Registry {
             .collect()
     }
 
-    /// Plans the next tick of a lock anew, after it ticked or its times changed; nothing for a lock that is not here.
+    /// Plans the next tick of a lock again, after a tick or a change of its times. Does nothing if the lock is not in
+    /// the registry.
     pub(crate) fn replan(&self, lease: &Arc<HeldLease>) {
         let mut state = self.state();
         if state.leases.remove(&(lease.due(), lease.id)).is_some() {
-            // Under the mutex: an earlier plan is in it, and a later one finds the lock.
+            // Planned under the mutex: this plan includes all earlier changes, and a later change finds the lock in the
+            // registry.
             lease.plan();
             self.place(&mut state, lease);
         }
     }
 }
 
-/// The longest sleep of the watchdog while a tick is planned: timers stand still while the host is suspended.
+/// The longest sleep of the watchdog while a tick is planned, because timers do not run while the host is suspended.
 const LOOK: Duration = Duration::from_secs(1);

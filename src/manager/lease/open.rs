@@ -1,8 +1,8 @@
-//! [`OpenLeases`]: the shared leases of a process that further readers may join.
+//! [`OpenLeases`]: the shared leases of a process that more readers may join.
 //!
-//! A process asks the nodes once for all its readers of a key: their lease is a lock like any other, of which each of them
-//! has a guard, and is open to further ones for a part of its ttl. Whoever waits for the key in this process comes before
-//! them, so it is joined only by callers whose turn it is.
+//! A process asks the nodes once for several readers of a key. Their lease is a lock like any other, of which each
+//! reader has a guard, and more readers may join it for a part of its ttl. Callers that already wait for the key in
+//! this process come first, so a reader may join only when its turn has come.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,14 +16,14 @@ use crate::protocol::renewal::Terms;
 #[derive(Default)]
 pub(crate) struct OpenLeases(Mutex<HashMap<ShareKey, Leases>>);
 
-/// The name of a key, with the ttl and the `max_hold` of the lease: a caller with other times needs one of its own.
+/// The name of a key, with the ttl and the `max_hold` of the lease: a caller with other times needs another lease.
 type ShareKey = (Arc<str>, Duration, Duration);
 
 #[derive(Default)]
 struct Leases {
-    // How many this process has.
+    // How many leases with this key and these times the process has.
     count: u32,
-    // The last of them, and until when it is open.
+    // The newest of these leases, and the moment until which it is open.
     last: Option<(Arc<HeldLease>, Moment)>,
 }
 
@@ -32,7 +32,7 @@ impl OpenLeases {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One more share in the lease on `key`, if that is open.
+    /// Joins the open lease on `key`, if there is one.
     pub(crate) fn join(&self, key: &NodeKey, terms: &Terms) -> Option<Tenancy> {
         let lease = {
             let leases = self.leases();
@@ -42,9 +42,10 @@ impl OpenLeases {
         Tenancy::join(lease)
     }
 
-    /// Opens a `lease` that was granted just now: however long the nodes took for it, those who wait here may join it. The
-    /// longer reads last, the longer it is open: else a process would have a lease for each tenth of a ttl, and each command
-    /// of a reader looks at all of them. A writer waits for those reads anyway.
+    /// Opens a `lease` that was granted just now. The time counts from now, so that callers that wait here can join the
+    /// lease however long the nodes took to grant it. The more leases are held, the longer a new one is open: otherwise
+    /// a process with long reads would have a lease for each tenth of a ttl, and each command of a reader looks at all
+    /// leases on the node. A writer has to wait for such long reads anyway.
     pub(crate) fn open(&self, lease: &Arc<HeldLease>, terms: &Terms) {
         let share_key = share_key(lease.keys.first(), terms);
         let former = {
@@ -55,11 +56,11 @@ impl OpenLeases {
             let last = (Arc::clone(lease), lease.clock.now() + time);
             leases.last.replace(last)
         };
-        // Outside the mutex.
+        // Dropped outside the mutex, because this may be the last reference to the lease.
         drop(former);
     }
 
-    /// Forgets a lease that was given up. Returns whether there are others with its times.
+    /// Forgets a lease that was given up. Returns whether the process has other leases with the same key and times.
     pub(crate) fn close(&self, lease: &HeldLease) -> bool {
         let share_key = share_key(lease.keys.first(), &lease.terms());
         let closed = {
@@ -75,7 +76,7 @@ impl OpenLeases {
             }
             (closed, !is_last)
         };
-        // Outside the mutex.
+        // Dropped outside the mutex, because this may be the last reference to the lease.
         drop(closed.0);
         closed.1
     }
@@ -85,5 +86,5 @@ fn share_key(key: &NodeKey, terms: &Terms) -> ShareKey {
     (Arc::clone(key.shared()), terms.ttl, terms.max_hold)
 }
 
-/// A lease is open for this part of its ttl at least.
+/// A lease is open for at least the ttl divided by this.
 const OPEN_FOR: u32 = 10;

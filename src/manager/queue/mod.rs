@@ -1,5 +1,6 @@
-//! Which caller of this process is next. [`fifo`] is the queue, and knows nothing of locks and nodes. Here are the data
-//! that waiting callers read: the [`Holder`] of a key, the [`Waiters`] of this process, and its keys in [`Cooldown`].
+//! The order in which callers of this process get a key. [`fifo`] is the queue, which knows nothing of locks and nodes.
+//! This module has the data that waiting callers read: the [`Holder`] of a key, the [`Waiters`] of this process, and
+//! its keys in [`Cooldown`].
 
 pub(crate) mod fifo;
 
@@ -13,7 +14,7 @@ use crate::instruments;
 use crate::moment::Moment;
 use crate::namespace::NodeKey;
 
-/// The locks of [`fifo`]: the standard library's here, a model checker's in `tests/queue`.
+/// The mutex of [`fifo`]: here the standard library's. `tests/queue` puts a model checker's in its place.
 mod sync {
     pub(super) use std::sync::{Mutex, MutexGuard};
 }
@@ -21,7 +22,7 @@ mod sync {
 #[derive(Clone, Debug)]
 pub(crate) enum Holder {
     Here(Arc<Deadline>),
-    /// Another process, until then unless it extends or releases the lock.
+    /// Another process has the lock, until this moment unless it extends or releases the lock.
     Elsewhere(Moment),
 }
 
@@ -34,11 +35,11 @@ impl Holder {
     }
 }
 
-/// Until when a lock of this process may be relied on, for checks without a mutex.
+/// The moment until which a lock of this process may be relied on. It is atomic, so that checks need no mutex.
 #[derive(Debug)]
 pub(crate) struct Deadline {
     nanos: AtomicU64,
-    // For how much longer the nodes keep the lock.
+    // For how long after that moment the nodes keep the lock.
     reserve: Duration,
 }
 
@@ -73,7 +74,7 @@ struct ByAge {
     // The oldest come first.
     waiters: BTreeMap<(Moment, u64), NodeKey>,
     next: u64,
-    // How many of them wait for other processes.
+    // How many of the waiters wait for other processes.
     outside: usize,
 }
 
@@ -82,7 +83,7 @@ impl Waiters {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a caller that waits for `key` since `began`, until the result is dropped.
+    /// Adds a caller that has waited for `key` since `began`. Dropping the returned [`Waiter`] removes the caller.
     pub(crate) fn add(&self, key: &NodeKey, began: Moment, in_queue: bool) -> Waiter {
         let mut list = self.list();
         let at = (began, list.next);
@@ -132,7 +133,7 @@ impl Drop for Waiter {
         let gone = list.waiters.remove(&self.at);
         list.outside -= usize::from(!self.in_queue);
         drop(list);
-        // Outside the mutex.
+        // Dropped outside the mutex, to hold it for less time.
         drop(gone);
         if self.in_queue {
             instruments::waiting_less();
@@ -140,13 +141,13 @@ impl Drop for Waiter {
     }
 }
 
-/// The keys in cooldown after a contended release: meanwhile other processes get the lock first. The process that
-/// releases a lock is the first to know that it is free, and would win it again every time. An entry that is forgotten
-/// costs fairness only.
+/// The keys that are in cooldown after a contended release, so that other processes get the lock first. Without a
+/// cooldown, the process that releases a lock would win it again every time, because it is the first to know that the
+/// lock is free. Losing an entry costs only fairness, so the number of entries is limited.
 #[derive(Debug, Default)]
 pub(crate) struct Cooldown {
     until: Mutex<HashMap<Arc<str>, Moment>>,
-    // Whether there are any, for callers that find none and have no time for a mutex.
+    // Whether there are entries: usually there are none, and then callers need not lock the mutex.
     are_some: AtomicBool,
 }
 
@@ -155,7 +156,7 @@ impl Cooldown {
         self.until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lengthens the cooldown of a key, or begins it. A length of zero ends it.
+    /// Begins the cooldown of a key, or lengthens it. A length of zero ends the cooldown.
     pub(crate) fn start(&self, name: &Arc<str>, now: Moment, length: Duration) {
         if length.is_zero() && !self.are_some.load(Ordering::Relaxed) {
             return;

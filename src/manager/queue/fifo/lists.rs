@@ -1,9 +1,10 @@
-//! [`WaitLists`]: the waiters of each key in order, and the one that gets a key that comes free. No locks; waiters to
-//! wake are collected in [`Dispatch`].
+//! [`WaitLists`]: the waiters of each key in order, and the choice of the waiter that gets a key when it comes free.
+//! The lists take no mutex and wake no waiter: [`Dispatch`] collects the waiters to wake.
 //!
-//! A waiter for several keys is in the list of one key that is in use. When this key comes free and all its others are
-//! free, it gets them; otherwise it moves to the list of one in use, and the next waiter is offered the key. So no free
-//! key is kept from anybody, and waiters for fewer keys may overtake it.
+//! A waiter for several keys is in the list of one of its keys that is in use. When this key comes free, and the
+//! waiter's other keys are free, too, the waiter gets all of them. Otherwise it moves to the list of another key that
+//! is in use, and the next waiter is offered the free key. So no free key waits for a caller that cannot use it yet,
+//! and waiters for fewer keys may overtake waiters for several.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, hash_map};
 use std::mem;
@@ -33,46 +34,46 @@ pub(crate) enum Refused<N> {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum SentAway {
     Closed,
-    /// It does not wait, and the key that seemed about to come free is in use.
+    /// The caller does not wait for locks, and the key that seemed about to come free is still in use.
     InUse,
 }
 
 pub(super) struct WaitLists<T, N> {
     pub(super) entries: HashMap<Name, Entry<N>>,
-    // By number: lower for callers that came earlier.
+    // By number. Callers that came earlier have lower numbers.
     pub(super) waiters: BTreeMap<u64, Waiter<T>>,
     pub(super) waiting: usize,
     // The number of the last caller.
     callers: u64,
-    // That of the last one that came before all others.
+    // The number of the last caller that entered in front of all others. These numbers count down.
     front: u64,
     pub(super) bounds: Bounds,
     closed: bool,
 }
 
 pub(super) struct Entry<N> {
-    // Its turn has ended, and the next caller is being chosen. Never seen outside the mutex.
+    // The turn has ended, and the next caller is being chosen. That is over before the mutex is unlocked.
     is_open: bool,
-    // The numbers of those in its list.
+    // The numbers of the waiters in the list of this key.
     waiters: BTreeSet<u64>,
-    // How many of them come together with the one before.
+    // How many of these waiters would share the key with the waiter before them.
     followers: usize,
-    // The lock is being released: even callers that do not wait may wait for that.
+    // The lock is being released. Even callers that do not wait for locks may wait for the end of the release.
     being_released: bool,
     holder: Option<N>,
 }
 
 pub(super) struct Waiter<T> {
-    // The keys that it wants.
+    // The keys that the caller wants.
     wants: Vec<Name>,
-    // The ttl of the locks that it takes as they are.
+    // The ttl that a lock must have to be handed over to the caller.
     ttl: Duration,
-    // The one of them in whose list it is.
+    // The wanted key in whose list this waiter is.
     name: Name,
     call: Call<T>,
-    // Whether it waits also for a key that is not about to come free.
+    // Whether the caller waits even if the key is not about to come free.
     may_wait: bool,
-    // Whether it has the key together with others that share it, and whether one stood before it when it came.
+    // Whether the caller would share the key with others, and whether the waiter before it would, too, when it came.
     shares: bool,
     follows: bool,
 }
@@ -83,10 +84,10 @@ pub(super) enum Call<T> {
     SentAway(SentAway),
 }
 
-/// The turns that are given, and foreign code to run outside of the mutex.
+/// Makes the turns of called waiters, and keeps foreign code (wakers and drops) until the mutex is unlocked.
 pub(super) struct Dispatch<'a, T, N> {
     turn: &'a dyn Fn(&[Name]) -> T,
-    // Mostly there is one of each.
+    // Usually there is one of each.
     wakers: SmallVec<[Waker; 1]>,
     holders: SmallVec<[N; 1]>,
 }
@@ -104,8 +105,9 @@ impl<T, N: Clone> WaitLists<T, N> {
         }
     }
 
-    /// Takes all of these keys, or waits for the first that is in use, or for its lock if that has this `ttl`. Returns
-    /// the number of the waiter, or `None` with the turn.
+    /// Takes all of these keys, or adds a waiter for the first key that is in use. A lock on that key is handed over to
+    /// the waiter only if the lock has this `ttl`. Returns the number of the waiter, or `None` if the caller has the
+    /// turn.
     pub(super) fn enter(
         &mut self,
         names: &[Name],
@@ -153,8 +155,9 @@ impl<T, N: Clone> WaitLists<T, N> {
         Ok(Some(self.callers))
     }
 
-    /// Puts the caller that has the turn of a key before all that wait for it, for a lock of this `ttl` that another
-    /// holder may pass to it. Returns its number. It counts as one that contends, not as one that waits.
+    /// Puts the caller that has the turn of a key in front of all its waiters, so that a holder in this process can
+    /// hand a lock with this `ttl` over to that caller. Returns the number of its place. It counts as a contender, not
+    /// as a waiter.
     pub(super) fn enter_in_front(&mut self, name: &Name, ttl: Duration) -> u64 {
         self.front -= 1;
         let call = match self.closed {
@@ -182,7 +185,7 @@ impl<T, N: Clone> WaitLists<T, N> {
             return false;
         }
         if let [name] = names {
-            // The usual case, in which the key is hashed once.
+            // A shortcut for the usual case, which hashes the key only once.
             let place = self.entries.entry(Name::clone(name));
             let is_free = matches!(place, hash_map::Entry::Vacant(_));
             place.or_default();
@@ -198,8 +201,8 @@ impl<T, N: Clone> WaitLists<T, N> {
         true
     }
 
-    /// Whether even a caller that does not wait may wait for the key: it is being released, and no waiter wants it
-    /// alone.
+    /// Whether even a caller that does not wait for locks may wait for this key: the key is being released, there is
+    /// room in the queue, and no waiter wants the key alone.
     fn is_being_released(&self, name: &str) -> bool {
         let Some(entry) = self.entries.get(name) else {
             return false;
@@ -237,7 +240,7 @@ impl<T, N: Clone> WaitLists<T, N> {
             && let hash_map::Entry::Occupied(place) = self.entries.entry(Name::clone(name))
             && place.get().waiters.is_empty()
         {
-            // Nobody wants it: the usual case, in which the key is hashed once.
+            // No waiter wants the key. This is a shortcut for the usual case, which hashes the key only once.
             dispatch.holders.extend(place.remove().holder);
             return;
         }
@@ -248,7 +251,7 @@ impl<T, N: Clone> WaitLists<T, N> {
                 dispatch.holders.extend(entry.holder.take());
             }
         }
-        // In the order in which they came, whichever of these keys they want.
+        // The waiters are offered the keys in the order in which they came, no matter which of the keys they wait for.
         while let Some(number) = names.iter().filter_map(|name| self.next(name)).min() {
             self.offer(number, dispatch);
         }
@@ -268,8 +271,8 @@ impl<T, N: Clone> WaitLists<T, N> {
         self.entries.get(name).is_none_or(|entry| entry.is_open)
     }
 
-    /// Gives the first waiter for an open key all keys that it wants; or moves it to the list of one that is in use, or
-    /// sends it away.
+    /// Gives the first waiter for an open key all keys that it wants. If one of them is in use, moves the waiter to the
+    /// list of that key, or sends it away if it does not wait.
     fn offer(&mut self, number: u64, dispatch: &mut Dispatch<'_, T, N>) {
         self.unlink(number);
         let Some(waiter) = self.waiters.get(&number) else {
@@ -306,8 +309,8 @@ impl<T, N: Clone> WaitLists<T, N> {
         }
     }
 
-    /// The waiter to which the lock of a key can pass: the first that wants this key alone, with this `ttl`, unless a
-    /// waiter before it wants another ttl, or several keys of which only this one is missing.
+    /// The waiter to which the lock on a key can pass: the first that wants this key alone, if it wants this `ttl`.
+    /// `None` if a waiter before it wants several keys of which only this one is missing, because that waiter is next.
     fn next_waiter(&self, name: &str, ttl: Duration) -> Option<u64> {
         for number in self.entries.get(name)?.waiters.iter() {
             let waiter = self.waiters.get(number)?;
@@ -326,7 +329,8 @@ impl<T, N: Clone> WaitLists<T, N> {
         self.next_waiter(name, ttl).is_some()
     }
 
-    /// Passes the lock of a key, of this `ttl`, to its [`next_waiter`](Self::next_waiter), or returns `handover`.
+    /// Passes the lock on a key, which has this `ttl`, to its [`next_waiter`](Self::next_waiter). Returns `handover` if
+    /// there is none.
     pub(super) fn hand_over(
         &mut self,
         name: &str,
@@ -411,7 +415,8 @@ impl<T, N: Clone> WaitLists<T, N> {
 }
 
 impl<N> Entry<N> {
-    /// How many wait in line: all but the one in front. Those that come together are one.
+    /// How many waiters count towards the limit of a key. The waiter in front does not count, and adjacent waiters that
+    /// would share the key count as one.
     fn in_line(&self) -> usize {
         let is_in_front = self.waiters.first().is_some_and(|number| *number < FIRST);
         self.waiters.len() - self.followers - usize::from(is_in_front)
@@ -439,12 +444,12 @@ impl<'a, T, N> Dispatch<'a, T, N> {
         }
     }
 
-    /// Wakes the waiters that were called, and drops holders. The caller does not hold the mutex.
+    /// Wakes the waiters that were called or sent away, and drops holders. The caller must not hold the mutex.
     pub(super) fn finish(self) {
         drop(self.holders);
         self.wakers.into_iter().for_each(Waker::wake);
     }
 }
 
-/// Lower than the numbers of all in line, and higher than those in front.
+/// Waiters in line have higher numbers than this, waiters in front have lower ones.
 const FIRST: u64 = 1 << 63;

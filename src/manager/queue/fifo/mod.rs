@@ -8,13 +8,13 @@
 //!     └─────► Refused  (it would have to wait and will not, or the queue is full or closed)
 //! ```
 //!
-//! For each key there is at most one turn, and an entry exactly while there is one. A turn for several keys is taken at
-//! once or not at all. A waiter that is called and does not want it drops the handover, which passes it on: no wake-up
-//! is lost. No waiter is woken under the mutex. Where several may hold a key, who has the turn also sits before all
-//! others, for a lock that a holder passes on without a turn.
+//! Each key has at most one turn, and an entry exactly while there is a turn. The turns of several keys are taken
+//! together or not at all. If a waiter that is called has left, dropping its handover passes it on, so no wake-up is
+//! lost. No waiter is woken under the mutex. If several callers may hold a key, the caller with the turn also has a
+//! seat in front of all others, because a holder may pass on a lock without a turn.
 //!
-//! The module depends on libraries and the module `sync` beside it, and on nothing of this crate, so that `tests/queue`
-//! runs this very code under a model checker.
+//! The module depends on nothing of this crate except the module `sync` next to it, so that `tests/queue` can run this
+//! code under a model checker.
 
 mod lists;
 
@@ -40,7 +40,7 @@ pub(crate) struct Queue<H: Handover>(Mutex<WaitLists<H, H::Holder>>);
 pub(crate) enum Entered<H: Handover> {
     /// The key is not in use here.
     Turn(Turn<H>),
-    /// Others come before.
+    /// Other callers come first.
     Seat(Seat<H>),
 }
 
@@ -57,12 +57,14 @@ impl<H: Handover> Queue<H> {
     }
 
     fn lists(&self) -> MutexGuard<'_, WaitLists<H, H::Holder>> {
-        // No panic can leave the lists half-linked: wakers and drops, which could panic, are run outside.
+        // A poisoned mutex is safe to use, because no panic leaves the lists half-linked: wakers and drops, which could
+        // panic, run outside the mutex.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enters the queue for all of `names`. A lock is handed over to this caller only if it has this `ttl`. `shares`: it has
-    /// the key together with others; those that wait one behind the other count as one.
+    /// Enters the queue for all of `names`. A lock is handed over to this caller only if the lock has this `ttl`. With
+    /// `shares`, the caller would have the key together with others; adjacent callers with `shares` count as one
+    /// waiter.
     pub(crate) fn enter(
         self: &Arc<Self>,
         names: &[Name],
@@ -98,8 +100,8 @@ impl<H: Handover> Queue<H> {
         changed
     }
 
-    /// Calls the first waiter for `name` alone with `handover`, a lock of this `ttl`. Returns it where no waiter takes
-    /// it.
+    /// Calls the first waiter that wants `name` alone with `handover`, a lock of this `ttl`. Returns `handover` if no
+    /// waiter takes it.
     pub(crate) fn hand_over(
         self: &Arc<Self>,
         name: &str,
@@ -147,12 +149,12 @@ impl<H: Handover> Queue<H> {
     }
 }
 
-/// The place of a waiter: a future of the handover. Dropped, it leaves nothing behind, and a handover that came passes
-/// on.
+/// The place of a waiter: a future that resolves to the handover. Dropping it gives the place up, and passes on a
+/// handover that has already come.
 #[must_use = "a seat that is dropped is given up"]
 pub(crate) struct Seat<H: Handover> {
     queue: Arc<Queue<H>>,
-    // `None` once it is over.
+    // `None` once the caller was called or sent away, or has left.
     number: Option<u64>,
 }
 
@@ -193,20 +195,22 @@ impl<H: Handover> Future for Seat<H> {
 
 impl<H: Handover> Drop for Seat<H> {
     fn drop(&mut self) {
-        // Outside the mutex: a handover that was not taken passes itself on.
+        // Dropped outside the mutex, because a handover that was not taken locks the mutex to pass on.
         drop(self.leave());
     }
 }
 
-/// The right of one caller to contend for a key, or for several, and to hold them. Dropped, it passes to the next.
+/// The right of one caller to contend for one key or several, and to hold them. Dropping it passes it to the next
+/// waiter.
 pub(crate) struct Turn<H: Handover> {
     queue: Arc<Queue<H>>,
-    // Mostly there is one.
+    // Usually there is one.
     names: SmallVec<[Name; 1]>,
 }
 
 impl<H: Handover> Turn<H> {
-    /// A place before all others in the queue of this key; `None` for several. It must be given up before the turn.
+    /// A seat in front of all others in the queue of this key; `None` if there are several keys. The caller must give
+    /// the seat up before the turn.
     pub(crate) fn front_seat(&self, ttl: Duration) -> Option<Seat<H>> {
         let [name] = self.names.as_slice() else {
             return None;
@@ -226,7 +230,8 @@ impl<H: Handover> Turn<H> {
         });
     }
 
-    /// Sets whether the keys are about to come free. Then callers that do not wait may wait for that.
+    /// Sets whether the keys are about to come free. While they are, even callers that do not wait for locks may wait
+    /// for them.
     pub(crate) fn set_being_released(&self, being_released: bool) {
         self.queue.change(|lists, dispatch| {
             for name in &self.names {
@@ -235,7 +240,7 @@ impl<H: Handover> Turn<H> {
         });
     }
 
-    /// Passes the turns of all keys but those that `stay`.
+    /// Passes on the turns of all keys for which `stays` is false.
     pub(crate) fn keep_only(mut self, stays: impl Fn(&str) -> bool) -> Option<Self> {
         let mut others = self.names.clone();
         others.retain(|name| !stays(name));
