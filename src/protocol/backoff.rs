@@ -1,4 +1,4 @@
-//! How long to pause before the next round. Pure: the caller brings the random number.
+//! How long to pause before the next round. The functions are pure: the caller passes the random number.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ pub(crate) fn jitter(random: u64, span: Duration) -> Duration {
     Duration::from_nanos(u64::try_from(share).unwrap_or(u64::MAX))
 }
 
-/// Exponential backoff with full jitter: each delay is uniform between nothing and a ceiling that doubles.
+/// Exponential backoff with full jitter: each delay is uniform between zero and a ceiling that doubles.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Backoff {
     base: Duration,
@@ -38,19 +38,20 @@ impl Backoff {
 }
 
 /// How long to pause after a split vote of `contenders` that took `round_trip`: a random part of the time in which all
-/// can try one after another at half a round trip each. In a simulation this resolved splits of up to 30 contenders in
-/// about three round trips.
+/// contenders can try one after another at half a round trip each. In a simulation this resolved splits of up to 30
+/// contenders in about three round trips.
 pub(crate) fn after_split(random: u64, contenders: usize, round_trip: Duration) -> Duration {
     let contenders = u32::try_from(contenders.max(2)).unwrap_or(u32::MAX);
     jitter(random, round_trip.saturating_mul(contenders) / 2)
 }
 
-/// How long to let others go first after a release, for who has waited for `age` where the holder had waited for
-/// `before`: nothing if it is due, else a part of a round trip and a half that grows with what is missing. So who has
-/// waited longest comes first, as far as clocks of processes and timers tell.
+/// How long a contender that has waited for `age` lets others go first, after a release by a holder that had waited for
+/// `before`. The delay is zero if the contender has waited for nearly as long; otherwise it grows with the difference,
+/// up to one and a half round trips. So the contender that has waited longest comes first, as far as clocks of
+/// processes and timers are exact.
 pub(crate) fn until_due(age: Duration, before: Duration, round_trip: Duration) -> Duration {
     let missing = before.saturating_sub(age).as_nanos();
-    // A tenth is chance.
+    // A difference of less than a tenth is chance.
     let share = missing.saturating_mul(10) / before.as_nanos().max(1);
     match u32::try_from(share) {
         Ok(0) => Duration::ZERO,

@@ -1,5 +1,5 @@
-//! How many nodes must agree; until when a lease may be relied on; which fencing token its holder gets; for how long a
-//! node that may have lost locks must not take part.
+//! How many nodes must agree, until when a lease may be relied on, which fencing token its holder gets, and for how
+//! long a node that may have lost locks must not take part.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub(crate) struct Quorum {
 }
 
 impl Quorum {
-    /// The quorum `ceil((nodes + masked + 1) / 2)`: any two of them share more than `masked` nodes. `None` if there are
+    /// The quorum `ceil((nodes + masked + 1) / 2)`: any two quorums share more than `masked` nodes. `None` if there are
     /// too few nodes.
     pub(crate) const fn masking(nodes: usize, masked: usize) -> Option<Self> {
         if nodes == 0 || masked >= nodes {
@@ -33,13 +33,13 @@ impl Quorum {
         self.needed
     }
 
-    /// How many may be down while the lock still works.
+    /// How many nodes may be down while locks still work.
     pub(crate) fn spare(self) -> usize {
         self.nodes - self.needed()
     }
 }
 
-/// The part of a ttl that is taken off because clocks drift.
+/// The part of a ttl that is subtracted because clocks drift.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Drift {
     factor: f64,
@@ -53,8 +53,8 @@ impl Drift {
         (0.0..=0.5).contains(&factor).then_some(Self { factor })
     }
 
-    /// How much is taken off `ttl`: one millisecond for the precision of expiry and one as the least drift,
-    /// as in the reference implementation, and the factor's share.
+    /// How much is subtracted from `ttl`: one millisecond for the precision of expiry and one as the minimum drift, as
+    /// in the reference implementation, plus the share of the factor.
     pub(crate) fn of(self, ttl: Duration) -> Duration {
         ttl.mul_f64(self.factor)
             .saturating_add(Duration::from_millis(2))
@@ -70,16 +70,18 @@ impl Default for Drift {
 }
 
 /// The deadline of a lease: the `needed`-th largest of the send times of the nodes' last confirmed grants or
-/// extensions, plus the `validity`, which is the ttl less the drift. `None` if fewer than `needed` nodes ever confirmed.
+/// extensions, plus the `validity`, which is the ttl minus the drift. `None` if fewer than `needed` nodes ever
+/// confirmed.
 ///
-/// One formula serves the grant and full, partial and repeated renewals: at that moment exactly `needed` nodes
-/// are certain to hold the key still.
+/// One formula serves the grant and full, partial and repeated renewals, because at that moment exactly `needed` nodes
+/// are still certain to hold the key.
 pub(crate) fn deadline<I>(confirmed: I, needed: usize, validity: Duration) -> Option<Moment>
 where
     I: IntoIterator<Item = Moment>,
     I::IntoIter: Clone,
 {
-    // There are a handful, and every lock asks for this several times: counting costs less than a sorted copy.
+    // There are only a handful of moments, and every lock computes this several times, so counting costs less than a
+    // sorted copy.
     let sent = confirmed.into_iter();
     let is_anchor = |candidate: &Moment| {
         let (mut later, mut same) = (0, 0);
@@ -93,10 +95,10 @@ where
     Some(anchor + validity)
 }
 
-/// How long a node that may have lost locks must not vote: for the longest lease that any process may take. So however
-/// many nodes forget, each votes again only when no lock rests on a vote that it has forgotten. It is timed by the clock
-/// of the process that watches it, which may differ by `drift` from a holder's. A process may count the votes of a
-/// replaced server for `confirmed` longer.
+/// How long a node that may have lost locks must not vote: for the longest lease that any process may take. So no
+/// matter how many nodes forget, each votes again only when no lock depends on a vote that it has forgotten. The
+/// process that watches the node times the quarantine by its own clock, which may differ by `drift` from a holder's
+/// clock. A process may count the votes of a replaced server for `confirmed` longer.
 pub(crate) fn quarantine(max_ttl: Duration, confirmed: Duration, drift: Drift) -> Duration {
     let drifting = |time: Duration| time.saturating_add(drift.of(time));
     let lease = drifting(max_ttl);
@@ -108,14 +110,14 @@ pub(crate) fn quarantine(max_ttl: Duration, confirmed: Duration, drift: Drift) -
 
 /// Which fencing token a holder gets.
 ///
-/// A token is safe once a quorum of nodes has a counter at or above it that was written while we owned the lock there:
-/// any later holder shares a node with that quorum, and its token there is a step higher. If a quorum of the granting
-/// nodes reports one token, that is so already. Otherwise the highest one is written back.
+/// A token is safe once a quorum of nodes has a counter at or above it that was written while we owned the lock there,
+/// because any later holder shares a node with that quorum, and gets a higher token there. If a quorum of the granting
+/// nodes reports the same token, the token is safe already. Otherwise the highest token is written back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FenceVerdict {
     /// A quorum reports this token: it may be handed out.
     Agreed(FencingToken),
-    /// This is the highest; it may be handed out once a quorum has it.
+    /// This is the highest token. It may be handed out once a quorum has it.
     Open(FencingToken),
     /// No node reports a token.
     None,
@@ -134,8 +136,9 @@ pub(crate) fn agree(
     }
 }
 
-/// The verdict where the fencing token is the ballot of a record: only the highest counts. A node stores nothing under
-/// a lower ballot than it has promised, so with another one some of those that granted could not store it.
+/// The verdict if the fencing token is the ballot of a record: only the highest token counts. A node stores nothing
+/// under a lower ballot than it has promised, so under any other ballot some of the granting nodes could not store the
+/// record.
 #[cfg(feature = "idempotency")]
 pub(crate) fn highest(
     fences: impl Iterator<Item = FencingToken> + Clone,

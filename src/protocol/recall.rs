@@ -1,5 +1,5 @@
-//! The record of an idempotency key: the verdict of a round that asks for it, or else for the lock to make one; and when
-//! it ends.
+//! The record of an idempotency key: the verdict of a round that asks for the record or, if there is none, for the lock
+//! to make one; and the end of a record.
 
 use super::on_nodes::{OnNodes, Verdict};
 use super::quorum::Quorum;
@@ -8,17 +8,17 @@ use crate::token::FencingToken;
 /// The verdict of a round: records first, then the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Recalled {
-    /// No record is in the way: it is a round for the lock.
+    /// No record is in the way, so the verdict is about the lock.
     Lock(Verdict),
-    /// A quorum has the record of this ballot: it never changes.
+    /// A quorum has the record of this ballot, so the record never changes.
     Replay(FencingToken),
-    /// Some nodes have a record, but no quorum is known to have the same one: it may have been chosen or not, so it
+    /// Some nodes have a record, but no quorum is known to have the same record. A record may have been chosen, so one
     /// must be brought to a quorum.
     Adopt,
 }
 
-/// The result of a round, as soon as it is certain. The nodes with a record withheld the lock; these are the ballots of
-/// their records.
+/// The result of a round, as soon as it is certain. The nodes with a record withheld the lock; `ballots` are the
+/// ballots of their records.
 pub(crate) fn recalled(
     nodes: &OnNodes,
     quorum: Quorum,
@@ -32,7 +32,7 @@ pub(crate) fn recalled(
         if same >= quorum.needed() {
             return Some(Recalled::Replay(ballot));
         } else if same + silent >= quorum.needed() {
-            // There may be a quorum yet, and then nothing needs to be written.
+            // A quorum may still turn out to have the record, and then nothing needs to be written.
             return None;
         } else if nodes.count_ours() + recorded >= quorum.needed() {
             return Some(Recalled::Adopt);
@@ -43,10 +43,11 @@ pub(crate) fn recalled(
 
 /// The state of a record that some nodes have. Its end is set once, and checked by the clock of each node.
 ///
-/// From its end on, by its own clock, each node treats a record as absent, and it returns the time of that clock with
-/// every grant. So a caller near the end can tell a node where the record has ended from one that never had it. If the
-/// record has ended on so many nodes that no quorum remains, it is over for good: no quorum will ever have it again. If
-/// a quorum remains, the record may be brought to it. Both cannot be true at the same time, whatever the clocks show.
+/// From the end on, by its own clock, each node treats the record as absent, and it returns the time of its clock with
+/// every grant. So a caller near the end can tell a node where the record has ended from a node that never had it. If
+/// the record has ended on so many nodes that no quorum remains, it is over for good: no quorum will ever have it
+/// again. If a quorum remains, the record may be brought to it. Both cannot be true at the same time, no matter what
+/// the clocks show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Life {
     /// It has not ended on a quorum of nodes: a quorum can have it.

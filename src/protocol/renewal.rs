@@ -11,24 +11,24 @@ pub(crate) struct Terms {
     pub(crate) quorum: Quorum,
     pub(crate) ttl: Duration,
     pub(crate) drift: Drift,
-    /// How long after a renewal that missed its quorum the next is tried.
+    /// The pause between a renewal that missed its quorum and the next try.
     pub(crate) retry: Duration,
     pub(crate) max_hold: Duration,
 }
 
 impl Terms {
-    /// For how long a confirmed command may be relied on, from the moment before it was sent.
+    /// For how long a confirmed command may be relied on. The time counts from the moment before the command was sent.
     pub(crate) fn validity(&self) -> Duration {
         self.ttl.saturating_sub(self.drift.of(self.ttl))
     }
 
-    /// How long before the deadline a loss is announced: enough for a timer to be late.
+    /// How long before the deadline a loss is announced, because a timer may be late.
     fn early(&self) -> Duration {
         (self.ttl / 50).min(Duration::from_millis(5))
     }
 }
 
-/// The plan of one lock's renewals. What the nodes have is asked of [`OnNodes`].
+/// The plan of one lock's renewals. [`OnNodes`] knows what the nodes have.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Renewal {
     terms: Terms,
@@ -42,9 +42,9 @@ pub(crate) struct Renewal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Wait,
-    /// Extend it on every node; set it again where it is absent.
+    /// Extend the lock on every node, and set it again on nodes that lack it.
     Renew,
-    /// Set it on the nodes that lack it.
+    /// Set the lock on the nodes that lack it.
     TopUp,
     /// The deadline is a few milliseconds away: notify the holder.
     Ending,
@@ -65,7 +65,7 @@ impl Renewal {
         &self.terms
     }
 
-    /// `max_hold` begins anew at `now`, for the next holder.
+    /// Begins `max_hold` again at `now`, for the next holder.
     pub(crate) fn begin_anew(&mut self, now: Moment) {
         self.cap = self.cap.max(now + self.terms.max_hold);
     }
@@ -75,7 +75,7 @@ impl Renewal {
         self.cap = since + max_hold;
     }
 
-    /// Until when the lock may be relied on; the origin of time if it never could be.
+    /// The moment until which the lock may be relied on; the origin of time if it never could be.
     pub(crate) fn deadline(&self, nodes: &OnNodes) -> Moment {
         nodes.deadline().min(self.cap)
     }
@@ -116,8 +116,8 @@ impl Renewal {
         deadline.saturating_sub(self.terms.early())
     }
 
-    /// A third of the ttl after the last round if a quorum confirmed that one, otherwise soon after it. Never once the
-    /// cap is reached.
+    /// When the lock is renewed: a third of the ttl after the last round if a quorum confirmed that round, otherwise
+    /// soon after it. `None` once the cap is reached.
     fn renew_at(&self, nodes: &OnNodes, deadline: Moment) -> Option<Moment> {
         if deadline == self.cap {
             return None;
@@ -129,8 +129,8 @@ impl Renewal {
         })
     }
 
-    /// The next of the moments at which renewals are sent, so that locks share a batch: up to a sixty-fourth of the ttl
-    /// late.
+    /// The next of the moments at which renewals are sent, so that several locks share a batch. It is late by at most a
+    /// sixty-fourth of the ttl.
     fn on_grid(&self, at: Moment) -> Moment {
         let grid = u64::try_from(self.terms.ttl.as_nanos() / 64)
             .unwrap_or(u64::MAX)

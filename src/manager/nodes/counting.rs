@@ -1,4 +1,4 @@
-//! Which nodes count now: those that take commands, vote, and reply as nodes must. And counts for people.
+//! Which nodes count now: the nodes that take commands, vote, and reply as nodes must. And the counts that people read.
 
 use std::fmt;
 #[cfg(feature = "metrics")]
@@ -26,7 +26,7 @@ impl NodeSet {
                 match self.problem(node, now) {
                     Some(reason) => VotingStatus::Failing { reason },
                     None if self.is_up(node) => status,
-                    // Without the restart guard it is taken to vote before it was ever reached.
+                    // Without the restart guard a node is assumed to vote before it was ever reached.
                     None => VotingStatus::Unknown,
                 }
             }
@@ -34,7 +34,7 @@ impl NodeSet {
         }
     }
 
-    /// Why the replies of a node do not count, whatever it said of its vote.
+    /// Why the replies of a node do not count, no matter what the node said about its vote.
     fn problem(&self, node: usize, now: Moment) -> Option<String> {
         match self.nodes.get(node).map(|node| node.state()) {
             Some(NodeState::Down(error) | NodeState::Refused(error)) => Some(error.to_string()),
@@ -99,7 +99,7 @@ impl fmt::Display for Count {
     }
 }
 
-/// Sets the gauges of the nodes and of the quorum, again and again until the manager is gone: not all kinds of nodes
+/// Sets the gauges of the nodes and of the quorum, repeatedly until the manager is gone, because not all kinds of nodes
 /// report a change.
 #[cfg(feature = "metrics")]
 pub(crate) async fn gauge(set: Weak<NodeSet>, voting: Arc<SharedRoll>) {
@@ -108,7 +108,7 @@ pub(crate) async fn gauge(set: Weak<NodeSet>, voting: Arc<SharedRoll>) {
     loop {
         let news = voting.news();
         let Some(set) = set.upgrade() else {
-            // Otherwise they would look fine for as long as the process runs.
+            // Otherwise the gauges would show healthy nodes for as long as the process runs.
             for name in shown {
                 crate::instruments::node(&name, false, false);
             }

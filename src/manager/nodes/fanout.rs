@@ -9,7 +9,8 @@ use tokio::time::Sleep;
 
 use crate::node::NodeFuture;
 
-/// The futures of one command to several nodes, polled together: cheaper than a task or a waker for each of a handful.
+/// The futures of one command to several nodes, polled together. For a handful of nodes that is cheaper than a task or
+/// a waker for each.
 pub(crate) struct Fanout<T> {
     slots: SmallVec<[(usize, Slot<T>); 1]>,
 }
@@ -22,7 +23,8 @@ enum Slot<T> {
 impl<T> Fanout<T> {
     pub(crate) fn new(futures: impl IntoIterator<Item = (usize, NodeFuture<T>)>) -> Self {
         let futures = futures.into_iter();
-        // Room for all of them: a filtered iterator has no least length, so the room would grow step by step.
+        // Reserves room for all futures: a filtered iterator has no minimum length, so the room would grow step by
+        // step.
         let mut slots = SmallVec::with_capacity(futures.size_hint().1.unwrap_or(0));
         slots.extend(futures.map(|(node, future)| (node, Slot::Pending(future))));
         Self { slots }
@@ -37,7 +39,7 @@ impl<T> Fanout<T> {
         poll_fn(|cx| self.poll_reply(cx)).await
     }
 
-    /// The same; `None` also once the `deadline` is over.
+    /// [`next`](Self::next), which is also `None` once the `deadline` is over.
     pub(crate) async fn next_before(
         &mut self,
         mut deadline: Pin<&mut Sleep>,
@@ -88,7 +90,7 @@ impl<T> Fanout<T> {
             .map(|(node, _)| *node)
     }
 
-    /// Gives up on the nodes that have not answered, and names them. Their commands may still take effect.
+    /// Gives up on the nodes that have not answered, and returns them. Their commands may still take effect.
     pub(crate) fn abandon(&mut self) -> Vec<usize> {
         let late = self.pending().collect();
         self.slots

@@ -1,4 +1,5 @@
-//! [`NodeSet`]: the nodes of a manager, or of one of its groups, and the terms under which they are asked. Which of them vote: [`voting`].
+//! [`NodeSet`]: the nodes of a manager, or of one of its groups, and the terms under which they are asked. [`voting`]
+//! knows which of them vote.
 
 pub(crate) mod counting;
 pub(crate) mod fanout;
@@ -32,11 +33,11 @@ pub(crate) struct NodeSet {
     pub(crate) nodes: Vec<Arc<dyn Node>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) namespace: Namespace,
-    // Only looks whether nodes vote, and changes nothing on them.
+    // Whether the manager only looks whether nodes vote, and changes nothing on them.
     pub(crate) observes: bool,
-    // Beside the owner tokens.
+    // The label that nodes store next to our owner tokens.
     pub(crate) instance: Label,
-    // What the nodes must agree to.
+    // The node list and the settings that the nodes must agree to.
     pub(crate) config: Arc<ClusterConfig>,
     pub(crate) terms: CommonTerms,
     // No lease of any process is longer.
@@ -46,7 +47,7 @@ pub(crate) struct NodeSet {
     pub(crate) connect_timeout: Duration,
     pub(crate) started: Instant,
     pub(crate) voting: Arc<SharedRoll>,
-    // How many fencing tokens the nodes agreed on at once, and how many took a second round trip.
+    // How many fencing tokens the nodes agreed on immediately, and how many took a second round trip.
     pub(crate) fences_agreed: AtomicU64,
     pub(crate) fences_written_back: AtomicU64,
     pub(crate) repeats: Repeats,
@@ -80,7 +81,7 @@ impl NodeSet {
         reply.unwrap_or_else(|_| Err(self.timed_out()))
     }
 
-    /// Why nothing may be granted or extended: some nodes serve processes with another list.
+    /// The error if nothing may be granted or extended, because some nodes serve processes with another list.
     pub(crate) fn disagreement(&self) -> Option<NoQuorum> {
         if !self.voting.is_blocked() {
             return None;
@@ -114,7 +115,7 @@ impl NodeSet {
 
     pub(crate) fn failure(&self, node: usize, error: NodeError) -> NodeFailure {
         let error = match error.kind() {
-            // The node knows only that it is quarantined, and this process knows for how long.
+            // The node knows only that it is quarantined, but this process knows for how long.
             NodeErrorKind::Quarantined => {
                 self.voting.explain(node, self.clock.now()).unwrap_or(error)
             }
@@ -127,14 +128,14 @@ impl NodeSet {
         self.nodes.get(node).map_or("?", |node| node.name())
     }
 
-    /// When a quorum votes again, if quarantines keep it from that.
+    /// The time until a quorum votes again, if quarantines prevent it now.
     pub(super) fn quorum_in(&self) -> Option<Duration> {
         let last = self.terms.quorum.needed().checked_sub(1)?;
         let wait = self.until_votes().into_iter().nth(last)?;
         (!wait.is_zero()).then_some(wait)
     }
 
-    /// When each node that takes commands votes, where it is known; the shortest time first.
+    /// For each node that takes commands, the time until it votes, if that is known; the shortest time first.
     pub(super) fn until_votes(&self) -> Vec<Duration> {
         let now = self.clock.now();
         self.voting.until_votes(now, |node| self.is_up(node))
@@ -154,8 +155,8 @@ impl NodeSet {
         node.is_some_and(|node| node.state() == NodeState::Connecting)
     }
 
-    /// Waits until every node was asked once, so that it is known which processes they serve. Only the first callers of
-    /// a manager wait.
+    /// Waits until every node was asked once, so that it is known which processes the nodes serve. Only the first
+    /// callers of a manager wait.
     pub(crate) async fn all_asked(&self) {
         if self.voting.were_all_asked() {
             return;
@@ -170,7 +171,7 @@ impl NodeSet {
         let now = self.clock.now();
         self.voting
             .replies(node, |replies| replies.refused(error, now));
-        // A node is asked again only about what is new: otherwise every caller would have it asked again.
+        // A node is asked again only after an error that is new; otherwise every caller would have it asked again.
         if error.kind() == NodeErrorKind::Foreign {
             self.voting.note_foreign(node, error, now);
         } else if !self.voting.knows(node, error.kind()) {
@@ -206,13 +207,13 @@ impl NodeSet {
     }
 
     pub(crate) fn proposal(&self, keep: Duration) -> Option<Fence> {
-        // If the clock is far off, the nodes ignore the proposal and go on from what they have.
+        // If the clock is far off, the nodes ignore the proposal and go on from the tokens that they have.
         let token = FencingToken::proposed_at(self.clock.unix_micros()).or(FencingToken::new(1))?;
         Some(Fence { token, keep })
     }
 }
 
-/// Troubles in the log, and their ends.
+/// Logs troubles and their ends.
 impl NodeSet {
     pub(crate) fn tell_refusal(&self, node: usize, command: &'static str, error: &NodeError) {
         let trouble = Trouble::Refused(node, command);
@@ -248,7 +249,7 @@ impl NodeSet {
 }
 
 impl NodeSet {
-    /// How an extension has landed, by its reply. What the reply says of the node is stored for the node, too.
+    /// How an extension has landed, by its reply. Also notes what the reply says about the node.
     pub(crate) fn after_extend(
         &self,
         node: usize,
@@ -264,12 +265,13 @@ impl NodeSet {
             }
             Ok(ExtendReply::Quarantined) => {
                 self.voting.recheck(node);
-                // Others may still count a server that this one has replaced: then each of the two could have a vote.
+                // Other processes may still count a server that this server has replaced, and then each of the two
+                // could have a vote.
                 let settle = self.nodes.get(node).map(|node| node.settle_time());
                 if settle.is_some_and(|settle| settle.is_zero()) {
                     Landed::InQuarantine(self.clock.now())
                 } else {
-                    // Our token is there, to count when the node votes again.
+                    // Our token is on the node, and counts once the node votes again.
                     Landed::Abandoned
                 }
             }
@@ -279,7 +281,7 @@ impl NodeSet {
             Err(error) => {
                 self.heard(node, error);
                 self.log_refusal(node, "extend", error);
-                // Of several keys those before one of another type are set.
+                // If one of several keys has another type, the keys before it are set.
                 if error.kind() == NodeErrorKind::WrongType {
                     return Landed::Abandoned;
                 }
@@ -291,7 +293,7 @@ impl NodeSet {
 
 impl Drop for NodeSet {
     fn drop(&mut self) {
-        // So that the monitors see that the nodes are gone, and end.
+        // Wakes the monitors, which then see that the nodes are gone, and end.
         self.voting.recheck_all();
     }
 }

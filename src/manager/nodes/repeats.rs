@@ -13,7 +13,7 @@ pub(crate) enum Trouble {
     /// A node refuses a command.
     Refused(usize, &'static str),
     NoQuorum,
-    /// Locks are left to their ttl, for this reason. No success ends that.
+    /// Locks are left to their ttl, for this reason. No success ends this trouble.
     Left(&'static str),
 }
 
@@ -29,7 +29,7 @@ struct Entry {
 #[derive(Debug, Default)]
 pub(crate) struct Repeats {
     entries: Mutex<Vec<Entry>>,
-    // Whether a success may end an entry: only then does it lock the mutex.
+    // Whether a success may end an entry. If not, it need not lock the mutex.
     may_end: AtomicBool,
 }
 

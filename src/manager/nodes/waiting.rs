@@ -1,4 +1,4 @@
-//! Waiting for nodes: until a quorum of them votes, or one has answered a command that is sent again and again.
+//! Waiting for nodes: until a quorum of them votes, or until a node has answered a command that is sent repeatedly.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use crate::protocol::backoff::Backoff;
 use crate::seam::for_pause;
 
 impl NodeSet {
-    /// Waits until a quorum of nodes votes, and no node is left that is to be trusted or taken over. It waits as long
-    /// as quarantines last, and otherwise until `end`. After a quarantine nodes have the connect time-out to come
-    /// back, and nodes that need not wait any more have a moment to vote.
+    /// Waits until a quorum of nodes votes, and no node is left that must be trusted or taken over. It waits for as
+    /// long as quarantines last, and otherwise until `end`. After a quarantine, nodes have the connect time-out to come
+    /// back, and nodes whose quarantine is over have a moment to vote.
     ///
     /// # Errors
     ///
-    /// [`NoQuorum`] if the time is over; where it `fails_fast`, also as soon as all nodes that are up have answered
-    /// and one is known to serve processes with another list.
+    /// [`NoQuorum`] if the time is over. If it `fails_fast`, also as soon as all nodes that are up have answered and
+    /// one of them is known to serve processes with another list.
     pub(crate) async fn quorum_votes(
         &self,
         end: Instant,
@@ -55,7 +55,7 @@ impl NodeSet {
                 Next::GiveUp => return Err(self.not_voting()),
                 Next::Wait(end) => end,
             };
-            // No news tells of a node that goes down.
+            // There is no news when a node goes down, so look again after a while.
             let look = Instant::now() + LOOK;
             let _news = timeout_at(end.unwrap_or(look).min(look), news).await;
         }
@@ -154,7 +154,7 @@ impl Patience {
             return Next::Wait(None);
         }
         if seen.is_up && !self.graced {
-            // A node may have come at the last moment, and votes at the next.
+            // A node may have come up at the last moment, and will vote at the next.
             self.graced = true;
             self.end = now + self.grace;
             return Next::Wait(Some(self.end));
@@ -162,8 +162,9 @@ impl Patience {
         Next::GiveUp
     }
 
-    /// Whether nodes get more time after a quarantine. Always where the call fails fast; otherwise only after its end,
-    /// and while nodes are trusted only once, or a node that comes and goes would keep the caller for ever.
+    /// Whether nodes get more time after a quarantine. If the call fails fast, they always do. Otherwise they do only
+    /// after its end and, while nodes are trusted, only once, because a node that comes and goes would keep the caller
+    /// for ever.
     fn may_extend(&self, is_over: bool, seen: Sight) -> bool {
         self.fails_fast || is_over && !(self.extended && seen.trusting)
     }
@@ -183,14 +184,15 @@ pub(crate) async fn retry<T>(
     command: impl Fn(&dyn Node) -> NodeFuture<Result<T, NodeError>> + Send,
 ) -> Result<T, Missed> {
     let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
-    // A node that is slow rather than down must get time to answer, or each of its commands would go on until the end.
+    // A node that is slow rather than down gets more time at each try; otherwise no command to it would be answered
+    // before `until`.
     let mut patience = set.node_timeout;
     let node = set.nodes.get(index).ok_or(Missed::Refused)?;
     loop {
         let left = until.since(set.clock.now());
         match timeout(left, node.ready()).await {
             Ok(Ok(())) => {}
-            // Refused, perhaps for a moment only, as while a password changes.
+            // The node refused us, perhaps only for a moment, for example while a password changes.
             Ok(Err(error)) if is_retryable(&error) && !left.is_zero() => {
                 sleep(backoff.next(for_pause()).min(left)).await;
                 continue;
@@ -217,8 +219,9 @@ pub(crate) async fn retry<T>(
     }
 }
 
-/// Whether the same command may work later. A server that refuses it may do so for a moment only: a script is running, a
-/// disk is full, a right is missing while an operator changes it. What a key holds and who the nodes serve lasts.
+/// Whether the same command may work later. A server may refuse it only for a moment, for example while a script is
+/// running, a disk is full, or an operator changes a right. The type of a key, and the processes that the nodes serve,
+/// do not change so soon.
 pub(crate) fn is_retryable(error: &NodeError) -> bool {
     !matches!(
         error.kind(),
