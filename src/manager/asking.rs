@@ -73,7 +73,7 @@ impl Asking {
         }
         let token = fresh_token().map_err(AcquireError::NoEntropy)?;
         let token = token.labelled(&shared.set.instance);
-        let obligation = shared.ledger.begin(terms.ttl);
+        let obligation = shared.common.ledger.begin(terms.ttl);
         let obligation = obligation.ok_or(AcquireError::ShuttingDown)?;
         let counter_ttl = want.counter_ttl(shared, terms.ttl);
         let keys = want.keys(keys);
@@ -232,7 +232,7 @@ impl Asking {
             renewal.plan_top_up(now + shared.set.node_timeout);
         }
         let held = Arc::new(HeldLease::new(
-            (shared.serial, shared.next_id()),
+            (shared.common.serial, shared.next_id()),
             Arc::clone(&shared.set.clock),
             Won {
                 lease: self.lease(deadline),
@@ -275,7 +275,7 @@ impl Asking {
         let pending: Vec<usize> = late.pending().collect();
         let (shared, request) = (&self.shared, self.request.clone());
         let job = take_late_replies(Arc::clone(shared), Arc::clone(held), late, request);
-        if !shared.tasks.spawn(false, job) {
+        if !shared.common.tasks.spawn(false, job) {
             // No room to wait for the late replies: given up, so that a release does not wait for them either.
             abandon(held, &self.request, pending);
             held.plan_top_up(shared.set.clock.now() + shared.set.node_timeout);
@@ -473,12 +473,13 @@ impl Asking {
                 self.fence = Some(token);
                 self.shared
                     .set
-                    .fences_agreed
+                    .fences
+                    .agreed
                     .fetch_add(1, Ordering::Relaxed);
                 Ok(())
             }
             FenceVerdict::Open(token) => {
-                let count = &self.shared.set.fences_written_back;
+                let count = &self.shared.set.fences.written_back;
                 count.fetch_add(1, Ordering::Relaxed);
                 Box::pin(self.write_back(Fence { token, keep })).await
             }

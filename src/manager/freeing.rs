@@ -276,7 +276,7 @@ impl Freeing {
     }
 
     async fn hear(&mut self, enough: usize) {
-        let mut deadline = pin!(self.shared.tasks.timer(self.shared.set.node_timeout));
+        let mut deadline = pin!(self.shared.common.tasks.timer(self.shared.set.node_timeout));
         while self.confirmed < enough
             && let Some((node, reply)) = self.replies.next_before(deadline.as_mut()).await
         {
@@ -419,7 +419,7 @@ impl Freeing {
     fn pass_on(&mut self) {
         // Dropped at the end of this function, it passes on: the next caller looks at the cooldown first.
         let turn = self.end.turn.take();
-        let (first, queue) = (self.request().keys.first(), &self.shared.queue);
+        let (first, queue) = (self.request().keys.first(), &self.shared.common.queue);
         let others = match first.slot() {
             None if turn.is_none() || self.listeners == 0 => return,
             None => self.listeners,

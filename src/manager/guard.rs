@@ -40,7 +40,7 @@ pub struct LockGuard {
 
 impl LockGuard {
     pub(crate) fn new(shared: Arc<Shared>, tenancy: Tenancy) -> Self {
-        let handle = LockHandle::new(tenancy, Arc::clone(&shared.drain));
+        let handle = LockHandle::new(tenancy, Arc::clone(&shared.common.drain));
         Self {
             shared,
             handle,
@@ -214,11 +214,11 @@ fn passes_on(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> bool {
         return false;
     }
     let line = key.announced();
-    let is_wanted = shared.queue.has_next_waiter(line.as_str(), ttl);
+    let is_wanted = shared.common.queue.has_next_waiter(line.as_str(), ttl);
     if !is_wanted {
         return false;
     }
-    let mut terms = shared.hand_off;
+    let mut terms = shared.common.hand_off;
     if key.slot().is_some() {
         terms.max_passes = terms.max_passes.min(PASSES_OF_PERMITS);
     }
@@ -228,7 +228,12 @@ fn passes_on(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> bool {
         shared.registry.replan(held);
         let number = next.number;
         let next = Passed::Lock(next);
-        if shared.queue.hand_over(line.as_str(), ttl, next).is_ok() {
+        if shared
+            .common
+            .queue
+            .hand_over(line.as_str(), ttl, next)
+            .is_ok()
+        {
             crate::instruments::released("handed-on");
             return true;
         }
@@ -258,7 +263,11 @@ fn turn_of_readers(shared: &Shared, held: &HeldLease) -> Option<Turn> {
         return None;
     }
     let names = slice::from_ref(key.shared());
-    match shared.queue.enter(names, held.lease.ttl, false, false) {
+    match shared
+        .common
+        .queue
+        .enter(names, held.lease.ttl, false, false)
+    {
         Ok(Entered::Turn(turn)) => {
             turn.set_being_released(true);
             Some(turn)

@@ -141,7 +141,7 @@ impl LockHandle {
     }
 
     pub(crate) fn is_of(&self, shared: &Shared) -> bool {
-        self.tenancy.lease.manager == shared.serial
+        self.tenancy.lease.manager == shared.common.serial
     }
 
     pub(crate) fn covers(&self, key: &LockKey) -> bool {

@@ -198,7 +198,7 @@ impl LockManager {
     /// It changes nothing, so it can be dropped at any time.
     #[cfg(feature = "idempotency")]
     pub async fn idempotent_holders(&self, key: impl AsRef<str>) -> Result<KeyStatus, KeyError> {
-        who(self, &self.shared.idempotency, LockKey::new(key)?).await
+        who(self, &self.shared.runs.namespace, LockKey::new(key)?).await
     }
 
     /// At most `limit` locks of all processes on keys that begin with `prefix`, without those of idempotency keys; with a
@@ -226,7 +226,7 @@ impl LockManager {
     /// It changes nothing, so it can be dropped at any time.
     #[cfg(feature = "idempotency")]
     pub async fn list_idempotent(&self, prefix: &str, limit: usize) -> LockList {
-        list(self, &self.shared.idempotency, prefix, limit).await
+        list(self, &self.shared.runs.namespace, prefix, limit).await
     }
     /// Takes a key from the holder that was `seen`, on each node where it is still that one's, and frees it after the rest
     /// of its ttl. Returns on how many nodes. Until then no other caller gets it, and a living holder
@@ -253,7 +253,7 @@ impl LockManager {
                 keys: seen.name.clone().into(),
                 from: seen_there.holder.as_ref()?.owner,
                 to: token,
-                void: shared.set.max_ttl.max(LONGEST_DELAY),
+                void: shared.set.terms.max_ttl.max(LONGEST_DELAY),
             };
             Some((index, node.take_over(request)))
         });

@@ -117,7 +117,7 @@ impl Shared {
             Arc::clone(&shared.registry),
             end_lapsed,
         );
-        seam::spawn_in_background(shared.tasks.background(), watchdog);
+        seam::spawn_in_background(shared.common.tasks.background(), watchdog);
         seam::spawn_on(runtime, stay(shared));
         #[cfg(feature = "metrics")]
         seam::spawn_on(
@@ -293,7 +293,7 @@ impl LockManager {
     /// If the future is dropped, the nodes that were asked by then are taken over. No node is asked before all are
     /// connected.
     pub async fn adopt_nodes(&self, former: Option<Duration>) -> Result<(), NoQuorum> {
-        let end = Instant::now() + self.shared.set.connect_timeout;
+        let end = Instant::now() + self.shared.set.connecting.timeout;
         for group in &*self.groups {
             group.all_ready(end).await?;
         }
@@ -308,7 +308,7 @@ impl LockManager {
     }
 
     async fn settled(&self) -> Result<(), NoQuorum> {
-        let end = Instant::now() + self.shared.set.connect_timeout;
+        let end = Instant::now() + self.shared.set.connecting.timeout;
         for group in &*self.groups {
             group.set.quorum_votes(end, false).await?;
         }
@@ -351,7 +351,7 @@ impl LockManager {
     /// `docs::getting_started` has the order. Locks are granted as before, until [`shutdown`](Self::shutdown). This
     /// asks no node and cannot be undone.
     pub fn drain(&self) {
-        self.shared.drain.give();
+        self.shared.common.drain.give();
     }
 
     /// Waits until [`drain`](Self::drain) or [`shutdown`](Self::shutdown) is called; completes immediately if one of
@@ -361,14 +361,14 @@ impl LockManager {
     ///
     /// Dropping the future changes nothing; a new one completes just as well. It borrows nothing and can be stored.
     pub fn draining(&self) -> impl Future<Output = ()> + Send + use<> {
-        let drain = Arc::clone(&self.shared.drain);
+        let drain = Arc::clone(&self.shared.common.drain);
         async move { drain.given().await }
     }
 
     /// Whether [`drain`](Self::drain) or [`shutdown`](Self::shutdown) was called.
     #[must_use]
     pub fn is_draining(&self) -> bool {
-        self.shared.drain.is_given()
+        self.shared.common.drain.is_given()
     }
 
     /// Ends the manager in an orderly way. Call it after the server has stopped and before the runtime ends.
@@ -385,30 +385,31 @@ impl LockManager {
     /// If the future is dropped, new locks stay refused, and releases go on. Call it again to continue.
     pub async fn shutdown(&self, grace: Duration) -> ShutdownReport {
         let shared = &self.shared;
-        shared.drain.give();
+        shared.common.drain.give();
         let groups = || self.groups.iter();
         groups().for_each(|group| group.grant_no_more());
         let mut lost = 0;
-        let mut is_empty = shared.ledger.is_empty_within(grace).await;
+        let mut is_empty = shared.common.ledger.is_empty_within(grace).await;
         if !is_empty {
             let lose = |group: &Arc<Shared>| group.registry.lose_all(LossReason::Shutdown);
             lost = groups().map(lose).sum();
             let last = (shared.set.node_timeout * 2).max(SHORTEST_LAST_WAIT);
-            is_empty = shared.ledger.is_empty_within(last).await;
+            is_empty = shared.common.ledger.is_empty_within(last).await;
         }
         if is_empty {
             // No new work begins, so the nodes can be closed.
-            self.close_nodes(shared.tasks.timer(LONGEST_CLOSE)).await;
+            self.close_nodes(shared.common.tasks.timer(LONGEST_CLOSE))
+                .await;
             groups().for_each(|group| group.registry.stop());
-            shared.tasks.end();
+            shared.common.tasks.end();
         }
-        let open = shared.ledger.open();
+        let open = shared.common.ledger.open();
         ShutdownReport {
             lost,
             held: open.held,
             acquiring: open.acquiring,
             unconfirmed: open.releasing,
-            expiring: shared.ledger.left(),
+            expiring: shared.common.ledger.left(),
         }
     }
 }

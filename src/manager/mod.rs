@@ -304,7 +304,7 @@ impl LockManager {
     /// The longest ttl that any process may use, and the length of a quarantine.
     #[must_use]
     pub fn max_ttl(&self) -> Duration {
-        self.shared.set.max_ttl
+        self.shared.set.terms.max_ttl
     }
 
     /// How long a node may take to reply.
@@ -346,7 +346,7 @@ impl LockManager {
         let shared = &self.shared;
         let times = self
             .times
-            .with_ttl(ttl, shared.set.max_ttl, shared.set.node_timeout)?;
+            .with_ttl(ttl, shared.set.terms.max_ttl, shared.set.node_timeout)?;
         Ok(Self {
             times,
             ..self.clone()

@@ -16,7 +16,7 @@ use crate::manager::ledger::Ledger;
 use crate::manager::nodes::counting::Count;
 use crate::manager::nodes::repeats::Repeats;
 use crate::manager::nodes::voting::shared_roll::SharedRoll;
-use crate::manager::nodes::{CommonTerms, NodeSet};
+use crate::manager::nodes::{CommonTerms, Connecting, Fences, NodeSet};
 use crate::manager::queue::fifo::Bounds;
 use crate::manager::queue::{Cooldown, Waiters};
 use crate::manager::tasks::{Signal, TaskTracker};
@@ -37,34 +37,43 @@ pub(crate) struct Shared {
     // Keeps the nodes of all groups watched for as long as one group has a lock, because any of them may serve
     // processes with another list.
     _sets: Arc<[Arc<NodeSet>]>,
-    // The namespace of requests with idempotency keys.
+    pub(crate) common: Arc<Common>,
     #[cfg(feature = "idempotency")]
-    pub(crate) idempotency: Namespace,
-    // The least time for which fencing counters of runs are kept. Runs have fencing tokens even if fencing is off.
-    #[cfg(feature = "idempotency")]
-    pub(crate) run_counters_kept: Duration,
-    #[cfg(feature = "idempotency")]
-    // The longest `max_hold` plus ttl of all runs that were begun so far, in milliseconds.
-    pub(crate) longest_run: AtomicU64,
-    #[cfg(feature = "idempotency")]
-    pub(crate) room_for_records: RoomForRecords,
+    pub(crate) runs: Runs,
+    pub(crate) cooldown: Cooldown,
+    pub(crate) open_leases: OpenLeases,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) next_id: AtomicU64,
+}
+
+/// What all groups of a manager have in common.
+pub(crate) struct Common {
+    // Tells managers apart.
+    pub(crate) serial: u64,
     pub(crate) hand_off: HandOff,
     // How long fencing counters are kept, unless the ttl of a lock is longer; `None` if fencing is off.
     pub(crate) fencing: Option<Duration>,
     pub(crate) queue: Arc<Queue>,
-    pub(crate) cooldown: Cooldown,
-    pub(crate) open_leases: OpenLeases,
     // For snapshots, and for the limit of callers that wait for other processes.
     pub(crate) waiters: Waiters,
     pub(crate) tasks: Arc<TaskTracker>,
-    // The owner tokens that nodes may have: a shutdown waits until all of them are released.
+    // The owner tokens that may be on nodes: a shutdown waits until all of them are released.
     pub(crate) ledger: Arc<Ledger>,
-    pub(crate) registry: Arc<Registry>,
     // Given once the holders of locks were asked to come to an end.
     pub(crate) drain: Arc<Signal>,
-    // Tells managers apart.
-    pub(crate) serial: u64,
-    pub(crate) next_id: AtomicU64,
+    #[cfg(feature = "idempotency")]
+    pub(crate) room_for_records: RoomForRecords,
+}
+
+/// The runs of idempotent work.
+#[cfg(feature = "idempotency")]
+pub(crate) struct Runs {
+    // The namespace of requests with idempotency keys.
+    pub(crate) namespace: Namespace,
+    // The least time for which fencing counters of runs are kept. Runs have fencing tokens even if fencing is off.
+    pub(crate) counter_ttl: Duration,
+    // The longest `max_hold` plus ttl of all runs that were begun so far, in milliseconds.
+    pub(crate) longest: AtomicU64,
 }
 
 fn set_of(
@@ -84,30 +93,18 @@ fn set_of(
         terms: CommonTerms {
             quorum: options.terms.quorum,
             drift: options.terms.drift,
+            max_ttl: options.max_ttl,
+            max_clock_skew: options.max_clock_skew.unwrap_or_default(),
         },
-        max_ttl: options.max_ttl,
-        max_clock_skew: options.max_clock_skew.unwrap_or_default(),
         node_timeout: options.node_timeout,
-        connect_timeout: options.connect_timeout,
-        started: Instant::now(),
+        connecting: Connecting {
+            began: Instant::now(),
+            timeout: options.connect_timeout,
+        },
         voting: Arc::new(voting),
-        fences_agreed: AtomicU64::new(0),
-        fences_written_back: AtomicU64::new(0),
+        fences: Fences::default(),
         repeats: Repeats::default(),
     }
-}
-
-/// The parts that all groups of a manager share.
-struct Common {
-    config: Arc<ClusterConfig>,
-    ledger: Arc<Ledger>,
-    queue: Arc<Queue>,
-    waiters: Waiters,
-    tasks: Arc<TaskTracker>,
-    #[cfg(feature = "idempotency")]
-    room_for_records: RoomForRecords,
-    drain: Arc<Signal>,
-    serial: u64,
 }
 
 impl Shared {
@@ -118,20 +115,22 @@ impl Shared {
         options: &Checked,
         tasks: TaskTracker,
     ) -> Arc<[Arc<Self>]> {
-        let common = Common {
-            config: options.config(nodes),
-            ledger: Ledger::new(Arc::clone(clock)),
+        let config = options.config(nodes);
+        let common = Arc::new(Common {
+            serial: NEXT_SERIAL.fetch_add(1, Ordering::Relaxed),
+            hand_off: options.hand_off,
+            fencing: options.fencing,
             queue: Arc::new(Queue::new(Bounds {
                 per_key: options.max_waiters_per_key,
                 total: options.max_waiters,
             })),
             waiters: Waiters::default(),
             tasks: Arc::new(tasks),
+            ledger: Ledger::new(Arc::clone(clock)),
+            drain: Arc::default(),
             #[cfg(feature = "idempotency")]
             room_for_records: RoomForRecords::default(),
-            drain: Arc::default(),
-            serial: NEXT_SERIAL.fetch_add(1, Ordering::Relaxed),
-        };
+        });
         let names = nodes.iter().map(|node| node.name().to_owned());
         let size = nodes.len() / options.groups;
         let mut voting = SharedRoll::new(
@@ -139,12 +138,12 @@ impl Shared {
             size,
             options.terms.quorum.needed(),
             options.node_timeout,
-            common.config.guarded,
+            config.guarded,
         );
         let sets = nodes.chunks(size).map(|nodes| {
             let next = voting.next_group();
             let voting = std::mem::replace(&mut voting, next);
-            Arc::new(set_of(nodes, voting, clock, options, &common.config))
+            Arc::new(set_of(nodes, voting, clock, options, &config))
         });
         let sets: Arc<[Arc<NodeSet>]> = sets.collect();
         let groups = sets.iter();
@@ -156,30 +155,21 @@ impl Shared {
         set: &Arc<NodeSet>,
         sets: &Arc<[Arc<NodeSet>]>,
         options: &Checked,
-        common: &Common,
+        common: &Arc<Common>,
     ) -> Self {
         Self {
             set: Arc::clone(set),
             _sets: Arc::clone(sets),
-            ledger: Arc::clone(&common.ledger),
+            common: Arc::clone(common),
             #[cfg(feature = "idempotency")]
-            idempotency: options.namespace.idempotency(),
-            fencing: options.fencing,
-            #[cfg(feature = "idempotency")]
-            run_counters_kept: options.fencing.unwrap_or_else(|| usual(options.terms.ttl)),
-            #[cfg(feature = "idempotency")]
-            longest_run: AtomicU64::new(0),
-            #[cfg(feature = "idempotency")]
-            room_for_records: common.room_for_records.clone(),
-            hand_off: options.hand_off,
-            queue: Arc::clone(&common.queue),
+            runs: Runs {
+                namespace: options.namespace.idempotency(),
+                counter_ttl: options.fencing.unwrap_or_else(|| usual(options.terms.ttl)),
+                longest: AtomicU64::new(0),
+            },
             cooldown: Cooldown::default(),
             open_leases: OpenLeases::default(),
-            waiters: common.waiters.clone(),
-            tasks: Arc::clone(&common.tasks),
             registry: Arc::default(),
-            drain: Arc::clone(&common.drain),
-            serial: common.serial,
             next_id: AtomicU64::new(0),
         }
     }
@@ -206,9 +196,9 @@ impl Shared {
 
     /// Refuses new locks from now on, and sends waiting callers away.
     pub(crate) fn grant_no_more(&self) {
-        self.ledger.close();
+        self.common.ledger.close();
         self.registry.closing.give();
-        self.queue.close();
+        self.common.queue.close();
     }
 
     /// Runs `job`, which releases `keys`, in the `background` or where calls run. If there is no room for the job, the
@@ -219,7 +209,7 @@ impl Shared {
         background: bool,
         job: impl Future<Output = ()> + Send + 'static,
     ) {
-        if !self.tasks.spawn(background, job) {
+        if !self.common.tasks.spawn(background, job) {
             let key = keys.first().show();
             self.set
                 .left_to_expire(&key, "too many releases are under way");

@@ -25,8 +25,8 @@ impl LockManager {
     pub fn snapshot(&self) -> Snapshot {
         let shared = &self.shared;
         let now = shared.set.clock.now();
-        let load = shared.queue.load();
-        let waiters = shared.waiters.by_key();
+        let load = shared.common.queue.load();
+        let waiters = shared.common.waiters.by_key();
         let show = |key: &NodeKey| key.show().into_owned();
         let groups = || self.groups.iter();
         let held: Vec<_> = groups().flat_map(|it| it.registry.leases()).collect();
@@ -77,9 +77,9 @@ impl LockManager {
             has_quorum: count.is_quorum(),
             held: held.len(),
             keys: load.keys,
-            waiting: load.waiting + shared.waiters.outside(),
-            fences_agreed: sum(|group| &group.set.fences_agreed),
-            fences_written_back: sum(|group| &group.set.fences_written_back),
+            waiting: load.waiting + shared.common.waiters.outside(),
+            fences_agreed: sum(|group| &group.set.fences.agreed),
+            fences_written_back: sum(|group| &group.set.fences.written_back),
             nodes: nodes.collect(),
             locks,
             queues,

@@ -37,7 +37,10 @@ pub(crate) fn watch(
 /// Runs on the runtime on which the manager was built. If that runtime ends first, it drops this future, which ends the
 /// manager and its thread.
 pub(crate) fn stay(shared: &Arc<Shared>) -> impl Future<Output = ()> + Send + use<> {
-    let (mut lose_all, ended) = (LoseAllOnDrop(Arc::downgrade(shared)), shared.tasks.ended());
+    let (mut lose_all, ended) = (
+        LoseAllOnDrop(Arc::downgrade(shared)),
+        shared.common.tasks.ended(),
+    );
     async move {
         ended.given().await;
         lose_all.disarm();
@@ -57,7 +60,7 @@ impl Drop for LoseAllOnDrop {
         if let Some(shared) = self.0.upgrade() {
             shared.grant_no_more();
             shared.registry.lose_all(LossReason::Shutdown);
-            shared.tasks.end();
+            shared.common.tasks.end();
         }
     }
 }
@@ -91,7 +94,7 @@ pub(crate) fn renew_due(shared: &Arc<Shared>, end_lapsed: fn(&Arc<Shared>, Tenan
     for (node, batch) in batches.into_iter().enumerate() {
         if !batch.is_empty() {
             let job = extend(Arc::clone(set), node, batch, sent);
-            shared.tasks.spawn_anyway(true, job);
+            shared.common.tasks.spawn_anyway(true, job);
         }
     }
 }

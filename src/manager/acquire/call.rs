@@ -38,7 +38,11 @@ pub(crate) struct Call<'a> {
 
 impl Call<'_> {
     pub(super) fn is_free_here(&self) -> bool {
-        !self.shared.queue.is_in_use(self.keys.first().as_str())
+        !self
+            .shared
+            .common
+            .queue
+            .is_in_use(self.keys.first().as_str())
     }
 
     /// Joins an open lease of this process, if the caller is a reader and there is one.

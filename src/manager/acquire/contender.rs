@@ -318,13 +318,14 @@ impl Contender<'_> {
             return Ok(());
         }
         let (shared, keys) = (self.call.shared, &self.call.keys);
-        let limit = shared.queue.bounds().total;
-        if shared.waiters.count() >= limit {
+        let limit = shared.common.queue.bounds().total;
+        if shared.common.waiters.count() >= limit {
             let of_key = false;
             return Err(AcquireError::QueueFull { limit, of_key });
         }
         self.listening = Some(Listening {
             _waiter: shared
+                .common
                 .waiters
                 .add(keys.first(), self.call.wait.began, false),
             notices: ReleaseNotices::subscribe(&shared.set.nodes, keys),

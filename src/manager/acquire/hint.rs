@@ -45,7 +45,7 @@ impl WaitingWriter {
             began,
             due: began,
             nodes: Arc::new(Mutex::new(nodes)),
-            obligation: Some(shared.ledger.begin(life(shared))?),
+            obligation: Some(shared.common.ledger.begin(life(shared))?),
         })
     }
 
@@ -85,7 +85,7 @@ impl WaitingWriter {
             () = &mut heard => {}
             // The command is on its way now, so a release that begins later comes after it.
             () = ready(()) => {
-                self.shared.tasks.spawn(false, heard);
+                self.shared.common.tasks.spawn(false, heard);
             }
         }
     }
@@ -124,7 +124,7 @@ impl WaitingWriter {
     }
 
     fn heard(&self, mut replies: Fanout<ExtendReplies>) -> impl Future<Output = ()> + Send + use<> {
-        let deadline = self.shared.tasks.timer(self.shared.set.node_timeout);
+        let deadline = self.shared.common.tasks.timer(self.shared.set.node_timeout);
         let (on_nodes, sent) = (Arc::clone(&self.nodes), self.shared.set.clock.now());
         async move {
             let mut deadline = pin!(deadline);

@@ -50,7 +50,7 @@ impl Call<'_> {
         } else {
             Duration::ZERO
         };
-        let queue = &self.shared.queue;
+        let queue = &self.shared.common.queue;
         let enter = |may_wait| queue.enter(names, ttl, may_wait, want.is_shared());
         match enter(self.wait.is_patient()) {
             Err(Refused::InUse(None)) if !want.is_handed_on() || want.is_permit() => enter(true)
@@ -67,7 +67,10 @@ impl Call<'_> {
         seat: impl Future<Output = Result<Wakeup, SentAway>>,
     ) -> Result<Wakeup, AcquireError> {
         let (shared, wait) = (self.shared, self.wait);
-        let _waiter = shared.waiters.add(self.keys.first(), wait.began, true);
+        let _waiter = shared
+            .common
+            .waiters
+            .add(self.keys.first(), wait.began, true);
         match timeout(wait.left_in_queue(shared), seat).await {
             Ok(Ok(wakeup)) => Ok(wakeup),
             Ok(Err(SentAway::Closed)) => Err(AcquireError::ShuttingDown),
@@ -81,7 +84,7 @@ impl Call<'_> {
         before_wait: impl FnOnce(),
     ) -> Result<Turn, AcquireError> {
         let (names, ttl) = (names(&self.keys), self.terms.ttl);
-        let entered = (self.shared.queue).enter(&names, ttl, self.wait.is_patient(), false);
+        let entered = (self.shared.common.queue).enter(&names, ttl, self.wait.is_patient(), false);
         let seat = match entered.map_err(|refused| self.refusal(refused))? {
             Entered::Turn(turn) => return Ok(turn),
             Entered::Seat(inner) => LockSeat::new(self.shared, &self.terms, inner),
@@ -95,7 +98,7 @@ impl Call<'_> {
     }
 
     fn refusal(&self, refused: Refused<Holder>) -> AcquireError {
-        let bounds = self.shared.queue.bounds();
+        let bounds = self.shared.common.queue.bounds();
         let full = |limit, of_key| AcquireError::QueueFull { limit, of_key };
         match refused {
             Refused::InUse(holder) => self.wait.busy_for(self.shared, holder.as_ref()),

@@ -54,7 +54,7 @@ impl Wait {
         let holder = keys
             .as_slice()
             .iter()
-            .find_map(|key| shared.queue.holder(key.shared()));
+            .find_map(|key| shared.common.queue.holder(key.shared()));
         self.busy_for(shared, holder.as_ref())
     }
 

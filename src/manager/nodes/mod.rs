@@ -40,16 +40,10 @@ pub(crate) struct NodeSet {
     // The node list and the settings that the nodes must agree to.
     pub(crate) config: Arc<ClusterConfig>,
     pub(crate) terms: CommonTerms,
-    // No lease of any process is longer.
-    pub(crate) max_ttl: Duration,
-    pub(crate) max_clock_skew: Duration,
     pub(crate) node_timeout: Duration,
-    pub(crate) connect_timeout: Duration,
-    pub(crate) started: Instant,
+    pub(crate) connecting: Connecting,
     pub(crate) voting: Arc<SharedRoll>,
-    // How many fencing tokens the nodes agreed on immediately, and how many took a second round trip.
-    pub(crate) fences_agreed: AtomicU64,
-    pub(crate) fences_written_back: AtomicU64,
+    pub(crate) fences: Fences,
     pub(crate) repeats: Repeats,
 }
 
@@ -57,6 +51,23 @@ pub(crate) struct NodeSet {
 pub(crate) struct CommonTerms {
     pub(crate) quorum: Quorum,
     pub(crate) drift: Drift,
+    // No lease of any process is longer.
+    pub(crate) max_ttl: Duration,
+    pub(crate) max_clock_skew: Duration,
+}
+
+/// The first connections.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Connecting {
+    pub(crate) began: Instant,
+    pub(crate) timeout: Duration,
+}
+
+/// How many fencing tokens the nodes agreed on in one round trip, and how many took a second one.
+#[derive(Debug, Default)]
+pub(crate) struct Fences {
+    pub(crate) agreed: AtomicU64,
+    pub(crate) written_back: AtomicU64,
 }
 
 impl NodeSet {
@@ -161,8 +172,8 @@ impl NodeSet {
         if self.voting.were_all_asked() {
             return;
         }
-        let connecting = self.connect_timeout.min(FIRST_CONNECTION);
-        let connecting = connecting.saturating_sub(self.started.elapsed());
+        let connecting = self.connecting.timeout.min(FIRST_CONNECTION);
+        let connecting = connecting.saturating_sub(self.connecting.began.elapsed());
         let asking = connecting.max(self.node_timeout);
         self.voting.all_asked(asking, self.node_timeout).await;
     }

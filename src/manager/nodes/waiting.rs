@@ -30,7 +30,7 @@ impl NodeSet {
         let mut patience = Patience {
             end,
             fails_fast,
-            connect_timeout: self.connect_timeout,
+            connect_timeout: self.connecting.timeout,
             grace: ENDING + self.node_timeout,
             recovers: false,
             extended: false,

@@ -74,12 +74,12 @@ impl Room {
         let nodes = shared.set.nodes.len();
         // A record that would never fit is sent alone, with all of the room.
         let bytes = bytes.min(RoomForRecords::UNDER_WAY / nodes);
-        let rooms = Arc::clone(&shared.room_for_records.under_way);
+        let rooms = Arc::clone(&shared.common.room_for_records.under_way);
         let room = rooms.acquire_many_owned(u32::try_from(bytes * nodes).ok()?);
         tokio::select! {
             biased;
             permit = room => permit.ok().map(|permit| Self { permit: Some(permit), bytes }),
-            () = shared.tasks.timer(shared.set.node_timeout * TURNS) => None,
+            () = shared.common.tasks.timer(shared.set.node_timeout * TURNS) => None,
         }
     }
 
@@ -157,7 +157,7 @@ impl Drop for Completion {
     fn drop(&mut self) {
         if let Some(completing) = self.0.take().filter(|it| !it.is_over()) {
             let shared = Arc::clone(&completing.freeing.shared);
-            shared.tasks.spawn_anyway(false, completing.rest());
+            shared.common.tasks.spawn_anyway(false, completing.rest());
         }
     }
 }
@@ -247,7 +247,7 @@ impl Completing {
     /// Takes in replies until `enough` nodes have the record, no more replies can come, or the node time-out is over.
     async fn hear(&mut self, enough: usize) {
         let shared = &self.freeing.shared;
-        let mut deadline = pin!(shared.tasks.timer(shared.set.node_timeout));
+        let mut deadline = pin!(shared.common.tasks.timer(shared.set.node_timeout));
         while self.stored < enough
             && let Some((node, reply)) = self.replies.next_before(deadline.as_mut()).await
         {
@@ -323,7 +323,7 @@ impl Completing {
             return Ok(None);
         };
         let bytes = u32::try_from(record.body.len().max(LEAST)).unwrap_or(u32::MAX);
-        let rooms = Arc::clone(&self.freeing.shared.room_for_records.kept);
+        let rooms = Arc::clone(&self.freeing.shared.common.room_for_records.kept);
         let room = rooms.try_acquire_many_owned(bytes).map_err(|_| NoRoom)?;
         Ok(Some(room))
     }

@@ -232,7 +232,7 @@ impl LockManager {
         let keep = keep.max(Duration::from_secs(1));
         let names = LockKeys::from(key);
         let shared = self.group(names.first());
-        let keys = shared.idempotency.node_keys(&names)?;
+        let keys = shared.runs.namespace.node_keys(&names)?;
         let want = Want::Run(Box::new(Recall::new(shared, &terms, keep)));
         let (guard, granted) = match acquire_for(shared, terms, (keys, want), limit).await? {
             Acquired::Run(guard, granted) => (guard, granted),

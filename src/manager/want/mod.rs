@@ -136,7 +136,7 @@ impl Want {
         match self {
             #[cfg(feature = "idempotency")]
             Self::Run(recall) => Some(recall.counter_ttl(shared, ttl)),
-            _ => shared.fencing.map(|keep| keep.max(ttl)),
+            _ => shared.common.fencing.map(|keep| keep.max(ttl)),
         }
     }
 

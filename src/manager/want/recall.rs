@@ -41,7 +41,7 @@ pub(crate) struct Recall {
 
 impl Recall {
     pub(crate) fn new(shared: &Shared, terms: &Terms, keep: Duration) -> Self {
-        let before = before_run(&shared.longest_run, terms);
+        let before = before_run(&shared.runs.longest, terms);
         Self {
             quorum: shared.set.terms.quorum,
             adopt: false,
@@ -87,7 +87,7 @@ impl Recall {
     /// granted the lock since. It need not live as long as the record, because the mark, from which nodes count on if a
     /// counter is missing, is above the ballots of all records.
     pub(crate) fn counter_ttl(&self, shared: &Shared, ttl: Duration) -> Duration {
-        shared.run_counters_kept.max(ttl).max(self.longest)
+        shared.runs.counter_ttl.max(ttl).max(self.longest)
     }
 
     pub(crate) fn ask(

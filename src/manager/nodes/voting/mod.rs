@@ -130,7 +130,7 @@ fn check_in(
 
 fn length(set: &NodeSet, node: &dyn Node) -> Duration {
     // Two promotions may be by two clocks, of which the second is behind: it must have come up with the floor of the first.
-    let longest = set.max_ttl.max(set.max_clock_skew);
+    let longest = set.terms.max_ttl.max(set.terms.max_clock_skew);
     quarantine(longest, node.settle_time(), set.terms.drift)
 }
 
@@ -246,7 +246,7 @@ async fn promote(set: &NodeSet, index: usize, node: &dyn Node, id: String) -> Du
 /// The highest fencing token that any process may have had, where no node knows it: the clocks of others may be ahead
 /// of ours.
 fn latest(set: &NodeSet) -> Option<FencingToken> {
-    let skew = u64::try_from(set.max_clock_skew.as_micros()).unwrap_or(u64::MAX);
+    let skew = u64::try_from(set.terms.max_clock_skew.as_micros()).unwrap_or(u64::MAX);
     FencingToken::proposed_at(set.clock.unix_micros().saturating_add(skew))
 }
 
