@@ -120,7 +120,10 @@ impl Asking {
             if self.shared.set.voting.is_blocked() {
                 return Decision::Lock(Verdict::NoQuorum);
             }
-            if let Some(decision) = self.want.decide(&self.nodes) {
+            // Nodes whose answers make no sense can leave it open when all have answered.
+            let no_more = || Decision::Lock(Verdict::NoQuorum);
+            let last = self.fanout.is_empty().then(no_more);
+            if let Some(decision) = self.want.decide(&self.nodes).or(last) {
                 let ours = [Verdict::Granted, Verdict::NoQuorum].map(Decision::Lock);
                 self.is_lost = !ours.contains(&decision);
                 return decision;
@@ -186,7 +189,9 @@ impl Asking {
 fn landed(shared: &Shared, request: &AcquireRequest, node: usize, reply: &Reply) -> Landed {
     let (fence, key) = match reply {
         Ok(AcquireReply::Granted { fence } | AcquireReply::Promised { fence, .. }) => (*fence, 0),
-        Ok(AcquireReply::Slot { index, fence }) => (*fence, *index),
+        Ok(AcquireReply::Slot { index, fence }) if request.any => (*fence, *index),
+        // No answer to this request: the node may have set the key.
+        Ok(AcquireReply::Slot { .. }) => return Landed::Abandoned,
         Ok(AcquireReply::Held(holder)) => return Landed::Anothers(*holder),
         Ok(AcquireReply::Recorded(_)) => return Landed::Withheld,
         Err(error) => {

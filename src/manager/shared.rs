@@ -151,6 +151,10 @@ impl Shared {
         groups.collect()
     }
 
+    #[cfg_attr(
+        not(feature = "idempotency"),
+        expect(unused_variables, reason = "only runs have settings of their own")
+    )]
     fn new(
         set: &Arc<NodeSet>,
         sets: &Arc<[Arc<NodeSet>]>,

@@ -236,7 +236,7 @@ mod tests {
             std::future::pending::<()>().await;
             drop(kept);
         };
-        locks.shared.tasks.spawn_anyway(true, job);
+        locks.shared.common.tasks.spawn_anyway(true, job);
         assert_eq!(Arc::strong_count(&thread), 2);
         let _runtime = end(runtime, locks);
         let begin = Instant::now();
@@ -264,7 +264,7 @@ mod tests {
             None
         });
         for locks in kept {
-            assert!(locks.shared.tasks.ended.is_given());
+            assert!(locks.shared.common.tasks.ended.is_given());
         }
     }
 
