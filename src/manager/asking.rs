@@ -35,6 +35,7 @@ use crate::protocol::quorum::highest;
 use crate::protocol::quorum::{FenceVerdict, agree};
 use crate::protocol::renewal::{Renewal, Terms};
 use crate::token::{FencingToken, OwnerHash, OwnerToken};
+use crate::trace::Caller;
 
 /// One round, which sends one acquire to each node. A granted round is [settled](Self::settle), and [`win`](Self::win) makes
 /// a lock of it. A round that did not get the lock is [released](Self::release); dropped at any other point, its keys are
@@ -188,12 +189,16 @@ impl Asking {
 /// How an acquire has landed, by its reply. What the reply says of the node is stored for the node, too.
 fn landed(shared: &Shared, request: &AcquireRequest, node: usize, reply: &Reply) -> Landed {
     let (fence, key) = match reply {
-        Ok(AcquireReply::Granted { fence } | AcquireReply::Promised { fence, .. }) => (*fence, 0),
+        Ok(AcquireReply::Granted { fence } | AcquireReply::Promised { fence, .. })
+            if !request.any =>
+        {
+            (*fence, 0)
+        }
         Ok(AcquireReply::Slot { index, fence }) if request.any => (*fence, *index),
         // No answer to this request: the node may have set the key.
-        Ok(AcquireReply::Slot { .. }) => return Landed::Abandoned,
+        Ok(reply) if reply.is_grant() => return Landed::Abandoned,
         Ok(AcquireReply::Held(holder)) => return Landed::Anothers(*holder),
-        Ok(AcquireReply::Recorded(_)) => return Landed::Withheld,
+        Ok(_) => return Landed::Withheld,
         Err(error) => {
             shared.set.heard(node, error);
             return of_error(error);
@@ -214,6 +219,7 @@ impl Asking {
         mut self,
         turn: Option<Turn>,
         waited: Duration,
+        caller: Caller,
     ) -> Result<Arc<HeldLease>, AcquireError> {
         let shared = Arc::clone(&self.shared);
         let mut renewal = Renewal::new(self.terms, self.sent);
@@ -248,6 +254,7 @@ impl Asking {
                 turn,
                 obligation,
                 waited,
+                caller,
             },
         ));
         if !late.is_empty() {
@@ -269,10 +276,11 @@ impl Asking {
         }
     }
 
-    /// All keys that were requested, if an abandoned request may still set others of them than those of the lock.
+    /// Of a permit: all slots that were asked for, as long as a node may set another one of them than the one that is held.
     fn may_have_others(&self) -> Option<NodeKeys> {
-        let is_doubtful = (0..self.nodes.len()).any(|node| self.nodes.may_still_run(node));
-        (self.want.is_permit() && is_doubtful).then(|| self.request.keys.clone())
+        let may_set = |node| self.nodes.is_in_flight(node) || self.nodes.may_still_run(node);
+        let is_open = self.want.is_permit() && (0..self.nodes.len()).any(may_set);
+        is_open.then(|| self.request.keys.clone())
     }
 
     /// In the background, waits for the replies that have not come yet.
@@ -282,7 +290,7 @@ impl Asking {
         let job = take_late_replies(Arc::clone(shared), Arc::clone(held), late, request);
         if !shared.common.tasks.spawn(false, job) {
             // No room to wait for the late replies: given up, so that a release does not wait for them either.
-            abandon(held, &self.request, pending);
+            abandon(held, pending);
             held.plan_top_up(shared.set.clock.now() + shared.set.node_timeout);
         }
     }
@@ -335,16 +343,16 @@ async fn take_late_replies(
         };
         held.land(node, lease.started, landed);
     }
-    abandon(&held, &request, fanout.abandon());
+    abandon(&held, fanout.abandon());
+    if request.any {
+        held.has_only_its_slot();
+    }
     let at = shared.set.clock.now() + shared.set.node_timeout;
     shared.registry.top_up(&held, at);
 }
 
-fn abandon(held: &HeldLease, request: &AcquireRequest, nodes: Vec<usize>) {
+fn abandon(held: &HeldLease, nodes: Vec<usize>) {
     for node in nodes {
-        if request.any {
-            held.may_have(&request.keys);
-        }
         held.land(node, held.lease.started, Landed::Abandoned);
     }
 }

@@ -170,8 +170,10 @@ impl Freeing {
         self.confirmed = self.needed().saturating_sub(self.nodes.count_ours());
     }
 
-    /// Nobody is told if the ttl ends it.
-    pub(crate) const fn unlogged(mut self) -> Self {
+    /// Of the hint of a writer: each node that may have it is asked before anything counts as confirmed, and nothing is
+    /// logged if its short life ends it.
+    pub(crate) const fn of_hint(mut self) -> Self {
+        self.confirmed = 0;
         self.end.is_logged = true;
         self
     }
@@ -470,9 +472,10 @@ pub(crate) fn free_stray(
     let (fence, key) = (None, 0);
     nodes.land(node, sent, Landed::Ours { fence, key });
     let command = (request, release as FreeCommand);
-    drop(Release::new(Freeing::new(
-        shared, command, nodes, None, ttl,
-    )));
+    // Counted by itself, unless the manager is shut down: the permit may be released before.
+    let obligation = shared.common.ledger.begin(ttl);
+    let freeing = Freeing::new(shared, command, nodes, obligation, ttl);
+    drop(Release::new(freeing));
 }
 
 pub(crate) fn release(node: &dyn Node, request: &ReleaseRequest) -> NodeFuture<Freed> {

@@ -15,6 +15,7 @@ use crate::manager::want::Want;
 use crate::manager::want::recall::Granted;
 use crate::namespace::NodeKeys;
 use crate::protocol::renewal::Terms;
+use crate::trace::Caller;
 
 /// The result of a successful call.
 pub(crate) enum Acquired {
@@ -34,6 +35,7 @@ pub(crate) struct Call<'a> {
     pub(super) keys: NodeKeys,
     pub(super) want: Want,
     pub(super) wait: Wait,
+    pub(super) caller: Caller,
 }
 
 impl Call<'_> {
@@ -59,6 +61,7 @@ impl Call<'_> {
 
     /// The result of the call if another caller of this process has acquired the lock.
     pub(super) fn handed_on(&self, guard: LockGuard) -> Acquired {
+        guard.tenancy().lease.belongs_to(self.caller.clone());
         Acquired::Lock(guard.waited_for(self.waited()))
     }
 

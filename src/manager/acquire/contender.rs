@@ -231,7 +231,7 @@ impl<'a> Contender<'a> {
         let waited = self.call.waited();
         #[cfg(feature = "idempotency")]
         let granted = asking.granted();
-        let held = asking.win(turn, waited)?;
+        let held = asking.win(turn, waited, self.call.caller.clone())?;
         let guard = LockGuard::first(shared, held).ok_or(AcquireError::ShuttingDown)?;
         if want.is_shared() {
             let lease = &guard.tenancy().lease;

@@ -120,7 +120,7 @@ impl WaitingWriter {
         let life = life(&self.shared);
         let freeing = Freeing::new(&self.shared, command, nodes, Some(obligation), life);
         // Not logged, because a hint that is left on a node soon expires.
-        Some(freeing.unlogged())
+        Some(freeing.of_hint())
     }
 
     fn heard(&self, mut replies: Fanout<ExtendReplies>) -> impl Future<Output = ()> + Send + use<> {

@@ -70,6 +70,7 @@ pub(crate) async fn acquire_for(
         keys,
         want,
         wait: Wait::new(report.began, limit),
+        caller: trace::Caller::current(),
     };
     tokio::select! {
         biased;
@@ -165,7 +166,6 @@ impl<'a> AcquireCall<'a> {
     fn granted(&self, guard: &LockGuard) -> String {
         let handle = guard.handle();
         let held = &handle.tenancy().lease;
-        held.belongs_to_caller();
         if !trace::hears_acquire() {
             return String::new();
         }

@@ -204,6 +204,7 @@ pub(crate) struct Won {
     pub(crate) turn: Option<Turn>,
     pub(crate) obligation: Obligation,
     pub(crate) waited: Duration,
+    pub(crate) caller: Caller,
 }
 
 impl HeldLease {
@@ -228,7 +229,7 @@ impl HeldLease {
                 asked: won.asked,
                 turn: won.turn,
                 obligation: Some(won.obligation),
-                caller: Caller::default(),
+                caller: won.caller,
             }),
             lease,
             keys: won.keys,
@@ -364,10 +365,13 @@ impl HeldLease {
         notified_until(&self.landed, look).await
     }
 
-    /// A node may have set any of the `keys`, the slots that were asked for.
-    pub(crate) fn may_have(&self, keys: &NodeKeys) {
+    /// Of a permit: once no command is in flight and none may still run, no node has another slot than ours.
+    pub(crate) fn has_only_its_slot(&self) {
         let mut inner = self.inner();
-        inner.asked.get_or_insert_with(|| keys.clone());
+        let nodes = inner.state.nodes();
+        if (0..nodes.len()).all(|node| !nodes.is_in_flight(node) && !nodes.may_still_run(node)) {
+            inner.asked = None;
+        }
     }
 
     pub(crate) fn plan_top_up(&self, at: Moment) -> bool {
@@ -421,8 +425,9 @@ impl HeldLease {
 }
 
 impl HeldLease {
-    pub(crate) fn belongs_to_caller(&self) {
-        self.inner().caller = Caller::current();
+    /// Events of the lock are logged in the span of this `caller` from now on.
+    pub(crate) fn belongs_to(&self, caller: Caller) {
+        self.inner().caller = caller;
     }
 
     /// Logs something about the lock in the span of its caller; `log` gets the name by which it is shown.

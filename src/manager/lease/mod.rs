@@ -53,6 +53,8 @@ impl Registry {
         if self.closing.is_given() {
             return false;
         }
+        // Under the mutex, because a top-up may have been planned since the lock was made.
+        lease.plan();
         self.place(&mut state, lease);
         crate::instruments::held_more();
         true
@@ -152,3 +154,22 @@ impl Registry {
 
 /// The longest sleep of the watchdog while a tick is planned, because timers do not run while the host is suspended.
 const LOOK: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use crate::LockManager;
+    use crate::protocol::on_nodes::Landed;
+
+    #[tokio::test]
+    async fn a_top_up_that_was_planned_before_the_lock_was_added_is_not_forgotten() {
+        let locks = LockManager::builder().memory(3).connect().await.unwrap();
+        let guard = locks.try_acquire("k").await.unwrap();
+        let (held, registry) = (&guard.tenancy().lease, &locks.shared.registry);
+        registry.remove(held);
+        let now = held.clock.now();
+        held.land(0, now, Landed::Absent);
+        assert!(held.plan_top_up(now));
+        assert!(registry.insert(held));
+        assert!(held.due() <= now);
+    }
+}
