@@ -212,7 +212,7 @@ impl Freeing {
         &self.nodes
     }
 
-    /// Whether a node is to be asked yet.
+    /// Whether a node still has to be asked.
     pub(crate) fn is_due(&self) -> bool {
         self.nodes.to_be_released().next().is_some()
     }
