@@ -158,11 +158,28 @@ const LOOK: Duration = Duration::from_secs(1);
 #[cfg(test)]
 mod tests {
     use crate::LockManager;
+    use crate::clock::{Clock, SystemClock};
+    use crate::moment::Moment;
     use crate::protocol::on_nodes::Landed;
+
+    /// The watchdog of a manager with this clock runs on the runtime of the test, not between two lines of it.
+    #[derive(Debug)]
+    struct RuntimeClock;
+
+    impl Clock for RuntimeClock {
+        fn now(&self) -> Moment {
+            SystemClock.now()
+        }
+
+        fn follows_runtime(&self) -> bool {
+            true
+        }
+    }
 
     #[tokio::test]
     async fn a_top_up_that_was_planned_before_the_lock_was_added_is_not_forgotten() {
-        let locks = LockManager::builder().memory(3).connect().await.unwrap();
+        let builder = LockManager::builder().memory(3);
+        let locks = builder.clock(RuntimeClock).connect().await.unwrap();
         let guard = locks.try_acquire("k").await.unwrap();
         let (held, registry) = (&guard.tenancy().lease, &locks.shared.registry);
         registry.remove(held);
