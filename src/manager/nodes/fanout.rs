@@ -52,19 +52,18 @@ impl<T> Fanout<T> {
     }
 
     fn poll_reply(&mut self, cx: &mut Context<'_>) -> Poll<Option<(usize, T)>> {
-        let mut reply = self.take_ready();
-        if reply.is_none() {
-            // Every node is polled before any reply is looked at, so that all commands are under way.
-            for (_, slot) in &mut self.slots {
-                if let Slot::Pending(future) = slot
-                    && let Poll::Ready(reply) = future.as_mut().poll(cx)
-                {
-                    *slot = Slot::Ready(reply);
-                }
-            }
-            reply = self.take_ready();
+        if let Some(reply) = self.take_ready() {
+            return Poll::Ready(Some(reply));
         }
-        match reply {
+        // Every node is polled before any reply is looked at, so that all commands are under way.
+        for (_, slot) in &mut self.slots {
+            if let Slot::Pending(future) = slot
+                && let Poll::Ready(reply) = future.as_mut().poll(cx)
+            {
+                *slot = Slot::Ready(reply);
+            }
+        }
+        match self.take_ready() {
             None if !self.slots.is_empty() => Poll::Pending,
             reply => Poll::Ready(reply),
         }
@@ -84,10 +83,10 @@ impl<T> Fanout<T> {
     }
 
     pub(crate) fn pending(&self) -> impl Iterator<Item = usize> + '_ {
-        let slots = self.slots.iter();
-        slots
-            .filter(|(_, slot)| matches!(slot, Slot::Pending(_)))
-            .map(|(node, _)| *node)
+        self.slots.iter().filter_map(|(node, slot)| match slot {
+            Slot::Pending(_) => Some(*node),
+            Slot::Ready(_) => None,
+        })
     }
 
     /// Gives up on the nodes that have not answered, and returns them. Their commands may still take effect.
