@@ -179,15 +179,7 @@ impl NodeSet {
     }
 
     pub(crate) fn heard(&self, node: usize, error: &NodeError) {
-        let now = self.clock.now();
-        self.voting
-            .replies(node, |replies| replies.refused(error, now));
-        // A node is asked again only after an error that is new; otherwise every caller would have it asked again.
-        if error.kind() == NodeErrorKind::Foreign {
-            self.voting.note_foreign(node, error, now);
-        } else if !self.voting.knows(node, error.kind()) {
-            self.voting.recheck(node);
-        }
+        self.voting.heard(node, error, self.clock.now());
     }
 
     pub(crate) fn ran(&self, node: usize) {

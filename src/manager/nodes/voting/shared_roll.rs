@@ -179,12 +179,22 @@ impl SharedRoll {
         Some(ask(&mut replies.unwrap_or_else(PoisonError::into_inner)))
     }
 
-    /// The node has refused a command for a lock, because it serves processes with another config.
-    pub(crate) fn note_foreign(&self, node: usize, error: &NodeError, now: Moment) {
-        if !self.at(node, |roll, node| roll.is_foreign(node, error.config())) {
-            self.event(node, now, |roll, node| roll.refused_as_foreign(node, error));
-            self.recheck(node);
+    /// The node has refused a command for a lock. It is asked again only after an error that is new; otherwise every
+    /// caller would have it asked again.
+    pub(crate) fn heard(&self, node: usize, error: &NodeError, now: Moment) {
+        self.replies(node, |replies| replies.refused(error, now));
+        let is_known = |roll: &mut Roll, node| match error.kind() {
+            NodeErrorKind::Foreign => roll.is_foreign(node, error.config()),
+            NodeErrorKind::Quarantined => roll.quarantine(node).is_some(),
+            _ => true,
+        };
+        if self.at(node, is_known) {
+            return;
         }
+        if error.kind() == NodeErrorKind::Foreign {
+            self.event(node, now, |roll, node| roll.refused_as_foreign(node, error));
+        }
+        self.recheck(node);
     }
 
     pub(crate) fn recheck(&self, node: usize) {
@@ -263,10 +273,5 @@ impl SharedRoll {
 
     pub(crate) fn explain(&self, node: usize, now: Moment) -> Option<NodeError> {
         self.at(node, |roll, node| roll.explain(node, now))
-    }
-
-    pub(crate) fn knows(&self, node: usize, kind: NodeErrorKind) -> bool {
-        kind != NodeErrorKind::Quarantined
-            || self.at(node, |roll, node| roll.quarantine(node).is_some())
     }
 }
