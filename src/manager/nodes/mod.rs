@@ -161,11 +161,6 @@ impl NodeSet {
         (0..self.nodes.len()).filter(|n| self.is_up(*n)).count()
     }
 
-    pub(crate) fn is_connecting(&self, node: usize) -> bool {
-        let node = self.nodes.get(node);
-        node.is_some_and(|node| node.state() == NodeState::Connecting)
-    }
-
     /// Waits until every node was asked once, so that it is known which processes the nodes serve. Only the first
     /// callers of a manager wait.
     pub(crate) async fn all_asked(&self) {

@@ -47,7 +47,7 @@ use crate::manager::nodes::voting::status::Replies;
 use crate::manager::nodes::waiting::is_retryable;
 use crate::node::{
     CheckInMode, CheckInReply, CheckInRequest, Node, NodeError, NodeErrorKind, NodeFuture,
-    PromoteRequest,
+    NodeState, PromoteRequest,
 };
 use crate::protocol::quorum::quarantine;
 use crate::seam::for_pause;
@@ -55,18 +55,12 @@ use crate::token::FencingToken;
 
 pub(crate) async fn monitor(set: Weak<NodeSet>, voting: Arc<SharedRoll>, index: usize) {
     let mut pause = Duration::ZERO;
-    let mut connecting: Option<NodeFuture<Result<(), NodeError>>> = None;
+    let mut connected: NodeFuture<Result<(), NodeError>> = Box::pin(pending());
     loop {
-        let connected = async {
-            match connecting.take() {
-                Some(connecting) => drop(connecting.await),
-                None => pending().await,
-            }
-        };
         tokio::select! {
             biased;
             () = voting.recheck_due(index) => {}
-            () = connected => {}
+            _ = &mut connected => {}
             () = sleep(pause) => {}
         }
         let Some(set) = set.upgrade() else {
@@ -76,8 +70,10 @@ pub(crate) async fn monitor(set: Weak<NodeSet>, voting: Arc<SharedRoll>, index: 
             Some(next) => pause = next,
             None => return,
         }
-        let node = (set.nodes.get(index)).filter(|_| set.is_connecting(index));
-        connecting = node.map(|node| node.ready());
+        connected = match set.nodes.get(index) {
+            Some(node) if node.state() == NodeState::Connecting => node.ready(),
+            _ => Box::pin(pending()),
+        };
     }
 }
 
@@ -88,14 +84,14 @@ async fn ask(set: &NodeSet, index: usize) -> Option<Duration> {
         true => CheckInMode::Look,
         false => set.voting.at(index, |roll, node| roll.mode(node)),
     };
-    let was_connecting = set.is_connecting(index);
+    let was_connecting = node.state() == NodeState::Connecting;
     set.voting.replies(index, Replies::begin);
     match set.reply(check_in(set, &**node, mode)).await {
         Ok(reply) => {
             set.voting.replies(index, Replies::answered);
             runs(set, index, Some(CHECK_IN));
             if matches!(mode, CheckInMode::Adopt { .. }) {
-                set.voting.at(index, Roll::adopted);
+                (set.voting).at(index, |roll, node| roll.adoption.pending.remove(&node));
             }
             Some(apply(set, index, &**node, reply).await)
         }

@@ -102,18 +102,6 @@ pub(super) enum Logged {
 }
 
 impl Quarantine {
-    /// Whether the node is new. This is decided once, when the other nodes are first asked and `intact` of them vote.
-    fn is_new(&mut self, intact: usize) -> bool {
-        if self.origin == Origin::Unclear {
-            let is_blank = !self.accepted && self.former.is_zero() && intact == 0;
-            self.origin = match is_blank {
-                true => Origin::New,
-                false => Origin::Forgot,
-            };
-        }
-        self.origin == Origin::New
-    }
-
     fn explain(&self, left: Option<Duration>, remembered: bool) -> String {
         let Some(left) = left else {
             return "it does not vote before every node has accepted this list once, and not all have; start those that cannot be reached".to_owned();
@@ -161,17 +149,11 @@ pub(super) struct Roll {
 struct Known {
     name: String,
     state: VoteState,
-    contact: Contact,
+    // Whether a check-in of it has ended, with an answer or without.
+    asked: bool,
+    answered: bool,
     // The command that the node refuses and needs for its vote, and why.
     refusal: Option<(&'static str, NodeError)>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Contact {
-    #[default]
-    None,
-    Asked,
-    Answered,
 }
 
 /// Calls of an operator that override what nodes say.
@@ -213,16 +195,14 @@ impl Roll {
         node_timeout: Duration,
         guarded: bool,
     ) -> Self {
-        let known = |name| {
-            let state = match guarded {
-                true => VoteState::Unknown,
-                false => VoteState::Voting,
-            };
-            Known {
-                name,
-                state,
-                ..Known::default()
-            }
+        let state = match guarded {
+            true => VoteState::Unknown,
+            false => VoteState::Voting,
+        };
+        let known = |name| Known {
+            name,
+            state: state.clone(),
+            ..Known::default()
         };
         Self {
             nodes: names.into_iter().map(known).collect(),
@@ -248,26 +228,23 @@ impl Roll {
 
     /// The node is in quarantine: in the one that was `found`, unless that is known.
     pub(super) fn quarantined(&mut self, node: usize, mut found: Quarantine) {
-        let before = self.answered(node, VoteState::Unknown).unwrap_or_default();
-        if let VoteState::Quarantined(before) = &before {
+        if let Some(known) = self.quarantine_mut(node) {
             // The node may have forgotten what it said of the list that ours replaced.
-            found.former = found.former.max(before.former);
-        }
-        match before {
-            VoteState::Quarantined(mut known) if known.id == found.id => {
+            found.former = found.former.max(known.former);
+            if known.id == found.id {
                 known.former = found.former;
                 known.accepted = found.accepted;
-                found = known;
+                return;
             }
-            before => {
-                found.origin = Origin::after(&before, found.former);
-                if found.origin == Origin::TakenOver {
-                    found.since += self.notice;
-                }
-                if before != VoteState::Unknown {
-                    self.trusted_as_new.remove(&node);
-                }
-            }
+        }
+        let known = self.nodes.get(node);
+        let before = known.map_or(&VoteState::Unknown, |known| &known.state);
+        found.origin = Origin::after(before, found.former);
+        if found.origin == Origin::TakenOver {
+            found.since += self.notice;
+        }
+        if *before != VoteState::Unknown {
+            self.trusted_as_new.remove(&node);
         }
         self.answered(node, VoteState::Quarantined(found));
     }
@@ -290,15 +267,15 @@ impl Roll {
 
     fn answered(&mut self, node: usize, state: VoteState) -> Option<VoteState> {
         let known = self.nodes.get_mut(node)?;
-        known.contact = Contact::Answered;
+        known.asked = true;
+        known.answered = true;
         Some(std::mem::replace(&mut known.state, state))
     }
 
     /// A check-in had no answer. Returns whether it was the first.
     pub(super) fn unanswered(&mut self, node: usize) -> bool {
         let known = self.nodes.get_mut(node);
-        let known = known.filter(|known| known.contact == Contact::None);
-        known.map(|known| known.contact = Contact::Asked).is_some()
+        known.is_some_and(|known| !std::mem::replace(&mut known.asked, true))
     }
 
     /// To be called after each event. Returns whether all nodes have accepted the list by now, and had not before.
@@ -337,10 +314,6 @@ impl Roll {
         begun.pending = all.collect();
         begun.former = begun.former.max(former);
     }
-
-    pub(super) fn adopted(&mut self, node: usize) {
-        self.adoption.pending.remove(&node);
-    }
 }
 
 /// The questions: what the nodes have said.
@@ -359,13 +332,12 @@ impl Roll {
 
     /// Whether each node was asked once.
     pub(super) fn all_asked(&self) -> bool {
-        let mut nodes = self.nodes.iter();
-        nodes.all(|known| known.contact != Contact::None)
+        self.nodes.iter().all(|known| known.asked)
     }
 
     pub(super) fn has_answered(&self, node: usize) -> bool {
         let known = self.nodes.get(node);
-        known.is_some_and(|known| known.contact == Contact::Answered)
+        known.is_some_and(|known| known.answered)
     }
 
     /// Whether it is known that the node serves processes with the config of this digest.
@@ -505,10 +477,19 @@ impl Roll {
         (before < line).then_some(line)
     }
 
-    /// Whether nothing says that `node`, in quarantine, was ever used, where `intact` others vote.
+    /// Whether nothing says that `node`, in quarantine, was ever used. This is decided once, when the other nodes are
+    /// first asked and `intact` of them vote.
     pub(super) fn is_new(&mut self, node: usize, intact: usize) -> bool {
-        let quarantine = self.quarantine_mut(node);
-        quarantine.is_some_and(|quarantine| quarantine.is_new(intact))
+        self.quarantine_mut(node).is_some_and(|it| {
+            if it.origin == Origin::Unclear {
+                let is_blank = !it.accepted && it.former.is_zero() && intact == 0;
+                it.origin = match is_blank {
+                    true => Origin::New,
+                    false => Origin::Forgot,
+                };
+            }
+            it.origin == Origin::New
+        })
     }
 
     fn quarantine_mut(&mut self, node: usize) -> Option<&mut Quarantine> {
@@ -537,16 +518,14 @@ impl Roll {
 
     /// The nodes that keep all groups from granting locks.
     pub(super) fn blocking(&self, now: Moment) -> Vec<NodeFailure> {
-        let blocks = |(node, known): &(usize, &Known)| {
-            known.state.is_of_others() && !self.is_over(*node, now)
-        };
-        let nodes = (0..).zip(&self.nodes).filter(blocks);
-        let failures = nodes.filter_map(|(node, known)| {
-            let (_, text) = self.why_no_vote(node, now)?;
-            let error = NodeError::new(NodeErrorKind::Foreign, text);
+        let failure = |(node, known): (usize, &Known)| {
+            if !known.state.is_of_others() || self.is_over(node, now) {
+                return None;
+            }
+            let error = NodeError::new(NodeErrorKind::Foreign, self.why_no_vote(node, now)?);
             Some(NodeFailure::new(&known.name, error))
-        });
-        failures.collect()
+        };
+        (0..).zip(&self.nodes).filter_map(failure).collect()
     }
 }
 
@@ -568,21 +547,24 @@ impl Roll {
 
     /// Why `node` does not vote; `None` if it does, or that is not known.
     pub(super) fn explain(&self, node: usize, now: Moment) -> Option<NodeError> {
+        let known = self.nodes.get(node)?;
         // Until that is repaired, no waiting helps.
-        if let Some((_, error)) = &self.nodes.get(node)?.refusal {
+        if let Some((_, error)) = &known.refusal {
             return Some(error.clone());
         }
-        let (kind, text) = self.why_no_vote(node, now)?;
-        Some(NodeError::new(kind, text))
+        let kind = match known.state.is_foreign() {
+            true => NodeErrorKind::Foreign,
+            false => NodeErrorKind::Quarantined,
+        };
+        Some(NodeError::new(kind, self.why_no_vote(node, now)?))
     }
 
-    fn why_no_vote(&self, node: usize, now: Moment) -> Option<(NodeErrorKind, String)> {
+    fn why_no_vote(&self, node: usize, now: Moment) -> Option<String> {
         match &self.nodes.get(node)?.state {
             VoteState::Quarantined(quarantine) => {
-                let text = quarantine.explain(self.left(node, now), self.remembers(node));
-                Some((NodeErrorKind::Quarantined, text))
+                Some(quarantine.explain(self.left(node, now), self.remembers(node)))
             }
-            VoteState::Foreign { reason, .. } => Some((NodeErrorKind::Foreign, reason.clone())),
+            VoteState::Foreign { reason, .. } => Some(reason.clone()),
             VoteState::Unknown | VoteState::Voting => None,
         }
     }

@@ -72,7 +72,7 @@ fn an_override_lasts_until_the_last_call_that_began_it() {
     let former = Duration::ZERO;
     roll.begin(ADOPT, former);
     assert_eq!(roll.mode(0), CheckInMode::Adopt { former });
-    roll.adopted(0);
+    roll.adoption.pending.remove(&0);
     assert_eq!(roll.mode(0), CheckInMode::Normal);
     roll.voted(0);
     assert!(!roll.is_trusted(0));
