@@ -222,7 +222,7 @@ impl LockManager {
 impl Shared {
     /// How many check-ins of each node have begun.
     fn begun(&self) -> Vec<Option<u64>> {
-        let begun = |node| self.set.voting.replies(node, |replies| replies.begun());
+        let begun = |node| self.set.voting.replies(node, |replies| replies.begun);
         (0..self.set.nodes.len()).map(begun).collect()
     }
 

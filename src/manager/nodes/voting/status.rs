@@ -52,7 +52,7 @@ pub(crate) fn optional_seconds<S: Serializer>(
 #[derive(Debug, Default)]
 pub(crate) struct Replies {
     // How many check-ins have begun.
-    begun: u64,
+    pub(crate) begun: u64,
     // The last of them that found that it votes.
     voted: u64,
     // How many in a row had no answer.
@@ -66,10 +66,6 @@ pub(crate) struct Replies {
 impl Replies {
     pub(crate) fn begin(&mut self) {
         self.begun += 1;
-    }
-
-    pub(crate) const fn begun(&self) -> u64 {
-        self.begun
     }
 
     pub(crate) fn answered(&mut self) {
@@ -179,7 +175,7 @@ mod tests {
     fn only_a_check_in_that_began_later_proves_a_vote() {
         let mut replies = Replies::default();
         replies.begin();
-        let begun = replies.begun();
+        let begun = replies.begun;
         replies.votes();
         assert!(!replies.voted_after(begun));
         replies.begin();
