@@ -21,16 +21,15 @@ use crate::node::NodeState;
 
 impl NodeSet {
     pub(crate) fn voting_status(&self, node: usize, now: Moment) -> VotingStatus {
-        match self.voting.status(node, now) {
-            status @ (VotingStatus::Unknown | VotingStatus::Voting) => {
-                match self.problem(node, now) {
-                    Some(reason) => VotingStatus::Failing { reason },
-                    None if self.is_up(node) => status,
-                    // Without the restart guard a node is assumed to vote before it was ever reached.
-                    None => VotingStatus::Unknown,
-                }
-            }
-            status => status,
+        let status = self.voting.status(node, now);
+        if !matches!(status, VotingStatus::Unknown | VotingStatus::Voting) {
+            return status;
+        }
+        match self.problem(node, now) {
+            Some(reason) => VotingStatus::Failing { reason },
+            None if self.is_up(node) => status,
+            // Without the restart guard a node is assumed to vote before it was ever reached.
+            None => VotingStatus::Unknown,
         }
     }
 
@@ -58,10 +57,6 @@ impl NodeSet {
             blocked: self.voting.is_blocked(),
             ended: false,
         }
-    }
-
-    pub(crate) fn has_quorum(&self) -> bool {
-        self.count().is_quorum()
     }
 }
 
@@ -114,14 +109,12 @@ pub(crate) async fn gauge(set: Weak<NodeSet>, voting: Arc<SharedRoll>) {
             }
             return;
         };
-        if shown.is_empty() {
-            let names = set.nodes.iter().map(|node| node.name().to_owned());
-            shown.extend(names);
-        }
+        let names = set.nodes.iter().map(|node| node.name().to_owned());
+        shown = names.collect();
         for (index, node) in set.nodes.iter().enumerate() {
             crate::instruments::node(node.name(), set.is_up(index), set.counts(index));
         }
-        lack = (!set.has_quorum()).then(|| lack.take().unwrap_or_else(WithoutQuorum::new));
+        lack = (!set.count().is_quorum()).then(|| lack.take().unwrap_or_else(WithoutQuorum::new));
         drop(set);
         tokio::select! {
             biased;

@@ -94,10 +94,7 @@ impl NodeSet {
 
     /// The error if nothing may be granted or extended, because some nodes serve processes with another list.
     pub(crate) fn disagreement(&self) -> Option<NoQuorum> {
-        if !self.voting.is_blocked() {
-            return None;
-        }
-        Some(NoQuorum {
+        self.voting.is_blocked().then(|| NoQuorum {
             retry_after: self.quorum_in().filter(|_| !self.voting.serves_others()),
             disagreed: true,
             failures: self.voting.blocking(self.clock.now()),
@@ -112,27 +109,22 @@ impl NodeSet {
 
     pub(crate) fn without_quorum(&self, mut failures: Vec<(usize, NodeError)>) -> NoQuorum {
         failures.sort_by_key(|(node, _)| *node);
-        let failures = failures.into_iter();
+        let failure = |(node, error)| self.failure(node, error);
         NoQuorum {
             needed: self.terms.quorum.needed(),
             nodes: self.nodes.len(),
-            failures: failures
-                .map(|(node, error)| self.failure(node, error))
-                .collect(),
+            failures: failures.into_iter().map(failure).collect(),
             retry_after: self.quorum_in(),
             disagreed: false,
         }
     }
 
     pub(crate) fn failure(&self, node: usize, error: NodeError) -> NodeFailure {
-        let error = match error.kind() {
-            // The node knows only that it is quarantined, but this process knows for how long.
-            NodeErrorKind::Quarantined => {
-                self.voting.explain(node, self.clock.now()).unwrap_or(error)
-            }
-            _ => error,
-        };
-        NodeFailure::new(self.name_of(node), error)
+        // The node knows only that it is quarantined, but this process knows for how long.
+        let is_vague = error.kind() == NodeErrorKind::Quarantined;
+        let explain = || self.voting.explain(node, self.clock.now());
+        let explained = is_vague.then(explain).flatten();
+        NodeFailure::new(self.name_of(node), explained.unwrap_or(error))
     }
 
     pub(crate) fn name_of(&self, node: usize) -> &str {
@@ -141,15 +133,14 @@ impl NodeSet {
 
     /// The time until a quorum votes again, if quarantines prevent it now.
     pub(super) fn quorum_in(&self) -> Option<Duration> {
-        let last = self.terms.quorum.needed().checked_sub(1)?;
-        let wait = self.until_votes().into_iter().nth(last)?;
-        (!wait.is_zero()).then_some(wait)
+        self.until_quorum().filter(|wait| !wait.is_zero())
     }
 
-    /// For each node that takes commands, the time until it votes, if that is known; the shortest time first.
-    pub(super) fn until_votes(&self) -> Vec<Duration> {
-        let now = self.clock.now();
-        self.voting.until_votes(now, |node| self.is_up(node))
+    /// The time until a quorum of the nodes that take commands votes, if that is known.
+    pub(super) fn until_quorum(&self) -> Option<Duration> {
+        let (voting, now) = (&self.voting, self.clock.now());
+        let waits = voting.until_votes(now, |node| self.is_up(node));
+        waits.into_iter().nth(self.terms.quorum.needed() - 1)
     }
 
     pub(crate) fn is_up(&self, node: usize) -> bool {
@@ -265,8 +256,8 @@ impl NodeSet {
                 self.voting.recheck(node);
                 // Other processes may still count a server that this server has replaced, and then each of the two
                 // could have a vote.
-                let settle = self.nodes.get(node).map(|node| node.settle_time());
-                if settle.is_some_and(|settle| settle.is_zero()) {
+                let node = self.nodes.get(node);
+                if node.is_some_and(|node| node.settle_time().is_zero()) {
                     Landed::InQuarantine(self.clock.now())
                 } else {
                     // Our token is on the node, and counts once the node votes again.

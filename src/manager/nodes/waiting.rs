@@ -6,7 +6,6 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::clock::Clock as _;
 use crate::manager::error::NoQuorum;
-use crate::manager::nodes::voting::status::VotingStatus;
 use crate::manager::nodes::{LOOK, NodeSet};
 use crate::moment::Moment;
 use crate::node::{Node, NodeError, NodeErrorKind, NodeFuture, NodeState};
@@ -62,13 +61,12 @@ impl NodeSet {
     }
 
     fn sight(&self) -> Sight {
-        let needed = self.terms.quorum.needed();
         Sight {
-            votes: self.has_quorum(),
+            votes: self.count().is_quorum(),
             pending: self.voting.is_pending(),
             trusting: self.voting.is_trusting(),
             recovers: !self.voting.serves_others() && self.quorum_in().is_some(),
-            is_up: self.until_votes().len() >= needed,
+            is_up: self.until_quorum().is_some(),
         }
     }
 
@@ -80,22 +78,18 @@ impl NodeSet {
     }
 
     fn serves_others(&self) -> Option<NoQuorum> {
-        let disagreement = self.disagreement();
-        disagreement.filter(|_| self.voting.serves_others())
+        self.disagreement().filter(|_| self.voting.serves_others())
     }
 
     /// Why the replies of a node do not count; `None` if they do.
     pub(crate) fn why_no_vote(&self, index: usize) -> Option<NodeError> {
-        let now = self.clock.now();
-        let untold = || NodeError::new(NodeErrorKind::TimedOut, "it did not say whether it votes");
-        match (
-            self.voting_status(index, now),
-            self.nodes.get(index)?.state(),
-        ) {
-            (VotingStatus::Voting, _) => None,
-            (_, NodeState::Down(error) | NodeState::Refused(error)) => Some(error),
-            _ => Some(self.voting.explain(index, now).unwrap_or_else(untold)),
+        let node = self.nodes.get(index).filter(|_| !self.counts(index))?;
+        if let NodeState::Down(error) | NodeState::Refused(error) = node.state() {
+            return Some(error);
         }
+        let untold = || NodeError::new(NodeErrorKind::TimedOut, "it did not say whether it votes");
+        let explained = self.voting.explain(index, self.clock.now());
+        Some(explained.unwrap_or_else(untold))
     }
 }
 
@@ -147,19 +141,16 @@ impl Patience {
             self.end = now + self.connect_timeout;
             self.extended = true;
         }
-        if now < self.end {
-            return Next::Wait(Some(self.end));
-        }
-        if seen.recovers {
-            return Next::Wait(None);
-        }
-        if seen.is_up && !self.graced {
+        if now >= self.end && !seen.recovers && seen.is_up && !self.graced {
             // A node may have come up at the last moment, and will vote at the next.
             self.graced = true;
             self.end = now + self.grace;
-            return Next::Wait(Some(self.end));
         }
-        Next::GiveUp
+        match now < self.end {
+            true => Next::Wait(Some(self.end)),
+            false if seen.recovers => Next::Wait(None),
+            false => Next::GiveUp,
+        }
     }
 
     /// Whether nodes get more time after a quarantine. If the call fails fast, they always do. Otherwise they do only
