@@ -243,7 +243,7 @@ impl Asking {
             renewal.plan_top_up(now + shared.set.node_timeout);
         }
         let held = Arc::new(HeldLease::new(
-            (shared.common.serial, shared.next_id()),
+            shared.next_id(),
             Arc::clone(&shared.set.clock),
             Won {
                 lease: self.lease(deadline),

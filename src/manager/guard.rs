@@ -54,7 +54,7 @@ impl LockGuard {
     /// `None` if the manager is shutting down: then the lock is released in the background.
     pub(crate) fn first(shared: &Arc<Shared>, lease: Arc<HeldLease>) -> Option<Self> {
         let inserted = shared.registry.insert(&lease);
-        let guard = Self::new(Arc::clone(shared), Tenancy::first(lease));
+        let guard = Self::new(Arc::clone(shared), Tenancy::new(lease, 0));
         inserted.then_some(guard)
     }
 

@@ -141,7 +141,8 @@ impl LockHandle {
     }
 
     pub(crate) fn is_of(&self, shared: &Shared) -> bool {
-        self.tenancy.lease.manager == shared.common.serial
+        // Each manager has a signal of its own.
+        Arc::ptr_eq(&self.drain, &shared.common.drain)
     }
 
     pub(crate) fn covers(&self, key: &LockKey) -> bool {

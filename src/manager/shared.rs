@@ -48,8 +48,6 @@ pub(crate) struct Shared {
 
 /// What all groups of a manager have in common.
 pub(crate) struct Common {
-    // Tells managers apart.
-    pub(crate) serial: u64,
     pub(crate) hand_off: HandOff,
     // How long fencing counters are kept, unless the ttl of a lock is longer; `None` if fencing is off.
     pub(crate) fencing: Option<Duration>,
@@ -117,7 +115,6 @@ impl Shared {
     ) -> Arc<[Arc<Self>]> {
         let config = options.config(nodes);
         let common = Arc::new(Common {
-            serial: NEXT_SERIAL.fetch_add(1, Ordering::Relaxed),
             hand_off: options.hand_off,
             fencing: options.fencing,
             queue: Arc::new(Queue::new(Bounds {
@@ -254,5 +251,3 @@ impl Default for RoomForRecords {
         }
     }
 }
-
-static NEXT_SERIAL: AtomicU64 = AtomicU64::new(0);

@@ -57,17 +57,8 @@ struct Share {
 }
 
 impl Tenancy {
-    const fn of_tenant(lease: Arc<HeldLease>, number: u32) -> Self {
-        let share = None;
-        Self {
-            lease,
-            number,
-            share,
-        }
-    }
-
-    /// The tenancy of the first guard of a lock. The lock already counts this guard.
-    pub(crate) fn first(lease: Arc<HeldLease>) -> Self {
+    /// The tenancy of the first guard of a tenant. The lock already counts this guard.
+    pub(crate) fn new(lease: Arc<HeldLease>, number: u32) -> Self {
         let is_shared = lease.keys.first().is_shared();
         let share = || Share {
             guards: AtomicU32::new(1),
@@ -75,14 +66,15 @@ impl Tenancy {
         };
         Self {
             share: is_shared.then(|| Arc::new(share())),
-            // A shared lock is never handed on.
-            ..Self::of_tenant(lease, 0)
+            lease,
+            number,
         }
     }
 
     /// The tenancy of one more reader, unless the lock has ended or is about to.
     pub(crate) fn join(lease: Arc<HeldLease>) -> Option<Self> {
-        let reader = Self::first(lease);
+        // A shared lock is never handed on, so its readers are all of the first tenant.
+        let reader = Self::new(lease, 0);
         reader.lease.share(reader.number).is_ok().then_some(reader)
     }
 
@@ -106,7 +98,7 @@ impl Tenancy {
             return Duration::ZERO;
         }
         let lease = &self.lease;
-        lease.deadline().since(lease.clock.now())
+        lease.deadline.get().since(lease.clock.now())
     }
 
     /// Why the lock has ended for this tenant or is about to, if so.
@@ -145,8 +137,7 @@ impl Tenancy {
 }
 
 pub(crate) struct HeldLease {
-    // The serial number of the manager that it is held with, and its own number there.
-    pub(crate) manager: u64,
+    // Its number in its manager.
     pub(crate) id: u64,
     pub(crate) lease: Lease,
     pub(crate) keys: NodeKeys,
@@ -208,8 +199,8 @@ pub(crate) struct Won {
 }
 
 impl HeldLease {
-    /// A lock that a quorum granted, of the manager and with the number `id`.
-    pub(crate) fn new((manager, id): (u64, u64), clock: Arc<dyn Clock>, mut won: Won) -> Self {
+    /// A lock that a quorum granted, with the number `id`.
+    pub(crate) fn new(id: u64, clock: Arc<dyn Clock>, mut won: Won) -> Self {
         won.obligation.enter(Stage::Held);
         let lease = won.lease;
         let validity = lease.deadline.since(lease.started);
@@ -220,7 +211,6 @@ impl HeldLease {
         }
         let state = LeaseState::new(won.nodes, won.renewal, lease.started);
         Self {
-            manager,
             id,
             deadline,
             due: AtomicU64::new(state.due().as_nanos()),
@@ -251,8 +241,8 @@ impl HeldLease {
     fn change<T>(&self, event: impl FnOnce(&mut Inner) -> (T, Effects)) -> (T, Effects) {
         let mut inner = self.inner();
         let (value, effects) = event(&mut inner);
-        self.deadline.set(inner.state.deadline());
-        self.tenant.store(inner.state.tenant(), Ordering::Release);
+        self.deadline.set(inner.state.deadline);
+        self.tenant.store(inner.state.tenant, Ordering::Release);
         let turn = inner.turn.take_if(|_| effects.pass_turn);
         let lost = effects.lost.map(|reason| (reason, inner.caller.clone()));
         drop(inner);
@@ -278,10 +268,6 @@ impl HeldLease {
         self.change(|inner| ((), event(&mut inner.state))).1
     }
 
-    fn deadline(&self) -> Moment {
-        self.deadline.get()
-    }
-
     /// Whether the lock is lost, for the tenant `number`.
     ///
     /// Without the mutex: each end of a lock moves the deadline to the origin or the tenant to the next number, so a
@@ -292,14 +278,11 @@ impl HeldLease {
         if self.tenant.load(Ordering::Acquire) != number {
             return true;
         }
-        if self.clock.now() < self.deadline() {
-            return false;
-        }
-        let (is_lost, _) = self.change(|inner| {
+        let event = |inner: &mut Inner| {
             let now = self.clock.now();
-            (now >= inner.state.deadline(), inner.state.check(now))
-        });
-        is_lost
+            (now >= inner.state.deadline, inner.state.check(now))
+        };
+        self.is_overdue() && self.change(event).0
     }
 
     fn ended_because(&self, number: u32) -> Option<LossReason> {
@@ -320,8 +303,8 @@ impl HeldLease {
     /// Offers the lock to a new tenant, within these `terms`. The new tenant has so much `time` to accept it.
     pub(crate) fn offer(self: &Arc<Self>, terms: &HandOff, time: Duration) -> Option<Tenancy> {
         let effects = self.apply(|state| state.offer(self.clock.now(), terms, time));
-        let tenant = |number| Tenancy::of_tenant(Arc::clone(self), number);
-        effects.hand_over.map(tenant)
+        let tenant = effects.hand_over?;
+        Some(Tenancy::new(Arc::clone(self), tenant))
     }
 
     pub(crate) fn accept(&self, number: u32) -> bool {
@@ -329,16 +312,14 @@ impl HeldLease {
     }
 
     pub(crate) fn hold_for(&self, number: u32, max_hold: Duration) -> bool {
-        let event = |inner: &mut Inner| {
-            let changes = inner.state.hold_for(number, max_hold);
-            (changes, Effects::default())
-        };
+        let event =
+            |inner: &mut Inner| (inner.state.hold_for(number, max_hold), Effects::default());
         self.change(event).0
     }
 
     /// Whether the deadline has passed. The state may not show that yet.
     pub(crate) fn is_overdue(&self) -> bool {
-        self.clock.now() >= self.deadline()
+        self.clock.now() >= self.deadline.get()
     }
 
     /// Does what is due at `now`. Returns the nodes to which the caller sends an extension, with `now` as its send time, and
@@ -346,7 +327,7 @@ impl HeldLease {
     /// it is not sent.
     pub(crate) fn tick(self: &Arc<Self>, now: Moment) -> (Vec<usize>, Option<Tenancy>) {
         let effects = self.apply(|state| state.tick(now));
-        let lapsed = |number| Tenancy::of_tenant(Arc::clone(self), number);
+        let lapsed = |number| Tenancy::new(Arc::clone(self), number);
         (effects.renew, effects.lapsed.map(lapsed))
     }
 
@@ -359,7 +340,7 @@ impl HeldLease {
     pub(crate) async fn landed(&self, node: usize) -> OnNodes {
         let look = || {
             let inner = self.inner();
-            let nodes = inner.state.nodes();
+            let nodes = &inner.state.nodes;
             (!nodes.is_in_flight(node)).then(|| nodes.clone())
         };
         notified_until(&self.landed, look).await
@@ -368,7 +349,7 @@ impl HeldLease {
     /// Of a permit: once no command is in flight and none may still run, no node has another slot than ours.
     pub(crate) fn has_only_its_slot(&self) {
         let mut inner = self.inner();
-        let nodes = inner.state.nodes();
+        let nodes = &inner.state.nodes;
         if (0..nodes.len()).all(|node| !nodes.is_in_flight(node) && !nodes.may_still_run(node)) {
             inner.asked = None;
         }
@@ -383,7 +364,7 @@ impl HeldLease {
     }
 
     pub(crate) fn terms(&self) -> Terms {
-        *self.inner().state.terms()
+        *self.inner().state.renewal.terms()
     }
 
     /// Plans the next look of the watchdog. Only the registry calls it, under its mutex.
@@ -391,9 +372,7 @@ impl HeldLease {
         let due = self.inner().state.due();
         self.due.store(due.as_nanos(), Ordering::Relaxed);
     }
-}
 
-impl HeldLease {
     fn share(&self, number: u32) -> Result<(), LossReason> {
         let event = |inner: &mut Inner| inner.state.share(number, self.clock.now());
         self.change(event).0
@@ -422,9 +401,7 @@ impl HeldLease {
         };
         self.change(event).0
     }
-}
 
-impl HeldLease {
     /// Events of the lock are logged in the span of this `caller` from now on.
     pub(crate) fn belongs_to(&self, caller: Caller) {
         self.inner().caller = caller;
@@ -438,7 +415,7 @@ impl HeldLease {
 
     /// The nodes that have it.
     pub(crate) fn on_nodes(&self) -> OnNodes {
-        self.inner().state.nodes().clone()
+        self.inner().state.nodes.clone()
     }
 
     pub(crate) fn view(&self) -> LeaseView {
@@ -446,9 +423,9 @@ impl HeldLease {
         let (state, first) = (&inner.state, self.lease.fence);
         LeaseView {
             keys: self.keys.clone(),
-            since: state.since(),
-            deadline: state.deadline(),
-            fence: first.map(|first| first.handed_on(state.tenant())),
+            since: state.since,
+            deadline: state.deadline,
+            fence: first.map(|first| first.handed_on(state.tenant)),
         }
     }
 }

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::time::sleep;
+use tokio::time::timeout;
 
 use crate::manager::error::LossReason;
 use crate::manager::lease::held::HeldLease;
@@ -118,11 +118,7 @@ impl Registry {
             match due {
                 Some(due) if due <= now => return true,
                 Some(due) => {
-                    tokio::select! {
-                        biased;
-                        () = changed => {}
-                        () = sleep(due.since(now).min(LOOK)) => {}
-                    }
+                    let _ = timeout(due.since(now).min(LOOK), changed).await;
                 }
                 None => changed.await,
             }
@@ -130,13 +126,9 @@ impl Registry {
     }
 
     pub(crate) fn due(&self, now: Moment) -> Vec<Arc<HeldLease>> {
-        let until = (now, u64::MAX);
         let state = self.state();
-        state
-            .leases
-            .range(..=until)
-            .map(|(_, lease)| Arc::clone(lease))
-            .collect()
+        let due = state.leases.range(..=(now, u64::MAX));
+        due.map(|(_, lease)| Arc::clone(lease)).collect()
     }
 
     /// Plans the next tick of a lock again, after a tick or a change of its times. Does nothing if the lock is not in

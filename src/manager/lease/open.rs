@@ -48,37 +48,29 @@ impl OpenLeases {
     /// leases on the node. A writer has to wait for such long reads anyway.
     pub(crate) fn open(&self, lease: &Arc<HeldLease>, terms: &Terms) {
         let share_key = share_key(lease.keys.first(), terms);
-        let former = {
-            let mut leases = self.leases();
-            let leases = leases.entry(share_key).or_default();
-            let time = terms.ttl / OPEN_FOR * leases.count.max(1);
-            leases.count += 1;
-            let last = (Arc::clone(lease), lease.clock.now() + time);
-            leases.last.replace(last)
-        };
-        // Dropped outside the mutex, because this may be the last reference to the lease.
-        drop(former);
+        let mut all = self.leases();
+        let leases = all.entry(share_key).or_default();
+        let time = terms.ttl / OPEN_FOR * leases.count.max(1);
+        leases.count += 1;
+        // Never the last reference to the lease before: its guard has one until it has closed that lease.
+        leases.last = Some((Arc::clone(lease), lease.clock.now() + time));
     }
 
     /// Forgets a lease that was given up. Returns whether the process has other leases with the same key and times.
     pub(crate) fn close(&self, lease: &HeldLease) -> bool {
         let share_key = share_key(lease.keys.first(), &lease.terms());
-        let closed = {
-            let mut all = self.leases();
-            let Some(leases) = all.get_mut(&share_key) else {
-                return false;
-            };
-            leases.count = leases.count.saturating_sub(1);
-            let closed = leases.last.take_if(|(last, _)| last.id == lease.id);
-            let is_last = leases.count == 0;
-            if is_last {
-                all.remove(&share_key);
-            }
-            (closed, !is_last)
+        let mut all = self.leases();
+        let Some(leases) = all.get_mut(&share_key) else {
+            return false;
         };
-        // Dropped outside the mutex, because this may be the last reference to the lease.
-        drop(closed.0);
-        closed.1
+        leases.count = leases.count.saturating_sub(1);
+        // Never the last reference to the lease, because the caller has one.
+        drop(leases.last.take_if(|(last, _)| last.id == lease.id));
+        let has_others = leases.count > 0;
+        if !has_others {
+            all.remove(&share_key);
+        }
+        has_others
     }
 }
 

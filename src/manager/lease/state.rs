@@ -18,21 +18,21 @@ use std::time::Duration;
 use crate::manager::error::LossReason;
 use crate::moment::Moment;
 use crate::protocol::on_nodes::{Landed, OnNodes};
-use crate::protocol::renewal::{Renewal, Step, Terms};
+use crate::protocol::renewal::{Renewal, Step};
 use crate::settings::switches::HandOff;
 
 #[derive(Debug)]
 pub(super) struct LeaseState {
-    nodes: OnNodes,
-    renewal: Renewal,
+    pub(super) nodes: OnNodes,
+    pub(super) renewal: Renewal,
     phase: Phase,
     // While `Held`, as the nodes confirm it; fixed from `Ending` on; the origin of time once the lock has ended.
-    deadline: Moment,
+    pub(super) deadline: Moment,
     // When the round was sent that the nodes granted.
     started: Moment,
-    tenant: u32,
+    pub(super) tenant: u32,
     // When the present tenant got it.
-    since: Moment,
+    pub(super) since: Moment,
     // How many guards share it: those of the present tenant.
     guards: u32,
     // Whether the holder was notified of the end before it came.
@@ -110,18 +110,6 @@ impl LeaseState {
         }
     }
 
-    pub(super) const fn deadline(&self) -> Moment {
-        self.deadline
-    }
-
-    pub(super) const fn tenant(&self) -> u32 {
-        self.tenant
-    }
-
-    pub(super) const fn since(&self) -> Moment {
-        self.since
-    }
-
     /// When to tick next: never, once it has ended.
     pub(super) fn due(&self) -> Moment {
         match self.phase {
@@ -131,10 +119,6 @@ impl LeaseState {
             Phase::Ending(_) => self.deadline,
             Phase::Lost(_) | Phase::Released => Moment::from_nanos(u64::MAX),
         }
-    }
-
-    pub(super) const fn nodes(&self) -> &OnNodes {
-        &self.nodes
     }
 
     /// Loses the lock if its deadline has passed by `now`.
@@ -262,7 +246,7 @@ impl LeaseState {
     /// Passes the lock to a new tenant, if `terms` allow it. From here on the lock has ended for all tenants before. The
     /// new tenant has so much `time` to [accept](Self::accept) it.
     pub(super) fn offer(&mut self, now: Moment, terms: &HandOff, time: Duration) -> Effects {
-        let comfortable = self.deadline.since(now) >= self.terms().ttl / 2;
+        let comfortable = self.deadline.since(now) >= self.renewal.terms().ttl / 2;
         let passes = self.tenant < terms.max_passes && now.since(self.started) < terms.max_time;
         if self.phase != Phase::Held || !comfortable || !passes {
             return Effects::default();
@@ -290,7 +274,7 @@ impl LeaseState {
     /// Gives the present tenant, who is new, a `max_hold` of its own. Returns whether that changes anything.
     pub(super) fn hold_for(&mut self, tenant: u32, max_hold: Duration) -> bool {
         let is_new = self.phase == Phase::Held && self.tenant == tenant;
-        let changes = is_new && self.terms().max_hold != max_hold;
+        let changes = is_new && self.renewal.terms().max_hold != max_hold;
         if changes {
             self.renewal.hold_for(self.since, max_hold);
             self.deadline = self.renewal.deadline(&self.nodes);
@@ -313,10 +297,6 @@ impl LeaseState {
         (shared, effects)
     }
 
-    pub(super) const fn terms(&self) -> &Terms {
-        self.renewal.terms()
-    }
-
     /// One of the guards that share the lock has left. Returns whether it was the last.
     pub(super) const fn leave(&mut self) -> bool {
         self.guards = self.guards.saturating_sub(1);
@@ -327,14 +307,11 @@ impl LeaseState {
     pub(super) fn let_go(&mut self, now: Moment) -> (End, Effects) {
         // The deadline may have passed, and no event may have noticed that yet.
         let mut effects = self.check(now);
-        let lost = match self.phase {
-            Phase::Held | Phase::Ending(_) => None,
-            Phase::Lost(reason) => Some(reason),
-            Phase::Released => Some(LossReason::Released),
-        };
-        let given_up = match self.phase {
-            Phase::Ending(reason) if self.announced => Some(reason),
-            _ => None,
+        let (lost, given_up) = match self.phase {
+            Phase::Held => (None, None),
+            Phase::Ending(reason) => (None, self.announced.then_some(reason)),
+            Phase::Lost(reason) => (Some(reason), None),
+            Phase::Released => (Some(LossReason::Released), None),
         };
         // It is released in time, but the work was cut off as if it had been lost, and that is to be seen.
         effects.lost = effects.lost.or(given_up);

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::protocol::on_nodes::Keys;
 use crate::protocol::quorum::{Drift, Quorum};
+use crate::protocol::renewal::Terms;
 use crate::token::Holder;
 
 const TTL: Duration = Duration::from_secs(10);
@@ -117,12 +118,12 @@ fn ending() -> LeaseState {
 #[test]
 fn it_is_lost_once_and_exactly_when_its_deadline_has_passed() {
     let mut state = granted_on(0..3);
-    assert_eq!(state.deadline(), at(END));
+    assert_eq!(state.deadline, at(END));
     assert_eq!(state.check(at(END - 1)), nothing());
     assert_eq!(state.ended_because(0, at(END - 1)), (None, nothing()));
     assert_eq!(state.check(at(END)), lost(LossReason::Expired, END));
     assert_eq!(state.check(at(END)), nothing());
-    assert_eq!(state.deadline(), Moment::ORIGIN);
+    assert_eq!(state.deadline, Moment::ORIGIN);
     assert_eq!(state.tick(at(END)), nothing());
     assert_eq!(state.due(), never(), "it is looked at no more");
     assert_ended(&mut state, 0, LossReason::Expired);
@@ -157,14 +158,14 @@ fn a_tick_extends_and_the_replies_move_the_deadline() {
     assert_eq!((state.tick(at(1)), state.due()), (nothing(), first));
     let due = state.tick(at(3_500));
     assert_eq!(due.renew, [0, 1, 2, 3, 4]);
-    assert!(state.nodes().is_in_flight(0));
+    assert!(state.nodes.is_in_flight(0));
     for (node, deadline) in [(3, END), (4, END), (0, END + 3_500)] {
         let effects = state.land(node, at(3_500), OURS, at(3_510));
         assert_eq!(effects, nothing());
-        assert_eq!(state.deadline(), at(deadline));
+        assert_eq!(state.deadline, at(deadline));
     }
-    assert!(!state.nodes().is_in_flight(0) && state.nodes().is_in_flight(1));
-    assert_eq!(state.nodes().count_ours(), 5);
+    assert!(!state.nodes.is_in_flight(0) && state.nodes.is_in_flight(1));
+    assert_eq!(state.nodes.count_ours(), 5);
     assert_eq!(state.tick(at(3_600)), nothing(), "a quorum has it");
     assert!((at(6_000)..at(7_000)).contains(&state.due()));
 }
@@ -189,7 +190,7 @@ fn once_the_end_is_announced_no_extension_revives_it() {
     for node in 0..5 {
         assert_eq!(state.land(node, at(9_000), OURS, at(END - 4)), nothing());
     }
-    assert_eq!(state.deadline(), at(END));
+    assert_eq!(state.deadline, at(END));
     assert_eq!(
         state.ended_because(0, at(END - 4)),
         (Some(LossReason::Expired), nothing())
@@ -212,7 +213,7 @@ fn an_extension_after_the_deadline_revives_nothing() {
     for node in 1..5 {
         assert_eq!(state.land(node, at(9_000), OURS, at(END + 1)), nothing());
     }
-    assert_eq!(state.deadline(), Moment::ORIGIN);
+    assert_eq!(state.deadline, Moment::ORIGIN);
     assert_ended(&mut state, 0, LossReason::Expired);
     assert_eq!(
         state.let_go(at(END + 2)).0.nodes.to_be_released().count(),
@@ -237,7 +238,7 @@ fn the_longest_hold_ends_it_for_that_reason() {
         let effects = state.land(node, at(55_000), OURS, at(100));
         assert_eq!(effects, nothing());
     }
-    assert_eq!(state.deadline(), at(60_000));
+    assert_eq!(state.deadline, at(60_000));
     assert_eq!(state.check(at(60_000)), lost(LossReason::MaxHold, 60_000));
 }
 
@@ -274,16 +275,16 @@ fn a_lock_that_is_let_go_of_is_released_where_it_may_be_and_commands_in_flight_l
         (vec![0, 1, 2, 4], 1)
     );
     assert_ended(&mut state, 0, LossReason::Released);
-    assert_eq!(state.deadline(), Moment::ORIGIN);
+    assert_eq!(state.deadline, Moment::ORIGIN);
     let landed = || Effects {
         notify_landed: true,
         ..Effects::default()
     };
     assert_eq!(state.land(4, at(0), OURS, at(90)), landed());
-    assert!(!state.nodes().is_in_flight(4) && state.nodes().is_ours(4));
+    assert!(!state.nodes.is_in_flight(4) && state.nodes.is_ours(4));
     assert_eq!(state.land(3, at(0), Landed::Abandoned, at(95)), landed());
-    assert!(state.nodes().may_still_run(3));
-    assert_eq!(state.deadline(), Moment::ORIGIN, "it stays released");
+    assert!(state.nodes.may_still_run(3));
+    assert_eq!(state.deadline, Moment::ORIGIN, "it stays released");
     let (again, effects) = state.let_go(at(100));
     assert_eq!(
         (again.lost, effects),
@@ -326,7 +327,7 @@ fn a_hand_over_changes_the_tenant_and_ends_the_lock_for_the_one_before() {
         ..released(40)
     };
     assert_eq!(state.offer(at(40), &passing(), TIME), handed_over);
-    assert_eq!((state.tenant(), state.since()), (1, at(40)));
+    assert_eq!((state.tenant, state.since), (1, at(40)));
     assert_eq!(
         state.ended_because(0, at(50)),
         (Some(LossReason::Released), nothing())
@@ -366,7 +367,7 @@ fn a_hand_over_that_is_not_accepted_in_time_lapses_once() {
 fn it_is_handed_over_only_where_nothing_speaks_against_it() {
     let refused = |mut state: LeaseState, now: u64, terms: &HandOff| {
         assert_eq!(state.offer(at(now), terms, TIME), nothing());
-        assert_eq!((state.tenant(), state.since()), (0, at(0)));
+        assert_eq!((state.tenant, state.since), (0, at(0)));
     };
     let state = || granted_on(0..3);
     refused(state(), 1, &HandOff::OFF);
@@ -454,21 +455,21 @@ proptest! {
         let (mut losses, mut held_for, mut ended) = (0, 0, false);
         for (pause, event) in events {
             now += Duration::from_millis(pause);
-            let (tenant, phase, before) = (state.tenant(), state.phase, state.deadline());
+            let (tenant, phase, before) = (state.tenant, state.phase, state.deadline);
             let effects = perform(&mut state, event, now);
             losses += u32::from(effects.pass_turn);
             held_for += u32::from(effects.held_for.is_some());
-            prop_assert_eq!(effects.hand_over.is_some(), state.tenant() == tenant + 1);
-            prop_assert!(effects.hand_over.is_some() || state.tenant() == tenant);
+            prop_assert_eq!(effects.hand_over.is_some(), state.tenant == tenant + 1);
+            prop_assert!(effects.hand_over.is_some() || state.tenant == tenant);
             if ended || phase != Phase::Held {
-                prop_assert!(state.deadline() <= before, "nothing revives it");
+                prop_assert!(state.deadline <= before, "nothing revives it");
                 prop_assert!(effects.hand_over.is_none() && effects.renew.is_empty());
             }
             ended |= matches!(state.phase, Phase::Lost(_) | Phase::Released);
-            prop_assert_eq!(ended, state.deadline() == Moment::ORIGIN);
+            prop_assert_eq!(ended, state.deadline == Moment::ORIGIN);
             prop_assert!(!ended || state.tick(now) == nothing());
         }
         prop_assert!(losses <= 1);
-        prop_assert_eq!(held_for, state.tenant() + u32::from(ended), "one time for each tenant");
+        prop_assert_eq!(held_for, state.tenant + u32::from(ended), "one time for each tenant");
     }
 }
