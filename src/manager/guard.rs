@@ -87,7 +87,7 @@ impl LockGuard {
         let mut tenancies = Vec::new();
         let mut next = &self.other;
         while let Some(guard) = next {
-            tenancies.push(guard.tenancy().clone());
+            tenancies.push(guard.tenancy.clone());
             next = &guard.other;
         }
         if !tenancies.is_empty() {
@@ -114,7 +114,7 @@ impl LockGuard {
     ///
     /// The reason why the lock has ended, or is about to end.
     pub fn reenter(&self) -> Result<Self, LossReason> {
-        let guard = Self::again(&self.handle, self.tenancy(), &self.shared)?;
+        let guard = Self::again(&self.handle, &self.tenancy, &self.shared)?;
         let other = self.other.as_ref().map(|other| other.reenter());
         Ok(guard.along_with(other.transpose()?.into_iter().collect()))
     }
@@ -140,7 +140,7 @@ impl LockGuard {
         }
         let lost_before = self.handle.lost_before();
         self.is_over = true;
-        match let_go(&self.shared, self.tenancy()) {
+        match let_go(&self.shared, &self.tenancy) {
             Some((freeing, lost)) => {
                 let released = Release::new(freeing).quorum().await;
                 lost.map_or(released, |reason| Err(ReleaseError::Lost(reason)))
@@ -159,7 +159,7 @@ impl LockGuard {
         while let Some(mut guard) = next {
             next = guard.other.take();
             guard.is_over = true;
-            if let Some((freeing, _)) = let_go(&guard.shared, guard.tenancy()) {
+            if let Some((freeing, _)) = let_go(&guard.shared, &guard.tenancy) {
                 releases.push(0, Box::pin(Release::new(freeing).quorum()));
             }
         }
@@ -180,7 +180,7 @@ impl LockGuard {
 
     pub(crate) fn resign(mut self) -> (Arc<HeldLease>, LetGo) {
         self.is_over = true;
-        let held = Arc::clone(&self.tenancy().lease);
+        let held = Arc::clone(&self.tenancy.lease);
         self.shared.registry.remove(&held);
         let let_go = held.let_go();
         (held, let_go)
@@ -299,7 +299,7 @@ impl Drop for LockGuard {
     fn drop(&mut self) {
         if !self.is_over {
             // A release that is dropped goes on in the background.
-            let freeing = let_go(&self.shared, self.tenancy()).map(|(freeing, _)| freeing);
+            let freeing = let_go(&self.shared, &self.tenancy).map(|(freeing, _)| freeing);
             drop(freeing.map(Release::in_background));
         }
     }
@@ -380,11 +380,7 @@ mod tests {
         guard.release().await.unwrap();
         let next = next.await.unwrap();
         assert!(!next.is_lost());
-        assert_eq!(
-            next.handle().tenancy().number,
-            2,
-            "the lapsed one is between"
-        );
+        assert_eq!(next.handle().tenancy.number, 2, "the lapsed one is between");
         next.release().await.unwrap();
     }
 }

@@ -19,7 +19,6 @@ use crate::manager::error::LossReason;
 use crate::manager::lease::held::Tenancy;
 use crate::manager::shared::Shared;
 use crate::manager::tasks::Signal;
-use crate::namespace::NodeKey;
 use crate::token::{FencingToken, OwnerHash};
 
 /// An observer of a held lock. It can query the lock and wait for its loss, and neither extends nor releases it.
@@ -27,7 +26,7 @@ use crate::token::{FencingToken, OwnerHash};
 /// Handles are cheap to clone and may outlive the guard. Once the guard is released, they report the lock as lost.
 #[derive(Clone)]
 pub struct LockHandle {
-    tenancy: Tenancy,
+    pub(super) tenancy: Tenancy,
     others: Option<Arc<Others>>,
     pub(super) waited: Duration,
     // The manager's signal that holders should come to an end.
@@ -136,10 +135,6 @@ impl LockHandle {
         self.tenancy.lease.keys.first().show()
     }
 
-    pub(crate) const fn tenancy(&self) -> &Tenancy {
-        &self.tenancy
-    }
-
     pub(crate) fn is_of(&self, shared: &Shared) -> bool {
         // Each manager has a signal of its own.
         Arc::ptr_eq(&self.drain, &shared.common.drain)
@@ -147,11 +142,6 @@ impl LockHandle {
 
     pub(crate) fn covers(&self, key: &LockKey) -> bool {
         self.keys().binary_search(key).is_ok()
-    }
-
-    pub(crate) fn last_node_key(&self) -> Option<&str> {
-        let keys = self.locks().flat_map(|lock| lock.lease.keys.as_slice());
-        keys.map(NodeKey::as_str).max()
     }
 
     pub(crate) fn lost_before(&self) -> Option<LossReason> {
@@ -257,9 +247,7 @@ impl Lost {
             others: Vec::new(),
         }
     }
-}
 
-impl Lost {
     /// Whether the time of the lock is over, even if no task was notified of that yet.
     pub(crate) fn is_overdue(&self) -> bool {
         self.tenancy.lease.is_overdue() || self.others.iter().any(|other| other.is_overdue())

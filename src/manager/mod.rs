@@ -275,7 +275,7 @@ impl LockManager {
     pub(crate) fn reenter(&self, handle: &LockHandle) -> Result<LockGuard, LossReason> {
         let again =
             |lock: &Tenancy| LockGuard::again(handle, lock, self.group(lock.lease.lease.key()));
-        let guard = again(handle.tenancy())?;
+        let guard = again(&handle.tenancy)?;
         let others: Result<_, _> = handle.locks().skip(1).map(again).collect();
         Ok(guard.along_with(others?))
     }

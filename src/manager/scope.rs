@@ -65,10 +65,8 @@ impl LockScope {
     }
 
     fn held(&self) -> MutexGuard<'_, Locks> {
-        self.work
-            .held
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        let held = self.work.held.lock();
+        held.unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn holds(&self) -> bool {
@@ -143,11 +141,7 @@ impl LockManager {
             limit
         };
         let wait = Wait::new(began, limit);
-        let turn = match scope.work.turn.try_lock() {
-            Ok(turn) => Some(turn),
-            Err(_) => timeout(patience, scope.work.turn.lock()).await.ok(),
-        };
-        let Some(_turn) = turn else {
+        let Ok(_turn) = timeout(patience, scope.work.turn.lock()).await else {
             let keys = self.shared.set.namespace.node_keys(&keys)?;
             let busy = wait.busy(&self.shared, &keys);
             instruments::acquired(busy.word(), wait.waited(&self.shared));
@@ -213,8 +207,9 @@ impl LockManager {
         }
         let keys = self.shared.set.namespace.node_keys(keys)?;
         let first = keys.first().as_str();
-        let last = live.iter().filter_map(LockHandle::last_node_key).max();
-        Ok(last.is_none_or(|last| first > last))
+        let locks = live.iter().flat_map(LockHandle::locks);
+        let mut held = locks.flat_map(|lock| lock.lease.keys.as_slice());
+        Ok(held.all(|key| first > key.as_str()))
     }
 }
 

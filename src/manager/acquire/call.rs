@@ -61,7 +61,7 @@ impl Call<'_> {
 
     /// The result of the call if another caller of this process has acquired the lock.
     pub(super) fn handed_on(&self, guard: LockGuard) -> Acquired {
-        guard.tenancy().lease.belongs_to(self.caller.clone());
+        guard.tenancy.lease.belongs_to(self.caller.clone());
         Acquired::Lock(guard.waited_for(self.waited()))
     }
 

@@ -234,7 +234,7 @@ impl<'a> Contender<'a> {
         let held = asking.win(turn, waited, self.call.caller.clone())?;
         let guard = LockGuard::first(shared, held).ok_or(AcquireError::ShuttingDown)?;
         if want.is_shared() {
-            let lease = &guard.tenancy().lease;
+            let lease = &guard.tenancy.lease;
             shared.open_leases.open(lease, &self.call.terms);
         }
         let guard = guard.waited_for(waited);

@@ -165,7 +165,7 @@ impl<'a> AcquireCall<'a> {
     /// The nodes that granted the lock; empty if no subscriber takes events of this kind.
     fn granted(&self, guard: &LockGuard) -> String {
         let handle = guard.handle();
-        let held = &handle.tenancy().lease;
+        let held = &handle.tenancy.lease;
         if !trace::hears_acquire() {
             return String::new();
         }

@@ -173,7 +173,7 @@ mod tests {
         let builder = LockManager::builder().memory(3);
         let locks = builder.clock(RuntimeClock).connect().await.unwrap();
         let guard = locks.try_acquire("k").await.unwrap();
-        let (held, registry) = (&guard.tenancy().lease, &locks.shared.registry);
+        let (held, registry) = (&guard.tenancy.lease, &locks.shared.registry);
         registry.remove(held);
         let now = held.clock.now();
         held.land(0, now, Landed::Absent);
