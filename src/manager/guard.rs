@@ -34,8 +34,8 @@ pub struct LockGuard {
     handle: LockHandle,
     // `release` or `resign` was called.
     is_over: bool,
-    // If the handle has several locks: the guard of the second, which has the guard of the third, and so on.
-    other: Option<Box<Self>>,
+    // If the handle has several locks: the guards of all but the first.
+    others: Vec<Self>,
 }
 
 impl LockGuard {
@@ -45,7 +45,7 @@ impl LockGuard {
             shared,
             handle,
             is_over: false,
-            other: None,
+            others: Vec::new(),
         }
     }
 
@@ -77,20 +77,14 @@ impl LockGuard {
 
     /// One guard of these locks and of `others`.
     pub(crate) fn along_with(mut self, others: Vec<Self>) -> Self {
-        for other in others {
-            let mut last = &mut self.other;
-            while let Some(guard) = last {
-                last = &mut guard.other;
-            }
-            *last = Some(Box::new(other));
+        for mut other in others {
+            let further = std::mem::take(&mut other.others);
+            self.others.push(other);
+            self.others.extend(further);
         }
-        let mut tenancies = Vec::new();
-        let mut next = &self.other;
-        while let Some(guard) = next {
-            tenancies.push(guard.tenancy.clone());
-            next = &guard.other;
-        }
-        if !tenancies.is_empty() {
+        if !self.others.is_empty() {
+            let others = self.others.iter();
+            let tenancies = others.map(|other| other.tenancy.clone()).collect();
             self.handle.speak_for(tenancies);
         }
         self
@@ -115,8 +109,8 @@ impl LockGuard {
     /// The reason why the lock has ended, or is about to end.
     pub fn reenter(&self) -> Result<Self, LossReason> {
         let guard = Self::again(&self.handle, &self.tenancy, &self.shared)?;
-        let other = self.other.as_ref().map(|other| other.reenter());
-        Ok(guard.along_with(other.transpose()?.into_iter().collect()))
+        let others: Result<_, _> = self.others.iter().map(Self::reenter).collect();
+        Ok(guard.along_with(others?))
     }
 
     /// Releases the lock, and waits for at most the node time-out until a quorum of nodes has deleted it, so that a
@@ -135,29 +129,26 @@ impl LockGuard {
     /// The call gives the lock up. If the future is dropped, even before its first poll, the release goes on in the
     /// background.
     pub async fn release(mut self) -> Result<(), ReleaseError> {
-        if self.other.is_some() {
+        if !self.others.is_empty() {
             return self.release_all().await;
         }
         let lost_before = self.handle.lost_before();
         self.is_over = true;
-        match let_go(&self.shared, &self.tenancy) {
-            Some((freeing, lost)) => {
-                let released = Release::new(freeing).quorum().await;
-                lost.map_or(released, |reason| Err(ReleaseError::Lost(reason)))
-            }
+        let (released, lost) = match let_go(&self.shared, &self.tenancy) {
+            Some((freeing, lost)) => (Release::new(freeing).quorum().await, lost),
             // The lock was handed on, or others share it.
-            None => lost_before.map_or(Ok(()), |reason| Err(ReleaseError::Lost(reason))),
-        }
+            None => (Ok(()), lost_before),
+        };
+        lost.map_or(released, |reason| Err(ReleaseError::Lost(reason)))
     }
 
     /// [`release`](Self::release) for a guard of several locks, which are released concurrently.
-    fn release_all(self) -> NodeFuture<Result<(), ReleaseError>> {
-        let mut outcome =
-            (self.handle.lost_before()).map_or(Ok(()), |reason| Err(ReleaseError::Lost(reason)));
+    fn release_all(mut self) -> NodeFuture<Result<(), ReleaseError>> {
+        let lost = self.handle.lost_before().map(ReleaseError::Lost);
+        let mut outcome = lost.map_or(Ok(()), Err);
         let mut releases = Fanout::new([]);
-        let mut next = Some(Box::new(self));
-        while let Some(mut guard) = next {
-            next = guard.other.take();
+        let others = std::mem::take(&mut self.others);
+        for mut guard in std::iter::once(self).chain(others) {
             guard.is_over = true;
             if let Some((freeing, _)) = let_go(&guard.shared, &guard.tenancy) {
                 releases.push(0, Box::pin(Release::new(freeing).quorum()));
@@ -213,9 +204,8 @@ fn passes_on(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> bool {
     if key.is_shared() || held.keys.are_several() {
         return false;
     }
-    let line = key.announced();
-    let is_wanted = shared.common.queue.has_next_waiter(line.as_str(), ttl);
-    if !is_wanted {
+    let (line, queue) = (key.announced(), &shared.common.queue);
+    if !queue.has_next_waiter(line.as_str(), ttl) {
         return false;
     }
     let mut terms = shared.common.hand_off;
@@ -228,12 +218,7 @@ fn passes_on(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> bool {
         shared.registry.replan(held);
         let number = next.number;
         let next = Passed::Lock(next);
-        if shared
-            .common
-            .queue
-            .hand_over(line.as_str(), ttl, next)
-            .is_ok()
-        {
+        if queue.hand_over(line.as_str(), ttl, next).is_ok() {
             crate::instruments::released("handed-on");
             return true;
         }
@@ -262,19 +247,13 @@ fn turn_of_readers(shared: &Shared, held: &HeldLease) -> Option<Turn> {
         // The process has other leases on the key, so the key does not come free.
         return None;
     }
-    let names = slice::from_ref(key.shared());
-    match shared
-        .common
-        .queue
-        .enter(names, held.lease.ttl, false, false)
-    {
-        Ok(Entered::Turn(turn)) => {
-            turn.set_being_released(true);
-            Some(turn)
-        }
+    let (names, queue) = (slice::from_ref(key.shared()), &shared.common.queue);
+    let Ok(Entered::Turn(turn)) = queue.enter(names, held.lease.ttl, false, false) else {
         // Another caller has the turn and asks the nodes.
-        _ => None,
-    }
+        return None;
+    };
+    turn.set_being_released(true);
+    Some(turn)
 }
 
 /// A permit is passed on at most this many times. While a process with many permits passes them on, other processes
