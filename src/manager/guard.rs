@@ -9,8 +9,6 @@ use std::time::Duration;
 use crate::manager::error::{LossReason, ReleaseError};
 use crate::manager::freeing::{Freeing, Release};
 use crate::manager::handle::LockHandle;
-#[cfg(feature = "idempotency")]
-use crate::manager::lease::held::LetGo;
 use crate::manager::lease::held::{HeldLease, Passed, Tenancy, Turn};
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::queue::fifo::Entered;
@@ -30,7 +28,7 @@ use crate::node::NodeFuture;
 #[must_use = "a guard that is not bound releases the lock at once"]
 #[clippy::has_significant_drop]
 pub struct LockGuard {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     handle: LockHandle,
     // `release` or `resign` was called.
     is_over: bool,
@@ -165,16 +163,11 @@ impl LockGuard {
 
 #[cfg(feature = "idempotency")]
 impl LockGuard {
-    pub(crate) const fn shared(&self) -> &Arc<Shared> {
-        &self.shared
-    }
-
-    pub(crate) fn resign(mut self) -> (Arc<HeldLease>, LetGo) {
+    pub(super) fn resign(mut self) -> Freeing {
         self.is_over = true;
-        let held = Arc::clone(&self.tenancy.lease);
-        self.shared.registry.remove(&held);
-        let let_go = held.let_go();
-        (held, let_go)
+        let (registry, held) = (&self.shared.registry, &self.tenancy.lease);
+        registry.remove(held);
+        Freeing::of_held(&self.shared, held, held.let_go())
     }
 }
 

@@ -5,14 +5,13 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, TryAcquireError};
 use tokio::time::timeout;
 
 use crate::clock::Clock as _;
 use crate::manager::asking::Asking;
 use crate::manager::error::AcquireError;
 use crate::manager::freeing::Freeing;
-use crate::manager::lease::held::{HeldLease, LetGo};
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::nodes::waiting::{Missed, is_retryable};
 use crate::manager::shared::{RoomForRecords, Shared};
@@ -20,8 +19,8 @@ use crate::manager::tasks::TaskTracker;
 use crate::manager::want::Want;
 use crate::moment::Moment;
 use crate::node::{
-    ClusterConfig, CompleteReply, CompleteRequest, Node, NodeError, NodeFuture, Record,
-    ReleaseReply, ReleaseRequest,
+    CompleteReply, CompleteRequest, Node, NodeError, NodeFuture, Record, ReleaseReply,
+    ReleaseRequest,
 };
 use crate::protocol::on_nodes::Has;
 use crate::protocol::recall::Recalled;
@@ -90,25 +89,23 @@ impl Room {
     }
 }
 
-/// Writes `record` as the result of the work under the lock, and gives the lock back. `None` says that the work may be
-/// done again. Returns once a quorum of nodes has stored it, or with an error after the node time-out.
+/// Writes `record` as the result of the work under a lock, and gives the lock back by `freeing`. `None` says that the
+/// work may be done again. Returns once a quorum of nodes has stored it, or with an error after the node time-out.
 ///
 /// # Cancel safety
 ///
-/// If the future is dropped, this goes on in the background, as it does for nodes that the quorum does not need.
-pub(crate) async fn complete(
-    shared: &Arc<Shared>,
-    held: &Arc<HeldLease>,
-    let_go: LetGo,
+/// If the future is dropped, even before its first poll, this goes on in the background, as it does for nodes that the
+/// quorum does not need.
+pub(super) fn complete(
+    freeing: Freeing,
     record: Option<Record>,
     room: Room,
-) -> Result<(), CompleteError> {
-    let freeing = Freeing::of_held(shared, held, let_go);
-    let lacking = record.as_ref().map_or(0, |_| shared.set.nodes.len());
+) -> impl Future<Output = Result<(), CompleteError>> {
+    let lacking = record.as_ref().map_or(0, |_| freeing.nodes().len());
     let mut completing = Completing::new(freeing, record, (0..lacking).collect());
     completing.room = room;
     completing.ask_all();
-    Completion(Some(completing)).quorum().await
+    Completion(Some(completing)).quorum()
 }
 
 /// Returns the record that a round found on a quorum. In the background the record is written to nodes that lack it,
@@ -167,7 +164,10 @@ type Stored = Result<CompleteReply, NodeError>;
 struct Completing {
     // The lock to give back.
     freeing: Freeing,
-    what: What,
+    // What a node is to store when it frees the lock.
+    record: Option<Record>,
+    // Whether a quorum has the record.
+    chosen: bool,
     // How many nodes have stored the record.
     stored: usize,
     replies: Fanout<Stored>,
@@ -177,36 +177,12 @@ struct Completing {
     lacking: Vec<usize>,
 }
 
-/// What a node is to store when it frees the lock.
-#[derive(Clone)]
-struct What {
-    record: Option<Record>,
-    // Whether a quorum has the record.
-    chosen: bool,
-    config: Arc<ClusterConfig>,
-}
-
-impl What {
-    fn send(&self, node: &dyn Node, release: &ReleaseRequest) -> NodeFuture<Stored> {
-        node.complete(CompleteRequest {
-            release: release.clone(),
-            record: self.record.clone(),
-            chosen: self.chosen,
-            config: Some(Arc::clone(&self.config)),
-        })
-    }
-}
-
 impl Completing {
     fn new(freeing: Freeing, record: Option<Record>, lacking: Vec<usize>) -> Self {
-        let config = Arc::clone(&freeing.shared.set.config);
         Self {
-            what: What {
-                record,
-                chosen: false,
-                config,
-            },
             freeing,
+            record,
+            chosen: false,
             stored: 0,
             replies: Fanout::new([]),
             room: Room::default(),
@@ -222,9 +198,22 @@ impl Completing {
     }
 
     fn ask(&self, node: usize) -> NodeFuture<Stored> {
-        let what = self.what.clone();
-        let send = move |node: &dyn Node, release: &ReleaseRequest, _| what.send(node, release);
-        self.freeing.once_landed(node, send)
+        let send = self.command();
+        (self.freeing).once_landed(node, move |node, release, _| send(node, release))
+    }
+
+    /// The command by which a node stores the record when it frees the lock.
+    fn command(&self) -> impl Fn(&dyn Node, &ReleaseRequest) -> NodeFuture<Stored> + use<> {
+        let (record, chosen) = (self.record.clone(), self.chosen);
+        let config = Arc::clone(&self.freeing.shared.set.config);
+        move |node, release| {
+            node.complete(CompleteRequest {
+                release: release.clone(),
+                record: record.clone(),
+                chosen,
+                config: Some(Arc::clone(&config)),
+            })
+        }
     }
 
     fn has_quorum(&self) -> bool {
@@ -291,8 +280,7 @@ impl Completing {
             let _ = self.quorum().await;
         }
         for (node, freed) in self.freeing.take_later() {
-            self.replies
-                .push(node, Box::pin(async { freed.await.map(without_record) }));
+            self.replies.push(node, without_record(freed));
         }
         self.hear(usize::MAX).await;
         self.replies.abandon();
@@ -314,25 +302,24 @@ impl Completing {
                 self.bring().await;
             }
         }
-        self.what.record = None;
+        self.record = None;
         self.freeing.again(false).await;
     }
 
-    fn room_to_keep(&self) -> Result<Option<OwnedSemaphorePermit>, NoRoom> {
-        let Some(record) = &self.what.record else {
+    fn room_to_keep(&self) -> Result<Option<OwnedSemaphorePermit>, TryAcquireError> {
+        let Some(record) = &self.record else {
             return Ok(None);
         };
         let bytes = u32::try_from(record.body.len().max(LEAST)).unwrap_or(u32::MAX);
         let rooms = Arc::clone(&self.freeing.shared.common.room_for_records.kept);
-        let room = rooms.try_acquire_many_owned(bytes).map_err(|_| NoRoom)?;
-        Ok(Some(room))
+        rooms.try_acquire_many_owned(bytes).map(Some)
     }
 
     /// Brings a record that a quorum has to the nodes that lack it, until they have it, the manager shuts down, or a
     /// minute is over.
     async fn bring(&mut self) {
         let shared = Arc::clone(&self.freeing.shared);
-        self.what.chosen = true;
+        self.chosen = true;
         let until = shared.set.clock.now() + SPREAD;
         let lacking = self.lacking.clone();
         let is_closing = tokio::select! {
@@ -356,8 +343,7 @@ impl Completing {
         let mut jobs = Fanout::new(stored);
         let others = self.freeing.nodes().to_be_released();
         for node in others.filter(|node| !nodes.contains(node)) {
-            let freed = self.freeing.retry(node);
-            jobs.push(node, Box::pin(async { freed.await.map(without_record) }));
+            jobs.push(node, without_record(self.freeing.retry(node)));
         }
         while let Some((node, reply)) = jobs.next().await {
             if let Ok(reply) = reply {
@@ -367,16 +353,16 @@ impl Completing {
     }
 
     fn retry(&self, node: usize, until: Moment) -> NodeFuture<Result<CompleteReply, Missed>> {
-        let what = self.what.clone();
-        let send = move |node: &dyn Node, release: &ReleaseRequest| what.send(node, release);
-        self.freeing.retry_until(until, node, COMPLETE, send)
+        self.freeing
+            .retry_until(until, node, COMPLETE, self.command())
     }
 }
 
-struct NoRoom;
-
-fn without_record(_: ReleaseReply) -> CompleteReply {
-    CompleteReply::Refused
+/// The reply of a node that is freed without the record.
+fn without_record<E: 'static>(
+    freed: NodeFuture<Result<ReleaseReply, E>>,
+) -> NodeFuture<Result<CompleteReply, E>> {
+    Box::pin(async { freed.await.map(|_| CompleteReply::Refused) })
 }
 
 const COMPLETE: &str = "complete";

@@ -50,21 +50,6 @@ pub struct RunGuard {
 }
 
 impl RunGuard {
-    fn new(guard: LockGuard, keep: Duration, clocks: Clocks) -> Result<Self, AcquireError> {
-        // Every run asks for a fencing token, so a node that grants the lock without a token is out of order.
-        let Some(fence) = guard.fence() else {
-            return Err(AcquireError::NoQuorum(
-                guard.shared().set.no_quorum(Vec::new()),
-            ));
-        };
-        Ok(Self {
-            guard,
-            fence,
-            keep,
-            clocks,
-        })
-    }
-
     /// An observer of the lock: whether it is lost, and how long it lasts.
     #[must_use]
     pub fn handle(&self) -> LockHandle {
@@ -80,7 +65,7 @@ impl RunGuard {
     /// Waits for room to send a result of so many `bytes` to the nodes. `None` if its turn does not come in time, or if
     /// fewer nodes than a quorum have room to store the result.
     pub(crate) async fn room(&self, bytes: usize) -> Option<Room> {
-        let shared = self.guard.shared();
+        let shared = &self.guard.shared;
         let room = Room::wait(shared, bytes).await?;
         let bytes = u64::try_from(bytes).ok()?;
         let has_room = shared.set.nodes.iter().filter(|node| node.has_room(bytes));
@@ -105,7 +90,7 @@ impl RunGuard {
     /// while it waits for its turn, it only releases the lock.
     pub async fn complete(self, result: impl Into<Bytes>) -> Result<(), CompleteError> {
         let result = result.into();
-        let shared = Arc::clone(self.guard.shared());
+        let shared = Arc::clone(&self.guard.shared);
         match Room::wait(&shared, result.len()).await {
             Some(room) => self.store(result, room).await,
             None => Err(CompleteError::nowhere(&shared)),
@@ -115,7 +100,7 @@ impl RunGuard {
     /// [`complete`](Self::complete), with [room](Self::room) for the result.
     pub(crate) async fn store(self, result: Bytes, room: Room) -> Result<(), CompleteError> {
         // The end is decided only here: later writes of the same result take the end from the record.
-        let clock = &*self.guard.shared().set.clock;
+        let clock = &*self.guard.shared.set.clock;
         let until = self.clocks.end_after(clock, self.keep);
         self.end(Some((result, until)), room).await
     }
@@ -134,16 +119,14 @@ impl RunGuard {
     }
 
     async fn end(self, result: Option<(Bytes, u64)>, room: Room) -> Result<(), CompleteError> {
-        let (guard, ballot) = (self.guard, self.fence);
-        let shared = Arc::clone(guard.shared());
-        // The guard of a run is never shared, so the lock ends with it.
-        let (held, pending) = guard.resign();
+        let ballot = self.fence;
         let record = result.map(|(body, until)| Record {
             ballot,
             body,
             until,
         });
-        complete(&shared, &held, pending, record, room).await
+        // The guard of a run is never shared, so the lock ends with it.
+        complete(self.guard.resign(), record, room).await
     }
 }
 
@@ -240,13 +223,19 @@ impl LockManager {
             // The lock of a run is never handed on, so this does not happen.
             Acquired::Lock(_) => return Err(AcquireError::Contended { remaining: None }),
         };
-        let run = RunGuard::new(guard, keep, granted.clocks)?;
+        let lacking = || AcquireError::NoQuorum(shared.set.no_quorum(Vec::new()));
+        let run = RunGuard {
+            // Every run asks for a fencing token, so a node that grants the lock without a token is out of order.
+            fence: guard.fence().ok_or_else(lacking)?,
+            guard,
+            keep,
+            clocks: granted.clocks,
+        };
         let Some(record) = granted.record else {
             return Ok(IdempotentRun::Execute(run));
         };
         // It is not known whether a quorum ever had this record, so it is written to a quorum before a caller gets it.
         let body = record.body.clone();
-        let lacking = || AcquireError::NoQuorum(shared.set.no_quorum(Vec::new()));
         let room = Room::wait(shared, body.len()).await.ok_or_else(lacking)?;
         let settled = run.end(Some((record.body, record.until)), room).await;
         if settled.is_err() {
