@@ -61,7 +61,7 @@ const METRICS: &[Metric] = &[
          shutting-down"),
     #[cfg(feature = "idempotency")]
     (Counter, "redlock_idempotency_total", Some(Count), "Requests with an idempotency key.", "outcome",
-        "run replayed unrecorded missing-idempotency-key invalid-idempotency-key body-unreadable caller-unknown \
+        "run replayed unrecorded without-record missing-idempotency-key invalid-idempotency-key body-unreadable caller-unknown \
          request-in-progress wait-timeout not-replayable body-too-large idempotency-key-reused misconfigured \
          queue-full buffers-full too-many-detached no-quorum lock-lost outcome-unknown record-unreadable shutting-down"),
 ];

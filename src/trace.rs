@@ -181,6 +181,17 @@ pub(crate) fn no_quorum(reason: &dyn Display, times: u64) {
     );
 }
 
+/// Requests with an idempotency key run without a record; `times`: as many since the last line. `reason` names nodes.
+#[cfg(feature = "idempotency")]
+pub(crate) fn runs_without_record(reason: &dyn Display, times: u64) {
+    tracing::warn!(
+        target: "tower_redlock::idempotency",
+        reason = &*reason.to_string(),
+        times,
+        "requests run without a record on the nodes; only the database excludes a second effect"
+    );
+}
+
 /// A quorum answers again; `refused`: calls without a lock since the last line.
 pub(crate) fn quorum_again(refused: u64) {
     tracing::info!(

@@ -35,8 +35,8 @@ pub(crate) struct Payment {
     /// The idempotency key with its caller and route, as text.
     pub(crate) id: String,
     pub(crate) encode: Encode,
-    /// Of the lock on the account.
-    pub(crate) fence: Fence,
+    /// Of the lock on the account. `None` while the nodes are away.
+    pub(crate) fence: Option<Fence>,
     pub(crate) customer: String,
     pub(crate) account: i64,
     pub(crate) amount: i64,

@@ -121,7 +121,7 @@ async fn overtaken(bank: &Bank, locks: &LockManager, replica: &Replica) -> Resul
     let late = Payment {
         id: format!("late of {}", *RUN),
         encode: Arc::new(|response| response.body().clone()),
-        fence,
+        fence: Some(fence),
         customer: "alice".to_owned(),
         account: ACCOUNT,
         amount: i64::from(AMOUNT),
@@ -226,10 +226,10 @@ fn one_and_others(mut answers: Vec<Answer>) -> (Answer, Vec<Answer>) {
     (one, answers)
 }
 
-struct Answer {
-    status: StatusCode,
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
     replayed: bool,
-    body: Bytes,
+    pub(crate) body: Bytes,
 }
 
 impl Answer {
@@ -240,13 +240,17 @@ impl Answer {
 
 /// One server of the service.
 #[derive(Clone)]
-struct Replica {
+pub(crate) struct Replica {
     address: SocketAddr,
     client: Client<HttpConnector, Body>,
 }
 
 impl Replica {
-    async fn start(bank: &Bank, locks: &LockManager, wait: Duration) -> Result<Self, AnyError> {
+    pub(crate) async fn start(
+        bank: &Bank,
+        locks: &LockManager,
+        wait: Duration,
+    ) -> Result<Self, AnyError> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let app = app(bank, locks, wait);
@@ -260,7 +264,7 @@ impl Replica {
         Self { address, client }
     }
 
-    async fn pay(&self, key: &str, amount: u32) -> Result<Answer, AnyError> {
+    pub(crate) async fn pay(&self, key: &str, amount: u32) -> Result<Answer, AnyError> {
         let uri = format!("http://{}/accounts/{ACCOUNT}/payments", self.address);
         let request = Request::post(uri)
             // As a load balancer passes it on: to its clients the service has one name, whichever replica it is.

@@ -69,14 +69,16 @@ async fn pay(transaction: &Transaction<'_>, payment: &Payment) -> Result<Outcome
     if let Some(response) = found {
         return Ok(Outcome::PaidBefore(response));
     }
-    let fence = &payment.fence;
-    let entered = transaction
-        .execute(ENTER, &[&fence.resource, &fence.token, &fence.owner])
-        .await?;
-    if entered == 0 {
-        return Ok(Outcome::Overtaken);
+    if let Some(fence) = &payment.fence {
+        let entered = transaction
+            .execute(ENTER, &[&fence.resource, &fence.token, &fence.owner])
+            .await?;
+        if entered == 0 {
+            return Ok(Outcome::Overtaken);
+        }
     }
-    let read = "SELECT balance FROM account WHERE id = $1 AND customer = $2";
+    // The row is locked, because payments of one account can meet here while the nodes are away.
+    let read = "SELECT balance FROM account WHERE id = $1 AND customer = $2 FOR UPDATE";
     let row = transaction
         .query_opt(read, &[&payment.account, &payment.customer])
         .await?;

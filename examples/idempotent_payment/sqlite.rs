@@ -75,9 +75,11 @@ fn pay(transaction: &Transaction<'_>, payment: &Payment) -> rusqlite::Result<Out
     if let Some(response) = found {
         return Ok(Outcome::PaidBefore(response));
     }
-    let fence = &payment.fence;
-    if transaction.execute(ENTER, params![fence.resource, fence.token, fence.owner])? == 0 {
-        return Ok(Outcome::Overtaken);
+    if let Some(fence) = &payment.fence {
+        let fence = params![fence.resource, fence.token, fence.owner];
+        if transaction.execute(ENTER, fence)? == 0 {
+            return Ok(Outcome::Overtaken);
+        }
     }
     let read = "SELECT balance FROM account WHERE id = ?1 AND customer = ?2";
     let balance: Option<i64> = transaction

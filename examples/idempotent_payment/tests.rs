@@ -1,9 +1,14 @@
 //! The example as its users meet it, and the transaction alone, on both databases.
 
+use std::sync::atomic::AtomicBool;
+
 use axum::body::Bytes;
 
 use super::*;
 use crate::bank::{BEGINNING, Encode, Receipt};
+use crate::demo::Replica;
+use crate::support::eventually;
+use crate::support::server::{Kind, Server};
 
 async fn locks() -> LockManager {
     LockManager::builder().memory(5).connect().await.unwrap()
@@ -60,11 +65,11 @@ fn payment(id: &str, token: i64, amount: i64) -> Payment {
     Payment {
         id: id.to_owned(),
         encode,
-        fence: Fence {
+        fence: Some(Fence {
             resource: "account:7".to_owned(),
             token,
             owner: format!("owner-{token}"),
-        },
+        }),
         customer: "alice".to_owned(),
         account: ACCOUNT,
         amount,
@@ -117,7 +122,7 @@ async fn a_run_that_was_overtaken_changes_nothing() {
         assert!(matches!(first, Outcome::Paid(_)), "{first:?}");
         // Another has had the account since, or has a token that is equal.
         let mut twin = payment("c", 5, 100);
-        twin.fence.owner = "another".to_owned();
+        twin.fence.as_mut().unwrap().owner = "another".to_owned();
         for late in [payment("b", 4, 100), twin] {
             let outcome = bank.pay(late).await.unwrap();
             assert!(matches!(outcome, Outcome::Overtaken), "{outcome:?}");
@@ -144,4 +149,74 @@ async fn what_cannot_be_paid_is_not() {
         assert!(matches!(paid, Outcome::Paid(_)), "{paid:?}");
     })
     .await;
+}
+
+/// A replica of the service, with its own connection to the database and to Redis.
+async fn replica(place: &str, redis: &str) -> (Replica, LockManager) {
+    let ttl = Duration::from_secs(1);
+    let locks = LockManager::builder().redis([redis]).ttl(ttl).max_ttl(ttl);
+    let locks = locks.bootstrap(true).connect().await.unwrap();
+    let bank = Bank::open(place).await.unwrap();
+    let replica = Replica::start(&bank, &locks, PATIENCE).await.unwrap();
+    (replica, locks)
+}
+
+/// Sends each payment to both replicas at the same time until `end` is set, and returns how many payments that were.
+async fn pay_twice_each(client: usize, replicas: [Replica; 2], end: Arc<AtomicBool>) -> i64 {
+    let mut paid = 0;
+    while !end.load(Ordering::Relaxed) {
+        let key = format!("{client}-{paid}");
+        let [one, other] = replicas.each_ref().map(|it| it.pay(&key, 1));
+        let (one, other) = tokio::join!(one, other);
+        let (one, other) = (one.unwrap(), other.unwrap());
+        for answer in [&one, &other] {
+            let text = String::from_utf8_lossy(&answer.body);
+            assert_eq!(answer.status, StatusCode::CREATED, "{key}: {text}");
+        }
+        assert_eq!(one.body, other.body, "{key}");
+        paid += 1;
+    }
+    paid
+}
+
+#[tokio::test]
+async fn no_payment_fails_while_redis_is_killed_flushed_quarantined_and_full() {
+    let (place, _end) = fresh(true);
+    let mut server = Server::start(Kind::Redis, &[]);
+    let (first, locks) = replica(&place, &server.url()).await;
+    let (second, _locks) = replica(&place, &server.url()).await;
+    let end = Arc::new(AtomicBool::new(false));
+    let clients: Vec<_> = (0..4)
+        .map(|client| {
+            let replicas = [first.clone(), second.clone()];
+            tokio::spawn(pay_twice_each(client, replicas, Arc::clone(&end)))
+        })
+        .collect();
+    let is_well = |wanted: bool| {
+        let locks = &locks;
+        eventually("the node is as it should be", move || {
+            locks.has_quorum() == wanted
+        })
+    };
+    is_well(true).await;
+    for _ in 0..2 {
+        server.kill();
+        is_well(false).await;
+        server.restart();
+        is_well(true).await;
+        server.run("FLUSHALL");
+        is_well(false).await;
+        is_well(true).await;
+    }
+    server.run("CONFIG SET maxmemory 1mb");
+    while locks.acquire("x").await.is_ok() {}
+    server.run("CONFIG SET maxmemory 0");
+    end.store(true, Ordering::Relaxed);
+    let mut paid = 0;
+    for client in clients {
+        paid += client.await.unwrap();
+    }
+    let bank = Bank::open(&place).await.unwrap();
+    assert_eq!(bank.audit().await.unwrap(), (paid, BEGINNING - paid));
+    println!("{paid} payments, each sent twice");
 }

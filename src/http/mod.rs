@@ -22,7 +22,7 @@ use http::{Method, Response};
 
 use self::body::LayerBody;
 use self::rejection::{BusyStatus, By, Cause, Rejection, RejectionKind};
-use crate::manager::LockManager;
+use crate::manager::{AcquireError, LockManager};
 
 /// What happens to a request whose lock is lost while it runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -34,6 +34,34 @@ pub enum OnLost {
     Abort,
     /// The request continues. The handler watches its [`LockHandle`](crate::LockHandle) and decides.
     Continue,
+}
+
+/// What happens to a request when too few nodes answer, so that no lock can be granted and no record read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum OnNoQuorum {
+    /// The response is `503 no-quorum`.
+    #[default]
+    Reject,
+    /// The request runs without a lock and, in an [`IdempotencyLayer`](crate::IdempotencyLayer), without a record.
+    ///
+    /// The handler can tell: [`Held::of`](crate::Held::of) gives
+    /// [`UnlockedReason::NoQuorum`](crate::layer::UnlockedReason::NoQuorum), and the run of an idempotency key has no
+    /// [handle](crate::idempotency::Idempotent::handle). If the nodes do answer, but serve processes with another list
+    /// of nodes, the request is refused all the same, because another request may hold the key.
+    RunUnlocked,
+}
+
+impl OnNoQuorum {
+    /// Whether a request runs although this error kept it from its lock.
+    pub(crate) fn lets_run(self, error: &AcquireError) -> bool {
+        let nodes_fail = match error {
+            AcquireError::NoQuorum(error) => !error.is_disagreement(),
+            AcquireError::TooSlow { .. } => true,
+            _ => false,
+        };
+        nodes_fail && self == Self::RunUnlocked
+    }
 }
 
 /// The fate of a request whose client disconnects while it runs. A request that still waits for its lock is cancelled
@@ -124,6 +152,7 @@ pub(crate) struct Common {
     pub(crate) methods: Methods,
     pub(crate) max_wait: Duration,
     pub(crate) on_lost: OnLost,
+    pub(crate) on_no_quorum: OnNoQuorum,
     pub(crate) on_disconnect: OnDisconnect,
     pub(crate) max_detached: usize,
     detached: Detachments,
@@ -142,6 +171,7 @@ impl Common {
             methods: Methods::Unsafe,
             max_wait: Duration::ZERO,
             on_lost: OnLost::default(),
+            on_no_quorum: OnNoQuorum::default(),
             on_disconnect: match by {
                 By::Lock => OnDisconnect::Cancel,
                 By::Idempotency => OnDisconnect::RunToEnd,
@@ -198,6 +228,7 @@ impl fmt::Debug for Common {
             .field("methods", &self.methods)
             .field("max_wait", &self.max_wait)
             .field("on_lost", &self.on_lost)
+            .field("on_no_quorum", &self.on_no_quorum)
             .field("on_disconnect", &self.on_disconnect)
             .field("max_detached", &self.max_detached)
             .field("busy_status", &self.busy_status)

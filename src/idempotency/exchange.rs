@@ -60,7 +60,8 @@ where
         body,
     } = asked;
     let outer = Idempotent::of(&parts.extensions);
-    if outer.is_some_and(|outer| options.common.locks.is_run_of(outer.handle(), &name)) {
+    let outer = outer.as_ref().and_then(Idempotent::handle);
+    if outer.is_some_and(|outer| options.common.locks.is_run_of(outer, &name)) {
         // The same layer further out holds this key for this request, which would wait for itself.
         let mut service = service;
         let response = service.call(Request::from_parts(parts, body)).await?;
@@ -68,36 +69,83 @@ where
     }
     let max_wait = max_wait(&options, &parts);
     let idle = lock_inside.unwrap_or_default();
-    let begun =
-        options
-            .common
-            .locks
-            .begin_idempotent_within(name, options.retention, max_wait, idle);
+    let begun = options.common.locks.begin_idempotent_within(
+        name.clone(),
+        options.retention,
+        max_wait,
+        idle,
+    );
     let guard = match begun.await {
         Ok(IdempotentRun::Execute(guard)) => {
             instruments::idempotency("run");
-            guard
+            Some(guard)
         }
         Ok(IdempotentRun::Replay(stored)) => return Ok(replay(&options, stored, fingerprint)),
+        Err(error) if options.common.on_no_quorum.lets_run(&error) => {
+            instruments::idempotency("without-record");
+            options.common.locks.runs_without_record(&error);
+            None
+        }
         Err(error) => return Ok(options.common.refuse(error)),
     };
     let id = RunId::new();
     let state = RequestState::of(&mut parts.extensions);
     state.called_by = lock_inside.map(|_| id.clone());
-    Idempotent::of_run(&guard, key, id.clone(), fingerprint, Arc::clone(&options))
-        .enter(&mut parts.extensions);
+    let handle = guard.as_ref().map(RunGuard::handle);
+    let run = Idempotent::of_run(
+        handle,
+        (key, name),
+        id.clone(),
+        fingerprint,
+        Arc::clone(&options),
+    );
+    run.enter(&mut parts.extensions);
     let request = Request::from_parts(parts, body);
+    let Some(guard) = guard else {
+        let run = run_without_record(service, request, id, Arc::clone(&options));
+        return detached(&options, run).await;
+    };
     let execution = Execution {
         id,
         fingerprint,
         guard,
         options: Arc::clone(&options),
     };
-    let run = execution.run(service, request);
+    detached(&options, execution.run(service, request)).await
+}
+
+/// Runs a request to its end even if its client disconnects, unless the layer is set otherwise.
+async fn detached<T: 'static>(
+    options: &ExchangeOptions,
+    run: impl Future<Output = T> + Send + 'static,
+) -> T {
     match options.common.detachments() {
         Some(detachments) => Detached::new(run, detachments).await,
         None => run.await,
     }
+}
+
+/// Runs a request of which the nodes know nothing: its record is in the transaction of its handler.
+async fn run_without_record<S, ReqBody, ResBody>(
+    mut service: S,
+    request: Request<LayerBody<ReqBody>>,
+    id: RunId,
+    options: Arc<ExchangeOptions>,
+) -> ResponseResult<ResBody, S::Error>
+where
+    S: Service<Request<LayerBody<ReqBody>>, Response = Response<ResBody>>,
+    ResBody: Body,
+{
+    let response = service.call(request).await?;
+    let (mut head, body) = response.into_parts();
+    if !id.is_unprocessed(&head.extensions) && options.policy.records(&head) {
+        mark_unrecorded(&mut head.headers);
+    }
+    Ok(Response::from_parts(head, LayerBody::passed(body)))
+}
+
+fn mark_unrecorded(headers: &mut HeaderMap) {
+    headers.insert(IDEMPOTENT_UNRECORDED, HeaderValue::from_static("true"));
 }
 
 struct Asked<B> {
@@ -255,8 +303,7 @@ impl Execution {
                 }
                 OnUnrecorded::Respond => {
                     instruments::idempotency("unrecorded");
-                    let yes = HeaderValue::from_static("true");
-                    response.headers_mut().insert(IDEMPOTENT_UNRECORDED, yes);
+                    mark_unrecorded(response.headers_mut());
                 }
             }
         }

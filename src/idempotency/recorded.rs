@@ -8,7 +8,7 @@ use http::{HeaderMap, StatusCode};
 pub(crate) const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
 /// The response header of a response that too few nodes have stored: `idempotent-unrecorded`, with the value `true`.
-/// See [`OnUnrecorded::Respond`].
+/// See [`OnUnrecorded::Respond`] and [`OnNoQuorum::RunUnlocked`](crate::layer::OnNoQuorum::RunUnlocked).
 pub(crate) const IDEMPOTENT_UNRECORDED: HeaderName =
     HeaderName::from_static("idempotent-unrecorded");
 

@@ -11,7 +11,8 @@ use super::key::IdempotencyKey;
 use super::options::ExchangeOptions;
 use super::stored_response::{Outcome, Replay, StoredResponse};
 use crate::http::state::RunId;
-use crate::manager::{LockHandle, RunGuard};
+use crate::lock_key::LockKey;
+use crate::manager::LockHandle;
 use crate::token::FencingToken;
 
 /// The run of a request under its idempotency key. With the feature `axum` it is an extractor; other services get it by
@@ -19,8 +20,9 @@ use crate::token::FencingToken;
 #[derive(Clone)]
 pub struct Idempotent {
     key: IdempotencyKey,
-    fence: FencingToken,
-    handle: LockHandle,
+    name: LockKey,
+    // `None` if too few nodes answered, and the request runs without a record.
+    handle: Option<LockHandle>,
     run: RunId,
     fingerprint: Fingerprint,
     options: Arc<ExchangeOptions>,
@@ -39,16 +41,16 @@ impl Idempotent {
     }
 
     pub(super) fn of_run(
-        guard: &RunGuard,
-        key: IdempotencyKey,
+        handle: Option<LockHandle>,
+        (key, name): (IdempotencyKey, LockKey),
         run: RunId,
         fingerprint: Fingerprint,
         options: Arc<ExchangeOptions>,
     ) -> Self {
         Self {
             key,
-            fence: guard.fence(),
-            handle: guard.handle(),
+            name,
+            handle,
             run,
             fingerprint,
             options,
@@ -72,19 +74,22 @@ impl Idempotent {
     /// So has one after the text of its route has changed, such as the name of a path parameter, or that of its caller.
     #[must_use]
     pub fn id(&self) -> &str {
-        self.handle.key().as_str()
+        self.name.as_str()
     }
 
-    /// The fencing token of this run, greater than that of every earlier run of the key.
+    /// The fencing token of this run, greater than the token of every earlier run of the key. `None` if the request runs
+    /// without a record, see [`handle`](Self::handle).
     #[must_use]
-    pub const fn fence(&self) -> FencingToken {
-        self.fence
+    pub fn fence(&self) -> Option<FencingToken> {
+        self.handle.as_ref()?.fence()
     }
 
-    /// The lock under which the request runs, with its remaining time and loss.
+    /// The lock under which the request runs, with its remaining time and loss. `None` if too few nodes answered and the
+    /// layer lets requests run [without a record](crate::IdempotencyLayer::on_no_quorum): then nothing of this request is
+    /// stored on the nodes, and a repeat may run at the same time.
     #[must_use]
-    pub const fn handle(&self) -> &LockHandle {
-        &self.handle
+    pub const fn handle(&self) -> Option<&LockHandle> {
+        self.handle.as_ref()
     }
 
     /// Marks the response to this request as one of a run that did nothing: it is not stored, and a repeat runs
@@ -168,7 +173,7 @@ impl fmt::Debug for Idempotent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Idempotent")
             .field("key", &self.key)
-            .field("fence", &self.fence)
+            .field("fence", &self.fence())
             .finish_non_exhaustive()
     }
 }

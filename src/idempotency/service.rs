@@ -24,7 +24,7 @@ use super::recorded::{
 };
 use crate::http::body::{BoxError, LayerBody};
 use crate::http::rejection::{By, Cause, Rejection, RejectionKind};
-use crate::http::{Common, Methods, OnDisconnect, OnLost};
+use crate::http::{Common, Methods, OnDisconnect, OnLost, OnNoQuorum};
 use crate::layer::RedlockService;
 use crate::manager::LockManager;
 
@@ -145,6 +145,21 @@ impl IdempotencyLayer {
     /// With [`OnLost::Continue`] its response is still stored if no repeat has started in the meantime.
     pub fn on_lost(self, on_lost: OnLost) -> Self {
         self.with(|options| options.common.on_lost = on_lost)
+    }
+
+    /// What happens to a request when too few nodes answer. Default: [`OnNoQuorum::Reject`].
+    ///
+    /// Set [`OnNoQuorum::RunUnlocked`] only if the handler stores its response in the transaction that has the effect
+    /// (`docs::one_effect`, "While the nodes are away"). The request then runs without a record on the nodes: nothing keeps
+    /// a repeat from running at the same time, so the unique column of [`Idempotent::id`](super::Idempotent::id) decides
+    /// between them, and neither `max_hold` nor [`on_lost`](Self::on_lost) ends the request. If its response would
+    /// have been stored, the client gets it with the header `idempotent-unrecorded`. The metric
+    /// `redlock_idempotency_total{outcome="without-record"}` counts such requests, and the log has one line a minute.
+    ///
+    /// With [`with_lock`](Self::with_lock) the lock layer inside still asks for its lock. Give it the same setting, unless
+    /// its handler must not run without a lock.
+    pub fn on_no_quorum(self, on_no_quorum: OnNoQuorum) -> Self {
+        self.with(|options| options.common.on_no_quorum = on_no_quorum)
     }
 
     /// What happens to a response that too few nodes have stored. Default: [`OnUnrecorded::Refuse`].

@@ -40,19 +40,6 @@ pub enum ReleaseMode {
     Detached,
 }
 
-/// What happens to a request when too few nodes reply to lock anything.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum OnNoQuorum {
-    /// The response is `503 no-quorum`.
-    #[default]
-    Reject,
-    /// The request runs without a lock, and [`Held::of`](super::Held::of) gives
-    /// [`UnlockedReason::NoQuorum`](super::UnlockedReason::NoQuorum). Where nodes serve processes with another list, it
-    /// is rejected all the same: the key may be held.
-    RunUnlocked,
-}
-
 #[derive(Clone)]
 pub(super) struct Options {
     pub(super) common: Common,
@@ -61,7 +48,6 @@ pub(super) struct Options {
     pub(super) max_wait_with: Option<Arc<MaxWaitWith>>,
     pub(super) hold_until: HoldUntil,
     pub(super) release: ReleaseMode,
-    pub(super) on_no_quorum: OnNoQuorum,
 }
 
 pub(super) type MaxWaitWith = dyn Fn(&Parts) -> Option<Duration> + Send + Sync;
@@ -101,7 +87,6 @@ impl fmt::Debug for Options {
             .field("max_wait_with", &self.max_wait_with.is_some())
             .field("hold_until", &self.hold_until)
             .field("release", &self.release)
-            .field("on_no_quorum", &self.on_no_quorum)
             .finish_non_exhaustive()
     }
 }
@@ -149,7 +134,7 @@ async fn admit<K: KeyExtractor>(
             };
             Ok((parts, Some(guard)))
         }
-        Err(error) if may_run_unlocked(&error, options.on_no_quorum) => {
+        Err(error) if options.common.on_no_quorum.lets_run(&error) => {
             Ok(unlocked(parts, UnlockedReason::NoQuorum))
         }
         Err(error) => {
@@ -161,17 +146,6 @@ async fn admit<K: KeyExtractor>(
             Err(error.into())
         }
     }
-}
-
-/// Whether a request runs whose lock could not be acquired. Where the lists of nodes differ, the nodes work, and the key
-/// may be held.
-const fn may_run_unlocked(error: &AcquireError, on_no_quorum: OnNoQuorum) -> bool {
-    let nodes_fail = match error {
-        AcquireError::NoQuorum(error) => !error.is_disagreement(),
-        AcquireError::TooSlow { .. } => true,
-        _ => false,
-    };
-    nodes_fail && matches!(on_no_quorum, OnNoQuorum::RunUnlocked)
 }
 
 fn unlocked(mut parts: Parts, reason: UnlockedReason) -> Admitted {

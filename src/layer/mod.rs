@@ -15,7 +15,7 @@ mod settings;
 
 use std::ops::Deref;
 
-pub use admission::{HoldUntil, OnNoQuorum, ReleaseMode};
+pub use admission::{HoldUntil, ReleaseMode};
 use http::Extensions;
 pub use key::{IntoKey, KeyExtractor};
 pub use service::{RedlockService, ResponseFuture};
@@ -26,7 +26,7 @@ pub use crate::http::rejection::{BusyStatus, Rejection, RejectionKind};
 pub use crate::http::run_to_end::RunToEndService;
 use crate::http::state::RequestState;
 pub use crate::http::state::{UnlockedReason, lock_scope};
-pub use crate::http::{OnDisconnect, OnLost};
+pub use crate::http::{OnDisconnect, OnLost, OnNoQuorum};
 use crate::manager::{LockGuard, LockHandle, LockManager, LossReason};
 
 /// The lock under which a request runs: the [`LockHandle`] of the innermost [`RedlockLayer`].

@@ -10,12 +10,12 @@ use http::request::Parts;
 use http::{Method, Response};
 use tower_layer::Layer;
 
-use super::admission::{HoldUntil, OnNoQuorum, Options, ReleaseMode};
+use super::admission::{HoldUntil, Options, ReleaseMode};
 use super::key::KeyExtractor;
 use super::service::RedlockService;
 use crate::http::rejection::{BusyStatus, By, Rejection};
 use crate::http::run_to_end::RunToEndService;
-use crate::http::{Common, Methods, OnDisconnect, OnLost, RateLimit};
+use crate::http::{Common, Methods, OnDisconnect, OnLost, OnNoQuorum, RateLimit};
 use crate::manager::LockManager;
 
 /// Runs the requests to a resource one at a time, across all replicas of a service.
@@ -42,7 +42,6 @@ impl RedlockLayer {
             max_wait_with: None,
             hold_until: HoldUntil::default(),
             release: ReleaseMode::default(),
-            on_no_quorum: OnNoQuorum::default(),
         };
         Self {
             options: Arc::new(options),
@@ -173,7 +172,7 @@ impl<D> RedlockLayer<D> {
 
     /// What happens to a request when too few nodes reply. Default: [`OnNoQuorum::Reject`].
     pub fn on_no_quorum(self, on_no_quorum: OnNoQuorum) -> Self {
-        self.with(|options| options.on_no_quorum = on_no_quorum)
+        self.with(|options| options.common.on_no_quorum = on_no_quorum)
     }
 
     /// Makes the responses to refused requests. Default: [`Rejection::to_response`], `application/problem+json`.

@@ -1,15 +1,18 @@
 //! What the first request, its repeats and its look-alikes are answered.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use axum::routing::{get, post};
 use http::{Request, StatusCode};
-use tower_redlock::idempotency::{Idempotent, OnUnrecorded};
+use tower_redlock::IdempotencyLayer;
+use tower_redlock::idempotency::{Idempotent, OnUnrecorded, caller};
+use tower_redlock::layer::OnNoQuorum;
 use tower_redlock::node::memory::MemoryNode;
 
-use super::{Shop, layer, nodes, request, send};
+use super::{Shop, layer, manager, nodes, request, send};
 
 #[tokio::test(start_paused = true)]
 async fn a_repeat_gets_the_first_answer_and_does_not_run() {
@@ -196,11 +199,53 @@ async fn without_a_quorum_nothing_runs() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn without_a_quorum_a_request_runs_without_a_record_if_the_layer_says_so() {
+    let nodes = nodes();
+    let locks = manager(&nodes);
+    let layer = IdempotencyLayer::new(locks.clone(), caller::nobody());
+    let layer = layer.on_no_quorum(OnNoQuorum::RunUnlocked);
+    let ids = Arc::new(Mutex::new(Vec::new()));
+    let handler = {
+        let ids = Arc::clone(&ids);
+        move |run: Idempotent, status: String| async move {
+            ids.lock().unwrap().push(run.id().to_owned());
+            let status = StatusCode::from_bytes(status.as_bytes()).unwrap();
+            let is_recorded = run.handle().is_some();
+            assert_eq!(run.fence().is_some(), is_recorded);
+            (status, is_recorded.to_string())
+        }
+    };
+    let app = Router::new()
+        .route("/orders/{shop}", post(handler))
+        .layer(layer);
+    nodes[..3].iter().for_each(MemoryNode::go_down);
+    for (status, marked) in [("201", true), ("404", true), ("500", false), ("429", false)] {
+        let reply = send(&app, request("a", status)).await;
+        assert_eq!((reply.status.as_str(), &*reply.body), (status, "false"));
+        let mark = reply.header("idempotent-unrecorded");
+        assert_eq!(mark, marked.then_some("true"), "{status}");
+    }
+    nodes[..3].iter().for_each(MemoryNode::come_up);
+    while !locks.has_quorum() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let reply = send(&app, request("a", "201")).await;
+    assert_eq!(
+        (&*reply.body, reply.header("idempotent-unrecorded")),
+        ("true", None)
+    );
+    assert!(send(&app, request("a", "201")).await.is_replayed());
+    let ids = ids.lock().unwrap();
+    assert_eq!(ids.len(), 5);
+    assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn safe_methods_are_left_alone_and_handlers_are_told_of_their_key() {
     let nodes = nodes();
     let told = |idempotent: Option<Idempotent>| async move {
         idempotent.map_or("none".to_owned(), |i| {
-            format!("{} {}", i.key(), i.fence().get() > 0)
+            format!("{} {}", i.key(), i.fence().is_some())
         })
     };
     let app = Router::new()

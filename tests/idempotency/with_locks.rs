@@ -11,6 +11,7 @@ use axum::routing::post;
 use http::{Request, StatusCode};
 use tokio::time::Instant;
 use tower_redlock::idempotency::caller;
+use tower_redlock::layer::OnNoQuorum;
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::{IdempotencyLayer, RedlockLayer, key};
 
@@ -243,4 +244,24 @@ async fn the_wait_for_the_lock_inside_is_no_part_of_the_time_that_a_run_may_take
     assert_eq!(waited.status, StatusCode::OK, "{waited:?}");
     assert_eq!(refused.problem(), (409, "wait-timeout".into()));
     assert_eq!(account.runs(), 1);
+}
+
+/// The idempotency layer lets the request in, and the lock layer decides for itself.
+#[tokio::test(start_paused = true)]
+async fn without_a_quorum_each_of_the_two_layers_has_its_own_choice() {
+    for (on_no_quorum, status, marked) in [
+        (OnNoQuorum::Reject, StatusCode::SERVICE_UNAVAILABLE, None),
+        (OnNoQuorum::RunUnlocked, StatusCode::OK, Some("true")),
+    ] {
+        let (account, nodes) = (Account::default(), nodes());
+        let keys = layer(&nodes).on_no_quorum(OnNoQuorum::RunUnlocked);
+        let locks = RedlockLayer::new(manager(&nodes), key::path("account"));
+        let both = keys.with_lock(locks.on_no_quorum(on_no_quorum));
+        let app = account.route().route_layer(both);
+        nodes[..3].iter().for_each(MemoryNode::go_down);
+        let reply = send(&app, pay("a")).await;
+        assert_eq!(reply.status, status);
+        assert_eq!(reply.header("idempotent-unrecorded"), marked);
+        assert_eq!(account.runs(), u32::from(marked.is_some()));
+    }
 }

@@ -11,6 +11,7 @@ use tokio::time::sleep;
 use tower::{Layer as _, ServiceExt as _, service_fn};
 use tower_redlock::error::LossReason;
 use tower_redlock::idempotency::{OnUnrecorded, caller};
+use tower_redlock::layer::OnNoQuorum;
 use tower_redlock::lock::IdempotentRun;
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::{AcquireError, IdempotencyLayer, LockKey, LockScope, RedlockLayer};
@@ -175,15 +176,26 @@ pub(super) async fn requests() {
             .unwrap();
         assert_eq!(answer.status(), 200);
     }
-    let layer = layer.on_unrecorded(OnUnrecorded::Respond);
+    let layer = layer
+        .on_unrecorded(OnUnrecorded::Respond)
+        .on_no_quorum(OnNoQuorum::RunUnlocked);
     let freezing = service_fn(move |request| {
         nodes.iter().for_each(MemoryNode::freeze);
         done(request)
     });
-    let request = Request::post("/").header("idempotency-key", "b");
-    let request = request.body(Full::<Bytes>::default()).unwrap();
-    let answer = layer.layer(freezing).oneshot(request).await.unwrap();
-    assert_eq!(answer.status(), 200);
+    let request = |key: &str| {
+        let request = Request::post("/").header("idempotency-key", key);
+        request.body(Full::<Bytes>::default()).unwrap()
+    };
+    // Its response is not stored; the next request finds no node that answers.
+    for key in ["b", "c"] {
+        let answer = layer
+            .layer(freezing.clone())
+            .oneshot(request(key))
+            .await
+            .unwrap();
+        assert_eq!(answer.status(), 200);
+    }
 }
 
 pub(super) async fn ending() {

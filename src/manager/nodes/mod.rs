@@ -230,6 +230,13 @@ impl NodeSet {
         }
     }
 
+    #[cfg(feature = "idempotency")]
+    pub(crate) fn runs_without_record(&self, error: &dyn Display) {
+        if let Some(times) = self.repeats.count(Trouble::WithoutRecord, self.clock.now()) {
+            crate::trace::runs_without_record(error, times);
+        }
+    }
+
     pub(crate) fn quorum_answered(&self) {
         if let Some(refused) = self.repeats.end(Trouble::NoQuorum, || self.clock.now()) {
             crate::trace::quorum_again(refused);

@@ -13,6 +13,9 @@ pub(crate) enum Trouble {
     /// A node refuses a command.
     Refused(usize, &'static str),
     NoQuorum,
+    /// Requests run without a record, because too few nodes answer. No success ends this trouble.
+    #[cfg(feature = "idempotency")]
+    WithoutRecord,
     /// Locks are left to their ttl, for this reason. No success ends this trouble.
     Left(&'static str),
 }
@@ -72,7 +75,8 @@ impl Repeats {
     }
 
     fn changed(&self, entries: &[Entry]) {
-        let may_end = |entry: &Entry| !matches!(entry.trouble, Trouble::Left(_));
+        let may_end =
+            |entry: &Entry| matches!(entry.trouble, Trouble::Refused(..) | Trouble::NoQuorum);
         let any = entries.iter().any(may_end);
         self.may_end.store(any, Ordering::Relaxed);
     }

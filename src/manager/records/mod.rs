@@ -244,6 +244,10 @@ impl LockManager {
         Ok(IdempotentRun::Replay(body))
     }
 
+    pub(crate) fn runs_without_record(&self, error: &AcquireError) {
+        self.shared.set.runs_without_record(error);
+    }
+
     pub(crate) fn is_run_of(&self, handle: &LockHandle, key: &LockKey) -> bool {
         handle.is_of(&self.shared) && handle.key() == key && !handle.is_lost()
     }
