@@ -346,6 +346,9 @@ fn node(node: &NodeStatus) -> [Cell; 3] {
         NodeState::Closed => cell(BAD, "closed".to_owned()),
     };
     let vote = match &node.voting {
+        VotingStatus::Voting if node.server.as_ref().is_some_and(|server| server.is_full) => {
+            cell(BAD, "votes; too full for more stored responses".to_owned())
+        }
         VotingStatus::Voting => cell(GOOD, "votes".to_owned()),
         // The column before says why.
         VotingStatus::Failing { .. } if node.state != NodeState::Up => {

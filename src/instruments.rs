@@ -54,16 +54,19 @@ const METRICS: &[Metric] = &[
         "Managers that can grant no lock, because too few nodes vote.", "", ""),
     (Gauge, "redlock_node_clock_skew_seconds", Some(Seconds),
         "By how much the clock of the node is ahead of this process's.", "", ""),
+    (Gauge, "redlock_node_memory_used_bytes", Some(Unit::Bytes), "How much memory the server of the node uses.", "", ""),
+    (Gauge, "redlock_node_memory_limit_bytes", Some(Unit::Bytes),
+        "How much memory the server of the node may use (`maxmemory`); zero without a limit.", "", ""),
     (Gauge, "redlock_node_credentials_stale", None,
         "Whether the credentials of the node could not be renewed.", "", ""),
     (Counter, "redlock_rejected_total", Some(Count), "Requests that a layer refused or ended.", "kind",
-        "invalid-key misconfigured contended wait-timeout queue-full too-many-detached no-quorum lock-lost \
-         shutting-down"),
+        "invalid-key misconfigured contended wait-timeout queue-full too-many-detached no-quorum nodes-full \
+         lock-lost shutting-down"),
     #[cfg(feature = "idempotency")]
     (Counter, "redlock_idempotency_total", Some(Count), "Requests with an idempotency key.", "outcome",
         "run replayed unrecorded without-record missing-idempotency-key invalid-idempotency-key body-unreadable caller-unknown \
          request-in-progress wait-timeout not-replayable body-too-large idempotency-key-reused misconfigured \
-         queue-full buffers-full too-many-detached no-quorum lock-lost outcome-unknown record-unreadable shutting-down"),
+         queue-full buffers-full too-many-detached no-quorum nodes-full lock-lost outcome-unknown record-unreadable shutting-down"),
 ];
 
 #[cfg(feature = "metrics")]
@@ -179,6 +182,17 @@ impl Drop for WithoutQuorum {
 pub(crate) fn clock_skew(name: &str, ahead: f64) {
     #[cfg(feature = "metrics")]
     metrics::gauge!("redlock_node_clock_skew_seconds", "node" => name.to_owned()).set(ahead);
+}
+
+/// A `limit` of zero is none.
+#[cfg(feature = "redis")]
+pub(crate) fn memory(name: &str, used: u64, limit: u64) {
+    #[cfg(feature = "metrics")]
+    {
+        let gauge = |metric: &'static str| metrics::gauge!(metric, "node" => name.to_owned());
+        gauge("redlock_node_memory_used_bytes").set(used as f64);
+        gauge("redlock_node_memory_limit_bytes").set(limit as f64);
+    }
 }
 
 #[cfg(feature = "redis")]

@@ -214,6 +214,7 @@ impl Common {
     pub(crate) fn refusal(&self, cause: impl Into<Cause>, is_run: bool) -> Response<Bytes> {
         let rejection = Rejection::new(self.by, cause, self.busy_status, self.retry_after);
         let rejection = rejection.of_run(is_run || matches!(self.by, By::Idempotency));
+        let rejection = rejection.of_permits(self.locks.limit());
         let mut response = rejection.mark((self.rejection_response)(&rejection));
         if let Some(limit) = self.rate_limit.as_ref().filter(|_| rejection.is_busy()) {
             limit.write(response.headers_mut());

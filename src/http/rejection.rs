@@ -60,6 +60,8 @@ pub enum RejectionKind {
     TooManyDetached,
     /// Too few nodes replied in time.
     NoQuorum,
+    /// Too few nodes have memory left for the request.
+    NodesFull,
     /// The lock was lost while the request ran. Whether it took effect is unknown.
     LockLost,
     /// The request ran, and too few nodes stored its response. The response to a repeat is unknown.
@@ -116,7 +118,7 @@ impl RejectionKind {
                 "It cannot be told who sends this request, and idempotency keys belong to their senders. \
                  This request was not processed."),
             Self::Contended => row!("contended", CONFLICT, true, "In use by other requests",
-                "As many other requests as are allowed at once use this resource. This request was not processed."),
+                "Another request is using this resource. This request was not processed."),
             Self::WaitTimeout => row!("wait-timeout", CONFLICT, true, "Timed out waiting for the lock",
                 "Other requests held the lock for as long as this request may wait. This request was not processed."),
             Self::RequestInProgress => row!("request-in-progress", CONFLICT, true, "Request in progress",
@@ -143,6 +145,8 @@ impl RejectionKind {
                 "As many requests run on this server as may after their clients have gone. This request was not processed."),
             Self::NoQuorum => row!("no-quorum", SERVICE_UNAVAILABLE, true, "Locks unavailable",
                 "Too few lock nodes vote and replied in time. This request was not processed."),
+            Self::NodesFull => row!("nodes-full", SERVICE_UNAVAILABLE, true, "Lock nodes full",
+                "The lock nodes have no memory left for this request. This request was not processed."),
             // The client is to look first: a second run cannot be excluded.
             Self::LockLost => row!("lock-lost", SERVICE_UNAVAILABLE, false, "Lock lost",
                 "The lock was lost while this request was processed. Whether it took effect is unknown: look before you send \
@@ -208,6 +212,8 @@ pub struct Rejection {
     by: By,
     // Of a request with an idempotency key, as far as is known.
     is_run: bool,
+    // How many requests may hold the lock at the same time.
+    limit: Option<u32>,
     cause: Cause,
     busy_status: BusyStatus,
     retry_after: Duration,
@@ -253,6 +259,7 @@ impl Rejection {
         let rejection = Self {
             by,
             is_run: matches!(by, By::Idempotency),
+            limit: None,
             cause: cause.into(),
             busy_status,
             retry_after,
@@ -284,9 +291,15 @@ impl Rejection {
         self
     }
 
+    /// The lock is one of so many permits, if `limit` is set.
+    pub(crate) const fn of_permits(mut self, limit: Option<u32>) -> Self {
+        self.limit = limit;
+        self
+    }
+
     /// The kind of the rejection.
     #[must_use]
-    pub const fn kind(&self) -> RejectionKind {
+    pub fn kind(&self) -> RejectionKind {
         match &self.cause {
             Cause::Key(error) if error.is_misplaced() => RejectionKind::Misconfigured,
             Cause::Key(_) => match self.by {
@@ -301,6 +314,9 @@ impl Rejection {
             Cause::NotAcquired(AcquireError::WaitTimeout { .. }) => RejectionKind::WaitTimeout,
             Cause::NotAcquired(AcquireError::QueueFull { .. }) => RejectionKind::QueueFull,
             Cause::NotAcquired(AcquireError::ShuttingDown) => RejectionKind::ShuttingDown,
+            Cause::NotAcquired(AcquireError::NoQuorum(error)) if error.is_full() => {
+                RejectionKind::NodesFull
+            }
             // For every other error the client can only come back later.
             Cause::NotAcquired(_) => RejectionKind::NoQuorum,
             Cause::Lost(_) => RejectionKind::LockLost,
@@ -309,7 +325,7 @@ impl Rejection {
     }
 
     /// Whether others hold the lock.
-    pub(crate) const fn is_busy(&self) -> bool {
+    pub(crate) fn is_busy(&self) -> bool {
         matches!(
             self.kind(),
             RejectionKind::Contended | RejectionKind::WaitTimeout
@@ -318,7 +334,7 @@ impl Rejection {
 
     /// The status of the default response.
     #[must_use]
-    pub const fn status(&self) -> StatusCode {
+    pub fn status(&self) -> StatusCode {
         if self.is_busy() {
             return self.busy_status.as_status();
         }
@@ -329,7 +345,7 @@ impl Rejection {
     /// record may be out of reach or lost. One that is not by an idempotency layer, or the lock layer directly inside,
     /// speaks of this request alone.
     #[must_use]
-    pub const fn may_have_run(&self) -> bool {
+    pub fn may_have_run(&self) -> bool {
         match self.kind() {
             RejectionKind::MissingIdempotencyKey | RejectionKind::InvalidIdempotencyKey => false,
             RejectionKind::LockLost
@@ -367,12 +383,22 @@ impl Rejection {
     #[must_use]
     pub fn detail(&self) -> Cow<'static, str> {
         // These errors never repeat what the client sent.
-        match &self.cause {
-            Cause::Key(error) if self.by == By::Lock => Cow::Owned(unprocessed(error)),
-            Cause::Request(RejectionKind::InvalidIdempotencyKey, Some(error)) => {
-                Cow::Owned(unprocessed(error))
+        let detail = match (&self.cause, self.kind(), self.limit) {
+            (Cause::Key(error), ..) if self.by == By::Lock => {
+                Cow::Owned(format!("{error}. {UNPROCESSED}"))
             }
-            _ => Cow::Borrowed(self.kind().row().detail),
+            (Cause::Request(RejectionKind::InvalidIdempotencyKey, Some(error)), ..) => {
+                Cow::Owned(format!("{error}. {UNPROCESSED}"))
+            }
+            (_, RejectionKind::Contended, Some(limit)) => Cow::Owned(format!(
+                "The limit of {limit} concurrent requests for this resource is reached. {UNPROCESSED}"
+            )),
+            (_, RejectionKind::LockLost, _) if self.is_run => Cow::Borrowed(LOST_RUN),
+            (_, kind, _) => Cow::Borrowed(kind.row().detail),
+        };
+        match detail.ends_with(UNPROCESSED) && self.may_have_run() {
+            true => Cow::Owned(format!("{detail} {EARLIER}")),
+            false => detail,
         }
     }
 
@@ -380,7 +406,7 @@ impl Rejection {
     /// whole seconds, at least one, if [`retry_after`](Self::retry_after) is set. Its member `executed` is `no` or, if the
     /// handler [may have run](Self::may_have_run), `unknown`.
     ///
-    /// Its text says that the request was not processed; a handler that returns it must make sure of that, and an
+    /// Its text says that this request was not processed; a handler that returns it must make sure of that, and an
     /// `IdempotencyLayer` stores it unless it passes `Idempotent::not_processed`.
     #[must_use]
     pub fn to_response(&self) -> Response<Bytes> {
@@ -421,9 +447,10 @@ impl Rejection {
     }
 }
 
-fn unprocessed(error: &dyn fmt::Display) -> String {
-    format!("{error}. This request was not processed.")
-}
+const UNPROCESSED: &str = "This request was not processed.";
+const EARLIER: &str = "An earlier request with the same idempotency key may have been processed.";
+const LOST_RUN: &str = "The lock was lost while this request was processed. Whether it took effect is unknown. Send it \
+    again with the same idempotency key to find out: you get its response, or the request is processed again.";
 
 #[derive(Serialize)]
 struct Problem<'a> {

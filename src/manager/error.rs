@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::key_error::KeyError;
-use crate::node::NodeError;
+use crate::node::{NodeError, NodeErrorKind};
 use crate::settings::error::ConfigError;
 
 /// Why a lock was not acquired. Nothing is held: the keys that the attempt set are being released. `?` makes a
@@ -182,6 +182,14 @@ impl NoQuorum {
         self.disagreed
     }
 
+    /// Whether full nodes are the reason: enough nodes vote, if those count that only lack memory.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        let is_full = |failure: &&NodeFailure| failure.error.kind() == NodeErrorKind::Full;
+        let full = self.failures.iter().filter(is_full).count();
+        full > 0 && self.nodes.saturating_sub(self.failures.len() - full) >= self.needed
+    }
+
     /// The nodes that do not vote, or block all grants, and why.
     #[must_use]
     pub fn failures(&self) -> &[NodeFailure] {
@@ -191,7 +199,13 @@ impl NoQuorum {
 
 impl fmt::Display for NoQuorum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.disagreed {
+        if self.is_full() {
+            write!(
+                f,
+                "{} of {} nodes must have room and these do not: ",
+                self.needed, self.nodes
+            )?;
+        } else if self.disagreed {
             f.write_str("nothing is granted while a node serves processes with another list or other settings: ")?;
         } else {
             write!(

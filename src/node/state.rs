@@ -84,6 +84,8 @@ pub struct ServerStatus {
     pub used_memory: u64,
     /// How many it may use; `None` without a limit.
     pub max_memory: Option<u64>,
+    /// Whether it is too full for more stored responses. It still grants locks and finds stored responses.
+    pub is_full: bool,
     /// By how many microseconds its clock is ahead of ours, if that is known.
     pub clock_ahead: Option<i64>,
 }
@@ -173,6 +175,8 @@ pub enum NodeErrorKind {
     TimedOut,
     /// The server refused the command; it had no effect.
     Rejected,
+    /// The server has no memory left for the command, or none for more stored responses; it had no effect.
+    Full,
     /// What the key holds, or what stands beside it, is not ours: another type, of another program. The command had no
     /// effect, and that says nothing of other keys.
     WrongType,

@@ -349,7 +349,7 @@ impl Settings {
     ///
     /// Lists and tables are replaced as a whole; `memory` and servers do not replace each other, and both together are
     /// refused. A comma in a URL's password is `%2C`. A variable with the prefix that is no setting is refused, but for
-    /// `_CONFIG`, `_FENCE` and `_KEY` of the program `redlock`: Kubernetes sets variables for a service called `redlock`.
+    /// `_CONFIG`, `_FENCE`, `_KEY` and `_SLOT` of the program `redlock`: Kubernetes sets variables for a service called `redlock`.
     ///
     /// # Errors
     ///

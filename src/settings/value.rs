@@ -167,7 +167,7 @@ impl<'de> Deserializer<'de> for Value {
         }
     }
 
-    literals! { deserialize_bool deserialize_u32 deserialize_u64 deserialize_f64 }
+    literals! { deserialize_bool deserialize_u16 deserialize_u32 deserialize_u64 deserialize_f64 }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
         // `null` is refused by the field: it may be left out instead.
@@ -213,7 +213,7 @@ impl<'de> Deserializer<'de> for Value {
     }
 
     forward_to_deserialize_any! {
-        i8 i16 i32 i64 i128 u8 u16 u128 f32 char string bytes byte_buf unit unit_struct newtype_struct tuple tuple_struct
+        i8 i16 i32 i64 i128 u8 u128 f32 char string bytes byte_buf unit unit_struct newtype_struct tuple tuple_struct
         map enum identifier ignored_any
     }
 }
@@ -234,7 +234,7 @@ impl IntoDeserializer<'_, Refusal> for Value {
 }
 
 const TABLES: [&str; 4] = ["fencing", "hand_off", "restart_guard", "tls"];
-const LISTS: [&str; 2] = ["nodes", "sentinels"];
+const LISTS: [&str; 3] = ["cluster", "nodes", "sentinels"];
 
 pub(super) fn variables(prefix: &str) -> Result<Vec<(String, String)>, ConfigError> {
     let start = format!("{prefix}_");
@@ -256,7 +256,7 @@ pub(super) fn variables(prefix: &str) -> Result<Vec<(String, String)>, ConfigErr
 }
 
 /// Variables of the program `redlock`.
-const OF_THE_PROGRAM: [&str; 3] = ["CONFIG", "FENCE", "KEY"];
+const OF_THE_PROGRAM: [&str; 4] = ["CONFIG", "FENCE", "KEY", "SLOT"];
 
 type Table = Vec<(String, Value)>;
 

@@ -91,7 +91,7 @@ async fn help_says_what_a_command_does_to_the_nodes() {
         (&["nodes", "adopt"], "Stop all processes first"),
         (&["list"], "+scan"),
         (&["release"], "only fencing tokens keep that out"),
-        (&["run"], "it gets SIGTERM"),
+        (&["run"], "the command gets SIGTERM"),
     ] {
         let ended = ended(redlock(&[command, &["--help"]].concat()))
             .await

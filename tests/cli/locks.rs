@@ -141,7 +141,7 @@ async fn running(locks: &LockManager, number: u64) -> (String, mpsc::Sender<()>)
         let (begun, told) = (begun.clone(), told.clone());
         async move {
             let run = Idempotent::of(request.extensions()).unwrap();
-            begun.send(run.handle().key().to_string()).await.unwrap();
+            begun.send(run.id().to_owned()).await.unwrap();
             told.lock().await.recv().await;
             Ok::<_, Infallible>(Response::new(Full::new(Bytes::from("geheim"))))
         }

@@ -9,6 +9,10 @@ use serde_json::json;
 use crate::support::eventually;
 use crate::{Fleet, ended, redlock};
 
+async fn json_of(fleet: &Fleet) -> serde_json::Value {
+    fleet.run(&["status", "--json"]).await.with(0).json()
+}
+
 #[tokio::test]
 async fn status_shows_the_nodes_and_ends_well_with_a_quorum_only() {
     let (mut fleet, _locks) = Fleet::started().await;
@@ -30,6 +34,15 @@ async fn status_shows_the_nodes_and_ends_well_with_a_quorum_only() {
     }
     assert!(
         status.out.contains("MiB") && status.out.contains("ms"),
+        "{}",
+        status.out
+    );
+    assert!(!status.out.contains("too full"), "{}", status.out);
+    let used = json_of(&fleet).await["nodes"][0]["server"]["used_memory"].clone();
+    fleet.ask(0, &["CONFIG", "SET", "maxmemory", &used.to_string()]);
+    let status = fleet.run(&["status"]).await.with(0);
+    assert!(
+        status.out.contains("too full for more stored responses"),
         "{}",
         status.out
     );

@@ -71,8 +71,10 @@ async fn a_command_runs_under_the_lock_and_its_code_is_passed_on() {
     assert_eq!(fleet.holding("other"), 0);
     // What it gives to its command is no setting of a service that is started by it.
     let inner = [env!("CARGO_BIN_EXE_redlock"), "status"];
-    let arguments = [&["run", "other", "--"], &inner[..]].concat();
-    fleet.run(&arguments).await.with(0);
+    for options in [&["run", "other"][..], &["run", "other", "--permits", "2"]] {
+        let arguments = [options, &["--keep-env", "--"], &inner[..]].concat();
+        fleet.run(&arguments).await.with(0);
+    }
 }
 
 #[tokio::test]
@@ -169,6 +171,61 @@ async fn a_command_that_does_not_end_is_killed() {
         begin.elapsed()
     );
     assert!(has_ended(&fleet));
+}
+
+/// The shell of the command dies of the signal; what it has started works on.
+#[tokio::test]
+async fn the_lock_is_kept_until_all_that_the_command_has_started_has_ended() {
+    let (fleet, _locks) = Fleet::started().await;
+    let done = fleet.dir.join("done");
+    let worker = format!(
+        "(trap '' TERM; sleep 2; touch {}) & BEGUN; wait",
+        done.display()
+    );
+    let child = begun(&fleet, &["run", "k"], &worker).await;
+    signal(&child, Signal::TERM);
+    eventually("the shell has ended", || has_ended(&fleet)).await;
+    assert!(!done.exists(), "the worker has not ended");
+    assert!(fleet.holding("k") >= 2, "the lock is still held");
+    fleet.run(&["run", "k", "--", "true"]).await.with(75);
+    end_of(child).await.with(143);
+    assert!(done.exists());
+    assert_eq!(fleet.holding("k"), 0);
+}
+
+#[tokio::test]
+async fn what_a_command_has_started_is_killed_after_the_loss_of_the_lock() {
+    let (mut fleet, _locks) = Fleet::started().await;
+    let script = "(trap '' TERM; echo $BASHPID >PID; while :; do sleep 0.1; done) & BEGUN; wait";
+    let id = fleet.dir.join("worker");
+    let script = script
+        .replace("PID;", &format!("{};", id.display()))
+        .replace("$BASHPID", "$(exec sh -c 'echo $PPID')");
+    let child = begun(&fleet, &["run", "k", "--ttl", "500ms"], &script).await;
+    fleet.servers[0].kill();
+    fleet.servers[1].kill();
+    end_of(child).await.with(76);
+    let id = fs::read_to_string(id).unwrap();
+    let alive = Command::new("kill")
+        .args(["-0", id.trim()])
+        .output()
+        .unwrap();
+    assert!(!alive.status.success(), "it was killed");
+}
+
+#[tokio::test]
+async fn a_command_gets_no_settings_unless_asked() {
+    let (fleet, _locks) = Fleet::started().await;
+    let script = "echo ${REDLOCK_MAX_WAIT-none} ${OTHER-none}";
+    for (option, expected) in [(None, "none 7"), (Some("--keep-env"), "7s 7")] {
+        let mut arguments = vec!["run", "k"];
+        arguments.extend(option);
+        arguments.extend(["--", "sh", "-c", script]);
+        let mut command = fleet.redlock(&arguments);
+        command.env("REDLOCK_MAX_WAIT", "7s").env("OTHER", "7");
+        let ended = ended(command).await.with(0);
+        assert_eq!(ended.out.trim(), expected);
+    }
 }
 
 #[tokio::test]

@@ -107,6 +107,106 @@ fn a_configuration_tells_a_builder_what_its_setters_do() {
     assert_eq!(told(&of_toml(TOML)), format!("{builder:?}"));
 }
 
+/// All that can be said of nodes, and of all of them.
+const NODES: &str = r#"
+user = "locks"
+password = "all"
+tls = { root_certificate = "all.pem" }
+
+[[nodes]]
+url = "rediss://10.0.0.1"
+name = "first"
+user = "one"
+password = "secret"
+database = 3
+connect_timeout = "1s"
+require = 2
+within = "30ms"
+connections = 4
+expect_replicas = true
+durable = true
+accept_eviction = true
+records_full_at = 60
+tls = { root_certificate = "ca.pem", client_certificate = "client.pem", client_key = "client.key" }
+
+[[nodes]]
+sentinels = ["redis://10.0.0.3", "redis://10.0.0.4"]
+master = "mymaster"
+confirm_within = "3s"
+
+[[nodes]]
+cluster = ["redis://10.0.0.5", "redis://10.0.0.6"]
+slots = 1
+password_file = "/run/secrets/redis"
+"#;
+
+const OF_NODES: [(&str, &str); 25] = [
+    ("REDLOCK_USER", "locks"),
+    ("REDLOCK_PASSWORD", "all"),
+    ("REDLOCK_TLS_ROOT_CERTIFICATE", "all.pem"),
+    ("REDLOCK_NODES_0_URL", "rediss://10.0.0.1"),
+    ("REDLOCK_NODES_0_NAME", "first"),
+    ("REDLOCK_NODES_0_USER", "one"),
+    ("REDLOCK_NODES_0_PASSWORD", "secret"),
+    ("REDLOCK_NODES_0_DATABASE", "3"),
+    ("REDLOCK_NODES_0_CONNECT_TIMEOUT", "1s"),
+    ("REDLOCK_NODES_0_REQUIRE", "2"),
+    ("REDLOCK_NODES_0_WITHIN", "30ms"),
+    ("REDLOCK_NODES_0_CONNECTIONS", "4"),
+    ("REDLOCK_NODES_0_EXPECT_REPLICAS", "true"),
+    ("REDLOCK_NODES_0_DURABLE", "true"),
+    ("REDLOCK_NODES_0_ACCEPT_EVICTION", "true"),
+    ("REDLOCK_NODES_0_RECORDS_FULL_AT", "60"),
+    ("REDLOCK_NODES_0_TLS_ROOT_CERTIFICATE", "ca.pem"),
+    ("REDLOCK_NODES_0_TLS_CLIENT_CERTIFICATE", "client.pem"),
+    ("REDLOCK_NODES_0_TLS_CLIENT_KEY", "client.key"),
+    (
+        "REDLOCK_NODES_1_SENTINELS",
+        "redis://10.0.0.3,redis://10.0.0.4",
+    ),
+    ("REDLOCK_NODES_1_MASTER", "mymaster"),
+    ("REDLOCK_NODES_1_CONFIRM_WITHIN", "3s"),
+    (
+        "REDLOCK_NODES_2_CLUSTER",
+        "redis://10.0.0.5, redis://10.0.0.6",
+    ),
+    ("REDLOCK_NODES_2_SLOTS", "1"),
+    ("REDLOCK_NODES_2_PASSWORD_FILE", "/run/secrets/redis"),
+];
+
+#[test]
+fn nodes_are_the_same_from_variables_and_from_a_file() {
+    let from_file = told(&of_toml(NODES));
+    assert_eq!(told(&of_variables("REDLOCK", OF_NODES).unwrap()), from_file);
+}
+
+/// The fields that an unknown one is told to choose from.
+fn fields(text: &str) -> Vec<String> {
+    let error = toml::from_str::<Settings>(text).unwrap_err();
+    let known = error.message().split_once("there are: ").unwrap().1;
+    known
+        .split(", ")
+        .map(|name| name.trim().to_owned())
+        .collect()
+}
+
+#[test]
+fn every_setting_is_tried_from_every_source() {
+    let of_node = fields("nodes = [{ nonsense = 1 }]");
+    assert!(of_node.len() > 15, "{of_node:?}");
+    let is_tried = |field: &&String| {
+        let end = format!("_{}", field.to_uppercase());
+        let tried = OF_NODES.iter().chain(&VARIABLES);
+        // A table is tried by its fields.
+        tried
+            .into_iter()
+            .any(|(name, _)| name.ends_with(&end) || name.contains(&(end.clone() + "_")))
+    };
+    let all = [of_node, fields("nonsense = 1")].concat();
+    let missing: Vec<_> = all.iter().filter(|field| !is_tried(field)).collect();
+    assert_eq!(missing, [&String::new(); 0]);
+}
+
 #[test]
 fn half_of_a_table_says_half() {
     let half = of_toml("hand_off = { max_passes = 3 }");

@@ -139,7 +139,7 @@ async fn repeats_that_come_at_once_all_get_the_answer() {
 #[tokio::test(start_paused = true)]
 async fn answers_that_ask_for_a_retry_are_not_kept() {
     let nodes = nodes();
-    let tries = std::sync::Arc::new(std::sync::atomic::AtomicU16::new(0));
+    let tries = Arc::new(std::sync::atomic::AtomicU16::new(0));
     let statuses = [500_u16, 503, 408, 425, 429, 404, 200];
     let app = {
         let tries = tries.clone();

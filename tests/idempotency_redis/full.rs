@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 use tower::ServiceExt as _;
 use tower_redlock::IdempotencyLayer;
 use tower_redlock::idempotency::caller;
+use tower_redlock::snapshot::NodeStatus;
 
 use crate::client::{Reply, request};
 use crate::support::PATIENCE;
@@ -57,7 +58,10 @@ async fn stored_responses_leave_room_for_locks() {
                 "{number} stored"
             );
         };
-        assert_eq!(refused.problem(), "no-quorum");
+        assert_eq!(refused.problem(), "nodes-full");
+        let nodes = locks.snapshot().nodes;
+        let is_full = |node: &NodeStatus| node.server.as_ref().unwrap().is_full;
+        assert!(nodes.iter().any(is_full), "{nodes:?}");
         assert_eq!(runs.load(Ordering::SeqCst), number, "it did not run");
         let (_, replayed) = send(0).await;
         assert!(replayed, "what is stored is found");
@@ -67,7 +71,12 @@ async fn stored_responses_leave_room_for_locks() {
         }
         let error = locks.begin_idempotent("job", TTL, Duration::ZERO).await;
         let error = error.unwrap_err().to_string();
-        assert!(error.contains("`records_full_at`"), "{error}");
+        let told = [
+            "`records_full_at`",
+            "2 of 3 nodes must have room",
+            "of the 8.4 MB",
+        ];
+        assert!(told.iter().all(|text| error.contains(text)), "{error}");
         for server in &servers {
             assert!(server.run("CONFIG SET maxmemory 0").contains("OK"));
         }

@@ -32,9 +32,11 @@ const MS: Duration = Duration::from_millis(1);
 /// What takes an operating system without random bytes, and therefore a process and a test of its own.
 const UNSEEN: [&str; 1] = ["no-entropy"];
 /// What only servers have, which `tests/ops` looks at.
-const OF_SERVERS: [&str; 2] = [
+const OF_SERVERS: [&str; 4] = [
     "redlock_node_clock_skew_seconds",
     "redlock_node_credentials_stale",
+    "redlock_node_memory_limit_bytes",
+    "redlock_node_memory_used_bytes",
 ];
 
 /// Name to kind, label, and the words that the label may have; none where they are those of a type or of the nodes.

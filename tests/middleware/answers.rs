@@ -67,7 +67,7 @@ fn contended_body() -> String {
         "contended",
         "In use by other requests",
         409,
-        "As many other requests as are allowed at once use this resource. \
+        "Another request is using this resource. \
  This request was not processed.",
         Some(10_000),
     )

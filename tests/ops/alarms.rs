@@ -62,6 +62,7 @@ fires! {
     a_lock_is_lost: "RedlockLockLost";
     a_node_is_quarantined: "RedlockNodeNotVoting";
     a_clock_is_set: "RedlockClockSkew";
+    a_node_fills_up: "RedlockNodeFillsUp";
     credentials_cannot_be_renewed: "RedlockCredentialsStale";
     a_queue_is_full_and_a_release_is_late: "RedlockQueueFull", "RedlockReleaseUnconfirmed";
 }

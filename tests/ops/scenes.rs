@@ -188,6 +188,19 @@ pub(crate) async fn a_clock_is_set() -> Scrapes {
     site.scrapes
 }
 
+pub(crate) async fn a_node_fills_up() -> Scrapes {
+    let mut site = Site::new().await;
+    let server = &site.servers[0];
+    let used: f64 = server.info("used_memory").parse().unwrap();
+    let limit = (used / 0.85) as u64;
+    server.run(&format!("CONFIG SET maxmemory {limit}"));
+    let node = &site.locks.snapshot().nodes[0].name;
+    let limit = format!("redlock_node_memory_limit_bytes{{node=\"{node}\"}} {limit}");
+    site.until(&[limit]).await;
+    site.scrape();
+    site.scrapes
+}
+
 /// The callback fails, and the connections go on.
 pub(crate) async fn credentials_cannot_be_renewed() -> Scrapes {
     let servers = Server::start_many(Kind::Redis, 5);

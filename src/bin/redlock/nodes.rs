@@ -134,11 +134,16 @@ fn row(node: &NodeStatus) -> [Cell; 5] {
     ]
 }
 
+const FULL: &str = "too full for more stored responses, so requests with new idempotency keys are refused; raise `maxmemory`, or store responses for a shorter time";
+
 fn mib(bytes: u64) -> String {
     format!("{:.1}MiB", bytes as f64 / f64::from(1 << 20))
 }
 
 fn reason(node: &NodeStatus) -> Option<String> {
+    if node.server.as_ref().is_some_and(|server| server.is_full) {
+        return Some(FULL.to_owned());
+    }
     match (&node.state, &node.voting) {
         (NodeState::Down(error) | NodeState::Refused(error), _) => Some(error.to_string()),
         (_, VotingStatus::Failing { reason } | VotingStatus::Foreign { reason }) => {

@@ -1,26 +1,33 @@
 //! `run`: a command under a lock.
 
-use std::io::{self, ErrorKind, IsTerminal as _};
+use std::env;
+use std::future::pending;
+use std::io::{ErrorKind, IsTerminal as _, stdin};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 use std::time::Duration;
 
 use clap::Args;
 use tokio::process::{Child, Command};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 use tower_redlock::error::ReleaseError;
 use tower_redlock::{LockGuard, LockManager};
 
-use self::signals::Signals;
+use self::signals::{Group, Signals};
 use crate::show::{tell, waiting};
 use crate::{Failure, LOST, Source, duration};
 
 /// Runs a command under a lock, for as long as it takes.
 ///
-/// Its environment has REDLOCK_KEY, the fencing token in REDLOCK_FENCE, and the slot of a permit in REDLOCK_SLOT. SIGINT,
-/// SIGTERM, SIGHUP and SIGQUIT are passed on to it (on a terminal, which sends them itself, without SIGINT and SIGQUIT). If
-/// the lock is lost, it gets SIGTERM, and ten seconds later SIGKILL. Without a terminal the signals also reach what it has
-/// started. If this program is killed, the command runs on without a lock.
+/// The environment of the command has REDLOCK_KEY, the fencing token in REDLOCK_FENCE, and the slot of a permit in
+/// REDLOCK_SLOT. All other variables that begin with REDLOCK_ are removed, because they can hold passwords.
+///
+/// SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to the command (on a terminal, which sends them itself, without SIGINT
+/// and SIGQUIT). If the lock is lost, the command gets SIGTERM. Without a terminal the signals also reach all processes that
+/// the command has started. Once a signal was passed on or the lock was lost, this program keeps the lock, if it still has
+/// it, and does not exit before all of these processes have ended. Ten seconds after the command itself has ended, or after
+/// the loss, they get SIGKILL. On a terminal this program waits for the command alone. If this program is killed, the command
+/// runs on without a lock.
 #[derive(Args)]
 #[command(
     after_help = "Example:\n  redlock run nightly-report --wait 5s -- ./report.sh --day yesterday"
@@ -43,6 +50,9 @@ pub(crate) struct Run {
     /// The longest that the command may take: then the lock is lost. Default: no limit
     #[arg(long, value_parser = duration)]
     max_hold: Option<Duration>,
+    /// Leave the variables that begin with REDLOCK_ to the command, with their passwords
+    #[arg(long)]
+    keep_env: bool,
     /// The command, and its arguments
     #[arg(last = true, required = true)]
     command: Vec<String>,
@@ -104,6 +114,11 @@ impl Run {
         let program: &str = program.map_or("", |program| program);
         let mut command = Command::new(program);
         command.args(arguments.unwrap_or_default());
+        if !self.keep_env {
+            let names = env::vars_os().map(|(name, _)| name);
+            let ours = names.filter(|name| name.as_encoded_bytes().starts_with(b"REDLOCK_"));
+            ours.for_each(|name| _ = command.env_remove(name));
+        }
         command.env("REDLOCK_KEY", &self.key);
         if let Some(fence) = guard.fence() {
             command.env("REDLOCK_FENCE", fence.to_string());
@@ -111,7 +126,7 @@ impl Run {
         if let Some(slot) = guard.slot() {
             command.env("REDLOCK_SLOT", slot.to_string());
         }
-        if !io::stdin().is_terminal() {
+        if !stdin().is_terminal() {
             command.process_group(0);
         }
         command.spawn().map_err(|error| {
@@ -130,37 +145,56 @@ enum Ended {
     Lost,
 }
 
-/// Until the command has ended.
+/// Waits until the command has ended and, once a signal was passed on or the lock was lost, until all that the command has
+/// started has ended.
 async fn attend(
     mut child: Child,
     guard: &LockGuard,
     signals: &mut Signals,
 ) -> Result<Ended, Failure> {
+    let group = Group::of(&child);
     let mut lost = std::pin::pin!(guard.lost());
+    let (mut is_lost, mut is_ending) = (false, false);
+    let mut status = None;
     let mut kill_at: Option<Instant> = None;
     loop {
+        if let Some(status) = status
+            && (!is_ending || group.is_gone())
+        {
+            return Ok(if is_lost {
+                Ended::Lost
+            } else {
+                Ended::With(status)
+            });
+        }
         let kill = async {
             match kill_at {
                 Some(at) => sleep_until(at).await,
-                None => std::future::pending().await,
+                None => pending().await,
             }
         };
         tokio::select! {
             biased;
-            ended = child.wait() => {
-                let status = ended.map_err(|error| Failure::new(126, error))?;
-                return Ok(if kill_at.is_some() { Ended::Lost } else { Ended::With(status) });
+            ended = child.wait(), if status.is_none() => {
+                status = Some(ended.map_err(|error| Failure::new(126, error))?);
+                kill_at = kill_at.or(Some(Instant::now() + GRACE));
             }
-            reason = &mut lost, if kill_at.is_none() => {
+            reason = &mut lost, if !is_lost => {
                 tell(&format!("redlock: the lock was lost: {reason}; the command is ended"));
-                signals::send(&child, signals::TERM);
-                kill_at = Some(Instant::now() + GRACE);
+                group.send(signals::TERM);
+                kill_at = kill_at.or(Some(Instant::now() + GRACE));
+                (is_lost, is_ending) = (true, true);
             }
             () = kill => {
-                signals::send(&child, signals::KILL);
+                group.send(signals::KILL);
                 kill_at = Some(Instant::now() + GRACE);
             }
-            signal = signals.next() => signals::send(&child, signal),
+            signal = signals.next() => {
+                group.send(signal);
+                is_ending = true;
+            }
+            // No signal tells that processes which are not our children have ended.
+            () = sleep(LOOK), if status.is_some() => {}
         }
     }
 }
@@ -182,6 +216,7 @@ fn code_of_signal(signal: i32) -> u8 {
 /// A hundred years.
 const NO_LIMIT: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
 const GRACE: Duration = Duration::from_secs(10);
+const LOOK: Duration = Duration::from_millis(50);
 const RELEASE: Duration = Duration::from_secs(2);
 
 mod signals {
@@ -191,7 +226,9 @@ mod signals {
     use std::io::{self, IsTerminal as _};
     use std::task::Poll;
 
-    use nix::sys::signal::{Signal, kill};
+    use nix::errno::Errno;
+    use nix::sys::signal::{Signal, kill, killpg};
+    use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
     use nix::unistd::Pid;
     use tokio::process::Child;
     use tokio::signal::unix::{self, SignalKind};
@@ -222,15 +259,40 @@ mod signals {
         }
     }
 
-    /// To the command; without a terminal, where it is in a group of its own, to all of that.
-    pub(super) fn send(child: &Child, signal: i32) {
-        let is_alone = !io::stdin().is_terminal();
-        let Some(id) = child.id().and_then(|id| i32::try_from(id).ok()) else {
-            return;
-        };
-        if is_alone || !OF_KEYS.contains(&signal) {
-            let to = Pid::from_raw(if is_alone { -id } else { id });
-            let _ = kill(to, Signal::try_from(signal).ok());
+    /// The processes that get the signals.
+    pub(super) enum Group {
+        /// The command with all that it has started: without a terminal they are a group of their own.
+        All(Pid),
+        /// The command alone.
+        One(Option<Pid>),
+    }
+
+    impl Group {
+        pub(super) fn of(child: &Child) -> Self {
+            let id = child.id().and_then(|id| i32::try_from(id).ok());
+            match id {
+                Some(id) if !io::stdin().is_terminal() => Self::All(Pid::from_raw(id)),
+                id => Self::One(id.map(Pid::from_raw)),
+            }
+        }
+
+        pub(super) fn send(&self, signal: i32) {
+            let number = Signal::try_from(signal).ok();
+            let _ = match *self {
+                Self::All(id) => killpg(id, number),
+                Self::One(Some(id)) if !OF_KEYS.contains(&signal) => kill(id, number),
+                Self::One(_) => Ok(()),
+            };
+        }
+
+        /// Whether no process is left. Asked once the command itself has ended.
+        pub(super) fn is_gone(&self) -> bool {
+            let Self::All(id) = *self else { return true };
+            // As the first process of a container, this program inherits what the command leaves behind.
+            while let Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..)) =
+                waitpid(Pid::from_raw(-id.as_raw()), Some(WaitPidFlag::WNOHANG))
+            {}
+            killpg(id, None) == Err(Errno::ESRCH)
         }
     }
 }

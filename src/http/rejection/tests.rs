@@ -1,7 +1,7 @@
 use super::*;
 use crate::manager::LockManager;
 
-const ALL: [RejectionKind; 20] = [
+const ALL: [RejectionKind; 21] = [
     RejectionKind::InvalidKey,
     RejectionKind::MissingIdempotencyKey,
     RejectionKind::InvalidIdempotencyKey,
@@ -18,6 +18,7 @@ const ALL: [RejectionKind; 20] = [
     RejectionKind::BuffersFull,
     RejectionKind::TooManyDetached,
     RejectionKind::NoQuorum,
+    RejectionKind::NodesFull,
     RejectionKind::LockLost,
     RejectionKind::OutcomeUnknown,
     RejectionKind::RecordUnreadable,
@@ -190,4 +191,31 @@ mod of_idempotency {
         assert!(!rejection.to_string().contains(&source.to_string()));
         assert!(source.source().is_none());
     }
+}
+
+#[tokio::test]
+async fn the_detail_speaks_of_the_very_case() {
+    let contended = contended().await;
+    let detail = |rejection: &Rejection| rejection.detail().into_owned();
+    let plain = by(By::Lock, contended.clone());
+    assert_eq!(
+        detail(&plain),
+        "Another request is using this resource. This request was not processed."
+    );
+    assert_eq!(
+        detail(&plain.clone().of_permits(Some(2))),
+        "The limit of 2 concurrent requests for this resource is reached. This request was not processed."
+    );
+    let in_run = detail(&plain.of_run(true));
+    assert!(
+        in_run.ends_with("This request was not processed. An earlier request with the same idempotency key may have been processed."),
+        "{in_run}"
+    );
+    let lost = by(By::Lock, LossReason::Expired);
+    assert!(detail(&lost).contains("look before you send it again"));
+    let lost = detail(&lost.of_run(true));
+    assert!(
+        lost.contains("Send it again with the same idempotency key"),
+        "{lost}"
+    );
 }

@@ -183,6 +183,7 @@ impl NodeSet {
         if matches!(
             error.kind(),
             NodeErrorKind::Rejected
+                | NodeErrorKind::Full
                 | NodeErrorKind::WrongType
                 | NodeErrorKind::Misconfigured
                 | NodeErrorKind::Foreign

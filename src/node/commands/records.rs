@@ -92,7 +92,8 @@ pub(crate) mod on_redis {
             .arg(flag(link.replicas.is_some()))
             .arg(flag(link.memory.is_full()));
         let (value, acknowledged) = run_and_wait(link, &mut connection, &RECALL, cmd).await?;
-        let reply = read_recall(value, lock.config.as_deref())?;
+        let reply = read_recall(value, lock.config.as_deref());
+        let reply = reply.map_err(|error| link.memory.explain(error))?;
         acquire::judge(&mut connection, lock, reply, acknowledged).await
     }
 
@@ -106,7 +107,7 @@ pub(crate) mod on_redis {
             _ => return Err(garbled("a recall")),
         };
         match items.as_mut_slice() {
-            [Value::Int(-5)] => Err(NodeError::new(NodeErrorKind::Rejected, FULL)),
+            [Value::Int(-5)] => Err(NodeError::new(NodeErrorKind::Full, FULL)),
             [Value::Int(3), token, now] => promised(token, None, now),
             [Value::Int(3), token, now, Value::BulkString(kept)] => {
                 let record = record_in(std::mem::take(kept))?;
@@ -116,7 +117,7 @@ pub(crate) mod on_redis {
         }
     }
 
-    const FULL: &str = "it is too full for more stored responses: `used_memory` is beyond the share of `maxmemory` that `records_full_at` says; raise `maxmemory`, or store less";
+    const FULL: &str = "it is too full for more stored responses: it uses more than `records_full_at` allows; raise `maxmemory`, or store responses for a shorter time";
 
     fn promised(
         token: &Value,

@@ -174,11 +174,12 @@ pub(crate) async fn run_and_wait(
     script: &Script,
     cmd: Cmd,
 ) -> Result<(Value, Result<(), NodeError>), NodeError> {
-    match &link.replicas {
-        None => Ok((run(connection, script, &cmd).await?, Ok(()))),
+    let reply = match &link.replicas {
+        None => run(connection, script, &cmd).await.map(|it| (it, Ok(()))),
         // In a box, so that the futures of plain nodes stay small.
         Some(replicas) => Box::pin(call_and_wait(connection, replicas, script, cmd)).await,
-    }
+    };
+    reply.map_err(|error| link.memory.explain(error))
 }
 
 /// Runs a script and waits for the replicas. One connection carries one such wait at a time: the server holds up

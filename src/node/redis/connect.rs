@@ -257,7 +257,7 @@ impl<'a> Looks<'a> {
 
     /// The findings of a look that began at `asked`, valid until after the next look.
     pub(super) fn seen(&self, info: Info, asked: Moment) -> Seen {
-        self.link.memory.seen(&info);
+        self.link.memory.seen(&self.link.name, &info);
         if info.may_be_replaced() {
             self.link.ask_identity();
         }
@@ -340,7 +340,7 @@ impl<'a> Looks<'a> {
             Ok(Err(error))
                 if matches!(
                     error.kind(),
-                    NodeErrorKind::Rejected | NodeErrorKind::WrongType
+                    NodeErrorKind::Rejected | NodeErrorKind::Full | NodeErrorKind::WrongType
                 ) =>
             {
                 Err(ConnectFailure::Refused(error))

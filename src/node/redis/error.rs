@@ -29,12 +29,14 @@ pub(crate) fn rejected(text: &str) -> NodeError {
     if text.contains("WRONGTYPE") {
         return NodeError::new(NodeErrorKind::WrongType, WRONG_TYPE);
     }
+    if text.contains("OOM ") {
+        let detail = format!("it is out of memory; raise `maxmemory` or make room: {cause}");
+        return NodeError::new(NodeErrorKind::Full, detail);
+    }
     let detail = if is_missing_right(text) {
         format!(
             "its ACL does not allow what locks need (see the rule in `docs::nodes`; `ACL LOG` on the server has the command): {cause}"
         )
-    } else if text.contains("OOM ") {
-        format!("it is out of memory; raise `maxmemory` or make room: {cause}")
     } else if is_read_only(text) {
         format!("it is no longer a master: {cause}")
     } else if is_elsewhere(text) {
@@ -264,7 +266,7 @@ mod tests {
         let older = "ERR Error running script (call to f_0): NOMARK the marker";
         assert!(of("NOMARK the marker").contains("delete that key") && of(older) == of("NOMARK x"));
         assert!(of("MISCONF Redis is configured").contains("MISCONF"));
-        assert_eq!(rejected("OOM x").kind(), NodeErrorKind::Rejected);
+        assert_eq!(rejected("OOM x").kind(), NodeErrorKind::Full);
         assert_eq!(rejected("WRONGTYPE x").kind(), NodeErrorKind::WrongType);
     }
 }

@@ -79,13 +79,19 @@ impl Info {
         self.time
     }
 
-    pub(super) fn status(&self, address: &str, clock_ahead: Option<f64>) -> ServerStatus {
+    pub(super) fn status(
+        &self,
+        address: &str,
+        clock_ahead: Option<f64>,
+        is_full: bool,
+    ) -> ServerStatus {
         ServerStatus {
             address: address.to_owned(),
             version: scrub(&self.version),
             role: scrub(&self.role),
             used_memory: self.used_memory,
             max_memory: Some(self.maxmemory).filter(|bytes| *bytes > 0),
+            is_full,
             clock_ahead: clock_ahead.map(|seconds| (seconds * 1e6) as i64),
         }
     }
@@ -303,7 +309,8 @@ impl Memory {
         }
     }
 
-    pub(super) fn seen(&self, info: &Info) {
+    pub(super) fn seen(&self, node: &str, info: &Info) {
+        crate::instruments::memory(node, info.used_memory, info.maxmemory);
         self.used.store(info.used_memory, Ordering::Relaxed);
         self.limit.store(info.maxmemory, Ordering::Relaxed);
         self.since.store(0, Ordering::Relaxed);
@@ -315,6 +322,20 @@ impl Memory {
 
     pub(crate) fn is_full(&self) -> bool {
         self.is_beyond(self.percent, 0)
+    }
+
+    /// An error of a full server says how full it is.
+    pub(crate) fn explain(&self, error: NodeError) -> NodeError {
+        if error.kind() != NodeErrorKind::Full {
+            return error;
+        }
+        let [used, limit] = [&self.used, &self.limit].map(|it| it.load(Ordering::Relaxed));
+        let detail = format!(
+            "{error} (it uses {} of the {} that `maxmemory` allows)",
+            megabytes(used),
+            megabytes(limit)
+        );
+        NodeError::new(NodeErrorKind::Full, detail)
     }
 
     /// Whether the response of a run that began before it was full may be stored: half of the room for locks is for
@@ -332,6 +353,10 @@ impl Memory {
         let share = u128::from(self.limit.load(Ordering::Relaxed)) * u128::from(percent);
         share > 0 && u128::from(used) * 100 > share
     }
+}
+
+fn megabytes(bytes: u64) -> String {
+    format!("{:.1} MB", bytes as f64 / 1e6)
 }
 
 /// What a server takes for a value, by and large: it rounds sizes up.
@@ -406,7 +431,7 @@ mod tests {
         let of = |used: u64, most: u64| {
             let line = format!("used_memory:{used}\r\nused_memory_rss:999\r\nmaxmemory:{most}\r\n");
             let memory = Memory::new(50);
-            memory.seen(&Info::parse(&(GOOD.to_owned() + &line)));
+            memory.seen("n", &Info::parse(&(GOOD.to_owned() + &line)));
             memory
         };
         assert!(!of(50, 100).is_full() && of(51, 100).is_full());

@@ -151,7 +151,11 @@ impl Node for RedisNode {
         let link = &self.handle.link;
         let connection = link.connections.connection(BACKGROUND).ok()?;
         let address = &connection.signals().address;
-        Some(connection.info().status(address, link.skew.ahead()))
+        Some(
+            connection
+                .info()
+                .status(address, link.skew.ahead(), link.memory.is_full()),
+        )
     }
 
     fn ready(&self) -> NodeFuture<Result<(), NodeError>> {

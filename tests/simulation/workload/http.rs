@@ -187,7 +187,7 @@ fn signed(mut response: Response<Body>, run: u64, work: &str) -> Response<Body> 
 fn runs(scene: &Scene, parts: &Parts) {
     let (process, call) = (World::current(), number(&parts.headers, CALL) as usize);
     if let Some(run) = Idempotent::of(&parts.extensions) {
-        scene.granted(process, call, run.handle(), Kind::Work);
+        scene.granted(process, call, run.handle().unwrap(), Kind::Work);
     }
 }
 

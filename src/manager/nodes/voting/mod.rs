@@ -264,6 +264,7 @@ fn refused(set: &NodeSet, index: usize, command: &'static str, error: &NodeError
     let is_lasting = matches!(
         error.kind(),
         NodeErrorKind::Rejected
+            | NodeErrorKind::Full
             | NodeErrorKind::WrongType
             | NodeErrorKind::Misconfigured
             | NodeErrorKind::Garbled
