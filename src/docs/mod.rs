@@ -30,6 +30,7 @@
 //! | meet an error, a refusal, or a lost lock | [Operations](operations): what to do about each |
 //! | want logs, metrics, alarms, a page, a readiness check | [Observing](observing) |
 //! | restart servers, change nodes or settings, free a key by hand, have no quorum | [The runbook](runbook) |
+//! | move to other nodes, need a longer `ttl` | [Moving](moving), without a stop |
 //! | come from rslock, redsync, node-redlock or Redisson | [Migrating](migrating) |
 //! | test your service | [Testing](testing) |
 //!
@@ -55,6 +56,10 @@ pub mod nodes {
 
 pub mod cluster {
     #![doc = include_str!("cluster.md")]
+}
+
+pub mod moving {
+    #![doc = include_str!("moving.md")]
 }
 
 pub mod requests {

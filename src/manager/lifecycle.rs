@@ -13,12 +13,12 @@ use crate::manager::error::{ConnectError, LossReason, NoQuorum, NodeFailure};
 use crate::manager::guard::end_lapsed;
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::nodes::no_answer;
-use crate::manager::nodes::voting::monitor;
+use crate::manager::nodes::voting::{length, monitor, retire};
 use crate::manager::shared::Shared;
 use crate::manager::tasks::TaskTracker;
 use crate::manager::want::Want;
 use crate::manager::watchdog::{stay, watch};
-use crate::node::{Node, NodeContext, NodeError, NodeState, ServerRegistry};
+use crate::node::{ClusterConfig, Node, NodeContext, NodeError, NodeState, ServerRegistry};
 use crate::seam;
 use crate::settings::checked::{Checked, Times};
 use crate::settings::error::ConfigError;
@@ -305,6 +305,35 @@ impl LockManager {
         let moment = 2 * self.shared.set.node_timeout;
         voting.news_until(moment, || !voting.is_taking_over()).await;
         Ok(())
+    }
+
+    /// Retires the nodes in favour of others, which `successor` names for people: processes that have these nodes are granted
+    /// nothing and extend nothing any more, and their errors name the successor. Returns how long to wait until no lock on
+    /// these nodes is valid any more: then processes with the other nodes may start. `docs::moving` has the ways without
+    /// a stop.
+    ///
+    /// The nodes remember it until they lose their data, or until [`adopt_nodes`](Self::adopt_nodes) takes them into use
+    /// again. This manager is retired, too. Without fencing and without a restart guard, processes ask nodes for their list
+    /// only when they connect.
+    ///
+    /// # Errors
+    ///
+    /// [`NoQuorum`] if so many nodes did not answer within the connect time-out that those could still grant locks. The
+    /// others are retired: call this again.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the nodes that were asked by then are retired.
+    pub async fn retire_nodes(&self, successor: &str) -> Result<Duration, NoQuorum> {
+        let successor: String = successor.chars().filter(|it| !it.is_control()).collect();
+        let config = Arc::new(ClusterConfig::retired(&successor));
+        let end = Instant::now() + self.shared.set.connecting.timeout;
+        for group in &*self.groups {
+            retire(&group.set, &config, end).await?;
+        }
+        let sets = self.groups.iter().map(|group| &group.set);
+        let lengths = sets.flat_map(|set| set.nodes.iter().map(|node| length(set, &**node)));
+        Ok(lengths.max().unwrap_or_default())
     }
 
     async fn settled(&self) -> Result<(), NoQuorum> {

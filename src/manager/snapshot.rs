@@ -15,7 +15,7 @@ use crate::manager::nodes::counting::Count;
 use crate::manager::nodes::voting::status::VotingStatus;
 use crate::manager::shared::Shared;
 use crate::namespace::NodeKey;
-use crate::node::{Node, NodeState, ServerStatus};
+use crate::node::{ClusterConfig, Node, NodeState, ServerStatus};
 use crate::token::FencingToken;
 
 impl LockManager {
@@ -62,6 +62,13 @@ impl LockManager {
             let nodes = group.set.nodes.iter().enumerate();
             nodes.map(move |(index, node)| status(group, index, &**node))
         });
+        let nodes: Vec<NodeStatus> = nodes.collect();
+        let retired = nodes.iter().find_map(|node| match &node.voting {
+            VotingStatus::Foreign { reason } if ClusterConfig::successor(reason).is_some() => {
+                Some(format!(": {reason}"))
+            }
+            _ => None,
+        });
         let count = self.quorum();
         let lacking = groups().position(|group| !group.quorum().is_quorum());
         let lacking = lacking.filter(|_| self.groups.len() > 1);
@@ -73,14 +80,16 @@ impl LockManager {
         };
         Snapshot {
             instance: shared.set.instance.as_str().to_owned(),
-            verdict: lacking.map(of_group).unwrap_or_default() + &count.to_string(),
+            verdict: lacking.map(of_group).unwrap_or_default()
+                + &count.to_string()
+                + &retired.unwrap_or_default(),
             has_quorum: count.is_quorum(),
             held: held.len(),
             keys: load.keys,
             waiting: load.waiting + shared.common.waiters.outside(),
             fences_agreed: sum(|group| &group.set.fences.agreed),
             fences_written_back: sum(|group| &group.set.fences.written_back),
-            nodes: nodes.collect(),
+            nodes,
             locks,
             queues,
         }

@@ -13,6 +13,7 @@ use tokio::runtime::Handle;
 
 use crate::clock::Clock;
 use crate::namespace::Namespace;
+use crate::node::commands::ClusterConfig;
 
 /// What the methods of a [`Node`](crate::node::Node) return.
 pub type NodeFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
@@ -214,6 +215,11 @@ pub(crate) fn foreign_config(theirs: &str, ours: &str) -> String {
         .filter(|c| !c.is_control())
         .take(LONGEST_CONFIG)
         .collect();
+    if let Some(successor) = ClusterConfig::successor(&theirs) {
+        return format!(
+            "it was retired in favour of `{successor}`; give this process those nodes, or take these into use again by `redlock nodes adopt` (docs::moving)"
+        );
+    }
     format!(
         "it serves processes that agreed on [{theirs}], and this one has [{ours}]; nothing is granted before they agree: give all processes the same nodes and settings, or change the list by `adopt_nodes` (`docs::runbook`); if only an address changed, keep the node's old `name`"
     )

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::{interval, sleep};
-use tower_redlock::{AcquireError, LockGuard, LockHandle, LockManager};
+use tower_redlock::{
+    AcquireError, LockGuard, LockHandle, LockKey, LockManager, LockScope, Settings,
+};
 
 use crate::support::eventually;
 use crate::support::server::{Kind, Server};
@@ -22,9 +24,16 @@ const WORK: Duration = Duration::from_millis(5);
 /// Few enough that requests meet.
 const KEYS: u64 = 8;
 
+/// The locks of one call, one for each list of nodes that its process has.
+type Locks = Vec<LockHandle>;
+
+fn is_lost(locks: &Locks) -> bool {
+    locks.iter().any(LockHandle::is_lost)
+}
+
 /// What the calls of all processes come to.
 struct Load {
-    inside: Mutex<BTreeMap<u64, LockHandle>>,
+    inside: Mutex<BTreeMap<u64, Locks>>,
     overlaps: Arc<Mutex<Vec<String>>>,
     calls: Mutex<Calls>,
 }
@@ -55,24 +64,30 @@ impl Calls {
 }
 
 impl Load {
-    async fn call(&self, locks: LockManager, key: u64) {
-        match locks.try_acquire(format!("order:{key}")).await {
-            Ok(guard) => self.work(key, guard).await,
-            Err(AcquireError::NoQuorum(error)) => {
-                self.calls.lock().unwrap().refused.push(error.to_string());
+    async fn call(&self, lists: Vec<LockManager>, key: u64) {
+        let (scope, mut guards) = (LockScope::new(), Vec::new());
+        for locks in lists {
+            let name = LockKey::new(format!("order:{key}")).unwrap();
+            match locks.acquire_in(&scope, name.into(), Duration::ZERO).await {
+                Ok(guard) => guards.push(guard),
+                Err(AcquireError::NoQuorum(error)) => {
+                    self.calls.lock().unwrap().refused.push(error.to_string());
+                    return;
+                }
+                Err(_) => return,
             }
-            Err(_) => {}
         }
+        self.work(key, guards).await;
     }
 
-    async fn work(&self, key: u64, guard: LockGuard) {
+    async fn work(&self, key: u64, mut guards: Vec<LockGuard>) {
         self.calls.lock().unwrap().grant();
-        let ours = guard.handle();
+        let ours: Locks = guards.iter().map(LockGuard::handle).collect();
         let before = self.inside.lock().unwrap().insert(key, ours.clone());
         // In this order: the one that is lost by now may have been valid before.
         if let Some(other) = before
-            && !ours.is_lost()
-            && !other.is_lost()
+            && !is_lost(&ours)
+            && !is_lost(&other)
         {
             let text = format!("{key}: {other:?} and {ours:?}");
             self.overlaps.lock().unwrap().push(text);
@@ -81,10 +96,13 @@ impl Load {
         let mut inside = self.inside.lock().unwrap();
         if inside
             .get(&key)
-            .is_some_and(|last| last.owner_hash() == ours.owner_hash())
+            .is_some_and(|last| last[0].owner_hash() == ours[0].owner_hash())
         {
             inside.remove(&key);
         }
+        drop(inside);
+        // As layers do: the lock that was acquired last first.
+        while guards.pop().is_some() {}
     }
 
     /// Waits until the load has gone on for a while.
@@ -97,14 +115,22 @@ impl Load {
 
 /// A process of the service. It ends with this value.
 struct Process {
-    locks: LockManager,
+    locks: Vec<LockManager>,
     load: JoinSet<()>,
 }
 
 impl Process {
     /// With the settings as they are in the file now.
     async fn start(fleet: &Fleet, load: &Arc<Load>) -> Self {
-        let locks = fleet.settings().connect().await.unwrap();
+        Self::on(&[fleet.settings()], load).await
+    }
+
+    /// One that locks on all of these lists of nodes, in this order.
+    async fn on(lists: &[Settings], load: &Arc<Load>) -> Self {
+        let mut locks = Vec::new();
+        for list in lists {
+            locks.push(list.clone().connect().await.unwrap());
+        }
         let mut tasks = JoinSet::new();
         tasks.spawn(calling(locks.clone(), Arc::clone(load)));
         Self { locks, load: tasks }
@@ -118,12 +144,14 @@ impl Process {
     /// As the recipe of the guide ends it.
     async fn stop(mut self) {
         self.load.abort_all();
-        let report = self.locks.shutdown(SECOND).await;
-        assert_eq!((report.lost, report.held), (0, 0), "{report:?}");
+        for locks in self.locks {
+            let report = locks.shutdown(SECOND).await;
+            assert_eq!((report.lost, report.held), (0, 0), "{report:?}");
+        }
     }
 }
 
-async fn calling(locks: LockManager, load: Arc<Load>) {
+async fn calling(locks: Vec<LockManager>, load: Arc<Load>) {
     let mut ticks = interval(EVERY);
     for number in 0_u64.. {
         ticks.tick().await;
@@ -203,7 +231,7 @@ const UNNOTICED: Duration = SECOND;
 async fn servers_are_restarted_one_by_one_and_nobody_notices() {
     let task = Task::unnoticed("three servers are restarted");
     task.rehearse(async |fleet, load, processes| {
-        let guard = held(fleet, &processes[0].locks, "held").await;
+        let guard = held(fleet, &processes[0].locks[0], "held").await;
         for server in 0..3 {
             fleet.servers[server].restart();
             fleet.run(&["wait"]).await.with(0);
@@ -262,7 +290,7 @@ async fn a_longer_max_ttl_takes_as_long_as_the_runbook_says() {
     task.rehearse(async |fleet, load, processes| {
         fleet.write("1s", "2s");
         let processes = adopt(fleet, load, processes).await;
-        let longer = processes[0].locks.with_ttl(2 * SECOND).unwrap();
+        let longer = processes[0].locks[0].with_ttl(2 * SECOND).unwrap();
         longer
             .acquire("long")
             .await
@@ -289,6 +317,112 @@ async fn one_node_becomes_three_in_the_time_that_the_runbook_says() {
         // That is what it was for.
         fleet.servers[0].kill();
         load.goes_on().await;
+    })
+    .await;
+}
+
+/// "Moving", without a stop: each process in turn locks on both lists, and then on the new one.
+async fn move_to(
+    old: Settings,
+    new: Settings,
+    load: &Arc<Load>,
+    mut processes: Vec<Process>,
+) -> Vec<Process> {
+    for lists in [vec![old, new.clone()], vec![new]] {
+        let mut next = Vec::new();
+        for process in processes {
+            next.push(Process::on(&lists, load).await);
+            process.stop().await;
+            load.goes_on().await;
+        }
+        processes = next;
+    }
+    processes
+}
+
+#[tokio::test]
+async fn one_redis_moves_to_three_others_and_nobody_notices() {
+    let task = Task {
+        servers: 1,
+        ..Task::unnoticed("one Redis moves to three others")
+    };
+    task.rehearse(async |fleet, load, processes| {
+        let new = Fleet::of(3);
+        new.write("3s", "3s");
+        new.run(&["bootstrap", "--yes"]).await.with(0);
+        let _processes = move_to(fleet.settings(), new.settings(), load, processes).await;
+        // A process that was forgotten is told where to go.
+        let late = fleet.settings().connect().await.unwrap();
+        let retired = fleet
+            .run(&["nodes", "retire", "the three", "--yes"])
+            .await
+            .with(0);
+        assert!(
+            retired.out.contains("no lock on these nodes is valid"),
+            "{}",
+            retired.out
+        );
+        let refused = late.try_acquire("order:1").await.unwrap_err().to_string();
+        assert!(
+            refused.contains("retired in favour of `the three`"),
+            "{refused}"
+        );
+        let verdict = late.snapshot().verdict;
+        assert!(
+            verdict.contains("retired in favour of `the three`"),
+            "{verdict}"
+        );
+        let status = fleet.run(&["status"]).await.with(78);
+        assert!(
+            status.out.contains("retired in favour of `the three`"),
+            "{}",
+            status.out
+        );
+        load.goes_on().await;
+    })
+    .await;
+}
+
+/// The nodes stay, and the namespace is another list of nodes as far as locks go.
+#[tokio::test]
+async fn a_longer_max_ttl_with_another_namespace_is_unnoticed() {
+    let task = Task::unnoticed("a longer max_ttl by another namespace");
+    task.rehearse(async |fleet, load, processes| {
+        let old = fleet.settings();
+        fleet.write("3s", "20s");
+        let new = || fleet.settings().namespace("lm");
+        let bootstrap = new().lazy().unwrap();
+        bootstrap.bootstrap().await.unwrap();
+        let processes = move_to(old, new(), load, processes).await;
+        let longer = processes[0].locks[0].with_ttl(20 * SECOND).unwrap();
+        let guard = longer.acquire("long").await.unwrap();
+        guard.release().await.unwrap();
+    })
+    .await;
+}
+
+/// "Moving", with a stop: the old nodes are retired under load, and the new ones are used after that.
+#[tokio::test]
+async fn nodes_that_are_retired_grant_nothing_and_their_locks_end() {
+    let task = Task {
+        name: "one Redis is retired, and three others are used",
+        servers: 1,
+        ttl: "1s",
+        pause: pause_with(SECOND),
+    };
+    task.rehearse(async |fleet, load, processes| {
+        let new = Fleet::of(3);
+        new.write("1s", "1s");
+        new.run(&["bootstrap", "--yes"]).await.with(0);
+        let guard = processes[0].locks[0].acquire("held").await.unwrap();
+        fleet
+            .run(&["nodes", "retire", "three others", "--yes"])
+            .await
+            .with(0);
+        assert!(guard.is_lost());
+        let _next = Process::two(&new, load).await;
+        load.goes_on().await;
+        drop(processes);
     })
     .await;
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use axum::Router;
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
 use http::StatusCode;
@@ -52,4 +53,40 @@ async fn twice_is_as_good_as_once() {
         send(&app, request("a", "milk")).await.problem(),
         (422, "idempotency-key-reused".into())
     );
+}
+
+/// The steps of `docs::moving`: the old nodes, both, and the new ones.
+#[tokio::test(start_paused = true)]
+async fn a_response_is_replayed_across_each_step_of_a_move() {
+    let (shop, old, new) = (Shop::new(), nodes(), nodes());
+    let stores = |head: &http::response::Parts| head.status.is_success();
+    let on_old = shop.open(layer(&old));
+    let outer = layer(&old).record_if(stores);
+    let on_both = shop.open(layer(&new)).layer(outer);
+    let on_new = shop.open(layer(&new));
+    let replayed = async |app: &Router, key: &str, body: &str| {
+        let reply = send(app, request(key, "tea")).await;
+        assert!(
+            reply.is_replayed() && reply.body == body,
+            "{key}: {reply:?}"
+        );
+    };
+    assert_eq!(
+        send(&on_old, request("a", "tea")).await.body,
+        "order 1: tea"
+    );
+    replayed(&on_both, "a", "order 1: tea").await;
+    assert_eq!(
+        send(&on_both, request("b", "tea")).await.body,
+        "order 2: tea"
+    );
+    for app in [&on_old, &on_both, &on_new] {
+        replayed(app, "b", "order 2: tea").await;
+    }
+    assert_eq!(
+        send(&on_new, request("c", "tea")).await.body,
+        "order 3: tea"
+    );
+    replayed(&on_both, "c", "order 3: tea").await;
+    assert_eq!(shop.orders(), 3);
 }

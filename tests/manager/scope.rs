@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
+use tower_redlock::clock::TokioClock;
 use tower_redlock::error::LossReason;
 use tower_redlock::key::LockKeys;
 use tower_redlock::node::memory::MemoryNode;
@@ -167,6 +168,29 @@ async fn a_scope_tells_managers_apart() {
     let _held = take(&locks, &scope, &["order:1"]).await.unwrap();
     let error = take(&other, &scope, &["order:1"]).await.unwrap_err();
     assert!(matches!(error, AcquireError::Contended { .. }), "{error}");
+}
+
+/// As during a move from one list of nodes to another, whose namespace sorts after the first one.
+#[tokio::test(start_paused = true)]
+async fn the_same_key_in_a_later_namespace_is_waited_for() {
+    let (nodes, new) = (Nodes::five(), Nodes::five());
+    let builder = |nodes: &Nodes| {
+        LockManager::builder()
+            .nodes(nodes.0.clone())
+            .clock(TokioClock::new())
+    };
+    let later = || builder(&new).namespace("lm").lazy().unwrap();
+    let (old, new, other) = (nodes.manager(), later(), later());
+    let scope = LockScope::new();
+    let _old = take(&old, &scope, &["order:1"]).await.unwrap();
+    let held = other.acquire("order:1").await.unwrap();
+    let waiting = take(&new, &scope, &["order:1"]);
+    let releasing = async {
+        sleep(SECOND).await;
+        held.release().await.unwrap();
+    };
+    let (got, ()) = tokio::join!(waiting, releasing);
+    assert!(got.unwrap().waited() >= SECOND);
 }
 
 /// The nodes answer nothing for a moment, so that whoever asks meanwhile does so at the same time.

@@ -184,6 +184,7 @@ impl Program {
             Command::Wait(wait) => wait.run(source).await,
             Command::Bootstrap(bootstrap) => bootstrap.run(source).await,
             Command::Nodes(nodes::Nodes::Adopt(adopt)) => adopt.run(source).await,
+            Command::Nodes(nodes::Nodes::Retire(retire)) => retire.run(source).await,
             Command::Who(who) => who.run(source).await,
             Command::List(list) => list.run(source).await,
             Command::Release(release) => release.run(source).await,

@@ -1,4 +1,4 @@
-//! What concerns the nodes: `status`, `wait`, `bootstrap` and `nodes adopt`.
+//! What concerns the nodes: `status`, `wait`, `bootstrap`, `nodes adopt` and `nodes retire`.
 
 use std::time::Duration;
 
@@ -217,6 +217,40 @@ impl Bootstrap {
 #[derive(Subcommand)]
 pub(crate) enum Nodes {
     Adopt(Adopt),
+    Retire(Retire),
+}
+
+/// Retires the nodes in favour of others: processes with these nodes are granted nothing any more.
+///
+/// Their errors and `redlock status` name the successor. Ends when no lock on these nodes is valid any more: then processes
+/// with the other nodes may start. To move without a stop, first let all processes lock on both (docs::moving). `redlock nodes
+/// adopt` takes the nodes into use again.
+#[derive(Args)]
+#[command(
+    after_help = "Example:\n  redlock nodes retire 'the cluster of redis-7.internal' --config old.toml"
+)]
+pub(crate) struct Retire {
+    /// What is used from now on, for the people who read the errors
+    successor: String,
+    /// Does not ask
+    #[arg(long)]
+    yes: bool,
+}
+
+impl Retire {
+    pub(crate) async fn run(&self, source: &Source) -> Result<u8, Failure> {
+        let locks = source.settings()?.lazy()?;
+        let count = locks.snapshot().nodes.len();
+        let text = format!(
+            "This retires {count} nodes. Processes with this list of nodes lose their locks, and are refused."
+        );
+        confirm(&text, self.yes)?;
+        let retiring = locks.retire_nodes(&self.successor);
+        let left = waiting(retiring, || "connecting".to_owned()).await?;
+        waiting(sleep(left), || "waiting until no lock is valid".to_owned()).await;
+        say("retired; no lock on these nodes is valid any more\n");
+        Ok(0)
+    }
 }
 
 /// Takes the nodes over from processes with another list of nodes, or with other settings.

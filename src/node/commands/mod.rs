@@ -44,6 +44,17 @@ impl ClusterConfig {
     /// The version of what is written to the nodes. It is part of every config.
     pub(crate) const FORMAT: u32 = 2;
 
+    /// The config of nodes that nobody is to use any more, in favour of `successor`.
+    #[must_use]
+    pub(crate) fn retired(successor: &str) -> Self {
+        Self::new(&format!("{RETIRED}{successor}"))
+    }
+
+    /// What the nodes with the config of this text were retired in favour of, if they were.
+    pub(crate) fn successor(text: &str) -> Option<&str> {
+        Some(text.split_once(RETIRED)?.1)
+    }
+
     /// The config with this text after the format. Nodes that may have lost data do not vote under it.
     #[must_use]
     pub fn new(agreed: &str) -> Self {
@@ -56,6 +67,8 @@ impl ClusterConfig {
         }
     }
 }
+
+const RETIRED: &str = "retired in favour of ";
 
 /// A fencing token for the holder of a lock, and how long its counters are kept.
 ///

@@ -37,17 +37,18 @@ use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::clock::Clock as _;
+use crate::manager::error::NoQuorum;
 use crate::manager::nodes::NodeSet;
 use crate::manager::nodes::voting::roll::{IDLE, Logged, Origin, Quarantine, Roll, Tokens};
 use crate::manager::nodes::voting::shared_roll::SharedRoll;
 use crate::manager::nodes::voting::status::Replies;
 use crate::manager::nodes::waiting::is_retryable;
 use crate::node::{
-    CheckInMode, CheckInReply, CheckInRequest, Node, NodeError, NodeErrorKind, NodeFuture,
-    NodeState, PromoteRequest,
+    CheckInMode, CheckInReply, CheckInRequest, ClusterConfig, Node, NodeError, NodeErrorKind,
+    NodeFuture, NodeState, PromoteRequest,
 };
 use crate::protocol::quorum::quarantine;
 use crate::seam::for_pause;
@@ -115,16 +116,55 @@ fn check_in(
     node: &dyn Node,
     mode: CheckInMode,
 ) -> NodeFuture<Result<CheckInReply, NodeError>> {
-    node.check_in(CheckInRequest {
+    node.check_in(request(set, node, mode))
+}
+
+fn request(set: &NodeSet, node: &dyn Node, mode: CheckInMode) -> CheckInRequest {
+    CheckInRequest {
         namespace: set.namespace.clone(),
         config: Arc::clone(&set.config),
         quarantine: length(set, node),
         fresh: format!("{:016x}{:016x}", for_pause(), for_pause()),
         mode,
-    })
+    }
 }
 
-fn length(set: &NodeSet, node: &dyn Node) -> Duration {
+/// Has the nodes serve a config that no process has, from `config` on, until `end`. The error has the nodes that did not answer
+/// so, if they could still serve a quorum.
+pub(crate) async fn retire(
+    set: &NodeSet,
+    config: &Arc<ClusterConfig>,
+    end: Instant,
+) -> Result<(), NoQuorum> {
+    let former = Duration::ZERO;
+    let retire = |node: &dyn Node| {
+        let request = request(set, node, CheckInMode::Adopt { former });
+        let config = Arc::clone(config);
+        node.check_in(CheckInRequest { config, ..request })
+    };
+    let mut missing: Vec<usize> = (0..set.nodes.len()).collect();
+    loop {
+        let mut replies = set.send(missing.iter().copied(), retire);
+        let mut deadline = pin!(sleep(set.node_timeout));
+        let mut failed = Vec::new();
+        while let Some((node, reply)) = replies.next_before(deadline.as_mut()).await {
+            match reply {
+                Ok(_) => missing.retain(|it| *it != node),
+                Err(error) => failed.push((node, error)),
+            }
+        }
+        if missing.is_empty() || Instant::now() >= end {
+            let needed = set.terms.quorum.needed();
+            return match missing.len() < needed {
+                true => Ok(()),
+                false => Err(set.without_quorum(failed)),
+            };
+        }
+        sleep(SOON).await;
+    }
+}
+
+pub(crate) fn length(set: &NodeSet, node: &dyn Node) -> Duration {
     // Two promotions may be by two clocks, of which the second is behind: it must have come up with the floor of the first.
     let longest = set.terms.max_ttl.max(set.terms.max_clock_skew);
     quarantine(longest, node.settle_time(), set.terms.drift)
