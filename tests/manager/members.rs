@@ -243,3 +243,29 @@ async fn a_process_without_the_guard_is_refused_beside_those_with_it_and_they_be
         other => panic!("{other:?}"),
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_retired_list_grants_and_extends_nothing_until_it_is_adopted_again() {
+    let nodes = Nodes::five();
+    let old = nodes.builder().connect().await.unwrap();
+    let guard = old.try_acquire("order:1").await.unwrap();
+    let operator = nodes.builder().lazy().unwrap();
+    // Three others could still be a quorum.
+    nodes.each(2..5, MemoryNode::go_down);
+    let error = operator.retire_nodes("the new ones").await.unwrap_err();
+    assert_eq!(error.failures().len(), 3, "{error}");
+    nodes.each(2..3, MemoryNode::come_up);
+    let left = operator.retire_nodes("the new\n ones").await.unwrap();
+    nodes.each(3..5, MemoryNode::come_up);
+    sleep(left).await;
+    assert!(guard.is_lost(), "it was not extended");
+    let error = old.try_acquire("order:2").await.unwrap_err().to_string();
+    assert!(
+        error.contains("it was retired in favour of `the new ones`"),
+        "{error}"
+    );
+    let verdict = old.snapshot().verdict;
+    assert!(verdict.contains("it was retired in favour of"), "{verdict}");
+    operator.adopt_nodes(None).await.unwrap();
+    drop(operator.try_acquire("order:2").await.unwrap());
+}
