@@ -40,6 +40,10 @@ struct Heard {
     answers: BTreeMap<Address, Answer>,
     /// The servers of the cluster by their ids, as most of them say.
     servers: Arc<BTreeMap<String, Address>>,
+    /// The highest config epoch that an owner of each slot has had, as most servers said. Whoever gives a slot by hand
+    /// (`DELSLOTS`, `ADDSLOTS`) to another master and back changes nothing else by which the first one could tell that
+    /// another has granted locks meanwhile.
+    highest: BTreeMap<u16, u64>,
     /// Those that are asked, and those that are to be.
     asked: BTreeSet<Address>,
     wanted: BTreeSet<Address>,
@@ -148,11 +152,15 @@ impl Cluster {
             heard.count();
         }
         let last = heard.last();
+        let mut epochs = Vec::new();
         for (slot, confirmation) in &self.slots {
             let witnesses = heard.witnesses(*slot, &self.seeds, &last);
             confirmation.send_modify(|known| known.replace(witnesses));
+            let owner = confirmation.borrow().likely_master(self.reach.horizon());
+            epochs.extend(owner.and_then(|owner| Some((*slot, owner.epoch.parse().ok()?))));
         }
         drop(last);
+        heard.owned(epochs);
         drop(heard);
         self.changed.notify_one();
     }
@@ -187,6 +195,19 @@ impl Heard {
                 gone
             }
         }
+    }
+
+    /// Most servers named owners with these epochs.
+    fn owned(&mut self, epochs: Vec<(u16, u64)>) {
+        for (slot, epoch) in epochs {
+            let highest = self.highest.entry(slot).or_default();
+            *highest = epoch.max(*highest);
+        }
+    }
+
+    fn is_outdated(&self, slot: u16, owner: &Place) -> bool {
+        let (highest, epoch) = (self.highest.get(&slot), owner.epoch.parse::<u64>());
+        highest.is_some_and(|highest| epoch.is_ok_and(|epoch| epoch < *highest))
     }
 
     fn views(&self) -> impl Iterator<Item = &(Moment, View)> {
@@ -284,7 +305,9 @@ impl Heard {
                 .get(&**id)
                 .map(|(asked, view)| (*asked, view.owners.get(&slot)));
             let statement = said.and_then(|(asked, place)| {
-                let place = place?.clone();
+                let place = place
+                    .filter(|owner| !self.is_outdated(slot, owner))?
+                    .clone();
                 Some((asked, Statement { place, id: None }))
             });
             Witness {
@@ -293,6 +316,9 @@ impl Heard {
                     address,
                     match said {
                         Some((_, None)) => Some(lasting("knows nobody who has the slot")),
+                        Some((_, Some(owner))) if self.is_outdated(slot, owner) => {
+                            Some(lasting(OUTDATED))
+                        }
                         _ => trouble(address),
                     },
                 )
@@ -301,6 +327,8 @@ impl Heard {
         self.servers.iter().map(of).collect()
     }
 }
+
+const OUTDATED: &str = "names an owner of the slot whose config epoch is lower than that of an owner before it; run `CLUSTER BUMPEPOCH` on that owner";
 
 fn lasting(reason: &str) -> Trouble {
     Trouble {
@@ -480,7 +508,23 @@ e :0@0 master,noaddr - 0 1 0 disconnected
         let mut known = Confirmation::new(["seed"]);
         known.replace(heard.witnesses(5, &[asked()], &heard.last()));
         let place = known.likely_master(Moment::from_nanos(1))?;
+        heard.owned(vec![(5, place.epoch.parse().ok()?)]);
         Some((place.address.1, place.epoch))
+    }
+
+    #[test]
+    fn a_slot_that_comes_back_without_a_new_epoch_has_no_owner() {
+        let mut heard = Heard::default();
+        let all = ["a", "b", "c"];
+        let mut owner = |owner: (u16, &str)| {
+            let of = |(port, id)| (port, view(id, &all, owner));
+            owner_after(&mut heard, &[(1, "a"), (2, "b"), (3, "c")].map(of))
+        };
+        let found = |port, epoch: &str| Some((port, epoch.to_owned()));
+        assert_eq!(owner((1, "9")), found(1, "9"));
+        assert_eq!(owner((3, "10")), found(3, "10"));
+        assert_eq!(owner((1, "9")), None);
+        assert_eq!(owner((1, "11")), found(1, "11"), "after `BUMPEPOCH`");
     }
 
     #[test]
