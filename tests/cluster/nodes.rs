@@ -196,6 +196,24 @@ async fn two_nodes_on_one_master_work() {
     let held = cluster.servers[0].run("KEYS *");
     assert_eq!(held.lines().filter(|key| key.ends_with("}lk:k")).count(), 3);
     guard.release().await.unwrap();
+    // By variables, as in a container.
+    let program = option_env!("CARGO_BIN_EXE_redlock").expect("the feature `cli`");
+    let mut status = tokio::process::Command::new(program);
+    status.arg("status");
+    for (name, value) in [
+        ("CLUSTER", cluster.urls().join(",")),
+        ("SLOTS", "3".to_owned()),
+        ("CONFIRM_WITHIN", "1s".to_owned()),
+    ] {
+        status.env(format!("REDLOCK_NODES_0_{name}"), value);
+    }
+    for name in ["REDLOCK_TTL", "REDLOCK_MAX_TTL"] {
+        status.env(name, "5s");
+    }
+    let status = status.output().await.unwrap();
+    let text = String::from_utf8_lossy(&status.stdout);
+    assert!(status.status.success(), "{text} {status:?}");
+    assert_eq!(text.matches("has the same master as").count(), 2, "{text}");
 }
 
 /// Waits as long as it takes until a release is heard of.

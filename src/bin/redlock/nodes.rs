@@ -88,10 +88,18 @@ fn as_text(snapshot: &Snapshot) -> String {
         let reason = reason(node)?;
         Some(format!("{}: {reason}\n", node.name))
     });
+    let doubled = (0..).zip(&snapshot.nodes).filter_map(|(index, node)| {
+        let address = |node: &NodeStatus| Some(node.server.as_ref()?.address.clone());
+        let ours = address(node)?;
+        let others = snapshot.nodes.iter().take(index);
+        let other = others.rev().find(|other| address(other).as_ref() == Some(&ours))?;
+        let (node, other) = (&node.name, &other.name);
+        Some(format!("{node}: its slot has the same master as that of {other}, so both fail together; move one of them\n"))
+    });
     format!(
         "{}\n{table}{}",
         snapshot.verdict,
-        reasons.collect::<String>()
+        reasons.chain(doubled).collect::<String>()
     )
 }
 
