@@ -24,7 +24,7 @@ use crate::http::rejection::{Cause, RejectionKind};
 use crate::http::run_to_end::{Detached, unless_lost};
 use crate::http::state::{Refusal, RequestState, RunId, route_of};
 use crate::lock_key::LockKey;
-use crate::manager::{CompleteError, IdempotentRun, RunGuard};
+use crate::manager::{AcquireError, CompleteError, IdempotentRun, RunGuard};
 use crate::{instruments, trace};
 
 type ResponseResult<B, E> = Result<Response<LayerBody<B>>, E>;
@@ -69,23 +69,9 @@ where
     }
     let max_wait = max_wait(&options, &parts);
     let idle = lock_inside.unwrap_or_default();
-    let begun = options.common.locks.begin_idempotent_within(
-        name.clone(),
-        options.retention,
-        max_wait,
-        idle,
-    );
-    let guard = match begun.await {
-        Ok(IdempotentRun::Execute(guard)) => {
-            instruments::idempotency("run");
-            Some(guard)
-        }
-        Ok(IdempotentRun::Replay(stored)) => return Ok(replay(&options, stored, fingerprint)),
-        Err(error) if options.common.on_no_quorum.lets_run(&error) => {
-            instruments::idempotency("without-record");
-            options.common.locks.runs_without_record(&error);
-            None
-        }
+    let guard = match begin(&options, name.clone(), max_wait, idle).await {
+        Ok(Begun::Run(guard)) => guard,
+        Ok(Begun::Stored(stored)) => return Ok(replay(&options, stored, fingerprint)),
         Err(error) => return Ok(options.common.refuse(error)),
     };
     let id = RunId::new();
@@ -112,6 +98,35 @@ where
         options: Arc::clone(&options),
     };
     detached(&options, execution.run(service, request)).await
+}
+
+enum Begun {
+    /// Without a guard the nodes know nothing of the run.
+    Run(Option<RunGuard>),
+    Stored(Bytes),
+}
+
+async fn begin(
+    options: &ExchangeOptions,
+    name: LockKey,
+    max_wait: Duration,
+    idle: Duration,
+) -> Result<Begun, AcquireError> {
+    let locks = &options.common.locks;
+    let begun = locks.begin_idempotent_within(name, options.retention, max_wait, idle);
+    match begun.await {
+        Ok(IdempotentRun::Execute(guard)) => {
+            instruments::idempotency("run");
+            Ok(Begun::Run(Some(guard)))
+        }
+        Ok(IdempotentRun::Replay(stored)) => Ok(Begun::Stored(stored)),
+        Err(error) if options.common.on_no_quorum.lets_run(&error) => {
+            instruments::idempotency("without-record");
+            locks.runs_without_record(&error);
+            Ok(Begun::Run(None))
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Runs a request to its end even if its client disconnects, unless the layer is set otherwise.
