@@ -13,6 +13,7 @@
 //! | [`quarantine`] | one holder at a time while nodes forget, with ttls that differ between processes |
 //! | [`sentinel`] | one holder at a time while Sentinels disagree about who the master is |
 //! | [`members`] | of two lists of nodes that overlap, one grants |
+//! | [`moving`] | one holder while processes go from one list to another, by two deploys or after the first was retired |
 //! | [`permits`] | never more hold a key than there are permits |
 //! | [`readers`] | a writer has a key alone, readers have it together |
 //! | [`adoption`] | a list in place of another waits for the locks of that, with another longest ttl |
@@ -58,6 +59,7 @@ mod fence;
 mod idempotency;
 mod lease;
 mod members;
+mod moving;
 mod permits;
 mod quarantine;
 mod readers;
