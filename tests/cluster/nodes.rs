@@ -197,7 +197,9 @@ async fn two_nodes_on_one_master_work() {
     assert_eq!(held.lines().filter(|key| key.ends_with("}lk:k")).count(), 3);
     guard.release().await.unwrap();
     // By variables, as in a container.
-    let program = option_env!("CARGO_BIN_EXE_redlock").expect("the feature `cli`");
+    let Some(program) = option_env!("CARGO_BIN_EXE_redlock") else {
+        panic!("the program needs the feature `cli`");
+    };
     let mut status = tokio::process::Command::new(program);
     status.arg("status");
     for (name, value) in [
