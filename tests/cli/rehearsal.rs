@@ -12,6 +12,7 @@ use tower_redlock::{
 };
 
 use crate::support::eventually;
+use crate::support::redis_cluster::RedisCluster;
 use crate::support::server::{Kind, Server};
 use crate::support::stalls::{Stopwatch, undisturbed};
 use crate::{Fleet, PASSWORD, held};
@@ -378,6 +379,30 @@ async fn one_redis_moves_to_three_others_and_nobody_notices() {
             "{}",
             status.out
         );
+        load.goes_on().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn one_redis_moves_to_a_cluster_and_nobody_notices() {
+    let task = Task {
+        servers: 1,
+        ..Task::unnoticed("one Redis moves to a cluster")
+    };
+    // It would hold up the load.
+    let cluster = RedisCluster::start(Kind::Redis, 3, 0);
+    task.rehearse(async |fleet, load, processes| {
+        let new = LockManager::builder().cluster(cluster.urls());
+        let new = new.namespace("lm").ttl(3 * SECOND).max_ttl(3 * SECOND);
+        let new = new.node_timeout(SECOND / 2);
+        let first = new.clone().lazy().unwrap();
+        first.bootstrap().await.unwrap();
+        let _processes = move_to(fleet.settings(), new, load, processes).await;
+        fleet
+            .run(&["nodes", "retire", "the cluster", "--yes"])
+            .await
+            .with(0);
         load.goes_on().await;
     })
     .await;
