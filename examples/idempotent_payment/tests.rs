@@ -153,7 +153,7 @@ async fn what_cannot_be_paid_is_not() {
 
 /// A replica of the service, with its own connection to the database and to Redis.
 async fn replica(place: &str, redis: &str) -> (Replica, LockManager) {
-    let ttl = Duration::from_secs(1);
+    let ttl = Duration::from_secs(2);
     let locks = LockManager::builder().redis([redis]).ttl(ttl).max_ttl(ttl);
     let locks = locks.bootstrap(true).connect().await.unwrap();
     let bank = Bank::open(place).await.unwrap();

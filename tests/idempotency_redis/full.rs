@@ -6,11 +6,14 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::post;
+use http::Request;
+use http_body_util::BodyExt as _;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use tower::ServiceExt as _;
 use tower_redlock::IdempotencyLayer;
 use tower_redlock::idempotency::caller;
+use tower_redlock::inspect::InspectService;
 use tower_redlock::snapshot::NodeStatus;
 
 use crate::client::{Reply, request};
@@ -62,6 +65,13 @@ async fn stored_responses_leave_room_for_locks() {
         let nodes = locks.snapshot().nodes;
         let is_full = |node: &NodeStatus| node.server.as_ref().unwrap().is_full;
         assert!(nodes.iter().any(is_full), "{nodes:?}");
+        let page = InspectService::new(locks.clone()).oneshot(Request::new(()));
+        let page = page.await.unwrap().into_body();
+        let page = String::from_utf8(page.collect().await.unwrap().to_bytes().into()).unwrap();
+        assert!(
+            page.contains("votes; too full for more stored responses"),
+            "{page}"
+        );
         assert_eq!(runs.load(Ordering::SeqCst), number, "it did not run");
         let (_, replayed) = send(0).await;
         assert!(replayed, "what is stored is found");

@@ -94,7 +94,6 @@ impl Replies {
         if matches!(
             error.kind(),
             NodeErrorKind::Rejected
-                | NodeErrorKind::Full
                 | NodeErrorKind::Misconfigured
                 | NodeErrorKind::Garbled
                 | NodeErrorKind::NotReplicated
