@@ -174,12 +174,18 @@ pub(crate) async fn run_and_wait(
     script: &Script,
     cmd: Cmd,
 ) -> Result<(Value, Result<(), NodeError>), NodeError> {
-    let reply = match &link.replicas {
-        None => run(connection, script, &cmd).await.map(|it| (it, Ok(()))),
+    let explained = |error| link.memory.explain(error);
+    match &link.replicas {
+        None => match run(connection, script, &cmd).await {
+            Ok(value) => Ok((value, Ok(()))),
+            Err(error) => Err(explained(error)),
+        },
         // In a box, so that the futures of plain nodes stay small.
-        Some(replicas) => Box::pin(call_and_wait(connection, replicas, script, cmd)).await,
-    };
-    reply.map_err(|error| link.memory.explain(error))
+        Some(replicas) => {
+            let called = Box::pin(call_and_wait(connection, replicas, script, cmd)).await;
+            called.map_err(explained)
+        }
+    }
 }
 
 /// Runs a script and waits for the replicas. One connection carries one such wait at a time: the server holds up
