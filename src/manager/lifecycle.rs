@@ -40,6 +40,7 @@ impl LockManager {
         context.node_timeout = options.node_timeout;
         context.namespace = options.namespace.clone();
         context.guarded = options.max_clock_skew.is_some();
+        context.observes = options.observes;
         context.background = Some(tasks.background().clone());
         crate::instruments::at_zero();
         let size = nodes.len() / options.groups;

@@ -33,6 +33,9 @@ pub struct NodeContext {
     pub namespace: Namespace,
     /// Whether the restart guard is on, so that the node must tell which server it is. Default: `true`.
     pub guarded: bool,
+    /// Whether the manager only looks, so that the node needs no right to write. Default: `false`.
+    #[cfg_attr(not(feature = "redis"), allow(dead_code))]
+    pub(crate) observes: bool,
     /// Where renewals run, and what they need. Default: where the node is started.
     pub(crate) background: Option<Handle>,
 }
@@ -47,6 +50,7 @@ impl NodeContext {
             node_timeout: Duration::from_millis(200),
             namespace: Namespace::default(),
             guarded: true,
+            observes: false,
             background: None,
         }
     }

@@ -320,7 +320,7 @@ async fn a_dead_holder_s_key_is_free_at_once() {
 async fn no_node_is_taken_from_a_holder_that_it_cannot_bury() {
     let (fleet, locks) = Fleet::started().await;
     let _guard = held(&fleet, &locks, "k").await;
-    let rights = "ACL SETUSER default resetkeys ~lk:* ~lk!node ~lk!fence:* ~lk!record:*";
+    let rights = "ACL SETUSER default resetkeys ~lk:* ~lk!node ~lk!rights ~lk!fence:* ~lk!record:*";
     fleet.ask(0, &rights.split(' ').collect::<Vec<_>>());
     let release = ["release", "k", "--force", "--now", "--yes"];
     let released = fleet.run(&release).await.with(0);

@@ -139,8 +139,9 @@ async fn the_documented_rights_are_enough_for_permits() {
 #[tokio::test]
 async fn a_lock_that_may_not_be_looked_at_is_not_said_to_be_released() {
     for kind in Kind::ALL {
-        let server = with_user(kind, " -get");
+        let server = with_user(kind, "");
         let node = ready(&server.url_as("locks", "pw")).await;
+        server.run("ACL SETUSER locks -get");
         let other = ready(&server.url()).await;
         let granted = Ok(AcquireReply::Granted { fence: None });
         assert_eq!(other.acquire(acquire("k", 1)).await, granted);
@@ -195,8 +196,9 @@ async fn a_missing_right_is_named() {
         assert!(text.contains("ACL") && text.contains(word), "{text}");
     }
     for kind in Kind::ALL {
-        let server = with_user(kind, " -set -pexpire");
+        let server = with_user(kind, "");
         let node = ready(&server.url_as("locks", "pw")).await;
+        server.run("ACL SETUSER locks -set -pexpire");
         let error = node.acquire(acquire("k", 1)).await.unwrap_err();
         assert_eq!(error.kind(), NodeErrorKind::Rejected);
         assert!(error.to_string().contains("ACL"), "{error}");
@@ -205,6 +207,62 @@ async fn a_missing_right_is_named() {
         let error = replies[0].clone().unwrap_err();
         assert!(error.to_string().contains("ACL"), "{error}");
         assert_eq!(node.state(), NodeState::Up);
+    }
+}
+
+/// Before any lock relies on it: keys would linger without `DEL`, and longer work would lose its lock without `PEXPIRE`.
+#[tokio::test]
+async fn a_right_that_scripts_need_is_missed_at_connect() {
+    let rule = documented_rule();
+    let (_, rights) = rule.split_once("+script|load ").unwrap();
+    let (rights, _) = rights.split_once(" +publish").unwrap();
+    for kind in Kind::ALL {
+        let server = with_user(kind, "");
+        let missing = async |less: &str| {
+            let user = rule.replace("PASSWORD", "pw");
+            assert_eq!(server.run(&format!("ACL SETUSER {user} {less}")), "OK");
+            let error = refusal(&started(&server.url_as("locks", "pw"))).await;
+            assert_eq!(
+                error.kind(),
+                NodeErrorKind::Misconfigured,
+                "{less}: {error}"
+            );
+            error.to_string()
+        };
+        for right in rights.split(' ').chain(["+evalsha"]) {
+            let name = right.trim_start_matches('+');
+            let text = missing(&format!("-{name}")).await;
+            let named = text.contains(&format!("`{}`", name.to_uppercase()));
+            assert!(named && text.contains(&format!("`{right}`")), "{text}");
+        }
+        assert_eq!(
+            missing("-del -pexpire").await,
+            "its ACL user may not run `DEL`, `PEXPIRE`; add `+del +pexpire` to the user's rule (`docs::nodes`, \"The rights\")"
+        );
+        for keys in ["~other:*", "~lk:*", "~lk!*"] {
+            let text = missing(&format!("resetkeys {keys}")).await;
+            assert!(text.contains("add `~lk:* ~lk!*`"), "{text}");
+        }
+    }
+}
+
+/// With data of other programs under any name, and the right comes while the node is refused.
+#[tokio::test]
+async fn rights_are_looked_at_without_a_trace_and_again() {
+    for kind in Kind::ALL {
+        let server = with_user(kind, " -del");
+        server.run("SET lk:rights x");
+        let node = started(&server.url_as("locks", "pw"));
+        refusal(&node).await;
+        server.run("ACL SETUSER locks +del");
+        eventually("up", || node.state() == NodeState::Up).await;
+        assert_eq!(server.run("KEYS *"), "lk:rights");
+        assert_eq!(server.run("GET lk:rights"), "x");
+        let changes = server.run("INFO persistence");
+        assert!(
+            changes.contains("rdb_changes_since_last_save:1\r"),
+            "{changes}"
+        );
     }
 }
 
@@ -247,8 +305,9 @@ async fn without_a_right_to_it_waiters_hear_less() {
 
 #[tokio::test]
 async fn keys_beyond_the_namespace_are_rejected() {
-    let server = with_user(Kind::Redis, " resetkeys ~other:*");
+    let server = with_user(Kind::Redis, "");
     let node = ready(&server.url_as("locks", "pw")).await;
+    server.run("ACL SETUSER locks resetkeys ~other:*");
     let error = node.acquire(acquire("k", 1)).await.unwrap_err();
     assert_eq!(error.kind(), NodeErrorKind::Rejected);
     assert!(error.to_string().contains("ACL"), "{error}");
@@ -283,7 +342,7 @@ async fn a_server_without_memory_extends_and_releases() {
         server.run("CONFIG SET maxmemory 1");
 
         let error = node.acquire(acquire("new", 1)).await.unwrap_err();
-        assert_eq!(error.kind(), NodeErrorKind::Rejected);
+        assert_eq!(error.kind(), NodeErrorKind::Full);
         assert!(error.to_string().contains("maxmemory"), "{error}");
         // The refill comes first: a script that has written is not stopped any more.
         let number = Some(Fence::new(FencingToken::new(1 << 60).unwrap(), LONG));
@@ -294,7 +353,7 @@ async fn a_server_without_memory_extends_and_releases() {
             extend("other", 1),
         ]);
         let replies = node.extend(batch).await.unwrap();
-        assert_eq!(kind_of(replies[0].clone()), NodeErrorKind::Rejected);
+        assert_eq!(kind_of(replies[0].clone()), NodeErrorKind::Full);
         assert_eq!(replies[1], Ok(ExtendReply::Extended));
         assert!(
             matches!(replies[2], Ok(ExtendReply::Held(_))),

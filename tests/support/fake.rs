@@ -22,7 +22,13 @@ pub fn sound(words: &[String]) -> String {
     }
 }
 
-/// A server whose every answer is made by a closure from the words of the command. Ends with this value.
+/// Whether these words ask which commands the user may not run. Such a question belongs to the connecting.
+pub fn asks_for_rights(words: &[String]) -> bool {
+    words.iter().any(|word| word == "lk!rights")
+}
+
+/// A server whose every answer is made by a closure from the words of the command, but for the one about
+/// [rights](asks_for_rights). Ends with this value.
 #[derive(Debug)]
 pub struct Fake {
     port: u16,
@@ -57,7 +63,10 @@ impl Fake {
                         given
                             .into_iter()
                             .for_each(|name| name.clone_into(&mut user));
-                        let answer = answer(&user, &words);
+                        let answer = match asks_for_rights(&words) {
+                            true => "*0\r\n".to_owned(),
+                            false => answer(&user, &words),
+                        };
                         if write.write_all(answer.as_bytes()).await.is_err() {
                             return;
                         }

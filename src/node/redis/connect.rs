@@ -21,6 +21,7 @@ use crate::node::redis::discovery::witnesses::Route;
 use crate::node::redis::error::{ConnectFailure, is_not_ready, server_text};
 use crate::node::redis::info::{Info, Reading};
 use crate::node::redis::link::{Link, Replicas};
+use crate::node::redis::rights::{self, RIGHTS};
 use crate::node::{NodeContext, NodeErrorKind};
 use crate::protocol::backoff::Backoff;
 use crate::seam::for_pause;
@@ -40,6 +41,7 @@ static SCRIPTS: &[&Script] = &[
     &acquire::on_redis::SHARED,
     &extend::on_redis::SHARED,
     &release::on_redis::SHARED,
+    &RIGHTS,
     #[cfg(feature = "idempotency")]
     &records::on_redis::RECALL,
     #[cfg(feature = "idempotency")]
@@ -68,7 +70,7 @@ pub(super) async fn connect(
     let route = link.route().await?;
     let (mut connection, lost) = open(link, &route, |_| false).await?;
     let asked = context.clock.now();
-    let (info, client_id) = look(link, &mut connection, context).await?;
+    let (info, client_id) = look(link, index, &mut connection, context).await?;
     let is_known = !info.run_id().is_empty();
     if is_known {
         let tag = link.target.tag.as_deref().unwrap_or_default();
@@ -134,6 +136,7 @@ pub(super) async fn open(
 
 async fn look(
     link: &Link,
+    index: usize,
     connection: &mut Multiplexed,
     context: &NodeContext,
 ) -> Result<(Info, Option<i64>), ConnectFailure> {
@@ -145,6 +148,10 @@ async fn look(
     pipeline.cmd("INFO");
     for script in SCRIPTS {
         pipeline.add_command(script.load());
+    }
+    let asks_for_rights = index == BACKGROUND;
+    if asks_for_rights {
+        pipeline.add_command(rights::question(link, context));
     }
     // The name is for operators, the id is a precaution; an ACL may forbid both.
     pipeline.cmd("CLIENT").arg("SETNAME").arg("tower-redlock");
@@ -166,6 +173,9 @@ async fn look(
     }
     for _ in SCRIPTS {
         next().map_err(|error| link.failure(&error, "run `SCRIPT LOAD`"))?;
+    }
+    if asks_for_rights {
+        rights::judge(link, context, next()).map_err(ConnectFailure::Refused)?;
     }
     // Whether the name was accepted does not matter.
     let _ = next();
@@ -336,6 +346,8 @@ impl<'a> Looks<'a> {
         let look = voting::on_redis::look_at_evictions(&mut own, &namespace);
         match timeout(self.limit, look).await {
             Ok(Ok(())) => Ok(()),
+            // It may lack the right to say so, and grants nothing.
+            Ok(Err(_)) if self.context.observes => Ok(()),
             // The server is not used before that is known.
             Ok(Err(error))
                 if matches!(

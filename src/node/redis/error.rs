@@ -101,7 +101,13 @@ pub(super) fn is_not_ready(error: &RedisError) -> bool {
 }
 
 pub(super) fn is_missing_right(text: &str) -> bool {
-    text.contains("NOPERM") || text.contains("The user executing the script can't")
+    // In scripts older servers have a sentence, and newer ones another, not always behind the code.
+    let texts = [
+        "NOPERM",
+        "The user executing the script can't",
+        "ACL failure in script",
+    ];
+    texts.iter().any(|missing| text.contains(missing))
 }
 
 pub(super) fn server_text(error: &RedisError) -> String {
@@ -258,6 +264,9 @@ mod tests {
         assert!(
             of("NOPERM User locks has no permissions to run the 'pttl' command").contains("ACL")
         );
+        let valkey =
+            of("ERR ACL failure in script: User locks has no permissions to run the 'del'");
+        assert!(valkey.contains("its ACL does not allow"), "{valkey}");
         // Redis 7.0 keeps the command to itself.
         let unnamed = of("ERR The user executing the script can't run this command");
         assert!(unnamed.contains("`ACL LOG` on the server"), "{unnamed}");

@@ -51,6 +51,7 @@ pub(super) mod error;
 mod info;
 pub(super) mod link;
 mod listener;
+mod rights;
 mod subscriptions;
 mod supervisor;
 

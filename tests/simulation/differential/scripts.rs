@@ -31,7 +31,7 @@ struct Call {
 }
 
 /// Each script by a sentence that no script before it has, in the order in which the crate loads them, and its calls.
-const KINDS: [(&str, Make); 13] = [
+const KINDS: [(&str, Make); 14] = [
     ("-- Acquires a lock, all of its keys or none.", acquire),
     (
         "-- Acquires one of several locks: the first that is free.",
@@ -64,6 +64,7 @@ const KINDS: [(&str, Make); 13] = [
         extend_shared,
     ),
     ("-- Releases a lock for one of its readers.", release_shared),
+    ("-- Tries each command that locks need", rights),
     (
         "-- Acquires the lock of an idempotency key, or returns its record.",
         recall,
@@ -464,6 +465,28 @@ fn complete(words: &mut Words) -> Call {
     }
     call.args.extend([words.flag(), words.flag()]);
     call
+}
+
+/// Of calls that change nothing, and of others.
+fn rights(words: &mut Words) -> Call {
+    let calls = [
+        "get KEY",
+        "mget KEY",
+        "pttl KEY",
+        "hmget KEY f",
+        "time",
+        "set KEY v PX 0",
+        "del KEY",
+        "pexpire KEY never",
+        "hset KEY f v odd",
+        "hdel KEY f",
+        "set KEY v PX 9",
+        "hset KEY f v",
+    ];
+    Call {
+        keys: vec![words.pick(&LOCKS).into(), words.pick(&LOCKS).into()],
+        args: (0..4).map(|_| words.pick(&calls).into()).collect(),
+    }
 }
 
 fn evictions(_: &mut Words) -> Call {

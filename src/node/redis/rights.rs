@@ -1,0 +1,98 @@
+//! The rights that the user of a server needs: the look at connect whether the user has them.
+
+use redis::{Cmd, RedisError, Value};
+
+use crate::namespace::Namespace;
+use crate::node::commands::script::{Script, text};
+use crate::node::redis::error::{is_missing_right, server_text};
+use crate::node::redis::link::Link;
+use crate::node::{NodeContext, NodeError, NodeErrorKind};
+
+pub(super) static RIGHTS: Script = Script::of(include_str!("rights.lua"));
+
+/// A call of each command of our scripts. A server checks rights before arguments, and these it refuses, or finds that
+/// there is nothing to do: so nothing is written, whatever the user may do.
+const READS: [&str; 5] = ["get KEY", "mget KEY", "pttl KEY", "hmget KEY f", "time"];
+const WRITES: [&str; 5] = [
+    "set KEY v PX 0",
+    "del KEY",
+    "pexpire KEY never",
+    "hset KEY f v odd",
+    "hdel KEY f",
+];
+
+fn calls(reads_only: bool) -> impl Iterator<Item = &'static str> {
+    let writes = WRITES.iter().filter(move |_| !reads_only);
+    READS.iter().chain(writes).copied()
+}
+
+fn command(call: &'static str) -> &'static str {
+    call.split(' ').next().unwrap_or_default()
+}
+
+pub(super) fn question(link: &Link, context: &NodeContext) -> Cmd {
+    let namespace = place(link, context);
+    let mut cmd = RIGHTS.run(2, 12);
+    cmd.arg([&*namespace.start(), "rights"].concat())
+        .arg([namespace.root(), "!rights"].concat());
+    for call in calls(context.observes) {
+        cmd.arg(call);
+    }
+    cmd
+}
+
+fn place(link: &Link, context: &NodeContext) -> Namespace {
+    let mut namespace = context.namespace.clone();
+    link.place_namespace(&mut namespace);
+    namespace
+}
+
+/// Refuses the server if the reply to the [`question`] is that a right is missing. Whatever else is wrong, commands meet.
+pub(super) fn judge(
+    link: &Link,
+    context: &NodeContext,
+    reply: Result<Value, RedisError>,
+) -> Result<(), NodeError> {
+    let missing: Vec<&str> = match reply {
+        Ok(Value::Array(errors)) => {
+            let tried = calls(context.observes).zip(errors);
+            let missing = tried.filter(|(_, error)| match error {
+                Value::BulkString(error) => is_missing_right(&text(error)),
+                _ => false,
+            });
+            missing.map(|(call, _)| command(call)).collect()
+        }
+        Err(error) if server_text(&error).contains("to access") => {
+            let keys = keys(&place(link, context));
+            return Err(refused("use the keys of locks", &keys));
+        }
+        Err(error) if is_missing_right(&server_text(&error)) => vec!["evalsha"],
+        _ => Vec::new(),
+    };
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let names = missing
+        .iter()
+        .map(|name| format!("`{}`", name.to_uppercase()));
+    let names = names.collect::<Vec<_>>().join(", ");
+    Err(refused(&format!("run {names}"), &granted(&missing)))
+}
+
+fn refused(act: &str, rights: &str) -> NodeError {
+    NodeError::new(
+        NodeErrorKind::Misconfigured,
+        format!(
+            "its ACL user may not {act}; add `{rights}` to the user's rule (`docs::nodes`, \"The rights\")"
+        ),
+    )
+}
+
+fn keys(namespace: &Namespace) -> String {
+    format!("~{}* ~{}!*", namespace.start(), namespace.root())
+}
+
+fn granted(commands: &[&str]) -> String {
+    let rights = commands.iter().map(|command| format!("+{command}"));
+    rights.collect::<Vec<_>>().join(" ")
+}
