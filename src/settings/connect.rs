@@ -130,6 +130,24 @@ impl Settings {
         self.assemble().map(|_| ())
     }
 
+    /// For tools beside a service: the rule of the user of each kind of server, behind the nodes that it is for. With
+    /// `reads_only` it is for a manager that is [`observing`](Self::observing).
+    #[cfg(feature = "redis")]
+    #[doc(hidden)]
+    pub fn acl(&self, reads_only: bool) -> Result<Vec<(String, String)>, ConfigError> {
+        let (_, checked) = self.assemble()?;
+        let mut found: Vec<(String, String)> = Vec::new();
+        for node in self.servers()? {
+            for (place, rule) in node.rules(&checked.namespace, reads_only) {
+                match found.iter_mut().find(|(_, other)| *other == rule) {
+                    Some((places, _)) => *places += &format!(", {place}"),
+                    None => found.push((place, rule)),
+                }
+            }
+        }
+        Ok(found)
+    }
+
     /// Makes the manager and waits until a quorum of nodes votes. The log names the other nodes, which are connected in
     /// the background.
     ///
@@ -189,7 +207,11 @@ impl Settings {
             nodes.extend(names.map(|name| Arc::new(MemoryNode::new(name)) as Arc<dyn Node>));
         }
         #[cfg(feature = "redis")]
-        self.add_servers(&mut nodes)?;
+        nodes.extend(
+            self.servers()?
+                .into_iter()
+                .map(|node| Arc::new(node) as Arc<dyn Node>),
+        );
         #[cfg(not(feature = "redis"))]
         ensure(
             given.nodes.iter().flatten().count() == 0,
@@ -214,7 +236,7 @@ impl Settings {
     }
 
     #[cfg(feature = "redis")]
-    fn add_servers(&self, nodes: &mut Vec<Arc<dyn Node>>) -> Result<(), ConfigError> {
+    fn servers(&self) -> Result<Vec<RedisNode>, ConfigError> {
         let given = &self.given;
         let all = NodeSettings {
             user: given.user.clone(),
@@ -224,7 +246,7 @@ impl Settings {
             credentials: self.credentials.clone(),
             ..NodeSettings::default()
         };
-        let mut addresses = HashSet::new();
+        let (mut nodes, mut addresses) = (Vec::new(), HashSet::new());
         let groups = given.groups()?;
         let listed = given.nodes.iter().flatten();
         let clusters = listed.clone().filter(|node| !node.cluster.is_empty());
@@ -238,10 +260,10 @@ impl Settings {
                     "the server {address} is listed twice; every node must be a server of its own"
                 );
                 ensure(addresses.insert(address), &place, || text)?;
-                nodes.push(Arc::new(node));
+                nodes.push(node);
             }
         }
-        Ok(())
+        Ok(nodes)
     }
 
     /// What a node itself checks only when it is started.

@@ -64,6 +64,7 @@ async fn each_command_has_help_with_an_example() {
         &["list"],
         &["release"],
         &["run"],
+        &["acl"],
         &["completion"],
         &[],
     ] {
@@ -99,6 +100,46 @@ async fn help_says_what_a_command_does_to_the_nodes() {
         let words: Vec<&str> = ended.out.split_whitespace().collect();
         assert!(words.join(" ").contains(text), "{command:?}: {}", ended.out);
     }
+}
+
+/// One source: the rule that connecting checks is the one of the guide, and the one that is printed.
+#[tokio::test]
+async fn the_rule_that_is_printed_is_that_of_the_guide() {
+    let guide = include_str!("../../src/docs/nodes.md").lines();
+    let rule = guide.clone().find(|line| line.starts_with("ACL SETUSER"));
+    let rule = rule.unwrap();
+    let acl = async |arguments: &[&str], variables: &[(&str, &str)]| {
+        let mut command = redlock(&[&["acl"], arguments].concat());
+        command.envs(variables.iter().copied());
+        ended(command).await.with(0).out
+    };
+    let one = ["--redis", "redis://h"];
+    assert_eq!(acl(&one, &[]).await, format!("{rule}\n"));
+    let three = [
+        "--redis",
+        "redis://a",
+        "--redis",
+        "redis://b/2",
+        "--redis",
+        "redis://u:hunter2@c",
+    ];
+    let shown = acl(&three, &[("REDLOCK_NAMESPACE", "shop")]).await;
+    let rule = rule.replace("lk", "shop");
+    let expected = format!(
+        "# a:6379\n{rule}\n# b:6379/2\n{rule} +select\n# c:6379\n{}\n",
+        rule.replace("SETUSER locks", "SETUSER u")
+    );
+    assert_eq!(shown, expected);
+
+    let cluster = [("REDLOCK_NODES_0_CLUSTER", "redis://h")];
+    let page = include_str!("../../src/docs/cluster.md");
+    let shown = acl(&[], &cluster).await;
+    let (_, further) = shown.split_once("+info +ping ").unwrap();
+    assert!(
+        page.contains(&format!("`{}`", further.trim_end())),
+        "{shown}"
+    );
+    assert!(shown.contains(" ~{*}lk:* ~{*}lk!* ") && shown.contains(" &{*}lk!permit!free:* "));
 }
 
 #[tokio::test]

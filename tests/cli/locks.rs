@@ -14,7 +14,7 @@ use tower_redlock::idempotency::{Idempotent, caller};
 use tower_redlock::{FencingToken, IdempotencyLayer, LockManager};
 
 use crate::support::eventually;
-use crate::{Ended, Fleet, ended, held};
+use crate::{Ended, Fleet, PASSWORD, ended, held};
 
 /// Nothing that the program prints authorises a command on the servers.
 #[track_caller]
@@ -374,12 +374,56 @@ async fn a_user_without_the_right_to_scan_is_told_so() {
         fleet.ask(server, &["ACL", "SETUSER", "default", "-scan"]);
     }
     let list = fleet.run(&["list"]).await.with(69);
-    assert!(
-        list.err.contains("its ACL") && list.err.contains("scan"),
-        "{}",
-        list.err
-    );
+    let text = "may not run `SCAN`, which is needed for lists alone; add `+scan`";
+    assert!(list.err.contains(text), "{}", list.err);
+    assert!(list.err.contains("`redlock acl --read-only`"));
     fleet.run(&["who", "k"]).await.with(0);
     let denied = || fleet.holding("k") == 3;
     eventually("still held", denied).await;
+}
+
+#[tokio::test]
+async fn a_user_who_may_only_read_looks_and_changes_nothing() {
+    let (fleet, locks) = Fleet::started().await;
+    let guard = held(&fleet, &locks, "k").await;
+    let rule = fleet.run(&["acl", "--read-only"]).await.with(0).out;
+    for write in ["+set", "+del", "+pexpire", "+hset", "+hdel", "+publish"] {
+        assert!(!rule.contains(write), "{rule}");
+    }
+    for server in 0..3 {
+        let rule = rule.trim_end().replace("PASSWORD", PASSWORD);
+        fleet.ask(server, &rule.split(' ').collect::<Vec<_>>());
+    }
+    let reader = async |arguments: &[&str]| {
+        let mut command = fleet.redlock(arguments);
+        command.env("REDLOCK_USER", "locks");
+        ended(command).await
+    };
+    assert!(reader(&["status"]).await.with(0).out.contains("votes"));
+    assert!(
+        reader(&["who", "k"])
+            .await
+            .with(0)
+            .out
+            .contains("service@1")
+    );
+    assert!(reader(&["list"]).await.with(0).out.contains("service@1"));
+    let release = ["release", "k", "--force", "--now", "--yes"];
+    let refused = reader(&release).await;
+    assert!(refused.code != 0 && !guard.is_lost(), "{refused:?}");
+    assert_eq!(fleet.holding("k"), 3);
+    // A service would write down that keys were evicted.
+    locks.shutdown(Duration::ZERO).await;
+    let set = |setting, value| fleet.ask(2, &["CONFIG", "SET", setting, value]);
+    set("maxmemory-policy", "volatile-ttl");
+    set("maxmemory", "1");
+    fleet.ask(2, &["SET", "room", "room"]);
+    set("maxmemory", "0");
+    set("maxmemory-policy", "noeviction");
+    assert!(!fleet.ask(2, &["INFO", "stats"]).contains("evicted_keys:0"));
+    let status = reader(&["status"]).await.with(0);
+    assert_eq!(status.out.matches("votes").count(), 3, "{}", status.out);
+    // The same user is no user for a service.
+    let refused = reader(&["run", "j", "--", "true"]).await.with(78);
+    assert!(refused.err.contains("may not run `SET`"), "{}", refused.err);
 }

@@ -260,14 +260,21 @@ async fn the_rights_of_the_guide_are_enough() {
     let rule = format!("{rule} {further}");
     for kind in Kind::ALL {
         let cluster = RedisCluster::start(kind, 3, 0);
-        for server in &cluster.servers {
-            assert_eq!(server.run(&rule), "OK");
-            server.run("ACL SETUSER default -@all +ping +replconf +psync");
-        }
         let url = cluster.servers[2].url_as("locks", "s3cret");
         let file = format!("[[nodes]]\ncluster = ['{url}']\nname = 'shop'");
         let file: Settings = toml::from_str(&file).unwrap();
         let file = file.bootstrap(true).node_timeout(400 * MS);
+        let printed = file.acl(false).unwrap().remove(0).1;
+        assert_eq!(printed.replace("PASSWORD", "s3cret"), rule);
+        for server in &cluster.servers {
+            assert_eq!(server.run(&format!("{rule} -del")), "OK");
+        }
+        let error = file.clone().connect().await.unwrap_err().to_string();
+        assert!(error.contains("may not run `DEL`; add `+del`"), "{error}");
+        for server in &cluster.servers {
+            assert_eq!(server.run(&rule), "OK");
+            server.run("ACL SETUSER default -@all +ping +replconf +psync");
+        }
         let [holder, waiter] = [connected(file.clone()).await, connected(file).await];
         let guard = holder.acquire("k").await.unwrap();
         let waiting = tokio::spawn(async move { waiter.acquire("k").await.map(drop) });

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
+use tower_redlock::Settings;
 use tower_redlock::node::redis::RedisNode;
 use tower_redlock::node::{AcquireReply, Node, NodeErrorKind, NodeState};
 
@@ -78,6 +79,63 @@ async fn the_masters_user_and_database_are_its_own() {
         !text.contains("s3cret") && !text.contains("wr0ng"),
         "{text}"
     );
+}
+
+/// With replicas that must acknowledge, and another database.
+#[tokio::test]
+async fn the_rules_that_are_printed_are_enough_and_not_more() {
+    for kind in Kind::ALL {
+        let master = Server::start(kind, &[]);
+        let _replica = Server::replica_of(&master, &[]);
+        let sentinel = Sentinel::start(kind, &master, 1);
+        let url = sentinel.url().replace("//", "//asker:pw@");
+        let node = RedisNode::sentinel([url], "mymaster")
+            .user("u")
+            .password("pw");
+        let node = node.database(3).require(1).name("main");
+        for reads_only in [false, true] {
+            let rules = Settings::default()
+                .redis_nodes([node.clone()])
+                .acl(reads_only)
+                .unwrap();
+            let rule = |index: usize| rules[index].1.replace("PASSWORD", "pw");
+            assert_eq!(
+                (&*rules[0].0, &*rules[1].0),
+                ("main", "the Sentinels of main")
+            );
+            assert_eq!(master.run(&rule(0)), "OK");
+            let words = rule(1);
+            let words: Vec<&str> = words.split(' ').collect();
+            assert_eq!(
+                (
+                    words[2],
+                    sentinel.raw().unwrap().command(&words).unwrap().as_str()
+                ),
+                ("asker", "OK")
+            );
+            let settled_as = async |rights: &str| {
+                master.run(&format!("ACL SETUSER u {rights}"));
+                let node = node.clone().build().unwrap();
+                node.start(context());
+                settled(&node).await
+            };
+            if reads_only {
+                let error = settled_as("+info").await.unwrap_err();
+                assert!(
+                    error
+                        .to_string()
+                        .contains("add `+set +del +pexpire +hset +hdel`"),
+                    "{error}"
+                );
+                continue;
+            }
+            settled_as("+info").await.unwrap();
+            for spare in ["-wait", "-select"] {
+                settled_as(spare).await.unwrap_err();
+                master.run(&rule(0));
+            }
+        }
+    }
 }
 
 #[tokio::test]

@@ -116,7 +116,8 @@ impl Sentinel {
         answer.lines().nth(1)?.parse().ok()
     }
 
-    fn raw(&self) -> std::io::Result<Raw> {
+    /// A connection past all nodes.
+    pub fn raw(&self) -> std::io::Result<Raw> {
         let mut raw = Raw::connect(&self.dir.join("socket"))?;
         if let Some(password) = &self.password {
             raw.command(&["AUTH", password])?;

@@ -71,6 +71,15 @@ enum Command {
     List(locks::List),
     Release(locks::Release),
     Run(run::Run),
+    /// Prints the rule of the user that a server needs: its keys, channels and commands
+    ///
+    /// It connects to nothing. Put a password in the place of PASSWORD. Without a user in the settings it is called locks.
+    #[command(after_help = "Example:\n  redlock acl --read-only")]
+    Acl {
+        /// For a user who may run status, who and list, and nothing else
+        #[arg(long)]
+        read_only: bool,
+    },
     /// Prints a script that completes the arguments of `redlock` in a shell
     #[command(after_help = "Example:\n  redlock completion bash >/etc/bash_completion.d/redlock")]
     Completion {
@@ -189,6 +198,19 @@ impl Program {
             Command::List(list) => list.run(source).await,
             Command::Release(release) => release.run(source).await,
             Command::Run(run) => run.run(source).await,
+            Command::Acl { read_only } => {
+                let rules = source.settings()?.acl(read_only)?;
+                let is_one = rules.len() == 1;
+                for (place, rule) in rules {
+                    let place = if is_one {
+                        String::new()
+                    } else {
+                        format!("# {place}\n")
+                    };
+                    show::say(&format!("{place}{rule}\n"));
+                }
+                Ok(0)
+            }
             Command::Completion { shell } => {
                 let mut script = Vec::new();
                 clap_complete::generate(shell, &mut Self::command(), "redlock", &mut script);

@@ -73,14 +73,16 @@ pub(crate) mod on_redis {
     use redis::Value;
 
     use super::*;
-    use crate::node::NodeError;
     use crate::node::commands::script::{Parts, Script, items, life, millis, run, text, token_in};
-    use crate::node::redis::error::{failed, garbled};
+    use crate::node::redis::error::{failed, garbled, is_missing_right, server_text};
     use crate::node::redis::link::Link;
+    use crate::node::{NodeError, NodeErrorKind};
     use crate::token::Label;
 
     pub(crate) static HOLDERS: Script = Script::of(include_str!("holders.lua"));
     pub(crate) static TAKE_OVER: Script = Script::of(include_str!("take_over.lua"));
+
+    const NO_SCAN: &str = "its ACL user may not run `SCAN`, which is needed for lists alone; add `+scan` to the user's rule, or use one of the rule that `redlock acl --read-only` prints";
 
     /// How many keys the server looks at for one reply.
     const AT_ONCE: usize = 1_000;
@@ -136,7 +138,10 @@ pub(crate) mod on_redis {
         cmd.arg(request.cursor).arg("MATCH").arg(pattern);
         cmd.arg("COUNT").arg(AT_ONCE);
         let reply = connection.call(&cmd).await;
-        let reply = reply.map_err(|error| failed(&error))?;
+        let reply = reply.map_err(|error| match is_missing_right(&server_text(&error)) {
+            true => NodeError::new(NodeErrorKind::Rejected, NO_SCAN),
+            false => failed(&error),
+        })?;
         read_scan(&reply, &request.namespace).ok_or_else(|| garbled("a SCAN"))
     }
 

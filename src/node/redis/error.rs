@@ -100,7 +100,7 @@ pub(super) fn is_not_ready(error: &RedisError) -> bool {
             .is_some_and(|text| text.contains("max number of clients"))
 }
 
-pub(super) fn is_missing_right(text: &str) -> bool {
+pub(crate) fn is_missing_right(text: &str) -> bool {
     // In scripts older servers have a sentence, and newer ones another, not always behind the code.
     let texts = [
         "NOPERM",
@@ -110,7 +110,7 @@ pub(super) fn is_missing_right(text: &str) -> bool {
     texts.iter().any(|missing| text.contains(missing))
 }
 
-pub(super) fn server_text(error: &RedisError) -> String {
+pub(crate) fn server_text(error: &RedisError) -> String {
     let code = error.code().unwrap_or("ERR");
     match error.detail() {
         Some(detail) => format!("{code} {detail}"),

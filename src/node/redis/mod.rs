@@ -63,7 +63,7 @@ use tokio::runtime::Handle;
 use tokio::time::sleep;
 
 pub use self::builder::RedisNodeBuilder;
-use crate::namespace::{NodeKey, NodeKeys};
+use crate::namespace::{Namespace, NodeKey, NodeKeys};
 #[cfg(feature = "idempotency")]
 use crate::node::commands::records;
 use crate::node::commands::{acquire, extend, holders, raise, release, voting};
@@ -280,6 +280,11 @@ impl RedisNode {
 
     pub(crate) fn address(&self) -> &str {
         &self.handle.link.target.address
+    }
+
+    /// The rules for the users of its servers.
+    pub(crate) fn rules(&self, namespace: &Namespace, reads_only: bool) -> Vec<(String, String)> {
+        rights::rules(&self.handle.link, namespace, reads_only)
     }
 }
 

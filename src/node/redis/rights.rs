@@ -1,9 +1,12 @@
-//! The rights that the user of a server needs: the look at connect whether the user has them.
+//! The rights that the user of a server needs: the rule that gives them, and the look at connect whether the user has
+//! them.
 
 use redis::{Cmd, RedisError, Value};
 
 use crate::namespace::Namespace;
 use crate::node::commands::script::{Script, text};
+use crate::node::redis::discovery::Way;
+use crate::node::redis::discovery::witnesses::Source;
 use crate::node::redis::error::{is_missing_right, server_text};
 use crate::node::redis::link::Link;
 use crate::node::{NodeContext, NodeError, NodeErrorKind};
@@ -20,6 +23,10 @@ const WRITES: [&str; 5] = [
     "hset KEY f v odd",
     "hdel KEY f",
 ];
+
+/// For notices of releases, which locks can do without.
+const NOTICES: [&str; 3] = ["publish", "subscribe", "unsubscribe"];
+const IN_CLUSTERS: [&str; 3] = ["spublish", "ssubscribe", "sunsubscribe"];
 
 fn calls(reads_only: bool) -> impl Iterator<Item = &'static str> {
     let writes = WRITES.iter().filter(move |_| !reads_only);
@@ -95,4 +102,52 @@ fn keys(namespace: &Namespace) -> String {
 fn granted(commands: &[&str]) -> String {
     let rights = commands.iter().map(|command| format!("+{command}"));
     rights.collect::<Vec<_>>().join(" ")
+}
+
+/// The rule of the user of a node's servers, and that of a user of its Sentinels, each behind the place where it belongs.
+pub(super) fn rules(link: &Link, namespace: &Namespace, reads_only: bool) -> Vec<(String, String)> {
+    let (settings, sentinels) = match &link.target.way {
+        Way::Direct(client) => (client.get_connection_info().redis_settings(), None),
+        Way::Witnessed(witnesses) => match &witnesses.source {
+            Source::Sentinels(sentinels) => (&witnesses.reach.settings, Some(sentinels)),
+            Source::Cluster(..) => (&witnesses.reach.settings, None),
+        },
+    };
+    let in_cluster = link.target.tag.is_some();
+    let namespace = match in_cluster {
+        true => namespace.tagged("{*}"),
+        false => namespace.clone(),
+    };
+    let channels: String = ["", "!idem", "!permit"]
+        .iter()
+        .filter(|_| !reads_only)
+        .map(|kind| format!(" &{}{kind}!free:*", namespace.root()))
+        .collect();
+    let mut commands = vec!["evalsha", "script|load"];
+    commands.extend(calls(reads_only).map(command));
+    match reads_only {
+        true => commands.push("scan"),
+        false => commands.extend(NOTICES),
+    }
+    commands.extend(["info", "ping"]);
+    commands.extend(link.replicas.as_ref().map(|_| "wait"));
+    commands.extend((settings.db() != 0).then_some("select"));
+    if in_cluster {
+        commands.push("cluster|nodes");
+        commands.extend(IN_CLUSTERS.iter().filter(|_| !reads_only));
+    }
+    let (keys, commands) = (keys(&namespace), granted(&commands));
+    let rights = format!("{keys} resetchannels{channels} -@all {commands}");
+    let mut rules = vec![(link.name.clone(), rule(settings.username(), &rights))];
+    if let Some((_, client)) = sentinels.and_then(|sentinels| sentinels.listed.first()) {
+        let user = client.get_connection_info().redis_settings().username();
+        let place = format!("the Sentinels of {}", link.name);
+        rules.push((place, rule(user, "-@all +sentinel")));
+    }
+    rules
+}
+
+fn rule(user: Option<&str>, rights: &str) -> String {
+    let user = user.unwrap_or("locks");
+    format!("ACL SETUSER {user} reset on >PASSWORD {rights}")
 }
