@@ -149,9 +149,11 @@ async fn look(
     for script in SCRIPTS {
         pipeline.add_command(script.load());
     }
-    let asks_for_rights = index == BACKGROUND;
+    let (asks_for_rights, reads_only) = (index == BACKGROUND, context.observes);
+    let mut namespace = context.namespace.clone();
+    link.place_namespace(&mut namespace);
     if asks_for_rights {
-        pipeline.add_command(rights::question(link, context));
+        pipeline.add_command(rights::question(&namespace, reads_only));
     }
     // The name is for operators, the id is a precaution; an ACL may forbid both.
     pipeline.cmd("CLIENT").arg("SETNAME").arg("tower-redlock");
@@ -175,7 +177,7 @@ async fn look(
         next().map_err(|error| link.failure(&error, "run `SCRIPT LOAD`"))?;
     }
     if asks_for_rights {
-        rights::judge(link, context, next()).map_err(ConnectFailure::Refused)?;
+        rights::judge(&namespace, reads_only, next()).map_err(ConnectFailure::Refused)?;
     }
     // Whether the name was accepted does not matter.
     let _ = next();

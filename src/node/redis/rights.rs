@@ -9,7 +9,7 @@ use crate::node::redis::discovery::Way;
 use crate::node::redis::discovery::witnesses::Source;
 use crate::node::redis::error::{is_missing_right, server_text};
 use crate::node::redis::link::Link;
-use crate::node::{NodeContext, NodeError, NodeErrorKind};
+use crate::node::{NodeError, NodeErrorKind};
 
 pub(super) static RIGHTS: Script = Script::of(include_str!("rights.lua"));
 
@@ -37,41 +37,32 @@ fn command(call: &'static str) -> &'static str {
     call.split(' ').next().unwrap_or_default()
 }
 
-pub(super) fn question(link: &Link, context: &NodeContext) -> Cmd {
-    let namespace = place(link, context);
+/// About the keys of this namespace, which has the node's tag.
+pub(super) fn question(namespace: &Namespace, reads_only: bool) -> Cmd {
     let mut cmd = RIGHTS.run(2, 12);
     cmd.arg([&*namespace.start(), "rights"].concat())
         .arg([namespace.root(), "!rights"].concat());
-    for call in calls(context.observes) {
+    for call in calls(reads_only) {
         cmd.arg(call);
     }
     cmd
 }
 
-fn place(link: &Link, context: &NodeContext) -> Namespace {
-    let mut namespace = context.namespace.clone();
-    link.place_namespace(&mut namespace);
-    namespace
-}
-
 /// Refuses the server if the reply to the [`question`] is that a right is missing. Whatever else is wrong, commands meet.
 pub(super) fn judge(
-    link: &Link,
-    context: &NodeContext,
+    namespace: &Namespace,
+    reads_only: bool,
     reply: Result<Value, RedisError>,
 ) -> Result<(), NodeError> {
     let missing: Vec<&str> = match reply {
         Ok(Value::Array(errors)) => {
-            let tried = calls(context.observes).zip(errors);
-            let missing = tried.filter(|(_, error)| match error {
-                Value::BulkString(error) => is_missing_right(&text(error)),
-                _ => false,
-            });
-            missing.map(|(call, _)| command(call)).collect()
+            let is_missing = |error: &Value| matches!(error, Value::BulkString(error) if is_missing_right(&text(error)));
+            let tried = calls(reads_only).map(command).zip(errors);
+            let missing = tried.filter(|(_, error)| is_missing(error));
+            missing.map(|(command, _)| command).collect()
         }
         Err(error) if server_text(&error).contains("to access") => {
-            let keys = keys(&place(link, context));
-            return Err(refused("use the keys of locks", &keys));
+            return Err(refused("use the keys of locks", &keys(namespace)));
         }
         Err(error) if is_missing_right(&server_text(&error)) => vec!["evalsha"],
         _ => Vec::new(),
@@ -79,11 +70,8 @@ pub(super) fn judge(
     if missing.is_empty() {
         return Ok(());
     }
-    let names = missing
-        .iter()
-        .map(|name| format!("`{}`", name.to_uppercase()));
-    let names = names.collect::<Vec<_>>().join(", ");
-    Err(refused(&format!("run {names}"), &granted(&missing)))
+    let names = missing.join("`, `").to_uppercase();
+    Err(refused(&format!("run `{names}`"), &granted(&missing)))
 }
 
 fn refused(act: &str, rights: &str) -> NodeError {
@@ -100,8 +88,7 @@ fn keys(namespace: &Namespace) -> String {
 }
 
 fn granted(commands: &[&str]) -> String {
-    let rights = commands.iter().map(|command| format!("+{command}"));
-    rights.collect::<Vec<_>>().join(" ")
+    format!("+{}", commands.join(" +"))
 }
 
 /// The rule of the user of a node's servers, and that of a user of its Sentinels, each behind the place where it belongs.
