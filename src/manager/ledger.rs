@@ -33,13 +33,6 @@ pub(crate) struct Ledger {
     empty: Notify,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Open {
-    pub(crate) acquiring: usize,
-    pub(crate) held: usize,
-    pub(crate) releasing: usize,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     Acquiring,
@@ -81,13 +74,8 @@ impl Ledger {
 
     /// Counts the open obligations by stage. None is missed, because an obligation enters its next stage before it
     /// leaves the last one, and the stages are read in their order.
-    pub(crate) fn open(&self) -> Open {
-        let [acquiring, held, releasing] = STAGES.map(|stage| self.count(stage).load(SeqCst));
-        Open {
-            acquiring,
-            held,
-            releasing,
-        }
+    pub(crate) fn open(&self) -> [usize; 3] {
+        STAGES.map(|stage| self.count(stage).load(SeqCst))
     }
 
     fn count(&self, stage: Stage) -> &AtomicUsize {
@@ -100,7 +88,7 @@ impl Ledger {
     }
 
     fn is_empty(&self) -> bool {
-        self.open() == Open::default()
+        self.open() == [0; 3]
     }
 
     /// How many tokens were left on nodes and may not have expired there yet.
@@ -200,11 +188,6 @@ mod tests {
         (Arc::clone(&clock), Ledger::new(clock))
     }
 
-    fn open(ledger: &Ledger) -> (usize, usize, usize) {
-        let open = ledger.open();
-        (open.acquiring, open.held, open.releasing)
-    }
-
     fn meet(mut obligation: Obligation) {
         obligation.meet();
     }
@@ -215,13 +198,13 @@ mod tests {
         assert!(ledger.is_empty_within(Duration::ZERO).await);
         let mut first = ledger.begin(TTL).unwrap();
         let other = ledger.begin(TTL).unwrap();
-        assert_eq!(open(&ledger), (2, 0, 0));
+        assert_eq!(ledger.open(), [2, 0, 0]);
         first.enter(Stage::Held);
-        assert_eq!(open(&ledger), (1, 1, 0));
+        assert_eq!(ledger.open(), [1, 1, 0]);
         first.enter(Stage::Releasing);
         first.meet();
         meet(other);
-        assert_eq!(open(&ledger), (0, 0, 1), "one is not dropped yet");
+        assert_eq!(ledger.open(), [0, 0, 1], "one is not dropped yet");
         assert!(!ledger.is_empty_within(TTL).await);
         let waiting = tokio::spawn({
             let ledger = ledger.clone();
@@ -237,7 +220,7 @@ mod tests {
     fn what_is_dropped_unmet_is_left_for_a_ttl() {
         let (clock, ledger) = ledger();
         drop(ledger.begin(TTL).unwrap());
-        assert_eq!((open(&ledger), ledger.left()), ((0, 0, 0), 1));
+        assert_eq!((ledger.open(), ledger.left()), ([0, 0, 0], 1));
         clock.step(TTL / 2);
         drop(ledger.begin(TTL));
         assert_eq!(ledger.left(), 2);
@@ -266,7 +249,7 @@ mod tests {
         ledger.close();
         assert!(ledger.begin(TTL).is_none());
         before.enter(Stage::Held);
-        assert_eq!(open(&ledger), (0, 1, 0), "what has begun goes on");
+        assert_eq!(ledger.open(), [0, 1, 0], "what has begun goes on");
         meet(before);
     }
 }

@@ -433,12 +433,12 @@ impl LockManager {
             groups().for_each(|group| group.registry.stop());
             shared.common.tasks.end();
         }
-        let open = shared.common.ledger.open();
+        let [acquiring, held, unconfirmed] = shared.common.ledger.open();
         ShutdownReport {
             lost,
-            held: open.held,
-            acquiring: open.acquiring,
-            unconfirmed: open.releasing,
+            held,
+            acquiring,
+            unconfirmed,
             expiring: shared.common.ledger.left(),
         }
     }
