@@ -78,7 +78,8 @@ impl LockManager {
         })
     }
 
-    /// The part of [`connect`](crate::Settings::connect) after the start: waits until every group is connected.
+    /// The part of [`connect`](crate::Settings::connect) after the start: waits until every group is connected. If one
+    /// cannot be, this begins to close all nodes, because their tasks would go on otherwise.
     pub(crate) async fn connected(
         &self,
         limit: Duration,
@@ -86,14 +87,13 @@ impl LockManager {
     ) -> Result<(), ConnectError> {
         let end = Instant::now() + limit;
         for group in &*self.groups {
-            group.connected(end, limit, on_quorum).await?;
+            if let Err(error) = group.connected(end, limit, on_quorum).await {
+                self.close_nodes(sleep(Duration::ZERO)).await;
+                return Err(error);
+            }
         }
+        self.shared.set.voting.trust_new(false);
         Ok(())
-    }
-
-    /// Begins to close all nodes, because their tasks would go on otherwise.
-    pub(crate) async fn give_up(&self) {
-        self.close_nodes(sleep(Duration::ZERO)).await;
     }
 
     /// Closes the nodes of all groups at the same time, so that the times that frozen nodes take do not add up.
@@ -102,10 +102,6 @@ impl LockManager {
         let mut closing = Fanout::new(nodes.map(|node| node.close()).enumerate());
         let mut limit = pin!(limit);
         while closing.next_before(limit.as_mut()).await.is_some() {}
-    }
-
-    pub(crate) fn stop_trusting_new_nodes(&self) {
-        self.shared.set.voting.trust_new(false);
     }
 }
 

@@ -165,11 +165,7 @@ impl Settings {
         let (nodes, checked) = self.assemble()?;
         let (limit, on_quorum) = (checked.connect_timeout, checked.start_on_quorum);
         let locks = self.start(&nodes, &checked)?;
-        if let Err(error) = locks.connected(limit, on_quorum).await {
-            locks.give_up().await;
-            return Err(error);
-        }
-        locks.stop_trusting_new_nodes();
+        locks.connected(limit, on_quorum).await?;
         Ok(locks)
     }
 
