@@ -127,7 +127,7 @@ impl LockManager {
     where
         K: TryInto<LockKeys, Error: Into<KeyError>>,
     {
-        self.acquire_keys(lock_keys(keys)?, Duration::ZERO).await
+        self.acquire_within(lock_keys(keys)?, Duration::ZERO).await
     }
 
     /// Acquires all of `keys` or none, waiting up to the [`max_wait`](Self::with_max_wait) of this handle while others
@@ -168,7 +168,7 @@ impl LockManager {
     where
         K: TryInto<LockKeys, Error: Into<KeyError>>,
     {
-        self.acquire_keys(lock_keys(keys)?, self.times.max_wait)
+        self.acquire_within(lock_keys(keys)?, self.times.max_wait)
             .await
     }
 
@@ -209,15 +209,6 @@ impl LockManager {
         // A release that is not confirmed goes on in the background and does not change the result of the work.
         let _ = guard.release().await;
         outcome
-    }
-
-    pub(crate) async fn acquire_keys(
-        &self,
-        keys: LockKeys,
-        max_wait: Duration,
-    ) -> Result<LockGuard, AcquireError> {
-        let limit = max_wait.min(self.times.max_wait);
-        self.acquire_within(keys, limit).await
     }
 
     pub(crate) async fn acquire_within(
