@@ -41,7 +41,7 @@ impl LockManager {
         context.namespace = options.namespace.clone();
         context.guarded = options.max_clock_skew.is_some();
         context.observes = options.observes;
-        context.background = Some(tasks.background().clone());
+        context.background = Some(tasks.background.clone());
         crate::instruments::at_zero();
         let size = nodes.len() / options.groups;
         for (index, node) in nodes.iter().enumerate() {
@@ -108,25 +108,17 @@ impl LockManager {
 impl Shared {
     /// Starts the tasks that extend locks and ask the nodes. They end with the manager.
     fn watch_over(self: &Arc<Self>, runtime: &Handle) {
-        let shared = self;
-        let watchdog = watch(
-            Arc::downgrade(shared),
-            Arc::clone(&shared.registry),
-            end_lapsed,
-        );
-        seam::spawn_in_background(shared.common.tasks.background(), watchdog);
-        seam::spawn_on(runtime, stay(shared));
+        seam::spawn_in_background(&self.common.tasks.background, watch(self, end_lapsed));
+        seam::spawn_on(runtime, stay(self));
+        let watched = || (Arc::downgrade(&self.set), Arc::clone(&self.set.voting));
         #[cfg(feature = "metrics")]
-        seam::spawn_on(
-            runtime,
-            crate::manager::nodes::counting::gauge(
-                Arc::downgrade(&shared.set),
-                Arc::clone(&shared.set.voting),
-            ),
-        );
-        for index in 0..shared.set.nodes.len() {
-            let set = Arc::downgrade(&shared.set);
-            seam::spawn_on(runtime, monitor(set, Arc::clone(&shared.set.voting), index));
+        {
+            let (set, voting) = watched();
+            seam::spawn_on(runtime, crate::manager::nodes::counting::gauge(set, voting));
+        }
+        for index in 0..self.set.nodes.len() {
+            let (set, voting) = watched();
+            seam::spawn_on(runtime, monitor(set, voting, index));
         }
     }
 
@@ -427,7 +419,7 @@ impl LockManager {
             self.close_nodes(shared.common.tasks.timer(LONGEST_CLOSE))
                 .await;
             groups().for_each(|group| group.registry.stop());
-            shared.common.tasks.end();
+            shared.common.tasks.ended.give();
         }
         let [acquiring, held, unconfirmed] = shared.common.ledger.open();
         ShutdownReport {

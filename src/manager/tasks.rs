@@ -23,9 +23,9 @@ use crate::seam;
 
 pub(crate) struct TaskTracker {
     calls: Handle,
-    background: Handle,
+    pub(super) background: Handle,
     // The thread ends.
-    ended: Arc<Signal>,
+    pub(super) ended: Arc<Signal>,
     limit: usize,
     // Each job that counts towards the limit has a clone.
     counted: Arc<()>,
@@ -54,18 +54,6 @@ impl TaskTracker {
             limit: Self::LIMIT,
             counted: Arc::default(),
         })
-    }
-
-    pub(crate) const fn background(&self) -> &Handle {
-        &self.background
-    }
-
-    pub(crate) fn end(&self) {
-        self.ended.give();
-    }
-
-    pub(crate) fn ended(&self) -> Arc<Signal> {
-        Arc::clone(&self.ended)
     }
 
     /// Runs `job`, from anywhere, where calls run or in the `background`; `false` if there is no room for it. If that has ended, it
@@ -119,7 +107,7 @@ impl TaskTracker {
 
 impl Drop for TaskTracker {
     fn drop(&mut self) {
-        self.end();
+        self.ended.give();
     }
 }
 

@@ -4,7 +4,6 @@ use std::sync::{Arc, Weak};
 
 use crate::clock::Clock as _;
 use crate::manager::error::LossReason;
-use crate::manager::lease::Registry;
 use crate::manager::lease::held::{HeldLease, Tenancy};
 use crate::manager::nodes::NodeSet;
 use crate::manager::shared::Shared;
@@ -16,12 +15,12 @@ use crate::protocol::on_nodes::Landed;
 /// accepted in time. If this future is dropped earlier, the manager ends, too, because without a watchdog holders would
 /// not be notified of a loss.
 pub(crate) fn watch(
-    shared: Weak<Shared>,
-    registry: Arc<Registry>,
+    shared: &Arc<Shared>,
     end_lapsed: fn(&Arc<Shared>, Tenancy),
-) -> impl Future<Output = ()> + Send {
+) -> impl Future<Output = ()> + Send + use<> {
     // Made outside the async block, because the future may be dropped before its first poll.
-    let mut lose_all = LoseAllOnDrop(Weak::clone(&shared));
+    let mut lose_all = LoseAllOnDrop(Arc::downgrade(shared));
+    let (shared, registry) = (Arc::downgrade(shared), Arc::clone(&shared.registry));
     async move {
         let now = || shared.upgrade().map(|shared| shared.set.clock.now());
         while registry.wait(now).await {
@@ -37,10 +36,8 @@ pub(crate) fn watch(
 /// Runs on the runtime on which the manager was built. If that runtime ends first, it drops this future, which ends the
 /// manager and its thread.
 pub(crate) fn stay(shared: &Arc<Shared>) -> impl Future<Output = ()> + Send + use<> {
-    let (mut lose_all, ended) = (
-        LoseAllOnDrop(Arc::downgrade(shared)),
-        shared.common.tasks.ended(),
-    );
+    let mut lose_all = LoseAllOnDrop(Arc::downgrade(shared));
+    let ended = Arc::clone(&shared.common.tasks.ended);
     async move {
         ended.given().await;
         lose_all.disarm();
@@ -60,7 +57,7 @@ impl Drop for LoseAllOnDrop {
         if let Some(shared) = self.0.upgrade() {
             shared.grant_no_more();
             shared.registry.lose_all(LossReason::Shutdown);
-            shared.common.tasks.end();
+            shared.common.tasks.ended.give();
         }
     }
 }
@@ -80,10 +77,7 @@ pub(crate) fn renew_due(shared: &Arc<Shared>, end_lapsed: fn(&Arc<Shared>, Tenan
                 continue;
             }
             if let Some(batch) = batches.get_mut(node) {
-                batch.push(Due {
-                    request: renewal(set, &lease),
-                    lease: Arc::clone(&lease),
-                });
+                batch.push((renewal(set, &lease), Arc::clone(&lease)));
             }
         }
         shared.registry.replan(&lease);
@@ -114,29 +108,24 @@ fn renewal(set: &NodeSet, held: &HeldLease) -> ExtendRequest {
     }
 }
 
-struct Due {
-    lease: Arc<HeldLease>,
-    request: ExtendRequest,
-}
+type Due = (ExtendRequest, Arc<HeldLease>);
 
 async fn extend(set: Arc<NodeSet>, index: usize, mut batch: Vec<Due>, sent: Moment) {
     let Some(node) = set.nodes.get(index) else {
         return;
     };
-    batch.sort_by(|a, b| a.request.shape().cmp(&b.request.shape()));
-    let requests: Arc<[ExtendRequest]> = batch.iter().map(|due| due.request.clone()).collect();
+    batch.sort_by(|(a, _), (b, _)| a.shape().cmp(&b.shape()));
+    let requests = batch.iter().map(|(request, _)| request.clone()).collect();
     let replies = set.reply(node.extend(requests)).await;
     let mut replies = replies.unwrap_or_else(|error| vec![Err(error); batch.len()]);
     // If a node answers for fewer locks than it was asked about, the missing replies count as time-outs.
     replies.resize_with(batch.len(), || Err(set.timed_out()));
-    for (due, reply) in batch.iter().zip(replies) {
+    for ((request, lease), reply) in batch.iter().zip(replies) {
         if let Err(error) = &reply {
-            due.lease
-                .log(|key| crate::trace::not_extended(key, set.name_of(index), error));
+            lease.log(|key| crate::trace::not_extended(key, set.name_of(index), error));
         }
-        let several = due.request.keys.are_several();
-        let landed = set.after_extend(index, several, &reply);
-        due.lease.land(index, sent, landed);
+        let landed = set.after_extend(index, request.keys.are_several(), &reply);
+        lease.land(index, sent, landed);
     }
 }
 
