@@ -22,7 +22,7 @@ use crate::manager::nodes::voting::status::optional_seconds;
 use crate::manager::shared::Shared;
 use crate::namespace::{Namespace, NodeKey, NodeKeys};
 use crate::node::{
-    Holding, KeyReply, NodeError, NodeErrorKind, ReleaseReply, ReleaseRequest, ScanReply,
+    Holding, KeyReply, Node, NodeError, NodeErrorKind, ReleaseReply, ReleaseRequest, ScanReply,
     ScanRequest, TakeOverRequest,
 };
 use crate::token::{FencingToken, OwnerHash};
@@ -123,11 +123,8 @@ impl KeyStatus {
 
     fn judge(&self, needed: usize) -> KeyVerdict {
         let most = self.holder().map_or(0, |holder| self.count(holder));
-        let failed = self
-            .nodes
-            .iter()
-            .filter(|node| node.error.is_some())
-            .count();
+        let failed = self.nodes.iter().filter(|node| node.error.is_some());
+        let failed = failed.count();
         let free = self.nodes.len() - failed - self.holders().count();
         if most >= needed {
             KeyVerdict::Held
@@ -298,11 +295,7 @@ async fn list(locks: &LockManager, namespace: &Namespace, prefix: &str, limit: u
         ..LockList::default()
     };
     for group in &*locks.groups {
-        let found = list_group(group, namespace, prefix, limit).await;
-        list.locks.extend(found.locks);
-        list.more |= found.more;
-        list.has_quorum &= found.has_quorum;
-        list.failures.extend(found.failures);
+        list_group(group, namespace, prefix, limit, &mut list).await;
     }
     list.more |= list.locks.len() > limit;
     list.locks.sort_by(|one, other| one.key.cmp(&other.key));
@@ -310,35 +303,36 @@ async fn list(locks: &LockManager, namespace: &Namespace, prefix: &str, limit: u
     list
 }
 
+/// Adds the locks of one group to `list`.
 async fn list_group(
     shared: &Arc<Shared>,
     namespace: &Namespace,
     prefix: &str,
     limit: usize,
-) -> LockList {
+    list: &mut LockList,
+) {
     let request = ScanRequest {
         namespace: namespace.clone(),
         prefix: prefix.to_owned(),
         cursor: 0,
     };
-    let scans = (0..shared.set.nodes.len()).map(|node| {
-        let scan = scan(Arc::clone(shared), node, request.clone(), limit);
-        (node, Box::pin(scan) as _)
+    let scans = shared.set.nodes.iter().enumerate().map(|(index, node)| {
+        let scan = scan(Arc::clone(shared), Arc::clone(node), request.clone(), limit);
+        (index, Box::pin(scan) as _)
     });
     let mut scans: Fanout<Result<_, NodeError>> = Fanout::new(scans);
-    let (mut names, mut more, mut failures) = (BTreeSet::new(), false, BTreeMap::new());
+    let (mut names, mut failures) = (BTreeSet::new(), BTreeMap::new());
     while let Some((node, found)) = scans.next().await {
         match found {
             Ok((found, is_cut)) => {
                 names.extend(found);
-                more |= is_cut;
+                list.more |= is_cut;
             }
             Err(error) => drop(failures.insert(node, error)),
         }
     }
-    more |= names.len() > limit;
+    list.more |= names.len() > limit;
     let names: Vec<LockKey> = names.into_iter().take(limit).collect();
-    let mut locks = Vec::new();
     for names in names.chunks(LockKeys::MAX) {
         let names = LockKeys::of(names.iter().cloned());
         let Ok(keys) = namespace.shown_keys(&names) else {
@@ -353,7 +347,8 @@ async fn list_group(
         let keys = keys.as_slice().iter().enumerate();
         let found = keys.map(|(index, key)| status(shared, key, index, &replies));
         // Some were released meanwhile.
-        locks.extend(found.filter(|key| key.holder().is_some()));
+        list.locks
+            .extend(found.filter(|key| key.holder().is_some()));
     }
     for node in 0..shared.set.nodes.len() {
         if let Some(error) = shared.set.why_no_vote(node) {
@@ -361,22 +356,16 @@ async fn list_group(
         }
     }
     let has_quorum = shared.set.nodes.len() - failures.len() >= shared.set.terms.quorum.needed();
+    list.has_quorum &= has_quorum;
+    list.more |= !has_quorum;
     let failures = failures.into_iter();
     let failures = failures.map(|(node, error)| shared.set.failure(node, error).to_string());
-    LockList {
-        locks,
-        more: more || !has_quorum,
-        has_quorum,
-        failures: failures.collect(),
-    }
+    list.failures.extend(failures);
 }
 
 async fn ask(shared: &Shared, keys: &NodeKeys) -> Holdings {
-    all(
-        shared,
-        shared.set.send_all(|node| node.holders(keys.clone())),
-    )
-    .await
+    let asked = shared.set.send_all(|node| node.holders(keys.clone()));
+    all(shared, asked).await
 }
 
 /// The replies of all nodes that were asked, in their order.
@@ -395,22 +384,21 @@ async fn all<T>(shared: &Shared, mut fanout: Fanout<Result<T, NodeError>>) -> Re
 /// The keys on a node of a `request` for the first; and whether there may be more.
 async fn scan(
     shared: Arc<Shared>,
-    node: usize,
+    node: Arc<dyn Node>,
     mut request: ScanRequest,
     limit: usize,
 ) -> Result<(BTreeSet<LockKey>, bool), NodeError> {
     let mut keys = BTreeSet::new();
     let end = shared.set.clock.now() + LONGEST_SCAN;
-    while let Some(node) = shared.set.nodes.get(node) {
+    loop {
         let page = timeout(PATIENCE, node.scan(request.clone())).await;
         let ScanReply { keys: found, next } = page.unwrap_or_else(|_| Err(no_answer(PATIENCE)))?;
         keys.extend(found);
         request.cursor = next;
         if next == 0 || keys.len() > limit || shared.set.clock.now() >= end {
-            break;
+            return Ok((keys, next != 0));
         }
     }
-    Ok((keys, request.cursor != 0))
 }
 
 /// What `replies` say of `key`, the one with this index.
