@@ -126,7 +126,10 @@ impl Shared {
             ledger: Ledger::new(Arc::clone(clock)),
             drain: Arc::default(),
             #[cfg(feature = "idempotency")]
-            room_for_records: RoomForRecords::default(),
+            room_for_records: RoomForRecords {
+                under_way: Arc::new(Semaphore::new(RoomForRecords::UNDER_WAY)),
+                kept: Arc::new(Semaphore::new(RoomForRecords::KEPT)),
+            },
         });
         let names = nodes.iter().map(|node| node.name().to_owned());
         let size = nodes.len() / options.groups;
@@ -143,9 +146,8 @@ impl Shared {
             Arc::new(set_of(nodes, voting, clock, options, &config))
         });
         let sets: Arc<[Arc<NodeSet>]> = sets.collect();
-        let groups = sets.iter();
-        let groups = groups.map(|set| Arc::new(Self::new(set, &sets, options, &common)));
-        groups.collect()
+        let group = |set| Arc::new(Self::new(set, &sets, options, &common));
+        sets.iter().map(group).collect()
     }
 
     #[cfg_attr(
@@ -226,7 +228,6 @@ impl Drop for Shared {
 
 /// How many bytes of records a manager handles at the same time.
 #[cfg(feature = "idempotency")]
-#[derive(Clone)]
 pub(crate) struct RoomForRecords {
     /// For records on their way to the nodes, counted once for each node.
     pub(crate) under_way: Arc<Semaphore>,
@@ -240,14 +241,4 @@ impl RoomForRecords {
     /// and commands for locks have to wait behind records.
     pub(crate) const UNDER_WAY: usize = 8 << 20;
     pub(crate) const KEPT: usize = 64 << 20;
-}
-
-#[cfg(feature = "idempotency")]
-impl Default for RoomForRecords {
-    fn default() -> Self {
-        Self {
-            under_way: Arc::new(Semaphore::new(Self::UNDER_WAY)),
-            kept: Arc::new(Semaphore::new(Self::KEPT)),
-        }
-    }
 }

@@ -28,15 +28,14 @@ impl LockManager {
         let load = shared.common.queue.load();
         let waiters = shared.common.waiters.by_key();
         let show = |key: &NodeKey| key.show().into_owned();
+        let waiting = |key: &NodeKey| waiters.get(key.shared()).map_or(0, |(_, count, _)| *count);
         let groups = || self.groups.iter();
         let held: Vec<_> = groups().flat_map(|it| it.registry.leases()).collect();
         let mut views: Vec<LeaseView> = held.iter().map(|lease| lease.view()).collect();
         views.sort_by_key(|view| view.since);
         let locks = views.into_iter().take(Snapshot::MOST);
         let locks = locks.map(|view| HeldLock {
-            waiting: view.keys.as_slice().iter().fold(0, |sum, key| {
-                sum + waiters.get(key.shared()).map_or(0, |(_, count, _)| *count)
-            }),
+            waiting: view.keys.as_slice().iter().map(waiting).sum(),
             keys: view.keys.as_slice().iter().map(show).collect(),
             held_for: now.since(view.since),
             remaining: view.deadline.since(now),
