@@ -115,12 +115,10 @@ impl fmt::Display for AcquireError {
                 f,
                 "a quorum granted the lock, but after {elapsed:?} of a ttl of {ttl:?} no validity was left; use a longer ttl"
             ),
-            Self::Lost(reason) => {
-                write!(
-                    f,
-                    "the lock that this work holds already is lost, so stop the work: {reason}"
-                )
-            }
+            Self::Lost(reason) => write!(
+                f,
+                "the lock that this work holds already is lost, so stop the work: {reason}"
+            ),
             Self::ShuttingDown => {
                 f.write_str("the lock manager is shutting down; ask another process")
             }
@@ -380,12 +378,10 @@ pub enum ReleaseError {
 impl fmt::Display for ReleaseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Lost(reason) => {
-                write!(
-                    f,
-                    "the lock had been lost before it was released, and part of the work may have run without it: {reason}"
-                )
-            }
+            Self::Lost(reason) => write!(
+                f,
+                "the lock had been lost before it was released, and part of the work may have run without it: {reason}"
+            ),
             Self::Unconfirmed { confirmed, needed } => write!(
                 f,
                 "the release was confirmed by {confirmed} nodes where {needed} are needed; it goes on in the background, and the lock may stay until its ttl ends"

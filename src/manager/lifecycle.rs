@@ -48,24 +48,19 @@ impl LockManager {
             context.registry.group = index / size;
             node.start(context.clone());
         }
-        let times = Times {
-            terms: options.terms,
-            max_wait: options.max_wait,
-        };
-        let (bootstrap, limit) = (options.bootstrap, options.connect_timeout);
         let groups = Shared::groups(nodes, clock, options, tasks);
         let shared = groups.first().map(Arc::clone);
         let shared = shared.ok_or_else(|| ConfigError::new("there is no node"))?;
-        if bootstrap {
+        if options.bootstrap {
             shared.set.voting.trust_new(true);
+            let limit = options.connect_timeout;
             let voting = Arc::downgrade(&shared.set.voting);
-            let trust_no_longer = async move {
+            seam::spawn_on(&runtime, async move {
                 sleep(limit).await;
                 if let Some(voting) = voting.upgrade() {
                     voting.trust_new(false);
                 }
-            };
-            seam::spawn_on(&runtime, trust_no_longer);
+            });
         }
         for group in &*groups {
             group.watch_over(&runtime);
@@ -73,7 +68,10 @@ impl LockManager {
         Ok(Self {
             shared,
             groups,
-            times,
+            times: Times {
+                terms: options.terms,
+                max_wait: options.max_wait,
+            },
             want: Want::Lock,
         })
     }
@@ -207,13 +205,12 @@ impl Shared {
                 _ => missing.push((index, no_answer(limit))),
             }
         }
-        let needed = set.terms.quorum.needed();
-        let others = set.nodes.len() - refused.len();
-        if !(refused.is_empty() || on_quorum && others - missing.len() >= needed) {
-            let failures = refused;
-            return Err(ConnectError::Misconfigured(failures));
+        let connected = set.nodes.len() - refused.len() - missing.len();
+        let is_quorum = connected >= set.terms.quorum.needed();
+        if !(refused.is_empty() || on_quorum && is_quorum) {
+            return Err(ConnectError::Misconfigured(refused));
         }
-        if others - missing.len() < needed {
+        if !is_quorum {
             // The error also names the nodes that serve other processes, because an operator who repairs the missing
             // nodes would meet those next.
             let mut error = set.without_quorum(missing);
@@ -229,8 +226,7 @@ type Failed = (usize, NodeError);
 
 fn refusal(error: NoQuorum) -> ConnectError {
     if error.is_disagreement() {
-        let failures = error.failures;
-        return ConnectError::Misconfigured(failures);
+        return ConnectError::Misconfigured(error.failures);
     }
     ConnectError::NoQuorum(error)
 }
@@ -250,8 +246,7 @@ impl LockManager {
     ///
     /// If the future is dropped, nodes that do not vote by then stay quarantined, as if this had not been called.
     pub async fn bootstrap(&self) -> Result<(), NoQuorum> {
-        let shared = &self.shared;
-        let _trust = shared.set.voting.trust_all();
+        let _trust = self.shared.set.voting.trust_all();
         self.settled().await
     }
 
