@@ -342,11 +342,11 @@ pub(crate) async fn without_memory_nothing_is_kept_and_the_lock_is_given_back(be
             .recall(request(key(name), owner, NUMBER))
             .await
             .unwrap_err();
-        assert_eq!(error.kind(), NodeErrorKind::Rejected);
+        assert_eq!(error.kind(), NodeErrorKind::Full);
         assert!(error.to_string().contains("maxmemory"), "{error}");
     }
     let error = node.complete(completion("k", 1, NUMBER)).await.unwrap_err();
-    assert_eq!(error.kind(), NodeErrorKind::Rejected);
+    assert_eq!(error.kind(), NodeErrorKind::Full);
     assert!(error.to_string().contains("maxmemory"), "{error}");
     let exists = |name: &str| bench.command(&["EXISTS", key(name).as_str()]);
     assert_eq!(exists("k"), "0", "it is given back");
