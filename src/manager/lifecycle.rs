@@ -116,7 +116,9 @@ impl Shared {
         }
         for index in 0..self.set.nodes.len() {
             let (set, voting) = watched();
-            seam::spawn_on(runtime, monitor(set, voting, index));
+            let registry = Arc::clone(&self.registry);
+            let forgot = move |since, now| registry.doubt(index, since, now);
+            seam::spawn_on(runtime, monitor(set, voting, index, forgot));
         }
     }
 

@@ -90,6 +90,8 @@ struct AtNode {
     may_still_run: bool,
     // It refused a release for good, so only the ttl ends what it has.
     refuses_release: bool,
+    // It may have forgotten what was sent before this.
+    forgot: Moment,
 }
 
 impl AtNode {
@@ -98,6 +100,7 @@ impl AtNode {
         in_flight: 0,
         may_still_run: false,
         refuses_release: false,
+        forgot: Moment::ORIGIN,
     };
 
     const fn may_have_it(&self) -> bool {
@@ -161,6 +164,16 @@ impl OnNodes {
         if let Some(node) = self.nodes.get_mut(node) {
             node.in_flight = node.in_flight.saturating_add(1);
         }
+    }
+
+    /// `node` may have forgotten what was sent before `forgot`. Returns whether it counts at `now` by such a command; it goes
+    /// on to count.
+    pub(crate) fn doubt(&mut self, node: usize, forgot: Moment, now: Moment) -> bool {
+        let Some(at) = self.nodes.get_mut(node) else {
+            return false;
+        };
+        at.forgot = forgot;
+        matches!(at.has, Has::Ours { since, .. } if since < forgot && now < since + self.validity)
     }
 
     /// A command to `node`, sent at `sent`, has landed.
@@ -261,6 +274,16 @@ impl OnNodes {
 
     pub(crate) fn is_ours(&self, node: usize) -> bool {
         matches!(self.has(node), Has::Ours { .. })
+    }
+
+    /// Whether `node` may lack our token and is not being asked, as far as is known.
+    pub(crate) fn is_missed(&self, node: usize) -> bool {
+        let is_missed = |node: &AtNode| match node.has {
+            // Of a command that is in flight it may have forgotten the effect.
+            Has::Ours { since, .. } => since < node.forgot,
+            _ => node.in_flight == 0,
+        };
+        self.nodes.get(node).is_some_and(is_missed)
     }
 
     pub(crate) fn is_in_flight(&self, node: usize) -> bool {

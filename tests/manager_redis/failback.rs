@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use tower_redlock::error::LossReason;
 use tower_redlock::node::NodeState;
 use tower_redlock::node::redis::{RedisNode, RedisNodeBuilder};
 use tower_redlock::snapshot::VotingStatus;
@@ -109,6 +110,38 @@ async fn a_plain_node_does_not_grant_what_it_forgot_in_a_failback_once_that_was_
 async fn a_plain_node_that_saw_a_replica_does_not_grant_at_once_what_it_forgot_in_a_failback() {
     for kind in Kind::ALL {
         come_back(kind, PLAIN, true, async |_: &LockManager| ()).await;
+    }
+}
+
+/// The moment that no check has seen: the node grants a second process what the first holds. The check that sees it
+/// tells the first, which would renew its lock 10 s later. `false`: the check came before the second lock.
+async fn both_hold_it(kind: Kind) -> bool {
+    let server = [Server::start(kind, &[])];
+    let first = connected(process(&server, PLAIN, None).bootstrap(true)).await;
+    let second = connected(process(&server, PLAIN, None)).await;
+    let spare = Server::replica_of(&server[0], &[]);
+    assert_eq!(spare.run("REPLICAOF NO ONE"), "OK");
+    let Ok(guard) = first.try_acquire("k").await else {
+        return false;
+    };
+    server[0].fail_back_from(&spare);
+    let Ok(other) = second.try_acquire("k").await else {
+        return false;
+    };
+    let end = tokio::time::timeout(4_000 * MS, guard.lost()).await;
+    assert_eq!(end, Ok(LossReason::Taken), "{kind:?}: two holders for long");
+    assert!(!other.is_lost(), "{kind:?}: it goes on");
+    true
+}
+
+#[tokio::test]
+async fn the_check_that_sees_a_failback_tells_the_first_of_two_holders() {
+    for kind in Kind::ALL {
+        let mut tries = 0;
+        while !both_hold_it(kind).await {
+            tries += 1;
+            assert!(tries < 20, "{kind:?}: a check came first each time");
+        }
     }
 }
 

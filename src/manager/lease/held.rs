@@ -359,6 +359,10 @@ impl HeldLease {
         self.inner().state.plan_top_up(at)
     }
 
+    pub(super) fn doubt(&self, node: usize, forgot: Moment, now: Moment) -> bool {
+        self.inner().state.doubt(node, forgot, now)
+    }
+
     pub(crate) fn due(&self) -> Moment {
         Moment::from_nanos(self.due.load(Ordering::Relaxed))
     }

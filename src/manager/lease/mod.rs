@@ -83,6 +83,17 @@ impl Registry {
         }
     }
 
+    /// `node` may have forgotten what was sent before `forgot`: the watchdog extends each lock there that counts it by that,
+    /// immediately. If the node has granted one to another process since, the holder here learns that from the reply.
+    pub(crate) fn doubt(&self, node: usize, forgot: Moment, now: Moment) {
+        // All in one batch: the watchdog waits for the mutex.
+        let mut state = self.state();
+        let leases: Vec<_> = state.leases.values().map(Arc::clone).collect();
+        for lease in leases.iter().filter(|it| it.doubt(node, forgot, now)) {
+            self.replan_in(&mut state, lease);
+        }
+    }
+
     pub(crate) fn leases(&self) -> Vec<Arc<HeldLease>> {
         self.state().leases.values().map(Arc::clone).collect()
     }
@@ -134,12 +145,15 @@ impl Registry {
     /// Plans the next tick of a lock again, after a tick or a change of its times. Does nothing if the lock is not in
     /// the registry.
     pub(crate) fn replan(&self, lease: &Arc<HeldLease>) {
-        let mut state = self.state();
+        self.replan_in(&mut self.state(), lease);
+    }
+
+    fn replan_in(&self, state: &mut Plan, lease: &Arc<HeldLease>) {
         if state.leases.remove(&(lease.due(), lease.id)).is_some() {
             // Planned under the mutex: this plan includes all earlier changes, and a later change finds the lock in the
             // registry.
             lease.plan();
-            self.place(&mut state, lease);
+            self.place(state, lease);
         }
     }
 }

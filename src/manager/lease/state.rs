@@ -192,9 +192,7 @@ impl LeaseState {
         effects.renew = match self.renewal.step(&self.nodes, now) {
             Step::Wait => Vec::new(),
             Step::Renew => all.collect(),
-            Step::TopUp => all
-                .filter(|node| !self.nodes.is_ours(*node) && !self.nodes.is_in_flight(*node))
-                .collect(),
+            Step::TopUp => all.filter(|node| self.nodes.is_missed(*node)).collect(),
             Step::Ending => {
                 self.phase = Phase::Ending(self.end_reason());
                 effects.notify_ended = true;
@@ -241,6 +239,16 @@ impl LeaseState {
             self.renewal.plan_top_up(at);
         }
         is_missed
+    }
+
+    /// `node` may have forgotten what was sent before `forgot`: asks for a top-up there at `now` if the lock counts it by
+    /// that, and tells whether it does.
+    pub(super) fn doubt(&mut self, node: usize, forgot: Moment, now: Moment) -> bool {
+        let is_counted = self.phase == Phase::Held && self.nodes.doubt(node, forgot, now);
+        if is_counted {
+            self.renewal.plan_top_up(now);
+        }
+        is_counted
     }
 
     /// Passes the lock to a new tenant, if `terms` allow it. From here on the lock has ended for all tenants before. The

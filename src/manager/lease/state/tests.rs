@@ -185,6 +185,38 @@ fn nodes_that_are_missing_are_topped_up_unless_they_are_busy() {
 }
 
 #[test]
+fn a_node_that_may_have_forgotten_the_lock_is_asked_until_it_answers() {
+    let mut state = granted_on(0..3);
+    assert_eq!(state.tick(at(3_500)).renew.len(), 5);
+    for node in 1..4 {
+        assert_eq!(state.land(node, at(3_500), OURS, at(3_510)), nothing());
+    }
+    let (deadline, forgot) = (state.deadline(), at(3_600));
+    assert!(!state.doubt(4, forgot, forgot), "it does not count");
+    assert!(state.doubt(0, forgot, forgot));
+    assert_eq!((state.due(), state.deadline()), (forgot, deadline));
+    assert_eq!(state.tick(forgot).renew, [0]);
+    assert_eq!(
+        state.land(0, at(3_500), OURS, at(3_605)),
+        nothing(),
+        "no answer to that"
+    );
+    assert_eq!(
+        state.land(0, forgot, Landed::NoEffect, at(3_610)),
+        nothing()
+    );
+    assert_eq!(state.tick(at(3_610)), nothing());
+    assert!(state.doubt(0, forgot, at(4_600)));
+    assert_eq!(state.tick(at(4_600)).renew, [0]);
+    assert_eq!(state.land(0, at(4_600), OURS, at(4_610)), nothing());
+    assert!(!state.doubt(0, forgot, at(5_600)), "it has answered");
+    let late = at(END + 3_500);
+    assert!(!state.doubt(1, late, late), "it counts no more");
+    let (_, released) = state.let_go(at(5_700));
+    assert!(released.notify_ended && !state.doubt(2, at(5_700), at(5_700)));
+}
+
+#[test]
 fn once_the_end_is_announced_no_extension_revives_it() {
     let mut state = ending();
     for node in 0..5 {

@@ -46,6 +46,7 @@ use crate::manager::nodes::voting::roll::{IDLE, Logged, Origin, Quarantine, Roll
 use crate::manager::nodes::voting::shared_roll::SharedRoll;
 use crate::manager::nodes::voting::status::Replies;
 use crate::manager::nodes::waiting::is_retryable;
+use crate::moment::Moment;
 use crate::node::{
     CheckInMode, CheckInReply, CheckInRequest, ClusterConfig, Node, NodeError, NodeErrorKind,
     NodeFuture, NodeState, PromoteRequest,
@@ -54,7 +55,16 @@ use crate::protocol::quorum::quarantine;
 use crate::seam::for_pause;
 use crate::token::FencingToken;
 
-pub(crate) async fn monitor(set: Weak<NodeSet>, voting: Arc<SharedRoll>, index: usize) {
+/// What is done while a node is in quarantine: with the first sight of that, and now.
+type Forgot<'a> = &'a (dyn Fn(Moment, Moment) + Sync);
+
+/// Calls `forgot` at each check-in that finds the node in quarantine.
+pub(crate) async fn monitor(
+    set: Weak<NodeSet>,
+    voting: Arc<SharedRoll>,
+    index: usize,
+    forgot: impl Fn(Moment, Moment) + Sync,
+) {
     let mut pause = Duration::ZERO;
     let mut connected: NodeFuture<Result<(), NodeError>> = Box::pin(pending());
     loop {
@@ -67,7 +77,7 @@ pub(crate) async fn monitor(set: Weak<NodeSet>, voting: Arc<SharedRoll>, index: 
         let Some(set) = set.upgrade() else {
             return;
         };
-        match ask(&set, index).await {
+        match ask(&set, index, &forgot).await {
             Some(next) => pause = next,
             None => return,
         }
@@ -79,7 +89,7 @@ pub(crate) async fn monitor(set: Weak<NodeSet>, voting: Arc<SharedRoll>, index: 
 }
 
 /// One check-in. Returns when to ask again; `None` if never.
-async fn ask(set: &NodeSet, index: usize) -> Option<Duration> {
+async fn ask(set: &NodeSet, index: usize, forgot: Forgot<'_>) -> Option<Duration> {
     let node = set.nodes.get(index)?;
     let mode = match set.observes {
         true => CheckInMode::Look,
@@ -94,7 +104,7 @@ async fn ask(set: &NodeSet, index: usize) -> Option<Duration> {
             if matches!(mode, CheckInMode::Adopt { .. }) {
                 (set.voting).at(index, |roll, node| roll.adoption.pending.remove(&node));
             }
-            Some(apply(set, index, &**node, reply).await)
+            Some(apply(set, index, &**node, reply, forgot).await)
         }
         // It was closed, and nobody opens it again. A node that says so and still takes commands is asked again.
         Err(error) if error.kind() == NodeErrorKind::Closed && !set.is_up(index) => None,
@@ -170,7 +180,13 @@ pub(crate) fn length(set: &NodeSet, node: &dyn Node) -> Duration {
     quarantine(longest, node.settle_time(), set.terms.drift)
 }
 
-async fn apply(set: &NodeSet, index: usize, node: &dyn Node, reply: CheckInReply) -> Duration {
+async fn apply(
+    set: &NodeSet,
+    index: usize,
+    node: &dyn Node,
+    reply: CheckInReply,
+    forgot: Forgot<'_>,
+) -> Duration {
     let now = set.clock.now();
     match reply {
         CheckInReply::Voting { .. } => votes(set, index),
@@ -188,7 +204,7 @@ async fn apply(set: &NodeSet, index: usize, node: &dyn Node, reply: CheckInReply
             unused,
         } => {
             let found = Quarantine {
-                id,
+                id: id.clone(),
                 since: now,
                 length: length(set, node),
                 origin: Origin::default(),
@@ -197,7 +213,16 @@ async fn apply(set: &NodeSet, index: usize, node: &dyn Node, reply: CheckInReply
                 unused,
                 logged: Logged::default(),
             };
-            return follow(set, index, node, found).await;
+            let event = |roll: &mut Roll, node| {
+                roll.quarantined(node, found);
+                roll.quarantine(node).map(|known| known.since)
+            };
+            // Where witnesses name the server, each command reads its identity, and an extension tells nothing now.
+            let since = set.voting.event(index, now, event);
+            if let Some(since) = since.filter(|_| node.settle_time().is_zero()) {
+                forgot(since, now);
+            }
+            return follow(set, index, node, (now, id)).await;
         }
     }
     IDLE
@@ -217,10 +242,8 @@ fn votes(set: &NodeSet, index: usize) {
     }
 }
 
-async fn follow(set: &NodeSet, index: usize, node: &dyn Node, found: Quarantine) -> Duration {
-    let (now, id) = (found.since, found.id.clone());
-    let event = |roll: &mut Roll, node| roll.quarantined(node, found);
-    set.voting.event(index, now, event);
+async fn follow(set: &NodeSet, index: usize, node: &dyn Node, found: (Moment, String)) -> Duration {
+    let (now, id) = found;
     if set.observes {
         return IDLE;
     }
