@@ -79,7 +79,7 @@ fn set_of(
     voting: SharedRoll,
     clock: &Arc<dyn Clock>,
     options: &Checked,
-    config: &Arc<ClusterConfig>,
+    config: Arc<ClusterConfig>,
 ) -> NodeSet {
     NodeSet {
         nodes: nodes.to_vec(),
@@ -87,7 +87,7 @@ fn set_of(
         namespace: options.namespace.clone(),
         instance: options.instance.clone(),
         observes: options.observes,
-        config: Arc::clone(config),
+        config,
         terms: CommonTerms {
             quorum: options.terms.quorum,
             drift: options.terms.drift,
@@ -113,7 +113,6 @@ impl Shared {
         options: &Checked,
         tasks: TaskTracker,
     ) -> Arc<[Arc<Self>]> {
-        let config = options.config(nodes);
         let common = Arc::new(Common {
             hand_off: options.hand_off,
             fencing: options.fencing,
@@ -138,12 +137,13 @@ impl Shared {
             size,
             options.terms.quorum.needed(),
             options.node_timeout,
-            config.guarded,
+            options.max_clock_skew.is_some(),
         );
-        let sets = nodes.chunks(size).map(|nodes| {
+        let sets = (1..).zip(nodes.chunks(size)).map(|(group, own)| {
             let next = voting.next_group();
             let voting = std::mem::replace(&mut voting, next);
-            Arc::new(set_of(nodes, voting, clock, options, &config))
+            let config = options.config(nodes, group);
+            Arc::new(set_of(own, voting, clock, options, config))
         });
         let sets: Arc<[Arc<NodeSet>]> = sets.collect();
         let group = |set| Arc::new(Self::new(set, &sets, options, &common));

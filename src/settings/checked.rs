@@ -109,7 +109,9 @@ pub(crate) struct Checked {
 }
 
 impl Checked {
-    pub(crate) fn config(&self, nodes: &[Arc<dyn Node>]) -> Arc<ClusterConfig> {
+    /// The config of the `group` with this number, from 1 on. A server serves one group: with the names of nodes exchanged
+    /// between two, each key would be held in both.
+    pub(crate) fn config(&self, nodes: &[Arc<dyn Node>], group: usize) -> Arc<ClusterConfig> {
         let describe = |node: &Arc<dyn Node>| match node.agreed() {
             more if more.is_empty() => node.name().to_owned(),
             more => format!("{} ({more})", node.name()),
@@ -121,8 +123,12 @@ impl Checked {
         });
         let groups: Vec<String> = groups.collect();
         let guarded = self.max_clock_skew.is_some();
+        let place = match self.groups {
+            1 => String::new(),
+            _ => format!(" (it is in group {group})"),
+        };
         let text = format!(
-            "nodes {}; quorum {}; losses masked {}; max_ttl {:?}; restart guard {}; fencing {}",
+            "nodes {}{place}; quorum {}; losses masked {}; max_ttl {:?}; restart guard {}; fencing {}",
             groups.join(" | "),
             self.terms.quorum.needed(),
             self.masked,

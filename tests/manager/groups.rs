@@ -297,7 +297,7 @@ async fn locks_on_keys_of_several_groups_wait_in_one_order() {
 async fn other_groups_are_another_list() {
     let nodes = six();
     let locks = two_groups(&nodes).connect().await.unwrap();
-    let text = "[format 2; nodes n0, n1, n2 | n3, n4, n5; quorum 2;";
+    let text = "[format 2; nodes n0, n1, n2 | n3, n4, n5 (it is in group ";
     let turned = Nodes(
         [3, 4, 5, 0, 1, 2]
             .map(|n: usize| nodes.0[n].clone())

@@ -4,11 +4,13 @@ use std::time::Instant;
 
 use tower_redlock::error::ConnectError;
 use tower_redlock::node::NodeState;
+use tower_redlock::node::redis::RedisNode;
 use tower_redlock::snapshot::VotingStatus;
 use tower_redlock::{AcquireError, LockManager};
 
 use crate::support::eventually;
-use crate::{Cluster, MS, connected};
+use crate::support::server::{Kind, Server};
+use crate::{Cluster, MS, connected, is_contended};
 
 #[tokio::test]
 async fn of_two_lists_with_a_server_in_common_never_do_both_hold() {
@@ -65,4 +67,31 @@ async fn of_two_lists_with_a_server_in_common_never_do_both_hold() {
         "{error}"
     );
     drop(on.try_acquire("order:2").await.unwrap());
+}
+
+/// Each list has the same names in the same groups: only the servers know that a key would be held twice.
+#[tokio::test]
+async fn servers_whose_names_are_exchanged_between_groups_serve_one_process_alone() {
+    let servers = Server::start_many(Kind::Redis, 2);
+    let process = |servers: [&Server; 2]| {
+        let nodes = (0..).zip(servers);
+        let nodes = nodes.map(|(n, it)| RedisNode::builder(&it.url()).name(format!("n{n}")));
+        let builder = LockManager::builder().redis_nodes(nodes);
+        builder.groups(2).bootstrap(true)
+    };
+    let first = connected(process([&servers[0], &servers[1]])).await;
+    let guard = first.try_acquire("order:1").await.unwrap();
+    let exchanged = process([&servers[1], &servers[0]]).connect().await;
+    let Err(error @ ConnectError::Misconfigured(_)) = exchanged else {
+        panic!("a second holder may come: {exchanged:?}");
+    };
+    let text = error.to_string();
+    for group in ["n0 | n1 (it is in group 1);", "n0 | n1 (it is in group 2);"] {
+        assert!(text.contains(group), "{text}");
+    }
+    assert!(!guard.is_lost());
+    let again = connected(process([&servers[0], &servers[1]])).await;
+    assert!(is_contended(
+        &again.try_acquire("order:1").await.unwrap_err()
+    ));
 }
