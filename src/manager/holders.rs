@@ -77,7 +77,7 @@ pub struct KeyOnNode {
 pub struct KeyHolder {
     /// The hash of its owner token.
     pub owner: OwnerHash,
-    /// Its [instance](crate::Settings::instance); may be empty.
+    /// Its [instance](crate::Settings::instance); may be empty. Of readers: `shared: `, and the instances of all of them.
     pub instance: String,
     /// The fencing token of the lock; a single node may have counted further, or less far.
     pub fence: Option<FencingToken>,
@@ -121,6 +121,13 @@ impl KeyStatus {
         self.nodes.iter().filter_map(|node| node.holder.as_ref())
     }
 
+    /// How many nodes have something else there than a lock.
+    fn others(&self) -> usize {
+        let errors = self.nodes.iter().filter_map(|node| node.error.as_ref());
+        let is_other = |error: &&NodeError| error.kind() == NodeErrorKind::WrongType;
+        errors.filter(is_other).count()
+    }
+
     fn judge(&self, needed: usize) -> KeyVerdict {
         let most = self.holder().map_or(0, |holder| self.count(holder));
         let failed = self.nodes.iter().filter(|node| node.error.is_some());
@@ -147,6 +154,13 @@ impl fmt::Display for KeyStatus {
                 write!(f, "held by {holder}, on {count} of {nodes} nodes")
             }
             (KeyVerdict::Split, _) => f.write_str("split: no holder has a quorum, and none can"),
+            (KeyVerdict::Unknown, _) if 2 * self.others() >= self.nodes.len() => {
+                let (others, nodes) = (self.others(), self.nodes.len());
+                write!(
+                    f,
+                    "no lock: {others} of {nodes} nodes have something else there, and grant none before it is removed"
+                )
+            }
             (KeyVerdict::Unknown, _) => {
                 f.write_str("unknown: too few nodes that vote have answered")
             }
@@ -410,9 +424,13 @@ fn status(shared: &Shared, key: &NodeKey, index: usize, replies: &Holdings) -> K
         let found = reply.and_then(|found| found.get(index).ok_or_else(garbled));
         let is_free = matches!(found, Ok(KeyReply { holding: None, .. }));
         let no_vote = || shared.set.why_no_vote(*node).filter(|_| is_free);
+        let is_other = matches!(found, Ok(KeyReply { is_other: true, .. }));
+        let no_lock = || is_other.then(|| NodeError::new(NodeErrorKind::WrongType, NO_LOCK));
         KeyOnNode {
             node: shared.set.name_of(*node).to_owned(),
-            error: found.as_ref().err().cloned().or_else(no_vote),
+            error: (found.as_ref().err().cloned())
+                .or_else(no_lock)
+                .or_else(no_vote),
             stored_for: found.as_ref().ok().and_then(|found| found.stored_for),
             holder: (found.ok()).and_then(|found| Some(holder(found.holding.as_ref()?, now))),
         }
@@ -440,6 +458,8 @@ fn holder(holding: &Holding, now: u64) -> KeyHolder {
     }
 }
 
+const NO_LOCK: &str =
+    "the key holds something that is not a lock; remove it or use another namespace";
 /// In microseconds.
 const AHEAD: u64 = 2_000_000;
 /// An operator has more of it than a request.

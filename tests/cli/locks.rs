@@ -367,6 +367,54 @@ async fn no_key_is_called_free_while_a_quorum_may_have_forgotten_its_holder() {
 }
 
 #[tokio::test]
+async fn a_key_that_holds_no_lock_is_not_called_free() {
+    let (fleet, _locks) = Fleet::started().await;
+    for (server, code, verdict) in [
+        (0, 0, "k: free\n"),
+        (1, 69, "k: no lock: 2 of 3 nodes have something else there"),
+    ] {
+        fleet.ask(server, &["HSET", "lk:k", "field", "1"]);
+        let who = fleet.run(&["who", "k"]).await.with(code);
+        assert!(who.out.starts_with(verdict), "{}", who.out);
+        assert!(
+            who.out.contains("something that is not a lock"),
+            "{}",
+            who.out
+        );
+        let json = fleet.run(&["who", "k", "--json"]).await.with(code).json();
+        let error = json["nodes"][server]["error"].as_str().unwrap();
+        assert!(error.contains("not a lock"), "{json}");
+    }
+    assert_eq!(fleet.ask(0, &["HGET", "lk:k", "field"]), "1");
+}
+
+#[tokio::test]
+async fn readers_are_shown_by_their_instances() {
+    let (fleet, first) = Fleet::started().await;
+    let second = fleet
+        .settings()
+        .instance("report@7")
+        .connect()
+        .await
+        .unwrap();
+    let _one = first.shared().try_acquire("k").await.unwrap();
+    let _other = second.shared().try_acquire("k").await.unwrap();
+    eventually("on all", || fleet.holding("k") == 3).await;
+    let who = fleet.run(&["who", "k"]).await.with(0);
+    assert_kept(&who, &fleet.tokens("k"));
+    let held = "k: held by shared: service@1, report@7 (owner ";
+    assert!(who.out.starts_with(held), "{}", who.out);
+    let json = fleet.run(&["who", "k", "--json"]).await.with(0);
+    for server in 0..3 {
+        let value = fleet.ask(server, &["GET", "lk:k"]);
+        for token in value.split(' ').filter(|word| word.len() >= 40) {
+            let secret = &token[..40];
+            assert!(!who.out.contains(secret) && !json.out.contains(secret));
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_user_without_the_right_to_scan_is_told_so() {
     let (fleet, locks) = Fleet::started().await;
     let _guard = held(&fleet, &locks, "k").await;

@@ -100,6 +100,7 @@ pub(crate) async fn a_stored_result_is_told_by_its_end_alone(bench: &impl Bench)
         both[0],
         KeyReply {
             holding: None,
+            is_other: false,
             stored_for: None
         }
     );

@@ -255,7 +255,7 @@ pub(crate) async fn operators_see_readers_and_take_the_key_from_all(bench: &impl
         found.remove(0).holding
     };
     let seen = look().await.unwrap();
-    assert_eq!(seen.label, "shared");
+    assert_eq!(seen.label, "shared: unnamed, unnamed");
     assert!(stopped(&*node, "k", 2).await);
     assert_eq!(look().await.unwrap().owner, seen.owner);
     let take = TakeOverRequest {

@@ -1,18 +1,30 @@
 -- Tells who holds keys, and for how long the results of idempotency keys are stored. Of an owner token only its hash leaves
 -- the server, and the label behind it; of a record only its end.
 -- KEYS: for each key the lock, its counter and its record.
--- Replies for each key {hash of the owner, '' if it is free, its label or '', remaining milliseconds (-1: without an end),
--- the counter or '', for how many milliseconds its record is kept: -1 without one}.
+-- Replies for each key {hash of the owner or '', its label or '', remaining milliseconds (-1: without an end; -2: nothing is
+-- there, so it is free), the counter or '', for how many milliseconds its record is kept: -1 without one}. The label of
+-- readers names them all: 'shared: web-1, web-2'.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 -- use record
+-- use readers
+
+-- Nothing else of an owner token may leave the server.
+local function label_of(owner)
+  local digits, label = string.match(owner, '^(%x+):([%w%-_.@]+)$')
+  return digits and #digits == 40 and #label <= 64 and label or ''
+end
+
 local answers = {}
 for i = 1, #KEYS, 3 do
   local found = redis.call('MGET', KEYS[i], KEYS[i + 1])
   -- Readers stand behind a blank.
   local owner = found[1] and string.match(found[1], '^%S*')
-  local digits, label = string.match(owner or '', '^(%x+):([%w%-_.@]+)$')
-  label = digits and #digits == 40 and #label <= 64 and label or ''
+  local label, sign = label_of(owner or ''), ': '
+  for reader in string.gmatch(owner and readers(found[1], owner, '', now) or '', ' (%S+) %d+') do
+    local name = label_of(reader)
+    label, sign = label .. sign .. (name == '' and 'unnamed' or name), ', '
+  end
   local failed, _, _, _, _, ends = record(KEYS[i + 2], now)
   if failed then
     return failed

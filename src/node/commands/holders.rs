@@ -18,6 +18,8 @@ pub(crate) const MOMENT: Duration = Duration::from_secs(1);
 pub struct KeyReply {
     /// Its holder.
     pub holding: Option<Holding>,
+    /// Whether the node has something else there, which is not a lock.
+    pub is_other: bool,
     /// For how much longer the node stores the result of this idempotency key, if it has one.
     pub stored_for: Option<Duration>,
 }
@@ -27,7 +29,7 @@ pub struct KeyReply {
 pub struct Holding {
     /// The hash of its owner token.
     pub owner: OwnerHash,
-    /// The label of its process; empty if it has none.
+    /// The label of its process; empty if it has none. For readers: `shared: `, and the labels of all of them.
     pub label: String,
     /// The counter of the key: its fencing token, if it has one.
     pub fence: Option<FencingToken>,
@@ -119,15 +121,25 @@ pub(crate) mod on_redis {
             true => None,
             false => Some(Holding {
                 owner: OwnerHash::parse(owner)?,
-                label: Label::new(&text(label)).ok()?.as_str().to_owned(),
+                label: read_label(text(label))?,
                 fence: token_in(fence),
                 remaining: time(*remaining),
             }),
         };
         Some(KeyReply {
+            is_other: holding.is_none() && *remaining != GONE,
             holding,
             stored_for: time(*stored),
         })
+    }
+
+    /// What `PTTL` replies where nothing is.
+    const GONE: i64 = -2;
+
+    fn read_label(label: String) -> Option<String> {
+        let mut parts = label.split([':', ',', ' ']);
+        let is_one = parts.all(|part| Label::new(part).is_ok());
+        is_one.then_some(label)
     }
 
     pub(crate) async fn scan(link: &Link, request: &ScanRequest) -> Result<ScanReply, NodeError> {
@@ -241,15 +253,23 @@ impl Store {
     pub(crate) fn holders(&self, keys: &NodeKeys, now: Now) -> Vec<KeyReply> {
         let holding = |key: &NodeKey| {
             let entry = self.live(key, now.moment)?;
+            let readers = entry.readers.iter().filter(|(_, ends)| *ends > now.moment);
+            let names = readers.map(|(reader, _)| match reader.label() {
+                "" => "unnamed",
+                label => label,
+            });
+            let names = names.collect::<Vec<_>>().join(", ");
+            let sign = if names.is_empty() { "" } else { ": " };
             Some(Holding {
                 owner: OwnerHash::of(&entry.token),
-                label: entry.token.label().to_owned(),
+                label: [entry.token.label(), sign, &names].concat(),
                 fence: self.data.counters.token(key, now.moment),
                 remaining: Some(entry.expires.since(now.moment)),
             })
         };
         let reply = |key: &NodeKey| KeyReply {
             holding: holding(key),
+            is_other: false,
             #[cfg(feature = "idempotency")]
             stored_for: self.stored_for(key, now),
             #[cfg(not(feature = "idempotency"))]
