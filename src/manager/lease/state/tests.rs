@@ -191,10 +191,10 @@ fn a_node_that_may_have_forgotten_the_lock_is_asked_until_it_answers() {
     for node in 1..4 {
         assert_eq!(state.land(node, at(3_500), OURS, at(3_510)), nothing());
     }
-    let (deadline, forgot) = (state.deadline(), at(3_600));
+    let (deadline, forgot) = (state.deadline, at(3_600));
     assert!(!state.doubt(4, forgot, forgot), "it does not count");
     assert!(state.doubt(0, forgot, forgot));
-    assert_eq!((state.due(), state.deadline()), (forgot, deadline));
+    assert_eq!((state.due(), state.deadline), (forgot, deadline));
     assert_eq!(state.tick(forgot).renew, [0]);
     assert_eq!(
         state.land(0, at(3_500), OURS, at(3_605)),
