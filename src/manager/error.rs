@@ -200,7 +200,7 @@ impl fmt::Display for NoQuorum {
         if self.is_full() {
             write!(
                 f,
-                "{} of {} nodes must have room and these do not: ",
+                "{} of {} nodes must vote and have room, and these do not: ",
                 self.needed, self.nodes
             )?;
         } else if self.disagreed {

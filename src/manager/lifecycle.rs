@@ -304,14 +304,16 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// [`NoQuorum`] if so many nodes did not answer within the connect time-out that those could still grant locks. The
-    /// others are retired: call this again.
+    /// [`NoQuorum`] if so many nodes did not answer within the connect time-out that those could still grant locks; the
+    /// others are retired: call this again. Also if a node serves processes with other nodes or settings than this one has.
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, the nodes that were asked by then are retired.
     pub async fn retire_nodes(&self, successor: &str) -> Result<Duration, NoQuorum> {
-        let successor: String = successor.chars().filter(|it| !it.is_control()).collect();
+        // It is shown on terminals.
+        let is_shown = |it: &char| it.is_alphanumeric() || it.is_ascii_graphic() || *it == ' ';
+        let successor: String = successor.chars().filter(is_shown).collect();
         let config = Arc::new(ClusterConfig::retired(&successor));
         let end = Instant::now() + self.shared.set.connecting.timeout;
         for group in &*self.groups {

@@ -55,6 +55,11 @@ fn begins() -> Vec<Operation> {
             by!(adopt_nodes_alone),
         )
         .may_leave_a_quarantine(),
+        Operation::new(
+            "retire_nodes",
+            &["manager LockManager::retire_nodes"],
+            by!(retire_nodes_alone),
+        ),
     ]
 }
 
@@ -182,6 +187,12 @@ async fn adopt_nodes_alone(scene: Rc<Scene>) -> Work {
     let locks = scene.met().await;
     scene.other().await;
     work(async move { end(locks.adopt_nodes(None).await) })
+}
+
+/// Of another namespace, so that the nodes can be used after that.
+async fn retire_nodes_alone(scene: Rc<Scene>) -> Work {
+    let locks = scene.apart();
+    work(async move { end(locks.retire_nodes("others").await) })
 }
 
 async fn shutdown_alone(scene: Rc<Scene>) -> Work {

@@ -71,6 +71,15 @@ impl Scene {
         self.locks.clone()
     }
 
+    /// A manager behind the same gates whose locks, and list of nodes, are its own.
+    pub(crate) fn apart(&self) -> LockManager {
+        let before = alive();
+        let locks = self.builder().namespace("apart").lazy().unwrap();
+        self.tasks.set(self.tasks.get() + alive() - before);
+        self.others.borrow_mut().push(locks.clone());
+        locks
+    }
+
     /// The manager of another process, which reaches all nodes.
     pub(crate) async fn other(&self) -> LockManager {
         let before = alive();

@@ -179,7 +179,7 @@ async fn the_lock_is_kept_until_all_that_the_command_has_started_has_ended() {
     let (fleet, _locks) = Fleet::started().await;
     let done = fleet.dir.join("done");
     let worker = format!(
-        "(trap '' TERM; sleep 2; touch {}) & BEGUN; wait",
+        "(trap '' TERM; BEGUN; sleep 2; touch {}) & wait",
         done.display()
     );
     let child = begun(&fleet, &["run", "k"], &worker).await;
@@ -211,6 +211,20 @@ async fn what_a_command_has_started_is_killed_after_the_loss_of_the_lock() {
         .output()
         .unwrap();
     assert!(!alive.status.success(), "it was killed");
+}
+
+/// A signal finds such a process, and cannot end it.
+#[tokio::test]
+async fn a_dead_process_that_nobody_waits_for_keeps_the_lock_for_the_grace_at_most() {
+    let (fleet, _locks) = Fleet::started().await;
+    let python = "import os, time\nif os.fork() == 0:\n  if os.fork() == 0: os._exit(0)\n  os.setsid()\n  time.sleep(40)";
+    let script = format!("python3 -c '{python}' >/dev/null 2>&1; BEGUN; sleep 600");
+    let child = begun(&fleet, &["run", "k"], &script).await;
+    let begin = Instant::now();
+    signal(&child, Signal::TERM);
+    end_of(child).await.with(143);
+    assert!(begin.elapsed() > Duration::from_secs(10), "there is none");
+    assert_eq!(fleet.holding("k"), 0);
 }
 
 #[tokio::test]

@@ -1,6 +1,5 @@
 //! Slots that get another server.
 
-use crate::support::eventually;
 use crate::support::server::Server;
 use crate::*;
 
@@ -199,38 +198,4 @@ async fn a_master_on_the_minority_side_does_not_count() {
     all_vote(&locks).await;
     assert!(locks.try_acquire("k").await.is_ok());
     assert!(cluster.servers[new].run("KEYS *").contains("!node"));
-}
-
-/// Gives a slot to another master by hand, past any migration.
-fn give_by_hand(cluster: &RedisCluster, slot: u16, to: usize) {
-    for server in &cluster.servers {
-        server.run(&format!("CLUSTER DELSLOTS {slot}"));
-    }
-    cluster.servers[to].run(&format!("CLUSTER ADDSLOTS {slot}"));
-    cluster.agree();
-}
-
-#[tokio::test]
-async fn a_slot_that_was_given_away_by_hand_and_comes_back_does_not_count_before_a_new_epoch() {
-    let cluster = RedisCluster::start(Kind::Redis, 3, 0);
-    let shard = || settings(node(&cluster).slots(1), 3_000 * MS);
-    // The only slot that is used is the middle one, and the last master has a higher epoch than its owner.
-    let (middle, to) = (SLOTS[1], 2);
-    let from = cluster.owner(middle, 0).unwrap();
-    let locks = connected(shard()).await;
-    drop(locks.acquire("k").await.unwrap());
-    give_by_hand(&cluster, middle, to);
-    let (guard, refused) = granted(&locks, "k").await;
-    assert!(refused > 0, "another server is a quarantine");
-    give_by_hand(&cluster, middle, from);
-    // The first server has its marker, and not the lock.
-    let is_refused = || {
-        let node = &locks.snapshot().nodes[0];
-        format!("{:?}", node.state).contains("BUMPEPOCH")
-    };
-    eventually("the node is not counted", is_refused).await;
-    assert!(locks.try_acquire("k").await.is_err(), "a second holder");
-    drop(guard);
-    cluster.servers[from].run("CLUSTER BUMPEPOCH");
-    drop(granted(&locks, "k").await);
 }

@@ -83,7 +83,7 @@ async fn stored_responses_leave_room_for_locks() {
         let error = error.unwrap_err().to_string();
         let told = [
             "`records_full_at`",
-            "2 of 3 nodes must have room",
+            "2 of 3 nodes must vote and have room",
             "of the 8.4 MB",
         ];
         assert!(told.iter().all(|text| error.contains(text)), "{error}");

@@ -279,3 +279,25 @@ async fn a_list_is_not_retired_while_a_quorum_of_its_nodes_is_away() {
     sleep(SECOND).await;
     assert!(old.try_acquire("order:1").await.is_err());
 }
+
+#[tokio::test(start_paused = true)]
+async fn only_the_list_that_nodes_serve_is_retired() {
+    let nodes = Nodes::five();
+    let locks = nodes.builder().connect().await.unwrap();
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    // As an operator without the settings of the service.
+    for others in [nodes.builder().max_ttl(2 * TTL), some(&nodes, &[1])] {
+        let others = others.lazy().unwrap();
+        let error = others.retire_nodes("the new ones").await.unwrap_err();
+        assert!(error.to_string().contains("agreed on"), "{error}");
+    }
+    sleep(TTL).await;
+    assert!(!guard.is_lost());
+    guard.release().await.unwrap();
+    // A text that a terminal would obey, and none at all.
+    let operator = nodes.builder().lazy().unwrap();
+    operator.retire_nodes("\u{202e}a\u{1b}[31m").await.unwrap();
+    sleep(2 * SECOND).await;
+    let error = locks.try_acquire("order:1").await.unwrap_err().to_string();
+    assert!(error.contains("in favour of `a[31m`"), "{error}");
+}

@@ -235,7 +235,7 @@ pub(crate) enum Nodes {
 /// adopt` takes the nodes into use again.
 #[derive(Args)]
 #[command(
-    after_help = "Example:\n  redlock nodes retire 'the cluster of redis-7.internal' --config old.toml"
+    after_help = "Example:\n  redlock nodes retire 'the cluster of redis-7.internal' --config old.toml --yes"
 )]
 pub(crate) struct Retire {
     /// What is used from now on, for the people who read the errors

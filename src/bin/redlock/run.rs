@@ -24,9 +24,10 @@ use crate::{Failure, LOST, Source, duration};
 ///
 /// SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to the command (on a terminal, which sends them itself, without SIGINT
 /// and SIGQUIT). If the lock is lost, the command gets SIGTERM. Without a terminal the signals also reach all processes that
-/// the command has started. Once a signal was passed on or the lock was lost, this program keeps the lock, if it still has
+/// the command has started, unless they are in a session of their own (`setsid`). Once a signal was passed on or the lock was lost, this program keeps the lock, if it still has
 /// it, and does not exit before all of these processes have ended. Ten seconds after the command itself has ended, or after
-/// the loss, they get SIGKILL. On a terminal this program waits for the command alone. If this program is killed, the command
+/// the loss, they get SIGKILL. If the command ends without a signal, its lock is released immediately, even if processes that it
+/// has started go on: let the command wait for them. On a terminal this program waits for the command alone. If this program is killed, the command
 /// runs on without a lock.
 #[derive(Args)]
 #[command(
@@ -157,9 +158,12 @@ async fn attend(
     let (mut is_lost, mut is_ending) = (false, false);
     let mut status = None;
     let mut kill_at: Option<Instant> = None;
+    let mut is_killed = false;
     loop {
+        // A process that nobody has waited for is there even after it was killed.
+        let is_over = |at: Option<Instant>| is_killed && at.is_some_and(|at| at <= Instant::now());
         if let Some(status) = status
-            && (!is_ending || group.is_gone())
+            && (!is_ending || is_over(kill_at) || group.is_gone())
         {
             return Ok(if is_lost {
                 Ended::Lost
@@ -187,7 +191,8 @@ async fn attend(
             }
             () = kill => {
                 group.send(signals::KILL);
-                kill_at = Some(Instant::now() + GRACE);
+                is_killed = true;
+                kill_at = Some(Instant::now() + SECOND);
             }
             signal = signals.next() => {
                 group.send(signal);
@@ -217,6 +222,7 @@ fn code_of_signal(signal: i32) -> u8 {
 const NO_LIMIT: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
 const GRACE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(50);
+const SECOND: Duration = Duration::from_secs(1);
 const RELEASE: Duration = Duration::from_secs(2);
 
 mod signals {

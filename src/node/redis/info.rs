@@ -330,6 +330,10 @@ impl Memory {
             return error;
         }
         let [used, limit] = [&self.used, &self.limit].map(|it| it.load(Ordering::Relaxed));
+        if limit == 0 {
+            // The limit is newer than the last look at it.
+            return error;
+        }
         let detail = format!(
             "{error} (it uses {} of the {} that `maxmemory` allows)",
             megabytes(used),

@@ -146,18 +146,30 @@ pub(crate) async fn retire(
     config: &Arc<ClusterConfig>,
     end: Instant,
 ) -> Result<(), NoQuorum> {
-    let former = Duration::ZERO;
     let retire = |node: &dyn Node| {
+        let former = Duration::ZERO;
         let request = request(set, node, CheckInMode::Adopt { former });
         let config = Arc::clone(config);
         node.check_in(CheckInRequest { config, ..request })
     };
     let mut missing: Vec<usize> = (0..set.nodes.len()).collect();
     loop {
-        let mut replies = set.send(missing.iter().copied(), retire);
-        let mut deadline = pin!(sleep(set.node_timeout));
-        let mut failed = Vec::new();
-        while let Some((node, reply)) = replies.next_before(deadline.as_mut()).await {
+        let (mut failed, mut ours) = (Vec::new(), Vec::new());
+        for (node, reply) in replies(set, &missing, |it| check_in(set, it, CheckInMode::Look)).await
+        {
+            match reply {
+                // Whoever has other settings than the service does not know how long its locks last.
+                Ok(CheckInReply::Foreign { config, digest })
+                    if ClusterConfig::successor(&config).is_none() =>
+                {
+                    let error = NodeError::foreign(&config, digest, &set.config.text);
+                    return Err(set.without_quorum(vec![(node, error)]));
+                }
+                Ok(_) => ours.push(node),
+                Err(error) => failed.push((node, error)),
+            }
+        }
+        for (node, reply) in replies(set, &ours, retire).await {
             match reply {
                 Ok(_) => missing.retain(|it| *it != node),
                 Err(error) => failed.push((node, error)),
@@ -172,6 +184,21 @@ pub(crate) async fn retire(
         }
         sleep(SOON).await;
     }
+}
+
+/// What these nodes answer within the node time-out.
+async fn replies(
+    set: &NodeSet,
+    nodes: &[usize],
+    ask: impl Fn(&dyn Node) -> NodeFuture<Result<CheckInReply, NodeError>>,
+) -> Vec<(usize, Result<CheckInReply, NodeError>)> {
+    let mut asked = set.send(nodes.iter().copied(), ask);
+    let mut deadline = pin!(sleep(set.node_timeout));
+    let mut replies = Vec::new();
+    while let Some(reply) = asked.next_before(deadline.as_mut()).await {
+        replies.push(reply);
+    }
+    replies
 }
 
 pub(crate) fn length(set: &NodeSet, node: &dyn Node) -> Duration {

@@ -328,7 +328,7 @@ impl Heard {
     }
 }
 
-const OUTDATED: &str = "names an owner of the slot whose config epoch is lower than that of an owner before it; run `CLUSTER BUMPEPOCH` on that owner";
+const OUTDATED: &str = "names an owner of the slot whose config epoch is lower than that of an owner before it; run `CLUSTER BUMPEPOCH` on that owner; if the cluster was restored from older files, restart this process";
 
 fn lasting(reason: &str) -> Trouble {
     Trouble {
