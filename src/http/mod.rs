@@ -22,8 +22,7 @@ use http::{Method, Response};
 
 use self::body::LayerBody;
 use self::rejection::{BusyStatus, By, Cause, Rejection, RejectionKind};
-use crate::manager::{AcquireError, LockManager, NodeFailure};
-use crate::node::NodeErrorKind;
+use crate::manager::{AcquireError, LockManager};
 
 /// What happens to a request whose lock is lost while it runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -57,11 +56,7 @@ impl OnNoQuorum {
     /// Whether a request runs although this error kept it from its lock.
     pub(crate) fn lets_run(self, error: &AcquireError) -> bool {
         let nodes_fail = match error {
-            AcquireError::NoQuorum(error) => {
-                let is_foreign =
-                    |failure: &NodeFailure| failure.error.kind() == NodeErrorKind::Foreign;
-                !error.is_disagreement() && !error.failures().iter().any(is_foreign)
-            }
+            AcquireError::NoQuorum(error) => !error.names_another_list(),
             AcquireError::TooSlow { .. } => true,
             _ => false,
         };

@@ -180,10 +180,18 @@ impl NoQuorum {
         self.disagreed
     }
 
+    /// Whether a node serves processes with another list or other settings, even if too few others vote.
+    pub(crate) fn names_another_list(&self) -> bool {
+        let is_foreign = |failure: &NodeFailure| failure.error.kind() == NodeErrorKind::Foreign;
+        self.disagreed || self.failures.iter().any(is_foreign)
+    }
+
     /// Whether full nodes are the reason: enough nodes vote, if those count that only lack memory.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        let is_full = |failure: &&NodeFailure| failure.error.kind() == NodeErrorKind::Full;
+        use NodeErrorKind::{Full, FullForRecords};
+        let is_full =
+            |failure: &&NodeFailure| matches!(failure.error.kind(), Full | FullForRecords);
         let full = self.failures.iter().filter(is_full).count();
         full > 0 && self.nodes.saturating_sub(self.failures.len() - full) >= self.needed
     }

@@ -180,8 +180,10 @@ pub enum NodeErrorKind {
     TimedOut,
     /// The server refused the command; it had no effect.
     Rejected,
-    /// The server has no memory left for the command, or none for more stored responses; it had no effect.
+    /// The server has no memory left for the command; it had no effect.
     Full,
+    /// The server has too little memory left for more stored responses, and grants locks; the command had no effect.
+    FullForRecords,
     /// What the key holds, or what stands beside it, is not ours: another type, of another program. The command had no
     /// effect, and that says nothing of other keys.
     WrongType,

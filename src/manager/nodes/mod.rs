@@ -184,6 +184,7 @@ impl NodeSet {
             error.kind(),
             NodeErrorKind::Rejected
                 | NodeErrorKind::Full
+                | NodeErrorKind::FullForRecords
                 | NodeErrorKind::WrongType
                 | NodeErrorKind::Misconfigured
                 | NodeErrorKind::Foreign

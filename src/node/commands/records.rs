@@ -107,7 +107,7 @@ pub(crate) mod on_redis {
             _ => return Err(garbled("a recall")),
         };
         match items.as_mut_slice() {
-            [Value::Int(-5)] => Err(NodeError::new(NodeErrorKind::Full, FULL)),
+            [Value::Int(-5)] => Err(NodeError::new(NodeErrorKind::FullForRecords, FULL)),
             [Value::Int(3), token, now] => promised(token, None, now),
             [Value::Int(3), token, now, Value::BulkString(kept)] => {
                 let record = record_in(std::mem::take(kept))?;

@@ -326,7 +326,8 @@ impl Memory {
 
     /// An error of a full server says how full it is.
     pub(crate) fn explain(&self, error: NodeError) -> NodeError {
-        if error.kind() != NodeErrorKind::Full {
+        use NodeErrorKind::{Full, FullForRecords};
+        if !matches!(error.kind(), Full | FullForRecords) {
             return error;
         }
         let [used, limit] = [&self.used, &self.limit].map(|it| it.load(Ordering::Relaxed));
@@ -339,7 +340,7 @@ impl Memory {
             megabytes(used),
             megabytes(limit)
         );
-        NodeError::new(NodeErrorKind::Full, detail)
+        NodeError::new(error.kind(), detail)
     }
 
     /// Whether the response of a run that began before it was full may be stored: half of the room for locks is for

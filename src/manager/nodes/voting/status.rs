@@ -94,6 +94,7 @@ impl Replies {
         if matches!(
             error.kind(),
             NodeErrorKind::Rejected
+                | NodeErrorKind::Full
                 | NodeErrorKind::Misconfigured
                 | NodeErrorKind::Garbled
                 | NodeErrorKind::NotReplicated
