@@ -43,12 +43,12 @@ pub enum OnNoQuorum {
     /// The response is `503 no-quorum`.
     #[default]
     Reject,
-    /// The request runs without a lock and, in an [`IdempotencyLayer`](crate::IdempotencyLayer), without a record.
+    /// The request runs without a lock and, in an `IdempotencyLayer`, without a record.
     ///
-    /// The handler can tell: [`Held::of`](crate::Held::of) gives
-    /// [`UnlockedReason::NoQuorum`](crate::layer::UnlockedReason::NoQuorum), and the run of an idempotency key has no
-    /// [handle](crate::idempotency::Idempotent::handle). If the nodes do answer, but serve processes with another list
-    /// of nodes, the request is refused all the same, because another request may hold the key.
+    /// The handler can tell: [`Held::of`](crate::layer::Held::of) gives
+    /// [`UnlockedReason::NoQuorum`](crate::layer::UnlockedReason::NoQuorum), and `Idempotent::handle` is `None`. If the
+    /// nodes do answer, but serve processes with another list of nodes, the request is refused all the same, because
+    /// another request may hold the key.
     RunUnlocked,
 }
 
