@@ -26,7 +26,7 @@ use crate::support::server::{Kind, Server};
 
 /// The figures of the tree as it is. Lower them with each change that makes the path shorter: the goal is 30 files, 200
 /// functions and 11 mutex locks. Calls have no limit, because a trivial accessor counts as much as a request.
-const LIMITS: [(&str, u64); 3] = [("files", 47), ("functions", 352), ("mutex locks", 11)];
+const LIMITS: [(&str, u64); 3] = [("files", 47), ("functions", 349), ("mutex locks", 11)];
 
 const KEY: &str = "k";
 /// Enough for several without a look at the server, of which a manager takes a few each second.
