@@ -63,6 +63,7 @@ async fn stored_responses_leave_room_for_locks() {
         };
         assert_eq!(refused.problem(), "nodes-full");
         let nodes = locks.snapshot().nodes;
+        assert!(locks.has_quorum(), "it grants locks");
         let is_full = |node: &NodeStatus| node.server.as_ref().unwrap().is_full;
         assert!(nodes.iter().any(is_full), "{nodes:?}");
         let page = InspectService::new(locks.clone()).oneshot(Request::new(()));
