@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(busy.code(), Code::Aborted);
         assert_eq!(
             busy.message(),
-            "As many other requests as are allowed at once use this resource. This request was not processed."
+            "Another request is using this resource. This request was not processed."
         );
         let pushback = busy.metadata().get("grpc-retry-pushback-ms").unwrap();
         assert_eq!(pushback, "1000");

@@ -29,7 +29,9 @@ const fn code(kind: RejectionKind) -> Code {
         RejectionKind::Contended | RejectionKind::WaitTimeout => Code::Aborted,
         RejectionKind::QueueFull => Code::ResourceExhausted,
         // Nothing was done: clients may try again by themselves.
-        RejectionKind::NoQuorum | RejectionKind::ShuttingDown => Code::Unavailable,
+        RejectionKind::NoQuorum | RejectionKind::NodesFull | RejectionKind::ShuttingDown => {
+            Code::Unavailable
+        }
         // Something may have been done, so they must not.
         RejectionKind::LockLost => Code::Unknown,
         _ => Code::Internal,
