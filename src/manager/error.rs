@@ -193,7 +193,9 @@ impl NoQuorum {
         let is_full =
             |failure: &&NodeFailure| matches!(failure.error.kind(), Full | FullForRecords);
         let full = self.failures.iter().filter(is_full).count();
-        full > 0 && self.nodes.saturating_sub(self.failures.len() - full) >= self.needed
+        !self.disagreed
+            && full > 0
+            && self.nodes.saturating_sub(self.failures.len() - full) >= self.needed
     }
 
     /// The nodes that do not vote, or block all grants, and why.

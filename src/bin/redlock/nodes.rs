@@ -149,9 +149,7 @@ fn mib(bytes: u64) -> String {
 }
 
 fn reason(node: &NodeStatus) -> Option<String> {
-    if node.server.as_ref().is_some_and(|server| server.is_full) {
-        return Some(FULL.to_owned());
-    }
+    let is_full = node.server.as_ref().is_some_and(|server| server.is_full);
     match (&node.state, &node.voting) {
         (NodeState::Down(error) | NodeState::Refused(error), _) => Some(error.to_string()),
         (_, VotingStatus::Failing { reason } | VotingStatus::Foreign { reason }) => {
@@ -163,7 +161,7 @@ fn reason(node: &NodeStatus) -> Option<String> {
                 remaining: None, ..
             },
         ) => Some("it does not vote before every node has accepted the list once".to_owned()),
-        _ => None,
+        _ => is_full.then(|| FULL.to_owned()),
     }
 }
 

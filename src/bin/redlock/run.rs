@@ -24,11 +24,13 @@ use crate::{Failure, LOST, Source, duration};
 ///
 /// SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to the command (on a terminal, which sends them itself, without SIGINT
 /// and SIGQUIT). If the lock is lost, the command gets SIGTERM. Without a terminal the signals also reach all processes that
-/// the command has started, unless they are in a session of their own (`setsid`). Once a signal was passed on or the lock was lost, this program keeps the lock, if it still has
-/// it, and does not exit before all of these processes have ended. Ten seconds after the command itself has ended, or after
-/// the loss, they get SIGKILL. If the command ends without a signal, its lock is released immediately, even if processes that it
-/// has started go on: let the command wait for them. On a terminal this program waits for the command alone. If this program is killed, the command
-/// runs on without a lock.
+/// the command has started, unless they are in a session of their own (`setsid`).
+///
+/// Once a signal was passed on or the lock was lost, this program keeps the lock, if it still has it, and does not exit
+/// before all of these processes have ended. Ten seconds after the command itself has ended, or after the loss, they get
+/// SIGKILL. If the command ends without a signal, its lock is released immediately, even if processes that it has started
+/// go on: let the command wait for them. On a terminal this program waits for the command alone. If this program is
+/// killed, the command runs on without a lock.
 #[derive(Args)]
 #[command(
     after_help = "Example:\n  redlock run nightly-report --wait 5s -- ./report.sh --day yesterday"
