@@ -336,7 +336,7 @@ impl Settings {
     }
 
     /// The clock that leases are measured with. Default: the system's clock that counts suspend.
-    #[cfg(feature = "test-util")]
+    #[cfg(any(test, feature = "test-util"))]
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Some(Arc::new(clock));
         self
