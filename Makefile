@@ -201,7 +201,7 @@ test: usual-servers databases browser promtool plain-peers
 	$(CARGO) test --no-default-features --lib
 
 # Of its own build, for what is compiled with these flags has a seam that the crate has not; so other artefacts, too.
-SIM_FLAGS := --cfg tower_redlock_simulation --cfg tokio_unstable
+SIM_FLAGS := --cfg tower_redlock_tests --cfg tower_redlock_simulation --cfg tokio_unstable
 SIM_TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target/simulation))
 # A copy of the tree in which `REDLOCK_MUTANT` switches a defect on.
 COPY = $(CARGO) run -q --profile simulation -p tower-redlock-mutants -- copy
@@ -320,6 +320,9 @@ lint:
 
 # Two by two, because what one feature declares and another uses is missing without the first; and each with the
 # defaults, as most have it. Left out are those of which one brings the other.
+# As users build it: without what only our tests reach.
+powerset: export RUSTFLAGS :=
+powerset: export CARGO_TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target/published))
 powerset:
 	@set -- default $(FEATURES); \
 	while [ $$# -gt 1 ]; do \

@@ -72,14 +72,17 @@
     doc = "\n# Guide\n\n[`docs`] has a guide: how to choose the ttl and the nodes, the order of layers, every error and what to do, how to come from other libraries, and more."
 )]
 #![cfg_attr(
-    not(feature = "test-util"),
-    allow(unreachable_pub, reason = "tests use the node port")
+    not(tower_redlock_tests),
+    allow(unreachable_pub, dead_code, reason = "tests use the node port")
 )]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::unimplemented))]
 #![doc(test(no_crate_inject, attr(deny(warnings), allow(dead_code))))]
 
+#[cfg(tower_redlock_tests)]
 pub mod clock;
+#[cfg(not(tower_redlock_tests))]
+mod clock;
 // Text only, and only for rustdoc. It speaks of all features, so its links hold with all of them alone.
 #[cfg(all(
     any(doc, doctest),
@@ -154,8 +157,7 @@ pub mod error {
 
 /// A held lock besides its guard and its handle: its end as a future, its owner as a hash, and idempotent runs.
 pub mod lock {
-    #[cfg(feature = "test-util")]
-    #[doc(hidden)]
+    #[cfg(tower_redlock_tests)]
     pub use crate::lease::Lease;
     pub use crate::manager::Lost;
     #[cfg(feature = "idempotency")]

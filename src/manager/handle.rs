@@ -154,8 +154,7 @@ impl LockHandle {
     }
 
     /// The grant. Renewals do not change it.
-    #[cfg(feature = "test-util")]
-    #[doc(hidden)]
+    #[cfg(tower_redlock_tests)]
     #[must_use]
     pub fn lease(&self) -> &crate::lease::Lease {
         &self.tenancy.lease.lease

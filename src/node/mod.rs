@@ -12,9 +12,9 @@ mod state;
 pub use self::state::{NodeError, NodeErrorKind, NodeState, ServerStatus};
 pub(crate) use self::state::{foreign_config, quarantined, unmarked};
 
-/// The port: private, but for tests with faults between a manager and its nodes.
+/// The port: private, but for our own tests with faults between a manager and its nodes.
 #[cfg_attr(
-    not(feature = "test-util"),
+    not(tower_redlock_tests),
     allow(unused_imports, reason = "tests use all of it")
 )]
 mod door {
@@ -40,8 +40,7 @@ mod door {
     pub use crate::token::Holder;
     pub use crate::token::{Label, OwnerToken};
 }
-#[cfg(feature = "test-util")]
-#[doc(hidden)]
+#[cfg(tower_redlock_tests)]
 pub use self::door::*;
-#[cfg(not(feature = "test-util"))]
+#[cfg(not(tower_redlock_tests))]
 pub(crate) use self::door::*;

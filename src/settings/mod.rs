@@ -26,7 +26,11 @@ use self::server::Secret;
 pub use self::switches::{Fencing, HandOff, RestartGuard};
 use self::value::Value;
 use crate::clock::Clock;
+#[cfg(feature = "test-util")]
+use crate::clock::TokioClock;
 use crate::node::Node;
+#[cfg(feature = "test-util")]
+use crate::node::memory::MemoryNode;
 
 /// The nodes and all settings of a [`LockManager`](crate::LockManager): by setters, from TOML, JSON and the like
 /// through `serde`, or from the [environment](Self::with_env), one after the other.
@@ -146,8 +150,17 @@ impl Settings {
         self
     }
 
-    /// Adds nodes of any kind. Feature `test-util`, for [nodes in memory](crate::node::memory::MemoryNode) with faults.
+    /// Adds [nodes in memory](crate::node::memory::MemoryNode) that a test can make fail.
     #[cfg(feature = "test-util")]
+    pub fn memory_nodes(mut self, nodes: impl IntoIterator<Item = MemoryNode>) -> Self {
+        let nodes = nodes.into_iter();
+        self.others
+            .extend(nodes.map(|node| Arc::new(node) as Arc<dyn Node>));
+        self
+    }
+
+    /// Adds nodes of any kind.
+    #[cfg(tower_redlock_tests)]
     pub fn nodes<N: Node>(mut self, nodes: impl IntoIterator<Item = N>) -> Self {
         let nodes = nodes.into_iter();
         self.others
@@ -335,8 +348,16 @@ impl Settings {
         self.given.memory.is_some()
     }
 
-    /// The clock that leases are measured with. Default: the system's clock that counts suspend.
-    #[cfg(any(test, feature = "test-util"))]
+    /// Measures leases with tokio's clock, so that a test with [paused time](tokio::time::pause) can end them. The default is
+    /// the clock of the operating system that counts suspend.
+    #[cfg(feature = "test-util")]
+    pub fn tokio_clock(mut self) -> Self {
+        self.clock = Some(Arc::new(TokioClock::new()));
+        self
+    }
+
+    /// The clock that leases are measured with.
+    #[cfg(any(test, tower_redlock_tests))]
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.clock = Some(Arc::new(clock));
         self
@@ -359,27 +380,8 @@ impl Settings {
         self.with_vars(prefix, value::variables(prefix)?)
     }
 
-    /// The same from variables that are not those of the process.
-    ///
-    /// # Errors
-    ///
-    /// As for [`with_env`](Self::with_env).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tower_redlock::Settings;
-    ///
-    /// let variables = [("REDLOCK_MEMORY", "5"), ("HOME", "/home/me")];
-    /// let settings = Settings::default().with_vars("REDLOCK", variables)?;
-    ///
-    /// let error = settings.with_vars("REDLOCK", [("REDLOCK_TTL", "10")]).unwrap_err();
-    /// assert_eq!(
-    ///     error.to_string(),
-    ///     "ttl: must be a duration with units, as in \"10s\", \"250ms\" or \"1m30s\" (environment variable REDLOCK_TTL)"
-    /// );
-    /// # Ok::<(), tower_redlock::error::ConfigError>(())
-    /// ```
+    /// For the program `redlock`: the same from other variables than those of the process.
+    #[doc(hidden)]
     pub fn with_vars<K: Into<String>, V: Into<String>>(
         mut self,
         prefix: &str,

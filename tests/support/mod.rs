@@ -5,6 +5,11 @@
     reason = "every test binary uses a part of it"
 )]
 
+#[cfg(not(tower_redlock_tests))]
+compile_error!(
+    "RUSTFLAGS in the environment hides those of .cargo/config.toml: unset it, or add `--cfg tower_redlock_tests`"
+);
+
 pub mod clocks;
 pub mod copies;
 pub mod fake;

@@ -6,11 +6,9 @@ pub(super) mod keyed;
 pub(super) mod store;
 
 use std::fmt;
-#[cfg(feature = "test-util")]
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-#[cfg(feature = "test-util")]
+#[cfg(all(feature = "test-util", tower_redlock_tests))]
 pub use self::faults::MemorySnapshot;
 #[cfg(feature = "test-util")]
 use self::faults::{Faults, Mode};
@@ -33,7 +31,7 @@ use crate::node::{CompleteReply, CompleteRequest, RecallRequest};
 
 /// A node that keeps its locks in the memory of this process. It behaves like a Redis node in everything that the lock
 /// protocol can see. Clones share one state, so several managers in one process can share nodes. With the feature
-/// `test-util` it can be given to a manager, and made to fail: `go_down`, `freeze`, `forget` and `restore`.
+/// `test-util` it can be given to a manager, and made to fail: `go_down`, `freeze` and `forget`.
 ///
 /// # Examples
 ///
@@ -44,7 +42,7 @@ use crate::node::{CompleteReply, CompleteRequest, RecallRequest};
 /// use tower_redlock::{LockManager, node::memory::MemoryNode};
 ///
 /// let nodes: Vec<_> = (0..5).map(|n| MemoryNode::new(format!("node-{n}"))).collect();
-/// let locks = LockManager::builder().nodes(nodes).connect().await?;
+/// let locks = LockManager::builder().memory_nodes(nodes).connect().await?;
 /// let guard = locks.try_acquire("order:42").await?;
 /// guard.release().await?;
 /// # Ok(()) }
@@ -148,24 +146,6 @@ impl MemoryNode {
         store.data.markers.restart("");
     }
 
-    /// Its data right now, for a later [`restore`](Self::restore), as a server saves it to a file.
-    #[must_use]
-    pub fn snapshot(&self) -> MemorySnapshot {
-        MemorySnapshot(Arc::new(self.inner.store().data.clone()))
-    }
-
-    /// Restores that data and loses all later data, as a server that restarts from its file. What has expired meanwhile
-    /// is gone. It does not vote before it was promoted.
-    pub fn restore(&self, snapshot: &MemorySnapshot) {
-        static RESTORED: AtomicU64 = AtomicU64::new(0);
-
-        // No two quarantines have one name.
-        let id = format!("restored:{}", RESTORED.fetch_add(1, Ordering::Relaxed));
-        let mut store = self.inner.store();
-        store.data.clone_from(&snapshot.0);
-        store.data.markers.restart(&id);
-    }
-
     /// The secret that holds `key` (as the node knows it, with its namespace) right now.
     #[must_use]
     pub fn holder(&self, key: &str) -> Option<Vec<u8>> {
@@ -192,6 +172,30 @@ impl MemoryNode {
         let mut keys: Vec<String> = held.map(|(key, _)| key.as_str().to_owned()).collect();
         keys.sort_unstable();
         keys
+    }
+}
+
+/// More of both, for our own tests.
+#[cfg(all(feature = "test-util", tower_redlock_tests))]
+impl MemoryNode {
+    /// Its data right now, for a later [`restore`](Self::restore), as a server saves it to a file.
+    #[must_use]
+    pub fn snapshot(&self) -> MemorySnapshot {
+        MemorySnapshot(Arc::new(self.inner.store().data.clone()))
+    }
+
+    /// Restores that data and loses all later data, as a server that restarts from its file. What has expired meanwhile
+    /// is gone. It does not vote before it was promoted.
+    pub fn restore(&self, snapshot: &MemorySnapshot) {
+        use std::sync::atomic::{AtomicU64, Ordering};
+
+        static RESTORED: AtomicU64 = AtomicU64::new(0);
+
+        // No two quarantines have one name.
+        let id = format!("restored:{}", RESTORED.fetch_add(1, Ordering::Relaxed));
+        let mut store = self.inner.store();
+        store.data.clone_from(&snapshot.0);
+        store.data.markers.restart(&id);
     }
 
     /// How many commands have run so far.
