@@ -143,7 +143,7 @@ pub use seam::simulation;
 pub use settings::Settings;
 pub use token::FencingToken;
 
-/// The errors of managers and keys, except [`AcquireError`]. `docs::operations` has all errors, each with what to do.
+/// The errors of managers and keys, except [`AcquireError`]. `docs::errors` has all errors, each with what to do.
 pub mod error {
     pub use crate::key_error::KeyError;
     #[cfg(feature = "idempotency")]

@@ -130,7 +130,7 @@ const NOT_A_LABEL: &str =
     "an instance has at most 64 bytes and holds only ASCII letters, digits, `-`, `_`, `.` and `@`";
 
 /// A number that grows with every holder of a lock. The resource behind the lock remembers it, and turns a late holder
-/// away: `docs::fencing`.
+/// away: `docs::one_effect`.
 ///
 /// A token is below 2<sup>63</sup>, so that it fits a signed database column, and above 2<sup>53</sup>, so that in JSON
 /// it must be a string; `serde` makes it one.

@@ -1,4 +1,4 @@
-//! Events and spans for `tracing`: one function per event. The guide lists them (`docs::observing`), and a test
+//! Events and spans for `tracing`: one function per event. The guide lists them (`docs::operating`), and a test
 //! compares. Without the feature they are empty.
 //!
 //! Texts are strings and not `Display`: subscribers quote strings. The targets are modules that users know.

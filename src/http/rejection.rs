@@ -200,7 +200,7 @@ impl BusyStatus {
 ///
 /// A handler that locks by itself makes one of an [`AcquireError`], a [`KeyError`], a [`LossReason`] or a [`RunError`],
 /// by `?` for instance, and so has the response of a layer: with the feature `axum` it is a response.
-/// `docs::operations` lists the kinds with their statuses and remedies.
+/// `docs::errors` lists the kinds with their statuses and remedies.
 ///
 /// The response never holds the client's text, a lock key, the name of a node or a token. The [`source`](Error::source)
 /// may name nodes and is for logs.

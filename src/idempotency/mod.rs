@@ -3,7 +3,7 @@
 //! **The handler may run twice**: its process may die, or lose the lock, after the effect and before the response was
 //! stored. The database excludes the second effect: `docs::one_effect`.
 //!
-//! The guide has the rules and the examples: `docs::idempotency`.
+//! The guide has the rules and the examples: `docs::one_effect`.
 
 pub mod caller;
 mod exchange;

@@ -170,7 +170,7 @@ const UNLESS_CHOSEN: [&str; 33] = [
 /// reason gets the failure again. Do not store a response only if the request had no effect.
 ///
 /// A response that is marked as one of a run that did nothing is never stored, whatever the policy is
-/// (`docs::idempotency`, "Refusals").
+/// (`docs::one_effect`, "Refusals").
 ///
 /// # Examples
 ///

@@ -93,7 +93,7 @@ impl Idempotent {
     }
 
     /// Marks the response to this request as one of a run that did nothing: it is not stored, and a repeat runs
-    /// (`docs::idempotency`, "Refusals").
+    /// (`docs::one_effect`, "Refusals").
     ///
     /// The layer trusts the mark. Use it only where this run has begun nothing that must not happen twice, neither in
     /// the handler nor in a layer around it. The mark is an extension of the response and counts for this run alone.

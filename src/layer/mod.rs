@@ -6,7 +6,7 @@
 //! GET, HEAD, OPTIONS and TRACE, unless [set](RedlockLayer::all_methods) [otherwise](RedlockLayer::shared_for), and requests for which the
 //! extractor returns no key run without a lock and send no command to any node.
 //!
-//! The guide has the rest in `docs::requests`, and the responses in `docs::operations`.
+//! The guide has the rest in `docs::requests`, and the responses in `docs::errors`.
 
 mod admission;
 pub(crate) mod key;

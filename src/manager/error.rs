@@ -8,7 +8,7 @@ use crate::node::{NodeError, NodeErrorKind};
 use crate::settings::error::ConfigError;
 
 /// Why a lock was not acquired. Nothing is held: the keys that the attempt set are being released. `?` makes a
-/// [`Rejection`](crate::layer::Rejection) of it, the response that a layer would give. `docs::operations` says what to
+/// [`Rejection`](crate::layer::Rejection) of it, the response that a layer would give. `docs::errors` says what to
 /// do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -116,7 +116,7 @@ impl LockHandle {
         self.tenancy.lease.keys.first().is_shared()
     }
 
-    /// A hash that identifies this owner, to be stored next to the fencing token (`docs::fencing`).
+    /// A hash that identifies this owner, to be stored next to the fencing token (`docs::one_effect`).
     #[must_use]
     pub fn owner_hash(&self) -> OwnerHash {
         OwnerHash::of(&self.tenancy.lease.lease.owner)

@@ -295,7 +295,7 @@ impl LockManager {
 
     /// Retires the nodes in favour of others, which `successor` names for people: processes that have these nodes are granted
     /// nothing and extend nothing any more, and their errors name the successor. Returns how long to wait until no lock on
-    /// these nodes is valid any more: then processes with the other nodes may start. `docs::moving` has the ways without
+    /// these nodes is valid any more: then processes with the other nodes may start. `docs::operating` has the ways without
     /// a stop.
     ///
     /// The nodes remember it until they lose their data, or until [`adopt_nodes`](Self::adopt_nodes) takes them into use
@@ -341,7 +341,7 @@ pub struct ShutdownReport {
     pub lost: usize,
     /// Locks whose guards were still alive at the end, including lost locks.
     pub held: usize,
-    /// Calls for a lock that were still asking nodes at the end, and hints of waiting writers (`docs::shared`). If
+    /// Calls for a lock that were still asking nodes at the end, and hints of waiting writers (`docs::sharing`). If
     /// nodes grant such a call later, the grant is released.
     pub acquiring: usize,
     /// Locks, grants of lost rounds, or hints, whose release some node had not confirmed at the end. The release goes
@@ -365,7 +365,7 @@ impl ShutdownReport {
 impl LockManager {
     /// Asks all present and later holders of this manager's locks to come to an end:
     /// [`LockHandle::draining`](crate::LockHandle::draining) completes. Call it when the server begins to stop;
-    /// `docs::getting_started` has the order. Locks are granted as before, until [`shutdown`](Self::shutdown). This
+    /// `docs::one_redis` has the order. Locks are granted as before, until [`shutdown`](Self::shutdown). This
     /// asks no node and cannot be undone.
     pub fn drain(&self) {
         self.shared.common.drain.give();

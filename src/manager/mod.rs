@@ -364,7 +364,7 @@ impl LockManager {
     ///
     /// A permit is extended, lost, passed on and released like a lock. It is on one key, and is not shared in a
     /// [`LockScope`](crate::LockScope). Permits and locks on one key are independent of each other. Use one limit for a
-    /// key: if processes use different limits, the highest counts. `docs::permits` has the details.
+    /// key: if processes use different limits, the highest counts. `docs::sharing` has the details.
     ///
     /// # Errors
     ///
@@ -402,7 +402,7 @@ impl LockManager {
     /// alone. While a writer waits, no new readers come: in its process they queue behind it, and in other processes
     /// they are refused by the nodes that know of the writer. So a writer waits for a tenth of the ttl, and for the
     /// readers that have begun by then. A shared lock is on one key and cannot be made exclusive:
-    /// [`acquire_in`](Self::acquire_in) refuses that immediately. `docs::shared` has the details, and says what a
+    /// [`acquire_in`](Self::acquire_in) refuses that immediately. `docs::sharing` has the details, and says what a
     /// reader's [`fence`](LockHandle::fence) is for. If this handle is for [permits](Self::permits), the new handle is
     /// for readers only; readers and permits are independent of each other.
     ///

@@ -183,7 +183,7 @@ fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Er
 
 impl LockManager {
     /// Whether enough nodes of each group vote, so that locks can be granted. This answers from the last replies; each
-    /// node is asked once a second. Use it for a readiness probe (`docs::observing`), not before each lock. It is
+    /// node is asked once a second. Use it for a readiness probe (`docs::operating`), not before each lock. It is
     /// `false` from the beginning of a [shutdown](Self::shutdown) on.
     #[must_use]
     pub fn has_quorum(&self) -> bool {
@@ -198,7 +198,7 @@ impl LockManager {
     }
 
     /// Asks all nodes again, and waits until every node is up and votes. Use it, for example, between the restarts of
-    /// two servers (`docs::runbook`). It waits without a limit, so put a time-out around it.
+    /// two servers (`docs::operating`). It waits without a limit, so put a time-out around it.
     ///
     /// # Errors
     ///

@@ -223,11 +223,11 @@ pub(crate) fn foreign_config(theirs: &str, ours: &str) -> String {
         .collect();
     if let Some(successor) = ClusterConfig::successor(&theirs) {
         return format!(
-            "it was retired in favour of `{successor}`; give this process those nodes, or take these into use again by `redlock nodes adopt` (docs::moving)"
+            "it was retired in favour of `{successor}`; give this process those nodes, or take these into use again by `redlock nodes adopt` (docs::operating)"
         );
     }
     format!(
-        "it serves processes that agreed on [{theirs}], and this one has [{ours}]; nothing is granted before they agree: give all processes the same nodes and settings, or change the list by `adopt_nodes` (`docs::runbook`); if only an address changed, keep the node's old `name`"
+        "it serves processes that agreed on [{theirs}], and this one has [{ours}]; nothing is granted before they agree: give all processes the same nodes and settings, or change the list by `adopt_nodes` (`docs::operating`); if only an address changed, keep the node's old `name`"
     )
 }
 

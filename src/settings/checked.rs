@@ -337,7 +337,7 @@ pub(super) fn checked_ttl(ttl: Duration, max_ttl: Duration) -> Result<Duration, 
     let ttl = whole_millis(ttl);
     ensure(ttl <= max_ttl, "ttl", || {
         format!(
-            "ttl is {ttl:?}, and max_ttl, the longest that any process uses with these nodes, is {max_ttl:?}; use a shorter ttl, or a longer max_ttl; while the nodes are in use, a longer max_ttl is a move (docs::moving)"
+            "ttl is {ttl:?}, and max_ttl, the longest that any process uses with these nodes, is {max_ttl:?}; use a shorter ttl, or a longer max_ttl; while the nodes are in use, a longer max_ttl is a move (docs::operating)"
         )
     })?;
     Ok(ttl)

@@ -57,6 +57,15 @@ impl<I: IntoIterator<Item: Servers<Kind>>, Kind> Servers<Vec<Kind>> for I {
 }
 
 impl Settings {
+    /// Adds [nodes in memory](crate::node::memory::MemoryNode) that a test can make fail.
+    #[cfg(feature = "test-util")]
+    pub fn memory_nodes(mut self, nodes: impl IntoIterator<Item = MemoryNode>) -> Self {
+        let nodes = nodes.into_iter();
+        self.others
+            .extend(nodes.map(|node| Arc::new(node) as Arc<dyn Node>));
+        self
+    }
+
     /// Adds Redis or Valkey servers as nodes: a URL, or a list of URLs; in place of each also a pair of the node's name
     /// and its URL. Unless named, a node is called by its host and port, and another address is another node.
     ///

@@ -29,8 +29,6 @@ use crate::clock::Clock;
 #[cfg(feature = "test-util")]
 use crate::clock::TokioClock;
 use crate::node::Node;
-#[cfg(feature = "test-util")]
-use crate::node::memory::MemoryNode;
 
 /// The nodes and all settings of a [`LockManager`](crate::LockManager): by setters, from TOML, JSON and the like
 /// through `serde`, or from the [environment](Self::with_env), one after the other.
@@ -147,15 +145,6 @@ impl Settings {
     /// alone.
     pub fn memory(mut self, count: usize) -> Self {
         self.given.memory = Some(count);
-        self
-    }
-
-    /// Adds [nodes in memory](crate::node::memory::MemoryNode) that a test can make fail.
-    #[cfg(feature = "test-util")]
-    pub fn memory_nodes(mut self, nodes: impl IntoIterator<Item = MemoryNode>) -> Self {
-        let nodes = nodes.into_iter();
-        self.others
-            .extend(nodes.map(|node| Arc::new(node) as Arc<dyn Node>));
         self
     }
 

@@ -9,7 +9,7 @@ use crate::settings::error::{ConfigError, at_least, at_most, check_range, ensure
 /// Whether holders get fencing tokens, and how long the nodes keep the counters.
 ///
 /// Every grant brings a [`FencingToken`](crate::FencingToken), with which the resource behind the lock tells a late
-/// holder from the present one. It may cost a second round trip: `docs::fencing` has the figures.
+/// holder from the present one. It may cost a second round trip: `docs::one_effect` has the figures.
 ///
 /// Counters that are kept for a short time are as safe as for a long one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]

@@ -105,7 +105,7 @@ async fn help_says_what_a_command_does_to_the_nodes() {
 /// One source: the rule that connecting checks is the one of the guide, and the one that is printed.
 #[tokio::test]
 async fn the_rule_that_is_printed_is_that_of_the_guide() {
-    let guide = include_str!("../../src/docs/nodes.md").lines();
+    let guide = include_str!("../../src/docs/several_servers.md").lines();
     let rule = guide.clone().find(|line| line.starts_with("ACL SETUSER"));
     let rule = rule.unwrap();
     let acl = async |arguments: &[&str], variables: &[(&str, &str)]| {
@@ -132,7 +132,7 @@ async fn the_rule_that_is_printed_is_that_of_the_guide() {
     assert_eq!(shown, expected);
 
     let cluster = [("REDLOCK_NODES_0_CLUSTER", "redis://h")];
-    let page = include_str!("../../src/docs/cluster.md");
+    let page = include_str!("../../src/docs/several_servers.md");
     let shown = acl(&[], &cluster).await;
     let (_, further) = shown.split_once("+info +ping ").unwrap();
     assert!(

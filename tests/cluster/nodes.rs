@@ -250,12 +250,11 @@ pub(crate) fn published(server: &Server) -> u32 {
 /// With the rights of the guide, and by a file.
 #[tokio::test]
 async fn the_rights_of_the_guide_are_enough() {
-    let guide = include_str!("../../src/docs/nodes.md");
+    let guide = include_str!("../../src/docs/several_servers.md");
     let rule = guide.lines().find(|line| line.starts_with("ACL SETUSER"));
     let rule = rule.unwrap().replace("PASSWORD", "s3cret");
-    let page = include_str!("../../src/docs/cluster.md");
     let further = "+cluster|nodes +spublish +ssubscribe +sunsubscribe";
-    assert!(page.contains(further) && page.contains("`~{*}lk:*`"));
+    assert!(guide.contains(further) && guide.contains("`~{*}lk:*`"));
     let rule = rule.replace("~lk", "~{*}lk").replace("&lk", "&{*}lk");
     let rule = format!("{rule} {further}");
     for kind in Kind::ALL {

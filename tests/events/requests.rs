@@ -43,7 +43,7 @@ impl<'a> MakeWriter<'a> for Paper {
 
 /// The filter of the guide.
 fn recommended() -> Targets {
-    let guide = include_str!("../../src/docs/observing.md");
+    let guide = include_str!("../../src/docs/operating.md");
     let (_, rest) = guide.split_once("`RUST_LOG=").unwrap();
     rest.split('`').next().unwrap().parse().unwrap()
 }
@@ -82,7 +82,7 @@ fn refused(text: &str) -> &str {
 
 #[tokio::test(start_paused = true)]
 async fn events_name_their_request_where_its_span_is_as_the_guide_says() {
-    let guide = include_str!("../../src/docs/observing.md");
+    let guide = include_str!("../../src/docs/operating.md");
     assert!(guide.contains("DefaultMakeSpan::new().level(Level::INFO)"));
     let text = written(Level::INFO).await;
     for words in ["request rejected", "\"contended\" wait"] {

@@ -4,7 +4,7 @@
 use crate::sessions::{Database, Holder, MariaDb, Postgres, Reply, Session, Sqlite};
 use crate::support::eventually;
 
-const PAGE: &str = include_str!("../../src/docs/fencing.md");
+const PAGE: &str = include_str!("../../src/docs/one_effect.md");
 
 /// Of two holders one after the other. Their tokens differ by one, and not as floating-point numbers.
 pub(crate) const FIRST: Holder = Holder {

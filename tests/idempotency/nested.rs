@@ -56,7 +56,7 @@ async fn twice_is_as_good_as_once() {
     );
 }
 
-/// The steps of `docs::moving`: the old nodes, both, and the new ones.
+/// The steps of `docs::operating`: the old nodes, both, and the new ones.
 #[tokio::test(start_paused = true)]
 async fn a_response_is_replayed_across_each_step_of_a_move() {
     let (shop, old, new) = (Shop::new(), nodes(), nodes());

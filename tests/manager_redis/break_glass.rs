@@ -9,7 +9,7 @@ use tower_redlock::{AcquireError, LockManager};
 use crate::support::server::Server;
 use crate::{Cluster, LONG, all_up, connected, eventually};
 
-const PAGE: &str = include_str!("../../src/docs/runbook.md");
+const PAGE: &str = include_str!("../../src/docs/operating.md");
 const KEY: &str = "order:42";
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -1,4 +1,4 @@
-//! A move from one list of nodes to another, by the two ways of `docs::moving`.
+//! A move from one list of nodes to another, by the two ways of `docs::operating`.
 //!
 //! [`Deploys`]: three processes go from the old list to both lists and on to the new one, one after the other, while they
 //! lock. [`Retiring`]: a process locks on three nodes, an operator retires the nodes one by one, waits, and then others

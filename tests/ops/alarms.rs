@@ -80,7 +80,7 @@ fn some_scene_makes_each_alarm_fire() {
 
 #[test]
 fn the_guide_has_a_row_for_each_alarm() {
-    let guide = include_str!("../../src/docs/observing.md").lines();
+    let guide = include_str!("../../src/docs/operating.md").lines();
     let named = guide.filter_map(|line| line.strip_prefix("| `Redlock"));
     let named = named.map(|rest| format!("Redlock{}", rest.split('`').next().unwrap()));
     assert_eq!(named.collect::<BTreeSet<_>>(), alarms());

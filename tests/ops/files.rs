@@ -4,7 +4,7 @@ use super::ops;
 
 /// The rule of the guide, from its first right on.
 fn rights() -> String {
-    let guide = include_str!("../../src/docs/nodes.md");
+    let guide = include_str!("../../src/docs/several_servers.md");
     let rule = guide.lines().find(|line| line.starts_with("ACL SETUSER"));
     let (_, rights) = rule.unwrap().split_once(">PASSWORD ").unwrap();
     rights.to_owned()

@@ -20,7 +20,7 @@ use crate::support::server::{Kind, Server};
 
 /// The rule that the docs recommend.
 fn documented_rule() -> &'static str {
-    include_str!("../../src/docs/nodes.md")
+    include_str!("../../src/docs/several_servers.md")
         .lines()
         .find_map(|line| line.strip_prefix("ACL SETUSER "))
         .expect("the docs show a rule")
@@ -237,7 +237,7 @@ async fn a_right_that_scripts_need_is_missed_at_connect() {
         }
         assert_eq!(
             missing("-del -pexpire").await,
-            "its ACL user may not run `DEL`, `PEXPIRE`; add `+del +pexpire` to the user's rule (`docs::nodes`, \"The rights\")"
+            "its ACL user may not run `DEL`, `PEXPIRE`; add `+del +pexpire` to the user's rule (`docs::several_servers`, \"The rights\")"
         );
         for keys in ["~other:*", "~lk:*", "~lk!*"] {
             let text = missing(&format!("resetkeys {keys}")).await;

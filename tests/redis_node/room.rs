@@ -16,7 +16,7 @@ use tower_redlock::{FencingToken, LockKey};
 use crate::support::server::{Kind, Server};
 use crate::support::{PATIENCE, eventually, nodes};
 
-const DOCS: &str = include_str!("../../src/docs/operations.md");
+const DOCS: &str = include_str!("../../src/docs/errors.md");
 const HOUR: Duration = Duration::from_secs(3_600);
 /// Of each thing; in the middle between the numbers at which a server's tables grow.
 const COUNT: u32 = 3_000;

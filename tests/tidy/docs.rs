@@ -79,7 +79,7 @@ pub(crate) fn manifest(files: &Files, package: &serde_json::Value) -> Vec<String
 }
 
 /// The only page with the rule for a server's user, and the test that tries that rule on servers.
-const ACL_RULE: (&str, &str) = ("src/docs/nodes.md", "tests/redis_node/rights.rs");
+const ACL_RULE: (&str, &str) = ("src/docs/several_servers.md", "tests/redis_node/rights.rs");
 
 /// Where the rule for a server's user is missing, stands again, or is not the one that is tried. Other places link.
 pub(crate) fn one_acl_rule(files: &Files) -> Vec<String> {
@@ -99,7 +99,7 @@ pub(crate) fn one_acl_rule(files: &Files) -> Vec<String> {
             ));
         }
     }
-    if !files[test].contains("nodes.md\")") {
+    if !files[test].contains("several_servers.md\")") {
         complaints.push(format!("{test}: does not try the rule that {page} has"));
     }
     complaints
@@ -139,7 +139,7 @@ pub(crate) fn filters(files: &Files) -> Vec<String> {
 }
 
 /// The page that says what to do about each error.
-pub(crate) const ERRORS: &str = "src/docs/operations.md";
+pub(crate) const ERRORS: &str = "src/docs/errors.md";
 
 /// What users may meet, as the code has it.
 #[derive(Default)]
@@ -361,7 +361,7 @@ fn kebab(variant: &str) -> String {
 }
 
 /// The page with all events and spans, and the one file that tells them.
-pub(crate) const EVENTS: (&str, &str) = ("src/docs/observing.md", "src/trace.rs");
+pub(crate) const EVENTS: (&str, &str) = ("src/docs/operating.md", "src/trace.rs");
 
 const LEVELS: [&str; 7] = [
     "error",

@@ -1,5 +1,5 @@
 //! `redlock`: an operator's hands on the nodes of a service. It reads the same settings as the service; the guide has
-//! the tasks, in `docs::runbook`.
+//! the tasks, in `docs::operating`.
 
 #[cfg(not(unix))]
 compile_error!("`redlock` passes signals on: it needs Unix");

@@ -229,7 +229,7 @@ pub(crate) enum Nodes {
 /// Retires the nodes in favour of others: processes with these nodes are granted nothing any more.
 ///
 /// Their errors and `redlock status` name the successor. Ends when no lock on these nodes is valid any more: then processes
-/// with the other nodes may start. To move without a stop, first let all processes lock on both (docs::moving). `redlock nodes
+/// with the other nodes may start. To move without a stop, first let all processes lock on both (docs::operating). `redlock nodes
 /// adopt` takes the nodes into use again.
 #[derive(Args)]
 #[command(

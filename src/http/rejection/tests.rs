@@ -28,7 +28,7 @@ const ALL: [RejectionKind; 21] = [
 /// The guide repeats the table, with what an operator does about each row.
 #[test]
 fn the_guide_has_the_row_of_each_kind() {
-    let guide = include_str!("../../docs/operations.md");
+    let guide = include_str!("../../docs/errors.md");
     for (number, kind) in ALL.into_iter().enumerate() {
         assert_eq!(kind as usize, number, "the list lacks a kind");
         let row = kind.row();

@@ -57,7 +57,7 @@ impl RedisNodeBuilder {
     /// A callback for user and password that change, in place of [`user`](Self::user), [`password`](Self::password) and
     /// those in the URL.
     ///
-    /// It has 10 s. A panic in it counts as an error. `docs::nodes`, "Credentials that change", says when it is called,
+    /// It has 10 s. A panic in it counts as an error. `docs::several_servers`, "Credentials that change", says when it is called,
     /// and what follows from an error.
     ///
     /// # Examples
@@ -173,7 +173,7 @@ impl RedisNodeBuilder {
     }
 
     /// Has each script read the server's identity from the beginning, so that a server that was demoted and promoted
-    /// again does not vote even for a moment (`docs::nodes`, "The identity of a server"). Unless set, a node begins
+    /// again does not vote even for a moment (`docs::several_servers`, "The identity of a server"). Unless set, a node begins
     /// with that when a check sees a replica or a promotion. Set it for every instance with a stand-by, also where the
     /// stand-by cannot be seen.
     pub const fn expect_replicas(mut self, expect: bool) -> Self {

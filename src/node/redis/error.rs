@@ -35,7 +35,7 @@ pub(crate) fn rejected(text: &str) -> NodeError {
     }
     let detail = if is_missing_right(text) {
         format!(
-            "its ACL does not allow what locks need (see the rule in `docs::nodes`; `ACL LOG` on the server has the command): {cause}"
+            "its ACL does not allow what locks need (see the rule in `docs::several_servers`; `ACL LOG` on the server has the command): {cause}"
         )
     } else if is_read_only(text) {
         format!("it is no longer a master: {cause}")
@@ -195,7 +195,7 @@ pub(super) fn failure(secrets: &[String], error: &RedisError, act: &str) -> Conn
                 misconfigured(NO_RESP3.to_owned())
             } else if is_missing_right(&text) {
                 misconfigured(format!(
-                    "its ACL does not allow to {act}; see the rule in `docs::nodes`: {cause}"
+                    "its ACL does not allow to {act}; see the rule in `docs::several_servers`: {cause}"
                 ))
             } else {
                 misconfigured(format!("it refused to let us {act}: {cause}"))

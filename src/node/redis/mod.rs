@@ -1,4 +1,4 @@
-//! [`RedisNode`]: a Redis or Valkey server as a node. The guide has the rules: `docs::nodes`. A server that does not
+//! [`RedisNode`]: a Redis or Valkey server as a node. The guide has the rules: `docs::several_servers`. A server that does not
 //! fit is *refused*: it gets no commands, and is checked again from time to time.
 //!
 //! # Data on the server
@@ -33,7 +33,7 @@
 //! | the connection breaks | [`Interrupted`]; new attempts after 0 to 50 ms, the bound doubling up to 2 s |
 //! | the server does not reply | commands wait for their callers' deadlines; after one that is given up a `PING` is sent, and without a reply in 200 ms, or the node time-out if that is longer, the node is down |
 //!
-//! `docs::operations` has the rest.
+//! `docs::errors` has the rest.
 //!
 //! [`Interrupted`]: super::NodeErrorKind::Interrupted
 

@@ -78,7 +78,7 @@ fn refused(act: &str, rights: &str) -> NodeError {
     NodeError::new(
         NodeErrorKind::Misconfigured,
         format!(
-            "its ACL user may not {act}; add `{rights}` to the user's rule (`docs::nodes`, \"The rights\")"
+            "its ACL user may not {act}; add `{rights}` to the user's rule (`docs::several_servers`, \"The rights\")"
         ),
     )
 }
