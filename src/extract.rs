@@ -218,7 +218,7 @@ async fn lock<K: AsLockKeys>(
     locks: &LockManager,
 ) -> Result<Locked<K>, Rejection> {
     let keys = value.as_lock_keys()?;
-    let guard = locks.acquire_in(scope, keys, locks.max_wait()).await?;
+    let guard = locks.acquire_in(scope, keys, locks.times.max_wait).await?;
     Ok(Locked { value, guard })
 }
 

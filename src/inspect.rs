@@ -9,7 +9,7 @@
 //! | `/` | the page, which reloads every two seconds |
 //! | `/?still` | the page without reloading: to read, to copy from, and for screen readers |
 //! | `/snapshot.json`, `/?json` | [`Snapshot`] as JSON |
-//! | `/?fleet` | up to [`Snapshot::MOST`] locks of all processes, by [`LockManager::list`]: their keys, instances and times. Each node looks at all its keys for it, for ten seconds at most, so it does not reload |
+//! | `/?fleet` | up to 100 locks of all processes, by [`LockManager::list`]: their keys, instances and times. Each node looks at all its keys for it, for ten seconds at most, so it does not reload |
 //! | `/fleet.json`, `/?fleet&json` | [`LockList`] as JSON |
 //!
 //! The page needs no JavaScript. Other paths are 404, methods other than GET and HEAD are 405. Paths are relative to

@@ -73,7 +73,7 @@ impl Options {
 
     pub(super) fn longest_wait(&self) -> Duration {
         match self.max_wait_with {
-            Some(_) => self.common.max_wait.max(self.common.locks.max_wait()),
+            Some(_) => self.common.max_wait.max(self.common.locks.times.max_wait),
             None => self.common.max_wait,
         }
     }

@@ -154,30 +154,11 @@ pub struct NoQuorum {
 }
 
 impl NoQuorum {
-    /// How many nodes must vote.
-    #[must_use]
-    pub const fn needed(&self) -> usize {
-        self.needed
-    }
-
-    /// How many nodes there are.
-    #[must_use]
-    pub const fn nodes(&self) -> usize {
-        self.nodes
-    }
-
     /// After how long a quorum of nodes should vote again, if quarantines keep them from it (see
     /// [`RestartGuard`](crate::settings::RestartGuard)); `None` if that is unknown.
     #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
         self.retry_after
-    }
-
-    /// Whether nothing is granted because some nodes serve processes with another list or other settings, however many
-    /// vote.
-    #[must_use]
-    pub const fn is_disagreement(&self) -> bool {
-        self.disagreed
     }
 
     /// Whether a node serves processes with another list or other settings, even if too few others vote.
@@ -187,8 +168,7 @@ impl NoQuorum {
     }
 
     /// Whether full nodes are the reason: enough nodes vote, if those count that only lack memory.
-    #[must_use]
-    pub fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         use NodeErrorKind::{Full, FullForRecords};
         let is_full =
             |failure: &&NodeFailure| matches!(failure.error.kind(), Full | FullForRecords);
@@ -202,6 +182,27 @@ impl NoQuorum {
     #[must_use]
     pub fn failures(&self) -> &[NodeFailure] {
         &self.failures
+    }
+}
+
+#[cfg(tower_redlock_tests)]
+impl NoQuorum {
+    /// How many nodes must vote.
+    #[must_use]
+    pub const fn needed(&self) -> usize {
+        self.needed
+    }
+
+    /// How many nodes there are.
+    #[must_use]
+    pub const fn nodes(&self) -> usize {
+        self.nodes
+    }
+
+    /// Whether nothing is granted because a node serves processes with another list.
+    #[must_use]
+    pub const fn is_disagreement(&self) -> bool {
+        self.disagreed
     }
 }
 

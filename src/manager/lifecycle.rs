@@ -227,7 +227,7 @@ impl Shared {
 type Failed = (usize, NodeError);
 
 fn refusal(error: NoQuorum) -> ConnectError {
-    if error.is_disagreement() {
+    if error.disagreed {
         return ConnectError::Misconfigured(error.failures);
     }
     ConnectError::NoQuorum(error)

@@ -280,22 +280,27 @@ impl LockManager {
         group.unwrap_or(&self.shared)
     }
 
-    /// The time to live of the locks of this handle on the nodes.
-    #[must_use]
-    pub fn ttl(&self) -> Duration {
-        self.times.terms.ttl
-    }
-
-    /// The longest time that [`acquire`](Self::acquire) waits with this handle.
-    #[must_use]
-    pub fn max_wait(&self) -> Duration {
-        self.times.max_wait
-    }
-
-    /// The longest ttl that any process may use, and the length of a quarantine.
+    // For the program `redlock`.
+    #[doc(hidden)]
     #[must_use]
     pub fn max_ttl(&self) -> Duration {
         self.shared.set.terms.max_ttl
+    }
+}
+
+/// The times of this handle, for tests.
+#[cfg(tower_redlock_tests)]
+impl LockManager {
+    /// The ttl of its locks.
+    #[must_use]
+    pub const fn ttl(&self) -> Duration {
+        self.times.terms.ttl
+    }
+
+    /// The longest wait of its calls.
+    #[must_use]
+    pub const fn max_wait(&self) -> Duration {
+        self.times.max_wait
     }
 
     /// How long a node may take to reply.
@@ -455,7 +460,7 @@ impl fmt::Debug for LockManager {
         f.debug_struct("LockManager")
             .field("nodes", &self.shared.set.nodes)
             .field("quorum", &self.shared.set.terms.quorum.needed())
-            .field("ttl", &self.ttl())
+            .field("ttl", &self.times.terms.ttl)
             .finish_non_exhaustive()
     }
 }

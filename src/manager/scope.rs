@@ -98,7 +98,7 @@ impl LockManager {
     /// [fencing token](LockHandle::fence_of) of its lock.
     ///
     /// Work that holds locks waits only for keys that sort after all keys that it holds, for at most `max_wait`, or the
-    /// [`max_wait`](Self::max_wait) of this handle if that is less. It tries all other keys only once. So pieces of
+    /// [`max_wait`](Self::with_max_wait) of this handle if that is less. It tries all other keys only once. So pieces of
     /// work never deadlock. Parts of one piece of work acquire one after the other.
     ///
     /// # Errors

@@ -16,7 +16,7 @@ use crate::manager::ledger::Ledger;
 use crate::manager::nodes::counting::Count;
 use crate::manager::nodes::repeats::Repeats;
 use crate::manager::nodes::voting::shared_roll::SharedRoll;
-use crate::manager::nodes::{CommonTerms, Connecting, Fences, NodeSet};
+use crate::manager::nodes::{CommonTerms, Connecting, NodeSet};
 use crate::manager::queue::fifo::Bounds;
 use crate::manager::queue::{Cooldown, Waiters};
 use crate::manager::tasks::{Signal, TaskTracker};
@@ -100,7 +100,8 @@ fn set_of(
             timeout: options.connect_timeout,
         },
         voting: Arc::new(voting),
-        fences: Fences::default(),
+        #[cfg(tower_redlock_tests)]
+        fences: crate::manager::nodes::Fences::default(),
         repeats: Repeats::default(),
     }
 }

@@ -1,6 +1,7 @@
 //! [`Snapshot`]: the locks, queues and nodes of a manager at one moment, and whether it is ready.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+#[cfg(tower_redlock_tests)]
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use serde::{Serialize, Serializer};
@@ -72,11 +73,9 @@ impl LockManager {
         let lacking = groups().position(|group| !group.quorum().is_quorum());
         let lacking = lacking.filter(|_| self.groups.len() > 1);
         let of_group = |group: usize| format!("group {} of {}: ", group + 1, self.groups.len());
-        let sum = |count: fn(&Shared) -> &AtomicU64| {
-            groups()
-                .map(|group| count(group).load(Ordering::Relaxed))
-                .sum()
-        };
+        #[cfg(tower_redlock_tests)]
+        let sum =
+            |count: fn(&Shared) -> &AtomicU64| groups().map(|it| count(it).load(Relaxed)).sum();
         Snapshot {
             instance: shared.set.instance.as_str().to_owned(),
             verdict: lacking.map(of_group).unwrap_or_default()
@@ -86,7 +85,9 @@ impl LockManager {
             held: held.len(),
             keys: load.keys,
             waiting: load.waiting + shared.common.waiters.outside(),
+            #[cfg(tower_redlock_tests)]
             fences_agreed: sum(|group| &group.set.fences.agreed),
+            #[cfg(tower_redlock_tests)]
             fences_written_back: sum(|group| &group.set.fences.written_back),
             nodes,
             locks,
@@ -114,20 +115,24 @@ pub struct Snapshot {
     /// How many callers wait: in their queues, or for other processes.
     pub waiting: usize,
     /// How many grants so far had a fencing token on which the nodes agreed immediately.
+    #[cfg(tower_redlock_tests)]
+    #[serde(skip)]
     pub fences_agreed: u64,
     /// How many grants so far needed a second round trip for their fencing token.
+    #[cfg(tower_redlock_tests)]
+    #[serde(skip)]
     pub fences_written_back: u64,
     /// The nodes and the state of each.
     pub nodes: Vec<NodeStatus>,
-    /// The locks that have been held longest, at most [`Snapshot::MOST`].
+    /// The locks that have been held longest, at most 100.
     pub locks: Vec<HeldLock>,
-    /// The keys with the longest waits, at most [`Snapshot::MOST`].
+    /// The keys with the longest waits, at most 100.
     pub queues: Vec<QueueStatus>,
 }
 
 impl Snapshot {
-    /// How many locks, and how many queues, are listed one by one.
-    pub const MOST: usize = 100;
+    // How many locks, and how many queues, are listed one by one.
+    pub(crate) const MOST: usize = 100;
 }
 
 /// One lock that is held.
@@ -197,16 +202,10 @@ impl LockManager {
         lacking.unwrap_or_else(|| self.shared.quorum())
     }
 
-    /// Asks all nodes again, and waits until every node is up and votes. Use it, for example, between the restarts of
-    /// two servers (`docs::operating`). It waits without a limit, so put a time-out around it.
-    ///
-    /// # Errors
-    ///
-    /// [`AcquireError::ShuttingDown`] once the manager is shut down.
-    ///
-    /// # Cancel safety
-    ///
-    /// It changes nothing, so it can be dropped at any time.
+    // For the program `redlock`: asks all nodes again, and waits without a limit until every node is up and votes, or
+    // the manager is shut down.
+    #[doc(hidden)]
+    #[allow(clippy::missing_errors_doc, reason = "hidden")]
     pub async fn all_voting(&self) -> Result<(), AcquireError> {
         let begun = self.groups.iter().map(|group| group.begun());
         let begun: Vec<Vec<Option<u64>>> = begun.collect();

@@ -103,7 +103,9 @@ impl Run {
     async fn connect(&self, source: &Source) -> Result<LockManager, Failure> {
         let locks = source.settings()?.connect().await?;
         let locks = locks.with_max_wait(self.wait);
-        let locks = locks.with_ttl(self.ttl.unwrap_or(locks.ttl()))?;
+        let locks = self
+            .ttl
+            .map_or(Ok(locks.clone()), |ttl| locks.with_ttl(ttl))?;
         let locks = locks.with_max_hold(self.max_hold.unwrap_or(NO_LIMIT))?;
         Ok(match self.permits {
             Some(permits) => locks.permits(permits)?,

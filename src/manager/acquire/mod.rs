@@ -154,7 +154,7 @@ impl<'a> AcquireCall<'a> {
         match outcome {
             Ok(_) => self.shared.set.quorum_answered(),
             // Not logged here, because the log has an error for each node that disagrees.
-            Err(AcquireError::NoQuorum(error)) if error.is_disagreement() => {}
+            Err(AcquireError::NoQuorum(error)) if error.disagreed => {}
             Err(error @ (AcquireError::NoQuorum(_) | AcquireError::TooSlow { .. })) => {
                 self.shared.set.quorum_missed(error);
             }

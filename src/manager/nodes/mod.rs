@@ -9,6 +9,7 @@ pub(crate) mod waiting;
 
 use std::fmt::Display;
 use std::sync::Arc;
+#[cfg(tower_redlock_tests)]
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
@@ -43,6 +44,7 @@ pub(crate) struct NodeSet {
     pub(crate) node_timeout: Duration,
     pub(crate) connecting: Connecting,
     pub(crate) voting: Arc<SharedRoll>,
+    #[cfg(tower_redlock_tests)]
     pub(crate) fences: Fences,
     pub(crate) repeats: Repeats,
 }
@@ -64,6 +66,7 @@ pub(crate) struct Connecting {
 }
 
 /// How many fencing tokens the nodes agreed on in one round trip, and how many took a second one.
+#[cfg(tower_redlock_tests)]
 #[derive(Debug, Default)]
 pub(crate) struct Fences {
     pub(crate) agreed: AtomicU64,

@@ -142,7 +142,7 @@ impl fmt::Debug for RunGuard {
 impl LockManager {
     /// Returns the stored result for `key`, or acquires the lock of `key` so that the caller can compute the result.
     /// Either takes one round trip. While another caller computes the result, this call waits for at most `max_wait`,
-    /// or the [`max_wait`](Self::max_wait) of this handle if that is less. These keys are independent of the keys of
+    /// or the [`max_wait`](Self::with_max_wait) of this handle if that is less. These keys are independent of the keys of
     /// other locks. The result is kept for `keep`, at least one second.
     ///
     /// Until the result ends, all callers that get a result for `key` get the same result, as long as at most as many
