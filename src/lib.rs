@@ -1,12 +1,12 @@
 //! A distributed request lock for tower and axum, on one Redis or on several (Redlock), as a layer and an extractor.
 //!
 //! Requests that touch the same resource run one at a time, across every replica of a service. A [`RedlockLayer`]
-//! derives a [`LockKey`] from each request, acquires that lock before the inner service runs, on one node or on a majority
-//! of independent ones, and releases it when the response is done or dropped. While another request holds the key, the
-//! answer is 409 at once, or the request queues until `max_wait`.
+//! derives a [`LockKey`] from each request, acquires that lock before the inner service runs, and releases it when the
+//! response is done or dropped. While another request holds the key, the answer is 409 immediately, or the request
+//! waits up to `max_wait`.
 //!
 //! Use it where two requests for one order, account or document must not run together and a database transaction alone
-//! cannot see to that: because the work calls other services, or spans several stores.
+//! cannot ensure that, because the work calls other services or spans several stores.
 //!
 //! # Examples
 //!
@@ -32,18 +32,18 @@
 //!
 //! | item | use |
 //! |---|---|
-//! | [`LockManager`] | one per process: connects to the nodes, and acquires locks for jobs and for handlers that learn their key late |
+//! | [`LockManager`] | one per process: connects to the nodes, and acquires locks outside of the layer |
 //! | [`Settings`] | its nodes and settings, in code or from a file and the environment |
 //! | [`RedlockLayer`] | runs each request under the lock of its key; keys come from [`key`] |
 //! | `IdempotencyLayer` | a request that is sent again gets the first response |
 //! | [`Held`], `Locked` | in a handler: the lock that the layer holds; a lock on a key from an argument |
-//! | [`LockGuard`], [`LockHandle`] | owns a lock and releases it; observes one |
+//! | [`LockGuard`], [`LockHandle`] | owns a lock and releases it; observes a lock |
 //! | [`LockScope`] | shares locks within one request |
-//! | [`FencingToken`] | a number that grows with every holder of a key, for storage that refuses older ones |
+//! | [`FencingToken`] | a number that grows with every holder of a key, for storage that refuses older numbers |
 //! | [`AcquireError`] | why a lock was not acquired; the other errors are in [`error`] |
 //!
 //! When a future is dropped, at any point, its locks are released in the background. When the process dies, the nodes
-//! drop its locks with their ttl. Promises and their limits: the README and `docs::promises`.
+//! drop its locks after their ttl. `docs::promises` has the promises and their limits.
 //!
 //! # Feature flags
 //!
@@ -143,7 +143,7 @@ pub use seam::simulation;
 pub use settings::Settings;
 pub use token::FencingToken;
 
-/// The errors of managers and keys, except [`AcquireError`]. `docs::errors` has all errors, each with what to do.
+/// The errors of managers and keys, except [`AcquireError`]. `docs::errors` says what to do about each error.
 pub mod error {
     pub use crate::key_error::KeyError;
     #[cfg(feature = "idempotency")]
@@ -155,7 +155,7 @@ pub mod error {
     pub use crate::token::FencingTokenError;
 }
 
-/// A held lock besides its guard and its handle: its end as a future, its owner as a hash, and idempotent runs.
+/// The loss of a lock as a future, the hash of its owner, and idempotent runs.
 pub mod lock {
     #[cfg(tower_redlock_tests)]
     pub use crate::lease::Lease;
@@ -165,9 +165,8 @@ pub mod lock {
     pub use crate::token::OwnerHash;
 }
 
-/// The reports of a manager: nodes, held locks and queues ([`LockManager::snapshot`]), the locks of all processes
-/// ([`LockManager::holders`], [`LockManager::list`]), and keys that its [shutdown](LockManager::shutdown) could not
-/// release.
+/// The reports of a manager: [`LockManager::snapshot`], [`LockManager::holders`], [`LockManager::list`] and
+/// [`LockManager::shutdown`].
 pub mod snapshot {
     pub use crate::manager::{
         HeldLock, KeyHolder, KeyOnNode, KeyStatus, KeyVerdict, LockList, NodeStatus, QueueStatus,
@@ -176,12 +175,12 @@ pub mod snapshot {
     pub use crate::node::ServerStatus;
 }
 
-/// Sources of lock keys: [`key::header`], [`key::query`] and their like, put together with
-/// [`prefix`](key::Key::prefix), [`and`](key::Key::and), [`optional`](key::Key::optional) and [`when`](key::Key::when).
+/// Sources of lock keys, such as [`key::header`] and [`key::query`], which [`prefix`](key::Key::prefix),
+/// [`and`](key::Key::and), [`optional`](key::Key::optional) and [`when`](key::Key::when) combine.
 ///
-/// A key is a list of parts, joined by `:` after each was escaped, so that `("a:b", "c")` and `("a", "b:c")` never
-/// meet. Parts stand in the order in which their sources are written down. A request without a part is answered with
-/// `400 invalid-key`, unless the source is optional: then it runs without a lock.
+/// A key is a list of parts, each escaped and joined by `:`, so that `("a:b", "c")` and `("a", "b:c")` are different
+/// keys. A request without a part is answered with `400 invalid-key`, unless the source is optional: then it runs
+/// without a lock.
 ///
 /// ```
 /// use tower_redlock::key;

@@ -1,8 +1,5 @@
-//! [`Asking`]: one round over all nodes for one owner token. The replies are folded into
-//! [`OnNodes`](crate::protocol::on_nodes::OnNodes), which gives the verdict. Then the round becomes a
-//! [`HeldLease`], or a [`Freeing`] gives back what it set.
-//!
-//! The call that drives the round owns it. Dropped at any point, it gives everything back in the background.
+//! [`Asking`]: one round over all nodes for one owner token. It ends as a [`HeldLease`], or as a [`Freeing`] that gives
+//! back what it set. If it is dropped at any point, it gives everything back in the background.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -38,9 +35,8 @@ use crate::protocol::renewal::{Renewal, Terms};
 use crate::token::{FencingToken, OwnerHash, OwnerToken};
 use crate::trace::Caller;
 
-/// One round, which sends one acquire to each node. A granted round is [settled](Self::settle), and [`win`](Self::win) makes
-/// a lock of it. A round that did not get the lock is [released](Self::release); dropped at any other point, its keys are
-/// released in the background.
+/// One round, which sends one acquire to each node. A granted round is [settled](Self::settle), and becomes a lock by
+/// [`win`](Self::win). A round that did not get the lock is [released](Self::release).
 pub(crate) struct Asking {
     pub(crate) shared: Arc<Shared>,
     pub(crate) want: Want,
@@ -63,7 +59,7 @@ pub(crate) struct Asking {
 
 /// The round.
 impl Asking {
-    /// Prepares a round for `keys`, under these `terms`. Sends nothing before [`decide`](Self::decide) is polled.
+    /// Prepares a round. Sends nothing before [`decide`](Self::decide) is polled.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         keys: &NodeKeys,
@@ -137,7 +133,7 @@ impl Asking {
         }
     }
 
-    /// Takes in one more reply after the verdict, at most until the node time-out is over; whether there was one.
+    /// Takes in one more reply after the verdict. Returns `false` once the node time-out is over.
     #[cfg(feature = "idempotency")]
     async fn hear_one_more(&mut self) -> bool {
         let spent = self.shared.set.clock.now().since(self.sent);
@@ -175,7 +171,7 @@ impl Asking {
         AcquireError::NoQuorum(self.shared.set.no_quorum(self.errors.clone()))
     }
 
-    /// The key that another owner has, if the nodes say which it is, and whether its readers share it.
+    /// The key that another owner has, and whether its readers share it.
     pub(crate) fn rival(&self) -> Option<(NodeKey, bool)> {
         let key = self
             .request
@@ -187,7 +183,7 @@ impl Asking {
     }
 }
 
-/// How an acquire has landed, by its reply. What the reply says of the node is stored for the node, too.
+/// How an acquire has landed, by its reply.
 fn landed(shared: &Shared, request: &AcquireRequest, node: usize, reply: &Reply) -> Landed {
     let (fence, key) = match reply {
         Ok(AcquireReply::Granted { fence } | AcquireReply::Promised { fence, .. })
@@ -277,14 +273,14 @@ impl Asking {
         }
     }
 
-    /// Of a permit: all slots that were asked for, as long as a node may set another one of them than the one that is held.
+    /// For a permit: all slots that were asked for, as long as a node may set another slot than the one that is held.
     fn may_have_others(&self) -> Option<NodeKeys> {
         let may_set = |node| self.nodes.is_in_flight(node) || self.nodes.may_still_run(node);
         let is_open = self.want.is_permit() && (0..self.nodes.len()).any(may_set);
         is_open.then(|| self.request.keys.clone())
     }
 
-    /// In the background, waits for the replies that have not come yet.
+    /// Waits for the missing replies in the background.
     fn leave_late_replies(&self, held: &Arc<HeldLease>, late: Fanout<Reply>) {
         let pending: Vec<usize> = late.pending().collect();
         let (shared, request) = (&self.shared, self.request.clone());
@@ -296,7 +292,7 @@ impl Asking {
         }
     }
 
-    /// Goes on with the slot that most nodes granted, and gives back the other slots that nodes granted.
+    /// Keeps the slot that most nodes granted, and gives the other slots back.
     fn keep_best_slot(&mut self) {
         let slots = self.request.keys.as_slice();
         let Some((index, key)) = self
@@ -360,8 +356,8 @@ fn abandon(held: &HeldLease, nodes: Vec<usize>) {
 
 /// The way back.
 impl Asking {
-    /// Releases the keys of the round, and waits until the nodes that granted it are free, for at most a quorum of them. All
-    /// other nodes are freed in the background.
+    /// Releases the keys of the round, and waits until the nodes that granted it are free, for at most a quorum of
+    /// them.
     pub(crate) async fn release(mut self) {
         if let Some(freeing) = self.give_back() {
             // Never an error that matters: a release that is not confirmed goes on in the background.
@@ -369,9 +365,8 @@ impl Asking {
         }
     }
 
-    /// Begins to free everything that the round has set or may still set. The nodes that granted are asked first; a node
-    /// that may have granted, or has not replied yet, is freed in the background, once its reply is there or it is given
-    /// up.
+    /// Begins to free everything that the round has set or may still set. A node that may have granted, or has not
+    /// replied yet, is freed in the background.
     pub(crate) fn give_back(&mut self) -> Option<Freeing> {
         let obligation = self.obligation.take()?;
         while let Some((node, reply)) = self.fanout.take_ready() {
@@ -431,7 +426,7 @@ impl Drop for Asking {
 
 /// What is settled once a round was granted.
 impl Asking {
-    /// Settles which lock a granted round has won, with which fencing token, and what comes with it.
+    /// Settles which lock a granted round has won, and its fencing token.
     pub(crate) async fn settle(&mut self) -> Result<(), AcquireError> {
         match self.want {
             #[cfg(feature = "idempotency")]
@@ -457,7 +452,6 @@ impl Asking {
         self.settle_fence(verdict).await
     }
 
-    /// What comes with the lock, if it is that of a run.
     #[cfg(feature = "idempotency")]
     pub(crate) fn granted(&self) -> Option<Granted> {
         match &self.want {
@@ -472,12 +466,9 @@ impl Asking {
         self.settle_fence(verdict).await
     }
 
-    /// Settles the fencing token of a granted round by this `verdict` over those that the nodes gave. If they do not
-    /// agree on one, the highest is written back, which takes a second round trip.
-    ///
-    /// # Errors
-    ///
-    /// [`AcquireError::NoQuorum`] if too few nodes confirmed it within the node time-out.
+    /// Settles the fencing token of a granted round. If the nodes do not agree on one, the highest is written back,
+    /// which takes a second round trip. If too few nodes confirm it within the node time-out, the error is
+    /// [`AcquireError::NoQuorum`].
     async fn settle_fence(&mut self, verdict: FenceVerdict) -> Result<(), AcquireError> {
         let Some(Fence { keep, .. }) = self.request.fence else {
             return Ok(());

@@ -1,4 +1,4 @@
-//! The errors of a manager, and why a lock was lost.
+//! The errors of a manager.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,9 +7,8 @@ use crate::key_error::KeyError;
 use crate::node::{NodeError, NodeErrorKind};
 use crate::settings::error::ConfigError;
 
-/// Why a lock was not acquired. Nothing is held: the keys that the attempt set are being released. `?` makes a
-/// [`Rejection`](crate::layer::Rejection) of it, the response that a layer would give. `docs::errors` says what to
-/// do.
+/// Why a lock was not acquired. Nothing is held: keys that the attempt set are being released. `?` makes a
+/// [`Rejection`](crate::layer::Rejection) of it, the response that a layer would give.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AcquireError {
@@ -18,8 +17,7 @@ pub enum AcquireError {
     /// Another holder has the lock.
     #[non_exhaustive]
     Contended {
-        /// The rest of the holder's lease, which it may extend or release early. `None` if the key has no expiry, or if
-        /// it is not known yet because another caller of this process asks the nodes.
+        /// The rest of the holder's lease, which it may extend or release early. `None` if that is unknown.
         remaining: Option<Duration>,
     },
     /// Another holder had the lock until the end of the wait.
@@ -30,7 +28,7 @@ pub enum AcquireError {
         /// The rest of the holder's lease, when the nodes were last asked.
         remaining: Option<Duration>,
     },
-    /// As many callers of this process wait already as the settings allow.
+    /// Too many callers of this process wait already.
     #[non_exhaustive]
     QueueFull {
         /// How many may wait.
@@ -40,7 +38,7 @@ pub enum AcquireError {
     },
     /// Too many nodes cannot vote, or a node serves processes with another list.
     NoQuorum(NoQuorum),
-    /// A quorum granted the lock, and by then its validity was over.
+    /// A quorum granted the lock, but the validity had ended by then.
     #[non_exhaustive]
     TooSlow {
         /// How long the round took.
@@ -48,12 +46,11 @@ pub enum AcquireError {
         /// The time to live of the lock.
         ttl: Duration,
     },
-    /// The work holds a lock on the key already, which is lost. Only where locks are shared within a
-    /// [`LockScope`](crate::LockScope).
+    /// The work already holds a lock on the key in its [`LockScope`](crate::LockScope), and that lock is lost.
     Lost(LossReason),
     /// The manager is shutting down and grants no new locks.
     ShuttingDown,
-    /// The operating system gave no random bytes for an owner token, for this reason.
+    /// The operating system gave no random bytes, for this reason.
     NoEntropy(String),
 }
 
@@ -73,7 +70,6 @@ impl AcquireError {
         }
     }
 
-    /// The rest of the holder's lease, if another holder has the lock and the nodes told of it.
     pub(crate) const fn remaining(&self) -> Option<Duration> {
         match self {
             Self::Contended { remaining } | Self::WaitTimeout { remaining, .. } => *remaining,
@@ -139,9 +135,8 @@ impl From<KeyError> for AcquireError {
     }
 }
 
-/// Too many nodes cannot vote, or a node serves processes with another list (see
-/// [`RestartGuard`](crate::settings::RestartGuard)), and then nothing is granted. The text names each of them: it is
-/// for logs, not for clients.
+/// Too many nodes cannot vote, or a node serves processes with another list of nodes or other settings. The text names
+/// each of these nodes: it is for logs, not for clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NoQuorum {
@@ -154,20 +149,19 @@ pub struct NoQuorum {
 }
 
 impl NoQuorum {
-    /// After how long a quorum of nodes should vote again, if quarantines keep them from it (see
-    /// [`RestartGuard`](crate::settings::RestartGuard)); `None` if that is unknown.
+    /// How long until a quorum of nodes should vote again, if quarantines prevent it now; `None` if that is unknown.
     #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }
 
-    /// Whether a node serves processes with another list or other settings, even if too few others vote.
+    /// Whether a node serves processes with another list or other settings.
     pub(crate) fn names_another_list(&self) -> bool {
         let is_foreign = |failure: &NodeFailure| failure.error.kind() == NodeErrorKind::Foreign;
         self.disagreed || self.failures.iter().any(is_foreign)
     }
 
-    /// Whether full nodes are the reason: enough nodes vote, if those count that only lack memory.
+    /// Whether a lack of memory is the reason: with the full nodes, enough nodes vote.
     pub(crate) fn is_full(&self) -> bool {
         use NodeErrorKind::{Full, FullForRecords};
         let is_full =
@@ -269,7 +263,7 @@ impl fmt::Display for NodeFailure {
 pub enum ConnectError {
     /// A setting is invalid. Nothing was connected.
     Config(ConfigError),
-    /// Nodes reply and cannot serve; each is named with what to change.
+    /// These nodes reply but cannot serve as they are configured.
     Misconfigured(Vec<NodeFailure>),
     /// Fewer nodes than a quorum replied within the connect time-out.
     NoQuorum(NoQuorum),
@@ -300,11 +294,11 @@ impl From<ConfigError> for ConnectError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LossReason {
-    /// Validity ended without a successful extension.
+    /// Its validity ended without a successful extension.
     Expired,
-    /// So many nodes hold another owner's token that no quorum can hold ours.
+    /// Other owners have it on so many nodes that no quorum can have it.
     Taken,
-    /// It was held for as long as the manager's `max_hold` allows.
+    /// It was held for `max_hold`.
     MaxHold,
     /// The manager was shut down, or the runtime on which it was built has ended.
     Shutdown,
@@ -370,18 +364,18 @@ impl From<AcquireError> for RunError {
     }
 }
 
-/// Why a release is not certain to have freed the lock. Its ttl ends the keys that are left.
+/// Why a release is not certain to have freed the lock. The ttl ends the keys that are left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReleaseError {
     /// The lock had been lost before it was released: the work may have run without it.
     Lost(LossReason),
-    /// Fewer nodes than a quorum confirmed within the node time-out. The others are tried again in the background.
+    /// Fewer nodes than a quorum confirmed within the node time-out. The release goes on in the background.
     #[non_exhaustive]
     Unconfirmed {
         /// How many nodes confirmed.
         confirmed: usize,
-        /// How many must.
+        /// How many must confirm.
         needed: usize,
     },
 }

@@ -1,13 +1,12 @@
-//! [`Freeing`]: one owner token that is given back: until a quorum of nodes is free of it, and in the background until all
-//! are, or its ttl has ended it.
+//! [`Freeing`]: one owner token that is given back, first until a quorum of nodes is free of it, then in the background
+//! until all are, or its ttl has ended it.
 //!
 //! ```text
 //!   Freeing ──► Release ─ quorum().await ─► the caller goes on
 //!                  └───── drop ───────────► rest(), again(): in the background
 //! ```
 //!
-//! It owns what the nodes have of the token. Commands of a held lock that were in flight at its end land in the
-//! [`HeldLease`] that the release keeps for that: a node is asked once they have.
+//! If commands of the lock are still in flight to a node, the node is asked once they have landed.
 
 use std::future::ready;
 use std::pin::pin;
@@ -33,11 +32,10 @@ use crate::token::OwnerToken;
 
 pub(crate) type Freed = Result<ReleaseReply, NodeError>;
 
-/// The command by which a node gives a lock back.
 pub(crate) type FreeCommand = fn(&dyn Node, &ReleaseRequest) -> NodeFuture<Freed>;
 
-/// A release that has begun. The caller that awaits it drives it, because another task would have to be woken for every
-/// reply. Dropped at any point, it goes on in the background.
+/// A release that has begun, driven by the caller that awaits it. If it is dropped at any point, it goes on in the
+/// background.
 pub(crate) struct Release(
     // Only `drop` takes it.
     Option<Freeing>,
@@ -52,7 +50,6 @@ impl Release {
         Self(Some(freeing))
     }
 
-    /// A release that nobody waits for.
     pub(crate) fn in_background(mut freeing: Freeing) -> Self {
         freeing.command.0.background = true;
         Self::new(freeing)
@@ -97,7 +94,7 @@ pub(crate) struct Freeing {
     end: End,
 }
 
-/// What is to be done at the end of a lock, once a quorum has confirmed its release, or cannot in time.
+/// What is to be done at the end of a lock.
 #[derive(Default)]
 struct End {
     // The right to contend for the keys, to be passed on.
@@ -110,8 +107,7 @@ struct End {
 
 /// How it begins.
 impl Freeing {
-    /// To free all nodes from a lock of this `ttl`, by a command that is sent to each node which may have it. Nothing is sent
-    /// yet.
+    /// Frees all nodes from a lock of this `ttl`. Nothing is sent yet.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         command: (ReleaseRequest, FreeCommand),
@@ -139,7 +135,6 @@ impl Freeing {
         }
     }
 
-    /// To free the nodes of a lock that was held.
     pub(crate) fn of_held(shared: &Arc<Shared>, held: &Arc<HeldLease>, let_go: LetGo) -> Self {
         let lease = &held.lease;
         let request = ReleaseRequest {
@@ -164,22 +159,21 @@ impl Freeing {
         freeing
     }
 
-    /// Has the caller wait only for the nodes that are known to have the token, and for at most a quorum: all others count as
-    /// free from the beginning.
+    /// The caller waits only for nodes that are known to have the token, and for at most a quorum of them.
     pub(crate) fn wait_for_granted(&mut self) {
         self.confirmed = self.needed().saturating_sub(self.nodes.count_ours());
     }
 
-    /// Of the hint of a writer: each node that may have it is asked before anything counts as confirmed, and nothing is
-    /// logged if its short life ends it.
+    /// For the hint of a writer: each node that may have it is asked before anything counts as confirmed, and nothing
+    /// is logged if its ttl ends it.
     pub(crate) const fn of_hint(mut self) -> Self {
         self.confirmed = 0;
         self.end.is_logged = true;
         self
     }
 
-    /// Frees a node in the background, because a command was abandoned there or is not answered yet. `with` makes the work of
-    /// the command that frees the node, for example one that waits for that answer first.
+    /// Frees a node in the background. `with` makes the command that frees it, for example one that first waits for an
+    /// answer.
     pub(crate) fn later(
         &mut self,
         index: usize,
@@ -212,7 +206,6 @@ impl Freeing {
         &self.nodes
     }
 
-    /// Whether a node still has to be asked.
     pub(crate) fn is_due(&self) -> bool {
         self.nodes.to_be_released().next().is_some()
     }
@@ -227,8 +220,8 @@ impl Freeing {
         }
     }
 
-    /// Sends a node a command once no other is in flight there that may set the token again. `send` is given the release for
-    /// that node, and whether the node may have the token by then.
+    /// Sends a node a command once no other command is in flight there that may set the token. `send` gets the release
+    /// for that node, and whether the node may have the token by then.
     pub(crate) fn once_landed<T: 'static>(
         &self,
         index: usize,
@@ -256,7 +249,6 @@ impl Freeing {
         })
     }
 
-    /// Waits until no command is in flight to `node` that may set the lock again, and returns what is known then.
     fn landed(&self, node: usize) -> impl Future<Output = OnNodes> + Send + use<> {
         let (held, known) = (self.held.clone(), self.nodes.clone());
         async move {
@@ -315,13 +307,12 @@ impl Freeing {
         self.confirmed += 1;
     }
 
-    /// A node is free of the token, and so many other processes heard of it.
     pub(crate) fn free(&mut self, node: usize, listeners: u32) {
         self.nodes.free(node);
         self.listeners = self.listeners.max(listeners);
     }
 
-    /// The work in the background, once the caller was notified or has left.
+    /// The work in the background, once the caller has its result or has left.
     async fn rest(mut self) {
         if !self.is_finished() {
             let _ = self.quorum().await;
@@ -343,8 +334,8 @@ impl Freeing {
         self.later.take().into_pending()
     }
 
-    /// Asks the nodes that are not free again and again, until the ttl has ended the lock. A lock that is left then is
-    /// logged, if `logs`.
+    /// Asks the nodes that are not free again and again, until the ttl has ended the lock. If it `logs`, a lock that is
+    /// left is logged.
     pub(crate) async fn again(mut self, logs: bool) {
         let jobs = self.nodes.to_be_released();
         let mut jobs = Fanout::new(jobs.map(|node| (node, self.retry(node))));
@@ -372,7 +363,7 @@ impl Freeing {
         self.until
     }
 
-    /// Sends `node` a command again and again, once no other is in flight there that may set the lock again.
+    /// Sends `node` a command repeatedly, once no other command is in flight there that may set the lock.
     pub(crate) fn retry_until<T: Send + 'static>(
         &self,
         until: Moment,

@@ -18,13 +18,12 @@ use crate::node::NodeFuture;
 /// The right to a held lock. Dropping it releases the lock on every node, in the background. It dereferences to its
 /// [`LockHandle`].
 ///
-/// Until then a watchdog extends the lock, for at most the manager's `max_hold`. The lock can still be *lost* if the
-/// nodes cannot be reached until its validity ends. Work that must not go on without the lock watches
-/// [`lost`](LockHandle::lost), or runs inside [`LockManager::run`](crate::LockManager::run).
+/// A watchdog extends the lock, for at most the manager's `max_hold`. The lock can still be *lost* if the nodes cannot
+/// be reached until its validity ends. Work that must not go on without the lock watches [`lost`](LockHandle::lost), or
+/// runs inside [`LockManager::run`](crate::LockManager::run).
 ///
 /// Dropping it never blocks and never panics. If the manager's runtime has ended, or 10 000 releases are under way, the
-/// lock stays on the nodes until its ttl ends, and
-/// [`ShutdownReport::expiring`](crate::snapshot::ShutdownReport::expiring) counts it.
+/// lock stays on the nodes until its ttl ends.
 #[must_use = "a guard that is not bound releases the lock at once"]
 #[clippy::has_significant_drop]
 pub struct LockGuard {
@@ -47,16 +46,14 @@ impl LockGuard {
         }
     }
 
-    /// The first guard of a lock, which the watchdog extends from now on.
-    ///
-    /// `None` if the manager is shutting down: then the lock is released in the background.
+    /// The first guard of a lock, which the watchdog extends from now on. `None` if the manager is shutting down: then
+    /// the lock is released in the background.
     pub(crate) fn first(shared: &Arc<Shared>, lease: Arc<HeldLease>) -> Option<Self> {
         let inserted = shared.registry.insert(&lease);
         let guard = Self::new(Arc::clone(shared), Tenancy::new(lease, 0));
         inserted.then_some(guard)
     }
 
-    /// One more guard of one of the locks of `handle`.
     pub(crate) fn again(
         handle: &LockHandle,
         lock: &Tenancy,
@@ -67,13 +64,11 @@ impl LockGuard {
         Ok(guard.waited_for(handle.waited))
     }
 
-    /// One guard of all these locks; `None` if there are none.
     pub(crate) fn together(mut guards: Vec<Self>) -> Option<Self> {
         let last = guards.pop()?;
         Some(last.along_with(guards))
     }
 
-    /// One guard of these locks and of `others`.
     pub(crate) fn along_with(mut self, others: Vec<Self>) -> Self {
         for mut other in others {
             let further = std::mem::take(&mut other.others);
@@ -99,8 +94,8 @@ impl LockGuard {
         self.handle.clone()
     }
 
-    /// One more guard of this lock, for a part of the work that may outlast this guard. The lock is released when its
-    /// last guard is dropped. No node is asked.
+    /// Returns one more guard of this lock, for a part of the work that may outlast this guard. The lock is released
+    /// when its last guard is dropped. No node is asked.
     ///
     /// # Errors
     ///
@@ -111,10 +106,9 @@ impl LockGuard {
         Ok(guard.along_with(others?))
     }
 
-    /// Releases the lock, and waits for at most the node time-out until a quorum of nodes has deleted it, so that a
-    /// contender can acquire it immediately. If another caller of this manager waits for the key, the lock may pass to
-    /// that caller instead ([`HandOff`](crate::settings::HandOff)). If the lock has other guards, or other readers of
-    /// this process share it, it is released with the last of them.
+    /// Releases the lock, and waits for at most the node time-out until a quorum of nodes has deleted it. If another
+    /// caller of this manager waits for the key, the lock may pass to that caller instead. If the lock has other
+    /// guards, or other readers of this process share it, it is released with the last of them.
     ///
     /// # Errors
     ///
@@ -124,8 +118,7 @@ impl LockGuard {
     ///
     /// # Cancel safety
     ///
-    /// The call gives the lock up. If the future is dropped, even before its first poll, the release goes on in the
-    /// background.
+    /// If the future is dropped, even before its first poll, the release goes on in the background.
     pub async fn release(mut self) -> Result<(), ReleaseError> {
         if !self.others.is_empty() {
             return self.release_all().await;
@@ -140,7 +133,6 @@ impl LockGuard {
         lost.map_or(released, |reason| Err(ReleaseError::Lost(reason)))
     }
 
-    /// [`release`](Self::release) for a guard of several locks, which are released concurrently.
     fn release_all(mut self) -> NodeFuture<Result<(), ReleaseError>> {
         let lost = self.handle.lost_before().map(ReleaseError::Lost);
         let mut outcome = lost.map_or(Ok(()), Err);
@@ -171,8 +163,8 @@ impl LockGuard {
     }
 }
 
-/// Ends a tenancy: passes the lock to the next waiter of this process, or takes the lock from the watchdog and prepares
-/// its release. `None` if there is nothing to release.
+/// Ends a tenancy: passes the lock to the next waiter of this process, or prepares its release. `None` if there is
+/// nothing to release.
 fn let_go(shared: &Arc<Shared>, tenancy: &Tenancy) -> Option<(Freeing, Option<LossReason>)> {
     if !tenancy.leave() {
         // Others still share the lock.
@@ -190,8 +182,8 @@ fn let_go(shared: &Arc<Shared>, tenancy: &Tenancy) -> Option<(Freeing, Option<Lo
     Some((Freeing::of_held(shared, held, let_go), lost))
 }
 
-/// Passes the lock to the next waiter of this process, if one wants it. Returns whether the lock is no longer this
-/// caller's to release.
+/// Passes the lock to the next waiter of this process, if one wants it. Returns whether there is nothing left to
+/// release.
 fn passes_on(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> bool {
     let (key, ttl) = (held.keys.first(), held.lease.ttl);
     if key.is_shared() || held.keys.are_several() {
@@ -229,8 +221,8 @@ fn passes_on(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> bool {
     false
 }
 
-/// Closes a lease of readers. They hold no turn, so the release takes one: callers that do not wait for locks may then
-/// wait for this release as for the release of any other lock.
+/// Closes a lease of readers and takes a turn for its release, because readers hold none. Callers that do not wait for
+/// locks may then wait for this release.
 fn turn_of_readers(shared: &Shared, held: &HeldLease) -> Option<Turn> {
     let key = held.keys.first();
     if !key.is_shared() {
@@ -249,9 +241,8 @@ fn turn_of_readers(shared: &Shared, held: &HeldLease) -> Option<Turn> {
     Some(turn)
 }
 
-/// A permit is passed on at most this many times. While a process with many permits passes them on, other processes
-/// wait for all of these permits. With 4 instead of 32 the longest wait was 0.4 times as long, and the rate 0.96 times
-/// as high.
+/// A permit is passed on at most this many times, because other processes meanwhile wait for all permits of this one.
+/// With 4 instead of 32 the longest wait was 0.4 times as long, and the rate 0.96 times as high.
 const PASSES_OF_PERMITS: u32 = 4;
 
 /// Ends a tenancy that no caller accepted in time, as dropping its guard would.

@@ -1,5 +1,4 @@
-//! [`LockHandle`] and [`Lost`]: observers of a held lock, for its holder and for code that the holder gives them to.
-//! They release nothing.
+//! [`LockHandle`] and [`Lost`]: observers of a held lock.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -21,9 +20,8 @@ use crate::manager::shared::Shared;
 use crate::manager::tasks::Signal;
 use crate::token::{FencingToken, OwnerHash};
 
-/// An observer of a held lock. It can query the lock and wait for its loss, and neither extends nor releases it.
-///
-/// Handles are cheap to clone and may outlive the guard. Once the guard is released, they report the lock as lost.
+/// An observer of a held lock. It can query the lock and wait for its loss, and neither extends nor releases it. It is
+/// cheap to clone. Once the guard is released, it reports the lock as lost.
 #[derive(Clone)]
 pub struct LockHandle {
     pub(super) tenancy: Tenancy,
@@ -56,8 +54,8 @@ impl LockHandle {
         }
     }
 
-    /// The [fencing token](FencingToken) of this holder, to be passed to the resource. `None` with
-    /// [`Fencing::OFF`](crate::settings::Fencing::OFF), and if its keys have [several tokens](Self::fence_of).
+    /// The [fencing token](FencingToken) of this holder, to be passed to the resource. `None` if fencing is off, or if
+    /// the keys have [several tokens](Self::fence_of).
     #[must_use]
     pub fn fence(&self) -> Option<FencingToken> {
         self.fence_of(self.key()).filter(|_| self.others.is_none())
@@ -77,7 +75,6 @@ impl LockHandle {
         self.locks().find(has)
     }
 
-    /// The handle of one lock.
     pub(crate) const fn new(tenancy: Tenancy, drain: Arc<Signal>) -> Self {
         Self {
             tenancy,
@@ -87,7 +84,7 @@ impl LockHandle {
         }
     }
 
-    /// Makes this the handle of the locks of these `tenancies`, too.
+    /// Makes this the handle of these locks, too.
     pub(crate) fn speak_for(&mut self, tenancies: Vec<Tenancy>) {
         let locks = iter::once(&self.tenancy).chain(&tenancies);
         let keys = locks.flat_map(|lock| lock.lease.lease.keys.as_slice());
@@ -97,40 +94,36 @@ impl LockHandle {
         self.others = Some(Arc::new(Others { tenancies, keys }));
     }
 
-    /// The tenancies of all its locks.
     pub(crate) fn locks(&self) -> impl Iterator<Item = &Tenancy> {
         let others = self.others.iter().flat_map(|others| &others.tenancies);
         iter::once(&self.tenancy).chain(others)
     }
 
-    /// The number of the slot that this [permit](crate::LockManager::permits) has, from 0; `None` if it is no permit.
+    /// The slot of this [permit](crate::LockManager::permits), from 0; `None` for other locks.
     #[must_use]
     pub fn slot(&self) -> Option<u32> {
         self.tenancy.lease.keys.first().slot()
     }
 
-    /// Whether this is a lock of [readers](crate::LockManager::shared), which several of them may have at the same
-    /// time.
+    /// Whether this is a lock of [readers](crate::LockManager::shared).
     #[must_use]
     pub fn is_shared(&self) -> bool {
         self.tenancy.lease.keys.first().is_shared()
     }
 
-    /// A hash that identifies this owner, to be stored next to the fencing token (`docs::one_effect`).
+    /// A hash that identifies this owner, to be stored next to the fencing token.
     #[must_use]
     pub fn owner_hash(&self) -> OwnerHash {
         OwnerHash::of(&self.tenancy.lease.lease.owner)
     }
 
-    /// The [owner hash](Self::owner_hash) for the token of [`fence_of`](Self::fence_of), if `key` is one of the keys of
-    /// this handle.
+    /// The owner hash for the token of [`fence_of`](Self::fence_of), if `key` is one of the keys of this handle.
     #[must_use]
     pub fn owner_hash_of(&self, key: &LockKey) -> Option<OwnerHash> {
         let lock = self.lock_of(key)?;
         Some(OwnerHash::of(&lock.lease.lease.owner))
     }
 
-    /// The key as logs show it.
     pub(crate) fn shown(&self) -> Cow<'_, str> {
         self.tenancy.lease.keys.first().show()
     }
@@ -160,8 +153,8 @@ impl LockHandle {
         &self.tenancy.lease.lease
     }
 
-    /// Whether the lock may no longer be relied on. This reads the clock and needs no timer, so it is exact even if the
-    /// process was suspended. Once `true`, it stays `true`. It is also `true` after the release.
+    /// Whether the lock may no longer be relied on; also `true` after the release. This reads the clock and needs no
+    /// timer, so it is exact even if the process was suspended. Once `true`, it stays `true`.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.locks().any(Tenancy::is_lost)
@@ -174,8 +167,7 @@ impl LockHandle {
         remaining.min().unwrap_or_default()
     }
 
-    /// The time from the call to the grant. It includes the wait in the queue of this process, for other processes, and
-    /// for the replies of the nodes, so it is never quite zero.
+    /// The time from the call to the grant, including the replies of the nodes.
     #[must_use]
     pub const fn waited(&self) -> Duration {
         self.waited
@@ -183,7 +175,7 @@ impl LockHandle {
 
     /// Waits until the lock is lost, or until a few milliseconds before its validity ends, so that work can be stopped
     /// in time. From then on the lock is not extended. The future also completes when the guard is released. If the
-    /// host was suspended past the end of the lock, the future completes within a second after the host resumes.
+    /// host was suspended, it completes within a second after the host resumes.
     ///
     /// # Cancel safety
     ///
@@ -196,18 +188,18 @@ impl LockHandle {
     }
 
     /// Waits until [`drain`](crate::LockManager::drain) or [`shutdown`](crate::LockManager::shutdown) asks holders to
-    /// come to an end; completes immediately if that has happened. Use it in work that has no end of its own, such as a
-    /// stream of events. The lock is held and extended as before; [`lost`](Self::lost) reports its loss.
+    /// finish; completes immediately if that has happened. Use it in work that has no end of its own, such as a stream
+    /// of events. The lock is held and extended as before. The future borrows nothing.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future changes nothing; a new one completes just as well. It borrows nothing and can be stored.
+    /// Dropping the future changes nothing; a new one completes just as well.
     pub fn draining(&self) -> impl Future<Output = ()> + Send + use<> {
         let drain = Arc::clone(&self.drain);
         async move { drain.given().await }
     }
 
-    /// Whether the holders of this manager's locks were asked to come to an end.
+    /// Whether the holders of this manager's locks were asked to finish.
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.drain.is_given()
@@ -224,7 +216,7 @@ impl fmt::Debug for LockHandle {
 }
 
 pin_project! {
-    /// The future of [`LockHandle::lost`](crate::LockHandle::lost). It borrows nothing and can be stored.
+    /// The future of [`LockHandle::lost`](crate::LockHandle::lost). It borrows nothing.
     #[must_use = "futures do nothing unless polled"]
     pub struct Lost {
         tenancy: Tenancy,
@@ -259,8 +251,7 @@ impl Lost {
         poll_fn(|cx| lost.as_mut().poll_beside(cx, |cx| work.as_mut().poll(cx))).await
     }
 
-    /// Polls `work`, unless the lock has ended. If there is a result, it wins over a loss at the same moment. Once the
-    /// time of the lock is over, `work` is not polled any more.
+    /// Polls `work`, unless the lock has ended. If there is a result, it wins over a loss at the same moment.
     pub(crate) fn poll_beside<T>(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -1,4 +1,4 @@
-//! Locks of all processes, for operators: who holds a key, which keys are held, and to take a key from its holder.
+//! Locks of all processes, for operators.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,9 +33,9 @@ use crate::token::{FencingToken, OwnerHash};
 pub struct KeyStatus {
     /// The key.
     pub key: String,
-    /// What the replies of the nodes amount to.
+    /// What the replies of all nodes amount to.
     pub verdict: KeyVerdict,
-    /// What each node says.
+    /// The key on each node.
     pub nodes: Vec<KeyOnNode>,
     #[serde(skip)]
     name: NodeKey,
@@ -52,7 +52,7 @@ pub enum KeyVerdict {
     Free,
     /// No holder has a quorum, and none can.
     Split,
-    /// Too few nodes that vote have answered: others may have forgotten a holder.
+    /// Too few nodes that vote have answered.
     Unknown,
 }
 
@@ -62,12 +62,12 @@ pub enum KeyVerdict {
 pub struct KeyOnNode {
     /// The node's name.
     pub node: String,
-    /// Its holder there, if it has one.
+    /// Its holder there.
     pub holder: Option<KeyHolder>,
-    /// For how much longer the node stores a result, if it is an idempotency key that has one.
+    /// How much longer the node stores the result of an idempotency key.
     #[serde(serialize_with = "optional_seconds")]
     pub stored_for: Option<Duration>,
-    /// Why the node does not say, or why it does not count that it has no holder: it does not vote.
+    /// Why the reply of the node is missing, or does not count because the node does not vote.
     pub error: Option<NodeError>,
 }
 
@@ -77,9 +77,10 @@ pub struct KeyOnNode {
 pub struct KeyHolder {
     /// The hash of its owner token.
     pub owner: OwnerHash,
-    /// Its [instance](crate::Settings::instance); may be empty. Of readers: `shared: `, and the instances of all of them.
+    /// Its [instance](crate::Settings::instance); may be empty. Of readers: `shared: `, and the instances of all of
+    /// them.
     pub instance: String,
-    /// The fencing token of the lock; a single node may have counted further, or less far.
+    /// The fencing token on this node, which may differ from the token of the lock.
     pub fence: Option<FencingToken>,
     /// How long ago it was acquired, by the time in its fencing token.
     #[serde(serialize_with = "optional_seconds")]
@@ -95,11 +96,11 @@ pub struct KeyHolder {
 pub struct LockList {
     /// The locks, by their keys.
     pub locks: Vec<KeyStatus>,
-    /// Whether there may be more.
+    /// Whether there may be more locks.
     pub more: bool,
-    /// Whether a quorum of each group of nodes votes and has listed its keys. If not, there may be more.
+    /// Whether a quorum of each group of nodes votes and has listed its keys. If not, there may be more locks.
     pub has_quorum: bool,
-    /// The nodes that do not vote, or could not list their keys, or say who holds them, each with its first error.
+    /// The nodes that do not vote or could not answer, each with its first error.
     pub failures: Vec<String>,
 }
 
@@ -121,7 +122,7 @@ impl KeyStatus {
         self.nodes.iter().filter_map(|node| node.holder.as_ref())
     }
 
-    /// How many nodes have something else there than a lock.
+    /// On how many nodes the key is something else than a lock.
     fn others(&self) -> usize {
         let errors = self.nodes.iter().filter_map(|node| node.error.as_ref());
         let is_other = |error: &&NodeError| error.kind() == NodeErrorKind::WrongType;
@@ -182,8 +183,8 @@ impl fmt::Display for KeyHolder {
 }
 
 impl LockManager {
-    /// Asks all nodes who holds `key`, whichever process that is. With a handle for [permits](Self::permits), of the
-    /// permit `key`, the key and the number of its slot: `tenant:7:0`.
+    /// Asks all nodes who holds `key`, in any process. With a handle for [permits](Self::permits), `key` ends with the
+    /// number of the slot: `tenant:7:0`.
     ///
     /// # Errors
     ///
@@ -196,9 +197,9 @@ impl LockManager {
         who(self, &self.space(), LockKey::new(key)?).await
     }
 
-    /// The same for an idempotency key: who computes its result, and [for how long](KeyOnNode::stored_for) it is stored.
-    /// `key` is that of [`begin_idempotent`](Self::begin_idempotent), or of a request, `idempotency:` and a hash, as its
-    /// [handle](crate::idempotency::Idempotent::handle) has it.
+    /// Asks all nodes who computes the result of an idempotency key, and [for how long](KeyOnNode::stored_for) it is
+    /// stored. `key` is the key of [`begin_idempotent`](Self::begin_idempotent), or of a request's
+    /// [handle](crate::idempotency::Idempotent::handle).
     ///
     /// # Errors
     ///
@@ -212,9 +213,9 @@ impl LockManager {
         who(self, &self.shared.runs.namespace, LockKey::new(key)?).await
     }
 
-    /// At most `limit` locks of all processes on keys that begin with `prefix`, without those of idempotency keys; with a
-    /// handle for [permits](Self::permits) these instead. Each node
-    /// looks at all its keys (`SCAN`), for ten seconds at most: for operators, not for requests.
+    /// Lists at most `limit` locks of all processes on keys that begin with `prefix`; with a handle for
+    /// [permits](Self::permits), the permits. Each node looks at all its keys (`SCAN`), for at most ten seconds: for
+    /// operators, not for requests.
     ///
     /// # Cancel safety
     ///
@@ -230,7 +231,7 @@ impl LockManager {
         }
     }
 
-    /// The same for the locks of idempotency keys: of the requests and jobs that run now.
+    /// Lists the locks of idempotency keys, as [`list`](Self::list) does for other locks.
     ///
     /// # Cancel safety
     ///
@@ -239,9 +240,10 @@ impl LockManager {
     pub async fn list_idempotent(&self, prefix: &str, limit: usize) -> LockList {
         list(self, &self.shared.runs.namespace, prefix, limit).await
     }
-    /// Takes a key from the holder that was `seen`, on each node where it is still that one's, and frees it after the rest
-    /// of its ttl. Returns on how many nodes. Until then no other caller gets it, and a living holder
-    /// [sees that](crate::error::LossReason::Taken). `at_once`: without the wait, so that two may be at work.
+    /// Takes a key from the holder that was `seen`, on each node where that holder still has it, and frees the key
+    /// after the rest of its ttl. Returns the number of these nodes. A living holder [loses its
+    /// lock](crate::error::LossReason::Taken). With `at_once` the key is free without the wait, so that two holders may
+    /// be at work.
     ///
     /// # Errors
     ///
@@ -317,7 +319,6 @@ async fn list(locks: &LockManager, namespace: &Namespace, prefix: &str, limit: u
     list
 }
 
-/// Adds the locks of one group to `list`.
 async fn list_group(
     shared: &Arc<Shared>,
     namespace: &Namespace,
@@ -382,7 +383,6 @@ async fn ask(shared: &Shared, keys: &NodeKeys) -> Holdings {
     all(shared, asked).await
 }
 
-/// The replies of all nodes that were asked, in their order.
 async fn all<T>(shared: &Shared, mut fanout: Fanout<Result<T, NodeError>>) -> Replies<T> {
     let mut deadline = pin!(sleep(shared.set.node_timeout.max(PATIENCE)));
     let mut replies = Vec::new();
@@ -460,9 +460,7 @@ fn holder(holding: &Holding, now: u64) -> KeyHolder {
 
 const NO_LOCK: &str =
     "the key holds something that is not a lock; remove it or use another namespace";
-/// In microseconds.
 const AHEAD: u64 = 2_000_000;
-/// An operator has more of it than a request.
 const PATIENCE: Duration = Duration::from_secs(1);
 const LONGEST_SCAN: Duration = Duration::from_secs(10);
 /// How long a command may wait in the socket of a connection that was given up.

@@ -1,14 +1,13 @@
-//! [`Ledger`]: counts the owner tokens of this manager that nodes may have. It counts each token before the first
-//! command with the token leaves.
+//! [`Ledger`]: counts the owner tokens of this manager that nodes may have, each before the first command with the
+//! token leaves.
 //!
 //! ```text
 //!   begin ──► Acquiring ──► Held ──► Releasing ──► met: no node has it any more
 //!                 └────────────────────▲  └──────► left to expire
 //! ```
 //!
-//! Each owner token has one [`Obligation`]. It moves with the work, from the attempt to the lock, the release and the
-//! job in the background, so the token is counted at every moment. An obligation that is dropped unmet has left its
-//! token on nodes, for example because a node failed, the background had no room, or the runtime ended.
+//! Each owner token has one [`Obligation`], which moves with the work. An obligation that is dropped unmet has left its
+//! token on nodes, for example because a node failed or the runtime ended.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -133,7 +132,7 @@ impl Obligation {
         self.stage = next;
     }
 
-    /// Notes that no node has the token any more. The obligation still counts as open until it is dropped.
+    /// No node has the token any more. The obligation counts as open until it is dropped.
     pub(crate) const fn meet(&mut self) {
         self.is_met = true;
     }

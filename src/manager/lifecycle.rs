@@ -76,8 +76,8 @@ impl LockManager {
         })
     }
 
-    /// The part of [`connect`](crate::Settings::connect) after the start: waits until every group is connected. If one
-    /// cannot be, this begins to close all nodes, because their tasks would go on otherwise.
+    /// Waits until every group is connected. If one cannot be, begins to close all nodes, because their tasks would
+    /// otherwise go on.
     pub(crate) async fn connected(
         &self,
         limit: Duration,
@@ -94,7 +94,7 @@ impl LockManager {
         Ok(())
     }
 
-    /// Closes the nodes of all groups at the same time, so that the times that frozen nodes take do not add up.
+    /// Closes the nodes of all groups at the same time.
     async fn close_nodes(&self, limit: Sleep) {
         let nodes = self.groups.iter().flat_map(|group| &group.set.nodes);
         let mut closing = Fanout::new(nodes.map(|node| node.close()).enumerate());
@@ -122,8 +122,8 @@ impl Shared {
         }
     }
 
-    /// Waits until a quorum of nodes votes and, for a moment longer, for the other nodes, so that each node is checked.
-    /// A refused node is an error, unless `on_quorum` says that a quorum of other nodes is enough.
+    /// Waits until a quorum of nodes votes and, for a moment longer, for the other nodes. A refused node is an error,
+    /// unless `on_quorum` says that a quorum of other nodes is enough.
     async fn connected(
         &self,
         end: Instant,
@@ -246,33 +246,25 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, nodes that do not vote by then stay quarantined, as if this had not been called.
+    /// If the future is dropped, nodes that do not vote by then stay quarantined.
     pub async fn bootstrap(&self) -> Result<(), NoQuorum> {
         let _trust = self.shared.set.voting.trust_all();
         self.settled().await
     }
 
-    /// Takes the nodes over from processes that had other nodes or settings, and waits until a quorum of the nodes
-    /// votes.
+    /// Takes the nodes over from processes that had another list of nodes or other settings, and waits until a quorum
+    /// of the nodes votes.
     ///
-    /// Stop all other processes first (see [`RestartGuard`](crate::settings::RestartGuard)): processes that still run
-    /// with the former nodes or settings lose their locks and are granted nothing any more. All nodes that served the
-    /// former list or settings are quarantined, for the longer of the old and the new
-    /// [`max_ttl`](crate::Settings::max_ttl), and fencing tokens go on from the clock of this process. The log warns of
-    /// this.
-    ///
-    /// The nodes of the former list know how long its quarantines lasted. If none of them is in the new list, pass the
-    /// former `max_ttl` as `former`. It counts if it is longer than the time that the nodes know.
-    ///
-    /// Every node has to accept the new list. No node is taken over before all are connected. If a node goes away after
-    /// that and does not answer within the connect time-out, it is not taken over, and nothing is granted: call this
-    /// again, or leave that node out of the list.
+    /// Stop those processes first: if they still run, they lose their locks and are granted nothing. All nodes that
+    /// served the former list are quarantined, for the longer of the old and the new
+    /// [`max_ttl`](crate::Settings::max_ttl), and fencing tokens go on from the clock of this process. The nodes of the
+    /// former list know its `max_ttl`. If the new list has none of them, pass it as `former`.
     ///
     /// # Errors
     ///
-    /// [`NoQuorum`] if a node is not connected within the connect time-out; then the nodes serve the former list as
-    /// before. It is also returned if a node does not answer after that, or if too few nodes vote when their quarantine
-    /// is over.
+    /// [`NoQuorum`] if a node is not connected within the connect time-out: then no node was taken over. Also if a node
+    /// does not answer later, or if too few nodes vote after their quarantine: call this again, or leave that node out
+    /// of the list.
     ///
     /// # Cancel safety
     ///
@@ -293,19 +285,17 @@ impl LockManager {
         Ok(())
     }
 
-    /// Retires the nodes in favour of others, which `successor` names for people: processes that have these nodes are granted
-    /// nothing and extend nothing any more, and their errors name the successor. Returns how long to wait until no lock on
-    /// these nodes is valid any more: then processes with the other nodes may start. `docs::operating` has the ways without
-    /// a stop.
+    /// Retires the nodes in favour of others, which `successor` names for people. Processes that have these nodes are
+    /// granted nothing and extend nothing any more, and their errors name the successor. Returns how long to wait until
+    /// no lock on these nodes is valid; then processes with the other nodes may start (`docs::operating`).
     ///
-    /// The nodes remember it until they lose their data, or until [`adopt_nodes`](Self::adopt_nodes) takes them into use
-    /// again. This manager is retired, too. Without fencing and without a restart guard, processes ask nodes for their list
-    /// only when they connect.
+    /// The nodes stay retired until they lose their data or are [adopted](Self::adopt_nodes). Without fencing and
+    /// without a restart guard, processes notice it only when they connect.
     ///
     /// # Errors
     ///
-    /// [`NoQuorum`] if so many nodes did not answer within the connect time-out that those could still grant locks; the
-    /// others are retired: call this again. Also if a node serves processes with other nodes or settings than this one has.
+    /// [`NoQuorum`] if so many nodes did not answer within the connect time-out that those could still grant locks:
+    /// call this again. Also if a node serves processes with other nodes or settings.
     ///
     /// # Cancel safety
     ///
@@ -333,7 +323,7 @@ impl LockManager {
     }
 }
 
-/// The keys of a manager that may still be on nodes when [`LockManager::shutdown`] returns.
+/// The locks of a manager that may still be on nodes when [`LockManager::shutdown`] returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShutdownReport {
@@ -341,21 +331,19 @@ pub struct ShutdownReport {
     pub lost: usize,
     /// Locks whose guards were still alive at the end, including lost locks.
     pub held: usize,
-    /// Calls for a lock that were still asking nodes at the end, and hints of waiting writers (`docs::sharing`). If
-    /// nodes grant such a call later, the grant is released.
+    /// Calls for a lock, and hints of waiting writers, that were still asking nodes at the end. If nodes grant such a
+    /// call later, the grant is released.
     pub acquiring: usize,
-    /// Locks, grants of lost rounds, or hints, whose release some node had not confirmed at the end. The release goes
-    /// on in the background.
+    /// Locks whose release some node had not confirmed at the end. The release goes on in the background.
     pub unconfirmed: usize,
-    /// Locks, grants of lost rounds, or hints, that are not released any more, and that some node may have for up to
-    /// two ttls, because the node refused the release or did not answer for a whole ttl, the background had no room, or
-    /// the manager's runtime had ended.
+    /// Locks that are not released any more, and that some node may have for up to two ttls: the node refused the
+    /// release or did not answer for a whole ttl, or the background had no room or has ended.
     pub expiring: usize,
 }
 
 impl ShutdownReport {
-    /// Whether no node has a key of this manager any more: every node confirmed the release, or the ttl was over. A
-    /// command that the network or a server held back for longer than the ttl may still set a key for one more ttl.
+    /// Whether no node has a key of this manager any more. A command that the network or a server held back for longer
+    /// than the ttl may still set a key for one more ttl.
     #[must_use]
     pub const fn is_all_released(&self) -> bool {
         self.held == 0 && self.acquiring == 0 && self.unconfirmed == 0 && self.expiring == 0
@@ -363,20 +351,19 @@ impl ShutdownReport {
 }
 
 impl LockManager {
-    /// Asks all present and later holders of this manager's locks to come to an end:
-    /// [`LockHandle::draining`](crate::LockHandle::draining) completes. Call it when the server begins to stop;
-    /// `docs::one_redis` has the order. Locks are granted as before, until [`shutdown`](Self::shutdown). This
-    /// asks no node and cannot be undone.
+    /// Asks all present and later holders of this manager's locks to finish:
+    /// [`LockHandle::draining`](crate::LockHandle::draining) completes. Call it when the server begins to stop. Locks
+    /// are granted as before, until [`shutdown`](Self::shutdown). This cannot be undone.
     pub fn drain(&self) {
         self.shared.common.drain.give();
     }
 
     /// Waits until [`drain`](Self::drain) or [`shutdown`](Self::shutdown) is called; completes immediately if one of
-    /// them was.
+    /// them was. The future borrows nothing.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future changes nothing; a new one completes just as well. It borrows nothing and can be stored.
+    /// Dropping the future changes nothing.
     pub fn draining(&self) -> impl Future<Output = ()> + Send + use<> {
         let drain = Arc::clone(&self.shared.common.drain);
         async move { drain.given().await }
@@ -391,11 +378,10 @@ impl LockManager {
     /// Ends the manager in an orderly way. Call it after the server has stopped and before the runtime ends.
     ///
     /// From the call on, new locks are refused with [`ShuttingDown`](crate::AcquireError::ShuttingDown), and holders
-    /// are asked to come to an end. Until `grace` is over, holders may release their locks and nodes may confirm the
-    /// releases. Locks that are still held after that are *lost* with [`LossReason::Shutdown`], and their releases have
-    /// two more node time-outs, at least 250 ms. As soon as all nodes have confirmed all releases, the connections are
-    /// closed, which takes at most half a second, and the call returns. Otherwise the releases go on in the background.
-    /// Several calls may wait at the same time.
+    /// are asked to finish. Holders have the time `grace` to release their locks. Locks that are still held after that
+    /// are *lost* with [`LossReason::Shutdown`], and their releases have two more node time-outs, at least 250 ms. As
+    /// soon as all nodes have confirmed all releases, the connections are closed, within half a second. Otherwise the
+    /// releases go on in the background.
     ///
     /// # Cancel safety
     ///

@@ -66,21 +66,18 @@ use crate::settings::error::{ConfigError, ensure};
 /// Acquires and releases locks over a set of nodes.
 ///
 /// A manager is cheap to clone. Clones, and handles with other times ([`with_ttl`](Self::with_ttl),
-/// [`with_max_hold`](Self::with_max_hold), [`with_max_wait`](Self::with_max_wait)), share connections, the watchdog and
-/// background tasks. A manager belongs to the tokio runtime on which it was built, and can be used from other runtimes.
-/// When its own runtime ends, its locks are lost and it grants no more. Renewals run on a separate thread, which ends
-/// with the manager, so a handler that blocks its thread loses no lock, and neither do other handlers.
+/// [`with_max_hold`](Self::with_max_hold), [`with_max_wait`](Self::with_max_wait)), share connections and background
+/// tasks. A manager belongs to the tokio runtime on which it was built: when that runtime ends, its locks are lost. It
+/// can be used from other runtimes. Locks are renewed on a separate thread, so a handler that blocks its thread loses
+/// no lock.
 ///
 /// # Fairness
 ///
-/// FIFO within a process: callers of one manager that wait for one key get it in the order of their calls, and callers
-/// that do not wait never overtake them. A caller that waits for several keys gets them when all are free.
+/// Within a process, callers that wait for one key get it in the order of their calls. A caller that waits for several
+/// keys gets them when all are free.
 ///
-/// Between managers, the manager whose caller has waited longest usually comes first, but there is no limit to how
-/// often a manager may lose. Each manager has one contender per key, passes a lock among its own callers a limited
-/// number of times ([`HandOff`](crate::settings::HandOff)), and contends a few round trips later after a contended
-/// release. A release tells how long its holder had waited. A contender that has waited for less time contends up to
-/// one and a half round trips later.
+/// Between processes, the caller that has waited longest usually comes first, but there is no limit to how often a
+/// process may lose.
 ///
 /// A waiter does not poll. Its process listens for releases, and asks the nodes again when the holder's lease ends, and
 /// at least once a second (every 100 ms while fewer than a quorum of nodes announce releases).
@@ -108,12 +105,11 @@ pub struct LockManager {
 }
 
 impl LockManager {
-    /// Acquires `keys` if they are free, and fails immediately if one of them is not. `keys` is one key (a text, a
+    /// Acquires `keys` if they are free, and fails immediately if one of them is not. `keys` is one key (a text or a
     /// [`LockKey`](crate::LockKey)), an array or `Vec` of keys, or [`LockKeys`]; all of them are taken or none.
     ///
     /// If another caller of this manager holds a key or contends for it, no node is asked. If several contenders split
-    /// the votes, this call tries again after a few round trips, for at most two node time-outs. It also tries once
-    /// more if nodes died between their grants and the fencing token.
+    /// the votes, the call tries again for at most two node time-outs.
     ///
     /// # Errors
     ///
@@ -133,13 +129,11 @@ impl LockManager {
     /// Acquires all of `keys` or none, waiting up to the [`max_wait`](Self::with_max_wait) of this handle while others
     /// hold some of them. `keys` are as for [`try_acquire`](Self::try_acquire).
     ///
-    /// There may be 1 to 64 keys. On each node they are taken in one step, so callers never wait for each other in a
-    /// circle. A lock on several keys has one ttl, one guard and one fencing token, which is greater than the token of
-    /// every earlier holder of each key. It is never handed off inside the process.
+    /// There may be 1 to 64 keys. Each node takes all of them in one step, so callers never deadlock. The lock has one
+    /// ttl, one guard and one fencing token, which is greater than the token of every earlier holder of each key.
     ///
-    /// Keys of several [groups](crate::Settings::groups) are taken in sorted order. Adjacent keys of one group are one
-    /// lock, and each lock has its own [token](LockHandle::fence_of). The first locks are held, and extended for up to
-    /// `max_hold`, while the call waits for the next ones, so poll the future or drop it.
+    /// Keys of several [groups](crate::Settings::groups) are acquired one group after another, and each group has its
+    /// own [token](LockHandle::fence_of). While the call waits for a later group, it holds the earlier ones.
     ///
     /// # Errors
     ///
@@ -147,12 +141,8 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// As for [`try_acquire`](Self::try_acquire). A dropped waiter leaves nothing behind: if its turn has just come,
-    /// the turn passes to the next caller. Do not keep the future without polling it: drop it, or poll it in a task of
-    /// its own. A lock that is handed to a future passes to the next caller if the future is not polled for a node
-    /// time-out, and the future queues again. But if the future has the turn to ask the nodes, other callers of this
-    /// manager wait until it is polled or dropped, however short its own wait is, and if nodes have granted its
-    /// request, other processes wait for a ttl.
+    /// As for [`try_acquire`](Self::try_acquire). If a waiter is dropped, its turn passes to the next caller. Poll the
+    /// future or drop it: a future that has its turn and is not polled keeps other callers waiting.
     ///
     /// # Examples
     ///
@@ -173,8 +163,7 @@ impl LockManager {
     }
 
     /// Acquires `keys` as [`acquire`](Self::acquire) does, runs `work` under the lock, and releases the lock. If the
-    /// lock is lost, `work` is dropped half-way. If `work` has a result at the moment of the loss, the result wins. A
-    /// `Rejection` turns the error into a response.
+    /// lock is lost before `work` has a result, `work` is dropped half-way.
     ///
     /// # Errors
     ///
@@ -224,8 +213,7 @@ impl LockManager {
         acquire(group, self.times.terms, (keys, &self.want), limit).await
     }
 
-    /// Acquires keys of several groups, in sorted order, so that callers that hold some keys while they wait for others
-    /// never wait in a circle.
+    /// Acquires keys of several groups in sorted order, so that callers never deadlock.
     async fn acquire_apart(
         &self,
         keys: LockKeys,
@@ -311,12 +299,10 @@ impl LockManager {
 }
 
 impl LockManager {
-    /// Returns a handle of this manager whose locks have this `ttl`, for a [layer](crate::RedlockLayer) or for single
-    /// calls. The ttl is at least 10 ms, or the node time-out if that is longer, and at most `max_ttl`, in whole
-    /// milliseconds. If the handle's `max_hold` is shorter than the ttl, it is raised to the ttl.
+    /// Returns a handle of this manager whose locks have this `ttl`: at least 10 ms and the node time-out, at most
+    /// `max_ttl`, in whole milliseconds. If the handle's `max_hold` is shorter, it is raised to the ttl.
     ///
-    /// All handles share one queue per key; a lock passes only to a caller that wants the same ttl. A lock keeps the
-    /// ttl that it was acquired with.
+    /// All handles share one queue per key. A holder passes its lock only to a caller that wants the same ttl.
     ///
     /// # Errors
     ///
@@ -330,9 +316,9 @@ impl LockManager {
     /// use tower_redlock::{LockManager, RedlockLayer, key};
     ///
     /// let locks = LockManager::builder().memory(5).connect().await?;
-    /// // A stream keeps its lock for five minutes; a payment ends in ten seconds, and another may begin.
+    /// // A stream keeps its lock for five minutes.
     /// let streams = locks.with_max_hold(Duration::from_secs(300))?;
-    /// let payments = locks.with_ttl(Duration::from_secs(5))?.with_max_hold(Duration::from_secs(10))?;
+    /// let payments = locks.with_ttl(Duration::from_secs(5))?;
     /// let stream = RedlockLayer::new(streams, key::header("x-topic"));
     /// let pay = RedlockLayer::new(payments, key::header("x-order-id"));
     /// # let _ = (stream, pay);
@@ -364,12 +350,11 @@ impl LockManager {
     }
 
     /// Returns a handle of this manager whose locks are *permits*: up to `limit` callers (1 to 256), in all processes
-    /// together, hold a key at the same time. Permits limit load. They do not guard data, because
-    /// [`fence`](LockHandle::fence) orders only the holders of one [`slot`](LockHandle::slot).
+    /// together, hold a key at the same time.
     ///
-    /// A permit is extended, lost, passed on and released like a lock. It is on one key, and is not shared in a
-    /// [`LockScope`](crate::LockScope). Permits and locks on one key are independent of each other. Use one limit for a
-    /// key: if processes use different limits, the highest counts. `docs::sharing` has the details.
+    /// Permits limit load. They do not guard data, because [`fence`](LockHandle::fence) orders only the holders of one
+    /// [`slot`](LockHandle::slot). A permit is on one key. Permits and locks on one key are independent of each other.
+    /// If processes use different limits for a key, the highest counts.
     ///
     /// # Errors
     ///
@@ -384,8 +369,6 @@ impl LockManager {
     /// let one = reports.try_acquire("tenant:7").await?;
     /// let _other = reports.try_acquire("tenant:7").await?;
     /// assert!(reports.try_acquire("tenant:7").await.is_err());
-    /// one.release().await?;
-    /// let _third = reports.try_acquire("tenant:7").await?;
     /// # Ok(()) }
     /// ```
     pub fn permits(&self, limit: u32) -> Result<Self, ConfigError> {
@@ -399,17 +382,14 @@ impl LockManager {
     }
 
     /// Returns a handle of this manager whose callers *share* locks: any number of readers, in all processes together,
-    /// hold a key at the same time, and no caller holds the lock on it alone meanwhile. Use it for work that only reads
-    /// the data that holders of the lock write.
+    /// hold a key at the same time, and no writer holds the lock meanwhile. A *writer* is a caller that wants the lock
+    /// alone.
     ///
-    /// Readers of one process that come within a tenth of the ttl share one lease, for which the nodes are asked once;
-    /// [`max_hold`](Self::with_max_hold) counts from the grant of the lease. A *writer* is a caller that wants the lock
-    /// alone. While a writer waits, no new readers come: in its process they queue behind it, and in other processes
-    /// they are refused by the nodes that know of the writer. So a writer waits for a tenth of the ttl, and for the
-    /// readers that have begun by then. A shared lock is on one key and cannot be made exclusive:
-    /// [`acquire_in`](Self::acquire_in) refuses that immediately. `docs::sharing` has the details, and says what a
-    /// reader's [`fence`](LockHandle::fence) is for. If this handle is for [permits](Self::permits), the new handle is
-    /// for readers only; readers and permits are independent of each other.
+    /// Readers of one process that come within a tenth of the ttl share one lease, and
+    /// [`max_hold`](Self::with_max_hold) counts from its grant. While a writer waits, new readers queue behind it or
+    /// are refused. A shared lock is on one key, and cannot be made exclusive. `docs::sharing` says what a reader's
+    /// [`fence`](LockHandle::fence) is for. Readers and [permits](Self::permits) are independent of each other: the new
+    /// handle is for readers only.
     ///
     /// # Examples
     ///
@@ -420,11 +400,7 @@ impl LockManager {
     /// let one = readers.try_acquire("document:7").await?;
     /// let other = readers.try_acquire("document:7").await?;
     /// assert!(locks.try_acquire("document:7").await.is_err(), "it is being read");
-    /// one.release().await?;
-    /// other.release().await?;
-    /// let writer = locks.try_acquire("document:7").await?;
-    /// assert!(readers.try_acquire("document:7").await.is_err());
-    /// # drop(writer);
+    /// # drop((one, other));
     /// # Ok(()) }
     /// ```
     #[must_use]
@@ -435,8 +411,8 @@ impl LockManager {
         }
     }
 
-    /// Returns a handle of this manager whose callers wait for a busy lock for at most `max_wait`. If it is zero, they
-    /// do not wait. A [layer](crate::RedlockLayer::max_wait) has a wait of its own.
+    /// Returns a handle of this manager whose callers wait for a busy lock for at most `max_wait`; zero means not at
+    /// all. A [layer](crate::RedlockLayer::max_wait) has its own wait.
     #[must_use]
     pub fn with_max_wait(&self, max_wait: Duration) -> Self {
         let mut other = self.clone();

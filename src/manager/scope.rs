@@ -34,10 +34,6 @@ use crate::manager::handle::LockHandle;
 /// let outer = locks.acquire_in(&scope, order.clone().into(), Duration::ZERO).await?;
 /// let inner = locks.acquire_in(&scope, order.into(), Duration::ZERO).await?;
 /// assert_eq!(outer.fence(), inner.fence());
-/// outer.release().await?;
-/// // Released when the last guard is dropped.
-/// assert!(locks.try_acquire("order:42").await.is_err());
-/// drop(inner);
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Default)]
@@ -54,11 +50,10 @@ struct Work {
     turn: AssertUnwindSafe<tokio::sync::Mutex<()>>,
 }
 
-/// Usually there is one.
 type Locks = SmallVec<[LockHandle; 1]>;
 
 impl LockScope {
-    /// A scope that holds nothing.
+    /// Creates a scope that holds nothing.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -94,17 +89,16 @@ impl fmt::Debug for LockScope {
 
 impl LockManager {
     /// Acquires all of `keys` or none, for a part of the work that `scope` stands for. If the work already holds a key,
-    /// the lock is shared, and no node is asked for this key. The guard covers all of `keys`; each has the
-    /// [fencing token](LockHandle::fence_of) of its lock.
+    /// the lock is shared, and no node is asked for this key. The guard covers all of `keys`; each has the [fencing
+    /// token](LockHandle::fence_of) of its lock.
     ///
-    /// Work that holds locks waits only for keys that sort after all keys that it holds, for at most `max_wait`, or the
-    /// [`max_wait`](Self::with_max_wait) of this handle if that is less. It tries all other keys only once. So pieces of
-    /// work never deadlock. Parts of one piece of work acquire one after the other.
+    /// The call waits for at most `max_wait`, or the [`max_wait`](Self::with_max_wait) of this handle if that is less.
+    /// Work that already holds locks waits only for keys that sort after all keys that it holds, and tries other keys
+    /// once, so pieces of work never deadlock. Parts of one piece of work acquire one after the other.
     ///
     /// # Errors
     ///
-    /// As for [`acquire`](Self::acquire); [`AcquireError::Lost`] if the work has lost a lock on one of
-    /// the keys.
+    /// As for [`acquire`](Self::acquire); [`AcquireError::Lost`] if the work has lost a lock on one of the keys.
     ///
     /// # Cancel safety
     ///
@@ -200,7 +194,7 @@ impl LockManager {
         Ok((guards, LockKeys::new(missing).ok()))
     }
 
-    /// Whether all of `keys` sort after all keys that the work holds, with this manager or with another.
+    /// Whether all of `keys` sort after all keys that the work holds.
     fn comes_after(&self, keys: &LockKeys, live: &[LockHandle]) -> Result<bool, AcquireError> {
         if live.is_empty() {
             return Ok(true);

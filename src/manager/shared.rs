@@ -30,8 +30,8 @@ use crate::settings::switches::HandOff;
 #[cfg(feature = "idempotency")]
 use crate::settings::switches::usual;
 
-/// The parts that the handles, guards and tasks of one manager share. A manager with several groups of nodes has one
-/// `Shared` for each group. The watchdog does not keep it alive.
+/// The parts that the handles, guards and tasks of one manager share. Each group of nodes has one `Shared`. The
+/// watchdog does not keep it alive.
 pub(crate) struct Shared {
     pub(crate) set: Arc<NodeSet>,
     // Keeps the nodes of all groups watched for as long as one group has a lock, because any of them may serve
@@ -63,7 +63,6 @@ pub(crate) struct Common {
     pub(crate) room_for_records: RoomForRecords,
 }
 
-/// The runs of idempotent work.
 #[cfg(feature = "idempotency")]
 pub(crate) struct Runs {
     // The namespace of requests with idempotency keys.
@@ -107,7 +106,6 @@ fn set_of(
 }
 
 impl Shared {
-    /// Makes the groups of a manager.
     pub(crate) fn groups(
         nodes: &[Arc<dyn Node>],
         clock: &Arc<dyn Clock>,
@@ -182,7 +180,7 @@ impl Shared {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Lets other processes go first for `key`, after a release of which so many `others` were notified.
+    /// Lets other processes go first for `key`, after a release that notified `others` of them.
     pub(crate) fn give_way(&self, key: &NodeKey, others: u32, round_trip: Duration) {
         let pause = match others {
             0 => Duration::ZERO,
@@ -205,8 +203,8 @@ impl Shared {
         self.common.queue.close();
     }
 
-    /// Runs `job`, which releases `keys`, in the `background` or where calls run. If there is no room for the job, the
-    /// keys are left to their ttl, and that is logged.
+    /// Runs `job`, which releases `keys`, in the `background` or where calls run. If there is no room for it, the keys
+    /// are left to their ttl.
     pub(crate) fn spawn_release(
         &self,
         keys: &NodeKeys,
@@ -238,8 +236,8 @@ pub(crate) struct RoomForRecords {
 
 #[cfg(feature = "idempotency")]
 impl RoomForRecords {
-    /// A network of 1 Gbit/s carries this in 70 ms. That must be less than the default node time-out, because `PING`s
-    /// and commands for locks have to wait behind records.
+    /// A network of 1 Gbit/s carries this in 70 ms. That must be less than the default node time-out, because commands
+    /// for locks wait behind records.
     pub(crate) const UNDER_WAY: usize = 8 << 20;
     pub(crate) const KEPT: usize = 64 << 20;
 }

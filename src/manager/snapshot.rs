@@ -20,8 +20,7 @@ use crate::node::{ClusterConfig, Node, NodeState, ServerStatus};
 use crate::token::FencingToken;
 
 impl LockManager {
-    /// The held locks, the waiting callers, and the state of the nodes, at this moment. It is meant for people and
-    /// scrapes, not for every request.
+    /// Returns the held locks, the waiting callers, and the state of the nodes, for people and scrapes.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let shared = &self.shared;
@@ -96,23 +95,22 @@ impl LockManager {
     }
 }
 
-/// The locks, queues and nodes of a manager at one moment. When it is serialised, times are seconds with fractions and
-/// fencing tokens are strings. It contains lock keys, and the names and addresses of nodes, but no owner token and no
-/// password.
+/// The locks, queues and nodes of a manager at one moment. Serialised, times are seconds with fractions and fencing
+/// tokens are strings. It contains lock keys, and the names and addresses of nodes, but no owner token and no password.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Snapshot {
-    /// One sentence on the nodes, such as `quorum: 5 of 5 vote, 3 needed`. If no lock can be granted, it says so.
+    /// One sentence on the nodes, such as `quorum: 5 of 5 vote, 3 needed`.
     pub verdict: String,
-    /// Whether enough nodes vote: [`LockManager::has_quorum`].
+    /// [`LockManager::has_quorum`].
     pub has_quorum: bool,
-    /// The [instance](crate::Settings::instance) of this process: its name on the nodes.
+    /// The [instance](crate::Settings::instance) of this process.
     pub instance: String,
     /// How many locks are held, including lost ones whose guards still exist.
     pub held: usize,
     /// How many keys are held, contended for, or being released.
     pub keys: usize,
-    /// How many callers wait: in their queues, or for other processes.
+    /// How many callers wait.
     pub waiting: usize,
     /// How many grants so far had a fencing token on which the nodes agreed immediately.
     #[cfg(tower_redlock_tests)]
@@ -141,7 +139,7 @@ impl Snapshot {
 pub struct HeldLock {
     /// The locked keys.
     pub keys: Vec<String>,
-    /// The time since the grant, or since the hand-off to the present holder.
+    /// The time since the grant, or since the lock was passed to the present holder.
     #[serde(serialize_with = "seconds")]
     pub held_for: Duration,
     /// How much of the lock's validity is left unless it is extended.
@@ -155,7 +153,7 @@ pub struct HeldLock {
     pub fence: Option<FencingToken>,
 }
 
-/// The callers of this process that wait for one key: in the queue, or for other processes.
+/// The callers of this process that wait for one key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct QueueStatus {
@@ -178,7 +176,7 @@ pub struct NodeStatus {
     pub state: NodeState,
     /// Whether its votes count towards the quorum now.
     pub voting: VotingStatus,
-    /// Its server; `None` while there is no connection, and for nodes in memory.
+    /// Its server; `None` without a connection, and for nodes in memory.
     pub server: Option<ServerStatus>,
 }
 
@@ -188,14 +186,14 @@ fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Er
 
 impl LockManager {
     /// Whether enough nodes of each group vote, so that locks can be granted. This answers from the last replies; each
-    /// node is asked once a second. Use it for a readiness probe (`docs::operating`), not before each lock. It is
-    /// `false` from the beginning of a [shutdown](Self::shutdown) on.
+    /// node is asked once a second. Use it for a readiness probe, not before each lock. It is `false` once a
+    /// [shutdown](Self::shutdown) has begun.
     #[must_use]
     pub fn has_quorum(&self) -> bool {
         self.quorum().is_quorum()
     }
 
-    /// The count of the first group without a quorum or, if there is none, of the first group.
+    /// The first group without a quorum; otherwise the first group.
     fn quorum(&self) -> Count {
         let mut counts = self.groups.iter().map(|group| group.quorum());
         let lacking = counts.find(|count| !count.is_quorum());

@@ -1,10 +1,9 @@
-//! [`TaskTracker`]: work that goes on when its caller is gone: releases, late replies, extensions. And the signals that
-//! work waits for: a change that a [`Notify`] tells of, and [`Signal`], such a change that comes once.
+//! [`TaskTracker`]: work that goes on when its caller is gone, such as releases, late replies and extensions.
 //!
-//! Work that follows a call runs on the runtime of the manager, where calls run. Work that must not wait for any caller
-//! runs in the *background*, on a thread of the manager's own: renewals, and releases that nobody waits for. Tokio puts a
-//! task that a handler wakes into that worker's LIFO slot, from which no other worker steals, so a handler that blocks its
-//! thread would keep all locks from being renewed.
+//! Work that follows a call runs on the runtime of the manager. Renewals, and releases that nobody waits for, run in
+//! the *background*, on a thread of the manager's own. Tokio puts a task that a handler wakes into that worker's LIFO
+//! slot, from which no other worker steals, so a handler that blocks its thread would keep all locks from being
+//! renewed.
 
 use std::io;
 use std::pin::Pin;
@@ -32,15 +31,11 @@ pub(crate) struct TaskTracker {
 }
 
 impl TaskTracker {
-    /// The most jobs at a time, one for each lock that is being released: far beyond a sane load. Locks beyond it are
-    /// left to their ttl.
+    /// The most jobs at a time. Locks beyond it are left to their ttl.
     pub(crate) const LIMIT: usize = 10_000;
 
-    /// For a manager on the runtime `calls`. Begins its thread, unless the `clock` follows that runtime.
-    ///
-    /// # Errors
-    ///
-    /// The system gave no thread.
+    /// For a manager on the runtime `calls`. Begins its thread, unless the `clock` follows that runtime. Fails if the
+    /// system gives no thread.
     pub(crate) fn begin(calls: Handle, clock: &dyn Clock) -> io::Result<Self> {
         let ended = Arc::default();
         let background = match clock.follows_runtime() {
@@ -56,8 +51,7 @@ impl TaskTracker {
         })
     }
 
-    /// Runs `job`, from anywhere, where calls run or in the `background`; `false` if there is no room for it. If that has ended, it
-    /// is dropped.
+    /// Runs `job` where calls run or in the `background`; `false` if there is no room for it.
     pub(crate) fn spawn(
         &self,
         background: bool,
@@ -76,8 +70,8 @@ impl TaskTracker {
         true
     }
 
-    /// Runs `job` whether there is room or not, and takes none of it: for extensions and for records. There are no more
-    /// of these than locks that are held or requests that run, and releases that pile up must not keep them waiting.
+    /// Runs `job` whether there is room or not: for extensions and for records, which held locks and running requests
+    /// already limit.
     pub(crate) fn spawn_anyway(
         &self,
         background: bool,
@@ -139,7 +133,7 @@ impl<F: Future<Output = ()>> Future for Counted<F> {
     }
 }
 
-/// Waits until `look` finds something. It looks at once, and whenever all waiters of `changed` are notified.
+/// Waits until `look` finds something. It looks immediately, and whenever all waiters of `changed` are notified.
 pub(crate) async fn notified_until<T>(changed: &Notify, look: impl Fn() -> Option<T>) -> T {
     loop {
         // Before the look, so that no change is missed in between.

@@ -12,8 +12,7 @@ use crate::node::{ExtendRequest, Fence};
 use crate::protocol::on_nodes::Landed;
 
 /// Extends the locks of a manager until the manager is gone, and calls `end_lapsed` for tenancies that no caller
-/// accepted in time. If this future is dropped earlier, the manager ends, too, because without a watchdog holders would
-/// not be notified of a loss.
+/// accepted in time. If this future is dropped earlier, the manager ends.
 pub(crate) fn watch(
     shared: &Arc<Shared>,
     end_lapsed: fn(&Arc<Shared>, Tenancy),
@@ -33,8 +32,7 @@ pub(crate) fn watch(
     }
 }
 
-/// Runs on the runtime on which the manager was built. If that runtime ends first, it drops this future, which ends the
-/// manager and its thread.
+/// Runs on the runtime on which the manager was built. If that runtime ends, the manager ends.
 pub(crate) fn stay(shared: &Arc<Shared>) -> impl Future<Output = ()> + Send + use<> {
     let mut lose_all = LoseAllOnDrop(Arc::downgrade(shared));
     let ended = Arc::clone(&shared.common.tasks.ended);

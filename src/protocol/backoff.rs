@@ -1,4 +1,4 @@
-//! How long to pause before the next round. The functions are pure: the caller passes the random number.
+//! How long to pause before the next round. The caller passes the random numbers.
 
 use std::time::Duration;
 
@@ -37,18 +37,16 @@ impl Backoff {
     }
 }
 
-/// How long to pause after a split vote of `contenders` that took `round_trip`: a random part of the time in which all
-/// contenders can try one after another at half a round trip each. In a simulation this resolved splits of up to 30
-/// contenders in about three round trips.
+/// How long to pause after a split vote: a random part of the time in which all contenders can try one after another at
+/// half a round trip each. In a simulation this resolved splits of up to 30 contenders in about three round trips.
 pub(crate) fn after_split(random: u64, contenders: usize, round_trip: Duration) -> Duration {
     let contenders = u32::try_from(contenders.max(2)).unwrap_or(u32::MAX);
     jitter(random, round_trip.saturating_mul(contenders) / 2)
 }
 
 /// How long a contender that has waited for `age` lets others go first, after a release by a holder that had waited for
-/// `before`. The delay is zero if the contender has waited for nearly as long; otherwise it grows with the difference,
-/// up to one and a half round trips. So the contender that has waited longest comes first, as far as clocks of
-/// processes and timers are exact.
+/// `before`: zero if the contender has waited for nearly as long, otherwise up to one and a half round trips. So the
+/// contender that has waited longest usually comes first.
 pub(crate) fn until_due(age: Duration, before: Duration, round_trip: Duration) -> Duration {
     let missing = before.saturating_sub(age).as_nanos();
     // A difference of less than a tenth is chance.
@@ -59,8 +57,7 @@ pub(crate) fn until_due(age: Duration, before: Duration, round_trip: Duration) -
     }
 }
 
-/// How long to pause after a contended release: until the slowest contender, which pauses for [`after_split`], can have
-/// tried.
+/// How long to pause after a contended release, so that the slowest contender can try.
 pub(crate) fn give_way(listeners: u32, round_trip: Duration) -> Duration {
     let round_trip = round_trip.clamp(Duration::from_millis(1), Duration::from_millis(25));
     round_trip.saturating_mul(4_u32.saturating_add(listeners.min(64))) / 2

@@ -1,19 +1,11 @@
 //! The lock protocol as pure functions and folds: no I/O, no clock, no randomness.
 //!
-//! ```text
-//!   replies of nodes                       verdict                  replies to extends
-//!        │                                    │                             │
-//!        ▼                                    ▼                             ▼
-//!     [on_nodes] ── quorum? ──► granted: [quorum] gives the ──► [on_nodes] knows the deadline and what is to be
-//!        │                      fencing token                   released, [renewal] when to extend
-//!        ├──► contended ┐
-//!        ├──► split     ├──► [backoff] tells how long to pause
-//!        └──► no quorum ┘
-//! ```
+//! [`on_nodes`] folds the replies of nodes into a verdict and a deadline, [`quorum`] gives the fencing token,
+//! [`renewal`] says when to extend a lease, and [`backoff`] how long to pause after a round that got no lock.
 //!
-//! The algorithm is Redlock as described in the Redis documentation ("Distributed locks with Redis"), with two
-//! differences: the deadline counts from the moment the request was sent, also of a renewal, and a verdict is taken as
-//! soon as the missing replies can no longer change it.
+//! The algorithm is Redlock as in the Redis documentation ("Distributed locks with Redis"), with two differences: the
+//! deadline counts from the moment the request was sent, and a verdict is taken as soon as missing replies cannot
+//! change it.
 
 pub(crate) mod backoff;
 pub(crate) mod on_nodes;

@@ -1,22 +1,19 @@
-//! [`OnNodes`]: what each node has of one owner token, by what was sent to the node and what it answered. This is the one
-//! model of a token on the nodes, from its round to its last release.
+//! [`OnNodes`]: what each node has of one owner token, by what was sent to the node and what it answered.
 //!
 //! ```text
 //!   send ──► in flight ──► landed: the node answered, or the command was abandoned and may still run
 //! ```
 //!
 //! A command that may set the token is *in flight* from the decision to send it. It has *landed* once the node has
-//! answered it, or nobody waits for the answer any more. An abandoned command may run after all, whatever the node
-//! answers to later commands, until a release with a *tombstone* (a key that makes the node refuse this token) has made it
-//! harmless.
+//! answered it, or nobody waits for the answer any more. An abandoned command may still run, until a release with a
+//! *tombstone* (a key that makes the node refuse this token) has made it harmless.
 //!
-//! Three kinds of questions are asked of it: the [verdict](OnNodes::verdict) of the round, in which each node is sent one
-//! command; the [deadline](OnNodes::deadline) of the lease, which moves with every confirmed extension; and the nodes that
-//! are [to be released](OnNodes::is_to_be_released). It knows no time: whether a deadline has passed, and that a lock which
-//! was lost stays lost, is decided by `lease/state.rs`.
+//! It gives the [verdict](OnNodes::verdict) of a round, the [deadline](OnNodes::deadline) of a lease, and the nodes
+//! that are [to be released](OnNodes::is_to_be_released). It knows no time: `lease/state.rs` decides whether a deadline
+//! has passed.
 //!
-//! A node *grants* if it sets the token for an acquire, and *confirms* if it answers that it has it. A node *in quarantine*
-//! may have forgotten the locks of others, and does not vote.
+//! A node *grants* if it sets the token for an acquire, and *confirms* if it answers that it has the token. A node *in
+//! quarantine* may have forgotten the locks of others, and does not vote.
 
 use std::mem;
 use std::time::Duration;
@@ -28,18 +25,18 @@ use crate::moment::Moment;
 use crate::token::FencingToken;
 use crate::token::Holder;
 
-/// What a node has of the token, by its last word.
+/// What a node has of the token, by its last answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Has {
-    /// No token, as far as is known: the node said so, refused the command, or has not answered.
+    /// No token, as far as is known.
     Nothing,
     /// Our token.
     Ours {
         /// When the last confirmed command that set or extended it was sent.
         since: Moment,
-        /// The fencing token that came with that command. Only a grant brings one.
+        /// The fencing token of that command. Only a grant has one.
         fence: Option<FencingToken>,
-        /// The index of the key that the node granted, if one of several keys is enough; otherwise 0.
+        /// The index of the granted key, if one of several keys is enough; otherwise 0.
         key: usize,
     },
     /// Another owner's token.
@@ -58,20 +55,15 @@ pub(crate) enum Landed {
         fence: Option<FencingToken>,
         key: usize,
     },
-    /// A node in quarantine answered at this moment that it has our token, which counts only while an earlier vote does.
+    /// A node in quarantine answered at this moment that it has our token. This counts only while an earlier vote does.
     InQuarantine(Moment),
-    /// As [`Has::Anothers`].
     Anothers(Holder),
-    /// As [`Has::Partly`].
     Partly,
-    /// As [`Has::Withheld`].
     Withheld,
-    /// The node has no token.
     Absent,
-    /// The command had no effect: the node has what it had before.
+    /// The node has what it had before.
     NoEffect,
-    /// Nobody waits for the answer any more, or the answer does not tell: the command may have run, or may still run.
-    /// Earlier confirmations still count.
+    /// The command may have run, or may still run. Earlier confirmations still count.
     Abandoned,
 }
 
@@ -113,19 +105,18 @@ impl AtNode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Granted,
-    /// A quorum replied and cannot grant: another owner holds the lock, or is the only other contender and may hold it.
+    /// Another owner holds the lock, or is the only other contender and may hold it.
     Contended {
-        /// After how long a quorum of nodes will be free of other owners if nobody extends or releases; `None` if never.
+        /// How long until a quorum of nodes is free of other owners if nobody extends or releases; `None` if never.
         remaining: Option<Duration>,
     },
-    /// A quorum replied, and several contenders share the nodes: perhaps nobody holds the lock.
+    /// Several contenders share the nodes: perhaps nobody holds the lock.
     Split {
-        /// At least how many contenders there are, this one included.
+        /// At least how many contenders there are, including this one.
         contenders: usize,
-        /// As for [`Verdict::Contended`].
         remaining: Option<Duration>,
     },
-    /// So many nodes failed that the others are no quorum.
+    /// Too many nodes failed.
     NoQuorum,
 }
 
@@ -159,15 +150,14 @@ impl OnNodes {
         }
     }
 
-    /// A command that may set the token is about to be sent to `node`.
     pub(crate) fn send(&mut self, node: usize) {
         if let Some(node) = self.nodes.get_mut(node) {
             node.in_flight = node.in_flight.saturating_add(1);
         }
     }
 
-    /// `node` may have forgotten what was sent before `forgot`. Returns whether it counts at `now` by such a command; it goes
-    /// on to count.
+    /// `node` may have forgotten what was sent before `forgot`. Returns whether it counts at `now` by such a command;
+    /// it continues to count.
     pub(crate) fn doubt(&mut self, node: usize, forgot: Moment, now: Moment) -> bool {
         let Some(at) = self.nodes.get_mut(node) else {
             return false;
@@ -202,20 +192,19 @@ impl OnNodes {
         }
     }
 
-    /// Takes what is known of the nodes, for the next phase of the token. Nothing is known here from then on.
+    /// Takes what is known of the nodes, for the next phase of the token.
     pub(crate) fn take(&mut self) -> Self {
         let nodes = mem::take(&mut self.nodes);
         Self { nodes, ..*self }
     }
 
-    /// `node` has given the token back, or never had it, and nothing that may set it can still run.
+    /// `node` does not have the token, and no command that may set it can still run there.
     pub(crate) fn free(&mut self, node: usize) {
         if let Some(node) = self.nodes.get_mut(node) {
             *node = AtNode::FREE;
         }
     }
 
-    /// `node` refuses to give the token back, and is not asked again.
     pub(crate) fn refuses_release(&mut self, node: usize) {
         if let Some(node) = self.nodes.get_mut(node) {
             node.refuses_release = true;
@@ -224,9 +213,9 @@ impl OnNodes {
 }
 
 impl AtNode {
-    /// A node in quarantine confirms our token. That counts while our last vote of the node is within its validity:
-    /// until then no other owner can have a live vote there, whatever the node has forgotten. Later it does not count
-    /// until the node votes again, because the node may have granted the lock to another owner before it forgot.
+    /// A node in quarantine confirms our token. This counts while our last vote of the node is within its validity,
+    /// because until then no other owner can have a live vote there. Later the node may have granted the lock to
+    /// another owner before it forgot.
     fn confirm_in_quarantine(&mut self, sent: Moment, now: Moment, validity: Duration) {
         match self.has {
             Has::Ours { since, fence, key } if now < since + validity => {
@@ -236,7 +225,7 @@ impl AtNode {
         }
     }
 
-    /// A confirmation from before still counts. That another owner has the node is not known any more.
+    /// An earlier confirmation still counts. Whether another owner has the node is not known any more.
     fn abandon(&mut self) {
         self.may_still_run = true;
         if matches!(self.has, Has::Anothers(_) | Has::Partly) {
@@ -244,7 +233,7 @@ impl AtNode {
         }
     }
 
-    /// A node that has confirmed a later command has our token, whatever it answers to an earlier one.
+    /// A node that has confirmed a later command has our token, whatever it answers to an earlier command.
     fn says(&mut self, sent: Moment, has: Has) {
         if !matches!(self.has, Has::Ours { since, .. } if since > sent) {
             self.has = has;
@@ -276,7 +265,7 @@ impl OnNodes {
         matches!(self.has(node), Has::Ours { .. })
     }
 
-    /// Whether `node` may lack our token and is not being asked, as far as is known.
+    /// Whether `node` may lack our token and is not being asked.
     pub(crate) fn is_missed(&self, node: usize) -> bool {
         let is_missed = |node: &AtNode| match node.has {
             // Of a command that is in flight it may have forgotten the effect.
@@ -295,7 +284,7 @@ impl OnNodes {
         self.nodes.get(node).is_some_and(|node| node.may_still_run)
     }
 
-    /// Whether `node` must get a release: it has our token, may have it or may get it.
+    /// Whether `node` has our token, may have it or may get it.
     pub(crate) fn is_to_be_released(&self, node: usize) -> bool {
         let is_due = |node: &AtNode| node.may_have_it() && !node.refuses_release;
         self.nodes.get(node).is_some_and(is_due)
@@ -305,12 +294,11 @@ impl OnNodes {
         (0..self.len()).filter(|node| self.is_to_be_released(*node))
     }
 
-    /// Whether no node has the token or can get it any more.
     pub(crate) fn is_free_everywhere(&self) -> bool {
         !self.nodes.iter().any(AtNode::may_have_it)
     }
 
-    /// How many nodes have neither our token nor another's, and cannot get ours.
+    /// How many nodes have nobody's token, and cannot get ours.
     pub(crate) fn count_free(&self) -> usize {
         let is_free = |node: &AtNode| matches!(node.has, Has::Nothing | Has::Withheld);
         self.count(|node| is_free(node) && !node.may_have_it())
@@ -320,7 +308,6 @@ impl OnNodes {
         self.count(|node| matches!(node.has, Has::Ours { .. }))
     }
 
-    /// To how many nodes a command is in flight.
     pub(crate) fn count_in_flight(&self) -> usize {
         self.count(|node| node.in_flight > 0)
     }
@@ -329,7 +316,7 @@ impl OnNodes {
         self.nodes.iter().filter(|node| is_meant(node)).count()
     }
 
-    /// The fencing tokens that came with the grants, each with its node.
+    /// The fencing tokens of the grants, each with its node.
     pub(crate) fn fences(&self) -> impl Iterator<Item = (usize, FencingToken)> + Clone {
         let nodes = self.nodes.iter().enumerate();
         nodes.filter_map(|(node, at)| match at.has {
@@ -364,7 +351,7 @@ impl OnNodes {
         self.count(is_new) >= self.quorum.needed()
     }
 
-    /// Whether so many nodes have another owner's token that no quorum can have ours.
+    /// Whether other owners have so many nodes that no quorum can have our token.
     pub(crate) fn is_taken(&self) -> bool {
         let is_anothers = |node: &AtNode| matches!(node.has, Has::Anothers(_) | Has::Partly);
         self.count(is_anothers) > self.quorum.spare()
@@ -373,8 +360,8 @@ impl OnNodes {
 
 /// The round. Its questions are asked from the moment at which a command is in flight to each node until the lock is won.
 impl OnNodes {
-    /// The verdict, as soon as no missing answer can change whether the lock is ours, and a quorum has replied or can no
-    /// longer do so. `None` also if so many nodes withhold the lock that only their stored results can decide.
+    /// The verdict, as soon as no missing answer can change it. `None` also if so many nodes withhold the lock that
+    /// only their stored results can decide.
     pub(crate) fn verdict(&self) -> Option<Verdict> {
         match self.keys {
             Keys::All => self.verdict_of_all(),
@@ -400,7 +387,7 @@ impl OnNodes {
         }
     }
 
-    /// The same where each node grants one of several keys.
+    /// The verdict if each node grants one of several keys.
     fn verdict_of_any(&self) -> Option<Verdict> {
         let needed = self.quorum.needed();
         let best = self.best_key().map_or(0, |key| self.votes_for(key));
@@ -422,7 +409,7 @@ impl OnNodes {
         })
     }
 
-    /// Of several keys of which one is enough, the index of the one that most nodes granted.
+    /// The index of the key that most nodes granted.
     pub(crate) fn best_key(&self) -> Option<usize> {
         let keys = self.nodes.iter().filter_map(|node| match node.has {
             Has::Ours { key, .. } => Some(key),
@@ -435,8 +422,8 @@ impl OnNodes {
         self.count(|node| matches!(node.has, Has::Ours { key, .. } if key == wanted))
     }
 
-    /// Goes on with one key alone. Returns the nodes that granted another key, each with its index: the caller releases these,
-    /// and they count as free here.
+    /// Keeps one key. Returns the nodes that granted another key, with the index of that key: the caller releases
+    /// these, and they count as free here.
     pub(crate) fn keep_only(&mut self, wanted: usize) -> SmallVec<[(usize, usize); 1]> {
         self.keys = Keys::All;
         let mut strays = SmallVec::new();
@@ -451,7 +438,7 @@ impl OnNodes {
         strays
     }
 
-    /// Whether a node has refused the round in favour of the owner with this `tag`, at the key that is in the way.
+    /// Whether a node has refused the blocking key in favour of the owner with this `tag`.
     pub(crate) fn is_refused_by(&self, tag: u64) -> bool {
         let key = self.blocking_key();
         self.holders().any(|it| it.tag == tag && it.key == key)
@@ -463,8 +450,7 @@ impl OnNodes {
         keys().max_by_key(|key| keys().filter(|other| other == key).count())
     }
 
-    /// Contended or split: contended if one holder has a quorum, or if, by the replies so far, it is the only contender
-    /// and may have one. `ours`: how many nodes would grant us the lock.
+    /// Contended or split. `ours` is how many nodes would grant us the lock.
     fn not_granted(&self, ours: usize) -> Verdict {
         let mut holders: SmallVec<[(u64, usize); 4]> = SmallVec::new();
         let mut waits: SmallVec<[Option<Duration>; 8]> = smallvec![Some(Duration::ZERO); ours];

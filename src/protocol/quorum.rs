@@ -1,5 +1,4 @@
-//! How many nodes must agree, until when a lease may be relied on, which fencing token its holder gets, and for how
-//! long a node that may have lost locks must not take part.
+//! Quorums, deadlines, fencing tokens, and the length of a quarantine.
 
 use std::time::Duration;
 
@@ -71,10 +70,7 @@ impl Default for Drift {
 
 /// The deadline of a lease: the `needed`-th largest of the send times of the nodes' last confirmed grants or
 /// extensions, plus the `validity`, which is the ttl minus the drift. `None` if fewer than `needed` nodes ever
-/// confirmed.
-///
-/// One formula serves the grant and full, partial and repeated renewals, because at that moment exactly `needed` nodes
-/// are still certain to hold the key.
+/// confirmed. The formula serves the grant and every renewal.
 pub(crate) fn deadline<I>(confirmed: I, needed: usize, validity: Duration) -> Option<Moment>
 where
     I: IntoIterator<Item = Moment>,
@@ -95,10 +91,9 @@ where
     Some(anchor + validity)
 }
 
-/// How long a node that may have lost locks must not vote: for the longest lease that any process may take. So no
-/// matter how many nodes forget, each votes again only when no lock depends on a vote that it has forgotten. The
-/// process that watches the node times the quarantine by its own clock, which may differ by `drift` from a holder's
-/// clock. A process may count the votes of a replaced server for `confirmed` longer.
+/// How long a node that may have lost locks must not vote: the longest lease that any process may take. So a node votes
+/// again only when no lock depends on a vote that it has forgotten. The process that times the quarantine may have a
+/// clock that differs by `drift`, and other processes may count the votes of a replaced server for `confirmed` longer.
 pub(crate) fn quarantine(max_ttl: Duration, confirmed: Duration, drift: Drift) -> Duration {
     let drifting = |time: Duration| time.saturating_add(drift.of(time));
     let lease = drifting(max_ttl);
@@ -111,15 +106,14 @@ pub(crate) fn quarantine(max_ttl: Duration, confirmed: Duration, drift: Drift) -
 /// Which fencing token a holder gets.
 ///
 /// A token is safe once a quorum of nodes has a counter at or above it that was written while we owned the lock there,
-/// because any later holder shares a node with that quorum, and gets a higher token there. If a quorum of the granting
-/// nodes reports the same token, the token is safe already. Otherwise the highest token is written back.
+/// because any later holder shares a node with that quorum, and gets a higher token there. If a quorum reports the same
+/// token, it is safe already. Otherwise the highest token is written back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FenceVerdict {
-    /// A quorum reports this token: it may be handed out.
+    /// A quorum reports this token.
     Agreed(FencingToken),
-    /// This is the highest token. It may be handed out once a quorum has it.
+    /// The highest token, which is safe once a quorum has it.
     Open(FencingToken),
-    /// No node reports a token.
     None,
 }
 
@@ -136,9 +130,8 @@ pub(crate) fn agree(
     }
 }
 
-/// The verdict if the fencing token is the ballot of a record: only the highest token counts. A node stores nothing
-/// under a lower ballot than it has promised, so under any other ballot some of the granting nodes could not store the
-/// record.
+/// The verdict if the fencing token is the ballot of a record: only the highest token counts, because a node stores
+/// nothing under a lower ballot than it has promised.
 #[cfg(feature = "idempotency")]
 pub(crate) fn highest(
     fences: impl Iterator<Item = FencingToken> + Clone,

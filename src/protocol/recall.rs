@@ -1,24 +1,21 @@
-//! The record of an idempotency key: the verdict of a round that asks for the record or, if there is none, for the lock
-//! to make one; and the end of a record.
+//! The record of an idempotency key: the verdict of a round that asks for it, and its end.
 
 use super::on_nodes::{OnNodes, Verdict};
 use super::quorum::Quorum;
 use crate::token::FencingToken;
 
-/// The verdict of a round: records first, then the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Recalled {
-    /// No record is in the way, so the verdict is about the lock.
+    /// No record is in the way: the verdict on the lock.
     Lock(Verdict),
-    /// A quorum has the record of this ballot, so the record never changes.
+    /// A quorum has the record of this ballot, so it never changes.
     Replay(FencingToken),
-    /// Some nodes have a record, but no quorum is known to have the same record. A record may have been chosen, so one
-    /// must be brought to a quorum.
+    /// Some nodes have a record, which may have been chosen, so a record must be brought to a quorum.
     Adopt,
 }
 
-/// The result of a round, as soon as it is certain. The nodes with a record withheld the lock; `ballots` are the
-/// ballots of their records.
+/// The result of a round, as soon as it is certain. `ballots` are the ballots of the nodes that withheld the lock
+/// because they have a record.
 pub(crate) fn recalled(
     nodes: &OnNodes,
     quorum: Quorum,
@@ -41,18 +38,17 @@ pub(crate) fn recalled(
     nodes.verdict().map(Recalled::Lock)
 }
 
-/// The state of a record that some nodes have. Its end is set once, and checked by the clock of each node.
+/// The state of a record that some nodes have.
 ///
-/// From the end on, by its own clock, each node treats the record as absent, and it returns the time of its clock with
-/// every grant. So a caller near the end can tell a node where the record has ended from a node that never had it. If
-/// the record has ended on so many nodes that no quorum remains, it is over for good: no quorum will ever have it
-/// again. If a quorum remains, the record may be brought to it. Both cannot be true at the same time, no matter what
-/// the clocks show.
+/// Each node treats the record as absent once its own clock reaches the end, and returns the time of its clock with
+/// every grant. So a caller can tell a node where the record has ended from a node that never had it. If too few nodes
+/// for a quorum still keep the record, no quorum will ever have it again. Otherwise the record may be brought to a
+/// quorum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Life {
-    /// It has not ended on a quorum of nodes: a quorum can have it.
+    /// A quorum can have it.
     Kept,
-    /// No quorum has it, and none ever will.
+    /// No quorum will ever have it.
     Over,
     /// Too few clocks are known to tell.
     Open,
@@ -70,8 +66,7 @@ pub(crate) fn life(until: u64, clocks: &[u64], quorum: Quorum) -> Life {
     }
 }
 
-/// The time by several clocks, any minority of which may be wrong: the middle one, or the later of the two in the
-/// middle.
+/// The median of several clocks, or the later of the two in the middle.
 pub(crate) fn time_by(mut clocks: Vec<u64>) -> u64 {
     clocks.sort_unstable();
     clocks.get(clocks.len() / 2).copied().unwrap_or_default()

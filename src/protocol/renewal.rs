@@ -17,7 +17,7 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    /// For how long a confirmed command may be relied on. The time counts from the moment before the command was sent.
+    /// How long a confirmed command may be relied on, from the moment before it was sent.
     pub(crate) fn validity(&self) -> Duration {
         self.ttl.saturating_sub(self.drift.of(self.ttl))
     }
@@ -28,7 +28,7 @@ impl Terms {
     }
 }
 
-/// The plan of one lock's renewals. [`OnNodes`] knows what the nodes have.
+/// The plan of one lock's renewals.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Renewal {
     terms: Terms,
@@ -46,12 +46,11 @@ pub(crate) enum Step {
     Renew,
     /// Set the lock on the nodes that lack it.
     TopUp,
-    /// The deadline is a few milliseconds away: notify the holder.
+    /// Notify the holder: the deadline is a few milliseconds away.
     Ending,
 }
 
 impl Renewal {
-    /// The plan for a lock that was granted by a round sent at `sent`.
     pub(crate) fn new(terms: Terms, sent: Moment) -> Self {
         Self {
             terms,
@@ -75,7 +74,7 @@ impl Renewal {
         self.cap = since + max_hold;
     }
 
-    /// The moment until which the lock may be relied on; the origin of time if it never could be.
+    /// Until when the lock may be relied on; the origin of time if it never could be.
     pub(crate) fn deadline(&self, nodes: &OnNodes) -> Moment {
         nodes.deadline().min(self.cap)
     }
@@ -116,8 +115,8 @@ impl Renewal {
         deadline.saturating_sub(self.terms.early())
     }
 
-    /// When the lock is renewed: a third of the ttl after the last round if a quorum confirmed that round, otherwise
-    /// soon after it. `None` once the cap is reached.
+    /// A third of the ttl after the last round if a quorum confirmed that round, otherwise soon after it. `None` once
+    /// `max_hold` is reached.
     fn renew_at(&self, nodes: &OnNodes, deadline: Moment) -> Option<Moment> {
         if deadline == self.cap {
             return None;
@@ -129,7 +128,7 @@ impl Renewal {
         })
     }
 
-    /// The next of the moments at which renewals are sent, so that several locks share a batch. It is late by at most a
+    /// The next moment at which renewals are sent, so that several locks share a batch. It is late by at most a
     /// sixty-fourth of the ttl.
     fn on_grid(&self, at: Moment) -> Moment {
         let grid = u64::try_from(self.terms.ttl.as_nanos() / 64)

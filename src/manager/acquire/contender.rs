@@ -1,5 +1,4 @@
-//! [`Contender`]: the one caller of this process that asks the nodes for its keys. It does what its
-//! [`Pace`] says, round after round.
+//! [`Contender`]: the one caller of this process that asks the nodes for its keys. It does what its [`Pace`] says.
 
 use std::future::pending;
 use std::time::Duration;
@@ -245,7 +244,6 @@ impl<'a> Contender<'a> {
         Ok(Acquired::Lock(guard))
     }
 
-    /// Releases the keys of a lost round, so that they are not in the way of the next round.
     async fn release(&mut self, asking: Asking) {
         self.rival = asking.rival();
         let limit = self.limit().unwrap_or(self.call.shared.set.node_timeout);
@@ -264,8 +262,7 @@ impl<'a> Contender<'a> {
 
 /// The turns of several keys.
 impl Contender<'_> {
-    /// Keeps the turn for the blocking key and for keys with our writer hint, and passes all other turns on, because
-    /// the next caller of this process for all keys would only be refused for the blocking key.
+    /// Keeps the turn for the blocking key and for keys with our writer hint, and passes all other turns on.
     fn narrow_turn(&mut self) {
         if !self.call.keys.are_several() {
             return;
@@ -286,8 +283,8 @@ impl Contender<'_> {
         self.turn = turn.inspect(|turn| turn.set_being_released(false));
     }
 
-    /// Takes back the turns that [`narrow_turn`](Self::narrow_turn) passed on. If they are not free, passes on the
-    /// turns that it kept, too, and queues again.
+    /// Takes back the turns that [`narrow_turn`](Self::narrow_turn) passed on. If they are not free, passes all turns
+    /// on, and queues again.
     async fn widen_turn(&mut self) -> Result<(), AcquireError> {
         if !self.call.keys.are_several() {
             return Ok(());
@@ -312,7 +309,6 @@ impl Contender<'_> {
 
 /// The waits between two rounds.
 impl Contender<'_> {
-    /// Begins to listen for releases. Fails if the limit of waiting callers is reached.
     fn subscribe(&mut self) -> Result<(), AcquireError> {
         if self.listening.is_some() {
             return Ok(());

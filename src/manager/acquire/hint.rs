@@ -18,8 +18,8 @@ use crate::node::{ExtendReplies, ExtendRequest, ReleaseRequest};
 use crate::protocol::on_nodes::{Keys, Landed, OnNodes};
 use crate::token::OwnerToken;
 
-/// A hint: nodes that have it refuse new readers. It never counts as a vote. Dropping it releases it as a lock is
-/// released. If it is not renewed, it expires on the nodes.
+/// A hint: nodes that have it refuse new readers. It is no vote. Dropping it releases it, and it expires unless it is
+/// renewed.
 pub(crate) struct WaitingWriter {
     shared: Arc<Shared>,
     key: NodeKeys,
@@ -33,8 +33,6 @@ pub(crate) struct WaitingWriter {
 }
 
 impl WaitingWriter {
-    /// A hint for a lock on `key`. `None` if the operating system gave no random bytes, or the manager is shutting
-    /// down.
     pub(crate) fn new(shared: &Arc<Shared>, key: &NodeKey) -> Option<Self> {
         let began = shared.set.clock.now();
         let nodes = OnNodes::new(shared.set.terms.quorum, Keys::All, life(shared));
@@ -57,8 +55,7 @@ impl WaitingWriter {
         self.key.first().as_str() <= key.writer().as_str()
     }
 
-    /// Sets the hint again, for its whole life, unless less than a third of its life is over. The replies are heard in
-    /// the background.
+    /// Sets the hint again, unless less than a third of its life is over. The replies are heard in the background.
     pub(crate) async fn renew(&mut self) {
         let now = self.shared.set.clock.now();
         if now < self.due {
@@ -90,7 +87,7 @@ impl WaitingWriter {
         }
     }
 
-    /// Releases the hint of a writer that has the lock. The command leaves before the release of the lock does.
+    /// Releases the hint of a writer that has the lock.
     pub(crate) async fn take_back(mut self) {
         if let Some(freeing) = self.freeing(false) {
             tokio::select! {

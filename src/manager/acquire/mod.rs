@@ -1,5 +1,4 @@
-//! One call for a lock, from a caller's request to its result: first the queue of this process, then rounds over the
-//! nodes. The call's metrics, events and span are here, too.
+//! One call for a lock: first the queue of this process, then rounds over the nodes.
 //!
 //! ```text
 //!   call ──► turn ──► contender ──► round ──► nodes
@@ -53,10 +52,8 @@ pub(crate) async fn acquire(
     }
 }
 
-/// Acquires `keys` in the way that `want` says.
-///
-/// The turns of several keys are taken together or not at all. So no caller has one turn while it waits for another:
-/// there is no deadlock, and a key that one caller cannot use yet is free for others.
+/// Acquires `keys` in the way that `want` says. The turns of several keys are taken together or not at all, so that
+/// callers never deadlock.
 pub(crate) async fn acquire_for(
     shared: &Arc<Shared>,
     terms: Terms,
@@ -113,8 +110,7 @@ impl Call<'_> {
     }
 }
 
-/// One call for a lock, from its start to its result. If it is dropped before [`end`](Self::end), it counts as
-/// cancelled.
+/// Reports one call to logs and metrics. If it is dropped before [`end`](Self::end), it counts as cancelled.
 pub(crate) struct AcquireCall<'a> {
     shared: &'a Shared,
     key: NodeKey,
@@ -162,7 +158,6 @@ impl<'a> AcquireCall<'a> {
         }
     }
 
-    /// The nodes that granted the lock; empty if no subscriber takes events of this kind.
     fn granted(&self, guard: &LockGuard) -> String {
         let handle = guard.handle();
         let held = &handle.tenancy.lease;

@@ -1,5 +1,5 @@
-//! [`Pace`]: what a contender does next. Pure: it is given what was seen, the time and random numbers, and answers with
-//! the next step, which the [`contender`](super::contender) takes.
+//! [`Pace`]: what a contender does next. It is given what was seen, the time and random numbers, and returns the next
+//! step.
 //!
 //! ```text
 //!   granted ────────► Take         settle the fencing token, and hold the lock
@@ -31,11 +31,10 @@ pub(crate) struct Pace {
     with_notices: Backoff,
 }
 
-/// The time of a call when a verdict is there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
     pub(crate) waited: Duration,
-    /// How long the caller goes on waiting: nothing for one that does not wait.
+    /// How long the caller still waits.
     pub(crate) left: Duration,
     pub(crate) node_timeout: Duration,
 }
@@ -52,7 +51,7 @@ pub(crate) enum Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Woken {
     Released,
-    /// The subscriptions have begun to work, so a release from before may have been missed.
+    /// The subscriptions work now, so an earlier release may have been missed.
     Opened,
 }
 
@@ -102,16 +101,15 @@ impl Pace {
         self.splits >= MAX_SPLITS || times.waited >= times.node_timeout * SPLIT_TIMEOUTS
     }
 
-    /// Whether the call ends because the fencing token of a granted round could not be settled; `is_lack`: too few nodes
-    /// confirmed it. That ends the call only when it happens for the second time, because a node may have died between its
-    /// grant and its confirmation, while a quorum of the others still works. Any other error ends the call.
+    /// Whether the call ends because the fencing token of a granted round could not be settled. If too few nodes
+    /// confirmed it (`is_lack`), the call ends only the second time, because a node may have died since its grant.
     pub(crate) fn must_end(&mut self, is_lack: bool, left: Duration) -> bool {
         let is_again = std::mem::replace(&mut self.is_unsettled, true);
         let is_over = self.is_patient && left.is_zero();
         is_again || !is_lack || is_over
     }
 
-    /// How long to let the other contenders go first after a split: a random time that grows with their number.
+    /// How long to let the other contenders go first after a split.
     pub(crate) fn after_split(
         &self,
         round_trip: Duration,
@@ -127,8 +125,8 @@ impl Pace {
         (delay >= round_trip * 3 / 4).then_some(delay)
     }
 
-    /// After a release, how long to let contenders go first that have waited longer than this one, which has `waited`. The
-    /// notice may say how long the `holder` had waited before it got the lock.
+    /// How long to let others go first after a release by a `holder` that had waited for this time. This contender has
+    /// `waited`.
     pub(crate) fn after_release(
         &self,
         waited: Duration,
@@ -143,8 +141,8 @@ impl Pace {
         (!delay.is_zero()).then_some(delay)
     }
 
-    /// How long to listen for a release before the nodes are asked again, where a holder's lease ends after
-    /// `remaining`. `is_notified`: a quorum of nodes announces releases.
+    /// How long to listen for a release before the nodes are asked again, if a holder's lease ends after `remaining`.
+    /// `is_notified`: a quorum of nodes announces releases.
     pub(crate) fn listen_for(
         &mut self,
         remaining: Option<Duration>,
@@ -165,8 +163,7 @@ impl Pace {
     }
 
     /// Whether the next wait also ends when the subscriptions begin to work. Callers of several keys change their
-    /// subscriptions while they wait, so two of them could wake each other for ever: after one such wake-up a caller waits
-    /// for a release.
+    /// subscriptions while they wait, so two of them could wake each other for ever: each gets one such wake-up.
     pub(crate) const fn ends_when_open(&self, several: bool) -> bool {
         !(self.has_opened && several)
     }
@@ -176,8 +173,8 @@ impl Pace {
     }
 }
 
-/// The round trip by which contenders spread their rounds: at least a millisecond, which timers can measure, and at most
-/// that of a slow node.
+/// The round trip by which contenders spread their rounds: at least a millisecond, for timers, and at most that of a
+/// slow node.
 pub(crate) fn reckoned(round_trip: Duration) -> Duration {
     round_trip.clamp(MILLISECOND, Duration::from_millis(25))
 }
@@ -189,7 +186,7 @@ const FIRST_POLL_NOTIFIED: Duration = Duration::from_millis(100);
 const SLOWEST_POLL_NOTIFIED: Duration = Duration::from_secs(1);
 /// How many split votes in a row count as contention.
 const MAX_SPLITS: u32 = 8;
-/// For how many node time-outs split votes are tried again immediately, for a caller that does not wait.
+/// For how many node time-outs a caller that does not wait tries again after split votes.
 const SPLIT_TIMEOUTS: u32 = 2;
 
 #[cfg(test)]

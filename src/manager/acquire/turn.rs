@@ -39,8 +39,8 @@ impl Call<'_> {
     }
 
     /// Enters the queue for one key. A caller that does not wait for locks is refused if the key is in use. But while
-    /// nothing is known of the key's holder, the caller waits for its turn if it wants a record (the caller before it
-    /// may only read the record), a permit (there may be more of them), or a lock that it may share.
+    /// nothing is known of the key's holder, it waits for its turn if it may get what it wants anyway: a record, a
+    /// permit, or a lock that it may share.
     fn enter(&self) -> Result<Entered<Passed>, Refused<Holder>> {
         let want = &self.want;
         let names = slice::from_ref(self.keys.first().shared());
@@ -118,7 +118,7 @@ pub(crate) fn names(keys: &NodeKeys) -> Vec<Name> {
 pub(crate) enum Wakeup {
     Turn(Turn),
     Lock(LockGuard),
-    /// A lock that the waiter did not accept in time, and that has another tenant now.
+    /// The waiter did not accept the lock in time.
     Lapsed,
 }
 
@@ -138,8 +138,7 @@ impl Wakeup {
     }
 }
 
-/// A place in the queue. A tenancy that is handed over always gets a guard, even if the caller leaves between hand-over
-/// and wake-up.
+/// A place in the queue. A tenancy that is handed over always gets a guard, even if the caller leaves.
 #[must_use = "a seat that is dropped is given up"]
 pub(crate) struct LockSeat<'a> {
     pub(crate) shared: &'a Arc<Shared>,

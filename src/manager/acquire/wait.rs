@@ -40,8 +40,8 @@ impl Wait {
         self.limit.saturating_sub(self.waited(shared))
     }
 
-    /// How long to wait in the queue. Even a caller that does not wait for locks waits there for a release or a record,
-    /// for at most a node time-out.
+    /// How long to wait in the queue. Even a caller that does not wait for locks may wait there, for at most a node
+    /// time-out.
     pub(crate) fn left_in_queue(&self, shared: &Shared) -> Duration {
         if self.is_patient() {
             self.left(shared)
@@ -77,7 +77,6 @@ pub(crate) struct ReleaseNotices {
 }
 
 impl ReleaseNotices {
-    /// Subscribes to the releases of all `keys`, because the key that is in the way may change.
     pub(crate) fn subscribe(nodes: &[Arc<dyn Node>], keys: &NodeKeys) -> Self {
         let receiver = NoticeReceiver::new(nodes.len());
         let notifiers = nodes.iter().enumerate();
@@ -102,13 +101,12 @@ impl ReleaseNotices {
         self.receiver.notices().open
     }
 
-    /// Forgets the notices so far, because the nodes are about to be asked.
     pub(crate) fn forget(&self) {
         self.receiver.forget();
     }
 
-    /// Waits for `needed` notices. After the first notice it waits for the others for at most `grace`. If `opening`, it
-    /// also returns once the subscriptions on `needed` nodes work.
+    /// Waits for `needed` notices; after the first notice, for at most `grace`. If `opening`, it also returns once the
+    /// subscriptions on `needed` nodes work.
     pub(crate) async fn next(&self, needed: usize, grace: Duration, opening: bool) -> Woken {
         loop {
             let notices = self.receiver.notices();

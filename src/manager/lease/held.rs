@@ -1,5 +1,4 @@
 //! [`HeldLease`]: the driver of [`LeaseState`] for one lock. A method that has the name of an event is described there.
-//! Guards and handles are views of it, each with a [`Tenancy`].
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,7 +39,7 @@ impl queue::Handover for Passed {
     }
 }
 
-/// A lock as one of its tenants has it. A plain value: the guards release the lock.
+/// A lock as one of its tenants has it.
 #[derive(Clone)]
 pub(crate) struct Tenancy {
     pub(crate) lease: Arc<HeldLease>,
@@ -49,7 +48,6 @@ pub(crate) struct Tenancy {
     share: Option<Arc<Share>>,
 }
 
-/// What a reader has of a lock.
 struct Share {
     guards: AtomicU32,
     // Notified when the last of them is gone.
@@ -78,13 +76,13 @@ impl Tenancy {
         reader.lease.share(reader.number).is_ok().then_some(reader)
     }
 
-    /// Whether this reader has left, though others may have the lock yet.
+    /// Whether this reader has left.
     fn has_left(&self) -> bool {
         let share = self.share.as_ref();
         share.is_some_and(|share| share.guards.load(Ordering::Acquire) == 0)
     }
 
-    /// What is notified when this reader has left; the lease tells of all other ends.
+    /// Notified when this reader has left; the lease notifies of all other ends.
     pub(crate) fn left(&self) -> Option<&Arc<Notify>> {
         self.share.as_ref().map(|share| &share.left)
     }
@@ -101,7 +99,7 @@ impl Tenancy {
         lease.deadline.get().since(lease.clock.now())
     }
 
-    /// Why the lock has ended for this tenant or is about to, if so.
+    /// Why the lock has ended for this tenant or is about to.
     pub(crate) fn ended_because(&self) -> Option<LossReason> {
         if self.has_left() {
             return Some(LossReason::Released);
@@ -122,7 +120,7 @@ impl Tenancy {
             .inspect_err(|_| self.count_down())
     }
 
-    /// One of the guards has left. Returns whether it was the last that the lock has in this process.
+    /// Removes one guard. Returns whether it was the last guard of the lock in this process.
     pub(crate) fn leave(&self) -> bool {
         self.count_down();
         self.lease.leave()
@@ -166,21 +164,21 @@ struct Inner {
     caller: Caller,
 }
 
-/// A lock that was let go of, with what its release takes over.
+/// What the release of a lock takes over.
 pub(crate) struct LetGo {
     pub(crate) end: End,
     /// All keys that are to be released.
     pub(crate) keys: NodeKeys,
     /// The right to contend for the keys, unless the loss has passed it on.
     pub(crate) turn: Option<Turn>,
-    /// The duty to free all nodes that are left. `None` for a lock that was released before.
+    /// The duty to free all other nodes. `None` if the lock was released before.
     pub(crate) obligation: Option<Obligation>,
 }
 
 pub(crate) struct LeaseView {
     pub(crate) keys: NodeKeys,
     pub(crate) since: Moment,
-    /// Until when it may be relied on; the origin of time once it is lost.
+    /// The origin of time once the lock is lost.
     pub(crate) deadline: Moment,
     pub(crate) fence: Option<FencingToken>,
 }
@@ -199,7 +197,6 @@ pub(crate) struct Won {
 }
 
 impl HeldLease {
-    /// A lock that a quorum granted, with the number `id`.
     pub(crate) fn new(id: u64, clock: Arc<dyn Clock>, mut won: Won) -> Self {
         won.obligation.enter(Stage::Held);
         let lease = won.lease;
@@ -236,8 +233,7 @@ impl HeldLease {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Applies an event, and performs its effects once the mutex is unlocked, because they run foreign code. Returns
-    /// the result of the event.
+    /// Applies an event, and performs its effects once the mutex is unlocked, because they run foreign code.
     fn change<T>(&self, event: impl FnOnce(&mut Inner) -> (T, Effects)) -> (T, Effects) {
         let mut inner = self.inner();
         let (value, effects) = event(&mut inner);
@@ -268,12 +264,12 @@ impl HeldLease {
         self.change(|inner| ((), event(&mut inner.state))).1
     }
 
-    /// Whether the lock is lost, for the tenant `number`.
+    /// Whether the lock is lost for the tenant `number`.
     ///
-    /// Without the mutex: each end of a lock moves the deadline to the origin or the tenant to the next number, so a
-    /// deadline in the future means that the lock is held. A deadline in the past may be out of date: an extension may have
-    /// been decided under the mutex and not be visible here yet. So the state is asked under the mutex before the answer is
-    /// *lost*, and the same step makes the loss final.
+    /// This usually takes no mutex: each end of a lock moves the deadline to the origin or the tenant to the next
+    /// number, so a deadline in the future means that the lock is held. A deadline in the past may be out of date,
+    /// because an extension may have been decided under the mutex and not be visible here yet. So before the answer is
+    /// *lost*, the state is asked under the mutex, which also makes the loss final.
     fn is_lost(&self, number: u32) -> bool {
         if self.tenant.load(Ordering::Acquire) != number {
             return true;
@@ -300,7 +296,7 @@ impl HeldLease {
         effects.lost.is_some()
     }
 
-    /// Offers the lock to a new tenant, within these `terms`. The new tenant has so much `time` to accept it.
+    /// Offers the lock to a new tenant, who has so much `time` to accept it.
     pub(crate) fn offer(self: &Arc<Self>, terms: &HandOff, time: Duration) -> Option<Tenancy> {
         let effects = self.apply(|state| state.offer(self.clock.now(), terms, time));
         let tenant = effects.hand_over?;
@@ -317,14 +313,14 @@ impl HeldLease {
         self.change(event).0
     }
 
-    /// Whether the deadline has passed. The state may not show that yet.
+    /// Whether the deadline has passed, even if the state does not show that yet.
     pub(crate) fn is_overdue(&self) -> bool {
         self.clock.now() >= self.deadline.get()
     }
 
-    /// Does what is due at `now`. Returns the nodes to which the caller sends an extension, with `now` as its send time, and
-    /// the tenancy that has lapsed, which the caller ends. The caller [lands](Self::land) each of these commands once, even if
-    /// it is not sent.
+    /// Does what is due at `now`. Returns the nodes to which the caller sends an extension, and the tenancy that has
+    /// lapsed, which the caller ends. The caller [lands](Self::land) each of these commands once, even if it is not
+    /// sent.
     pub(crate) fn tick(self: &Arc<Self>, now: Moment) -> (Vec<usize>, Option<Tenancy>) {
         let effects = self.apply(|state| state.tick(now));
         let lapsed = |number| Tenancy::new(Arc::clone(self), number);
@@ -335,8 +331,8 @@ impl HeldLease {
         let _ = self.apply(|state| state.land(node, sent, landed, self.clock.now()));
     }
 
-    /// Waits until no command that may set our token is in flight to `node`, and returns what the nodes have then. For a
-    /// lock that [was let go of](Self::let_go).
+    /// After [`let_go`](Self::let_go): waits until no command that may set our token is in flight to `node`, and
+    /// returns what the nodes have then.
     pub(crate) async fn landed(&self, node: usize) -> OnNodes {
         let look = || {
             let inner = self.inner();
@@ -346,7 +342,7 @@ impl HeldLease {
         notified_until(&self.landed, look).await
     }
 
-    /// Of a permit: once no command is in flight and none may still run, no node has another slot than ours.
+    /// For a permit: no node has another slot than ours, once no command is in flight or may still run.
     pub(crate) fn has_only_its_slot(&self) {
         let mut inner = self.inner();
         let nodes = &inner.state.nodes;
@@ -371,7 +367,7 @@ impl HeldLease {
         *self.inner().state.renewal.terms()
     }
 
-    /// Plans the next look of the watchdog. Only the registry calls it, under its mutex.
+    /// Plans the next tick. Only the registry calls it, under its mutex.
     pub(super) fn plan(&self) {
         let due = self.inner().state.due();
         self.due.store(due.as_nanos(), Ordering::Relaxed);
@@ -386,7 +382,7 @@ impl HeldLease {
         self.inner().state.leave()
     }
 
-    /// Lets go of the lock: from here on the watchdog leaves it alone.
+    /// Lets go of the lock: the watchdog leaves it alone from here on.
     pub(crate) fn let_go(&self) -> LetGo {
         let event = |inner: &mut Inner| {
             let (end, effects) = inner.state.let_go(self.clock.now());
@@ -406,18 +402,16 @@ impl HeldLease {
         self.change(event).0
     }
 
-    /// Events of the lock are logged in the span of this `caller` from now on.
     pub(crate) fn belongs_to(&self, caller: Caller) {
         self.inner().caller = caller;
     }
 
-    /// Logs something about the lock in the span of its caller; `log` gets the name by which it is shown.
+    /// Logs in the span of the lock's caller; `log` gets the name of the lock.
     pub(crate) fn log(&self, log: impl FnOnce(&str)) {
         let caller = self.inner().caller.clone();
         caller.tell(|| log(&self.keys.first().show()));
     }
 
-    /// The nodes that have it.
     pub(crate) fn on_nodes(&self) -> OnNodes {
         self.inner().state.nodes.clone()
     }

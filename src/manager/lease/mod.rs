@@ -1,12 +1,8 @@
 //! One lock that this process holds, from its grant to its end.
 //!
-//! [`state`] decides. It is a pure state machine that takes events (a tick of the watchdog, the reply of a node, a
-//! guard that leaves) with their time, and returns effects. It knows the *tenant* of the lock. `protocol::renewal`
-//! computes the deadline and the next step from the nodes' replies.
-//!
-//! [`held`] keeps the state in a mutex, runs the effects once the mutex is unlocked, and answers "is it lost?" from
-//! atomics without the mutex. The [`Registry`] sorts all held locks by the time at which each is due, for the watchdog,
-//! which is one task that extends all of them.
+//! [`state`] decides: a pure state machine that takes events with their time, and returns effects. [`held`] keeps the
+//! state in a mutex and runs the effects. The [`Registry`] sorts all held locks by the time at which each is due, for
+//! the watchdog.
 
 pub(crate) mod held;
 pub(crate) mod open;
@@ -83,8 +79,8 @@ impl Registry {
         }
     }
 
-    /// `node` may have forgotten what was sent before `forgot`: the watchdog extends each lock there that counts it by that,
-    /// immediately. If the node has granted one to another process since, the holder here learns that from the reply.
+    /// `node` may have forgotten what was sent before `forgot`: extends each lock there that counts the node by that,
+    /// immediately. If the node has granted one to another process since, the reply says so.
     pub(crate) fn doubt(&self, node: usize, forgot: Moment, now: Moment) {
         // All in one batch: the watchdog waits for the mutex.
         let mut state = self.state();
@@ -142,8 +138,7 @@ impl Registry {
         due.map(|(_, lease)| Arc::clone(lease)).collect()
     }
 
-    /// Plans the next tick of a lock again, after a tick or a change of its times. Does nothing if the lock is not in
-    /// the registry.
+    /// Plans the next tick of a lock again, unless the lock is not in the registry.
     pub(crate) fn replan(&self, lease: &Arc<HeldLease>) {
         self.replan_in(&mut self.state(), lease);
     }

@@ -1,8 +1,7 @@
-//! [`OpenLeases`]: the shared leases of a process that more readers may join.
+//! [`OpenLeases`]: the leases that readers of a process share.
 //!
-//! A process asks the nodes once for several readers of a key. Their lease is a lock like any other, of which each
-//! reader has a guard, and more readers may join it for a part of its ttl. Callers that already wait for the key in
-//! this process come first, so a reader may join only when its turn has come.
+//! A process asks the nodes once for several readers of a key. More readers may join the lease for a part of its ttl.
+//! Callers that already wait for the key in this process come first, so a reader joins only when its turn has come.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +15,7 @@ use crate::protocol::renewal::Terms;
 #[derive(Default)]
 pub(crate) struct OpenLeases(Mutex<HashMap<ShareKey, Leases>>);
 
-/// The name of a key, with the ttl and the `max_hold` of the lease: a caller with other times needs another lease.
+/// The name of a key, with the ttl and the `max_hold` of the lease.
 type ShareKey = (Arc<str>, Duration, Duration);
 
 #[derive(Default)]
@@ -42,10 +41,9 @@ impl OpenLeases {
         Tenancy::join(lease)
     }
 
-    /// Opens a `lease` that was granted just now. The time counts from now, so that callers that wait here can join the
-    /// lease however long the nodes took to grant it. The more leases are held, the longer a new one is open: otherwise
-    /// a process with long reads would have a lease for each tenth of a ttl, and each command of a reader looks at all
-    /// leases on the node. A writer has to wait for such long reads anyway.
+    /// Opens a `lease` that was granted just now. The more leases are held, the longer a new lease is open: otherwise a
+    /// process with long reads would have a lease for each tenth of a ttl, and each command of a reader looks at all
+    /// leases on the node.
     pub(crate) fn open(&self, lease: &Arc<HeldLease>, terms: &Terms) {
         let share_key = share_key(lease.keys.first(), terms);
         let mut all = self.leases();
@@ -56,7 +54,7 @@ impl OpenLeases {
         leases.last = Some((Arc::clone(lease), lease.clock.now() + time));
     }
 
-    /// Forgets a lease that was given up. Returns whether the process has other leases with the same key and times.
+    /// Forgets a lease that was given up. Returns whether the process has other leases on the same key.
     pub(crate) fn close(&self, lease: &HeldLease) -> bool {
         let share_key = share_key(lease.keys.first(), &lease.terms());
         let mut all = self.leases();

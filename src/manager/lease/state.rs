@@ -7,11 +7,11 @@
 //!   Held, Ending, Lost ─► Released    the last guard has left
 //! ```
 //!
-//! Only `Held` can be extended, so nothing revives a lock once its end was announced. A `Held` lock can pass to
-//! another caller of this process, its next *tenant*: the keys on the nodes stay. Each tenant has a number; for all
-//! but the present one the lock has ended.
+//! Only `Held` can be extended, so nothing revives a lock once its end was announced. A `Held` lock can pass to another
+//! caller of this process, its next *tenant*. Each tenant has a number; for all but the present tenant the lock has
+//! ended.
 //!
-//! Events return [`Effects`]. The driver, [`held`](super::held), performs them once it has unlocked the state.
+//! Events return [`Effects`], which the driver, [`held`](super::held), performs once it has unlocked the state.
 
 use std::time::Duration;
 
@@ -49,36 +49,34 @@ enum Phase {
     Released,
 }
 
-/// The work that an event gives to the driver, each once.
+/// The work that an event gives to the driver.
 #[derive(Debug, Default, PartialEq, Eq)]
 #[must_use = "the driver performs them"]
 pub(super) struct Effects {
-    /// The lock has ended for a tenant, or its end is announced: wake the tasks that wait for it.
+    /// Wake the tasks that wait for the end: it came, or is announced.
     pub(super) notify_ended: bool,
-    /// A command that was in flight at the release has landed: wake the release, which waits for that.
+    /// Wake the release, which waits for a command that was in flight.
     pub(super) notify_landed: bool,
-    /// Count and log this as a loss: the lock was lost, or its holder was notified of the end and gave up in time.
+    /// Count and log a loss.
     pub(super) lost: Option<LossReason>,
-    /// The lock is lost: pass the turn to the next caller, though the guard may live on.
+    /// Pass the turn to the next caller, because the lock is lost, even if the guard lives on.
     pub(super) pass_turn: bool,
-    /// Count this time: a tenant that has just ended had the lock for it.
+    /// Count this time for a tenant that has just ended.
     pub(super) held_for: Option<Duration>,
-    /// Send these nodes an extension; the commands count as in flight already.
+    /// Send these nodes an extension.
     pub(super) renew: Vec<usize>,
-    /// Hand the lock over to the tenant of this number.
+    /// Hand the lock over to this tenant.
     pub(super) hand_over: Option<u32>,
-    /// The tenant of this number has not accepted the lock in time: pass it on or release it.
+    /// This tenant has not accepted the lock in time: pass it on or release it.
     pub(super) lapsed: Option<u32>,
 }
 
-/// The end of a lock that was let go of.
 #[derive(Debug)]
 pub(crate) struct End {
-    /// What the nodes have of it. If a command was in flight, ask [`HeldLease::landed`](super::held::HeldLease::landed)
-    /// later.
+    /// If a command is in flight, ask [`HeldLease::landed`](super::held::HeldLease::landed) later.
     pub(crate) nodes: OnNodes,
     pub(crate) lost: Option<LossReason>,
-    /// Why the lock was about to end, if its holder was notified of that and released it before the end.
+    /// Why the lock was about to end, if its holder released it before that.
     pub(crate) given_up: Option<LossReason>,
 }
 
@@ -94,7 +92,6 @@ impl End {
 }
 
 impl LeaseState {
-    /// A lock that a quorum granted by a round sent at `started`.
     pub(super) fn new(nodes: OnNodes, renewal: Renewal, started: Moment) -> Self {
         Self {
             phase: Phase::Held,
@@ -110,7 +107,6 @@ impl LeaseState {
         }
     }
 
-    /// When to tick next: never, once it has ended.
     pub(super) fn due(&self) -> Moment {
         match self.phase {
             Phase::Held => {
@@ -174,7 +170,6 @@ impl LeaseState {
         (reason, effects)
     }
 
-    /// A waiter for the end was notified, and will stop the work under the lock.
     pub(super) const fn end_is_announced(&mut self) {
         self.announced = true;
     }
@@ -205,7 +200,7 @@ impl LeaseState {
         effects
     }
 
-    /// Takes in how a command to `node` has landed that was sent at `sent` and may have set our token.
+    /// Takes in how a command to `node` has landed that was sent at `sent`.
     pub(super) fn land(
         &mut self,
         node: usize,
@@ -232,7 +227,7 @@ impl LeaseState {
         effects
     }
 
-    /// Asks for a top-up at `at` if nodes are missing, and tells whether they are.
+    /// Plans a top-up at `at` if nodes lack the lock, and returns whether they do.
     pub(super) fn plan_top_up(&mut self, at: Moment) -> bool {
         let is_missed = self.phase == Phase::Held && self.nodes.count_ours() < self.nodes.len();
         if is_missed {
@@ -241,8 +236,8 @@ impl LeaseState {
         is_missed
     }
 
-    /// `node` may have forgotten what was sent before `forgot`: asks for a top-up there at `now` if the lock counts it by
-    /// that, and tells whether it does.
+    /// `node` may have forgotten what was sent before `forgot`. If the lock counts it by that, plans a top-up and
+    /// returns `true`.
     pub(super) fn doubt(&mut self, node: usize, forgot: Moment, now: Moment) -> bool {
         let is_counted = self.phase == Phase::Held && self.nodes.doubt(node, forgot, now);
         if is_counted {
@@ -251,8 +246,8 @@ impl LeaseState {
         is_counted
     }
 
-    /// Passes the lock to a new tenant, if `terms` allow it. From here on the lock has ended for all tenants before. The
-    /// new tenant has so much `time` to [accept](Self::accept) it.
+    /// Passes the lock to a new tenant, if `terms` allow it. From here on the lock has ended for all earlier tenants.
+    /// The new tenant has so much `time` to [accept](Self::accept) it.
     pub(super) fn offer(&mut self, now: Moment, terms: &HandOff, time: Duration) -> Effects {
         let comfortable = self.deadline.since(now) >= self.renewal.terms().ttl / 2;
         let passes = self.tenant < terms.max_passes && now.since(self.started) < terms.max_time;
@@ -274,12 +269,12 @@ impl LeaseState {
         }
     }
 
-    /// `tenant`, to whom the lock was handed over, takes it; `false` if that came too late, and the lock is another's.
+    /// `tenant` takes the lock; `false` if that came too late.
     pub(super) fn accept(&mut self, tenant: u32) -> bool {
         self.tenant == tenant && self.lapses.take().is_some()
     }
 
-    /// Gives the present tenant, who is new, a `max_hold` of its own. Returns whether that changes anything.
+    /// Gives the present tenant a `max_hold` of its own. Returns whether that changes anything.
     pub(super) fn hold_for(&mut self, tenant: u32, max_hold: Duration) -> bool {
         let is_new = self.phase == Phase::Held && self.tenant == tenant;
         let changes = is_new && self.renewal.terms().max_hold != max_hold;
@@ -290,7 +285,7 @@ impl LeaseState {
         changes
     }
 
-    /// Lets one more guard of `tenant` share the lock, unless it has ended or is about to.
+    /// Adds one guard of `tenant`, unless the lock has ended or is about to.
     pub(super) fn share(&mut self, tenant: u32, now: Moment) -> (Result<(), LossReason>, Effects) {
         let (ended, effects) = self.ended_because(tenant, now);
         let shared = match ended {
@@ -305,13 +300,13 @@ impl LeaseState {
         (shared, effects)
     }
 
-    /// One of the guards that share the lock has left. Returns whether it was the last.
+    /// Removes one guard. Returns whether it was the last.
     pub(super) const fn leave(&mut self) -> bool {
         self.guards = self.guards.saturating_sub(1);
         self.guards == 0
     }
 
-    /// The last guard has left: from here on nothing extends the lock.
+    /// The last guard has left: nothing extends the lock any more.
     pub(super) fn let_go(&mut self, now: Moment) -> (End, Effects) {
         // The deadline may have passed, and no event may have noticed that yet.
         let mut effects = self.check(now);

@@ -1,4 +1,4 @@
-//! Which nodes count now: the nodes that take commands, vote, and reply as nodes must. And the counts that people read.
+//! Which nodes count now.
 
 use std::fmt;
 #[cfg(feature = "metrics")]
@@ -33,7 +33,6 @@ impl NodeSet {
         }
     }
 
-    /// Why the replies of a node do not count, no matter what the node said about its vote.
     fn problem(&self, node: usize, now: Moment) -> Option<String> {
         match self.nodes.get(node).map(|node| node.state()) {
             Some(NodeState::Down(error) | NodeState::Refused(error)) => Some(error.to_string()),
@@ -94,8 +93,7 @@ impl fmt::Display for Count {
     }
 }
 
-/// Sets the gauges of the nodes and of the quorum, repeatedly until the manager is gone, because not all kinds of nodes
-/// report a change.
+/// Sets the gauges repeatedly, because not all kinds of nodes report a change.
 #[cfg(feature = "metrics")]
 pub(crate) async fn gauge(set: Weak<NodeSet>, voting: Arc<SharedRoll>) {
     let mut shown: Vec<String> = Vec::new();

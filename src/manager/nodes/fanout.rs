@@ -9,8 +9,7 @@ use tokio::time::Sleep;
 
 use crate::node::NodeFuture;
 
-/// The futures of one command to several nodes, polled together. For a handful of nodes that is cheaper than a task or
-/// a waker for each.
+/// The futures of one command to several nodes, polled together. For a few nodes that is cheaper than a task for each.
 pub(crate) struct Fanout<T> {
     slots: SmallVec<[(usize, Slot<T>); 1]>,
 }
@@ -34,7 +33,7 @@ impl<T> Fanout<T> {
         self.slots.push((node, Slot::Pending(future)));
     }
 
-    /// The next reply; `None` when there are no more. Cancel safe: a reply is either returned or kept.
+    /// The next reply; `None` when there are no more. Cancel safe.
     pub(crate) async fn next(&mut self) -> Option<(usize, T)> {
         poll_fn(|cx| self.poll_reply(cx)).await
     }
@@ -89,7 +88,7 @@ impl<T> Fanout<T> {
         })
     }
 
-    /// Gives up on the nodes that have not answered, and returns them. Their commands may still take effect.
+    /// Gives up on the nodes that have not answered, and returns them. Their commands may still run.
     pub(crate) fn abandon(&mut self) -> Vec<usize> {
         let late = self.pending().collect();
         self.slots

@@ -1,5 +1,4 @@
-//! [`NodeSet`]: the nodes of a manager, or of one of its groups, and the terms under which they are asked. [`voting`]
-//! knows which of them vote.
+//! [`NodeSet`]: the nodes of a manager, or of one of its groups, and the terms under which they are asked.
 
 pub(crate) mod counting;
 pub(crate) mod fanout;
@@ -58,7 +57,6 @@ pub(crate) struct CommonTerms {
     pub(crate) max_clock_skew: Duration,
 }
 
-/// The first connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Connecting {
     pub(crate) began: Instant,
@@ -139,7 +137,7 @@ impl NodeSet {
         self.until_quorum().filter(|wait| !wait.is_zero())
     }
 
-    /// The time until a quorum of the nodes that take commands votes, if that is known.
+    /// The time until a quorum of the nodes that take commands votes.
     pub(super) fn until_quorum(&self) -> Option<Duration> {
         let (voting, now) = (&self.voting, self.clock.now());
         let waits = voting.until_votes(now, |node| self.is_up(node));
@@ -155,8 +153,7 @@ impl NodeSet {
         (0..self.nodes.len()).filter(|n| self.is_up(*n)).count()
     }
 
-    /// Waits until every node was asked once, so that it is known which processes the nodes serve. Only the first
-    /// callers of a manager wait.
+    /// Waits until every node was asked once, so that it is known which processes the nodes serve.
     pub(crate) async fn all_asked(&self) {
         if self.voting.were_all_asked() {
             return;
@@ -250,7 +247,7 @@ impl NodeSet {
 }
 
 impl NodeSet {
-    /// How an extension has landed, by its reply. Also notes what the reply says about the node.
+    /// How an extension has landed, by its reply. Also passes on what the reply says about the node.
     pub(crate) fn after_extend(
         &self,
         node: usize,

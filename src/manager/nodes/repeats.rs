@@ -59,8 +59,8 @@ impl Repeats {
         Some(1)
     }
 
-    /// Ends `trouble` after a success, unless it happened within the last minute: then some calls succeed and others do
-    /// not. Returns how often it happened since it was last logged.
+    /// Ends `trouble` after a success, unless it happened within the last minute, because then only some calls succeed.
+    /// Returns how often it happened since it was last logged.
     pub(crate) fn end(&self, trouble: Trouble, now: impl FnOnce() -> Moment) -> Option<u64> {
         if !self.may_end.load(Ordering::Relaxed) {
             return None;

@@ -13,14 +13,9 @@ use crate::protocol::backoff::Backoff;
 use crate::seam::for_pause;
 
 impl NodeSet {
-    /// Waits until a quorum of nodes votes, and no node is left that must be trusted or taken over. It waits for as
-    /// long as quarantines last, and otherwise until `end`. After a quarantine, nodes have the connect time-out to come
-    /// back, and nodes whose quarantine is over have a moment to vote.
-    ///
-    /// # Errors
-    ///
-    /// [`NoQuorum`] if the time is over. If it `fails_fast`, also as soon as all nodes that are up have answered and
-    /// one of them is known to serve processes with another list.
+    /// Waits until a quorum of nodes votes, and no node is left that must be trusted or taken over: for as long as
+    /// quarantines last, and otherwise until `end`. The error is [`NoQuorum`]; if the call `fails_fast`, also as soon
+    /// as all nodes that are up have answered and one of them serves processes with another list.
     pub(crate) async fn quorum_votes(
         &self,
         end: Instant,
@@ -81,7 +76,7 @@ impl NodeSet {
         self.disagreement().filter(|_| self.voting.serves_others())
     }
 
-    /// Why the replies of a node do not count; `None` if they do.
+    /// Why the replies of a node do not count, if they do not.
     pub(crate) fn why_no_vote(&self, index: usize) -> Option<NodeError> {
         let node = self.nodes.get(index).filter(|_| !self.counts(index))?;
         if let NodeState::Down(error) | NodeState::Refused(error) = node.state() {
@@ -95,8 +90,7 @@ impl NodeSet {
 
 const ENDING: Duration = Duration::from_secs(2);
 
-/// The limit of [`quorum_votes`](NodeSet::quorum_votes): as long as quarantines last, and otherwise until an end, which
-/// is put off a little for nodes that recover.
+/// The limit of [`quorum_votes`](NodeSet::quorum_votes).
 #[derive(Debug)]
 struct Patience {
     end: Instant,
@@ -115,16 +109,15 @@ struct Sight {
     votes: bool,
     pending: bool,
     trusting: bool,
-    /// A quorum will vote, and it is known when, but it does not vote yet.
+    /// A quorum will vote at a known time, but does not vote yet.
     recovers: bool,
-    /// A quorum is up and known to vote by now or at a later time.
+    /// A quorum is up and votes by now or at a known time.
     is_up: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     Done,
-    /// A quorum will not vote in time.
     GiveUp,
     /// Look again when there is news, or at this time.
     Wait(Option<Instant>),
@@ -153,9 +146,8 @@ impl Patience {
         }
     }
 
-    /// Whether nodes get more time after a quarantine. If the call fails fast, they always do. Otherwise they do only
-    /// after its end and, while nodes are trusted, only once, because a node that comes and goes would keep the caller
-    /// for ever.
+    /// Whether nodes get more time after a quarantine. Unless the call fails fast, they get it only after the end and,
+    /// while nodes are trusted, only once: otherwise a node that comes and goes would keep the caller for ever.
     fn may_extend(&self, is_over: bool, seen: Sight) -> bool {
         self.fails_fast || is_over && !(self.extended && seen.trusting)
     }
@@ -210,9 +202,8 @@ pub(crate) async fn retry<T>(
     }
 }
 
-/// Whether the same command may work later. A server may refuse it only for a moment, for example while a script is
-/// running, a disk is full, or an operator changes a right. The type of a key, and the processes that the nodes serve,
-/// do not change so soon.
+/// Whether the same command may work later: a refusal may be due to a running script, a full disk or a right. The type
+/// of a key, and the processes that the nodes serve, do not change so soon.
 pub(crate) fn is_retryable(error: &NodeError) -> bool {
     !matches!(
         error.kind(),

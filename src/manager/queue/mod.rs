@@ -1,6 +1,4 @@
 //! The order in which callers of this process get a key. [`fifo`] is the queue, which knows nothing of locks and nodes.
-//! This module has the data that waiting callers read: the [`Holder`] of a key, the [`Waiters`] of this process, and
-//! its keys in [`Cooldown`].
 
 pub(crate) mod fifo;
 
@@ -14,7 +12,7 @@ use crate::instruments;
 use crate::moment::Moment;
 use crate::namespace::NodeKey;
 
-/// The mutex of [`fifo`]: here the standard library's. `tests/queue` puts a model checker's in its place.
+/// The mutex of [`fifo`]. `tests/queue` puts a model checker's in its place.
 mod sync {
     pub(super) use std::sync::{Mutex, MutexGuard};
 }
@@ -35,7 +33,7 @@ impl Holder {
     }
 }
 
-/// The moment until which a lock of this process may be relied on. It is atomic, so that checks need no mutex.
+/// Until when a lock of this process may be relied on, as an atomic.
 #[derive(Debug)]
 pub(crate) struct Deadline {
     nanos: AtomicU64,
@@ -65,7 +63,7 @@ impl Deadline {
     }
 }
 
-/// The callers of one manager that wait: in its queue, or for other processes.
+/// The callers of one manager that wait.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Waiters(Arc<Mutex<ByAge>>);
 
@@ -83,7 +81,7 @@ impl Waiters {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a caller that has waited for `key` since `began`. Dropping the returned [`Waiter`] removes the caller.
+    /// Adds a caller that has waited for `key` since `began`, until the returned [`Waiter`] is dropped.
     pub(crate) fn add(&self, key: &NodeKey, began: Moment, in_queue: bool) -> Waiter {
         let mut list = self.list();
         let at = (began, list.next);
@@ -141,9 +139,9 @@ impl Drop for Waiter {
     }
 }
 
-/// The keys that are in cooldown after a contended release, so that other processes get the lock first. Without a
-/// cooldown, the process that releases a lock would win it again every time, because it is the first to know that the
-/// lock is free. Losing an entry costs only fairness, so the number of entries is limited.
+/// The keys that are in cooldown after a contended release: otherwise this process would win them again every time,
+/// because it is the first to know that they are free. Losing an entry costs only fairness, so the number of entries is
+/// limited.
 #[derive(Debug, Default)]
 pub(crate) struct Cooldown {
     until: Mutex<HashMap<Arc<str>, Moment>>,
@@ -156,7 +154,7 @@ impl Cooldown {
         self.until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins the cooldown of a key, or lengthens it. A length of zero ends the cooldown.
+    /// Begins the cooldown of a key, or lengthens it. A length of zero ends it.
     pub(crate) fn start(&self, name: &Arc<str>, now: Moment, length: Duration) {
         if length.is_zero() && !self.are_some.load(Ordering::Relaxed) {
             return;

@@ -25,7 +25,7 @@ use crate::node::{
 use crate::protocol::on_nodes::Has;
 use crate::protocol::recall::Recalled;
 
-/// Fewer nodes than a quorum stored a result in time. The next caller with this key finds out whether it is durable.
+/// Fewer nodes than a quorum stored a result in time. The next caller with this key finds out whether it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CompleteError {
@@ -34,7 +34,6 @@ pub struct CompleteError {
 }
 
 impl CompleteError {
-    /// The error for a record that was not even sent.
     pub(super) fn nowhere(shared: &Shared) -> Self {
         Self {
             confirmed: 0,
@@ -55,7 +54,7 @@ impl fmt::Display for CompleteError {
 
 impl std::error::Error for CompleteError {}
 
-/// Room for a record on its way to all nodes. Each reply gives back the room for one node. A short record needs none.
+/// Room for a record on its way to all nodes. Each reply gives back the room for one node.
 #[derive(Default)]
 pub(crate) struct Room {
     permit: Option<OwnedSemaphorePermit>,
@@ -64,8 +63,7 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// Waits for room for a record of so many `bytes`, behind the records that wait already. `None` if there is no room
-    /// within ten node time-outs.
+    /// Waits for room for a record of so many `bytes`. `None` if there is none within ten node time-outs.
     pub(crate) async fn wait(shared: &Shared, bytes: usize) -> Option<Self> {
         if bytes <= LEAST {
             return Some(Self::default());
@@ -89,13 +87,9 @@ impl Room {
     }
 }
 
-/// Writes `record` as the result of the work under a lock, and gives the lock back by `freeing`. `None` says that the
-/// work may be done again. Returns once a quorum of nodes has stored it, or with an error after the node time-out.
-///
-/// # Cancel safety
-///
-/// If the future is dropped, even before its first poll, this goes on in the background, as it does for nodes that the
-/// quorum does not need.
+/// Writes `record` as the result of the work under a lock, and gives the lock back by `freeing`; without a record the
+/// work may be done again. Returns once a quorum of nodes has stored it. If the future is dropped, even before its
+/// first poll, this goes on in the background.
 pub(super) fn complete(
     freeing: Freeing,
     record: Option<Record>,
@@ -108,8 +102,8 @@ pub(super) fn complete(
     Completion(Some(completing)).quorum()
 }
 
-/// Returns the record that a round found on a quorum. In the background the record is written to nodes that lack it,
-/// and what the round has set there is released.
+/// Returns the record that a round found on a quorum. In the background, nodes that lack it get it, and what the round
+/// has set is released.
 pub(super) fn found(mut asking: Asking) -> Result<Record, AcquireError> {
     let Want::Run(recall) = &asking.want else {
         return Err(asking.no_quorum());
@@ -190,8 +184,7 @@ impl Completing {
         }
     }
 
-    /// Asks all nodes that may have the lock. If a command that may set the lock again is in flight to a node, the node
-    /// is asked once that command has landed.
+    /// Asks all nodes that may have the lock, each once no command is in flight there that may set the lock.
     fn ask_all(&mut self) {
         let nodes = self.freeing.nodes().to_be_released();
         self.replies = Fanout::new(nodes.map(|node| (node, self.ask(node))));
@@ -202,7 +195,6 @@ impl Completing {
         (self.freeing).once_landed(node, move |node, release, _| send(node, release))
     }
 
-    /// The command by which a node stores the record when it frees the lock.
     fn command(&self) -> impl Fn(&dyn Node, &ReleaseRequest) -> NodeFuture<Stored> + use<> {
         let (record, chosen) = (self.record.clone(), self.chosen);
         let config = Arc::clone(&self.freeing.shared.set.config);
@@ -273,8 +265,8 @@ impl Completing {
         self.lacking.retain(|other| *other != node);
     }
 
-    /// The work in the background, once the caller has its result or has left. Nodes that failed are asked again until
-    /// the ttl has ended the lock. Once a quorum has the record, it is brought to all other nodes.
+    /// The work in the background. Nodes that failed are asked again until the ttl has ended the lock. Once a quorum
+    /// has the record, all other nodes get it.
     async fn rest(mut self) {
         if !self.freeing.is_finished() {
             let _ = self.quorum().await;
@@ -315,8 +307,7 @@ impl Completing {
         rooms.try_acquire_many_owned(bytes).map(Some)
     }
 
-    /// Brings a record that a quorum has to the nodes that lack it, until they have it, the manager shuts down, or a
-    /// minute is over.
+    /// Brings the record to the nodes that lack it, until they have it, the manager shuts down, or a minute is over.
     async fn bring(&mut self) {
         let shared = Arc::clone(&self.freeing.shared);
         self.chosen = true;
@@ -336,8 +327,7 @@ impl Completing {
         }
     }
 
-    /// Sends the record to `nodes` repeatedly, until each has answered or until the time `until`. Meanwhile the release
-    /// goes on at the other nodes.
+    /// Sends the record to `nodes` repeatedly, at most until `until`. Meanwhile the release goes on at the other nodes.
     async fn send_again(&mut self, nodes: &[usize], until: Moment) {
         let stored = nodes.iter().map(|node| (*node, self.retry(*node, until)));
         let mut jobs = Fanout::new(stored);
@@ -358,7 +348,6 @@ impl Completing {
     }
 }
 
-/// The reply of a node that is freed without the record.
 fn without_record<E: 'static>(
     freed: NodeFuture<Result<ReleaseReply, E>>,
 ) -> NodeFuture<Result<CompleteReply, E>> {
@@ -367,9 +356,7 @@ fn without_record<E: 'static>(
 
 const COMPLETE: &str = "complete";
 const SPREAD: Duration = Duration::from_secs(60);
-/// For how many node time-outs a record waits for its turn: long enough to store a burst that the network carries in a
-/// second.
+/// For how many node time-outs a record waits for its turn.
 const TURNS: u32 = 10;
-/// Records up to this length need no room on their way, because the limit of jobs already bounds their memory. While
-/// they are kept, they count as this long.
+/// Records up to this length need no room on their way, because the limit of jobs already bounds their memory.
 const LEAST: usize = RoomForRecords::KEPT / TaskTracker::LIMIT;

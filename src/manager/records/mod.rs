@@ -1,9 +1,7 @@
 //! [`RunGuard`]: idempotent work, whose result is stored on the nodes as a record.
 //!
-//! This is a second protocol on top of the rounds for locks. [`recall`] asks the nodes for the record of a key or, if
-//! there is none, for its lock. [`complete`](mod@complete) writes the record in the step that gives the lock back, and
-//! brings it to nodes that lack it. The rules of a record (which one counts, when it ends) are pure, in
-//! `protocol::recall`.
+//! [`recall`] asks the nodes for the record of a key or, if there is none, for its lock. [`complete`](mod@complete)
+//! writes the record in the step that releases the lock, and brings it to nodes that lack it.
 
 pub(crate) mod complete;
 
@@ -50,20 +48,20 @@ pub struct RunGuard {
 }
 
 impl RunGuard {
-    /// An observer of the lock: whether it is lost, and how long it lasts.
+    /// An observer of the lock.
     #[must_use]
     pub fn handle(&self) -> LockHandle {
         self.guard.handle()
     }
 
-    /// The fencing token of this run, greater than that of every earlier run of the same key.
+    /// The fencing token of this run.
     #[must_use]
     pub const fn fence(&self) -> FencingToken {
         self.fence
     }
 
-    /// Waits for room to send a result of so many `bytes` to the nodes. `None` if its turn does not come in time, or if
-    /// fewer nodes than a quorum have room to store the result.
+    /// Waits for room to send `bytes` to the nodes. `None` if its turn does not come in time, or if fewer nodes than a
+    /// quorum have room to store them.
     pub(crate) async fn room(&self, bytes: usize) -> Option<Room> {
         let shared = &self.guard.shared;
         let room = Room::wait(shared, bytes).await?;
@@ -73,11 +71,11 @@ impl RunGuard {
     }
 
     /// Stores the result and releases the lock in the same step. After `Ok`, every caller with this key gets this
-    /// result, for as long as it is kept. This is tried even if the lock was lost, and succeeds if no other caller was
-    /// granted the lock since.
+    /// result, for as long as it is kept. If the lock was lost, this still succeeds unless another caller was granted
+    /// the lock since.
     ///
-    /// Results that are sent at the same time take turns: their bytes times the number of nodes are at most 8 MiB.
-    /// Results of up to 6 KiB do not wait.
+    /// Large results take turns: the bytes of results under way, times the number of nodes, are at most 8 MiB. Results
+    /// of up to 6 KiB do not wait.
     ///
     /// # Errors
     ///
@@ -141,19 +139,16 @@ impl fmt::Debug for RunGuard {
 
 impl LockManager {
     /// Returns the stored result for `key`, or acquires the lock of `key` so that the caller can compute the result.
-    /// Either takes one round trip. While another caller computes the result, this call waits for at most `max_wait`,
-    /// or the [`max_wait`](Self::with_max_wait) of this handle if that is less. These keys are independent of the keys of
-    /// other locks. The result is kept for `keep`, at least one second.
+    /// While another caller computes the result, this call waits for at most `max_wait`, or the
+    /// [`max_wait`](Self::with_max_wait) of this handle if that is less. These keys are independent of the keys of
+    /// other locks.
     ///
-    /// Until the result ends, all callers that get a result for `key` get the same result, as long as at most as many
-    /// nodes lose their data as the quorum [masks](crate::Settings::mask_losses). But **the work may be done twice**: a
-    /// caller may crash, or lose the lock, before it stores the result.
+    /// Until the result ends, all callers that get a result for `key` get the same result. But **the work may be done
+    /// twice**: a caller may crash, or lose the lock, before it stores the result.
     ///
-    /// The caller that completes decides the end once: `keep` from then, by the median of the clocks of the nodes and
-    /// of its process. The end is stored with the record on every node. If no two clocks differ by more than *d*, no
-    /// caller gets the result later than `keep` plus *d* plus a node time-out after it was stored, and no caller
-    /// computes it again before `keep` minus *d*. With three nodes or more, a single wrong clock changes nothing once
-    /// all nodes have the record. Near the end, for at most *d*, a call may fail with [`AcquireError::NoQuorum`].
+    /// A result is kept for `keep`, at least one second, by the median of the clocks of the nodes and of the process
+    /// that stored it. If clocks differ by up to *d*, the end is up to *d* early or late, and near it a call may fail
+    /// with [`AcquireError::NoQuorum`].
     ///
     /// # Errors
     ///
@@ -172,18 +167,16 @@ impl LockManager {
     /// use tower_redlock::LockManager;
     ///
     /// let locks = LockManager::builder().memory(5).connect().await?;
-    /// let (day, no_wait) = (Duration::from_secs(86_400), Duration::ZERO);
-    /// for _ in 0..2 {
-    ///     let result = match locks.begin_idempotent("invoice:7", day, no_wait).await? {
-    ///         IdempotentRun::Replay(result) => result,
-    ///         IdempotentRun::Execute(run) => {
-    ///             run.complete("sent").await?;
-    ///             "sent".into()
-    ///         }
-    ///         _ => unreachable!("there are two cases"),
-    ///     };
-    ///     assert_eq!(result, "sent");
-    /// }
+    /// let day = Duration::from_secs(86_400);
+    /// let result = match locks.begin_idempotent("invoice:7", day, Duration::ZERO).await? {
+    ///     IdempotentRun::Replay(result) => result,
+    ///     IdempotentRun::Execute(run) => {
+    ///         run.complete("sent").await?;
+    ///         "sent".into()
+    ///     }
+    ///     _ => unreachable!("there are two cases"),
+    /// };
+    /// assert_eq!(result, "sent");
     /// # Ok(()) }
     /// ```
     pub async fn begin_idempotent<K>(
@@ -201,8 +194,8 @@ impl LockManager {
             .await
     }
 
-    /// [`begin_idempotent`](Self::begin_idempotent), waiting for at most `limit`. The run may last a `max_hold` plus
-    /// the time in which it only waits, at most `idle`.
+    /// [`begin_idempotent`](Self::begin_idempotent), waiting for at most `limit`. A run lasts for at most `max_hold`
+    /// plus `idle`.
     pub(crate) async fn begin_idempotent_within(
         &self,
         key: LockKey,

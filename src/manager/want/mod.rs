@@ -1,10 +1,9 @@
-//! [`Want`]: what a call asks the nodes for. The rounds, the queue and the pauses are the same for all kinds of calls.
+//! [`Want`]: what a call asks the nodes for.
 //!
-//! Permits allow at most `limit` holders of a key at the same time. A permit is a lock on one of the key's *slots*,
-//! with a quorum, a validity, renewals, loss and release like any lock. Nodes do not count holders, because that would
-//! admit too many: if each of three nodes has room for two holders, three holders find two nodes each. Instead, votes
-//! are counted for each slot. A node grants the first slot of the request that is free there, so that one round is
-//! enough while slots are free. `tests/models/permits.rs` has both rules.
+//! A permit is a lock on one of the key's *slots*, with a quorum, a validity, renewals, loss and release like any lock.
+//! Nodes do not count holders, because that would admit too many: if each of three nodes has room for two holders,
+//! three holders find two nodes each. A node grants the first slot of the request that is free there.
+//! `tests/models/permits.rs` has both rules.
 
 #[cfg(feature = "idempotency")]
 pub(crate) mod recall;
@@ -58,12 +57,8 @@ pub(crate) enum Decision {
 
 /// The differences in this process.
 impl Want {
-    /// The keys of nodes for a lock on `names`.
-    ///
-    /// # Errors
-    ///
-    /// [`KeyError`] if there are several keys for readers or permits, or if a permit's key leaves no room for the
-    /// number of its slot.
+    /// The keys of nodes for a lock on `names`. Fails if there are several keys for readers or permits, or if a
+    /// permit's key leaves no room for the number of its slot.
     pub(crate) fn node_keys(
         &self,
         namespace: &Namespace,
@@ -100,14 +95,12 @@ impl Want {
         matches!(self, Self::Reader)
     }
 
-    /// Whether a holder of this process may pass its lock to this caller. Otherwise each caller asks the nodes, and a
-    /// caller that does not wait is not refused while nothing is known of the caller before it.
+    /// Whether a holder of this process may pass its lock to this caller. Otherwise each caller asks the nodes.
     pub(crate) const fn is_handed_on(&self) -> bool {
         matches!(self, Self::Lock | Self::Permit { .. })
     }
 
-    /// Whether this caller can take a lock with this slot from another caller of this process, whose limit may have
-    /// been higher.
+    /// Whether this caller can take a lock with this slot from another caller of this process.
     pub(crate) fn fits(&self, slot: Option<u32>) -> bool {
         match self {
             Self::Permit { limit, .. } => slot.is_some_and(|slot| slot < *limit),
@@ -118,8 +111,8 @@ impl Want {
 
 /// The differences in a round.
 impl Want {
-    /// The keys of the next round, for a lock on `keys`. For a permit they begin with a random slot, so that callers
-    /// seldom ask for the same slots.
+    /// The keys of the next round. For a permit they begin with a random slot, so that callers seldom ask for the same
+    /// slots.
     pub(crate) fn keys(&self, keys: &NodeKeys) -> NodeKeys {
         let Self::Permit { limit, asks_all } = self else {
             return keys.clone();
@@ -186,8 +179,8 @@ impl Want {
         })
     }
 
-    /// Changes the request of the next round, after [`Decision::Again`]: the round asks for all slots, or for the lock
-    /// even if there are records. Returns `false` if the last round did so already.
+    /// Changes the request of the next round, after [`Decision::Again`]. Returns `false` if the last round asked for
+    /// all already.
     pub(crate) fn ask_again(&mut self) -> bool {
         match self {
             Self::Permit { asks_all, .. } => !std::mem::replace(asks_all, true),
@@ -197,7 +190,6 @@ impl Want {
         }
     }
 
-    /// The command that deletes what a lost round has set on a node.
     pub(crate) fn free(&self) -> FreeCommand {
         match self {
             #[cfg(feature = "idempotency")]
@@ -207,6 +199,5 @@ impl Want {
     }
 }
 
-/// How many slots the first round asks for. If half of all slots are held, 15 of 16 such rounds find a free slot. A
-/// request for all slots would cost more than the rounds that it saves.
+/// How many slots the first round asks for. If half of all slots are held, 15 of 16 such rounds find a free slot.
 const FEW: u32 = 4;

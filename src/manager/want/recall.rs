@@ -82,10 +82,8 @@ pub(crate) struct Granted {
 }
 
 impl Recall {
-    /// How long fencing counters are kept. A record needs its ballot even if fencing is off. The counter lives at least
-    /// as long as the run, because a node that does not remember the grant needs it to know that no other caller was
-    /// granted the lock since. It need not live as long as the record, because the mark, from which nodes count on if a
-    /// counter is missing, is above the ballots of all records.
+    /// How long fencing counters are kept: at least as long as the run, because a node that does not remember the grant
+    /// needs the counter to know that no other caller was granted the lock since.
     pub(crate) fn counter_ttl(&self, shared: &Shared, ttl: Duration) -> Duration {
         shared.runs.counter_ttl.max(ttl).max(self.longest)
     }
@@ -113,7 +111,6 @@ impl Recall {
         }
     }
 
-    /// The nodes that have the record with this ballot, each with the record.
     pub(crate) fn with_ballot(
         &self,
         ballot: FencingToken,
@@ -122,15 +119,13 @@ impl Recall {
         self.stored.iter().filter(has)
     }
 
-    /// Decides whether a record takes the place of the run: a record that may have been chosen does, unless it has
-    /// ended. Returns `false` if that takes more replies.
+    /// Decides whether a record takes the place of the run. Returns `false` if that takes more replies.
     pub(crate) fn settle_record(&mut self) -> bool {
         let (record, life) = self.highest_record();
         self.record = record.filter(|_| life == Life::Kept);
         life != Life::Open
     }
 
-    /// What comes with the lock of a settled run, which was asked for at `sent`.
     pub(crate) fn granted(&self, sent: Moment) -> Granted {
         Granted {
             record: self.record.clone(),
@@ -146,9 +141,7 @@ impl Recall {
     }
 }
 
-/// Deletes what a lost round for a run has set. The node also forgets the grant, which it would otherwise remember for
-/// a result that will not come. Unlike a completion this need not reach a quorum, and it names no config for which a
-/// node could refuse it.
+/// Deletes what a lost round for a run has set, including the node's memory of the grant.
 pub(super) fn forget(node: &dyn Node, request: &ReleaseRequest) -> NodeFuture<Freed> {
     let reply = node.complete(CompleteRequest {
         release: request.clone(),
@@ -173,8 +166,8 @@ pub(crate) struct Clocks {
 }
 
 impl Clocks {
-    /// The time `keep` from now, in milliseconds since 1970: by the median of the clocks of the granting nodes and of
-    /// this process, so that a single wrong clock does no harm. It is late by at most a round trip.
+    /// The time `keep` from now, in milliseconds since 1970, by the median of the clocks of the granting nodes and of
+    /// this process. It is late by at most a round trip.
     pub(crate) fn end_after(&self, ours: &dyn Clock, keep: Duration) -> u64 {
         let mut clocks = vec![ours.unix_micros() / 1_000];
         let since = millis(ours.now().since(self.asked));
@@ -194,8 +187,7 @@ const FOREVER: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
 /// The longest time for which a long run keeps its counter, so that an unlimited `max_hold` does not keep it for ever.
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
-/// How long an earlier holder may believe that it holds the lock: the longest `max_hold` plus ttl of the handles that
-/// have begun runs.
+/// How long an earlier holder may believe that it holds the lock.
 fn before_run(longest: &AtomicU64, terms: &Terms) -> Duration {
     let own = terms.max_hold.saturating_add(terms.ttl);
     // Rounded up.
@@ -204,9 +196,8 @@ fn before_run(longest: &AtomicU64, terms: &Terms) -> Duration {
     own.max(Duration::from_millis(before))
 }
 
-/// How long nodes remember a grant without a result. This is longer than its commands can be under way and, up to
-/// `keep`, as long as the holder before can believe that it has the lock (a `max_hold` and a ttl, if a node lost the
-/// lock early).
+/// How long nodes remember a grant without a result: longer than its commands can be under way and, up to `keep`, as
+/// long as the holder before can believe that it has the lock.
 fn linger(before: Duration, ttl: Duration, keep: Duration) -> Duration {
     let under_way = ttl.saturating_mul(4);
     before.min(keep).max(under_way).max(Duration::from_secs(60))

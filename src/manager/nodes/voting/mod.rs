@@ -1,6 +1,5 @@
-//! Which nodes vote, and how a node that may have lost its data gets its vote back. The [`monitor`] of each node asks it
-//! again and again, and sees it through its quarantine. [`Roll`] has the rule, as a value, and [`SharedRoll`] shares it
-//! between tasks.
+//! Which nodes vote, and how a node that may have lost its data gets its vote back. A [`monitor`] asks each node
+//! repeatedly. [`Roll`] has the rule, as a value, and [`SharedRoll`] shares it between tasks.
 //!
 //! ```text
 //!   unknown ─────► voting, quarantined, foreign    by its first answer
@@ -10,23 +9,19 @@
 //!   foreign ─────► voting, quarantined             it accepts ours, for example because it was adopted
 //! ```
 //!
-//! The rule is that of a delayed restart, timed by the clocks of the clients:
+//! The rule is a delayed restart, timed by the clocks of the clients:
 //!
-//! * A *check-in* asks a node whether it votes: once a second, 50 ms after a check-in without an answer, 200 ms after a
-//!   refusal. A node that may have lost data answers with the name of its quarantine, which no other quarantine has: its
-//!   identity, the digest of the config, a random number.
-//! * Each process waits on its own clock, from its first sight of that name. The
-//!   [length](crate::protocol::quorum::quarantine) is that of `max_ttl`. It is longer for a server that witnesses
-//!   confirm, and for a node that was taken over from a list whose quarantines lasted longer.
+//! * A *check-in* asks a node whether it votes, once a second. A node that may have lost data answers with the name of
+//!   its quarantine, which no other quarantine has: its identity, the digest of the config, a random number.
+//! * Each process waits on its own clock, from its first sight of that name, for the [length of a
+//!   quarantine](crate::protocol::quorum::quarantine). The wait is longer for a server that witnesses confirm, and for
+//!   a node that was taken over from a list whose quarantines lasted longer.
 //! * Then the process reads the high-water marks of the nodes that vote, and ends the quarantine of that name. The
 //!   highest mark becomes the floor of later fencing tokens. If fewer than a quorum vote, the clock of the process and
-//!   the skew of clocks give the floor, and the log says so.
+//!   the skew of clocks give the floor.
 //!
-//! A quarantine has one [`Origin`]: the node is new, it forgot, or it was taken over from another list. A node that was
-//! taken over keeps all nodes from granting until its quarantine is over.
-//!
-//! A *list* of nodes grants nothing before each of its nodes has accepted the list once, nor while any node is known to
-//! serve another list.
+//! A node that was taken over keeps all nodes from granting until its quarantine is over. A *list* of nodes grants
+//! nothing before each of its nodes has accepted the list once, nor while a node is known to serve another list.
 
 mod roll;
 pub(crate) mod shared_roll;
@@ -55,10 +50,9 @@ use crate::protocol::quorum::quarantine;
 use crate::seam::for_pause;
 use crate::token::FencingToken;
 
-/// What is done while a node is in quarantine: with the first sight of that, and now.
+/// Called while a node is in quarantine, with the first sight of that, and now.
 type Forgot<'a> = &'a (dyn Fn(Moment, Moment) + Sync);
 
-/// Calls `forgot` at each check-in that finds the node in quarantine.
 pub(crate) async fn monitor(
     set: Weak<NodeSet>,
     voting: Arc<SharedRoll>,
@@ -139,8 +133,8 @@ fn request(set: &NodeSet, node: &dyn Node, mode: CheckInMode) -> CheckInRequest 
     }
 }
 
-/// Has the nodes serve a config that no process has, from `config` on, until `end`. The error has the nodes that did not answer
-/// so, if they could still serve a quorum.
+/// Has the nodes serve a config that no process has. The error has the nodes that did not answer, if they could still
+/// serve a quorum.
 pub(crate) async fn retire(
     set: &NodeSet,
     config: &Arc<ClusterConfig>,
@@ -186,7 +180,6 @@ pub(crate) async fn retire(
     }
 }
 
-/// What these nodes answer within the node time-out.
 async fn replies(
     set: &NodeSet,
     nodes: &[usize],
@@ -329,8 +322,7 @@ async fn promote(set: &NodeSet, index: usize, node: &dyn Node, id: String) -> Du
     }
 }
 
-/// The highest fencing token that any process may have had, where no node knows it: the clocks of others may be ahead
-/// of ours.
+/// The highest fencing token that any process may have had, by our clock and the skew of clocks.
 fn latest(set: &NodeSet) -> Option<FencingToken> {
     let skew = u64::try_from(set.terms.max_clock_skew.as_micros()).unwrap_or(u64::MAX);
     FencingToken::proposed_at(set.clock.unix_micros().saturating_add(skew))
@@ -371,7 +363,6 @@ fn refused(set: &NodeSet, index: usize, command: &'static str, error: &NodeError
     }
 }
 
-/// The node runs this command, or all that it needs for its vote.
 fn runs(set: &NodeSet, index: usize, command: Option<&str>) {
     if let Some(command) = set.voting.at(index, |roll, node| roll.runs(node, command)) {
         crate::trace::vote_possible(set.name_of(index), command);

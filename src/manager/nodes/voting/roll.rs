@@ -1,5 +1,4 @@
-//! [`Roll`]: which nodes vote, as a value without mutex, clock or tasks. Its events come with their time, and its
-//! questions are answered from what the events have told. [`voting`](super) has the rules.
+//! [`Roll`]: which nodes vote, as a value without mutex, clock or tasks. [`voting`](super) has the rules.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -43,7 +42,7 @@ impl VoteState {
         quarantine.is_some_and(|it| it.origin == Origin::TakenOver)
     }
 
-    /// Whether processes with another list may not have noticed yet that the node is not theirs any more.
+    /// Whether processes with another list may not have noticed yet that the node left their list.
     fn is_of_others(&self) -> bool {
         self.is_foreign() || self.is_taken_over()
     }
@@ -55,11 +54,11 @@ pub(super) struct Quarantine {
     pub(super) since: Moment,
     pub(super) length: Duration,
     pub(super) origin: Origin,
-    /// The node's word: how long quarantines lasted under the list that ours replaced there; zero if there was none.
+    /// The node says how long quarantines lasted under the list that ours replaced; zero if there was none.
     pub(super) former: Duration,
-    /// The node's word: it has voted under our list, so every node had accepted that list.
+    /// The node says that it has voted under our list, so every node has accepted that list.
     pub(super) accepted: bool,
-    /// The node's word: it has nothing to forget, because it never granted anything.
+    /// The node says that it never granted anything.
     pub(super) unused: bool,
     pub(super) logged: Logged,
 }
@@ -67,14 +66,14 @@ pub(super) struct Quarantine {
 /// Why a node is in quarantine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// Nothing was known of the node before. The other nodes will decide whether it is new or forgot.
+    /// Nothing is known yet. The other nodes will decide whether the node is new or forgot.
     #[default]
     Unclear,
-    /// Nothing was known of the node before, and nothing says that it was ever used.
+    /// Nothing says that the node was ever used.
     New,
     /// The node restarted, was flushed, or failed over.
     Forgot,
-    /// The node served processes with another list: it was taken over from them, or has forgotten them.
+    /// The node served processes with another list.
     TakenOver,
 }
 
@@ -90,12 +89,11 @@ impl Origin {
     }
 }
 
-/// What the log has said of a quarantine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Logged {
     #[default]
     Nothing,
-    /// That it does not end before every node has accepted the list.
+    /// It does not end before every node has accepted the list.
     Incomplete,
     /// How long it takes.
     Wait,
@@ -179,7 +177,7 @@ impl Override {
     }
 }
 
-/// What is known of the fencing tokens of a node that is to be promoted.
+/// What is known of the fencing tokens of a node that is promoted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tokens {
     Remembered,
@@ -187,7 +185,7 @@ pub(super) enum Tokens {
 }
 
 impl Roll {
-    /// Of the nodes with these names, in groups of `size`, of which `needed` are a quorum. Unless they are `guarded`, all
+    /// The nodes with these names, in groups of `size`, of which `needed` are a quorum. Unless they are `guarded`, all
     /// vote.
     pub(super) fn new(
         names: Vec<String>,
@@ -217,7 +215,7 @@ impl Roll {
 
 /// The events.
 impl Roll {
-    /// Returns the quarantine that has ended by this.
+    /// Returns the quarantine that this ends.
     pub(super) fn voted(&mut self, node: usize) -> Option<Quarantine> {
         self.trust.pending.remove(&node);
         match self.answered(node, VoteState::Voting) {
@@ -226,7 +224,7 @@ impl Roll {
         }
     }
 
-    /// The node is in quarantine: in the one that was `found`, unless that is known.
+    /// The node is in quarantine: in the known quarantine or, if it has another id, in the one that was `found`.
     pub(super) fn quarantined(&mut self, node: usize, mut found: Quarantine) {
         if let Some(known) = self.quarantine_mut(node) {
             // The node may have forgotten what it said of the list that ours replaced.
@@ -255,7 +253,6 @@ impl Roll {
         self.answered(node, state.clone()) != Some(state)
     }
 
-    /// The node has refused a command for a lock for that reason.
     pub(super) fn refused_as_foreign(&mut self, node: usize, error: &NodeError) {
         if let Some(known) = self.nodes.get_mut(node) {
             known.state = VoteState::Foreign {
@@ -278,7 +275,7 @@ impl Roll {
         known.is_some_and(|known| !std::mem::replace(&mut known.asked, true))
     }
 
-    /// To be called after each event. Returns whether all nodes have accepted the list by now, and had not before.
+    /// To be called after each event. Returns whether all nodes have accepted the list now, but had not before.
     pub(super) fn completes(&mut self, now: Moment) -> bool {
         let accepts =
             |state: &VoteState| *state == VoteState::Voting || state.quarantine().is_some();
@@ -294,7 +291,7 @@ impl Roll {
         known.is_some_and(|known| known.refusal.replace(refusal.clone()) != Some(refusal))
     }
 
-    /// The node runs this command, or all that it needs for its vote. Returns the command that it had refused.
+    /// The node runs this command, or all commands. Returns the command that it had refused before.
     pub(super) fn runs(&mut self, node: usize, command: Option<&str>) -> Option<&'static str> {
         let refusal = &mut self.nodes.get_mut(node)?.refusal;
         let runs = |refused: &str| command.is_none_or(|command| command == refused);
@@ -306,7 +303,7 @@ impl Roll {
         self.trusted_as_new = (0..self.nodes.len()).filter(|_| trusted).collect();
     }
 
-    /// A call of an operator begins: it is to reach all nodes.
+    /// A call of an operator begins.
     pub(super) fn begin(&mut self, call: Call, former: Duration) {
         let all = 0..self.nodes.len();
         let begun = call(self);
@@ -330,7 +327,6 @@ impl Roll {
         self.states().any(VoteState::is_taken_over)
     }
 
-    /// Whether each node was asked once.
     pub(super) fn all_asked(&self) -> bool {
         self.nodes.iter().all(|known| known.asked)
     }
@@ -340,7 +336,7 @@ impl Roll {
         known.is_some_and(|known| known.answered)
     }
 
-    /// Whether it is known that the node serves processes with the config of this digest.
+    /// Whether the node serves processes with the config of this digest.
     pub(super) fn is_foreign(&self, node: usize, of: Option<&str>) -> bool {
         let state = self.nodes.get(node).map(|known| &known.state);
         matches!(state, Some(VoteState::Foreign { digest, .. }) if digest.as_deref() == of)
@@ -380,9 +376,9 @@ impl Roll {
 
 /// The questions: when a quarantine ends.
 impl Roll {
-    /// When the wait of a quarantine began; `None` if it has not. A node that votes under our config, or has voted,
-    /// proves that all nodes have accepted the list. Otherwise the wait begins once all have, and processes with
-    /// another list have had the time to notice it.
+    /// When the wait of a quarantine began; `None` if it has not. It begins once all nodes have accepted the list, and
+    /// processes with another list have had time to notice. A node that votes, or has voted, under our config proves
+    /// that all have.
     fn began(&self, quarantine: &Quarantine) -> Option<Moment> {
         let is_proven = quarantine.accepted || self.does_any_vote();
         if is_proven {
@@ -391,7 +387,7 @@ impl Roll {
         Some(quarantine.since.max(self.complete? + self.notice))
     }
 
-    /// When the quarantine of `node` is over; `None` if its wait has not begun.
+    /// When the quarantine is over; `None` if its wait has not begun.
     fn end_of(&self, node: usize) -> Option<Moment> {
         let quarantine = self.quarantine(node)?;
         // A lock under a replaced list may rest on other nodes than the one that tells of that list.
@@ -401,12 +397,10 @@ impl Roll {
         Some(self.began(quarantine)? + length)
     }
 
-    /// How long the quarantine of `node` goes on; `None` if its wait has not begun.
     pub(super) fn left(&self, node: usize, now: Moment) -> Option<Duration> {
         self.end_of(node).map(|end| end.since(now))
     }
 
-    /// Whether the quarantine of `node` need not be waited for.
     fn is_spared(&self, node: usize) -> bool {
         self.quarantine(node).is_some_and(|quarantine| {
             // If no node votes and another one forgot its data, this one may have been used, too, until it forgot.
@@ -415,12 +409,12 @@ impl Roll {
         })
     }
 
-    /// Whether `bootstrap`, as a setting or a call, says that `node` has nothing to forget.
+    /// Whether an operator says that `node` has nothing to forget.
     fn is_trusted(&self, node: usize) -> bool {
         self.trusted_as_new.contains(&node) || self.trust.pending.contains(&node)
     }
 
-    /// Whether `node` may be promoted immediately: it is spared, and every node has accepted the list.
+    /// Whether `node` may be promoted immediately.
     pub(super) fn is_exempt(&self, node: usize) -> bool {
         let began = self.quarantine(node).and_then(|it| self.began(it));
         began.is_some() && self.is_spared(node)
@@ -435,7 +429,7 @@ impl Roll {
         self.is_over(node, now) && !self.serves_others()
     }
 
-    /// When each node of `group` that `is_up` votes, where that is known; the shortest time first.
+    /// When each node of `group` that `is_up` votes, if that is known; the shortest time first.
     pub(super) fn until_votes(
         &self,
         group: Range<usize>,
@@ -461,7 +455,7 @@ impl Roll {
 
 /// What follows from a quarantine.
 impl Roll {
-    /// The next line of the log on a quarantine that goes on. Each is logged once.
+    /// The next line of the log on a quarantine. Each is logged once.
     pub(super) fn next_line(&mut self, node: usize, now: Moment) -> Option<Logged> {
         let line = match self.end_of(node) {
             Some(_) => Logged::Wait,
@@ -477,8 +471,8 @@ impl Roll {
         (before < line).then_some(line)
     }
 
-    /// Whether nothing says that `node`, in quarantine, was ever used. This is decided once, when the other nodes are
-    /// first asked and `intact` of them vote.
+    /// Whether nothing says that `node` was ever used. This is decided once, when the other nodes are first asked and
+    /// `intact` of them vote.
     pub(super) fn is_new(&mut self, node: usize, intact: usize) -> bool {
         self.quarantine_mut(node).is_some_and(|it| {
             if it.origin == Origin::Unclear {
@@ -499,8 +493,8 @@ impl Roll {
         }
     }
 
-    /// What is known of the fencing tokens of `node`, which is to be promoted where `intact` others vote; `None` if it
-    /// may not be promoted any more.
+    /// What is known of the fencing tokens of `node`, which is to be promoted; `None` if it may not be promoted any
+    /// more.
     pub(super) fn promotion(&mut self, node: usize, intact: usize, now: Moment) -> Option<Tokens> {
         // A node that nothing is known of may be as new as it looks.
         let is_new = self.is_new(node, intact);
@@ -545,7 +539,7 @@ impl Roll {
         }
     }
 
-    /// Why `node` does not vote; `None` if it does, or that is not known.
+    /// Why `node` does not vote.
     pub(super) fn explain(&self, node: usize, now: Moment) -> Option<NodeError> {
         let known = self.nodes.get(node)?;
         // Until that is repaired, no waiting helps.

@@ -1,4 +1,4 @@
-//! [`SharedRoll`]: the roll of all groups, shared by their tasks, and who is waked when something becomes known.
+//! [`SharedRoll`]: the roll of all groups, shared by their tasks, which it wakes when something becomes known.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,7 +38,7 @@ struct All {
     blocked: AtomicBool,
 }
 
-/// While one lives, the call of an operator overrides what nodes say.
+/// While it lives, the call of an operator overrides what nodes say.
 #[must_use = "the override ends when this is dropped"]
 pub(crate) struct Overriding<'a> {
     voting: &'a SharedRoll,
@@ -52,8 +52,8 @@ impl Drop for Overriding<'_> {
 }
 
 impl SharedRoll {
-    /// Of the nodes with these names, in groups of `size`; of each group a quorum is `needed`, and each node replies
-    /// within `node_timeout`. Unless they are `guarded`, all vote. It begins with the first group.
+    /// The nodes with these names, in groups of `size`; each node replies within `node_timeout`. It begins with the
+    /// first group.
     pub(crate) fn new(
         names: Vec<String>,
         size: usize,
@@ -99,7 +99,6 @@ impl SharedRoll {
         ask(&mut self.roll(), self.place(node))
     }
 
-    /// An answer of a node.
     pub(super) fn event<T>(
         &self,
         node: usize,
@@ -140,13 +139,13 @@ impl SharedRoll {
         self.roll().trust_new(trusted);
     }
 
-    /// Trusts all nodes to have nothing to forget, until this is dropped.
+    /// Trusts all nodes to have nothing to forget.
     pub(crate) fn trust_all(&self) -> Overriding<'_> {
         self.begin(|roll| &mut roll.trust, Duration::ZERO)
     }
 
-    /// Takes all nodes that answer over from processes with another config, until this is dropped. `former`: the length
-    /// of quarantines under that, if the nodes do not tell it.
+    /// Takes all nodes over from processes with another config. `former` is the length of quarantines under that
+    /// config, if the nodes do not know it.
     pub(crate) fn adopt_all(&self, former: Duration) -> Overriding<'_> {
         self.begin(|roll| &mut roll.adoption, former)
     }
@@ -161,13 +160,13 @@ impl SharedRoll {
         self.roll().trust.calls > 0
     }
 
-    /// Whether a node is left that is to be trusted or taken over.
+    /// Whether a node is still to be trusted or taken over.
     pub(crate) fn is_pending(&self) -> bool {
         let roll = self.roll();
         !(roll.trust.pending.is_empty() && roll.adoption.pending.is_empty())
     }
 
-    /// Whether a node is in quarantine that served processes with another list.
+    /// Whether a node in quarantine served processes with another list.
     pub(crate) fn is_taking_over(&self) -> bool {
         self.roll().is_taking_over()
     }
@@ -179,8 +178,7 @@ impl SharedRoll {
         Some(ask(&mut replies.unwrap_or_else(PoisonError::into_inner)))
     }
 
-    /// The node has refused a command for a lock. It is asked again only after an error that is new; otherwise every
-    /// caller would have it asked again.
+    /// The node has refused a command for a lock. Only a new error has it asked again; otherwise every caller would.
     pub(crate) fn heard(&self, node: usize, error: &NodeError, now: Moment) {
         self.replies(node, |replies| replies.refused(error, now));
         let is_known = |roll: &mut Roll, node| match error.kind() {
@@ -207,19 +205,18 @@ impl SharedRoll {
         self.all.wake.iter().for_each(Notify::notify_one);
     }
 
-    /// Resolves at the next answer of a node, even if that changes nothing. Create it before the roll is asked.
+    /// Resolves at the next answer of a node. Create it before the roll is asked.
     pub(crate) fn news(&self) -> tokio::sync::futures::Notified<'_> {
         self.all.changed.notified()
     }
 
-    /// Waits until `is_enough`, which is evaluated at each answer, at most for `limit`.
     pub(crate) async fn news_until(&self, limit: Duration, is_enough: impl Fn() -> bool) {
         let enough = notified_until(&self.all.changed, || is_enough().then_some(()));
         let _ = timeout(limit, enough).await;
     }
 
-    /// Waits until every node was asked once, for `asking` at most, and then until no quarantine is about to end, for
-    /// `ending` at most.
+    /// Waits until every node was asked once, for at most `asking`, and then until no quarantine is about to end, for
+    /// at most `ending`.
     pub(crate) async fn all_asked(&self, asking: Duration, ending: Duration) {
         self.news_until(asking, || self.roll().all_asked()).await;
         let ends_none = || {
@@ -241,7 +238,6 @@ impl SharedRoll {
         self.all.blocked.load(Ordering::Acquire)
     }
 
-    /// The nodes that keep all groups from granting locks.
     pub(crate) fn blocking(&self, now: Moment) -> Vec<NodeFailure> {
         self.roll().blocking(now)
     }
@@ -255,7 +251,6 @@ impl SharedRoll {
         nodes.filter(|node| roll.has_answered(*node)).count()
     }
 
-    /// How many nodes have answered and are not about to vote.
     pub(crate) fn settled(&self) -> usize {
         let roll = self.roll();
         let is_settled = |node: &usize| roll.has_answered(*node) && !roll.is_exempt(*node);

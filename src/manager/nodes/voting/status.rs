@@ -1,5 +1,4 @@
-//! [`VotingStatus`]: whether a node's votes count now, as people see it. [`Replies`]: the part of it that follows from the
-//! last check-ins and commands.
+//! [`VotingStatus`]: whether a node's votes count now.
 
 use std::time::Duration;
 
@@ -8,32 +7,31 @@ use serde::{Serialize, Serializer};
 use crate::moment::Moment;
 use crate::node::{NodeError, NodeErrorKind};
 
-/// Whether a node's votes count towards the quorum now. Serialised, it is `{"is": "voting"}`, and so on with the fields
-/// of the variant; times are seconds.
+/// Whether a node's votes count towards the quorum now. Serialised, it is `{"is": "voting"}`, with the fields of the
+/// variant; times are seconds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum VotingStatus {
-    /// Not known yet: the node is being connected, or asked for the first time.
+    /// Not known yet: the node was not asked yet.
     Unknown,
-    /// Its votes count: it takes commands, and when it was last asked, about a second ago at most, it answered that it
-    /// votes.
+    /// Its votes count.
     Voting,
-    /// Its votes do not count now: it takes no commands, did not answer twice in a row, or refuses commands. A refusal
-    /// counts for five seconds, unless another command runs meanwhile.
+    /// It takes no commands, did not answer twice in a row, or refuses commands. A refusal counts for five seconds,
+    /// unless another command runs meanwhile.
     Failing {
         /// Why its replies do not count.
         reason: String,
     },
     /// It may have forgotten locks and does not vote before they have ended.
     Quarantined {
-        /// For how much longer. `None`: not before every node has accepted the list.
+        /// How much longer; `None` until every node has accepted the list.
         #[serde(serialize_with = "optional_seconds")]
         remaining: Option<Duration>,
-        /// Whether enough other nodes remember the fencing tokens. If not, the clock decides how they go on.
+        /// Whether enough other nodes remember the fencing tokens. If not, the clock decides how they continue.
         remembered: bool,
     },
-    /// It serves processes with other nodes or settings. As long as it does, nothing is granted or extended.
+    /// It serves processes with other nodes or settings, and until that ends, nothing is granted or extended.
     Foreign {
         /// How its nodes or settings differ.
         reason: String,
@@ -48,7 +46,6 @@ pub(crate) fn optional_seconds<S: Serializer>(
     time.map(|time| time.as_secs_f64()).serialize(serializer)
 }
 
-/// The last check-ins of a node, and its last commands for locks.
 #[derive(Debug, Default)]
 pub(crate) struct Replies {
     // How many check-ins have begun.
@@ -85,7 +82,6 @@ impl Replies {
         self.voted = self.begun;
     }
 
-    /// Whether a check-in that began after the first `begun` found that the node votes.
     pub(crate) const fn voted_after(&self, begun: u64) -> bool {
         self.voted > begun
     }
@@ -118,8 +114,7 @@ impl Replies {
     }
 }
 
-/// For how long a refusal counts unless a command runs meanwhile: without it, a node that nobody asks any more could
-/// not come back.
+/// How long a refusal counts, so that a node that nobody asks any more can come back.
 const REMEMBERED: Duration = Duration::from_secs(5);
 
 #[cfg(test)]

@@ -1,10 +1,9 @@
 //! [`WaitLists`]: the waiters of each key in order, and the choice of the waiter that gets a key when it comes free.
 //! The lists take no mutex and wake no waiter: [`Dispatch`] collects the waiters to wake.
 //!
-//! A waiter for several keys is in the list of one of its keys that is in use. When this key comes free, and the
-//! waiter's other keys are free, too, the waiter gets all of them. Otherwise it moves to the list of another key that
-//! is in use, and the next waiter is offered the free key. So no free key waits for a caller that cannot use it yet,
-//! and waiters for fewer keys may overtake waiters for several.
+//! A waiter for several keys is in the list of one of its keys that is in use. When this key comes free, the waiter
+//! gets all its keys if the others are free, too. Otherwise it moves to the list of another key that is in use, and the
+//! next waiter is offered the free key.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, hash_map};
 use std::mem;
@@ -105,9 +104,8 @@ impl<T, N: Clone> WaitLists<T, N> {
         }
     }
 
-    /// Takes all of these keys, or adds a waiter for the first key that is in use. A lock on that key is handed over to
-    /// the waiter only if the lock has this `ttl`. Returns the number of the waiter, or `None` if the caller has the
-    /// turn.
+    /// Takes all of these keys, or adds a waiter for the first key that is in use, to which a lock with this `ttl` may
+    /// pass. Returns the number of the waiter, or `None` if the caller has the turn.
     pub(super) fn enter(
         &mut self,
         names: &[Name],
@@ -156,8 +154,7 @@ impl<T, N: Clone> WaitLists<T, N> {
     }
 
     /// Puts the caller that has the turn of a key in front of all its waiters, so that a holder in this process can
-    /// hand a lock with this `ttl` over to that caller. Returns the number of its place. It counts as a contender, not
-    /// as a waiter.
+    /// pass its lock to that caller. Returns the number of its place.
     pub(super) fn enter_in_front(&mut self, name: &Name, ttl: Duration) -> u64 {
         self.front -= 1;
         let call = match self.closed {
@@ -201,8 +198,8 @@ impl<T, N: Clone> WaitLists<T, N> {
         true
     }
 
-    /// Whether even a caller that does not wait for locks may wait for this key: the key is being released, there is
-    /// room in the queue, and no waiter wants the key alone.
+    /// Whether even a caller that does not wait for locks may wait for this key: it is being released, there is room in
+    /// the queue, and no waiter wants the key alone.
     fn is_being_released(&self, name: &str) -> bool {
         let Some(entry) = self.entries.get(name) else {
             return false;
@@ -309,8 +306,8 @@ impl<T, N: Clone> WaitLists<T, N> {
         }
     }
 
-    /// The waiter to which the lock on a key can pass: the first that wants this key alone, if it wants this `ttl`.
-    /// `None` if a waiter before it wants several keys of which only this one is missing, because that waiter is next.
+    /// The waiter to which the lock on a key can pass: the first that wants this key alone, with this `ttl`. `None` if
+    /// an earlier waiter for several keys lacks only this one, because that waiter is next.
     fn next_waiter(&self, name: &str, ttl: Duration) -> Option<u64> {
         for number in self.entries.get(name)?.waiters.iter() {
             let waiter = self.waiters.get(number)?;
@@ -415,8 +412,8 @@ impl<T, N: Clone> WaitLists<T, N> {
 }
 
 impl<N> Entry<N> {
-    /// How many waiters count towards the limit of a key. The waiter in front does not count, and adjacent waiters that
-    /// would share the key count as one.
+    /// How many waiters count towards the limit of a key. The waiter in front does not count, and adjacent readers
+    /// count as one.
     fn in_line(&self) -> usize {
         let is_in_front = self.waiters.first().is_some_and(|number| *number < FIRST);
         self.waiters.len() - self.followers - usize::from(is_in_front)

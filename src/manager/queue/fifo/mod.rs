@@ -8,13 +8,12 @@
 //!     └─────► Refused  (it would have to wait and will not, or the queue is full or closed)
 //! ```
 //!
-//! Each key has at most one turn, and an entry exactly while there is a turn. The turns of several keys are taken
-//! together or not at all. If a waiter that is called has left, dropping its handover passes it on, so no wake-up is
-//! lost. No waiter is woken under the mutex. If several callers may hold a key, the caller with the turn also has a
-//! seat in front of all others, because a holder may pass on a lock without a turn.
+//! Each key has at most one turn. The turns of several keys are taken together or not at all. If a called waiter has
+//! left, dropping its handover passes it on, so no wake-up is lost. No waiter is woken under the mutex. If several
+//! callers may hold a key, the caller with the turn also has a seat in front of all others.
 //!
-//! The module depends on nothing of this crate except the module `sync` next to it, so that `tests/queue` can run this
-//! code under a model checker.
+//! The module depends on nothing of this crate except the module `sync`, so that `tests/queue` can run it under a model
+//! checker.
 
 mod lists;
 
@@ -62,9 +61,8 @@ impl<H: Handover> Queue<H> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enters the queue for all of `names`. A lock is handed over to this caller only if the lock has this `ttl`. With
-    /// `shares`, the caller would have the key together with others; adjacent callers with `shares` count as one
-    /// waiter.
+    /// Enters the queue for all of `names`. A lock passes to this caller only if the lock has this `ttl`. Adjacent
+    /// callers with `shares` count as one waiter.
     pub(crate) fn enter(
         self: &Arc<Self>,
         names: &[Name],
@@ -200,8 +198,7 @@ impl<H: Handover> Drop for Seat<H> {
     }
 }
 
-/// The right of one caller to contend for one key or several, and to hold them. Dropping it passes it to the next
-/// waiter.
+/// The right of one caller to contend for keys and to hold them. Dropping it passes it to the next waiter.
 pub(crate) struct Turn<H: Handover> {
     queue: Arc<Queue<H>>,
     // Usually there is one.
@@ -209,8 +206,8 @@ pub(crate) struct Turn<H: Handover> {
 }
 
 impl<H: Handover> Turn<H> {
-    /// A seat in front of all others in the queue of this key; `None` if there are several keys. The caller must give
-    /// the seat up before the turn.
+    /// A seat in front of all others; `None` if there are several keys. The caller must give the seat up before the
+    /// turn.
     pub(crate) fn front_seat(&self, ttl: Duration) -> Option<Seat<H>> {
         let [name] = self.names.as_slice() else {
             return None;
