@@ -171,7 +171,7 @@ impl Asking {
         AcquireError::NoQuorum(self.shared.set.no_quorum(self.errors.clone()))
     }
 
-    /// The key that another owner has, and whether its readers share it.
+    /// The key that another owner has, and whether readers share it.
     pub(crate) fn rival(&self) -> Option<(NodeKey, bool)> {
         let key = self
             .request
@@ -183,7 +183,6 @@ impl Asking {
     }
 }
 
-/// How an acquire has landed, by its reply.
 fn landed(shared: &Shared, request: &AcquireRequest, node: usize, reply: &Reply) -> Landed {
     let (fence, key) = match reply {
         Ok(AcquireReply::Granted { fence } | AcquireReply::Promised { fence, .. })
@@ -280,7 +279,6 @@ impl Asking {
         is_open.then(|| self.request.keys.clone())
     }
 
-    /// Waits for the missing replies in the background.
     fn leave_late_replies(&self, held: &Arc<HeldLease>, late: Fanout<Reply>) {
         let pending: Vec<usize> = late.pending().collect();
         let (shared, request) = (&self.shared, self.request.clone());
@@ -317,7 +315,6 @@ impl Asking {
     }
 }
 
-/// Takes in the late replies of a round that was won, and plans a top-up for missing nodes.
 async fn take_late_replies(
     shared: Arc<Shared>,
     held: Arc<HeldLease>,
@@ -397,7 +394,7 @@ impl Asking {
     }
 }
 
-/// Frees a node once its late `reply` is there, unless the reply says that it has nothing.
+/// Frees a node after its late `reply`, unless it has nothing.
 async fn free_after(reply: NodeFuture<Reply>, free: NodeFuture<Freed>) -> Freed {
     let may_have_it = match reply.await {
         Ok(reply) => reply.is_grant(),
@@ -426,7 +423,6 @@ impl Drop for Asking {
 
 /// What is settled once a round was granted.
 impl Asking {
-    /// Settles which lock a granted round has won, and its fencing token.
     pub(crate) async fn settle(&mut self) -> Result<(), AcquireError> {
         match self.want {
             #[cfg(feature = "idempotency")]

@@ -223,7 +223,6 @@ impl fmt::Display for NoQuorum {
 
 impl std::error::Error for NoQuorum {}
 
-/// Writes `name (reason), name (reason)`.
 pub(crate) fn list(f: &mut fmt::Formatter<'_>, failures: &[NodeFailure]) -> fmt::Result {
     for (index, failure) in failures.iter().enumerate() {
         let comma = if index == 0 { "" } else { ", " };

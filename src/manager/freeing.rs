@@ -94,7 +94,6 @@ pub(crate) struct Freeing {
     end: End,
 }
 
-/// What is to be done at the end of a lock.
 #[derive(Default)]
 struct End {
     // The right to contend for the keys, to be passed on.
@@ -312,7 +311,6 @@ impl Freeing {
         self.listeners = self.listeners.max(listeners);
     }
 
-    /// The work in the background, once the caller has its result or has left.
     async fn rest(mut self) {
         if !self.is_finished() {
             let _ = self.quorum().await;
@@ -388,7 +386,6 @@ impl Freeing {
 
 /// How it ends.
 impl Freeing {
-    /// Counts the end of the lock, and passes its turn on.
     pub(crate) fn finish(&mut self, is_confirmed: bool) {
         self.count(if is_confirmed {
             "released"

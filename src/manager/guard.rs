@@ -245,7 +245,6 @@ fn turn_of_readers(shared: &Shared, held: &HeldLease) -> Option<Turn> {
 /// With 4 instead of 32 the longest wait was 0.4 times as long, and the rate 0.96 times as high.
 const PASSES_OF_PERMITS: u32 = 4;
 
-/// Ends a tenancy that no caller accepted in time, as dropping its guard would.
 pub(crate) fn end_lapsed(shared: &Arc<Shared>, lapsed: Tenancy) {
     drop(LockGuard::new(Arc::clone(shared), lapsed));
 }

@@ -31,7 +31,6 @@ pub struct LockHandle {
     drain: Arc<Signal>,
 }
 
-/// The locks of a guard in addition to its first: locks of other groups of nodes, or locks that a scope already held.
 struct Others {
     tenancies: Vec<Tenancy>,
     // The keys of all locks, including the first.
@@ -239,12 +238,10 @@ impl Lost {
         }
     }
 
-    /// Whether the time of the lock is over, even if no task was notified of that yet.
     pub(crate) fn is_overdue(&self) -> bool {
         self.tenancy.lease.is_overdue() || self.others.iter().any(|other| other.is_overdue())
     }
 
-    /// The result of `work`, or the reason why the lock was lost before there was one.
     pub(crate) async fn or_done<T>(self, work: impl Future<Output = T>) -> Result<T, LossReason> {
         let mut lost = pin!(self);
         let mut work = pin!(work);

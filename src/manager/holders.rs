@@ -122,7 +122,6 @@ impl KeyStatus {
         self.nodes.iter().filter_map(|node| node.holder.as_ref())
     }
 
-    /// On how many nodes the key is something else than a lock.
     fn others(&self) -> usize {
         let errors = self.nodes.iter().filter_map(|node| node.error.as_ref());
         let is_other = |error: &&NodeError| error.kind() == NodeErrorKind::WrongType;
@@ -146,7 +145,6 @@ impl KeyStatus {
     }
 }
 
-/// The verdict in one sentence.
 impl fmt::Display for KeyStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.verdict, self.holder()) {
@@ -395,7 +393,6 @@ async fn all<T>(shared: &Shared, mut fanout: Fanout<Result<T, NodeError>>) -> Re
     replies
 }
 
-/// The keys on a node of a `request` for the first; and whether there may be more.
 async fn scan(
     shared: Arc<Shared>,
     node: Arc<dyn Node>,
@@ -415,7 +412,6 @@ async fn scan(
     }
 }
 
-/// What `replies` say of `key`, the one with this index.
 fn status(shared: &Shared, key: &NodeKey, index: usize, replies: &Holdings) -> KeyStatus {
     let now = shared.set.clock.unix_micros();
     let garbled = || NodeError::new(NodeErrorKind::Garbled, "it did not answer for all keys");

@@ -90,7 +90,6 @@ impl Ledger {
         self.open() == [0; 3]
     }
 
-    /// How many tokens were left on nodes and may not have expired there yet.
     pub(crate) fn left(&self) -> usize {
         let now = self.second_after(Duration::ZERO);
         self.left_by_second()
@@ -99,7 +98,6 @@ impl Ledger {
             .sum()
     }
 
-    /// Waits for at most `limit` until no obligation is open. Returns whether none is.
     pub(crate) async fn is_empty_within(&self, limit: Duration) -> bool {
         let empty = notified_until(&self.empty, || self.is_empty().then_some(()));
         timeout(limit, empty).await.is_ok()

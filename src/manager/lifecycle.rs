@@ -94,7 +94,6 @@ impl LockManager {
         Ok(())
     }
 
-    /// Closes the nodes of all groups at the same time.
     async fn close_nodes(&self, limit: Sleep) {
         let nodes = self.groups.iter().flat_map(|group| &group.set.nodes);
         let mut closing = Fanout::new(nodes.map(|node| node.close()).enumerate());
@@ -104,7 +103,6 @@ impl LockManager {
 }
 
 impl Shared {
-    /// Starts the tasks that extend locks and ask the nodes. They end with the manager.
     fn watch_over(self: &Arc<Self>, runtime: &Handle) {
         seam::spawn_in_background(&self.common.tasks.background, watch(self, end_lapsed));
         seam::spawn_on(runtime, stay(self));
@@ -172,7 +170,6 @@ impl Shared {
         ready
     }
 
-    /// Waits until all nodes take commands.
     async fn all_ready(&self, end: Instant) -> Result<(), NoQuorum> {
         let needed = self.set.nodes.len();
         let ready = self.ready(end, needed, Duration::ZERO).await;
@@ -255,10 +252,9 @@ impl LockManager {
     /// Takes the nodes over from processes that had another list of nodes or other settings, and waits until a quorum
     /// of the nodes votes.
     ///
-    /// Stop those processes first: if they still run, they lose their locks and are granted nothing. All nodes that
-    /// served the former list are quarantined, for the longer of the old and the new
-    /// [`max_ttl`](crate::Settings::max_ttl), and fencing tokens go on from the clock of this process. The nodes of the
-    /// former list know its `max_ttl`. If the new list has none of them, pass it as `former`.
+    /// Stop those processes first: if they still run, they lose their locks and are granted nothing. Nodes that served
+    /// the former list are quarantined, for the longer of the old and the new [`max_ttl`](crate::Settings::max_ttl). If
+    /// the new list has none of these nodes, pass the former `max_ttl` as `former`.
     ///
     /// # Errors
     ///

@@ -1,17 +1,8 @@
 //! [`LockManager`]: locks over a set of nodes.
 //!
-//! ```text
-//!   LockManager ── acquire ──► queue                       (one caller per key contends, the others wait)
-//!        │           │ its turn            ▲
-//!        │           ├─► notices           │ hand-off, or a turn
-//!        │           └─► round ──► nodes   │               (polled by the caller)
-//!        │                │ won            │
-//!        │                ▼                │
-//!        │             lease ◄── guard ────┘               (one held lock)
-//!        │                ▲  ▲
-//!        ├── renewal ─────┘ extend, top up, announce loss  (one task, one timer, on a thread of its own)
-//!        └── tasks: late replies, releases                 (they outlive their caller)
-//! ```
+//! A caller takes its turn in the [`queue`], asks the nodes ([`acquire`](mod@acquire), [`asking`]), and gets a
+//! [`guard`] of a [`lease`], which the [`watchdog`] extends. The guard passes the lock to the next caller, or releases
+//! it ([`freeing`]).
 
 mod acquire;
 mod asking;
@@ -127,13 +118,12 @@ impl LockManager {
     }
 
     /// Acquires all of `keys` or none, waiting up to the [`max_wait`](Self::with_max_wait) of this handle while others
-    /// hold some of them. `keys` are as for [`try_acquire`](Self::try_acquire).
+    /// hold some of them. `keys` are as for [`try_acquire`](Self::try_acquire), up to 64.
     ///
-    /// There may be 1 to 64 keys. Each node takes all of them in one step, so callers never deadlock. The lock has one
-    /// ttl, one guard and one fencing token, which is greater than the token of every earlier holder of each key.
-    ///
-    /// Keys of several [groups](crate::Settings::groups) are acquired one group after another, and each group has its
-    /// own [token](LockHandle::fence_of). While the call waits for a later group, it holds the earlier ones.
+    /// Each node takes all keys in one step, so callers never deadlock. The lock has one ttl, one guard and one fencing
+    /// token, which is greater than the token of every earlier holder of each key. Keys of several
+    /// [groups](crate::Settings::groups) are acquired one group after another, and each group has its own
+    /// [token](LockHandle::fence_of).
     ///
     /// # Errors
     ///
@@ -151,7 +141,7 @@ impl LockManager {
     /// # let locks = tower_redlock::LockManager::builder().memory(5).connect().await?;
     /// let guard = locks.acquire(["account:7", "account:3"]).await?;
     /// assert!(locks.try_acquire("account:3").await.is_err());
-    /// guard.release().await?;
+    /// # drop(guard);
     /// # Ok(()) }
     /// ```
     pub async fn acquire<K>(&self, keys: K) -> Result<LockGuard, AcquireError>
@@ -250,7 +240,6 @@ impl LockManager {
         }
     }
 
-    /// One more guard of all locks of a handle.
     pub(crate) fn reenter(&self, handle: &LockHandle) -> Result<LockGuard, LossReason> {
         let again =
             |lock: &Tenancy| LockGuard::again(handle, lock, self.group(lock.lease.lease.key()));
@@ -300,30 +289,12 @@ impl LockManager {
 
 impl LockManager {
     /// Returns a handle of this manager whose locks have this `ttl`: at least 10 ms and the node time-out, at most
-    /// `max_ttl`, in whole milliseconds. If the handle's `max_hold` is shorter, it is raised to the ttl.
-    ///
-    /// All handles share one queue per key. A holder passes its lock only to a caller that wants the same ttl.
+    /// `max_ttl`, in whole milliseconds. If the handle's `max_hold` is shorter, it is raised to the ttl. A holder
+    /// passes its lock only to a caller that wants the same ttl.
     ///
     /// # Errors
     ///
     /// [`ConfigError`] for a ttl out of these bounds.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use std::time::Duration;
-    /// use tower_redlock::{LockManager, RedlockLayer, key};
-    ///
-    /// let locks = LockManager::builder().memory(5).connect().await?;
-    /// // A stream keeps its lock for five minutes.
-    /// let streams = locks.with_max_hold(Duration::from_secs(300))?;
-    /// let payments = locks.with_ttl(Duration::from_secs(5))?;
-    /// let stream = RedlockLayer::new(streams, key::header("x-topic"));
-    /// let pay = RedlockLayer::new(payments, key::header("x-order-id"));
-    /// # let _ = (stream, pay);
-    /// # Ok(()) }
-    /// ```
     pub fn with_ttl(&self, ttl: Duration) -> Result<Self, ConfigError> {
         let shared = &self.shared;
         let times = self
@@ -366,7 +337,7 @@ impl LockManager {
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let locks = tower_redlock::LockManager::builder().memory(3).connect().await?;
     /// let reports = locks.permits(2)?;
-    /// let one = reports.try_acquire("tenant:7").await?;
+    /// let _one = reports.try_acquire("tenant:7").await?;
     /// let _other = reports.try_acquire("tenant:7").await?;
     /// assert!(reports.try_acquire("tenant:7").await.is_err());
     /// # Ok(()) }
@@ -387,22 +358,9 @@ impl LockManager {
     ///
     /// Readers of one process that come within a tenth of the ttl share one lease, and
     /// [`max_hold`](Self::with_max_hold) counts from its grant. While a writer waits, new readers queue behind it or
-    /// are refused. A shared lock is on one key, and cannot be made exclusive. `docs::sharing` says what a reader's
-    /// [`fence`](LockHandle::fence) is for. Readers and [permits](Self::permits) are independent of each other: the new
-    /// handle is for readers only.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let locks = tower_redlock::LockManager::builder().memory(3).connect().await?;
-    /// let readers = locks.shared();
-    /// let one = readers.try_acquire("document:7").await?;
-    /// let other = readers.try_acquire("document:7").await?;
-    /// assert!(locks.try_acquire("document:7").await.is_err(), "it is being read");
-    /// # drop((one, other));
-    /// # Ok(()) }
-    /// ```
+    /// are refused. A shared lock is on one key, and cannot be made exclusive. `docs::sharing` has an example, and says
+    /// what a reader's [`fence`](LockHandle::fence) is for. Readers and [permits](Self::permits) are independent of
+    /// each other: the new handle is for readers only.
     #[must_use]
     pub fn shared(&self) -> Self {
         Self {

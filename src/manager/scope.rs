@@ -1,5 +1,3 @@
-//! [`LockScope`]: locks that the parts of one piece of work share.
-
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,5 +1,3 @@
-//! [`Shared`]: what the handles, guards and tasks of one manager share.
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -46,7 +44,6 @@ pub(crate) struct Shared {
     pub(crate) next_id: AtomicU64,
 }
 
-/// What all groups of a manager have in common.
 pub(crate) struct Common {
     pub(crate) hand_off: HandOff,
     // How long fencing counters are kept, unless the ttl of a lock is longer; `None` if fencing is off.
@@ -196,7 +193,6 @@ impl Shared {
             .of_manager(self.registry.closing.is_given())
     }
 
-    /// Refuses new locks from now on, and sends waiting callers away.
     pub(crate) fn grant_no_more(&self) {
         self.common.ledger.close();
         self.registry.closing.give();
@@ -228,7 +224,7 @@ impl Drop for Shared {
 /// How many bytes of records a manager handles at the same time.
 #[cfg(feature = "idempotency")]
 pub(crate) struct RoomForRecords {
-    /// For records on their way to the nodes, counted once for each node.
+    /// For records under way, counted once for each node.
     pub(crate) under_way: Arc<Semaphore>,
     /// For records that are kept for nodes that lack them.
     pub(crate) kept: Arc<Semaphore>,

@@ -1,5 +1,3 @@
-//! [`Snapshot`]: the locks, queues and nodes of a manager at one moment, and whether it is ready.
-
 #[cfg(tower_redlock_tests)]
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -106,9 +104,9 @@ pub struct Snapshot {
     pub has_quorum: bool,
     /// The [instance](crate::Settings::instance) of this process.
     pub instance: String,
-    /// How many locks are held, including lost ones whose guards still exist.
+    /// How many locks are held or lost with a live guard.
     pub held: usize,
-    /// How many keys are held, contended for, or being released.
+    /// How many keys are in use: held, contended for, or being released.
     pub keys: usize,
     /// How many callers wait.
     pub waiting: usize,
@@ -145,7 +143,7 @@ pub struct HeldLock {
     /// How much of the lock's validity is left unless it is extended.
     #[serde(serialize_with = "seconds")]
     pub remaining: Duration,
-    /// Whether the lock was lost while its guard still exists.
+    /// Whether the lock was lost.
     pub lost: bool,
     /// How many callers of this process wait for these keys.
     pub waiting: usize,
@@ -193,7 +191,6 @@ impl LockManager {
         self.quorum().is_quorum()
     }
 
-    /// The first group without a quorum; otherwise the first group.
     fn quorum(&self) -> Count {
         let mut counts = self.groups.iter().map(|group| group.quorum());
         let lacking = counts.find(|count| !count.is_quorum());
@@ -225,13 +222,11 @@ impl LockManager {
 }
 
 impl Shared {
-    /// How many check-ins of each node have begun.
     fn begun(&self) -> Vec<Option<u64>> {
         let begun = |node| self.set.voting.replies(node, |replies| replies.begun);
         (0..self.set.nodes.len()).map(begun).collect()
     }
 
-    /// Whether each node has voted in a check-in that began after `begun`, and counts now.
     fn votes_since(&self, begun: &[Option<u64>]) -> bool {
         begun.iter().enumerate().all(|(node, begun)| {
             let voted = |begun| self.set.voting.replies(node, |it| it.voted_after(begun));

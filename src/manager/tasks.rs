@@ -145,7 +145,6 @@ pub(crate) async fn notified_until<T>(changed: &Notify, look: impl Fn() -> Optio
     }
 }
 
-/// Something that happens once, and is never undone.
 #[derive(Debug, Default)]
 pub(crate) struct Signal {
     given: AtomicBool,

@@ -1,5 +1,3 @@
-//! How long to pause before the next round. The caller passes the random numbers.
-
 use std::time::Duration;
 
 /// A uniformly distributed part of `span`, chosen by `random`.
@@ -45,8 +43,7 @@ pub(crate) fn after_split(random: u64, contenders: usize, round_trip: Duration) 
 }
 
 /// How long a contender that has waited for `age` lets others go first, after a release by a holder that had waited for
-/// `before`: zero if the contender has waited for nearly as long, otherwise up to one and a half round trips. So the
-/// contender that has waited longest usually comes first.
+/// `before`: zero if the contender has waited for nearly as long, otherwise up to one and a half round trips.
 pub(crate) fn until_due(age: Duration, before: Duration, round_trip: Duration) -> Duration {
     let missing = before.saturating_sub(age).as_nanos();
     // A difference of less than a tenth is chance.

@@ -67,7 +67,6 @@ pub(crate) enum Landed {
     Abandoned,
 }
 
-/// Which of its keys a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keys {
     All,
@@ -101,7 +100,6 @@ impl AtNode {
     }
 }
 
-/// The outcome of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Granted,
@@ -110,7 +108,6 @@ pub(crate) enum Verdict {
         /// How long until a quorum of nodes is free of other owners if nobody extends or releases; `None` if never.
         remaining: Option<Duration>,
     },
-    /// Several contenders share the nodes: perhaps nobody holds the lock.
     Split {
         /// At least how many contenders there are, including this one.
         contenders: usize,
@@ -129,7 +126,6 @@ impl Verdict {
     }
 }
 
-/// What each node has of one owner token.
 #[derive(Clone, Debug)]
 pub(crate) struct OnNodes {
     quorum: Quorum,
@@ -166,7 +162,6 @@ impl OnNodes {
         matches!(at.has, Has::Ours { since, .. } if since < forgot && now < since + self.validity)
     }
 
-    /// A command to `node`, sent at `sent`, has landed.
     pub(crate) fn land(&mut self, node: usize, sent: Moment, landed: Landed) {
         let Some(at) = self.nodes.get_mut(node) else {
             return;
@@ -184,7 +179,6 @@ impl OnNodes {
         }
     }
 
-    /// Nobody waits any longer for the commands that are in flight.
     pub(crate) fn abandon_all(&mut self) {
         for node in self.nodes.iter_mut().filter(|node| node.in_flight > 0) {
             node.in_flight = 0;
@@ -279,7 +273,6 @@ impl OnNodes {
         self.nodes.get(node).is_some_and(|node| node.in_flight > 0)
     }
 
-    /// Whether an abandoned command may still set the token at `node`.
     pub(crate) fn may_still_run(&self, node: usize) -> bool {
         self.nodes.get(node).is_some_and(|node| node.may_still_run)
     }
@@ -316,7 +309,6 @@ impl OnNodes {
         self.nodes.iter().filter(|node| is_meant(node)).count()
     }
 
-    /// The fencing tokens of the grants, each with its node.
     pub(crate) fn fences(&self) -> impl Iterator<Item = (usize, FencingToken)> + Clone {
         let nodes = self.nodes.iter().enumerate();
         nodes.filter_map(|(node, at)| match at.has {
@@ -345,7 +337,6 @@ impl OnNodes {
         end.unwrap_or(Moment::ORIGIN)
     }
 
-    /// Whether a quorum has confirmed a command that was sent at `sent` or later.
     pub(crate) fn is_confirmed_since(&self, sent: Moment) -> bool {
         let is_new = |node: &AtNode| matches!(node.has, Has::Ours { since, .. } if since >= sent);
         self.count(is_new) >= self.quorum.needed()

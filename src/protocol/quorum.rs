@@ -1,5 +1,3 @@
-//! Quorums, deadlines, fencing tokens, and the length of a quarantine.
-
 use std::time::Duration;
 
 use crate::moment::Moment;
@@ -32,7 +30,6 @@ impl Quorum {
         self.needed
     }
 
-    /// How many nodes may be down while locks still work.
     pub(crate) fn spare(self) -> usize {
         self.nodes - self.needed()
     }
@@ -91,9 +88,8 @@ where
     Some(anchor + validity)
 }
 
-/// How long a node that may have lost locks must not vote: the longest lease that any process may take. So a node votes
-/// again only when no lock depends on a vote that it has forgotten. The process that times the quarantine may have a
-/// clock that differs by `drift`, and other processes may count the votes of a replaced server for `confirmed` longer.
+/// How long a node that may have lost locks must not vote: the longest lease that any process may take, by a clock that
+/// may differ by `drift`. Other processes may count the votes of a replaced server for `confirmed` longer.
 pub(crate) fn quarantine(max_ttl: Duration, confirmed: Duration, drift: Drift) -> Duration {
     let drifting = |time: Duration| time.saturating_add(drift.of(time));
     let lease = drifting(max_ttl);
@@ -112,7 +108,6 @@ pub(crate) fn quarantine(max_ttl: Duration, confirmed: Duration, drift: Drift) -
 pub(crate) enum FenceVerdict {
     /// A quorum reports this token.
     Agreed(FencingToken),
-    /// The highest token, which is safe once a quorum has it.
     Open(FencingToken),
     None,
 }

@@ -1,5 +1,3 @@
-//! The record of an idempotency key: the verdict of a round that asks for it, and its end.
-
 use super::on_nodes::{OnNodes, Verdict};
 use super::quorum::Quorum;
 use crate::token::FencingToken;
@@ -48,9 +46,7 @@ pub(crate) fn recalled(
 pub(crate) enum Life {
     /// A quorum can have it.
     Kept,
-    /// No quorum will ever have it.
     Over,
-    /// Too few clocks are known to tell.
     Open,
 }
 

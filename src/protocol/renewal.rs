@@ -1,5 +1,3 @@
-//! When a held lock is extended, and when its end is announced.
-
 use std::time::Duration;
 
 use super::on_nodes::OnNodes;
@@ -44,7 +42,6 @@ pub(crate) enum Step {
     Wait,
     /// Extend the lock on every node, and set it again on nodes that lack it.
     Renew,
-    /// Set the lock on the nodes that lack it.
     TopUp,
     /// Notify the holder: the deadline is a few milliseconds away.
     Ending,
@@ -64,7 +61,6 @@ impl Renewal {
         &self.terms
     }
 
-    /// Begins `max_hold` again at `now`, for the next holder.
     pub(crate) fn begin_anew(&mut self, now: Moment) {
         self.cap = self.cap.max(now + self.terms.max_hold);
     }

@@ -1,5 +1,3 @@
-//! [`Call`]: one call for a lock, and its result.
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,15 +18,13 @@ use crate::trace::Caller;
 /// The result of a successful call.
 pub(crate) enum Acquired {
     Lock(LockGuard),
-    /// The lock of a run, and what came with it.
     #[cfg(feature = "idempotency")]
     Run(LockGuard, Granted),
-    /// A round that found the record of a run on a quorum, in place of its lock.
+    /// The record of a run, in place of its lock.
     #[cfg(feature = "idempotency")]
     Found(Box<Asking>),
 }
 
-/// One call: what it wants, of which keys, and for how long it waits.
 pub(crate) struct Call<'a> {
     pub(super) shared: &'a Arc<Shared>,
     pub(super) terms: Terms,
@@ -47,7 +43,7 @@ impl Call<'_> {
             .is_in_use(self.keys.first().as_str())
     }
 
-    /// Joins an open lease of this process, if the caller is a reader and there is one.
+    /// Joins an open lease of readers, if there is one.
     pub(super) fn join(&self) -> Option<Acquired> {
         if !self.want.is_shared() || self.shared.registry.closing.is_given() {
             return None;
@@ -59,7 +55,6 @@ impl Call<'_> {
         Some(self.handed_on(LockGuard::new(Arc::clone(self.shared), tenancy)))
     }
 
-    /// The result of the call if another caller of this process has acquired the lock.
     pub(super) fn handed_on(&self, guard: LockGuard) -> Acquired {
         guard.tenancy.lease.belongs_to(self.caller.clone());
         Acquired::Lock(guard.waited_for(self.waited()))

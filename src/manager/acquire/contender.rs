@@ -70,7 +70,7 @@ impl<'a> Contender<'a> {
         contender
     }
 
-    /// Asks the nodes, round after round, until the lock is acquired, not needed or out of reach, or the wait is over.
+    /// Asks the nodes, round after round, until the call ends.
     pub(crate) async fn contend(mut self) -> Result<Acquired, AcquireError> {
         if self.call.wait.is_patient()
             && let Some(cooling) = self.cooling()
@@ -138,7 +138,7 @@ impl<'a> Contender<'a> {
         self.listen(remaining, round_trip).await
     }
 
-    /// Queues behind the callers of this process that found all slots held before it. Returns whether it had to wait.
+    /// Queues behind callers that found all slots held. Returns whether it had to wait.
     async fn queue(&mut self) -> Result<bool, AcquireError> {
         let mut queued = false;
         match self.call.turn(&mut queued).await? {
@@ -171,7 +171,6 @@ impl<'a> Contender<'a> {
         Asking::new(shared, keys, want.clone(), *terms)
     }
 
-    /// One round, which takes at most `limit`.
     async fn round(
         &mut self,
         asking: &mut Asking,
@@ -191,7 +190,6 @@ impl<'a> Contender<'a> {
         Ok(decision)
     }
 
-    /// How long the next round may take, for a caller that waits.
     fn limit(&self) -> Option<Duration> {
         self.call.wait.is_patient().then(|| self.left())
     }
@@ -216,7 +214,6 @@ impl<'a> Contender<'a> {
         self.pace.must_end(is_lack, left)
     }
 
-    /// Gives the lock of a settled round to the watchdog.
     fn won(mut self, asking: Asking) -> Result<Acquired, AcquireError> {
         self.front = None;
         let (shared, want) = (self.call.shared, &self.call.want);
@@ -251,7 +248,7 @@ impl<'a> Contender<'a> {
         let _ = timeout(limit, asking.release()).await;
     }
 
-    /// Notes how long the holder's lease lasts, for the errors of callers that do not wait.
+    /// Sets how long the holder's lease lasts, for the errors of callers that do not wait.
     fn set_holder(&self, remaining: Option<Duration>) {
         if let (Some(remaining), Some(turn)) = (remaining, &self.turn) {
             let end = self.call.shared.set.clock.now() + remaining;
@@ -260,7 +257,6 @@ impl<'a> Contender<'a> {
     }
 }
 
-/// The turns of several keys.
 impl Contender<'_> {
     /// Keeps the turn for the blocking key and for keys with our writer hint, and passes all other turns on.
     fn narrow_turn(&mut self) {
@@ -329,7 +325,6 @@ impl Contender<'_> {
         Ok(())
     }
 
-    /// The key that cools down for the longest time, and for how long.
     fn cooling(&self) -> Option<(Duration, NodeKey)> {
         let now = self.call.shared.set.clock.now();
         let keys = self.call.keys.as_slice().iter();
@@ -339,7 +334,6 @@ impl Contender<'_> {
         Some((left, key.clone()))
     }
 
-    /// Lets other processes go first after a contended release by this one.
     async fn cool_down(&mut self, (left, key): (Duration, NodeKey)) -> Result<(), AcquireError> {
         self.rival = Some((
             key,
@@ -359,7 +353,6 @@ impl Contender<'_> {
         self.widen_turn().await
     }
 
-    /// Lets the other contenders go first after a split.
     async fn stand_back(
         &mut self,
         remaining: Option<Duration>,

@@ -1,5 +1,3 @@
-//! [`WaitingWriter`]: the hint that a writer leaves on the nodes while it waits for readers.
-
 use std::future::ready;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -99,7 +97,6 @@ impl WaitingWriter {
         }
     }
 
-    /// `is_news` announces the release, because readers may come now.
     fn freeing(&mut self, is_news: bool) -> Option<Freeing> {
         let obligation = self.obligation.take()?;
         let request = ReleaseRequest {
@@ -148,7 +145,6 @@ fn nodes(nodes: &Mutex<OnNodes>) -> MutexGuard<'_, OnNodes> {
     nodes.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How long nodes keep a hint: longer than three pauses between two rounds of a caller that waits.
 fn life(shared: &Shared) -> Duration {
     Duration::from_secs(3).max(4 * shared.set.node_timeout)
 }

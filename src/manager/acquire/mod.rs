@@ -34,7 +34,6 @@ use crate::namespace::{NodeKey, NodeKeys};
 use crate::protocol::renewal::Terms;
 use crate::{instruments, trace};
 
-/// Acquires a lock, a share in one or a permit.
 pub(crate) async fn acquire(
     shared: &Arc<Shared>,
     terms: Terms,

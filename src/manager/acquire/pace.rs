@@ -2,13 +2,13 @@
 //! step.
 //!
 //! ```text
-//!   granted ────────► Take         settle the fencing token, and hold the lock
-//!   no quorum ──────► NoQuorum     the call ends with that error, even if the caller would wait
+//!   granted ────────► Take
+//!   no quorum ──────► NoQuorum     even if the caller would wait
 //!   contended ──┬───► GiveUp       the caller does not wait, or not any longer
 //!               └───► Listen       wait for a release, and ask again
 //!   split ──────┬───► GiveUp       the caller's time is over, or it does not wait and has tried often enough
 //!               ├───► StandBack    pause for a random time, and ask again
-//!               └───► Listen       after many splits in a row: the other contenders are stuck or gone
+//!               └───► Listen       after many splits in a row
 //! ```
 
 use std::time::Duration;
@@ -34,7 +34,6 @@ pub(crate) struct Pace {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
     pub(crate) waited: Duration,
-    /// How long the caller still waits.
     pub(crate) left: Duration,
     pub(crate) node_timeout: Duration,
 }
@@ -68,7 +67,6 @@ impl Pace {
         }
     }
 
-    /// The next step after a round with this verdict, at the `times` of the call.
     pub(crate) fn next(&mut self, verdict: Verdict, times: impl FnOnce() -> Times) -> Step {
         match verdict {
             Verdict::Granted => Step::Take,
@@ -92,7 +90,6 @@ impl Pace {
         }
     }
 
-    /// Whether a split vote ends the call.
     fn is_over(&self, times: Times) -> bool {
         if self.is_patient {
             return times.left.is_zero();
@@ -109,7 +106,6 @@ impl Pace {
         is_again || !is_lack || is_over
     }
 
-    /// How long to let the other contenders go first after a split.
     pub(crate) fn after_split(
         &self,
         round_trip: Duration,
@@ -163,7 +159,7 @@ impl Pace {
     }
 
     /// Whether the next wait also ends when the subscriptions begin to work. Callers of several keys change their
-    /// subscriptions while they wait, so two of them could wake each other for ever: each gets one such wake-up.
+    /// subscriptions while they wait, and would otherwise wake each other for ever.
     pub(crate) const fn ends_when_open(&self, several: bool) -> bool {
         !(self.has_opened && several)
     }

@@ -1,5 +1,3 @@
-//! The queue of this process: a call waits there for its turn, or for the lock itself.
-
 use std::pin::Pin;
 use std::slice;
 use std::sync::Arc;
@@ -19,7 +17,6 @@ use crate::namespace::NodeKeys;
 use crate::protocol::renewal::Terms;
 
 impl Call<'_> {
-    /// Waits for the turn of the key, or for its lock; sets `queued` if it had to wait.
     pub(crate) async fn turn(&self, queued: &mut bool) -> Result<Wakeup, AcquireError> {
         loop {
             let seat = match self.enter().map_err(|refused| self.refusal(refused))? {
@@ -78,7 +75,6 @@ impl Call<'_> {
         }
     }
 
-    /// Waits for the turns of all keys. `before_wait` is called if it has to wait.
     pub(crate) async fn turn_of_all(
         &self,
         before_wait: impl FnOnce(),

@@ -69,7 +69,6 @@ impl Wait {
     }
 }
 
-/// Subscriptions on all nodes that can announce releases. Dropping this ends them.
 #[derive(Debug)]
 pub(crate) struct ReleaseNotices {
     receiver: NoticeReceiver,

@@ -55,7 +55,6 @@ struct Share {
 }
 
 impl Tenancy {
-    /// The tenancy of the first guard of a tenant. The lock already counts this guard.
     pub(crate) fn new(lease: Arc<HeldLease>, number: u32) -> Self {
         let is_shared = lease.keys.first().is_shared();
         let share = || Share {
@@ -69,14 +68,12 @@ impl Tenancy {
         }
     }
 
-    /// The tenancy of one more reader, unless the lock has ended or is about to.
     pub(crate) fn join(lease: Arc<HeldLease>) -> Option<Self> {
         // A shared lock is never handed on, so its readers are all of the first tenant.
         let reader = Self::new(lease, 0);
         reader.lease.share(reader.number).is_ok().then_some(reader)
     }
 
-    /// Whether this reader has left.
     fn has_left(&self) -> bool {
         let share = self.share.as_ref();
         share.is_some_and(|share| share.guards.load(Ordering::Acquire) == 0)
@@ -107,7 +104,6 @@ impl Tenancy {
         self.lease.ended_because(self.number)
     }
 
-    /// Counts one more guard, unless the lock has ended or is about to.
     pub(crate) fn share(&self) -> Result<(), LossReason> {
         if let Some(share) = &self.share {
             let more = |count: u32| (count > 0).then_some(count + 1);
@@ -167,7 +163,6 @@ struct Inner {
 /// What the release of a lock takes over.
 pub(crate) struct LetGo {
     pub(crate) end: End,
-    /// All keys that are to be released.
     pub(crate) keys: NodeKeys,
     /// The right to contend for the keys, unless the loss has passed it on.
     pub(crate) turn: Option<Turn>,
@@ -183,7 +178,6 @@ pub(crate) struct LeaseView {
     pub(crate) fence: Option<FencingToken>,
 }
 
-/// A round that was won, as it becomes a held lock.
 pub(crate) struct Won {
     pub(crate) lease: Lease,
     pub(crate) keys: NodeKeys,
@@ -268,8 +262,8 @@ impl HeldLease {
     ///
     /// This usually takes no mutex: each end of a lock moves the deadline to the origin or the tenant to the next
     /// number, so a deadline in the future means that the lock is held. A deadline in the past may be out of date,
-    /// because an extension may have been decided under the mutex and not be visible here yet. So before the answer is
-    /// *lost*, the state is asked under the mutex, which also makes the loss final.
+    /// because an extension may not be visible here yet. So before the answer is *lost*, the state is asked under the
+    /// mutex, which also makes the loss final.
     fn is_lost(&self, number: u32) -> bool {
         if self.tenant.load(Ordering::Acquire) != number {
             return true;
@@ -367,7 +361,7 @@ impl HeldLease {
         *self.inner().state.renewal.terms()
     }
 
-    /// Plans the next tick. Only the registry calls it, under its mutex.
+    /// Only the registry calls it, under its mutex.
     pub(super) fn plan(&self) {
         let due = self.inner().state.due();
         self.due.store(due.as_nanos(), Ordering::Relaxed);
@@ -382,7 +376,6 @@ impl HeldLease {
         self.inner().state.leave()
     }
 
-    /// Lets go of the lock: the watchdog leaves it alone from here on.
     pub(crate) fn let_go(&self) -> LetGo {
         let event = |inner: &mut Inner| {
             let (end, effects) = inner.state.let_go(self.clock.now());
@@ -406,7 +399,7 @@ impl HeldLease {
         self.inner().caller = caller;
     }
 
-    /// Logs in the span of the lock's caller; `log` gets the name of the lock.
+    /// Logs in the span of the lock's caller.
     pub(crate) fn log(&self, log: impl FnOnce(&str)) {
         let caller = self.inner().caller.clone();
         caller.tell(|| log(&self.keys.first().show()));

@@ -94,7 +94,7 @@ impl Registry {
         self.state().leases.values().map(Arc::clone).collect()
     }
 
-    /// Loses every held lock. Returns how many were not lost before.
+    /// Returns how many were not lost before.
     pub(crate) fn lose_all(&self, reason: LossReason) -> usize {
         let leases = self.leases().into_iter();
         leases.filter(|lease| lease.lose(reason)).count()

@@ -31,7 +31,6 @@ impl OpenLeases {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Joins the open lease on `key`, if there is one.
     pub(crate) fn join(&self, key: &NodeKey, terms: &Terms) -> Option<Tenancy> {
         let lease = {
             let leases = self.leases();

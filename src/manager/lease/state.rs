@@ -57,15 +57,12 @@ pub(super) struct Effects {
     pub(super) notify_ended: bool,
     /// Wake the release, which waits for a command that was in flight.
     pub(super) notify_landed: bool,
-    /// Count and log a loss.
     pub(super) lost: Option<LossReason>,
     /// Pass the turn to the next caller, because the lock is lost, even if the guard lives on.
     pub(super) pass_turn: bool,
     /// Count this time for a tenant that has just ended.
     pub(super) held_for: Option<Duration>,
-    /// Send these nodes an extension.
     pub(super) renew: Vec<usize>,
-    /// Hand the lock over to this tenant.
     pub(super) hand_over: Option<u32>,
     /// This tenant has not accepted the lock in time: pass it on or release it.
     pub(super) lapsed: Option<u32>,
@@ -129,7 +126,6 @@ impl LeaseState {
         }
     }
 
-    /// Loses the lock immediately, unless it has ended before.
     pub(super) fn lose(&mut self, reason: LossReason, now: Moment) -> Effects {
         if matches!(self.phase, Phase::Lost(_) | Phase::Released) {
             return Effects::default();
@@ -174,7 +170,6 @@ impl LeaseState {
         self.announced = true;
     }
 
-    /// Does what is due at `now`. Extensions count as sent at `now`.
     pub(super) fn tick(&mut self, now: Moment) -> Effects {
         let mut effects = self.check(now);
         if self.phase != Phase::Held {
@@ -200,7 +195,6 @@ impl LeaseState {
         effects
     }
 
-    /// Takes in how a command to `node` has landed that was sent at `sent`.
     pub(super) fn land(
         &mut self,
         node: usize,
@@ -246,8 +240,8 @@ impl LeaseState {
         is_counted
     }
 
-    /// Passes the lock to a new tenant, if `terms` allow it. From here on the lock has ended for all earlier tenants.
-    /// The new tenant has so much `time` to [accept](Self::accept) it.
+    /// Passes the lock to a new tenant, who has so much `time` to [accept](Self::accept) it, if `terms` allow it. The
+    /// lock has then ended for all earlier tenants.
     pub(super) fn offer(&mut self, now: Moment, terms: &HandOff, time: Duration) -> Effects {
         let comfortable = self.deadline.since(now) >= self.renewal.terms().ttl / 2;
         let passes = self.tenant < terms.max_passes && now.since(self.started) < terms.max_time;
@@ -274,7 +268,7 @@ impl LeaseState {
         self.tenant == tenant && self.lapses.take().is_some()
     }
 
-    /// Gives the present tenant a `max_hold` of its own. Returns whether that changes anything.
+    /// Returns whether that changes anything.
     pub(super) fn hold_for(&mut self, tenant: u32, max_hold: Duration) -> bool {
         let is_new = self.phase == Phase::Held && self.tenant == tenant;
         let changes = is_new && self.renewal.terms().max_hold != max_hold;
@@ -285,7 +279,6 @@ impl LeaseState {
         changes
     }
 
-    /// Adds one guard of `tenant`, unless the lock has ended or is about to.
     pub(super) fn share(&mut self, tenant: u32, now: Moment) -> (Result<(), LossReason>, Effects) {
         let (ended, effects) = self.ended_because(tenant, now);
         let shared = match ended {

@@ -38,7 +38,6 @@ impl<T> Fanout<T> {
         poll_fn(|cx| self.poll_reply(cx)).await
     }
 
-    /// [`next`](Self::next), which is also `None` once the `deadline` is over.
     pub(crate) async fn next_before(
         &mut self,
         mut deadline: Pin<&mut Sleep>,

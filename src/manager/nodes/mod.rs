@@ -132,7 +132,6 @@ impl NodeSet {
         self.nodes.get(node).map_or("?", |node| node.name())
     }
 
-    /// The time until a quorum votes again, if quarantines prevent it now.
     pub(super) fn quorum_in(&self) -> Option<Duration> {
         self.until_quorum().filter(|wait| !wait.is_zero())
     }
@@ -204,7 +203,6 @@ impl NodeSet {
     }
 }
 
-/// Logs troubles and their ends.
 impl NodeSet {
     pub(crate) fn tell_refusal(&self, node: usize, command: &'static str, error: &NodeError) {
         let trouble = Trouble::Refused(node, command);

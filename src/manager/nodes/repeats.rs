@@ -10,13 +10,12 @@ const EVERY: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trouble {
-    /// A node refuses a command.
     Refused(usize, &'static str),
     NoQuorum,
-    /// Requests run without a record, because too few nodes answer. No success ends this trouble.
+    /// No success ends this trouble.
     #[cfg(feature = "idempotency")]
     WithoutRecord,
-    /// Locks are left to their ttl, for this reason. No success ends this trouble.
+    /// No success ends this trouble.
     Left(&'static str),
 }
 
@@ -37,7 +36,7 @@ pub(crate) struct Repeats {
 }
 
 impl Repeats {
-    /// Counts one more of `trouble`. If it is to be logged now, returns how often it happened since it last was.
+    /// Returns how often `trouble` happened since it was last logged, if it is to be logged now.
     pub(crate) fn count(&self, trouble: Trouble, now: Moment) -> Option<u64> {
         let mut entries = self.entries();
         if let Some(known) = entries.iter_mut().find(|known| known.trouble == trouble) {

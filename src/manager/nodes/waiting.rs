@@ -1,5 +1,3 @@
-//! Waiting for nodes: until a quorum of them votes, or until a node has answered a command that is sent repeatedly.
-
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -76,7 +74,6 @@ impl NodeSet {
         self.disagreement().filter(|_| self.voting.serves_others())
     }
 
-    /// Why the replies of a node do not count, if they do not.
     pub(crate) fn why_no_vote(&self, index: usize) -> Option<NodeError> {
         let node = self.nodes.get(index).filter(|_| !self.counts(index))?;
         if let NodeState::Down(error) | NodeState::Refused(error) = node.state() {
@@ -90,7 +87,6 @@ impl NodeSet {
 
 const ENDING: Duration = Duration::from_secs(2);
 
-/// The limit of [`quorum_votes`](NodeSet::quorum_votes).
 #[derive(Debug)]
 struct Patience {
     end: Instant,
@@ -99,7 +95,6 @@ struct Patience {
     /// How long nodes may take from the end of their quarantine to their vote.
     grace: Duration,
     recovers: bool,
-    /// The end was put off after a quarantine.
     extended: bool,
     graced: bool,
 }

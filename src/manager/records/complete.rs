@@ -1,5 +1,3 @@
-//! [`Completion`]: writes the record of a piece of work, and gives its lock back in the same step.
-
 use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
@@ -225,7 +223,6 @@ impl Completing {
         (confirmed >= needed).then_some(()).ok_or(error)
     }
 
-    /// Takes in replies until `enough` nodes have the record, no more replies can come, or the node time-out is over.
     async fn hear(&mut self, enough: usize) {
         let shared = &self.freeing.shared;
         let mut deadline = pin!(shared.common.tasks.timer(shared.set.node_timeout));
@@ -356,7 +353,6 @@ fn without_record<E: 'static>(
 
 const COMPLETE: &str = "complete";
 const SPREAD: Duration = Duration::from_secs(60);
-/// For how many node time-outs a record waits for its turn.
 const TURNS: u32 = 10;
 /// Records up to this length need no room on their way, because the limit of jobs already bounds their memory.
 const LEAST: usize = RoomForRecords::KEPT / TaskTracker::LIMIT;

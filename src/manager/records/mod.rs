@@ -95,7 +95,6 @@ impl RunGuard {
         }
     }
 
-    /// [`complete`](Self::complete), with [room](Self::room) for the result.
     pub(crate) async fn store(self, result: Bytes, room: Room) -> Result<(), CompleteError> {
         // The end is decided only here: later writes of the same result take the end from the record.
         let clock = &*self.guard.shared.set.clock;
@@ -194,8 +193,6 @@ impl LockManager {
             .await
     }
 
-    /// [`begin_idempotent`](Self::begin_idempotent), waiting for at most `limit`. A run lasts for at most `max_hold`
-    /// plus `idle`.
     pub(crate) async fn begin_idempotent_within(
         &self,
         key: LockKey,

@@ -49,9 +49,7 @@ pub(crate) enum Want {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
     Lock(Verdict),
-    /// The nodes have something in place of the lock.
     Found,
-    /// The nodes must be asked again, with another request.
     Again,
 }
 

@@ -59,7 +59,6 @@ impl Recall {
         recalled(nodes, self.quorum, &ballots)
     }
 
-    /// The record with the highest ballot among those that are not known to have ended.
     fn highest_record(&self) -> (Option<Record>, Life) {
         let stored = self.stored.iter().map(|(_, record)| record);
         let mut records: Vec<&Record> = stored.chain(&self.adopted).collect();
@@ -73,7 +72,6 @@ impl Recall {
     }
 }
 
-/// What comes with the lock of a run.
 #[derive(Debug)]
 pub(crate) struct Granted {
     /// The record that is to be written to a quorum in place of a run.
@@ -176,15 +174,14 @@ impl Clocks {
     }
 }
 
-/// Whole milliseconds, rounded up, so that nothing ends too early.
 fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
-/// The longest time for which a record is kept, because servers do not accept much later times.
+/// Servers do not accept much later times.
 const FOREVER: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
 
-/// The longest time for which a long run keeps its counter, so that an unlimited `max_hold` does not keep it for ever.
+/// The longest time for which a run keeps its counter, even with an unlimited `max_hold`.
 const DAY: Duration = Duration::from_secs(24 * 3_600);
 
 /// How long an earlier holder may believe that it holds the lock.

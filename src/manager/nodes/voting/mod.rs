@@ -9,16 +9,13 @@
 //!   foreign ─────► voting, quarantined             it accepts ours, for example because it was adopted
 //! ```
 //!
-//! The rule is a delayed restart, timed by the clocks of the clients:
-//!
-//! * A *check-in* asks a node whether it votes, once a second. A node that may have lost data answers with the name of
-//!   its quarantine, which no other quarantine has: its identity, the digest of the config, a random number.
-//! * Each process waits on its own clock, from its first sight of that name, for the [length of a
-//!   quarantine](crate::protocol::quorum::quarantine). The wait is longer for a server that witnesses confirm, and for
-//!   a node that was taken over from a list whose quarantines lasted longer.
-//! * Then the process reads the high-water marks of the nodes that vote, and ends the quarantine of that name. The
-//!   highest mark becomes the floor of later fencing tokens. If fewer than a quorum vote, the clock of the process and
-//!   the skew of clocks give the floor.
+//! The rule is a delayed restart, timed by the clocks of the clients. A node that may have lost data answers a
+//! *check-in* with the name of its quarantine, which no other quarantine has: its identity, the digest of the config, a
+//! random number. Each process waits on its own clock, from its first sight of that name, for the [length of a
+//! quarantine](crate::protocol::quorum::quarantine); longer for a server that witnesses confirm, and for a node that
+//! was taken over from a list whose quarantines lasted longer. Then the process reads the high-water marks of the nodes
+//! that vote, and ends the quarantine of that name. The highest mark becomes the floor of later fencing tokens. If
+//! fewer than a quorum vote, the clock of the process and the skew of clocks give the floor.
 //!
 //! A node that was taken over keeps all nodes from granting until its quarantine is over. A *list* of nodes grants
 //! nothing before each of its nodes has accepted the list once, nor while a node is known to serve another list.
@@ -369,9 +366,7 @@ fn runs(set: &NodeSet, index: usize, command: Option<&str>) {
     }
 }
 
-/// How soon a node that did not answer is asked again.
 const SOON: Duration = Duration::from_millis(50);
-/// How soon a node that refused is asked again.
 const REPAIRED: Duration = Duration::from_millis(200);
 const CHECK_IN: &str = "check-in";
 const PROMOTION: &str = "promotion";

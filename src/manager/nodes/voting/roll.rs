@@ -18,7 +18,6 @@ enum VoteState {
     Unknown,
     Voting,
     Quarantined(Quarantine),
-    /// The node serves processes with another config.
     Foreign {
         reason: String,
         digest: Option<String>,
@@ -63,7 +62,6 @@ pub(super) struct Quarantine {
     pub(super) logged: Logged,
 }
 
-/// Why a node is in quarantine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Origin {
     /// Nothing is known yet. The other nodes will decide whether the node is new or forgot.
@@ -93,9 +91,7 @@ impl Origin {
 pub(super) enum Logged {
     #[default]
     Nothing,
-    /// It does not end before every node has accepted the list.
     Incomplete,
-    /// How long it takes.
     Wait,
 }
 
@@ -213,9 +209,7 @@ impl Roll {
     }
 }
 
-/// The events.
 impl Roll {
-    /// Returns the quarantine that this ends.
     pub(super) fn voted(&mut self, node: usize) -> Option<Quarantine> {
         self.trust.pending.remove(&node);
         match self.answered(node, VoteState::Voting) {
@@ -224,7 +218,6 @@ impl Roll {
         }
     }
 
-    /// The node is in quarantine: in the known quarantine or, if it has another id, in the one that was `found`.
     pub(super) fn quarantined(&mut self, node: usize, mut found: Quarantine) {
         if let Some(known) = self.quarantine_mut(node) {
             // The node may have forgotten what it said of the list that ours replaced.
@@ -247,7 +240,6 @@ impl Roll {
         self.answered(node, VoteState::Quarantined(found));
     }
 
-    /// The node serves processes with another config. Returns whether that is news.
     pub(super) fn foreign(&mut self, node: usize, reason: String, digest: Option<String>) -> bool {
         let state = VoteState::Foreign { reason, digest };
         self.answered(node, state.clone()) != Some(state)
@@ -285,7 +277,6 @@ impl Roll {
         is_whole && before.is_none()
     }
 
-    /// The node refuses a command that it needs for its vote. Returns whether that is news.
     pub(super) fn refuses(&mut self, node: usize, refusal: (&'static str, NodeError)) -> bool {
         let known = self.nodes.get_mut(node);
         known.is_some_and(|known| known.refusal.replace(refusal.clone()) != Some(refusal))
@@ -303,7 +294,6 @@ impl Roll {
         self.trusted_as_new = (0..self.nodes.len()).filter(|_| trusted).collect();
     }
 
-    /// A call of an operator begins.
     pub(super) fn begin(&mut self, call: Call, former: Duration) {
         let all = 0..self.nodes.len();
         let begun = call(self);
@@ -336,7 +326,6 @@ impl Roll {
         known.is_some_and(|known| known.answered)
     }
 
-    /// Whether the node serves processes with the config of this digest.
     pub(super) fn is_foreign(&self, node: usize, of: Option<&str>) -> bool {
         let state = self.nodes.get(node).map(|known| &known.state);
         matches!(state, Some(VoteState::Foreign { digest, .. }) if digest.as_deref() == of)
@@ -358,7 +347,6 @@ impl Roll {
         self.states().any(|state| *state == VoteState::Voting)
     }
 
-    /// Whether every node votes or has nothing to forget.
     fn is_intact(&self) -> bool {
         self.states().all(|state| match state {
             VoteState::Quarantined(quarantine) => quarantine.unused,
@@ -539,7 +527,6 @@ impl Roll {
         }
     }
 
-    /// Why `node` does not vote.
     pub(super) fn explain(&self, node: usize, now: Moment) -> Option<NodeError> {
         let known = self.nodes.get(node)?;
         // Until that is repaired, no waiting helps.

@@ -74,7 +74,6 @@ impl SharedRoll {
         }
     }
 
-    /// The same for the next group.
     pub(crate) fn next_group(&self) -> Self {
         let (end, size) = (self.group.end, self.group.len());
         Self {
@@ -93,7 +92,7 @@ impl SharedRoll {
     }
 }
 
-/// For the monitors of nodes: the roll with the place of a node in it.
+/// For the monitors of nodes.
 impl SharedRoll {
     pub(super) fn at<T>(&self, node: usize, ask: impl FnOnce(&mut Roll, usize) -> T) -> T {
         ask(&mut self.roll(), self.place(node))
@@ -139,7 +138,6 @@ impl SharedRoll {
         self.roll().trust_new(trusted);
     }
 
-    /// Trusts all nodes to have nothing to forget.
     pub(crate) fn trust_all(&self) -> Overriding<'_> {
         self.begin(|roll| &mut roll.trust, Duration::ZERO)
     }
@@ -160,13 +158,11 @@ impl SharedRoll {
         self.roll().trust.calls > 0
     }
 
-    /// Whether a node is still to be trusted or taken over.
     pub(crate) fn is_pending(&self) -> bool {
         let roll = self.roll();
         !(roll.trust.pending.is_empty() && roll.adoption.pending.is_empty())
     }
 
-    /// Whether a node in quarantine served processes with another list.
     pub(crate) fn is_taking_over(&self) -> bool {
         self.roll().is_taking_over()
     }

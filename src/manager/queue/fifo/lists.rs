@@ -1,5 +1,4 @@
 //! [`WaitLists`]: the waiters of each key in order, and the choice of the waiter that gets a key when it comes free.
-//! The lists take no mutex and wake no waiter: [`Dispatch`] collects the waiters to wake.
 //!
 //! A waiter for several keys is in the list of one of its keys that is in use. When this key comes free, the waiter
 //! gets all its keys if the others are free, too. Otherwise it moves to the list of another key that is in use, and the
@@ -23,7 +22,6 @@ pub(crate) struct Bounds {
 
 #[derive(Debug)]
 pub(crate) enum Refused<N> {
-    /// The key is in use here, and the caller does not wait.
     InUse(Option<N>),
     KeyFull,
     Full,
@@ -33,7 +31,6 @@ pub(crate) enum Refused<N> {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum SentAway {
     Closed,
-    /// The caller does not wait for locks, and the key that seemed about to come free is still in use.
     InUse,
 }
 
@@ -326,8 +323,7 @@ impl<T, N: Clone> WaitLists<T, N> {
         self.next_waiter(name, ttl).is_some()
     }
 
-    /// Passes the lock on a key, which has this `ttl`, to its [`next_waiter`](Self::next_waiter). Returns `handover` if
-    /// there is none.
+    /// Returns `handover` if there is no [`next_waiter`](Self::next_waiter).
     pub(super) fn hand_over(
         &mut self,
         name: &str,
@@ -448,5 +444,4 @@ impl<'a, T, N> Dispatch<'a, T, N> {
     }
 }
 
-/// Waiters in line have higher numbers than this, waiters in front have lower ones.
 const FIRST: u64 = 1 << 63;

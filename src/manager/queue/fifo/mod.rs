@@ -37,9 +37,7 @@ pub(crate) trait Handover: Sized {
 pub(crate) struct Queue<H: Handover>(Mutex<WaitLists<H, H::Holder>>);
 
 pub(crate) enum Entered<H: Handover> {
-    /// The key is not in use here.
     Turn(Turn<H>),
-    /// Other callers come first.
     Seat(Seat<H>),
 }
 
@@ -120,7 +118,6 @@ impl<H: Handover> Queue<H> {
         }
     }
 
-    /// Refuses all callers from now on, and sends the waiters away.
     pub(crate) fn close(self: &Arc<Self>) {
         self.change(|lists, dispatch| lists.close(dispatch));
     }
@@ -227,8 +224,7 @@ impl<H: Handover> Turn<H> {
         });
     }
 
-    /// Sets whether the keys are about to come free. While they are, even callers that do not wait for locks may wait
-    /// for them.
+    /// Sets whether the keys are about to come free, so that even callers that do not wait for locks may wait for them.
     pub(crate) fn set_being_released(&self, being_released: bool) {
         self.queue.change(|lists, dispatch| {
             for name in &self.names {
