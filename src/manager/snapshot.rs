@@ -197,10 +197,16 @@ impl LockManager {
         lacking.unwrap_or_else(|| self.shared.quorum())
     }
 
-    // For the program `redlock`: asks all nodes again, and waits without a limit until every node is up and votes, or
-    // the manager is shut down.
+    /// Asks all nodes again, and waits without a limit until every node is up and votes. For the program `redlock`.
+    ///
+    /// # Errors
+    ///
+    /// [`AcquireError::ShuttingDown`] once the manager is shut down.
+    ///
+    /// # Cancel safety
+    ///
+    /// It changes nothing, so it can be dropped at any time.
     #[doc(hidden)]
-    #[allow(clippy::missing_errors_doc, reason = "hidden")]
     pub async fn all_voting(&self) -> Result<(), AcquireError> {
         let begun = self.groups.iter().map(|group| group.begun());
         let begun: Vec<Vec<Option<u64>>> = begun.collect();
