@@ -36,7 +36,7 @@ use crate::token::{FencingToken, OwnerHash, OwnerToken};
 use crate::trace::Caller;
 
 /// One round, which sends one acquire to each node. A granted round is [settled](Self::settle), and becomes a lock by
-/// [`win`](Self::win). A round that did not get the lock is [released](Self::release).
+/// [`win`](Self::win).
 pub(crate) struct Asking {
     pub(crate) shared: Arc<Shared>,
     pub(crate) want: Want,
@@ -463,8 +463,7 @@ impl Asking {
     }
 
     /// Settles the fencing token of a granted round. If the nodes do not agree on one, the highest is written back,
-    /// which takes a second round trip. If too few nodes confirm it within the node time-out, the error is
-    /// [`AcquireError::NoQuorum`].
+    /// which takes a second round trip.
     async fn settle_fence(&mut self, verdict: FenceVerdict) -> Result<(), AcquireError> {
         let Some(Fence { keep, .. }) = self.request.fence else {
             return Ok(());

@@ -163,8 +163,7 @@ impl Freeing {
         self.confirmed = self.needed().saturating_sub(self.nodes.count_ours());
     }
 
-    /// For the hint of a writer: each node that may have it is asked before anything counts as confirmed, and nothing
-    /// is logged if its ttl ends it.
+    /// For the hint of a writer: each node that may have it is asked before anything counts as confirmed.
     pub(crate) const fn of_hint(mut self) -> Self {
         self.confirmed = 0;
         self.end.is_logged = true;
@@ -220,7 +219,7 @@ impl Freeing {
     }
 
     /// Sends a node a command once no other command is in flight there that may set the token. `send` gets the release
-    /// for that node, and whether the node may have the token by then.
+    /// for that node, and whether the node may have the token.
     pub(crate) fn once_landed<T: 'static>(
         &self,
         index: usize,

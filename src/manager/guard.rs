@@ -221,8 +221,7 @@ fn passes_on(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> bool {
     false
 }
 
-/// Closes a lease of readers and takes a turn for its release, because readers hold none. Callers that do not wait for
-/// locks may then wait for this release.
+/// Closes a lease of readers and takes a turn for its release, because readers hold none.
 fn turn_of_readers(shared: &Shared, held: &HeldLease) -> Option<Turn> {
     let key = held.keys.first();
     if !key.is_shared() {
@@ -242,7 +241,6 @@ fn turn_of_readers(shared: &Shared, held: &HeldLease) -> Option<Turn> {
 }
 
 /// A permit is passed on at most this many times, because other processes meanwhile wait for all permits of this one.
-/// With 4 instead of 32 the longest wait was 0.4 times as long, and the rate 0.96 times as high.
 const PASSES_OF_PERMITS: u32 = 4;
 
 pub(crate) fn end_lapsed(shared: &Arc<Shared>, lapsed: Tenancy) {

@@ -173,8 +173,8 @@ impl LockHandle {
     }
 
     /// Waits until the lock is lost, or until a few milliseconds before its validity ends, so that work can be stopped
-    /// in time. From then on the lock is not extended. The future also completes when the guard is released. If the
-    /// host was suspended, it completes within a second after the host resumes.
+    /// in time. From then on the lock is not extended. The future also completes when the guard is released. After the
+    /// host was suspended, it completes within a second.
     ///
     /// # Cancel safety
     ///
@@ -187,8 +187,8 @@ impl LockHandle {
     }
 
     /// Waits until [`drain`](crate::LockManager::drain) or [`shutdown`](crate::LockManager::shutdown) asks holders to
-    /// finish; completes immediately if that has happened. Use it in work that has no end of its own, such as a stream
-    /// of events. The lock is held and extended as before. The future borrows nothing.
+    /// finish. Use it in work that has no end of its own, such as a stream of events. The lock is held and extended as
+    /// before. The future borrows nothing.
     ///
     /// # Cancel safety
     ///

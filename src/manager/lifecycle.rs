@@ -376,8 +376,8 @@ impl LockManager {
     /// From the call on, new locks are refused with [`ShuttingDown`](crate::AcquireError::ShuttingDown), and holders
     /// are asked to finish. Holders have the time `grace` to release their locks. Locks that are still held after that
     /// are *lost* with [`LossReason::Shutdown`], and their releases have two more node time-outs, at least 250 ms. As
-    /// soon as all nodes have confirmed all releases, the connections are closed, within half a second. Otherwise the
-    /// releases go on in the background.
+    /// soon as all nodes have confirmed all releases, the connections are closed; otherwise the releases go on in the
+    /// background.
     ///
     /// # Cancel safety
     ///

@@ -1,9 +1,8 @@
 //! [`TaskTracker`]: work that goes on when its caller is gone, such as releases, late replies and extensions.
 //!
-//! Work that follows a call runs on the runtime of the manager. Renewals, and releases that nobody waits for, run in
-//! the *background*, on a thread of the manager's own. Tokio puts a task that a handler wakes into that worker's LIFO
-//! slot, from which no other worker steals, so a handler that blocks its thread would keep all locks from being
-//! renewed.
+//! Renewals, and releases that nobody waits for, run in the *background*, on a thread of the manager's own. Tokio puts
+//! a task that a handler wakes into that worker's LIFO slot, from which no other worker steals, so a handler that
+//! blocks its thread would keep all locks from being renewed.
 
 use std::io;
 use std::pin::Pin;
@@ -34,8 +33,7 @@ impl TaskTracker {
     /// The most jobs at a time. Locks beyond it are left to their ttl.
     pub(crate) const LIMIT: usize = 10_000;
 
-    /// For a manager on the runtime `calls`. Begins its thread, unless the `clock` follows that runtime. Fails if the
-    /// system gives no thread.
+    /// Begins the thread, unless the `clock` follows the runtime `calls`. Fails if the system gives no thread.
     pub(crate) fn begin(calls: Handle, clock: &dyn Clock) -> io::Result<Self> {
         let ended = Arc::default();
         let background = match clock.follows_runtime() {

@@ -1,4 +1,6 @@
-//! [`OnNodes`]: what each node has of one owner token, by what was sent to the node and what it answered.
+//! [`OnNodes`]: what each node has of one owner token, by what was sent to the node and what it answered. It gives the
+//! [verdict](OnNodes::verdict) of a round, the [deadline](OnNodes::deadline) of a lease, and the nodes that are [to be
+//! released](OnNodes::is_to_be_released).
 //!
 //! ```text
 //!   send ──► in flight ──► landed: the node answered, or the command was abandoned and may still run
@@ -7,10 +9,6 @@
 //! A command that may set the token is *in flight* from the decision to send it. It has *landed* once the node has
 //! answered it, or nobody waits for the answer any more. An abandoned command may still run, until a release with a
 //! *tombstone* (a key that makes the node refuse this token) has made it harmless.
-//!
-//! It gives the [verdict](OnNodes::verdict) of a round, the [deadline](OnNodes::deadline) of a lease, and the nodes
-//! that are [to be released](OnNodes::is_to_be_released). It knows no time: `lease/state.rs` decides whether a deadline
-//! has passed.
 //!
 //! A node *grants* if it sets the token for an acquire, and *confirms* if it answers that it has the token. A node *in
 //! quarantine* may have forgotten the locks of others, and does not vote.
@@ -43,7 +41,7 @@ pub(crate) enum Has {
     Anothers(Holder),
     /// An extension of a lock on several keys found another owner's token on one of them. The other keys may hold ours.
     Partly,
-    /// The stored result of a run. The node grants no lock in its place unless the caller asks for the lock in any case.
+    /// The stored result of a run, in place of a lock.
     Withheld,
 }
 
@@ -207,9 +205,8 @@ impl OnNodes {
 }
 
 impl AtNode {
-    /// A node in quarantine confirms our token. This counts while our last vote of the node is within its validity,
-    /// because until then no other owner can have a live vote there. Later the node may have granted the lock to
-    /// another owner before it forgot.
+    /// A node in quarantine confirms our token. This counts only while our last vote of the node is within its
+    /// validity, because until then no other owner can have a live vote there.
     fn confirm_in_quarantine(&mut self, sent: Moment, now: Moment, validity: Duration) {
         match self.has {
             Has::Ours { since, fence, key } if now < since + validity => {

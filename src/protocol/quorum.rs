@@ -102,8 +102,7 @@ pub(crate) fn quarantine(max_ttl: Duration, confirmed: Duration, drift: Drift) -
 /// Which fencing token a holder gets.
 ///
 /// A token is safe once a quorum of nodes has a counter at or above it that was written while we owned the lock there,
-/// because any later holder shares a node with that quorum, and gets a higher token there. If a quorum reports the same
-/// token, it is safe already. Otherwise the highest token is written back.
+/// because any later holder shares a node with that quorum, and gets a higher token there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FenceVerdict {
     /// A quorum reports this token.

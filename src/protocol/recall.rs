@@ -39,9 +39,7 @@ pub(crate) fn recalled(
 /// The state of a record that some nodes have.
 ///
 /// Each node treats the record as absent once its own clock reaches the end, and returns the time of its clock with
-/// every grant. So a caller can tell a node where the record has ended from a node that never had it. If too few nodes
-/// for a quorum still keep the record, no quorum will ever have it again. Otherwise the record may be brought to a
-/// quorum.
+/// every grant. So a caller can tell a node where the record has ended from a node that never had it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Life {
     /// A quorum can have it.

@@ -16,8 +16,7 @@ use crate::node::{ExtendReplies, ExtendRequest, ReleaseRequest};
 use crate::protocol::on_nodes::{Keys, Landed, OnNodes};
 use crate::token::OwnerToken;
 
-/// A hint: nodes that have it refuse new readers. It is no vote. Dropping it releases it, and it expires unless it is
-/// renewed.
+/// A hint: nodes that have it refuse new readers. It is no vote. Dropping it releases it.
 pub(crate) struct WaitingWriter {
     shared: Arc<Shared>,
     key: NodeKeys,

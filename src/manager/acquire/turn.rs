@@ -35,9 +35,8 @@ impl Call<'_> {
         }
     }
 
-    /// Enters the queue for one key. A caller that does not wait for locks is refused if the key is in use. But while
-    /// nothing is known of the key's holder, it waits for its turn if it may get what it wants anyway: a record, a
-    /// permit, or a lock that it may share.
+    /// Enters the queue for one key. A caller that does not wait for locks is refused if the key is in use, unless
+    /// nothing is known of the holder and the caller may get a record, a permit, or a lock that it may share.
     fn enter(&self) -> Result<Entered<Passed>, Refused<Holder>> {
         let want = &self.want;
         let names = slice::from_ref(self.keys.first().shared());

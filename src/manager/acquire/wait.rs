@@ -105,7 +105,7 @@ impl ReleaseNotices {
     }
 
     /// Waits for `needed` notices; after the first notice, for at most `grace`. If `opening`, it also returns once the
-    /// subscriptions on `needed` nodes work.
+    /// subscriptions work.
     pub(crate) async fn next(&self, needed: usize, grace: Duration, opening: bool) -> Woken {
         loop {
             let notices = self.receiver.notices();

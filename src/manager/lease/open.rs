@@ -40,9 +40,8 @@ impl OpenLeases {
         Tenancy::join(lease)
     }
 
-    /// Opens a `lease` that was granted just now. The more leases are held, the longer a new lease is open: otherwise a
-    /// process with long reads would have a lease for each tenth of a ttl, and each command of a reader looks at all
-    /// leases on the node.
+    /// Opens a `lease` that was granted just now. The more leases are held, the longer a new lease is open, because
+    /// each command of a reader looks at all leases on the node.
     pub(crate) fn open(&self, lease: &Arc<HeldLease>, terms: &Terms) {
         let share_key = share_key(lease.keys.first(), terms);
         let mut all = self.leases();

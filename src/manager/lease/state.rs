@@ -53,18 +53,18 @@ enum Phase {
 #[derive(Debug, Default, PartialEq, Eq)]
 #[must_use = "the driver performs them"]
 pub(super) struct Effects {
-    /// Wake the tasks that wait for the end: it came, or is announced.
+    /// Wake the tasks that wait for the end.
     pub(super) notify_ended: bool,
-    /// Wake the release, which waits for a command that was in flight.
+    /// Wake the release.
     pub(super) notify_landed: bool,
     pub(super) lost: Option<LossReason>,
-    /// Pass the turn to the next caller, because the lock is lost, even if the guard lives on.
+    /// Pass the turn to the next caller, because the lock is lost.
     pub(super) pass_turn: bool,
     /// Count this time for a tenant that has just ended.
     pub(super) held_for: Option<Duration>,
     pub(super) renew: Vec<usize>,
     pub(super) hand_over: Option<u32>,
-    /// This tenant has not accepted the lock in time: pass it on or release it.
+    /// This tenant has not accepted the lock in time.
     pub(super) lapsed: Option<u32>,
 }
 

@@ -12,8 +12,8 @@ use crate::seam::for_pause;
 
 impl NodeSet {
     /// Waits until a quorum of nodes votes, and no node is left that must be trusted or taken over: for as long as
-    /// quarantines last, and otherwise until `end`. The error is [`NoQuorum`]; if the call `fails_fast`, also as soon
-    /// as all nodes that are up have answered and one of them serves processes with another list.
+    /// quarantines last, and otherwise until `end`. If the call `fails_fast`, it also ends once all nodes that are up
+    /// have answered and one of them serves processes with another list.
     pub(crate) async fn quorum_votes(
         &self,
         end: Instant,
@@ -142,7 +142,7 @@ impl Patience {
     }
 
     /// Whether nodes get more time after a quarantine. Unless the call fails fast, they get it only after the end and,
-    /// while nodes are trusted, only once: otherwise a node that comes and goes would keep the caller for ever.
+    /// while nodes are trusted, only once, because a node may come and go.
     fn may_extend(&self, is_over: bool, seen: Sight) -> bool {
         self.fails_fast || is_over && !(self.extended && seen.trusting)
     }
@@ -197,8 +197,8 @@ pub(crate) async fn retry<T>(
     }
 }
 
-/// Whether the same command may work later: a refusal may be due to a running script, a full disk or a right. The type
-/// of a key, and the processes that the nodes serve, do not change so soon.
+/// Whether the same command may work later. The type of a key, and the processes that the nodes serve, do not change
+/// soon.
 pub(crate) fn is_retryable(error: &NodeError) -> bool {
     !matches!(
         error.kind(),

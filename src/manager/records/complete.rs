@@ -85,9 +85,8 @@ impl Room {
     }
 }
 
-/// Writes `record` as the result of the work under a lock, and gives the lock back by `freeing`; without a record the
-/// work may be done again. Returns once a quorum of nodes has stored it. If the future is dropped, even before its
-/// first poll, this goes on in the background.
+/// Writes `record` as the result of the work under a lock, and gives the lock back by `freeing`. Returns once a quorum
+/// of nodes has stored it. If the future is dropped, this goes on in the background.
 pub(super) fn complete(
     freeing: Freeing,
     record: Option<Record>,
@@ -262,8 +261,8 @@ impl Completing {
         self.lacking.retain(|other| *other != node);
     }
 
-    /// The work in the background. Nodes that failed are asked again until the ttl has ended the lock. Once a quorum
-    /// has the record, all other nodes get it.
+    /// The work in the background: nodes that failed are asked again, and once a quorum has the record, all other nodes
+    /// get it.
     async fn rest(mut self) {
         if !self.freeing.is_finished() {
             let _ = self.quorum().await;

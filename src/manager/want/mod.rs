@@ -1,9 +1,8 @@
 //! [`Want`]: what a call asks the nodes for.
 //!
-//! A permit is a lock on one of the key's *slots*, with a quorum, a validity, renewals, loss and release like any lock.
-//! Nodes do not count holders, because that would admit too many: if each of three nodes has room for two holders,
-//! three holders find two nodes each. A node grants the first slot of the request that is free there.
-//! `tests/models/permits.rs` has both rules.
+//! A permit is a lock on one of the key's *slots*. Nodes do not count holders, because that would admit too many: if
+//! each of three nodes has room for two holders, three holders find two nodes each. A node grants the first slot of the
+//! request that is free there. `tests/models/permits.rs` has both rules.
 
 #[cfg(feature = "idempotency")]
 pub(crate) mod recall;

@@ -193,8 +193,7 @@ fn before_run(longest: &AtomicU64, terms: &Terms) -> Duration {
     own.max(Duration::from_millis(before))
 }
 
-/// How long nodes remember a grant without a result: longer than its commands can be under way and, up to `keep`, as
-/// long as the holder before can believe that it has the lock.
+/// How long nodes remember a grant without a result: longer than its commands can be under way.
 fn linger(before: Duration, ttl: Duration, keep: Duration) -> Duration {
     let under_way = ttl.saturating_mul(4);
     before.min(keep).max(under_way).max(Duration::from_secs(60))

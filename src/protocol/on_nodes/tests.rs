@@ -331,8 +331,8 @@ fn any_answer() -> impl Strategy<Value = Landed> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4096, ..ProptestConfig::default() })]
 
-    /// For any quorum, any answers in any order: the verdict comes, never changes between won and lost, is right about
-    /// winning, is not later than needed, and every node that may hold our token is to be released.
+    /// For any quorum and any answers in any order: the verdict comes, is right about winning, is not later than
+    /// needed, and every node that may hold our token is to be released.
     #[test]
     fn every_order_of_replies_gives_one_sound_verdict(
         (quorum, answers, order) in (1_usize..8, 0_usize..3)
@@ -389,8 +389,7 @@ proptest! {
         }
     }
 
-    /// Whatever the nodes answer and in whatever order: the deadline never exceeds what a quorum confirmed, and every
-    /// node that may hold our token is to be released.
+    /// The deadline never exceeds what a quorum confirmed, and every node that may hold our token is to be released.
     #[test]
     fn the_deadline_is_always_backed_by_a_quorum(
         events in prop::collection::vec((0_usize..5, 0_u8..5, 0_u64..70_000), 0..60)

@@ -181,8 +181,7 @@ pub(super) enum Tokens {
 }
 
 impl Roll {
-    /// The nodes with these names, in groups of `size`, of which `needed` are a quorum. Unless they are `guarded`, all
-    /// vote.
+    /// The nodes with these names, in groups of `size`. Unless they are `guarded`, all vote.
     pub(super) fn new(
         names: Vec<String>,
         (size, needed): (usize, usize),
@@ -365,8 +364,8 @@ impl Roll {
 /// The questions: when a quarantine ends.
 impl Roll {
     /// When the wait of a quarantine began; `None` if it has not. It begins once all nodes have accepted the list, and
-    /// processes with another list have had time to notice. A node that votes, or has voted, under our config proves
-    /// that all have.
+    /// processes with another list have had time to notice. A node that has voted under our config proves that all
+    /// have.
     fn began(&self, quarantine: &Quarantine) -> Option<Moment> {
         let is_proven = quarantine.accepted || self.does_any_vote();
         if is_proven {
@@ -459,8 +458,7 @@ impl Roll {
         (before < line).then_some(line)
     }
 
-    /// Whether nothing says that `node` was ever used. This is decided once, when the other nodes are first asked and
-    /// `intact` of them vote.
+    /// Whether nothing says that `node` was ever used. This is decided once, when the other nodes are first asked.
     pub(super) fn is_new(&mut self, node: usize, intact: usize) -> bool {
         self.quarantine_mut(node).is_some_and(|it| {
             if it.origin == Origin::Unclear {

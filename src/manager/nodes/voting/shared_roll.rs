@@ -142,8 +142,8 @@ impl SharedRoll {
         self.begin(|roll| &mut roll.trust, Duration::ZERO)
     }
 
-    /// Takes all nodes over from processes with another config. `former` is the length of quarantines under that
-    /// config, if the nodes do not know it.
+    /// Takes all nodes over from processes with another config. `former` is the length of their quarantines, if the
+    /// nodes do not know it.
     pub(crate) fn adopt_all(&self, former: Duration) -> Overriding<'_> {
         self.begin(|roll| &mut roll.adoption, former)
     }

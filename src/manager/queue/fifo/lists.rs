@@ -195,8 +195,8 @@ impl<T, N: Clone> WaitLists<T, N> {
         true
     }
 
-    /// Whether even a caller that does not wait for locks may wait for this key: it is being released, there is room in
-    /// the queue, and no waiter wants the key alone.
+    /// Whether a caller that does not wait for locks may wait for this key: it is being released, there is room in the
+    /// queue, and no waiter wants the key alone.
     fn is_being_released(&self, name: &str) -> bool {
         let Some(entry) = self.entries.get(name) else {
             return false;
@@ -304,7 +304,7 @@ impl<T, N: Clone> WaitLists<T, N> {
     }
 
     /// The waiter to which the lock on a key can pass: the first that wants this key alone, with this `ttl`. `None` if
-    /// an earlier waiter for several keys lacks only this one, because that waiter is next.
+    /// an earlier waiter for several keys lacks only this one.
     fn next_waiter(&self, name: &str, ttl: Duration) -> Option<u64> {
         for number in self.entries.get(name)?.waiters.iter() {
             let waiter = self.waiters.get(number)?;

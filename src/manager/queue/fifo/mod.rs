@@ -8,9 +8,8 @@
 //!     └─────► Refused  (it would have to wait and will not, or the queue is full or closed)
 //! ```
 //!
-//! Each key has at most one turn. The turns of several keys are taken together or not at all. If a called waiter has
-//! left, dropping its handover passes it on, so no wake-up is lost. No waiter is woken under the mutex. If several
-//! callers may hold a key, the caller with the turn also has a seat in front of all others.
+//! The turns of several keys are taken together or not at all. If a called waiter has left, dropping its handover
+//! passes it on, so no wake-up is lost. No waiter is woken under the mutex.
 //!
 //! The module depends on nothing of this crate except the module `sync`, so that `tests/queue` can run it under a model
 //! checker.
