@@ -1,19 +1,17 @@
-//! [`InspectService`]: a read-only page of a manager's nodes, held locks and queues, and one of the locks of all processes
-//! (feature `inspect`).
+//! [`InspectService`]: a read-only page for operators, with the nodes, held locks and queues of a manager (feature `inspect`).
 //!
 //! **Protect it.** It has no password of its own, and shows lock keys (unless they are redacted), the names of the
-//! nodes and the load of the service. It shows no owner token and no password, and loads nothing from elsewhere.
+//! nodes and the load of the service. It shows no owner token and no password.
 //!
 //! | path | response |
 //! |---|---|
 //! | `/` | the page, which reloads every two seconds |
-//! | `/?still` | the page without reloading: to read, to copy from, and for screen readers |
+//! | `/?still` | the page without reloading |
 //! | `/snapshot.json`, `/?json` | [`Snapshot`] as JSON |
-//! | `/?fleet` | up to 100 locks of all processes, by [`LockManager::list`]: their keys, instances and times. Each node looks at all its keys for it, for ten seconds at most, so it does not reload |
+//! | `/?fleet` | up to 100 locks of all processes, by [`LockManager::list`]. Each node scans its keys |
 //! | `/fleet.json`, `/?fleet&json` | [`LockList`] as JSON |
 //!
-//! The page needs no JavaScript. Other paths are 404, methods other than GET and HEAD are 405. Paths are relative to
-//! the place where the service is nested.
+//! The page needs no JavaScript. Paths are relative to the place where the service is nested.
 //!
 //! # Examples
 //!
@@ -49,14 +47,14 @@ use crate::manager::{
 };
 use crate::node::NodeState;
 
-/// Responds with the snapshot of a manager. See the [module](self) for how to protect it.
+/// The service with the page for operators. [Protect it](self).
 #[derive(Clone, Debug)]
 pub struct InspectService {
     locks: LockManager,
 }
 
 impl InspectService {
-    /// A page about `locks`.
+    /// Makes a page about `locks`.
     #[must_use]
     pub const fn new(locks: LockManager) -> Self {
         Self { locks }
@@ -80,7 +78,7 @@ impl<B> Service<Request<B>> for InspectService {
 }
 
 async fn respond(locks: &LockManager, method: &Method, uri: &Uri) -> Response<String> {
-    // The page's own links are queries, which work with a slash at the end of its address and without.
+    // The links of the page are queries, because they work whether or not its address ends with a slash.
     let view = match (uri.path(), uri.query().unwrap_or_default()) {
         ("/snapshot.json", _) => "json",
         ("/fleet.json", _) => "fleet&json",
@@ -100,7 +98,7 @@ async fn respond(locks: &LockManager, method: &Method, uri: &Uri) -> Response<St
         "fleet&json" => (JSON, serde_json::to_string(&list.await)),
         query => (HTML, Ok(page(&locks.snapshot(), query == "still"))),
     };
-    // A HEAD has the headers of a GET; the server leaves the body out.
+    // The server leaves out the body of a response to HEAD.
     response(StatusCode::OK, kind, text.unwrap_or_default())
 }
 
@@ -124,13 +122,13 @@ fn response(status: StatusCode, kind: &'static str, text: String) -> Response<St
 const HTML: &str = "text/html; charset=utf-8";
 const JSON: &str = "application/json";
 const TEXT: &str = "text/plain; charset=utf-8";
-/// Nothing is loaded, run or framed. Only the page's own style is allowed, by its hash. A test checks the hash.
-const POLICY: &str = "default-src 'none'; style-src 'sha256-f2LiSlqAz7xHvP5jE2gLBR++oQI4FHFbJU4qzeFIm0E='; \
+/// Only the style of the page is allowed, by its hash, which a test checks.
+const POLICY: &str = "default-src 'none'; style-src 'sha256-COTnAwCGvoDjRAxaZBCWNIUENqp2gSbr4AxpdWj1gZk='; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 const CROSS_ORIGIN_RESOURCE_POLICY: HeaderName =
     HeaderName::from_static("cross-origin-resource-policy");
 
-/// Text from elsewhere, escaped for HTML.
+/// Lines of text, escaped for HTML.
 struct Text<'a>(&'a str);
 
 impl Display for Text<'_> {
@@ -144,8 +142,8 @@ impl Display for Text<'_> {
                 '\'' => f.write_str("&#39;")?,
                 // The escapes below begin with a backslash.
                 '\\' => f.write_str("\\\\")?,
-                // Control characters and direction marks must have no effect, and two keys that differ only in
-                // invisible characters must look different.
+                '\n' => f.write_str("<br>")?,
+                // Two keys that differ only in invisible characters must look different.
                 char if char.is_control() || is_unseen(char) => {
                     write!(f, "\\u{{{:x}}}", u32::from(char))?
                 }
@@ -167,33 +165,10 @@ const fn is_unseen(char: char) -> bool {
     )
 }
 
-/// Several such texts, one per line.
-struct Lines<'a>(&'a str);
-
-impl Display for Lines<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, line) in self.0.split('\n').enumerate() {
-            f.write_str(if at > 0 { "<br>" } else { "" })?;
-            Text(line).fmt(f)?;
-        }
-        Ok(())
-    }
-}
-
 /// The page for `snapshot`, which reloads unless it is `still`.
 fn page(snapshot: &Snapshot, still: bool) -> String {
-    let Snapshot {
-        instance,
-        verdict,
-        has_quorum,
-        held,
-        waiting,
-        nodes,
-        locks,
-        queues,
-        ..
-    } = snapshot;
-    let class = if *has_quorum { GOOD } else { BAD };
+    let (held, waiting, verdict) = (snapshot.held, snapshot.waiting, &snapshot.verdict);
+    let class = if snapshot.has_quorum { GOOD } else { BAD };
     let (reload, other) = if still {
         ("", "<a href=\"?\">Reload every two seconds</a>")
     } else {
@@ -201,17 +176,25 @@ fn page(snapshot: &Snapshot, still: bool) -> String {
     };
     let mut page = opening(reload, &format!("Locks: {held} held, {waiting} in line"));
     page.push_str(&format!(
-        "<p{class}>{verdict}</p>\n<p>{instance}: {held} held, {waiting} in line. {other} · <a href=\"?json\">As JSON</a> · \
-         <a href=\"?fleet\">Ask the nodes for the locks of all processes</a></p>\n"
+        "<p{class}>{verdict}</p>\n<p>{}: {held} held, {waiting} in line. {other} · <a href=\"?json\">As JSON</a> · \
+         <a href=\"?fleet\">Ask the nodes for the locks of all processes</a></p>\n",
+        snapshot.instance
     ));
-    table(&mut page, "Nodes", NODE, nodes.iter().map(node));
-    table(&mut page, "Held locks", LOCK, locks.iter().map(lock));
-    are_cut(&mut page, locks.len());
-    let longest = queues.iter().map(|queue| queue.longest_wait).max();
-    let longest = longest.unwrap_or_default();
-    let rows = queues.iter().map(|waiting| queue(waiting, longest));
-    table(&mut page, "Queues", QUEUE, rows);
-    are_cut(&mut page, queues.len());
+    table(&mut page, "Nodes", NODE, snapshot.nodes.iter().map(node));
+    table(
+        &mut page,
+        "Held locks",
+        LOCK,
+        snapshot.locks.iter().map(lock),
+    );
+    are_cut(&mut page, snapshot.locks.len());
+    table(
+        &mut page,
+        "Queues",
+        QUEUE,
+        snapshot.queues.iter().map(queue),
+    );
+    are_cut(&mut page, snapshot.queues.len());
     page + END
 }
 
@@ -220,8 +203,8 @@ fn fleet(list: &LockList) -> String {
     let most = Snapshot::MOST;
     let mut page = opening("", "Locks of all processes");
     page.push_str(&format!(
-        "<p>Up to {most} locks, without those of idempotency keys. Each node has looked at all its keys for it (SCAN), for ten \
-         seconds at most: do not ask often. <a href=\"?\">This process</a> · <a href=\"?fleet\">Ask again</a> · \
+        "<p>Up to {most} locks, without idempotency keys. Each node has scanned its keys (SCAN), for at most ten seconds, so do \
+         not ask often. <a href=\"?\">This process</a> · <a href=\"?fleet\">Ask again</a> · \
          <a href=\"?fleet&amp;json\">As JSON</a></p>\n"
     ));
     for failure in &list.failures {
@@ -230,7 +213,7 @@ fn fleet(list: &LockList) -> String {
     let rows: Vec<_> = list.locks.iter().filter_map(fleet_lock).collect();
     table(&mut page, "Locks of all processes", FLEET, rows.into_iter());
     if list.more {
-        let more = "There may be more: redlock list PREFIX shows those whose keys begin so.";
+        let more = "There may be more locks. The command redlock list PREFIX shows the locks whose keys begin with PREFIX.";
         page.push_str(&format!("<p{BAD}>{more}</p>\n"));
     }
     page + END
@@ -242,7 +225,7 @@ fn opening(reload: &str, title: &str) -> String {
     )
 }
 
-/// Says so of a table that is as long as it may be.
+/// Adds a note below a table that has the greatest length.
 fn are_cut(page: &mut String, rows: usize) {
     let most = Snapshot::MOST;
     if rows >= most {
@@ -252,50 +235,16 @@ fn are_cut(page: &mut String, rows: usize) {
     }
 }
 
-// The titles of the columns. The first column names the row.
 const NODE: [&str; 3] = ["Node", "Connection", "Vote"];
-const LOCK: [&str; 6] = [
-    "Keys",
-    "Held for",
-    "Remaining",
-    "Waiting",
-    "Fencing token",
-    "State",
-];
+#[rustfmt::skip]
+const LOCK: [&str; 6] = ["Keys", "Held for", "Remaining", "Waiting", "Fencing token", "State"];
 const QUEUE: [&str; 3] = ["Key", "Waiting", "Longest wait"];
 const FLEET: [&str; 5] = ["Key", "Holder", "Held for", "Remaining", "Nodes"];
 
-/// The text of a cell, and its class; and the length of a bar behind it, of 100.
-struct Cell {
-    class: &'static str,
-    text: String,
-    bar: Option<u128>,
-}
+/// The class of a cell, and its text.
+type Cell = (&'static str, String);
 
-const fn cell(class: &'static str, text: String) -> Cell {
-    Cell {
-        class,
-        text,
-        bar: None,
-    }
-}
-
-struct Bar(Option<u128>);
-
-impl Display for Bar {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(length) = self.0 else {
-            return Ok(());
-        };
-        write!(
-            f,
-            "<svg class=\"bar\" aria-hidden=\"true\" viewBox=\"0 0 100 1\" preserveAspectRatio=\"none\">\
-             <rect width=\"{length}\" height=\"1\"/></svg>"
-        )
-    }
-}
-
-/// A table with its heading. The roles are explicit, because a narrow window turns the cells into blocks.
+/// Adds a table, whose first column names the rows. The roles are explicit, because a narrow window turns cells into blocks.
 fn table<const N: usize>(
     page: &mut String,
     title: &str,
@@ -306,23 +255,20 @@ fn table<const N: usize>(
         page.push_str(&format!("<h2>{title}</h2>\n<p>None.</p>\n"));
         return;
     }
+    let titles =
+        columns.map(|column| format!("<th role=\"columnheader\" scope=\"col\">{column}</th>"));
     page.push_str(&format!(
-        "<table role=\"table\"><caption><h2>{title}</h2></caption>\n"
+        "<table role=\"table\"><caption><h2>{title}</h2></caption>\n\
+         <thead role=\"rowgroup\"><tr role=\"row\">{}</tr></thead>\n<tbody role=\"rowgroup\">\n",
+        titles.concat()
     ));
-    page.push_str("<thead role=\"rowgroup\"><tr role=\"row\">");
-    for column in columns {
-        page.push_str(&format!(
-            "<th role=\"columnheader\" scope=\"col\">{column}</th>"
-        ));
-    }
-    page.push_str("</tr></thead>\n<tbody role=\"rowgroup\">\n");
     for row in rows {
         page.push_str("<tr role=\"row\">");
-        for (at, (column, Cell { class, text, bar })) in columns.iter().zip(row).enumerate() {
-            let (text, bar) = (Lines(&text), Bar(bar));
+        for (at, (column, (class, text))) in columns.iter().zip(&row).enumerate() {
+            let text = Text(text);
             let cell = match at {
                 0 => format!("<th role=\"rowheader\" scope=\"row\">{text}</th>"),
-                _ => format!("<td role=\"cell\" data-label=\"{column}\"{class}>{text}{bar}</td>"),
+                _ => format!("<td role=\"cell\" data-label=\"{column}\"{class}>{text}</td>"),
             };
             page.push_str(&cell);
         }
@@ -333,67 +279,61 @@ fn table<const N: usize>(
 
 const PLAIN: &str = "";
 const NUMBER: &str = " class=\"number\"";
-const WAIT: &str = " class=\"number wait\"";
 const GOOD: &str = " class=\"good\"";
 const BAD: &str = " class=\"bad\"";
 
 fn node(node: &NodeStatus) -> [Cell; 3] {
     let state = match &node.state {
-        NodeState::Up => cell(GOOD, "up".to_owned()),
-        NodeState::Connecting => cell(PLAIN, "connecting".to_owned()),
-        NodeState::Down(error) => cell(BAD, format!("down: {error}")),
-        NodeState::Refused(error) => cell(BAD, format!("refused: {error}")),
-        NodeState::Closed => cell(BAD, "closed".to_owned()),
+        NodeState::Up => (GOOD, "up".to_owned()),
+        NodeState::Connecting => (PLAIN, "connecting".to_owned()),
+        NodeState::Down(error) => (BAD, format!("down: {error}")),
+        NodeState::Refused(error) => (BAD, format!("refused: {error}")),
+        NodeState::Closed => (BAD, "closed".to_owned()),
     };
     let vote = match &node.voting {
         VotingStatus::Voting if node.server.as_ref().is_some_and(|server| server.is_full) => {
-            cell(BAD, "votes; too full for more stored responses".to_owned())
+            (BAD, "votes; too full for more stored responses".to_owned())
         }
-        VotingStatus::Voting => cell(GOOD, "votes".to_owned()),
-        // The column before says why.
+        VotingStatus::Voting => (GOOD, "votes".to_owned()),
+        // The column before has the reason.
         VotingStatus::Failing { .. } if node.state != NodeState::Up => {
-            cell(BAD, "does not count".to_owned())
+            (BAD, "does not count".to_owned())
         }
-        VotingStatus::Failing { reason } => cell(BAD, format!("does not count: {reason}")),
-        VotingStatus::Unknown => cell(PLAIN, "unknown".to_owned()),
+        VotingStatus::Failing { reason } => (BAD, format!("does not count: {reason}")),
+        VotingStatus::Unknown => (PLAIN, "unknown".to_owned()),
         VotingStatus::Quarantined { remaining, .. } => {
             let text = match remaining {
                 Some(remaining) => format!("quarantined for another {}", span(*remaining)),
                 None => "quarantined until other nodes answer".to_owned(),
             };
-            cell(BAD, text)
+            (BAD, text)
         }
-        VotingStatus::Foreign { reason } => cell(BAD, format!("foreign: {reason}")),
+        VotingStatus::Foreign { reason } => (BAD, format!("foreign: {reason}")),
     };
-    [cell(PLAIN, node.name.clone()), state, vote]
+    [(PLAIN, node.name.clone()), state, vote]
 }
 
 fn lock(lock: &HeldLock) -> [Cell; 6] {
     let fence = lock.fence.map(|fence| fence.to_string());
     let state = match lock.lost {
-        true => cell(BAD, "lost".to_owned()),
-        false => cell(GOOD, "held".to_owned()),
+        true => (BAD, "lost".to_owned()),
+        false => (GOOD, "held".to_owned()),
     };
     [
-        cell(PLAIN, lock.keys.join("\n")),
-        cell(NUMBER, span(lock.held_for)),
-        cell(NUMBER, span(lock.remaining)),
-        cell(NUMBER, lock.waiting.to_string()),
-        cell(NUMBER, fence.unwrap_or_else(|| "none".to_owned())),
+        (PLAIN, lock.keys.join("\n")),
+        (NUMBER, span(lock.held_for)),
+        (NUMBER, span(lock.remaining)),
+        (NUMBER, lock.waiting.to_string()),
+        (NUMBER, fence.unwrap_or_else(|| "none".to_owned())),
         state,
     ]
 }
 
-fn queue(queue: &QueueStatus, longest: Duration) -> [Cell; 3] {
-    let wait = queue.longest_wait.as_micros();
-    let wait = Cell {
-        bar: Some(wait * 100 / longest.as_micros().max(1)),
-        ..cell(WAIT, span(queue.longest_wait))
-    };
+fn queue(queue: &QueueStatus) -> [Cell; 3] {
     [
-        cell(PLAIN, queue.key.clone()),
-        cell(NUMBER, queue.waiting.to_string()),
-        wait,
+        (PLAIN, queue.key.clone()),
+        (NUMBER, queue.waiting.to_string()),
+        (NUMBER, span(queue.longest_wait)),
     ]
 }
 
@@ -401,15 +341,15 @@ fn fleet_lock(lock: &KeyStatus) -> Option<[Cell; 5]> {
     let holder = lock.holder()?;
     let (count, of) = (lock.count(holder), lock.nodes.len());
     let nodes = match lock.verdict {
-        KeyVerdict::Held => cell(GOOD, format!("{count} of {of}")),
-        _ => cell(BAD, format!("{count} of {of}, no quorum")),
+        KeyVerdict::Held => (GOOD, format!("{count} of {of}")),
+        _ => (BAD, format!("{count} of {of}, no quorum")),
     };
     let rest = holder.remaining.map_or_else(|| "no end".to_owned(), span);
     Some([
-        cell(PLAIN, lock.key.clone()),
-        cell(PLAIN, holder.to_string()),
-        cell(NUMBER, holder.held_for.map_or_else(String::new, span)),
-        cell(NUMBER, rest),
+        (PLAIN, lock.key.clone()),
+        (PLAIN, holder.to_string()),
+        (NUMBER, holder.held_for.map_or_else(String::new, span)),
+        (NUMBER, rest),
         nodes,
     ])
 }

@@ -38,29 +38,6 @@ pub(crate) async fn ask(locks: &LockManager, method: &str, path: &str) -> (u16, 
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_longest_waits_are_bars() {
-    let locks = builder().connect().await.unwrap();
-    let _guards = [
-        locks.try_acquire("order:1").await.unwrap(),
-        locks.try_acquire("order:2").await.unwrap(),
-    ];
-    for key in ["order:1", "order:2"] {
-        let waiter = locks.clone();
-        tokio::spawn(async move { waiter.acquire(key).await });
-        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
-    }
-    let (_, _, page) = ask(&locks, "GET", "/").await;
-    for (wait, length) in [("2.0 s", 100), ("1.0 s", 50)] {
-        let bar = format!(
-            "{wait}<svg class=\"bar\" aria-hidden=\"true\" viewBox=\"0 0 100 1\" preserveAspectRatio=\"none\">\
-             <rect width=\"{length}\" height=\"1\"/></svg></td>"
-        );
-        assert_eq!(page.matches(&bar).count(), 1, "{bar}: {page}");
-    }
-    assert_eq!(page.matches("<svg").count(), 2, "{page}");
-}
-
-#[tokio::test(start_paused = true)]
 async fn hostile_names_are_text() {
     let locks = builder().connect().await.unwrap();
     let _guard = locks.try_acquire(HOSTILE).await.unwrap();
