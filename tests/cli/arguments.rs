@@ -85,13 +85,16 @@ async fn help_says_what_a_command_does_to_the_nodes() {
     for (command, text) in [
         (
             &["status"][..],
-            "It writes what each process writes at connect",
+            "It writes only what each process writes when it connects",
         ),
-        (&["wait"], "It takes part as a process of the service does"),
+        (
+            &["wait"],
+            "it begins the quarantine of a node that may have forgotten locks",
+        ),
         (&["bootstrap"], "all processes were stopped"),
-        (&["nodes", "adopt"], "Stop all processes first"),
+        (&["nodes", "adopt"], "First stop all processes"),
         (&["list"], "+scan"),
-        (&["release"], "only fencing tokens keep that out"),
+        (&["release"], "Only fencing tokens can reject such writes"),
         (&["run"], "the command gets SIGTERM"),
     ] {
         let ended = ended(redlock(&[command, &["--help"]].concat()))

@@ -1,4 +1,4 @@
-//! What concerns the locks of all processes: `who`, `list` and `release`.
+//! The commands about the locks of all processes: `who`, `list` and `release`.
 
 use std::time::{Duration, SystemTime};
 
@@ -13,12 +13,12 @@ use crate::{Failure, HELD, NO_QUORUM, Source, USAGE, code};
 
 #[derive(Args)]
 struct Key {
-    /// The key, as the operators' page and the log show it
+    /// The key, as the page for operators and the log show it
     key: String,
-    /// It is an idempotency key: `idempotency:` and a hash for that of a request
+    /// KEY is the id of an idempotency key: `idempotency:` and a hash
     #[arg(long)]
     idempotency: bool,
-    /// It is a permit: the key and the number of its slot, as in tenant:7:0
+    /// KEY is a permit: a key and the number of a slot, for example tenant:7:0
     #[arg(long, conflicts_with = "idempotency")]
     permit: bool,
 }
@@ -36,9 +36,9 @@ impl Key {
     }
 }
 
-/// Shows who holds a key on each node, since when, and for how much longer unless the lock is extended. Changes nothing.
+/// Shows for each node who holds a key, since when, and when the lock ends if nobody extends it. Changes nothing.
 ///
-/// Of an idempotency key it also shows for how much longer a response is stored.
+/// For an idempotency key it also shows how long its response remains stored.
 #[derive(Args)]
 #[command(after_help = "Example:\n  redlock who order:42")]
 pub(crate) struct Who {
@@ -78,26 +78,18 @@ fn as_text(status: &KeyStatus) -> String {
 }
 
 fn row(node: &KeyOnNode) -> [Cell; 5] {
-    let [instance_, owner, since_, rest_] = match &node.holder {
-        Some(holder) => [
-            instance(holder),
-            holder.owner.as_str().chars().take(8).collect(),
-            since(holder),
-            rest(holder),
-        ],
+    let cells = match &node.holder {
+        Some(holder) => {
+            let owner = holder.owner.as_str().chars().take(8).collect();
+            [instance(holder), owner, since(holder), rest(holder)]
+        }
         None => ["-"; 4].map(str::to_owned),
     };
-    let first = match &node.error {
-        Some(error) => (error.to_string(), Tone::Bad),
-        None => plain(instance_),
-    };
-    [
-        plain(node.node.clone()),
-        first,
-        plain(owner),
-        plain(since_),
-        plain(rest_),
-    ]
+    let [mut instance, owner, since, rest] = cells.map(plain);
+    if let Some(error) = &node.error {
+        instance = (error.to_string(), Tone::Bad);
+    }
+    [plain(node.node.clone()), instance, owner, since, rest]
 }
 
 fn instance(holder: &KeyHolder) -> String {
@@ -117,22 +109,22 @@ fn rest(holder: &KeyHolder) -> String {
     (holder.remaining).map_or_else(|| "no end".to_owned(), |rest| span(Some(rest)))
 }
 
-/// Lists the locks of all processes; or those of idempotency keys, or permits, alone. Changes nothing.
+/// Lists the locks of all processes. Changes nothing.
 ///
-/// The nodes look at all their keys for it, for ten seconds at most; their user needs the right +scan.
+/// Each node scans all its keys, for at most ten seconds. The user on the nodes needs the right +scan.
 #[derive(Args)]
 #[command(after_help = "Example:\n  redlock list order: --limit 20")]
 pub(crate) struct List {
-    /// How the keys begin
+    /// Lists only keys that begin with this text
     #[arg(default_value = "")]
     prefix: String,
-    /// Lists the locks of idempotency keys: of the requests that run now
+    /// Lists only the idempotency keys of running requests
     #[arg(long)]
     idempotency: bool,
-    /// Lists permits: each by its key and the number of its slot
+    /// Lists only permits, each as its key and the number of its slot
     #[arg(long, conflicts_with = "idempotency")]
     permits: bool,
-    /// How many locks are listed at most
+    /// Lists at most this many locks
     #[arg(long, default_value_t = 100)]
     limit: usize,
     /// Prints JSON
@@ -161,11 +153,11 @@ impl List {
             tell(&format!("not listed: {failure}"));
         }
         if list.more && list.has_quorum && !self.json {
-            tell("there may be more; give a prefix, or a higher --limit");
+            tell("there may be more locks; give a prefix or a higher --limit");
         }
         if !list.has_quorum {
             tell(
-                "the list is incomplete: fewer than a quorum of nodes vote and have listed their keys",
+                "the list is incomplete, because fewer nodes than a quorum have listed their keys",
             );
         }
         Ok(code(&locks, list.has_quorum))
@@ -187,23 +179,23 @@ fn listed(list: &LockList) -> String {
     table(["KEY", "INSTANCE", "HELD", "REMAINING", "NODES"], &rows)
 }
 
-/// Takes a key from its holder, and frees it.
+/// Takes a key from its holder, and releases it.
 ///
-/// On each node the key goes to this program, if the holder that is shown still has it, for the rest of its ttl: by then
-/// the holder has seen that, or its lock has run out. Then the key is freed, and waiting callers are told. A holder that
-/// is suspended, or does not watch for the loss, may still write afterwards: only fencing tokens keep that out.
+/// On each node where the shown holder still has the key, this program takes the key over for the rest of the ttl. By then the
+/// holder has noticed the loss, or its lock has ended. Then the key is released, and waiting callers are notified. A holder that
+/// is suspended, or does not watch for the loss, may still write afterwards. Only fencing tokens can reject such writes.
 #[derive(Args)]
 #[command(after_help = "Example:\n  redlock release order:42 --force")]
 pub(crate) struct Release {
     #[command(flatten)]
     key: Key,
-    /// Needed, as the holder is not asked
+    /// Confirms that the key is taken without asking its holder
     #[arg(long, required = true)]
     force: bool,
-    /// Frees the key without the wait, where the holder is known to be dead
+    /// Releases the key without waiting. Use it only if the holder is dead
     #[arg(long)]
     now: bool,
-    /// Does not ask
+    /// Does not ask for confirmation
     #[arg(long)]
     yes: bool,
 }
@@ -225,10 +217,10 @@ impl Release {
         let after = self.key.ask(&locks).await?;
         let is_left = after.holder().is_some_and(|now| now.owner == holder.owner);
         match after.verdict {
-            KeyVerdict::Held if !is_left && freed == 0 => Err(Failure::new(
-                HELD,
-                format!("it changed hands meanwhile: {after}"),
-            )),
+            KeyVerdict::Held if !is_left && freed == 0 => {
+                let text = format!("another holder has acquired it in the meantime: {after}");
+                Err(Failure::new(HELD, text))
+            }
             KeyVerdict::Held if !is_left => Ok(0),
             KeyVerdict::Free => Ok(0),
             _ => Err(Failure::new(NO_QUORUM, &after)),
@@ -237,13 +229,14 @@ impl Release {
 
     fn intent(&self, seen: &KeyStatus, holder: &KeyHolder) -> String {
         let end = match self.now {
-            true => "frees it at once: if the holder lives, two can be at work".to_owned(),
+            true => "frees it immediately. If the holder is alive, two may work at the same time"
+                .to_owned(),
             false => match holder.remaining {
                 Some(rest) => {
                     let rest = span(Some(rest));
                     format!("frees it in {rest}, when the holder has lost it")
                 }
-                None => "frees it after a minute or more: it has no end".to_owned(),
+                None => "frees it after a minute or more, because it has no end".to_owned(),
             },
         };
         format!("This takes {} from {holder}, and {end}.", seen.key)

@@ -1,8 +1,8 @@
-//! `redlock`: an operator's hands on the nodes of a service. It reads the same settings as the service; the guide has
+//! `redlock`: the program for operators of a service. It reads the same settings as the service; the guide has
 //! the tasks, in `docs::operating`.
 
 #[cfg(not(unix))]
-compile_error!("`redlock` passes signals on: it needs Unix");
+compile_error!("`redlock` needs Unix, because it passes signals on");
 
 mod locks;
 mod nodes;
@@ -21,10 +21,11 @@ use tower_redlock::node::NodeErrorKind;
 use tower_redlock::snapshot::{NodeStatus, VotingStatus};
 use tower_redlock::{AcquireError, LockManager, Settings};
 
-/// Looks after the locks of a service, and runs commands under one.
+/// Shows and repairs the locks of a service, and runs commands under a lock.
 ///
-/// The settings are those of the service: a TOML file; in place of those there, environment variables (REDLOCK_TTL,
-/// REDLOCK_PASSWORD and so on); in place of all nodes, --redis. With other nodes or another max_ttl than in the service the nodes are shown as foreign.
+/// Give it the settings of the service: a TOML file, and environment variables (REDLOCK_TTL, REDLOCK_PASSWORD and so on),
+/// which override the file. --redis replaces all nodes. If the nodes or max_ttl differ from the service's, the nodes are shown
+/// as foreign.
 #[derive(Parser)]
 #[command(name = "redlock", version, after_help = AFTER)]
 struct Program {
@@ -36,14 +37,15 @@ struct Program {
 
 const AFTER: &str = "\
 Exit codes:
-  0   done; of `status`: a quorum of nodes votes
-  1   not done, as you said no
-  64  usage: an argument is wrong or missing
+  0   done; for `status`: a quorum of nodes votes
+  1   not done, because you answered no
+  64  an argument is wrong or missing
   69  too few nodes vote or answer
-  75  another one holds the lock; of `release`: the lock changed hands meanwhile
+  75  another process holds the lock; for `release`: another holder has acquired it in the meantime
   76  the lock was lost while the command ran
   78  a setting is wrong, or a node serves processes with other nodes or settings
-  126 or 127 the command of `run` cannot be started, or is not there; else its own, or 128 and the number of its signal
+  126 the command of `run` cannot be started; 127 it was not found
+Otherwise `run` exits with the code of its command, or with 128 plus the number of the signal that ended it.
 
 Example:
   redlock status --config /etc/orders/locks.toml";
@@ -53,7 +55,7 @@ struct Source {
     /// The settings of the service, as TOML
     #[arg(long, global = true, env = "REDLOCK_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
-    /// A node, in place of those in the settings; once for each. Its password is better in REDLOCK_PASSWORD
+    /// A node, instead of the nodes in the settings. Repeat it for each node. Put the password into REDLOCK_PASSWORD
     #[arg(long, global = true, value_name = "URL")]
     redis: Vec<String>,
 }
@@ -71,16 +73,16 @@ enum Command {
     List(locks::List),
     Release(locks::Release),
     Run(run::Run),
-    /// Prints the rule of the user that a server needs: its keys, channels and commands
+    /// Prints the ACL rule for the user on a server: its keys, channels and commands
     ///
-    /// It connects to nothing. Put a password in the place of PASSWORD. Without a user in the settings it is called locks.
+    /// It does not connect. Replace PASSWORD by a password. Without a user in the settings, the rule is for the user locks.
     #[command(after_help = "Example:\n  redlock acl --read-only")]
     Acl {
-        /// For a user who may run status, who and list, and nothing else
+        /// For a user that may only run status, who and list
         #[arg(long)]
         read_only: bool,
     },
-    /// Prints a script that completes the arguments of `redlock` in a shell
+    /// Prints a script that lets a shell complete the arguments of `redlock`
     #[command(after_help = "Example:\n  redlock completion bash >/etc/bash_completion.d/redlock")]
     Completion {
         /// The shell
@@ -126,7 +128,7 @@ impl From<ConnectError> for Failure {
 impl From<NoQuorum> for Failure {
     fn from(error: NoQuorum) -> Self {
         let is_foreign = |node: &NodeFailure| node.error.kind() == NodeErrorKind::Foreign;
-        // One that was taken over ends that by itself.
+        // A node that was taken over stops being foreign by itself.
         let lasts = error.retry_after().is_none() && error.failures().iter().any(is_foreign);
         Self::new(if lasts { SETTINGS } else { NO_QUORUM }, error)
     }
@@ -144,7 +146,7 @@ impl From<AcquireError> for Failure {
     }
 }
 
-/// The exit code of a look at the nodes, by whether a quorum of them has answered.
+/// The exit code of a command that only reads: whether a quorum of nodes has answered.
 fn code(locks: &LockManager, is_quorum: bool) -> u8 {
     let is_foreign = |node: &NodeStatus| matches!(node.voting, VotingStatus::Foreign { .. });
     match is_quorum {
@@ -166,15 +168,16 @@ impl Source {
             settings = settings.with_vars("CLI", names.zip(self.redis.iter().cloned()))?;
         }
         if settings.is_in_memory() {
-            let why = "memory: these nodes are in each process by itself; give the servers";
+            let why =
+                "memory: such nodes exist only inside one process; name the servers of the service";
             return Err(Failure::new(SETTINGS, why));
         }
-        // That is for one start of the service; here there is a command for it.
+        // In the settings it is for one start of the service. This program has a command for it.
         Ok(settings.bootstrap(false))
     }
 }
 
-/// The settings in a file. Only the message of a format's error, which may quote passwords otherwise.
+/// Reads settings from a file. Only the message of an error is shown, because its other text may quote passwords.
 fn read(path: &PathBuf) -> Result<Settings, Failure> {
     let fail = |text: &str| Failure::new(SETTINGS, format!("{}: {text}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|error| fail(&error.to_string()))?;
@@ -200,14 +203,9 @@ impl Program {
             Command::Run(run) => run.run(source).await,
             Command::Acl { read_only } => {
                 let rules = source.settings()?.acl(read_only)?;
-                let is_one = rules.len() == 1;
-                for (place, rule) in rules {
-                    let place = if is_one {
-                        String::new()
-                    } else {
-                        format!("# {place}\n")
-                    };
-                    show::say(&format!("{place}{rule}\n"));
+                for (place, rule) in &rules {
+                    let place = (rules.len() > 1).then(|| format!("# {place}\n"));
+                    show::say(&format!("{}{rule}\n", place.unwrap_or_default()));
                 }
                 Ok(0)
             }

@@ -1,4 +1,4 @@
-//! What concerns the nodes: `status`, `wait`, `bootstrap`, `nodes adopt` and `nodes retire`.
+//! The commands about the nodes: `status`, `wait`, `bootstrap`, `nodes adopt` and `nodes retire`.
 
 use std::time::Duration;
 
@@ -13,20 +13,20 @@ use tower_redlock::snapshot::{NodeStatus, Snapshot, VotingStatus};
 use crate::show::{self, Cell, Tone, confirm, plain, say, span, table, waiting};
 use crate::{Failure, Source, code, duration};
 
-/// Shows the nodes: which vote, and why the others do not.
+/// Shows which nodes vote, and why the other nodes do not vote.
 ///
-/// It begins and ends no quarantine, and leaves the list of nodes as it is. It writes what each process writes at connect:
-/// scripts; and where a server has evicted keys, that the node does not vote. The rest of a quarantine is that of a
-/// process that sees it now for the first time.
+/// It neither begins nor ends a quarantine, and does not change the list of nodes. It writes only what each process writes when
+/// it connects: scripts, and that a node does not vote if its server has evicted keys. The remaining time of a quarantine is
+/// the time for a process that connects now.
 #[derive(Args)]
 #[command(
     after_help = "Example:\n  redlock status --redis redis://10.0.0.1 --redis redis://10.0.0.2 --redis redis://10.0.0.3"
 )]
 pub(crate) struct Status {
-    /// Looks again every second
+    /// Repeats every second
     #[arg(long)]
     watch: bool,
-    /// Prints JSON, one line for each look
+    /// Prints JSON, one line each time
     #[arg(long)]
     json: bool,
 }
@@ -67,17 +67,12 @@ pub(crate) async fn observe(source: &Source) -> Result<LockManager, Failure> {
     Ok(locks)
 }
 
-/// By then a server that does not answer is known to be down.
+/// After this time, a server that does not answer is known to be down.
 const LONGEST_CONNECT: Duration = Duration::from_secs(6);
 
 fn as_json(snapshot: &Snapshot) -> String {
-    let Snapshot {
-        verdict,
-        has_quorum,
-        nodes,
-        ..
-    } = snapshot;
-    let whole = json!({"verdict": verdict, "has_quorum": has_quorum, "nodes": nodes});
+    let (verdict, nodes) = (&snapshot.verdict, &snapshot.nodes);
+    let whole = json!({"verdict": verdict, "has_quorum": snapshot.has_quorum, "nodes": nodes});
     format!("{whole}\n")
 }
 
@@ -94,7 +89,7 @@ fn as_text(snapshot: &Snapshot) -> String {
         let others = snapshot.nodes.iter().take(index);
         let other = others.rev().find(|other| address(other).as_ref() == Some(&ours))?;
         let (node, other) = (&node.name, &other.name);
-        Some(format!("{node}: its slot has the same master as that of {other}, so both fail together; move one of them\n"))
+        Some(format!("{node}: its slot has the same master as the slot of {other}, so both fail together; move one of the slots\n"))
     });
     format!(
         "{}\n{table}{}",
@@ -132,14 +127,8 @@ fn row(node: &NodeStatus) -> [Cell; 5] {
             (server.clock_ahead).map_or_else(none, |ahead| format!("{:+.1}ms", ahead as f64 / 1e3)),
         ],
     };
-    let name = plain(node.name.clone());
-    [
-        name,
-        (vote.to_owned(), tone),
-        plain(server),
-        plain(memory),
-        plain(clock),
-    ]
+    let (name, vote) = (plain(node.name.clone()), (vote.to_owned(), tone));
+    [name, vote, plain(server), plain(memory), plain(clock)]
 }
 
 const FULL: &str = "too full for more stored responses, so requests with new idempotency keys are refused; raise `maxmemory`, or store responses for a shorter time";
@@ -155,26 +144,23 @@ fn reason(node: &NodeStatus) -> Option<String> {
         (_, VotingStatus::Failing { reason } | VotingStatus::Foreign { reason }) => {
             Some(reason.clone())
         }
-        (
-            _,
-            VotingStatus::Quarantined {
-                remaining: None, ..
-            },
-        ) => Some("it does not vote before every node has accepted the list once".to_owned()),
+        (_, VotingStatus::Quarantined { remaining, .. }) if remaining.is_none() => {
+            Some("it votes once every node has accepted the list of nodes".to_owned())
+        }
         _ => is_full.then(|| FULL.to_owned()),
     }
 }
 
-/// Waits until all nodes vote, as between the restarts of two servers.
+/// Waits until all nodes vote, for example between the restarts of two servers.
 ///
-/// It takes part as a process of the service does: it begins the quarantine of a node that may have forgotten locks, and
-/// ends it when it is over.
+/// Like a process of the service, it begins the quarantine of a node that may have forgotten locks, and ends the quarantine
+/// when its time is over.
 #[derive(Args)]
 #[command(
     after_help = "Example:\n  for server in a b c; do ssh $server systemctl restart redis && redlock wait || break; done"
 )]
 pub(crate) struct Wait {
-    /// For how long; then the exit code is 69. Where no other process is up, a wait that is shorter than a quarantine is in vain
+    /// The longest time to wait. After it, the exit code is 69. If no other process runs, it must be longer than a quarantine
     #[arg(long, value_parser = duration, default_value = "5m")]
     timeout: Duration,
 }
@@ -200,13 +186,13 @@ impl Wait {
     }
 }
 
-/// Declares that no lock is held on any node, so that nodes need not wait before they grant.
+/// Declares that no lock is held on any node, which ends all quarantines.
 ///
-/// For the first start; and where all processes were stopped, and max_ttl has passed since.
+/// Use it for the first start, or if all processes were stopped and max_ttl has passed since then.
 #[derive(Args)]
 #[command(after_help = "Example:\n  redlock bootstrap --yes")]
 pub(crate) struct Bootstrap {
-    /// Does not ask
+    /// Does not ask for confirmation
     #[arg(long)]
     yes: bool,
 }
@@ -214,7 +200,7 @@ pub(crate) struct Bootstrap {
 impl Bootstrap {
     pub(crate) async fn run(&self, source: &Source) -> Result<u8, Failure> {
         let locks = source.settings()?.lazy()?;
-        let text = "This declares that no lock is held on any node: quarantines end at once. If a lock is held after all, two holders are possible.";
+        let text = "This declares that no lock is held on any node, and ends all quarantines. If a lock is held after all, two holders are possible.";
         confirm(text, self.yes)?;
         voting(&locks, locks.bootstrap()).await
     }
@@ -226,19 +212,19 @@ pub(crate) enum Nodes {
     Retire(Retire),
 }
 
-/// Retires the nodes in favour of others: processes with these nodes are granted nothing any more.
+/// Retires the nodes in favour of other nodes: processes with these nodes get no more locks.
 ///
-/// Their errors and `redlock status` name the successor. Ends when no lock on these nodes is valid any more: then processes
-/// with the other nodes may start. To move without a stop, first let all processes lock on both (docs::operating). `redlock nodes
+/// Their errors and `redlock status` name the successor. The command ends when no lock on these nodes is valid. After that,
+/// processes with the other nodes may start. To move without a stop, first let all processes lock on both (docs::operating). `redlock nodes
 /// adopt` takes the nodes into use again.
 #[derive(Args)]
 #[command(
     after_help = "Example:\n  redlock nodes retire 'the cluster of redis-7.internal' --config old.toml --yes"
 )]
 pub(crate) struct Retire {
-    /// What is used from now on, for the people who read the errors
+    /// The name of the new nodes, for the people who read the errors
     successor: String,
-    /// Does not ask
+    /// Does not ask for confirmation
     #[arg(long)]
     yes: bool,
 }
@@ -259,17 +245,17 @@ impl Retire {
     }
 }
 
-/// Takes the nodes over from processes with another list of nodes, or with other settings.
+/// Takes the nodes over from processes with another list of nodes or other settings.
 ///
-/// Stop all processes first, and wait for the longest ttl that any of them used. All nodes must answer; they are
-/// quarantined once. Then start the processes with the new list.
+/// First stop all processes, and wait for the longest ttl that they used. All nodes must answer, and each is quarantined once.
+/// Then start the processes with the new list.
 #[derive(Args)]
 #[command(after_help = "Example:\n  redlock nodes adopt --config new.toml")]
 pub(crate) struct Adopt {
-    /// The max_ttl before, where no node of the old list is in the new one
+    /// The old max_ttl, if the old list and the new list have no node in common
     #[arg(long, value_parser = duration, value_name = "MAX_TTL")]
     former: Option<Duration>,
-    /// Does not ask
+    /// Does not ask for confirmation
     #[arg(long)]
     yes: bool,
 }
@@ -281,7 +267,7 @@ impl Adopt {
         let downtime = quarantine + quarantine / 100 + Duration::from_secs(2);
         let count = locks.snapshot().nodes.len();
         let text = format!(
-            "This takes {count} nodes over for this list of nodes and these settings. No lock is granted for about {}, longer if max_ttl was longer before, and by confirm_within in a cluster or behind Sentinels. Processes with another list lose their locks, and are refused: they must be stopped by now.",
+            "This takes {count} nodes over for this list of nodes and these settings. No lock is granted for about {}: longer if max_ttl was longer before, and by confirm_within longer in a cluster or behind Sentinels. Processes with another list lose their locks and are refused, so stop them first.",
             span(Some(downtime))
         );
         confirm(&text, self.yes)?;

@@ -17,20 +17,19 @@ use self::signals::{Group, Signals};
 use crate::show::{tell, waiting};
 use crate::{Failure, LOST, Source, duration};
 
-/// Runs a command under a lock, for as long as it takes.
+/// Runs a command under a lock, for as long as the command takes.
 ///
-/// The environment of the command has REDLOCK_KEY, the fencing token in REDLOCK_FENCE, and the slot of a permit in
-/// REDLOCK_SLOT. All other variables that begin with REDLOCK_ are removed, because they can hold passwords.
+/// The command finds the key in REDLOCK_KEY, the fencing token in REDLOCK_FENCE, and the slot of a permit in REDLOCK_SLOT. All
+/// other variables that begin with REDLOCK_ are removed, because they can hold passwords.
 ///
-/// SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to the command (on a terminal, which sends them itself, without SIGINT
-/// and SIGQUIT). If the lock is lost, the command gets SIGTERM. Without a terminal the signals also reach all processes that
-/// the command has started, unless they are in a session of their own (`setsid`).
+/// SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to the command. (A terminal sends SIGINT and SIGQUIT itself.) If the lock is
+/// lost, the command gets SIGTERM. Without a terminal, the signals also reach all processes that the command has started, unless
+/// they are in a session of their own (`setsid`).
 ///
-/// Once a signal was passed on or the lock was lost, this program keeps the lock, if it still has it, and does not exit
-/// before all of these processes have ended. Ten seconds after the command itself has ended, or after the loss, they get
-/// SIGKILL. If the command ends without a signal, its lock is released immediately, even if processes that it has started
-/// go on: let the command wait for them. On a terminal this program waits for the command alone. If this program is
-/// killed, the command runs on without a lock.
+/// After a signal or a loss, this program exits when all of these processes have ended, and keeps the lock until then if it can.
+/// Ten seconds after the command has ended, or after the loss, the processes get SIGKILL. If the command ends without a signal,
+/// its lock is released immediately, even if processes that it has started continue, so let the command wait for them. On a
+/// terminal, this program only waits for the command. If this program is killed, the command continues without a lock.
 #[derive(Args)]
 #[command(
     after_help = "Example:\n  redlock run nightly-report --wait 5s -- ./report.sh --day yesterday"
@@ -38,22 +37,22 @@ use crate::{Failure, LOST, Source, duration};
 pub(crate) struct Run {
     /// The key
     key: String,
-    /// Up to so many run at once, each under one of the permits of the key
+    /// Takes one of this many permits of the key, so that as many commands may run at the same time
     #[arg(long)]
     permits: Option<u32>,
-    /// As a reader: beside others that share the key, and not while one has it alone
+    /// Takes the key as a reader: other readers may run at the same time, but no exclusive holder
     #[arg(long, conflicts_with = "permits")]
     shared: bool,
-    /// How long to wait while another one holds the lock; then the exit code is 75
+    /// How long to wait while another process holds the lock. After it, the exit code is 75
     #[arg(long, value_parser = duration, default_value = "0s")]
     wait: Duration,
-    /// In place of the ttl of the settings: how long the lock outlives a crash
+    /// How long the lock outlives a crash, instead of the ttl in the settings
     #[arg(long, value_parser = duration)]
     ttl: Option<Duration>,
-    /// The longest that the command may take: then the lock is lost. Default: no limit
+    /// The longest time for the command. After it, the lock is lost. Default: no limit
     #[arg(long, value_parser = duration)]
     max_hold: Option<Duration>,
-    /// Leave the variables that begin with REDLOCK_ to the command, with their passwords
+    /// Passes the variables that begin with REDLOCK_ on to the command, with their passwords
     #[arg(long)]
     keep_env: bool,
     /// The command, and its arguments
@@ -80,7 +79,7 @@ impl Run {
                 Err(error) => Err(error.into()),
             },
         };
-        // Also of what a round that was lost, or given up, has set.
+        // It also releases what an abandoned round has set on the nodes.
         locks.shutdown(RELEASE).await;
         ended
     }
@@ -91,11 +90,11 @@ impl Run {
             Err(failure) => Err(failure),
         };
         match (ended, guard.release().await) {
-            (Ok(Ended::With(_)), Err(ReleaseError::Lost(reason))) => {
+            (Ok(Some(_)), Err(ReleaseError::Lost(reason))) => {
                 Err(Failure::new(LOST, format!("the lock was lost: {reason}")))
             }
-            (Ok(Ended::With(status)), _) => Ok(code(status)),
-            (Ok(Ended::Lost), _) => Ok(LOST),
+            (Ok(Some(status)), _) => Ok(code(status)),
+            (Ok(None), _) => Ok(LOST),
             (Err(failure), _) => Err(failure),
         }
     }
@@ -135,28 +134,22 @@ impl Run {
             command.process_group(0);
         }
         command.spawn().map_err(|error| {
-            let code = match error.kind() {
-                ErrorKind::NotFound => 127,
-                _ => 126,
-            };
-            Failure::new(code, format!("{program} cannot be run: {error}"))
+            let is_there = error.kind() != ErrorKind::NotFound;
+            Failure::new(
+                if is_there { 126 } else { 127 },
+                format!("{program} cannot be run: {error}"),
+            )
         })
     }
 }
 
-enum Ended {
-    With(ExitStatus),
-    /// Because the lock was lost.
-    Lost,
-}
-
-/// Waits until the command has ended and, once a signal was passed on or the lock was lost, until all that the command has
-/// started has ended.
+/// Waits until the command has ended. After a signal or a loss, also waits until all processes that it has started have ended.
+/// `None` if the lock was lost.
 async fn attend(
     mut child: Child,
     guard: &LockGuard,
     signals: &mut Signals,
-) -> Result<Ended, Failure> {
+) -> Result<Option<ExitStatus>, Failure> {
     let group = Group::of(&child);
     let mut lost = std::pin::pin!(guard.lost());
     let (mut is_lost, mut is_ending) = (false, false);
@@ -164,16 +157,12 @@ async fn attend(
     let mut kill_at: Option<Instant> = None;
     let mut is_killed = false;
     loop {
-        // A process that nobody has waited for is there even after it was killed.
+        // A killed process stays in the group until its parent has waited for it.
         let is_over = |at: Option<Instant>| is_killed && at.is_some_and(|at| at <= Instant::now());
         if let Some(status) = status
             && (!is_ending || is_over(kill_at) || group.is_gone())
         {
-            return Ok(if is_lost {
-                Ended::Lost
-            } else {
-                Ended::With(status)
-            });
+            return Ok((!is_lost).then_some(status));
         }
         let kill = async {
             match kill_at {
@@ -188,7 +177,7 @@ async fn attend(
                 kill_at = kill_at.or(Some(Instant::now() + GRACE));
             }
             reason = &mut lost, if !is_lost => {
-                tell(&format!("redlock: the lock was lost: {reason}; the command is ended"));
+                tell(&format!("redlock: the lock was lost: {reason}; the command gets SIGTERM"));
                 group.send(signals::TERM);
                 kill_at = kill_at.or(Some(Instant::now() + GRACE));
                 (is_lost, is_ending) = (true, true);
@@ -202,7 +191,7 @@ async fn attend(
                 group.send(signal);
                 is_ending = true;
             }
-            // No signal tells that processes which are not our children have ended.
+            // There is no signal for the end of processes that are not our children.
             () = sleep(LOOK), if status.is_some() => {}
         }
     }
@@ -230,7 +219,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const RELEASE: Duration = Duration::from_secs(2);
 
 mod signals {
-    //! The signals that come, and those that the command gets.
+    //! Receives signals, and sends them to the command.
 
     use std::future::poll_fn;
     use std::io::{self, IsTerminal as _};
@@ -269,11 +258,11 @@ mod signals {
         }
     }
 
-    /// The processes that get the signals.
+    /// The processes that get signals.
     pub(super) enum Group {
-        /// The command with all that it has started: without a terminal they are a group of their own.
+        /// The command and all processes that it has started, which are a process group if there is no terminal.
         All(Pid),
-        /// The command alone.
+        /// Only the command.
         One(Option<Pid>),
     }
 
@@ -295,10 +284,10 @@ mod signals {
             };
         }
 
-        /// Whether no process is left. Asked once the command itself has ended.
+        /// Whether no process is left. Call it only after the command itself has ended.
         pub(super) fn is_gone(&self) -> bool {
             let Self::All(id) = *self else { return true };
-            // As the first process of a container, this program inherits what the command leaves behind.
+            // As the first process of a container, this program must wait for the processes that the command leaves behind.
             while let Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..)) =
                 waitpid(Pid::from_raw(-id.as_raw()), Some(WaitPidFlag::WNOHANG))
             {}

@@ -1,4 +1,4 @@
-//! What operators see, and what they are asked: tables, colours and progress on a terminal, questions.
+//! The output: tables, colours and progress on a terminal, and questions.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use tokio::time::sleep;
 
 use crate::{Failure, SAID_NO, USAGE};
 
-/// Prints `text` to the standard output. Returns whether there is a reader: one that leaves, as `head` does, is no error.
+/// Prints `text` to the standard output. Returns whether it still has a reader.
 pub(crate) fn say(text: &str) -> bool {
     let mut out = io::stdout().lock();
     let written = out.write_all(text.as_bytes());
@@ -19,14 +19,14 @@ pub(crate) fn tell(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// Says `text`, and asks whether to go on unless the answer is `yes` already.
+/// Prints `text`, and asks for confirmation unless `yes`.
 pub(crate) fn confirm(text: &str, yes: bool) -> Result<(), Failure> {
     tell(text);
     if yes {
         return Ok(());
     }
     if !io::stdin().is_terminal() {
-        let why = "nobody can be asked without a terminal; --yes says that you mean it";
+        let why = "without a terminal, confirm it by --yes";
         return Err(Failure::new(USAGE, why));
     }
     let _ = write!(io::stderr(), "Go on? [y/N] ");
@@ -38,7 +38,7 @@ pub(crate) fn confirm(text: &str, yes: bool) -> Result<(), Failure> {
     }
 }
 
-/// Waits for `work`; meanwhile a terminal shows what `progress` says.
+/// Waits for `work`, and shows `progress` if there is a terminal.
 pub(crate) async fn waiting<T>(work: impl Future<Output = T>, progress: impl Fn() -> String) -> T {
     let mut work = std::pin::pin!(work);
     let shows = io::stderr().is_terminal();
@@ -62,12 +62,12 @@ const TICK: Duration = Duration::from_millis(500);
 const CLEAR_LINE: &str = "\r\x1b[2K";
 pub(crate) const CLEAR_SCREEN: &str = "\x1b[H\x1b[2J";
 
-/// Whether the standard output is looked at by a person.
+/// Whether the standard output is a terminal.
 pub(crate) fn is_watched() -> bool {
     io::stdout().is_terminal()
 }
 
-/// The text of a cell, and how it looks.
+/// The colour of a cell.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Tone {
     Plain,
@@ -81,7 +81,7 @@ pub(crate) const fn plain(text: String) -> Cell {
     (text, Tone::Plain)
 }
 
-/// Columns under their titles.
+/// Lays rows out in columns under their titles.
 pub(crate) fn table<const N: usize>(titles: [&str; N], rows: &[[Cell; N]]) -> String {
     let colours = is_watched() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
     let titles = titles.map(|title| plain(title.to_owned()));
@@ -106,7 +106,7 @@ pub(crate) fn table<const N: usize>(titles: [&str; N], rows: &[[Cell; N]]) -> St
     text
 }
 
-/// A time as people say it; a dash for none.
+/// A time for people; a dash for none.
 pub(crate) fn span(time: Option<Duration>) -> String {
     match time {
         None => "-".to_owned(),
