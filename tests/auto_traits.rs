@@ -184,7 +184,6 @@ mod table {
         http::Request<Bytes>, http::Response<Full<Bytes>>, std::convert::Infallible,
     >;
     type Local = std::rc::Rc<()>;
-    type LocalBody = std::pin::Pin<Box<dyn http_body::Body<Data = Bytes, Error = Local>>>;
 
     auto_traits! {
         //                                Send Sync Unpin UnwindSafe RefUnwindSafe
@@ -229,17 +228,10 @@ mod table {
         idempotency::WithLock<()>:              yes  yes  yes   no         no;
         idempotency::WithLock<Local>:           no   no   yes   no         no;
         idempotency::IdempotencyService<Inner>: yes  yes  yes   no         no;
-        idempotency::ResponseFuture<Bytes, LocalBody, Local>: yes no yes no no;
         idempotency::Idempotent:                yes  yes  yes   no         no;
         idempotency::OnUnrecorded:              yes  yes  yes   yes        yes;
         idempotency::IdempotencyKey:            yes  yes  yes   yes        yes;
         idempotency::IdempotencyKeyError:       yes  yes  yes   yes        yes;
-        idempotency::FingerprintHeaders:        yes  yes  yes   yes        yes;
-        idempotency::RecordedHeaders:           yes  yes  yes   yes        yes;
-        idempotency::caller::Caller:            yes  yes  yes   yes        yes;
-        idempotency::caller::CallerError:       yes  yes  yes   yes        yes;
-        // The closure says nothing of unwinding.
-        idempotency::caller::FromHead:          yes  yes  yes   no         no;
     }
 
     #[cfg(feature = "axum")]

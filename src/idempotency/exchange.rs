@@ -1,5 +1,4 @@
-//! One request with an idempotency key, from its body to its response. Bodies are read up to a limit, so that they can be
-//! stored, and passed on unchanged.
+//! The way of a request with an idempotency key. Bodies are read up to a limit, and passed on unchanged.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -13,12 +12,12 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body;
 use tower_service::Service;
 
-use super::fingerprint::{Fingerprint, Scope};
+use super::fingerprint::{Fingerprint, lock_key};
 use super::key::IdempotencyKey;
 use super::options::ExchangeOptions;
 use super::recorded::{IDEMPOTENT_UNRECORDED, OnUnrecorded};
 use super::run::Idempotent;
-use super::stored_response::{Outcome, Replay, StoredResponse};
+use super::stored_response::{Replay, StoredResponse};
 use crate::http::body::{BoxError, LayerBody, Rest, as_u64, into_bytes};
 use crate::http::rejection::{Cause, RejectionKind};
 use crate::http::run_to_end::{Detached, unless_lost};
@@ -29,8 +28,8 @@ use crate::{instruments, trace};
 
 type ResponseResult<B, E> = Result<Response<LayerBody<B>>, E>;
 
-/// One request with an idempotency key. `service` is ready; `lock_inside` is how long requests wait at most in the lock
-/// layer that it is, if its type is that.
+/// Responds to a request with an idempotency key. `service` is ready. If it is a lock layer, `lock_inside` is the longest
+/// wait for its lock.
 pub(super) async fn respond<S, ReqBody, ResBody>(
     service: S,
     options: Arc<ExchangeOptions>,
@@ -50,7 +49,7 @@ where
     ResBody::Error: Into<BoxError> + Send,
 {
     let (mut parts, body) = request.into_parts();
-    let asked = match read(&options, &mut parts, body, &key).await {
+    let asked = match read(&options, &parts, body, &key).await {
         Ok(asked) => asked,
         Err(cause) => return Ok(options.common.refuse(cause)),
     };
@@ -62,7 +61,7 @@ where
     let outer = Idempotent::of(&parts.extensions);
     let outer = outer.as_ref().and_then(Idempotent::handle);
     if outer.is_some_and(|outer| options.common.locks.is_run_of(outer, &name)) {
-        // The same layer further out holds this key for this request, which would wait for itself.
+        // An outer copy of this layer holds the key for this request, so the request would wait for itself.
         let mut service = service;
         let response = service.call(Request::from_parts(parts, body)).await?;
         return Ok(response.map(LayerBody::passed));
@@ -71,7 +70,7 @@ where
     let idle = lock_inside.unwrap_or_default();
     let guard = match begin(&options, name.clone(), max_wait, idle).await {
         Ok(Begun::Run(guard)) => guard,
-        Ok(Begun::Stored(stored)) => return Ok(replay(&options, stored, fingerprint)),
+        Ok(Begun::Stored(stored)) => return Ok(replay(&options, &stored, fingerprint)),
         Err(error) => return Ok(options.common.refuse(error)),
     };
     let id = RunId::new();
@@ -101,7 +100,7 @@ where
 }
 
 enum Begun {
-    /// Without a guard the nodes know nothing of the run.
+    /// Without a guard, the request runs without a record.
     Run(Option<RunGuard>),
     Stored(Bytes),
 }
@@ -140,7 +139,7 @@ async fn detached<T: 'static>(
     }
 }
 
-/// Runs a request of which the nodes know nothing: its record is in the transaction of its handler.
+/// Runs a request without a record on the nodes. Its handler stores the response in its own transaction.
 async fn run_without_record<S, ReqBody, ResBody>(
     mut service: S,
     request: Request<LayerBody<ReqBody>>,
@@ -153,7 +152,7 @@ where
 {
     let response = service.call(request).await?;
     let (mut head, body) = response.into_parts();
-    if !id.is_unprocessed(&head.extensions) && options.policy.records(&head) {
+    if !id.is_unprocessed(&head.extensions) && (options.record_if)(&head) {
         mark_unrecorded(&mut head.headers);
     }
     Ok(Response::from_parts(head, LayerBody::passed(body)))
@@ -164,7 +163,6 @@ fn mark_unrecorded(headers: &mut HeaderMap) {
 }
 
 struct Asked<B> {
-    /// The lock key of its idempotency key.
     name: LockKey,
     fingerprint: Fingerprint,
     body: LayerBody<B>,
@@ -173,7 +171,7 @@ struct Asked<B> {
 /// Finds the caller of a request that may begin, and reads its body.
 async fn read<B>(
     options: &ExchangeOptions,
-    parts: &mut Parts,
+    parts: &Parts,
     body: B,
     key: &IdempotencyKey,
 ) -> Result<Asked<B>, Cause>
@@ -182,14 +180,14 @@ where
     B::Error: Into<BoxError>,
 {
     options.common.may_begin()?;
-    let caller = options.callers.find(parts).await;
-    let caller = caller.map_err(|error| Cause::because(RejectionKind::CallerUnknown, error))?;
+    let caller = (options.caller)(parts).filter(|caller| !caller.is_empty());
+    let caller = caller.ok_or(RejectionKind::CallerUnknown)?;
     let buffers = &options.buffers;
     let (limit, announced) = (
         options.max_request_body.min(buffers.most),
         body.size_hint().lower(),
     );
-    // What was announced takes no room before it is there: to announce it costs a client nothing.
+    // An announced length takes no room until the bytes have arrived, because announcing costs a client nothing.
     if announced <= as_u64(limit) && announced > as_u64(buffers.free()) {
         return Err(RejectionKind::BuffersFull.into());
     }
@@ -204,21 +202,15 @@ where
         Collected::TooLarge { .. } => return Err(RejectionKind::BodyTooLarge.into()),
         Collected::Failed { .. } => return Err(RejectionKind::BodyUnreadable.into()),
     };
-    let scope = Scope {
-        parts,
-        route: route_of(parts),
-        caller: &caller,
-        any_host: options.any_host,
-    };
     Ok(Asked {
-        name: scope.lock_key(key)?,
-        fingerprint: Fingerprint::new(parts, &options.fingerprint, &bytes),
+        name: lock_key(parts, route_of(parts), &caller, key)?,
+        fingerprint: Fingerprint::new(parts, &bytes),
         body: LayerBody::buffered(bytes, trailers, room),
     })
 }
 
-/// How long a request waits for another with its key. One that holds a lock does not wait: the other may wait for that
-/// lock.
+/// How long a request waits for another request with its key. If it holds a lock it does not wait, because the other request
+/// may wait for that lock.
 fn max_wait(options: &ExchangeOptions, parts: &Parts) -> Duration {
     match RequestState::get(&parts.extensions) {
         Some(state) if state.holds_lock() => Duration::ZERO,
@@ -228,7 +220,7 @@ fn max_wait(options: &ExchangeOptions, parts: &Parts) -> Duration {
 
 fn replay<B>(
     options: &ExchangeOptions,
-    stored: Bytes,
+    stored: &Bytes,
     fingerprint: Fingerprint,
 ) -> Response<LayerBody<B>> {
     match Replay::find(stored, fingerprint) {
@@ -236,7 +228,7 @@ fn replay<B>(
             instruments::idempotency("replayed");
             let trailers = replay.trailers.take();
             let announced = trailers.as_ref().and_then(names_of);
-            let response = replay.into_response(&options.replayed);
+            let response = replay.into_response();
             let mut response = response.map(|body| LayerBody::whole(body, trailers));
             if let Some(names) = announced {
                 // HTTP/1.1 sends only trailers that are announced.
@@ -281,14 +273,14 @@ impl Execution {
         let response = match result {
             Ok(response) => response,
             Err(error) => {
-                // If it is not confirmed, the manager retries it in the background.
+                // If the nodes do not confirm it, the manager retries it in the background.
                 let _ = self.guard.abandon().await;
                 return Err(error);
             }
         };
         let (head, body) = response.into_parts();
         let is_unprocessed = self.id.is_unprocessed(&head.extensions);
-        if is_unprocessed || !self.options.policy.records(&head) {
+        if is_unprocessed || !(self.options.record_if)(&head) {
             let _ = self.guard.abandon().await;
             return Ok(Response::from_parts(head, LayerBody::passed(body)));
         }
@@ -296,22 +288,18 @@ impl Execution {
             trace::refusal_kept(kind);
         }
         let limit = self.options.max_response_body;
-        let status = head.status;
-        let (replay, body) = if opens_a_tunnel(status, connects) || streams(&head.headers) {
+        let (replay, body) = if opens_a_tunnel(head.status, connects) || streams(&head.headers) {
             (None, LayerBody::passed(body))
         } else {
-            // The body may take as long as the head did.
+            // The lock can also be lost while the body is read.
             match unless_lost(collect_up_to(body, limit, |_| true), on_lost, &lock).await {
-                Ok(collected) => (
-                    replay_of(&self.options, &head, &collected),
-                    collected.again(),
-                ),
+                Ok(collected) => (replay_of(&head, &collected), collected.again()),
                 Err(reason) => return Ok(self.options.common.refuse(reason)),
             }
         };
         let options = Arc::clone(&self.options);
         let mut response = Response::from_parts(head, body);
-        if self.store(status, replay).await.is_err() {
+        if self.store(replay).await.is_err() {
             match options.on_unrecorded {
                 OnUnrecorded::Refuse => {
                     return Ok(options.common.refuse(RejectionKind::OutcomeUnknown));
@@ -325,17 +313,23 @@ impl Execution {
         Ok(response)
     }
 
-    /// Stores the response, or a note where there is none to replay or no room for it.
-    async fn store(self, status: StatusCode, replay: Option<Replay>) -> Result<(), CompleteError> {
-        let encoded = |outcome| StoredResponse::new(self.fingerprint, outcome).encode();
-        if let Some(replay) = replay {
-            let response = encoded(Outcome::Replayable(replay));
+    /// Stores the response. If there is none to replay, or no room for it, stores only that the request has run.
+    async fn store(self, replay: Option<Replay>) -> Result<(), CompleteError> {
+        let fingerprint = self.fingerprint;
+        let encoded = |replay| {
+            StoredResponse {
+                fingerprint,
+                replay,
+            }
+            .encode()
+        };
+        if replay.is_some() {
+            let response = encoded(replay);
             if let Some(room) = self.guard.room(response.len()).await {
                 return self.guard.store(response, room).await;
             }
         }
-        let note = encoded(Outcome::NotReplayable { status });
-        self.guard.complete(note).await
+        self.guard.complete(encoded(None)).await
     }
 }
 
@@ -352,33 +346,30 @@ fn streams(headers: &HeaderMap) -> bool {
     })
 }
 
-fn replay_of<B>(
-    options: &ExchangeOptions,
-    head: &http::response::Parts,
-    body: &Collected<B>,
-) -> Option<Replay> {
-    match body {
-        Collected::All { bytes, trailers } => {
-            let (status, headers) = (head.status, &head.headers);
-            Some(options.replay_of(status, headers, bytes.clone(), trailers.as_ref()))
-        }
-        // The request is done, and its response is too long or incomplete.
-        Collected::TooLarge { .. } | Collected::Failed { .. } => None,
-    }
+/// `None` if the body is too long or incomplete.
+fn replay_of<B>(head: &http::response::Parts, body: &Collected<B>) -> Option<Replay> {
+    let Collected::All { bytes, trailers } = body else {
+        return None;
+    };
+    let (status, headers, trailers) = (head.status, &head.headers, trailers.as_ref());
+    Some(Replay::new(status, headers, bytes.clone(), trailers))
 }
 
 const EVENT_STREAM: &[u8] = b"text/event-stream";
 
 enum Collected<B> {
-    /// It has ended within the limit.
     All {
         bytes: Bytes,
         trailers: Option<HeaderMap>,
     },
-    /// It is longer than the limit, or does not fit.
-    TooLarge { read: [Bytes; 2], rest: Pin<Box<B>> },
-    /// It has failed.
-    Failed { read: Bytes, error: BoxError },
+    TooLarge {
+        read: [Bytes; 2],
+        rest: Pin<Box<B>>,
+    },
+    Failed {
+        read: Bytes,
+        error: BoxError,
+    },
 }
 
 impl<B> Collected<B> {
@@ -393,8 +384,8 @@ impl<B> Collected<B> {
     }
 }
 
-/// Reads `body` to its end, if that is not beyond `limit` bytes and each further chunk `fits`; trailers do not count. A
-/// body whose size hint is longer is not read at all.
+/// Reads `body` to its end, while it has at most `limit` bytes and each further chunk `fits`. A body with a longer size hint
+/// is not read at all.
 async fn collect_up_to<B>(
     body: B,
     limit: usize,
@@ -429,7 +420,7 @@ where
                 return Collected::TooLarge { read, rest };
             }
             Ok(data) => joined.push(into_bytes(data)),
-            // Nothing comes behind trailers.
+            // Trailers are the last frame.
             Err(frame) => {
                 trailers = frame.into_trailers().ok();
                 break;

@@ -1,25 +1,23 @@
-//! The hashes by which a repeat is known: [`Scope`], the owner of an idempotency key, gives its lock key; [`Fingerprint`]
-//! tells whether it is the same request. And the unambiguous encoding of lists of values for a hash.
+//! The two hashes that identify a repeat: [`lock_key`] gives the lock key of an idempotency key, and [`Fingerprint`] tells
+//! whether a request with the same key is the same request.
 
 use std::fmt;
-use std::sync::Arc;
 
 use http::Uri;
-use http::header::{CONTENT_TYPE, HOST, HeaderName};
+use http::header::{CONTENT_TYPE, HOST};
 use http::request::Parts;
 use sha2::{Digest as _, Sha256};
 
-use super::caller::Caller;
 use super::key::IdempotencyKey;
 use crate::http::state::original_uri;
 use crate::key_error::KeyError;
 use crate::lock_key::LockKey;
 
-/// The SHA-256 of method, path and query, chosen headers, and the body of a request.
+/// The SHA-256 of method, path, query, `content-type` and body of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Fingerprint(pub(super) [u8; 32]);
 
-// The first bytes tell two fingerprints apart in a log. The whole hash would let a reader test guesses at a short body.
+// With the whole hash, a reader of the log could test guesses at a short body.
 impl fmt::Debug for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Fingerprint({:.8}..)", hex(&self.0))
@@ -27,9 +25,8 @@ impl fmt::Debug for Fingerprint {
 }
 
 impl Fingerprint {
-    /// Hashes a request. Where a nested router has changed the URI, its path and query and the original ones both
-    /// count.
-    pub(super) fn new(parts: &Parts, headers: &FingerprintHeaders, body: &[u8]) -> Self {
+    /// If a nested router has changed the URI, both the changed and the original path and query are hashed.
+    pub(super) fn new(parts: &Parts, body: &[u8]) -> Self {
         let mut hash = Sha256::new();
         hash.update(FINGERPRINT_VERSION);
         feed(&mut hash, parts.method.as_str().as_bytes());
@@ -39,16 +36,12 @@ impl Fingerprint {
             hash.update([0xFF]);
             feed_uri(&mut hash, original);
         }
-        feed_len(&mut hash, headers.names.len());
-        for name in &*headers.names {
-            feed(&mut hash, name.as_str().as_bytes());
-            let values = parts.headers.get_all(name);
-            feed_len(&mut hash, values.iter().count());
-            for value in values {
-                feed(&mut hash, value.as_bytes());
-            }
+        let types = parts.headers.get_all(CONTENT_TYPE);
+        feed_len(&mut hash, types.iter().count());
+        for value in types {
+            feed(&mut hash, value.as_bytes());
         }
-        // Everything before it has its own length, so the body needs none.
+        // Each part before the body has its own length, so the body needs none.
         hash.update(body);
         Self(hash.finalize().into())
     }
@@ -56,21 +49,14 @@ impl Fingerprint {
 
 fn feed_uri(hash: &mut Sha256, uri: &Uri) {
     feed(hash, uri.path().as_bytes());
-    feed_optional(hash, uri.query().map(str::as_bytes));
+    hash.update([u8::from(uri.query().is_some())]);
+    feed(hash, uri.query().unwrap_or_default().as_bytes());
 }
 
-/// Feeds the length of `bytes`, then the bytes.
+/// Feeds the length of `bytes`, then the bytes, so that no two lists of values are encoded alike.
 fn feed(hash: &mut Sha256, bytes: &[u8]) {
     feed_len(hash, bytes.len());
     hash.update(bytes);
-}
-
-/// Feeds whether there are bytes, and these.
-fn feed_optional(hash: &mut Sha256, bytes: Option<&[u8]>) {
-    hash.update([u8::from(bytes.is_some())]);
-    if let Some(bytes) = bytes {
-        feed(hash, bytes);
-    }
 }
 
 fn feed_len(hash: &mut Sha256, len: usize) {
@@ -82,110 +68,54 @@ fn hex(hash: &[u8; 32]) -> String {
     String::from_utf8_lossy(&crate::token::hex::<64>(hash)).into_owned()
 }
 
-/// Which request headers distinguish one request from another. Default: `content-type` alone.
-///
-/// The layer stores a hash of method, path and query, these headers and the body. A key with another hash is refused
-/// with 422. Leave out headers that differ in a repeat: times, trace ids, renewed credentials, headers of proxies. The
-/// order of several values of one header counts. A `multipart/form-data` body with a new boundary is another request.
-///
-/// # Examples
-///
-/// ```
-/// use http::header::{ACCEPT_LANGUAGE, CONTENT_TYPE};
-/// use tower_redlock::idempotency::FingerprintHeaders;
-///
-/// let headers = FingerprintHeaders::only([CONTENT_TYPE, ACCEPT_LANGUAGE]);
-/// assert_eq!(headers, FingerprintHeaders::default().also(ACCEPT_LANGUAGE));
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[must_use = "it does nothing until it is given to a layer"]
-pub struct FingerprintHeaders {
-    // Sorted and without repetition: the order of the list does not matter.
-    names: Arc<[HeaderName]>,
-}
+/// Raise it when the hashed content changes, so that a record of another version never matches. Users store the hash in
+/// their databases (`Idempotent::encode`), so a change breaks their rows.
+const FINGERPRINT_VERSION: &[u8] = b"tower-redlock idempotency fingerprint 2\n";
 
-impl FingerprintHeaders {
-    /// These headers and no others; none at all if the list is empty.
-    pub fn only(names: impl IntoIterator<Item = HeaderName>) -> Self {
-        let mut names: Vec<HeaderName> = names.into_iter().collect();
-        names.sort_by(|one, other| one.as_str().cmp(other.as_str()));
-        names.dedup();
-        Self {
-            names: names.into(),
+/// The lock key of an idempotency key: `idempotency:` and a SHA-256 of method, host, route, caller and key. The same key
+/// of another owner is another request.
+///
+/// `route` is the path of the route that a router has matched. Without it, the path of the URI counts.
+pub(super) fn lock_key(
+    parts: &Parts,
+    route: Option<&str>,
+    caller: &str,
+    key: &IdempotencyKey,
+) -> Result<LockKey, KeyError> {
+    let mut hash = Sha256::new();
+    hash.update(SCOPE_VERSION);
+    feed(&mut hash, parts.method.as_str().as_bytes());
+    feed_host(&mut hash, parts);
+    let path = parts.uri.path().as_bytes();
+    match (route, original_uri(parts)) {
+        (Some(route), _) => {
+            hash.update([0]);
+            feed(&mut hash, route.as_bytes());
+        }
+        (None, None) => {
+            hash.update([1]);
+            feed(&mut hash, path);
+        }
+        // The path that the nested router left, and the path that the client sent.
+        (None, Some(original)) => {
+            hash.update([2]);
+            feed(&mut hash, path);
+            feed(&mut hash, original.path().as_bytes());
         }
     }
-
-    /// These headers and `name`.
-    pub fn also(self, name: HeaderName) -> Self {
-        Self::only(self.names.iter().cloned().chain([name]))
-    }
+    feed(&mut hash, caller.as_bytes());
+    feed(&mut hash, key.as_str().as_bytes());
+    let digest: [u8; 32] = hash.finalize().into();
+    // The prefix separates it from the keys of other layers, whatever clients send.
+    LockKey::join(["idempotency", &hex(&digest)])
 }
 
-impl Default for FingerprintHeaders {
-    fn default() -> Self {
-        Self::only([CONTENT_TYPE])
-    }
-}
+/// Raise it when the hashed content changes, so that the keys of two versions differ. Users store the hash in their
+/// databases (`Idempotent::id`), so a change breaks their rows.
+const SCOPE_VERSION: &[u8] = b"tower-redlock idempotency scope 3\n";
 
-/// Changes with the content of the hash, so that a record of another version never matches by accident. Users keep it in
-/// their databases, by `Idempotent::encode`: a change breaks them.
-const FINGERPRINT_VERSION: &[u8] = b"tower-redlock idempotency fingerprint 1\n";
-
-/// Method, host, route and caller. One key in another scope is another request.
-#[derive(Clone, Copy)]
-pub(super) struct Scope<'a> {
-    pub(super) parts: &'a Parts,
-    /// The path of the route that matched, if a router found one; else the path of the request's URI counts. Under a
-    /// route, one key sent to `/orders/1/pay` and to `/orders/2/pay` is one key of two requests, and is refused; by
-    /// paths, these are two keys.
-    pub(super) route: Option<&'a str>,
-    pub(super) caller: &'a Caller,
-    pub(super) any_host: bool,
-}
-
-impl Scope<'_> {
-    /// The lock key for `key` in this scope: `idempotency:` and a SHA-256. No two scopes and keys are encoded alike,
-    /// and none can be read from the hash.
-    pub(super) fn lock_key(&self, key: &IdempotencyKey) -> Result<LockKey, KeyError> {
-        let mut hash = Sha256::new();
-        hash.update(SCOPE_VERSION);
-        feed(&mut hash, self.parts.method.as_str().as_bytes());
-        hash.update([u8::from(!self.any_host)]);
-        if !self.any_host {
-            feed_host(&mut hash, self.parts);
-        }
-        let path = self.parts.uri.path().as_bytes();
-        match (self.route, original_uri(self.parts)) {
-            (Some(route), _) => {
-                hash.update([0]);
-                feed(&mut hash, route.as_bytes());
-            }
-            (None, None) => {
-                hash.update([1]);
-                feed(&mut hash, path);
-            }
-            // As the nested router left it, and as the client sent it.
-            (None, Some(original)) => {
-                hash.update([2]);
-                feed(&mut hash, path);
-                feed(&mut hash, original.path().as_bytes());
-            }
-        }
-        feed_optional(&mut hash, self.caller.identity());
-        feed(&mut hash, key.as_str().as_bytes());
-        let digest: [u8; 32] = hash.finalize().into();
-        // The part in front separates it from the keys of other layers, whatever clients send.
-        LockKey::join(["idempotency", &hex(&digest)])
-    }
-}
-
-/// Changes with the content of the hash, so that the keys of two versions differ. Users keep it in their databases, by
-/// `Idempotent::id`: a change breaks them.
-const SCOPE_VERSION: &[u8] = b"tower-redlock idempotency scope 2\n";
-
-/// Feeds the host of a request: the authority of its URI, and `Host`. If all names are equal, one is fed, or else all
-/// of them and their places: two readers could take such a request for two tenants', so it is a host of its own.
-/// Without any name, an empty one.
+/// Feeds the host of a request: the authority of its URI, and `Host`. If the names differ, all of them are fed, because two
+/// readers could take such a request for the requests of two tenants. Without any name, an empty one is fed.
 fn feed_host(hash: &mut Sha256, parts: &Parts) {
     let authority = parts.uri.authority();
     let from_uri = authority.map(|authority| authority.as_str().as_bytes());
@@ -206,12 +136,12 @@ fn feed_host(hash: &mut Sha256, parts: &Parts) {
     }
 }
 
-/// A host in lower case, without the default ports of both schemes: a request of HTTP/1 has no scheme. Other text stays
-/// unchanged.
+/// A host in lower case, without the default ports of both schemes, because a request of HTTP/1 has no scheme. Other text
+/// stays unchanged.
 fn canonical(name: &[u8]) -> Vec<u8> {
     let host = PORTS.iter().find_map(|port| name.strip_suffix(*port));
     let host = host.unwrap_or(name);
-    // User information does not belong here, and may be case-sensitive.
+    // User information may be case-sensitive.
     if host.contains(&b'@') || !is_without_port(host) && host.len() < name.len() {
         return name.to_vec();
     }

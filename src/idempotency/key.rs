@@ -1,4 +1,4 @@
-//! [`IdempotencyKey`]: the client's name for an operation, the same in each repeat.
+//! [`IdempotencyKey`]: the value of the header `Idempotency-Key`.
 
 use std::error::Error;
 use std::fmt;
@@ -7,34 +7,17 @@ use std::sync::Arc;
 use http::HeaderMap;
 use http::header::HeaderName;
 
-/// The request header that carries the key: `idempotency-key`.
 pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// The key of an operation, which the client chooses for the first request and sends again with each repeat: 1 to
-/// [`MAX_LEN`](Self::MAX_LEN) characters of visible ASCII, in quotes (a String of RFC 8941) or bare. Both spellings are
-/// one key. A bare one has no quote, comma or semicolon.
+/// The key that a client chooses for an operation, and sends with the first request and with each repeat.
 ///
-/// # Examples
-///
-/// ```
-/// use tower_redlock::idempotency::IdempotencyKey;
-///
-/// let quoted = IdempotencyKey::from_value(b"\"8e03978e-40d5\"")?;
-/// let bare = IdempotencyKey::from_value(b"8e03978e-40d5")?;
-/// assert_eq!(quoted, bare);
-/// assert_eq!(bare.as_str(), "8e03978e-40d5");
-///
-/// assert!(IdempotencyKey::from_value(b"8e03978e; version=2").is_err());
-/// # Ok::<(), tower_redlock::idempotency::IdempotencyKeyError>(())
-/// ```
+/// It has 1 to 255 characters of visible ASCII, in quotes (a String of RFC 8941) or bare. A bare key has no quote, comma
+/// or semicolon. Both spellings are the same key.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct IdempotencyKey(pub(super) Arc<str>);
 
 impl IdempotencyKey {
-    /// The longest key that is accepted, in characters, without quotes and escapes.
-    pub const MAX_LEN: usize = 255;
-
-    /// The key of the request with these headers; `None` if it has none.
+    /// Reads the key from the headers of a request; `None` if there is no `Idempotency-Key`.
     ///
     /// # Errors
     ///
@@ -50,13 +33,7 @@ impl IdempotencyKey {
         Self::from_value(value.as_bytes()).map(Some)
     }
 
-    /// Reads the value of one header.
-    ///
-    /// # Errors
-    ///
-    /// [`IdempotencyKeyError`] if it is empty or too long, has characters that are not allowed, or continues after the
-    /// closing quote.
-    pub fn from_value(value: &[u8]) -> Result<Self, IdempotencyKeyError> {
+    pub(crate) fn from_value(value: &[u8]) -> Result<Self, IdempotencyKeyError> {
         let value = trim(value);
         let key = match value.split_first() {
             None => return Err(IdempotencyKeyError(Fault::Empty)),
@@ -90,7 +67,7 @@ impl fmt::Display for IdempotencyKey {
     }
 }
 
-/// Why a header is not an [`IdempotencyKey`], and what to do about it. The text never repeats the client's.
+/// Why a header is not an [`IdempotencyKey`], and what to send instead. The text never repeats what the client sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdempotencyKeyError(Fault);
 
@@ -109,30 +86,29 @@ enum Fault {
 
 impl fmt::Display for IdempotencyKeyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let max = IdempotencyKey::MAX_LEN;
         match self.0 {
-            Fault::Repeated => f.write_str("the header `Idempotency-Key` comes more than once; send one"),
+            Fault::Repeated => f.write_str("the header `Idempotency-Key` is repeated; send it once"),
             Fault::Empty => f.write_str("the idempotency key is empty; send a new UUID for each operation"),
             Fault::TooLong => write!(
                 f,
-                "the idempotency key is too long; send at most {max} characters"
+                "the idempotency key is too long; send at most {MAX_LEN} characters"
             ),
             Fault::NotVisible => f.write_str(
-                "the idempotency key holds something that is not visible ASCII; send letters, digits and dashes",
+                "the idempotency key has a character that is not visible ASCII; send letters, digits and dashes",
             ),
             Fault::Delimiter => f.write_str(
-                "the idempotency key holds a quote or a comma and is not in quotes; put it between double quotes",
+                "the idempotency key has a quote or a comma and is not in quotes; put it between double quotes",
             ),
             Fault::Unclosed => f.write_str("the closing quote of the idempotency key is missing; add it"),
             Fault::Escape => f.write_str(
-                "the idempotency key holds a backslash that escapes neither a quote nor a backslash; double it",
+                "the idempotency key has a backslash that escapes neither a quote nor a backslash; double it",
             ),
             Fault::Parameters => f.write_str(
-                "the idempotency key has parameters, and none are known; leave out the semicolon and what follows, or \
-                 put a semicolon that belongs to the key between double quotes with it",
+                "the idempotency key has parameters, which are not supported; leave out the semicolon and the text after \
+                 it, or put the whole key between double quotes",
             ),
             Fault::Trailing => f.write_str(
-                "something follows the closing quote of the idempotency key; send one key and nothing else",
+                "there is text after the closing quote of the idempotency key; send one key and nothing else",
             ),
         }
     }
@@ -140,7 +116,7 @@ impl fmt::Display for IdempotencyKeyError {
 
 impl Error for IdempotencyKeyError {}
 
-/// What stands behind the opening quote, up to the closing one, which must be the last.
+/// Reads a key from after its opening quote to its closing quote, which must be the end.
 fn unquote(quoted: &[u8]) -> Result<String, IdempotencyKeyError> {
     let mut key = String::new();
     let mut bytes = quoted.iter();
@@ -164,7 +140,7 @@ fn unquote(quoted: &[u8]) -> Result<String, IdempotencyKeyError> {
     }
 }
 
-/// A value without quotes, commas and semicolons: two header lines that a proxy joined must not become a key.
+/// Commas are refused because two header lines that a proxy has joined must not become a key.
 fn bare(value: &[u8]) -> Result<String, IdempotencyKeyError> {
     let mut key = String::new();
     for byte in value {
@@ -178,6 +154,9 @@ fn bare(value: &[u8]) -> Result<String, IdempotencyKeyError> {
     Ok(key)
 }
 
+/// In characters, without quotes and escapes.
+const MAX_LEN: usize = 255;
+
 fn trim(mut value: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
         value = rest;
@@ -186,7 +165,7 @@ fn trim(mut value: &[u8]) -> &[u8] {
 }
 
 fn push(key: &mut String, byte: u8) -> Result<(), IdempotencyKeyError> {
-    if key.len() == IdempotencyKey::MAX_LEN {
+    if key.len() == MAX_LEN {
         return Err(IdempotencyKeyError(Fault::TooLong));
     }
     key.push(char::from(byte));
@@ -297,7 +276,7 @@ mod tests {
         #[test]
         fn whatever_is_read_is_bounded_and_printable(value in prop::collection::vec(any::<u8>(), 0..300)) {
             if let Ok(key) = IdempotencyKey::from_value(&value) {
-                prop_assert!((1..=IdempotencyKey::MAX_LEN).contains(&key.as_str().len()));
+                prop_assert!((1..=MAX_LEN).contains(&key.as_str().len()));
                 prop_assert!(key.as_str().bytes().all(|byte| (b' '..=b'~').contains(&byte)));
             }
         }

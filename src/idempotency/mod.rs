@@ -1,9 +1,8 @@
-//! Stored responses: a repeated request gets the first response, and does not run again.
+//! Stored responses: a request that is sent again gets the first response. The guide has the rules and the examples:
+//! `docs::one_effect`.
 //!
-//! **The handler may run twice**: its process may die, or lose the lock, after the effect and before the response was
-//! stored. The database excludes the second effect: `docs::one_effect`.
-//!
-//! The guide has the rules and the examples: `docs::one_effect`.
+//! **The handler can still run twice**, for example if its process dies after the effect and before the response was stored.
+//! If the handler stores the response in its own database transaction, there is no second effect.
 
 pub mod caller;
 mod exchange;
@@ -15,11 +14,12 @@ mod run;
 mod service;
 mod stored_response;
 
-pub use fingerprint::FingerprintHeaders;
 pub use key::{IdempotencyKey, IdempotencyKeyError};
-pub use recorded::{OnUnrecorded, RecordPolicy, RecordedHeaders};
+pub use recorded::OnUnrecorded;
 pub use run::Idempotent;
-pub use service::{IdempotencyLayer, IdempotencyService, ResponseFuture, WithLock};
+#[doc(hidden)]
+pub use service::WithLock;
+pub use service::{IdempotencyLayer, IdempotencyService};
 
 #[cfg(test)]
 mod tests;

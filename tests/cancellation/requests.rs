@@ -12,7 +12,7 @@ use http_body::Frame;
 use http_body_util::{BodyExt as _, Empty, Full, StreamBody};
 use tokio::time::sleep;
 use tower::{ServiceBuilder, ServiceExt as _, service_fn};
-use tower_redlock::idempotency::caller::{self, Caller, CallerError, CallerSource};
+use tower_redlock::idempotency::caller;
 use tower_redlock::layer::{HoldUntil, OnDisconnect, OnLost, ReleaseMode};
 use tower_redlock::{IdempotencyLayer, LockKey, LockManager, RedlockLayer};
 
@@ -113,19 +113,8 @@ fn first() -> Request<Drip> {
     request.header("x-shop", "7").body(drip()).unwrap()
 }
 
-/// A source of callers that takes its time.
-struct Late;
-
-impl CallerSource for Late {
-    async fn caller(&self, _: &mut Parts) -> Result<Caller, CallerError> {
-        sleep(2 * MS).await;
-        Ok(Caller::nobody())
-    }
-}
-
 const ONCE: &[&str] = &[
     "idempotency Service for IdempotencyService",
-    "idempotency Future for ResponseFuture",
     "http Future for Detached",
 ];
 
@@ -217,7 +206,7 @@ async fn a_request_with_an_idempotency_key(scene: Rc<Scene>) -> Work {
 }
 
 async fn a_request_with_an_idempotency_key_that_is_cut(scene: Rc<Scene>) -> Work {
-    let layer = IdempotencyLayer::new(scene.met().await, Late);
+    let layer = IdempotencyLayer::new(scene.met().await, caller::nobody());
     let layer = layer.on_disconnect(OnDisconnect::Cancel);
     let service = ServiceBuilder::new().layer(layer).service_fn(stream);
     work(async move {

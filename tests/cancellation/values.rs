@@ -15,8 +15,7 @@ use tokio::time::sleep;
 use tower::ServiceExt as _;
 use tower_redlock::error::KeyError;
 use tower_redlock::extract::AsLockKeys;
-use tower_redlock::idempotency::Idempotent;
-use tower_redlock::idempotency::caller::{self, CallerSource as _};
+use tower_redlock::idempotency::{Idempotent, caller};
 use tower_redlock::inspect::InspectService;
 use tower_redlock::key::{self, LockKeys};
 use tower_redlock::layer::KeyExtractor as _;
@@ -128,14 +127,11 @@ const HANDLER: &[&str] = &[
 ];
 
 fn readers() -> Vec<Operation> {
-    vec![
-        Operation::new("a key of everything", KEYS, by!(a_key_of_everything)),
-        Operation::new(
-            "the caller of a request",
-            CALLERS,
-            by!(the_caller_of_a_request),
-        ),
-    ]
+    vec![Operation::new(
+        "a key of everything",
+        KEYS,
+        by!(a_key_of_everything),
+    )]
 }
 
 const KEYS: &[&str] = &[
@@ -143,8 +139,6 @@ const KEYS: &[&str] = &[
     "layer KeyExtractor for F",
     "layer KeyExtractor for Key",
 ];
-
-const CALLERS: &[&str] = &["idempotency CallerSource for FromHead"];
 
 async fn a_handler_that_extracts_locks(scene: Rc<Scene>) -> Work {
     let locks = scene.met().await;
@@ -208,18 +202,5 @@ async fn a_key_of_everything(_: Rc<Scene>) -> Work {
     work(async move {
         let keys = key.extract(&mut parts).await.unwrap().unwrap();
         assert_eq!(keys.as_slice().len(), 2);
-    })
-}
-
-async fn the_caller_of_a_request(_: Rc<Scene>) -> Work {
-    let mut parts = head();
-    let of_header = caller::header("x-part");
-    let of_extension = caller::extension(|shop: &&'static str| (*shop).to_owned());
-    let of_path = caller::from_fn(|parts: &Parts| Some(parts.uri.path().to_owned()));
-    work(async move {
-        of_header.caller(&mut parts).await.unwrap();
-        of_extension.caller(&mut parts).await.unwrap();
-        of_path.caller(&mut parts).await.unwrap();
-        caller::nobody().caller(&mut parts).await.unwrap();
     })
 }

@@ -8,7 +8,7 @@ use axum::middleware::{Next, from_fn};
 use http::StatusCode;
 use http::request::Parts;
 use tower_redlock::IdempotencyLayer;
-use tower_redlock::idempotency::{Idempotent, caller};
+use tower_redlock::idempotency::Idempotent;
 use tower_redlock::layer::OnDisconnect;
 
 use super::{Shop, layer, manager, nodes, request, send};
@@ -18,7 +18,7 @@ use super::{Shop, layer, manager, nodes, request, send};
 #[tokio::test(start_paused = true)]
 async fn what_a_layer_inside_refuses_is_not_kept_if_one_in_between_says_so() {
     let (shop, nodes) = (Shop::slow(), nodes());
-    let of_everybody = caller::from_fn(|_: &Parts| Some("everybody"));
+    let of_everybody = |_: &Parts| Some("everybody".to_owned());
     let inside = IdempotencyLayer::new(manager(&nodes), of_everybody);
     let says_so = from_fn(async |run: Idempotent, request: Request, next: Next| {
         let answer = next.run(request).await;

@@ -59,7 +59,9 @@ impl Reply {
 
 /// The request called `key`, which is the same each time.
 pub(crate) fn request(uri: String, key: &str) -> Request<Body> {
-    let request = Request::post(uri).header("idempotency-key", key);
+    // Each process has its own address, and all of them are one service.
+    let request = Request::post(uri).header("host", "shop.example");
+    let request = request.header("idempotency-key", key);
     request.body(Body::from(format!("tea for {key}"))).unwrap()
 }
 

@@ -81,8 +81,6 @@ fn app(part: &Part, locks: LockManager) -> Router {
         ledger: Ledger::open(Path::new(&part.database)),
     };
     let layer = IdempotencyLayer::new(locks, caller::nobody()).max_wait(MAX_WAIT);
-    // Clients call each process by its own address.
-    let layer = layer.any_host();
     Router::new()
         .route("/orders", post(order))
         .layer(from_fn_with_state(shop.clone(), inside))

@@ -54,6 +54,7 @@ const WEB: &[&str] = &[
     "http_body",
     "percent_encoding",
     "pin_project_lite",
+    "postcard",
     "serde",
     "serde_json",
     "sha2",

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::super::{Outcome, StoredResponse, checksum};
+use super::super::{StoredResponse, checksum};
 use crate::fuzzed::replay;
 
 fn record(input: &[u8]) -> bool {
@@ -14,7 +14,7 @@ fn record(input: &[u8]) -> bool {
 }
 
 fn is_record(encoded: &[u8]) -> bool {
-    let stored = match StoredResponse::decode(Bytes::copy_from_slice(encoded)) {
+    let stored = match StoredResponse::decode(&Bytes::copy_from_slice(encoded)) {
         Ok(stored) => stored,
         Err(error) => {
             let text = error.to_string();
@@ -23,11 +23,12 @@ fn is_record(encoded: &[u8]) -> bool {
             return false;
         }
     };
-    // One text for one record: nothing was left out, and nothing can be written in two ways.
-    let again = stored.encode();
-    assert_eq!(again, encoded, "{stored:?}");
-    assert_eq!(StoredResponse::decode(again).as_ref(), Ok(&stored));
-    if let Outcome::Replayable(replay) = &stored.outcome {
+    // Nothing was left out.
+    assert_eq!(
+        StoredResponse::decode(&stored.encode()).as_ref(),
+        Ok(&stored)
+    );
+    if let Some(replay) = &stored.replay {
         let trailers = replay.trailers.as_ref().map_or(0, http::HeaderMap::len);
         // Each takes three bytes at least.
         let most = encoded.len() / 3;
