@@ -11,7 +11,6 @@ use http::{Method, Request, Response};
 use http_body_util::Full;
 use tokio::runtime::Runtime;
 use tower::{Service, ServiceExt as _};
-use tower_redlock::layer::ReleaseMode;
 use tower_redlock::{LockManager, RedlockLayer, key};
 
 const ROUNDS: usize = 15;
@@ -35,41 +34,10 @@ struct Case {
 pub(crate) fn run(runtime: &Rc<Runtime>) {
     let mut cases = vec![
         case(runtime, "no layer", Method::POST, bare()),
-        layered(
-            runtime,
-            "a layer, method without lock",
-            Method::GET,
-            5,
-            ReleaseMode::Awaited,
-        ),
-        layered(
-            runtime,
-            "a lock on 1 node",
-            Method::POST,
-            1,
-            ReleaseMode::Awaited,
-        ),
-        layered(
-            runtime,
-            "a lock on 3 nodes",
-            Method::POST,
-            3,
-            ReleaseMode::Awaited,
-        ),
-        layered(
-            runtime,
-            "a lock on 5 nodes",
-            Method::POST,
-            5,
-            ReleaseMode::Awaited,
-        ),
-        layered(
-            runtime,
-            "a lock on 5 nodes, detached",
-            Method::POST,
-            5,
-            ReleaseMode::Detached,
-        ),
+        layered(runtime, "a layer, method without lock", Method::GET, 5),
+        layered(runtime, "a lock on 1 node", Method::POST, 1),
+        layered(runtime, "a lock on 3 nodes", Method::POST, 3),
+        layered(runtime, "a lock on 5 nodes", Method::POST, 5),
     ];
     watched(runtime, &mut cases);
     for _ in 0..ROUNDS {
@@ -93,7 +61,7 @@ pub(crate) fn run(runtime: &Rc<Runtime>) {
 /// The lock on 5 nodes, with somebody who listens. The rows above have nobody: what they cost with and without the
 /// features, a run with and one without `--features tracing,metrics` tells.
 fn watched(runtime: &Rc<Runtime>, cases: &mut Vec<Case>) {
-    let lock = |name| layered(runtime, name, Method::POST, 5, ReleaseMode::Awaited);
+    let lock = |name| layered(runtime, name, Method::POST, 5);
     cases.push(lock("  nobody listens").around(|send| send()));
     #[cfg(feature = "tracing")]
     for (name, level) in [
@@ -163,18 +131,12 @@ fn bare()
     })
 }
 
-fn layered(
-    runtime: &Rc<Runtime>,
-    name: &'static str,
-    method: Method,
-    nodes: usize,
-    release: ReleaseMode,
-) -> Case {
+fn layered(runtime: &Rc<Runtime>, name: &'static str, method: Method, nodes: usize) -> Case {
     let locks = {
         let _inside = runtime.enter();
         LockManager::builder().memory(nodes).lazy().unwrap()
     };
-    let layer = RedlockLayer::new(locks, key::header("x-order").prefix("order")).release(release);
+    let layer = RedlockLayer::new(locks, key::header("x-order").prefix("order"));
     case(runtime, name, method, tower::Layer::layer(&layer, bare()))
 }
 

@@ -28,13 +28,13 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, State};
+use axum::http::request::Parts;
 use axum::http::{Request, Response, StatusCode};
 use axum::routing::post;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tower::ServiceExt as _;
-use tower_redlock::layer::prefer_wait;
 use tower_redlock::{Held, LockManager, RedlockLayer, key};
 
 type AnyError = Box<dyn Error + Send + Sync>;
@@ -43,7 +43,7 @@ type AnyError = Box<dyn Error + Send + Sync>;
 const AT_ONCE: u32 = 3;
 /// How long a report takes.
 const WORK: Duration = Duration::from_secs(1);
-/// How long a request waits for a permit, unless its client says otherwise by `Prefer: wait`.
+/// How long a request waits for a permit, unless its client asks for less or more by the header `x-wait`.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[tokio::main]
@@ -83,11 +83,17 @@ fn app(locks: &LockManager, reports: &Reports) -> Result<Router, AnyError> {
     let tenant = key::path("tenant").parse::<u64>().prefix("reports");
     let layer = RedlockLayer::new(locks.permits(AT_ONCE)?, tenant)
         .max_wait(PATIENCE)
-        .max_wait_with(prefer_wait)
+        .max_wait_with(asked_wait)
         .rate_limit("reports");
     Ok(Router::new()
         .route("/tenants/{tenant}/reports", post(make).route_layer(layer))
         .with_state(reports.clone()))
+}
+
+/// How long the client asks to wait for a permit, by its header `x-wait` in seconds.
+fn asked_wait(parts: &Parts) -> Option<Duration> {
+    let seconds = parts.headers.get("x-wait")?.to_str().ok()?;
+    Some(Duration::from_secs(seconds.parse().ok()?))
 }
 
 async fn make(
@@ -161,7 +167,7 @@ async fn serve(app: Router) -> Result<(), AnyError> {
         "  for n in 1 2 3 4; do curl -X POST {place}/7/reports & done; wait     # the fourth waits"
     );
     println!(
-        "  for n in 1 2 3 4; do curl -i -X POST -H 'Prefer: wait=0' {place}/7/reports & done; wait     # one is told 429"
+        "  for n in 1 2 3 4; do curl -i -X POST -H 'x-wait: 0' {place}/7/reports & done; wait     # one is told 429"
     );
     println!("end it with ctrl-c");
     // The example `orders` shows how to stop without waiting for ever.
@@ -182,7 +188,7 @@ async fn demo(locks: &LockManager) -> Result<bool, AnyError> {
     reports.until(7, AT_ONCE).await?;
     println!("reports of tenant 7 at once: {AT_ONCE}");
 
-    let refused = ask(app.clone(), 7, Some("wait=0")).await?;
+    let refused = ask(app.clone(), 7, Some("0")).await?;
     println!("one more that does not wait: {}", refused.status());
     let told = HEADERS.map(|(name, _)| {
         let value = refused.headers().get(name);
@@ -222,10 +228,10 @@ const HEADERS: [(&str, &str); 3] = [
     ("retry-after", "1"),
 ];
 
-async fn ask(app: Router, tenant: u64, prefer: Option<&str>) -> Result<Response<Body>, AnyError> {
+async fn ask(app: Router, tenant: u64, wait: Option<&str>) -> Result<Response<Body>, AnyError> {
     let mut request = Request::post(format!("/tenants/{tenant}/reports"));
-    if let Some(prefer) = prefer {
-        request = request.header("prefer", prefer);
+    if let Some(wait) = wait {
+        request = request.header("x-wait", wait);
     }
     Ok(app.oneshot(request.body(Body::empty())?).await?)
 }

@@ -4,8 +4,6 @@ use std::convert::Infallible;
 use std::error::Error;
 use std::fmt;
 use std::ops::Deref;
-#[cfg(feature = "idempotency")]
-use std::time::Duration;
 
 use axum::Json;
 use axum::body::Body;
@@ -13,6 +11,8 @@ use axum::extract::{
     FromRef, FromRequest, FromRequestParts, OptionalFromRequestParts, Path, Request,
 };
 use axum::response::{IntoResponse, Response};
+#[cfg(feature = "idempotency")]
+use http::StatusCode;
 use http::request::Parts;
 
 #[cfg(feature = "idempotency")]
@@ -23,31 +23,14 @@ use crate::idempotency::Idempotent;
 use crate::key_error::KeyError;
 pub use crate::layer::Held;
 #[cfg(feature = "idempotency")]
-use crate::layer::{BusyStatus, RejectionKind};
+use crate::layer::RejectionKind;
 use crate::layer::{Rejection, UnlockedReason, lock_scope};
 use crate::lock_key::LockKeys;
 use crate::manager::{LockGuard, LockManager, LockScope};
 
-/// The lock keys of a value from the request.
+/// The lock keys of a value from the request. [`Locked`] has an example.
 ///
 /// [`Path`] and [`Json`] pass it on to what they hold: `Locked<Path<OrderId>>`, `Locked<Json<Transfer>>`.
-///
-/// # Examples
-///
-/// ```
-/// use tower_redlock::extract::AsLockKeys;
-/// use tower_redlock::error::KeyError;
-/// use tower_redlock::key::LockKeys;
-/// use tower_redlock::LockKey;
-///
-/// struct OrderId(u64);
-///
-/// impl AsLockKeys for OrderId {
-///     fn as_lock_keys(&self) -> Result<LockKeys, KeyError> {
-///         Ok(LockKey::join(["order", &self.0.to_string()])?.into())
-///     }
-/// }
-/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not the name of a lock",
     label = "`Locked<{Self}>` needs to know which keys to lock",
@@ -61,34 +44,32 @@ pub trait AsLockKeys {
     /// # Errors
     ///
     /// [`KeyError`] if the value has no valid key: the response is `400 invalid-key`.
-    fn as_lock_keys(&self) -> Result<LockKeys, KeyError>;
+    fn to_lock_keys(&self) -> Result<LockKeys, KeyError>;
 }
 
 impl<T: AsLockKeys> AsLockKeys for Path<T> {
-    fn as_lock_keys(&self) -> Result<LockKeys, KeyError> {
-        self.0.as_lock_keys()
+    fn to_lock_keys(&self) -> Result<LockKeys, KeyError> {
+        self.0.to_lock_keys()
     }
 }
 
 impl<T: AsLockKeys> AsLockKeys for Json<T> {
-    fn as_lock_keys(&self) -> Result<LockKeys, KeyError> {
-        self.0.as_lock_keys()
+    fn to_lock_keys(&self) -> Result<LockKeys, KeyError> {
+        self.0.to_lock_keys()
     }
 }
 
 /// A value of the request and the lock on its keys, as an axum extractor.
 ///
-/// The lock is acquired when the handler's arguments are extracted, with the [`LockManager`] of the router's state, for
-/// up to its `max_wait`, and released in the background when this is dropped. [`into_parts`](Self::into_parts) returns
-/// the guard, for a release whose result is checked, or for a job. Keys that a layer has locked for the request are
-/// shared. A refusal has the same response as a layer's.
+/// The lock is acquired with the [`LockManager`] of the router's state when the handler's arguments are extracted, which
+/// takes up to the manager's `max_wait`. It is released in the background when this is dropped. Keys that a layer has
+/// locked for the request are shared. A refusal has the same response as a layer's.
 ///
-/// It does not end the handler when the lock is lost: watch [`lost`](crate::LockHandle::lost), or take a
+/// If the lock is lost, the handler continues: watch [`lost`](crate::LockHandle::lost), or use a
 /// [`RedlockLayer`](crate::RedlockLayer).
 ///
-/// A `K` that consumes the body, as [`Json`] does, is the last argument of the handler. The body is read before the
-/// lock is acquired, so that a slow client holds no lock. Where a handler needs several locks, one `K` with all their
-/// keys is better than two `Locked`s: a request that holds a lock tries keys that sort before it only once.
+/// A `K` that consumes the body, such as [`Json`], is the last argument of the handler. The body is read before the lock
+/// is acquired. If a handler needs several locks, take one `K` with all their keys.
 ///
 /// # If it does not compile
 ///
@@ -110,7 +91,7 @@ impl<T: AsLockKeys> AsLockKeys for Json<T> {
 /// struct OrderId(u64);
 ///
 /// impl AsLockKeys for OrderId {
-///     fn as_lock_keys(&self) -> Result<LockKeys, KeyError> {
+///     fn to_lock_keys(&self) -> Result<LockKeys, KeyError> {
 ///         Ok(LockKey::join(["order", &self.0.to_string()])?.into())
 ///     }
 /// }
@@ -124,7 +105,7 @@ impl<T: AsLockKeys> AsLockKeys for Json<T> {
 /// struct Transfer { from: u64, to: u64 }
 ///
 /// impl AsLockKeys for Transfer {
-///     fn as_lock_keys(&self) -> Result<LockKeys, KeyError> {
+///     fn to_lock_keys(&self) -> Result<LockKeys, KeyError> {
 ///         LockKeys::new([self.from, self.to].map(|account| format!("account:{account}")))
 ///     }
 /// }
@@ -217,7 +198,7 @@ async fn lock<K: AsLockKeys>(
     scope: &LockScope,
     locks: &LockManager,
 ) -> Result<Locked<K>, Rejection> {
-    let keys = value.as_lock_keys()?;
+    let keys = value.to_lock_keys()?;
     let guard = locks.acquire_in(scope, keys, locks.times.max_wait).await?;
     Ok(Locked { value, guard })
 }
@@ -322,8 +303,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Idempotent {
         Self::of(&parts.extensions).ok_or_else(|| {
             state::misconfigured(parts, &NO_KEY);
             let cause = RejectionKind::Misconfigured;
-            let (by, status) = (By::Idempotency, BusyStatus::default());
-            Rejection::new(by, cause, status, Duration::ZERO).of_run(false)
+            Rejection::new(By::Idempotency, cause, StatusCode::CONFLICT).of_run(false)
         })
     }
 }

@@ -190,7 +190,9 @@ pub mod snapshot {
 /// # let _ = account;
 /// ```
 pub mod key {
-    pub use crate::layer::key::{Also, IntoKeyPart, Key, Value, from_fn, header, method, query};
+    #[cfg(tower_redlock_tests)]
+    pub use crate::layer::key::{Also, IntoKeyPart, Value};
+    pub use crate::layer::key::{Key, from_fn, header, method, query};
     #[cfg(feature = "axum")]
     pub use crate::layer::key::{from_extractor, matched_path, path, routed};
     pub use crate::lock_key::LockKeys;

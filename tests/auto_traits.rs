@@ -82,9 +82,7 @@ mod table {
     use tower_redlock::clock::{Clock, Moment, SystemClock};
     use tower_redlock::error::FencingTokenError;
     use tower_redlock::layer::{
-        BusyStatus, HoldUntil, LayerBody, OnDisconnect,
-        OnLost, OnNoQuorum, RedlockService, Rejection, RejectionKind, ReleaseMode,
-        ResponseFuture, RunToEndService, UnlockedReason,
+        LayerBody, OnDisconnect, OnNoQuorum, RedlockService, Rejection, RejectionKind, ResponseFuture, RunToEndService, UnlockedReason,
     };
     use tower_redlock::Held;
     use tower_redlock::node::{
@@ -198,11 +196,7 @@ mod table {
         Held:                             yes  yes  yes   no         no;
         LayerBody<Bytes>:              yes  yes  yes   no         no;
         LayerBody<Local>:              no   no   yes   no         no;
-        BusyStatus:                       yes  yes  yes   yes        yes;
-        HoldUntil:                        yes  yes  yes   yes        yes;
-        OnLost:                           yes  yes  yes   yes        yes;
         OnNoQuorum:                       yes  yes  yes   yes        yes;
-        ReleaseMode:                      yes  yes  yes   yes        yes;
         Rejection:                        yes  yes  yes   yes        yes;
         RejectionKind:                    yes  yes  yes   yes        yes;
         UnlockedReason:                   yes  yes  yes   yes        yes;

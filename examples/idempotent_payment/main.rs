@@ -58,7 +58,7 @@ use axum::routing::post;
 use axum::{Extension, Json, Router};
 use tokio::net::TcpListener;
 use tower_redlock::idempotency::{Idempotent, OnUnrecorded, caller};
-use tower_redlock::layer::{OnLost, OnNoQuorum};
+use tower_redlock::layer::OnNoQuorum;
 use tower_redlock::{Held, IdempotencyLayer, LockHandle, LockManager, RedlockLayer, key};
 
 use crate::bank::{ACCOUNT, Bank, Fence, Order, Outcome, Payment};
@@ -189,15 +189,13 @@ fn app(bank: &Bank, locks: &LockManager, repeats_wait: Duration) -> Router {
     // nodes answer, and each client gets the response of its payment even if no node has stored it.
     .on_no_quorum(OnNoQuorum::RunUnlocked)
     .on_unrecorded(OnUnrecorded::Respond)
-    .on_lost(OnLost::Continue)
     // The rows stay for a day. The nodes need a response only while a repeat of it is likely.
     .retention(Duration::from_secs(60 * 60));
     // Parsed as the handler parses it: `/accounts/7` and `/accounts/07` are one account, and so one lock.
     let account = key::path("account").parse::<i64>().prefix("account");
     let one_at_a_time = RedlockLayer::new(locks.clone(), account)
         .max_wait(PATIENCE)
-        .on_no_quorum(OnNoQuorum::RunUnlocked)
-        .on_lost(OnLost::Continue);
+        .on_no_quorum(OnNoQuorum::RunUnlocked);
     // The lock stands directly inside: that an account is busy is no answer to keep. What is added last stands outside.
     let pay = post(pay)
         .route_layer(once.with_lock(one_at_a_time))

@@ -31,7 +31,7 @@ pub(crate) async fn run(address: SocketAddr, shop: &Shop) -> Result<bool, AnyErr
     let same = |n| (*spellings.iter().cycle().nth(n).unwrap_or(&"1")).to_owned();
     let rounds = [
         round(address, [SAME].into(), None, same).await?,
-        round(address, [WAITED_FOR].into(), Some("wait=5"), |_| {
+        round(address, [WAITED_FOR].into(), Some("5"), |_| {
             WAITED_FOR.to_string()
         })
         .await?,
@@ -112,13 +112,13 @@ struct Round {
 async fn round(
     address: SocketAddr,
     orders: Vec<u64>,
-    prefer: Option<&'static str>,
+    wait: Option<&'static str>,
     spelt: impl Fn(usize) -> String,
 ) -> Result<Round, AnyError> {
     let client: HttpClient = Client::builder(TokioExecutor::new()).build(HttpConnector::new());
     let begin = Instant::now();
     let requests: Vec<_> = (0..REQUESTS)
-        .map(|n| tokio::spawn(pay(client.clone(), address, spelt(n), prefer)))
+        .map(|n| tokio::spawn(pay(client.clone(), address, spelt(n), wait)))
         .collect();
     let mut answers = BTreeMap::new();
     let mut others = 0;
@@ -141,11 +141,11 @@ async fn pay(
     client: HttpClient,
     address: SocketAddr,
     order: String,
-    prefer: Option<&'static str>,
+    wait: Option<&'static str>,
 ) -> Result<Option<&'static str>, AnyError> {
     let mut request = Request::post(format!("http://{address}/orders/{order}/pay"));
-    if let Some(prefer) = prefer {
-        request = request.header("prefer", prefer);
+    if let Some(wait) = wait {
+        request = request.header("x-wait", wait);
     }
     let response = client.request(request.body(Body::empty())?).await?;
     let status = response.status();

@@ -31,9 +31,9 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::http::StatusCode;
+use axum::http::request::Parts;
 use axum::routing::{get, post};
 use tokio::net::TcpListener;
-use tower_redlock::layer::prefer_wait;
 use tower_redlock::{LockManager, RedlockLayer, key};
 
 use crate::nodes::Nodes;
@@ -150,6 +150,12 @@ async fn told_to_stop() {
 /// How long requests may take to end when the service stops.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// How long the client asks to wait for a lock, by its header `x-wait` in seconds.
+fn asked_wait(parts: &Parts) -> Option<Duration> {
+    let seconds = parts.headers.get("x-wait")?.to_str().ok()?;
+    Some(Duration::from_secs(seconds.parse().ok()?))
+}
+
 /// The service. The lock stands at the route whose path names the order.
 fn app(shop: Shop, locks: &LockManager) -> Router {
     let one_at_a_time = RedlockLayer::new(
@@ -159,7 +165,7 @@ fn app(shop: Shop, locks: &LockManager) -> Router {
     )
     // Who finds the order locked is told so at once, unless it asks to wait, which nobody does longer than the
     // manager's `max_wait`.
-    .max_wait_with(prefer_wait);
+    .max_wait_with(asked_wait);
     // A lock of its own, so that watching an order keeps nobody from paying it.
     let one_watcher = RedlockLayer::new(
         locks.clone(),
@@ -239,7 +245,7 @@ fn print_help(address: SocketAddr, locks: &LockManager) {
     println!(
         "  curl -i -X POST http://{address}/orders/44/pay &   # twice at once: the second waits for its turn"
     );
-    println!("  curl -i -X POST -H 'Prefer: wait=2' http://{address}/orders/44/pay");
+    println!("  curl -i -X POST -H 'x-wait: 2' http://{address}/orders/44/pay");
     println!("  curl -i http://{address}/orders/42                 # reading needs no lock");
     println!(
         "  curl -N http://{address}/orders/42/watch           # a stream of 50 s, which ends with the service; once per order"

@@ -19,9 +19,8 @@ pin_project! {
     /// The body of a request or a response behind a layer: the inner one, or the layer's own. Bytes and trailers are
     /// those of the inner body; where a layer has read it, the chunks may differ.
     ///
-    /// Under `HoldUntil::BodyEnd` it holds the lock until the inner body has ended, failed, or was dropped, and
-    /// releases it in the background. If the lock is lost before, and the layer is set to abort, the body ends with the
-    /// error [`RunError::Lost`](crate::error::RunError::Lost).
+    /// With [`hold_until_body`](crate::RedlockLayer::hold_until_body) it holds the lock until the inner body has ended,
+    /// failed, or was dropped, and releases it in the background. If the lock is lost before, the body ends with the error [`RunError::Lost`](crate::error::RunError::Lost).
     #[must_use = "a body does nothing unless polled"]
     pub struct LayerBody<B> {
         #[pin]
@@ -41,7 +40,7 @@ pin_project! {
             #[pin]
             body: B,
             // Boxed, so that this body is `Unpin` where the inner one is, and no larger where nothing is held.
-            lost: Option<Pin<Box<Lost>>>,
+            lost: Pin<Box<Lost>>,
             guard: Option<LockGuard>,
         },
         Read {
@@ -71,8 +70,8 @@ impl<B> LayerBody<B> {
         Self { inner }
     }
 
-    pub(crate) fn held(body: B, lost: Option<Lost>, guard: LockGuard) -> Self {
-        let (lost, guard) = (lost.map(Box::pin), Some(guard));
+    pub(crate) fn held(body: B, lost: Lost, guard: LockGuard) -> Self {
+        let (lost, guard) = (Box::pin(lost), Some(guard));
         let inner = Inner::Held { body, lost, guard };
         Self { inner }
     }
@@ -136,7 +135,7 @@ where
                 return poll_read(read, rest, cx);
             }
             InnerProj::Held { body, lost, guard } => {
-                match ready!(poll_held(body, lost.as_mut().map(Pin::as_mut), cx)) {
+                match ready!(poll_held(body, lost.as_mut(), cx)) {
                     Held::Next(frame) => return Poll::Ready(Some(Ok(frame))),
                     Held::Last(last) => (last, guard.take()),
                 }
@@ -223,27 +222,18 @@ enum Held {
 
 /// Polls a body while its lock lasts. The loss is looked at after each frame, because a body that is always ready never
 /// waits.
-fn poll_held<B>(
-    mut body: Pin<&mut B>,
-    mut lost: Option<Pin<&mut Lost>>,
-    cx: &mut Context<'_>,
-) -> Poll<Held>
+fn poll_held<B>(mut body: Pin<&mut B>, mut lost: Pin<&mut Lost>, cx: &mut Context<'_>) -> Poll<Held>
 where
     B: Body,
     B::Error: Into<BoxError>,
 {
-    let polled = match lost.as_mut() {
-        Some(lost) => ready!(
-            lost.as_mut()
-                .poll_beside(cx, |cx| poll_inner(body.as_mut(), cx))
-        ),
-        None => Ok(ready!(poll_inner(body.as_mut(), cx))),
-    };
+    let beside = lost.as_mut();
+    let polled = ready!(beside.poll_beside(cx, |cx| poll_inner(body.as_mut(), cx)));
     Poll::Ready(match polled {
         // A consumer that knows the length may not poll again, so the end is checked here too.
-        Ok(Some(Ok(frame))) if !body.is_end_stream() => match lost.map(|lost| lost.poll(cx)) {
-            Some(Poll::Ready(reason)) => Held::lost(reason),
-            Some(Poll::Pending) | None => Held::Next(frame),
+        Ok(Some(Ok(frame))) if !body.is_end_stream() => match lost.poll(cx) {
+            Poll::Ready(reason) => Held::lost(reason),
+            Poll::Pending => Held::Next(frame),
         },
         Ok(last) => Held::Last(last),
         Err(reason) => Held::lost(reason),

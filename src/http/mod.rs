@@ -18,23 +18,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
-use http::{Method, Response};
+use http::{Method, Response, StatusCode};
 
 use self::body::LayerBody;
-use self::rejection::{BusyStatus, By, Cause, Rejection, RejectionKind};
+use self::rejection::{By, Cause, Rejection, RejectionKind};
 use crate::manager::{AcquireError, LockManager};
-
-/// What happens to a request whose lock is lost while it runs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum OnLost {
-    /// The inner future is dropped and the response is `503 lock-lost`; a body that is held under the lock ends
-    /// with an error.
-    #[default]
-    Abort,
-    /// The request continues. The handler watches its [`LockHandle`](crate::LockHandle) and decides.
-    Continue,
-}
 
 /// What happens to a request when too few nodes answer, so that no lock can be granted and no record read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -45,10 +33,10 @@ pub enum OnNoQuorum {
     Reject,
     /// The request runs without a lock and, in an `IdempotencyLayer`, without a record.
     ///
-    /// The handler can tell: [`Held::of`](crate::layer::Held::of) gives
-    /// [`UnlockedReason::NoQuorum`](crate::layer::UnlockedReason::NoQuorum), and `Idempotent::handle` is `None`. If the
-    /// nodes do answer, but serve processes with another list of nodes, the request is refused all the same, because
-    /// another request may hold the key.
+    /// In the handler [`Held::of`](crate::layer::Held::of) then returns
+    /// [`UnlockedReason::NoQuorum`](crate::layer::UnlockedReason::NoQuorum), and `Idempotent::handle` returns `None`. If the
+    /// nodes answer, but serve processes with another list of nodes, the request is refused, because another request
+    /// may hold the key.
     RunUnlocked,
 }
 
@@ -64,15 +52,18 @@ impl OnNoQuorum {
     }
 }
 
-/// The fate of a request whose client disconnects while it runs. A request that still waits for its lock is cancelled
-/// in any case.
+/// What happens to a request whose client disconnects while it runs. A request that still waits for its lock is
+/// always cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnDisconnect {
-    /// The request runs to its end under its lock. Once its client is gone it runs in a task of its own; task-locals of
-    /// the request's task are not visible there. The default of an `IdempotencyLayer`.
+    /// The request runs to its end under its lock. Once its client has disconnected, it runs in a task of its own, where
+    /// task-locals of the request's task are not visible. The default of an `IdempotencyLayer`.
+    ///
+    /// At most 64 requests of a layer run on without their clients. While so many do, the layer refuses others with
+    /// `503 too-many-detached`, because they may lose their clients, too.
     RunToEnd,
-    /// The inner future is dropped where it stands, and the lock is released. The default of a `RedlockLayer`.
+    /// The inner future is dropped, and the lock is released. The default of a `RedlockLayer`.
     Cancel,
 }
 
@@ -144,6 +135,8 @@ impl RateLimit {
     }
 }
 
+const MAX_DETACHED: usize = 64;
+
 /// The settings that both layers have.
 #[derive(Clone)]
 pub(crate) struct Common {
@@ -151,13 +144,11 @@ pub(crate) struct Common {
     by: By,
     pub(crate) methods: Methods,
     pub(crate) max_wait: Duration,
-    pub(crate) on_lost: OnLost,
     pub(crate) on_no_quorum: OnNoQuorum,
     pub(crate) on_disconnect: OnDisconnect,
     pub(crate) max_detached: usize,
     detached: Detachments,
-    pub(crate) busy_status: BusyStatus,
-    pub(crate) retry_after: Duration,
+    pub(crate) busy_status: StatusCode,
     pub(crate) rate_limit: Option<RateLimit>,
     pub(crate) rejection_response: Arc<RejectionResponse>,
 }
@@ -170,19 +161,17 @@ impl Common {
             by,
             methods: Methods::Unsafe,
             max_wait: Duration::ZERO,
-            on_lost: OnLost::default(),
             on_no_quorum: OnNoQuorum::default(),
             on_disconnect: match by {
                 By::Lock => OnDisconnect::Cancel,
                 By::Idempotency => OnDisconnect::RunToEnd,
             },
-            max_detached: 64,
+            max_detached: MAX_DETACHED,
             detached: Detachments::default(),
             busy_status: match (by, locks.limit()) {
-                (By::Lock, Some(_)) => BusyStatus::TooManyRequests,
-                _ => BusyStatus::default(),
+                (By::Lock, Some(_)) => StatusCode::TOO_MANY_REQUESTS,
+                _ => StatusCode::CONFLICT,
             },
-            retry_after: Duration::from_secs(1),
             rate_limit: None,
             rejection_response: Arc::new(Rejection::to_response),
             locks,
@@ -212,7 +201,7 @@ impl Common {
 
     /// `is_run`: of a request that an idempotency layer has let through.
     pub(crate) fn refusal(&self, cause: impl Into<Cause>, is_run: bool) -> Response<Bytes> {
-        let rejection = Rejection::new(self.by, cause, self.busy_status, self.retry_after);
+        let rejection = Rejection::new(self.by, cause, self.busy_status);
         let rejection = rejection.of_run(is_run || matches!(self.by, By::Idempotency));
         let rejection = rejection.of_permits(self.locks.limit());
         let mut response = rejection.mark((self.rejection_response)(&rejection));
@@ -228,12 +217,9 @@ impl fmt::Debug for Common {
         f.debug_struct("Common")
             .field("methods", &self.methods)
             .field("max_wait", &self.max_wait)
-            .field("on_lost", &self.on_lost)
             .field("on_no_quorum", &self.on_no_quorum)
             .field("on_disconnect", &self.on_disconnect)
-            .field("max_detached", &self.max_detached)
             .field("busy_status", &self.busy_status)
-            .field("retry_after", &self.retry_after)
             .finish_non_exhaustive()
     }
 }

@@ -170,32 +170,6 @@ impl fmt::Display for RejectionKind {
     }
 }
 
-/// The status of the response when another request holds the lock.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum BusyStatus {
-    /// `409 Conflict`.
-    #[default]
-    Conflict,
-    /// `423 Locked`.
-    Locked,
-    /// `429 Too Many Requests`.
-    TooManyRequests,
-    /// `503 Service Unavailable`.
-    ServiceUnavailable,
-}
-
-impl BusyStatus {
-    const fn as_status(self) -> StatusCode {
-        match self {
-            Self::Conflict => StatusCode::CONFLICT,
-            Self::Locked => StatusCode::LOCKED,
-            Self::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
-            Self::ServiceUnavailable => StatusCode::SERVICE_UNAVAILABLE,
-        }
-    }
-}
-
 /// Why a layer refused or ended a request, and the default response to it.
 ///
 /// A handler that locks by itself makes one of an [`AcquireError`], a [`KeyError`], a [`LossReason`] or a [`RunError`],
@@ -215,8 +189,7 @@ pub struct Rejection {
     // How many requests may hold the lock at the same time.
     limit: Option<u32>,
     cause: Cause,
-    busy_status: BusyStatus,
-    retry_after: Duration,
+    busy_status: StatusCode,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -250,19 +223,13 @@ impl Cause {
 
 impl Rejection {
     /// Logs and counts the rejection, too.
-    pub(crate) fn new(
-        by: By,
-        cause: impl Into<Cause>,
-        busy_status: BusyStatus,
-        retry_after: Duration,
-    ) -> Self {
+    pub(crate) fn new(by: By, cause: impl Into<Cause>, busy_status: StatusCode) -> Self {
         let rejection = Self {
             by,
             is_run: matches!(by, By::Idempotency),
             limit: None,
             cause: cause.into(),
             busy_status,
-            retry_after,
         };
         let kind = rejection.kind();
         let reason: &dyn fmt::Display = match &rejection.cause {
@@ -336,7 +303,7 @@ impl Rejection {
     #[must_use]
     pub fn status(&self) -> StatusCode {
         if self.is_busy() {
-            return self.busy_status.as_status();
+            return self.busy_status;
         }
         self.kind().row().status
     }
@@ -357,7 +324,7 @@ impl Rejection {
         }
     }
 
-    /// When the client may repeat the request unchanged: the `retry_after` of the layer, or the rest of a quarantine if
+    /// When the client may repeat the request unchanged: after one second, or after the rest of a quarantine if
     /// that takes longer; `None` where a repeat does not help, or is not safe.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
@@ -365,7 +332,7 @@ impl Rejection {
             Cause::NotAcquired(AcquireError::NoQuorum(error)) => error.retry_after(),
             _ => None,
         };
-        let wait = self.retry_after.max(quarantine.unwrap_or_default());
+        let wait = SECOND.max(quarantine.unwrap_or_default());
         self.kind().row().retry.then_some(wait)
     }
 
@@ -524,7 +491,7 @@ macro_rules! of_lock {
         $(/// With the default settings of a lock layer.
         impl From<$error> for Rejection {
             fn from(error: $error) -> Self {
-                Self::new(By::Lock, error, BusyStatus::default(), SECOND)
+                Self::new(By::Lock, error, StatusCode::CONFLICT)
             }
         })*
     };

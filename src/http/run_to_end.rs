@@ -1,5 +1,4 @@
-//! Work that goes on without its client, and ends with its lock: [`Detached`], [`unless_lost`] and, for the lock layer,
-//! [`RunToEndService`].
+//! Work that goes on without its client, and ends with its lock: [`Detached`] and, for the lock layer, [`RunToEndService`].
 
 use std::future::pending;
 use std::pin::Pin;
@@ -9,9 +8,8 @@ use http::Request;
 use tokio::runtime::Handle;
 use tower_service::Service;
 
+use super::Detachments;
 use super::state::RequestState;
-use super::{Detachments, OnLost};
-use crate::manager::{LockHandle, LossReason};
 use crate::seam;
 use crate::trace::Caller;
 
@@ -26,17 +24,12 @@ use crate::trace::Caller;
 #[derive(Clone, Debug)]
 pub struct RunToEndService<S> {
     inner: S,
-    on_lost: OnLost,
     detachments: Option<Detachments>,
 }
 
 impl<S> RunToEndService<S> {
-    pub(crate) const fn new(inner: S, on_lost: OnLost, detachments: Option<Detachments>) -> Self {
-        Self {
-            inner,
-            on_lost,
-            detachments,
-        }
+    pub(crate) const fn new(inner: S, detachments: Option<Detachments>) -> Self {
+        Self { inner, detachments }
     }
 }
 
@@ -64,8 +57,7 @@ where
         let Some((guard, detachments)) = guard.zip(detachments) else {
             return Box::pin(inner);
         };
-        let on_lost = self.on_lost;
-        let work = async move { unless_lost(inner, on_lost, &guard.handle()).await.ok() };
+        let work = async move { guard.lost().or_done(inner).await.ok() };
         let work = Detached::new(work, detachments);
         Box::pin(async move {
             match work.await {
@@ -74,18 +66,6 @@ where
                 None => pending().await,
             }
         })
-    }
-}
-
-/// The result of `work`; or why `lock` was lost before, if `on_lost` ends work then.
-pub(crate) async fn unless_lost<T>(
-    work: impl Future<Output = T>,
-    on_lost: OnLost,
-    lock: &LockHandle,
-) -> Result<T, LossReason> {
-    match on_lost {
-        OnLost::Continue => Ok(work.await),
-        OnLost::Abort => lock.lost().or_done(work).await,
     }
 }
 

@@ -20,7 +20,7 @@ use super::run::Idempotent;
 use super::stored_response::{Replay, StoredResponse};
 use crate::http::body::{BoxError, LayerBody, Rest, as_u64, into_bytes};
 use crate::http::rejection::{Cause, RejectionKind};
-use crate::http::run_to_end::{Detached, unless_lost};
+use crate::http::run_to_end::Detached;
 use crate::http::state::{Refusal, RequestState, RunId, route_of};
 use crate::lock_key::LockKey;
 use crate::manager::{AcquireError, CompleteError, IdempotentRun, RunGuard};
@@ -265,8 +265,8 @@ impl Execution {
         ResBody::Error: Into<BoxError>,
     {
         let connects = request.method() == Method::CONNECT;
-        let (on_lost, lock) = (self.options.common.on_lost, self.guard.handle());
-        let result = match unless_lost(service.call(request), on_lost, &lock).await {
+        let lock = self.guard.handle();
+        let result = match lock.lost().or_done(service.call(request)).await {
             Ok(result) => result,
             Err(reason) => return Ok(self.options.common.refuse(reason)),
         };
@@ -292,7 +292,11 @@ impl Execution {
             (None, LayerBody::passed(body))
         } else {
             // The lock can also be lost while the body is read.
-            match unless_lost(collect_up_to(body, limit, |_| true), on_lost, &lock).await {
+            match lock
+                .lost()
+                .or_done(collect_up_to(body, limit, |_| true))
+                .await
+            {
                 Ok(collected) => (replay_of(&head, &collected), collected.again()),
                 Err(reason) => return Ok(self.options.common.refuse(reason)),
             }

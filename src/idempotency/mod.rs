@@ -17,7 +17,7 @@ mod stored_response;
 pub use key::{IdempotencyKey, IdempotencyKeyError};
 pub use recorded::OnUnrecorded;
 pub use run::Idempotent;
-#[doc(hidden)]
+#[cfg(tower_redlock_tests)]
 pub use service::WithLock;
 pub use service::{IdempotencyLayer, IdempotencyService};
 

@@ -19,7 +19,7 @@ use super::options::{Buffers, ExchangeOptions};
 use super::recorded::{OnUnrecorded, by_default};
 use crate::http::body::{BoxError, LayerBody};
 use crate::http::rejection::{By, Cause, Rejection, RejectionKind};
-use crate::http::{Common, Methods, OnDisconnect, OnLost, OnNoQuorum};
+use crate::http::{Common, Methods, OnDisconnect, OnNoQuorum};
 use crate::layer::RedlockService;
 use crate::manager::LockManager;
 
@@ -92,11 +92,6 @@ impl IdempotencyLayer {
         self.with(|options| options.common.max_wait = max_wait)
     }
 
-    /// As [`RedlockLayer::retry_after`](crate::RedlockLayer::retry_after). Default: one second.
-    pub fn retry_after(self, retry_after: Duration) -> Self {
-        self.with(|options| options.common.retry_after = retry_after)
-    }
-
     /// How long a response is stored, at least a second. A later repeat runs again. Default: 24 hours.
     pub fn retention(self, retention: Duration) -> Self {
         self.with(|options| options.retention = retention)
@@ -136,13 +131,6 @@ impl IdempotencyLayer {
         self.with(|options| options.record_if = Arc::new(policy))
     }
 
-    /// What happens to a request whose lock is lost while it runs. Default: [`OnLost::Abort`].
-    ///
-    /// With [`OnLost::Continue`] its response is still stored if no repeat has started in the meantime.
-    pub fn on_lost(self, on_lost: OnLost) -> Self {
-        self.with(|options| options.common.on_lost = on_lost)
-    }
-
     /// What happens to a request when too few nodes answer. Default: [`OnNoQuorum::Reject`].
     ///
     /// Set [`OnNoQuorum::RunUnlocked`] only if the handler stores its response in the transaction that has the effect, with
@@ -166,7 +154,8 @@ impl IdempotencyLayer {
         self.with(|options| options.common.on_disconnect = on_disconnect)
     }
 
-    /// As [`RedlockLayer::max_detached`](crate::RedlockLayer::max_detached). Default: 64.
+    /// How many requests may run on at the same time without their clients. Default: 64.
+    #[cfg(tower_redlock_tests)]
     pub fn max_detached(self, requests: usize) -> Self {
         self.with(|options| options.common.max_detached = requests)
     }

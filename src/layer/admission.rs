@@ -15,39 +15,13 @@ use crate::http::state::{LockState, RequestState, UnlockedReason, lock_scope};
 use crate::http::{Common, Methods};
 use crate::manager::{AcquireError, LockGuard, LockManager};
 
-/// Until when the lock of a request is held.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum HoldUntil {
-    /// Until the inner service has returned the response's head. Its body may still be on its way.
-    #[default]
-    ResponseHead,
-    /// Until the last frame of the response's body is passed to the server, or the body failed or was dropped. The
-    /// release is [detached](ReleaseMode::Detached). A response without a body holds no lock after its head.
-    BodyEnd,
-}
-
-/// Whether a response waits for the release of its lock.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ReleaseMode {
-    /// The response goes out when a quorum of the nodes has released the lock, after a node time-out at the latest, so
-    /// that its client can lock again at once on any replica.
-    #[default]
-    Awaited,
-    /// The response goes out at once, and the lock is released in the background. On another replica the next request
-    /// may find it held.
-    Detached,
-}
-
 #[derive(Clone)]
 pub(super) struct Options {
     pub(super) common: Common,
     pub(super) extractor: Arc<dyn Admit>,
     pub(super) shared: Methods,
     pub(super) max_wait_with: Option<Arc<MaxWaitWith>>,
-    pub(super) hold_until: HoldUntil,
-    pub(super) release: ReleaseMode,
+    pub(super) holds_until_body: bool,
 }
 
 pub(super) type MaxWaitWith = dyn Fn(&Parts) -> Option<Duration> + Send + Sync;
@@ -85,8 +59,7 @@ impl fmt::Debug for Options {
             .field("common", &self.common)
             .field("shared", &self.shared)
             .field("max_wait_with", &self.max_wait_with.is_some())
-            .field("hold_until", &self.hold_until)
-            .field("release", &self.release)
+            .field("holds_until_body", &self.holds_until_body)
             .finish_non_exhaustive()
     }
 }

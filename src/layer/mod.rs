@@ -15,26 +15,28 @@ mod settings;
 
 use std::ops::Deref;
 
-pub use admission::{HoldUntil, ReleaseMode};
 use http::Extensions;
-pub use key::{IntoKey, KeyExtractor};
+#[cfg(tower_redlock_tests)]
+pub use key::IntoKey;
+pub use key::KeyExtractor;
 pub use service::{RedlockService, ResponseFuture};
-pub use settings::{RedlockLayer, prefer_wait};
+pub use settings::RedlockLayer;
 
 pub use crate::http::body::LayerBody;
-pub use crate::http::rejection::{BusyStatus, Rejection, RejectionKind};
+pub use crate::http::rejection::{Rejection, RejectionKind};
+#[cfg(tower_redlock_tests)]
 pub use crate::http::run_to_end::RunToEndService;
 use crate::http::state::RequestState;
 pub use crate::http::state::{UnlockedReason, lock_scope};
-pub use crate::http::{OnDisconnect, OnLost, OnNoQuorum};
+pub use crate::http::{OnDisconnect, OnNoQuorum};
 use crate::manager::{LockGuard, LockHandle, LockManager, LossReason};
 
-/// The lock under which a request runs: the [`LockHandle`] of the innermost [`RedlockLayer`].
-/// Dropping it does not release the lock. It has the methods of the handle, such as `key`, `remaining` and `fence`.
+/// The lock under which a request runs: the [`LockHandle`] of the innermost [`RedlockLayer`], with its methods such as
+/// `key`, `remaining` and `fence`. Dropping it does not release the lock.
 ///
 /// With the feature `axum` it is an extractor; other services get it by [`Held::of`]. A handler with this argument does
-/// not run without a lock: [`UnlockedReason`]. `Option<Held>` is for handlers that run either way, and still an error
-/// where there is no layer.
+/// not run without a lock. A handler that may run without a lock takes `Option<Held>`, which is refused only if there is
+/// no layer.
 #[derive(Clone, Debug)]
 pub struct Held {
     handle: LockHandle,
@@ -66,16 +68,8 @@ impl Held {
         Ok(Self { handle, locks })
     }
 
-    /// The handle, to be kept.
-    #[must_use]
-    pub fn into_handle(self) -> LockHandle {
-        self.handle
-    }
-
     /// A guard of the lock, for a job, a WebSocket or a stream that continues after the response: the lock is released
-    /// when the last of its guards is dropped. The owner of the guard watches [`lost`](LockHandle::lost). A GET has a
-    /// lock only with [`all_methods`](RedlockLayer::all_methods), or as a reader with
-    /// [`shared_for`](RedlockLayer::shared_for).
+    /// when the last of its guards is dropped. The owner of the guard watches [`lost`](LockHandle::lost).
     ///
     /// # Errors
     ///

@@ -13,16 +13,13 @@ use http_body::Body;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::admission::{Admission, HoldUntil, Options, ReleaseMode};
-use crate::http::OnLost;
+use super::admission::{Admission, Options};
 use crate::http::body::LayerBody;
 use crate::http::rejection::Cause;
 use crate::http::state::{RequestState, RunId, UnlockedReason};
 use crate::manager::{LockGuard, Lost};
 
 /// A service under a [`RedlockLayer`](super::RedlockLayer).
-///
-/// Its error type is the inner service's: the layer refuses a request by a response.
 #[derive(Clone)]
 pub struct RedlockService<S> {
     inner: S,
@@ -72,7 +69,7 @@ where
             };
             return ResponseFuture { state };
         }
-        // Nothing further in may speak for this service.
+        // Remove the caller's mark, so that an inner layer cannot reuse it.
         let run = RequestState::take_caller(request.extensions_mut());
         // The inner service is called later, by the future, and it must be the one whose `poll_ready` was
         // called: a fresh clone is not ready. See "Be careful when cloning inner services" in the docs of
@@ -104,9 +101,8 @@ pin_project! {
     ///
     /// # Cancel safety
     ///
-    /// May be dropped at any point. While it acquires, keys that it has set on nodes are released in the background;
-    /// while the inner future runs, that is dropped and then the lock is released in the background; while it
-    /// releases, the release continues in the background.
+    /// May be dropped at any point. The inner future is dropped first, then the lock, or what was acquired of it, is
+    /// released in the background.
     #[must_use = "futures do nothing unless polled"]
     pub struct ResponseFuture<S, B>
     where
@@ -194,7 +190,7 @@ where
                     match admitted {
                         Ok((parts, guard)) => {
                             let (mut service, options) = (call.service, call.options);
-                            let lost = watch(&options, guard.as_ref());
+                            let lost = guard.as_ref().map(|guard| guard.lost());
                             let inner = service.call(Request::from_parts(parts, call.body));
                             let hold = guard.map(|guard| Hold { guard, options });
                             state.set(State::Running { inner, lost, hold });
@@ -216,17 +212,28 @@ where
                     state.set(State::Done);
                     match (result, hold) {
                         (Ok(result), None) => return Poll::Ready(plain(result)),
-                        (Ok(result), Some(hold)) => match release(hold, result) {
-                            Next::Respond(result) => return Poll::Ready(result),
-                            Next::Release(releasing) => state.set(releasing),
-                        },
-                        (Err(reason), hold) => {
-                            // Whoever is told that a lock was lost has it.
-                            if let Some(Hold { guard, options }) = hold {
-                                drop(guard);
-                                return Poll::Ready(Ok(options.common.refuse(reason)));
-                            }
+                        // A body that has ended already needs no lock, and so its release can be awaited.
+                        (Ok(Ok(response)), Some(Hold { guard, options }))
+                            if options.holds_until_body && !response.body().is_end_stream() =>
+                        {
+                            let lost = guard.lost();
+                            let held = response.map(|body| LayerBody::held(body, lost, guard));
+                            return Poll::Ready(Ok(held));
                         }
+                        (Ok(result), Some(Hold { guard, .. })) => state.set(State::Releasing {
+                            release: Box::pin(async move {
+                                // The work is done, so the client gets the response even if the release fails. The
+                                // manager retries the release, and reports.
+                                let _ = guard.release().await;
+                            }),
+                            result: Some(result),
+                        }),
+                        (Err(reason), Some(Hold { guard, options })) => {
+                            drop(guard);
+                            return Poll::Ready(Ok(options.common.refuse(reason)));
+                        }
+                        // `lost` resolves only for a request that holds a lock.
+                        (Err(_), None) => {}
                     }
                 }
                 StateProj::Releasing { release, result } => {
@@ -257,58 +264,6 @@ where
         f.debug_struct("ResponseFuture")
             .field("state", &format_args!("{state}"))
             .finish_non_exhaustive()
-    }
-}
-
-enum Next<S, B, ResBody>
-where
-    S: Service<Request<B>>,
-{
-    Respond(Result<Response<LayerBody<ResBody>>, S::Error>),
-    Release(State<S, B>),
-}
-
-/// Passes the lock to the body, waits for its release, or leaves that to the background.
-fn release<S, B, ResBody>(
-    Hold { guard, options }: Hold,
-    result: Result<Response<ResBody>, S::Error>,
-) -> Next<S, B, ResBody>
-where
-    S: Service<Request<B>, Response = Response<ResBody>>,
-    ResBody: Body,
-{
-    let result = match result {
-        // A body that has ended already needs no lock, and so its release can be awaited.
-        Ok(response)
-            if options.hold_until == HoldUntil::BodyEnd && !response.body().is_end_stream() =>
-        {
-            let lost = watch(&options, Some(&guard));
-            let guarded = response.map(|body| LayerBody::held(body, lost, guard));
-            return Next::Respond(Ok(guarded));
-        }
-        result => result,
-    };
-    match options.release {
-        ReleaseMode::Awaited => Next::Release(State::Releasing {
-            release: Box::pin(async move {
-                // The work is done, so the response stands even if the release fails. The manager retries the
-                // release, and reports.
-                let _ = guard.release().await;
-            }),
-            result: Some(result),
-        }),
-        ReleaseMode::Detached => {
-            drop(guard);
-            Next::Respond(plain(result))
-        }
-    }
-}
-
-/// Ends the request early when its lock is lost.
-fn watch(options: &Options, guard: Option<&LockGuard>) -> Option<Lost> {
-    match options.common.on_lost {
-        OnLost::Abort => guard.map(|guard| guard.lost()),
-        OnLost::Continue => None,
     }
 }
 

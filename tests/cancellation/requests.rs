@@ -13,7 +13,7 @@ use http_body_util::{BodyExt as _, Empty, Full, StreamBody};
 use tokio::time::sleep;
 use tower::{ServiceBuilder, ServiceExt as _, service_fn};
 use tower_redlock::idempotency::caller;
-use tower_redlock::layer::{HoldUntil, OnDisconnect, OnLost, ReleaseMode};
+use tower_redlock::layer::OnDisconnect;
 use tower_redlock::{IdempotencyLayer, LockKey, LockManager, RedlockLayer};
 
 use super::scene::{KEY, MS, SECOND, Scene, key};
@@ -72,11 +72,6 @@ fn calls() -> Vec<Operation> {
     vec![
         Operation::new("a request", CALL, by!(a_request)),
         Operation::new(
-            "a request whose release is not awaited",
-            CALL,
-            by!(a_request_whose_release_is_not_awaited),
-        ),
-        Operation::new(
             "a request that waits for another process",
             CALL,
             by!(a_request_that_waits_for_another_process),
@@ -98,11 +93,6 @@ fn outliving() -> Vec<Operation> {
                 "http Future for Detached",
             ],
             by!(a_request_that_runs_to_its_end),
-        ),
-        Operation::new(
-            "a request that runs to its end whatever becomes of its lock",
-            &["http Service for RunToEndService"],
-            by!(a_request_that_runs_to_its_end_whatever_becomes_of_its_lock),
         ),
     ]
 }
@@ -151,13 +141,6 @@ async fn a_request(scene: Rc<Scene>) -> Work {
     work(async move { end(service.oneshot(post()).await) })
 }
 
-async fn a_request_whose_release_is_not_awaited(scene: Rc<Scene>) -> Work {
-    let layer = layer(&scene.met().await).release(ReleaseMode::Detached);
-    let service = ServiceBuilder::new().layer(layer);
-    let service = service.service(service_fn(handle::<Empty<Bytes>>));
-    work(async move { end(service.oneshot(post()).await) })
-}
-
 async fn a_request_that_waits_for_another_process(scene: Rc<Scene>) -> Work {
     let (locks, other) = (scene.met().await, scene.other().await);
     let guard = other.try_acquire(KEY).await.unwrap();
@@ -171,7 +154,7 @@ async fn a_request_that_waits_for_another_process(scene: Rc<Scene>) -> Work {
 }
 
 async fn a_response_whose_body_has_the_lock(scene: Rc<Scene>) -> Work {
-    let layer = layer(&scene.met().await).hold_until(HoldUntil::BodyEnd);
+    let layer = layer(&scene.met().await).hold_until_body();
     let service = ServiceBuilder::new().layer(layer);
     let service = service.service(service_fn(stream::<Empty<Bytes>>));
     work(async move {
@@ -182,14 +165,6 @@ async fn a_response_whose_body_has_the_lock(scene: Rc<Scene>) -> Work {
 
 async fn a_request_that_runs_to_its_end(scene: Rc<Scene>) -> Work {
     let layer = layer(&scene.met().await);
-    let layer = layer.on_disconnect(OnDisconnect::RunToEnd);
-    let service = ServiceBuilder::new().layer(layer);
-    let service = service.service(service_fn(handle::<Empty<Bytes>>));
-    work(async move { end(service.oneshot(post()).await) })
-}
-
-async fn a_request_that_runs_to_its_end_whatever_becomes_of_its_lock(scene: Rc<Scene>) -> Work {
-    let layer = layer(&scene.met().await).on_lost(OnLost::Continue);
     let layer = layer.on_disconnect(OnDisconnect::RunToEnd);
     let service = ServiceBuilder::new().layer(layer);
     let service = service.service(service_fn(handle::<Empty<Bytes>>));

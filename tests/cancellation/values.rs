@@ -50,7 +50,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Order {
 }
 
 impl AsLockKeys for Order {
-    fn as_lock_keys(&self) -> Result<LockKeys, KeyError> {
+    fn to_lock_keys(&self) -> Result<LockKeys, KeyError> {
         Ok(LockKey::join(["payment", &self.0.to_string()])?.into())
     }
 }
@@ -68,7 +68,7 @@ impl<S: Send + Sync> FromRequest<S> for Report {
 }
 
 impl AsLockKeys for Report {
-    fn as_lock_keys(&self) -> Result<LockKeys, KeyError> {
+    fn to_lock_keys(&self) -> Result<LockKeys, KeyError> {
         Ok(LockKey::join(["report", &self.0])?.into())
     }
 }

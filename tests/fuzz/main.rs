@@ -45,11 +45,6 @@ fn a_url_is_read_in_one_way_and_keeps_its_password() {
 }
 
 #[test]
-fn the_time_that_a_client_prefers_is_read_as_by_a_second_reader() {
-    replay("prefer");
-}
-
-#[test]
 fn a_node_survives_a_server_that_says_anything() {
     replay("server");
 }

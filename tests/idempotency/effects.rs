@@ -57,7 +57,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Account {
 }
 
 impl AsLockKeys for Account {
-    fn as_lock_keys(&self) -> Result<LockKeys, KeyError> {
+    fn to_lock_keys(&self) -> Result<LockKeys, KeyError> {
         Ok(LockKey::join(["account", &self.0.to_string()])?.into())
     }
 }

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tower_redlock::layer::{OnDisconnect, OnLost};
+use tower_redlock::layer::OnDisconnect;
 use tower_redlock::node::memory::MemoryNode;
 
 use super::{Shop, TTL, layer, nodes, request, send};
@@ -121,24 +121,6 @@ impl http_body::Body for Stuck {
     ) -> Poll<Option<Result<http_body::Frame<bytes::Bytes>, Self::Error>>> {
         Poll::Pending
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn or_it_goes_on_and_its_answer_counts_if_nobody_came_after() {
-    let (shop, nodes) = (Shop::slow(), nodes());
-    let app = shop.open(layer(&nodes).on_lost(OnLost::Continue));
-    let first = tokio::spawn({
-        let app = app.clone();
-        async move { send(&app, request("a", "tea")).await }
-    });
-    tokio::time::sleep(Duration::from_millis(1)).await;
-    nodes.iter().for_each(MemoryNode::go_down);
-    tokio::time::sleep(TTL * 2).await;
-    nodes.iter().for_each(MemoryNode::come_up);
-    shop.let_go();
-    assert_eq!(first.await.unwrap().body, "order 1: tea");
-    let again = send(&app, request("a", "tea")).await;
-    assert!(again.is_replayed() && again.body == "order 1: tea");
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,7 +6,7 @@ mod prelude;
 use prelude::*;
 
 impl AsLockKeys for OrderId {
-    fn as_lock_keys(&self) -> Result<LockKeys, KeyError> {
+    fn to_lock_keys(&self) -> Result<LockKeys, KeyError> {
         Ok(LockKey::new("order")?.into())
     }
 }

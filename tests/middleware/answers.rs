@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::Empty;
 use tower::{ServiceBuilder, ServiceExt as _, service_fn};
-use tower_redlock::layer::{BusyStatus, OnNoQuorum, Rejection, RejectionKind, UnlockedReason};
+use tower_redlock::layer::{OnNoQuorum, Rejection, RejectionKind, UnlockedReason};
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::{Held, RedlockLayer, key};
 
@@ -85,28 +85,34 @@ async fn contended() {
         &contended_body(),
     );
     for (status, code) in [
-        (BusyStatus::Locked, "423"),
-        (BusyStatus::TooManyRequests, "429"),
-        (BusyStatus::ServiceUnavailable, "503"),
+        (StatusCode::LOCKED, "423"),
+        (StatusCode::TOO_MANY_REQUESTS, "429"),
+        (StatusCode::SERVICE_UNAVAILABLE, "503"),
     ] {
-        let layer = layer(&locks)
-            .busy_status(status)
-            .retry_after(Duration::from_millis(2_001));
+        let layer = layer(&locks).busy_status(status);
         let body = contended_body().replace("409", code);
         assert_problem(
             &answer(layer, post()).await,
             code.parse().unwrap(),
-            Some("3"),
+            Some("1"),
             &body,
         );
     }
-    let zero = layer(&locks).retry_after(Duration::ZERO);
-    assert_problem(
-        &answer(zero, post()).await,
-        409,
-        Some("1"),
-        &contended_body(),
-    );
+}
+
+#[test]
+fn a_refusal_has_the_status_of_an_error() {
+    let locks = Nodes::five().manager();
+    let set = |code| layer(&locks).busy_status(StatusCode::from_u16(code).unwrap());
+    for code in [400, 599] {
+        let _ = set(code);
+    }
+    for code in [100, 200, 302, 399, 600] {
+        let set = std::panic::AssertUnwindSafe(|| drop(set(code)));
+        let panic = std::panic::catch_unwind(set).unwrap_err();
+        let text = panic.downcast_ref::<String>().unwrap();
+        assert!(text.contains(&code.to_string()), "{text}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

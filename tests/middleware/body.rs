@@ -1,4 +1,4 @@
-//! The lock that lives as long as the response's body: [`HoldUntil::BodyEnd`].
+//! The lock that lives as long as the response's body: [`hold_until_body`](tower_redlock::RedlockLayer::hold_until_body).
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -11,7 +11,7 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt as _, Empty};
 use tower::{ServiceBuilder, ServiceExt as _, service_fn};
 use tower_redlock::error::RunError;
-use tower_redlock::layer::{HoldUntil, LayerBody};
+use tower_redlock::layer::LayerBody;
 
 use super::{KEY, Nodes, Seen, Spy, layer, post};
 
@@ -87,7 +87,7 @@ impl Case {
             let body = body.lock().unwrap().take().unwrap();
             async move { Ok::<_, Infallible>(Response::new(body)) }
         });
-        let layer = layer(&self.nodes.manager()).hold_until(HoldUntil::BodyEnd);
+        let layer = layer(&self.nodes.manager()).hold_until_body();
         let service = ServiceBuilder::new().layer(layer).service(inner);
         service.oneshot(post()).await.unwrap().into_body()
     }
@@ -217,11 +217,15 @@ async fn a_body_that_is_always_ready_is_stopped_too() {
 
 #[tokio::test(start_paused = true)]
 async fn length_and_end_are_the_inner_bodys() {
-    for hold_until in [HoldUntil::ResponseHead, HoldUntil::BodyEnd] {
+    for until_body in [false, true] {
         let nodes = Nodes::five();
         let inner =
             service_fn(async |_: Request<Empty<Bytes>>| Ok::<_, Infallible>(super::ok("hello")));
-        let layer = layer(&nodes.manager()).hold_until(hold_until);
+        let layer = layer(&nodes.manager());
+        let layer = match until_body {
+            true => layer.hold_until_body(),
+            false => layer,
+        };
         let service = ServiceBuilder::new().layer(layer).service(inner);
         let mut body = service.oneshot(post()).await.unwrap().into_body();
         assert_eq!(body.size_hint().exact(), Some(5));

@@ -8,7 +8,7 @@ use http::{Request, StatusCode};
 use http_body_util::Empty;
 use tokio::time::timeout;
 use tower::{Layer as _, ServiceExt as _, service_fn};
-use tower_redlock::layer::{BusyStatus, OnDisconnect, OnLost};
+use tower_redlock::layer::OnDisconnect;
 use tower_redlock::{Held, LockManager, RedlockLayer, key};
 
 use super::{KEY, MS, Nodes, TTL, layer, ok, post, text};
@@ -40,7 +40,7 @@ async fn a_service_has_the_layer_that_an_if_has_chosen() {
     for (by_header, expected) in [(true, "order:7"), (false, KEY)] {
         let layer = app(&locks, by_header)
             .one_at_a_time
-            .busy_status(BusyStatus::Locked);
+            .busy_status(StatusCode::LOCKED);
         let service = layer.layer(service_fn(async |request: Request<Empty<Bytes>>| {
             let lock = Held::of(request.extensions()).unwrap();
             Ok::<_, Infallible>(ok(lock.key().to_string().leak()))
@@ -82,9 +82,8 @@ async fn settings_come_in_any_order() {
         let layer = layer(&locks)
             .on_disconnect(OnDisconnect::Cancel)
             .max_wait(Duration::ZERO)
-            .on_lost(OnLost::Continue)
             .on_disconnect(on_disconnect)
-            .busy_status(BusyStatus::Locked);
+            .busy_status(StatusCode::LOCKED);
         let service = layer
             .clone()
             .layer(service_fn(async |_: Request<Empty<Bytes>>| {

@@ -158,9 +158,8 @@ async fn debug_says_what_a_thing_is_and_no_more() {
     let layer = layer(&nodes.manager());
     assert_eq!(
         format!("{layer:?}"),
-        "RedlockLayer { options: Options { common: Common { methods: Unsafe, max_wait: 0ns, on_lost: Abort, on_no_quorum: Reject, \
-         on_disconnect: Cancel, max_detached: 64, busy_status: Conflict, retry_after: 1s, .. }, shared: Only([]), max_wait_with: false, hold_until: ResponseHead, \
-         release: Awaited, .. }, .. }"
+        "RedlockLayer { options: Options { common: Common { methods: Unsafe, max_wait: 0ns, on_no_quorum: Reject, on_disconnect: Cancel, \
+         busy_status: 409, .. }, shared: Only([]), max_wait_with: false, holds_until_body: false, .. }, .. }"
     );
     let key = tower_redlock::key::header("a").prefix("b");
     assert_eq!(format!("{key:?}"), "Key [\"b\", the header `a`]");

@@ -26,7 +26,7 @@ async fn send(app: Router, method: Method) -> (u16, String, Option<String>) {
 
 async fn strict(lock: Held) -> String {
     assert!(!lock.is_lost());
-    lock.into_handle().key().to_string()
+    lock.key().to_string()
 }
 
 async fn either(lock: Option<Held>) -> &'static str {

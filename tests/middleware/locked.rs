@@ -34,7 +34,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Transfer {
 }
 
 impl AsLockKeys for Transfer {
-    fn as_lock_keys(&self) -> Result<LockKeys, KeyError> {
+    fn to_lock_keys(&self) -> Result<LockKeys, KeyError> {
         LockKeys::new([
             LockKey::join(["account", &self.0])?,
             LockKey::join(["account", &self.1])?,
@@ -129,7 +129,7 @@ struct Wire {
 }
 
 impl AsLockKeys for Wire {
-    fn as_lock_keys(&self) -> Result<LockKeys, KeyError> {
+    fn to_lock_keys(&self) -> Result<LockKeys, KeyError> {
         LockKeys::new([self.from, self.to].map(|account| format!("account:{account}")))
     }
 }
@@ -142,7 +142,7 @@ fn wires(locks: &LockManager) -> Router {
     };
     let of_path = async |wire: Locked<Path<Wire>>| wire.guard().keys().len().to_string();
     let by_hand = async |State(App(locks)): State<App>, Json(wire): Json<Wire>| {
-        let keys = wire.as_lock_keys()?;
+        let keys = wire.to_lock_keys()?;
         let work = |lock: tower_redlock::LockHandle| async move { lock.key().to_string() };
         let done = locks.run(keys, work).await?;
         Ok::<_, Rejection>(done)

@@ -1,9 +1,8 @@
 //! Locks that are lost while the handler runs: all nodes stop to answer.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream;
@@ -17,9 +16,8 @@ use tower_redlock::Held;
 use tower_redlock::LockManager;
 use tower_redlock::clock::{Clock, Moment};
 use tower_redlock::error::RunError;
-use tower_redlock::layer::{HoldUntil, OnLost};
 
-use super::{KEY, MS, Nodes, Seen, TTL, drive, layer, ok, post};
+use super::{KEY, Nodes, Seen, TTL, drive, layer, ok, post};
 
 #[tokio::test(start_paused = true)]
 async fn the_handler_is_dropped_before_validity_ends_and_the_answer_is_lock_lost() {
@@ -55,25 +53,6 @@ async fn the_handler_is_dropped_before_validity_ends_and_the_answer_is_lock_lost
     );
     nodes.each(|n| n.thaw());
     nodes.settle_free().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn told_to_continue_the_handler_decides() {
-    let nodes = Nodes::five();
-    let inner = service_fn(async |request: Request<Empty<Bytes>>| {
-        let lock = Held::of(request.extensions()).unwrap();
-        let reason = lock.lost().await;
-        tokio::time::sleep(Duration::from_secs(60)).await;
-        assert!(lock.is_lost());
-        assert_eq!(reason, tower_redlock::error::LossReason::Expired);
-        Ok::<_, Infallible>(ok("finished by hand"))
-    });
-    let layer = layer(&nodes.manager()).on_lost(OnLost::Continue);
-    let service = ServiceBuilder::new().layer(layer).service(inner);
-    let mut future = Box::pin(service.oneshot(post()));
-    drive(&mut future, || nodes.holding(KEY) == 5).await;
-    nodes.each(|n| n.freeze());
-    assert_eq!(super::text(future.await.unwrap()).await, "finished by hand");
 }
 
 /// The handler is woken by the very loss that would end it, and has its answer ready.
@@ -148,7 +127,7 @@ async fn the_body_does_not_go_on_once_its_lock_has_ended_unseen() {
         });
         async move { Ok::<_, Infallible>(Response::new(StreamBody::new(frames))) }
     });
-    let layer = layer(&builder.lazy().unwrap()).hold_until(HoldUntil::BodyEnd);
+    let layer = layer(&builder.lazy().unwrap()).hold_until_body();
     let service = ServiceBuilder::new().layer(layer).service(inner);
     let mut body = service.oneshot(post()).await.unwrap().into_body();
     body.frame().await.unwrap().unwrap();
@@ -157,49 +136,4 @@ async fn the_body_does_not_go_on_once_its_lock_has_ended_unseen() {
     assert!(error.is::<RunError>(), "{error}");
     assert!(body.frame().await.is_none());
     assert_eq!(made.load(Ordering::SeqCst), 1);
-}
-
-/// A handler that goes on without its lock does not keep those who wait from having it.
-#[tokio::test(start_paused = true)]
-async fn a_request_that_goes_on_after_its_loss_keeps_nobody_waiting() {
-    const PATIENCE: Duration = Duration::from_secs(60);
-    let nodes = Nodes::five();
-    let locks = nodes.builder().max_wait(PATIENCE).lazy().unwrap();
-    let first = Arc::new(Mutex::new(Some(())));
-    let inner = service_fn(move |request: Request<Empty<Bytes>>| {
-        let is_first = first.lock().unwrap().take().is_some();
-        let lock = Held::of(request.extensions()).unwrap();
-        async move {
-            if is_first {
-                lock.lost().await;
-                tokio::time::sleep(PATIENCE / 2).await;
-            }
-            assert_eq!(lock.is_lost(), is_first);
-            Ok::<_, Infallible>(ok(if is_first { "went on" } else { "ran" }))
-        }
-    });
-    let layer = layer(&locks).max_wait(PATIENCE).on_lost(OnLost::Continue);
-    let service = ServiceBuilder::new().layer(layer).service(inner);
-    let first = tokio::spawn(service.clone().oneshot(post()));
-    while nodes.holding(KEY) < 5 {
-        tokio::task::yield_now().await;
-    }
-    let second = tokio::spawn(service.oneshot(post()));
-    while locks.snapshot().waiting == 0 {
-        tokio::task::yield_now().await;
-    }
-    nodes.each(|n| n.freeze());
-    while locks.snapshot().waiting > 0 {
-        tokio::time::sleep(MS).await;
-    }
-    // Before who is next gives the nodes up.
-    nodes.each(|n| n.thaw());
-    let answer = second.await.unwrap().unwrap();
-    assert_eq!(super::text(answer).await, "ran");
-    assert!(!first.is_finished(), "it is still at it");
-    let answer = first.await.unwrap().unwrap();
-    assert_eq!(super::text(answer).await, "went on");
-    nodes.settle_free().await;
-    let now = locks.snapshot();
-    assert_eq!((now.held, now.keys, now.waiting), (0, 0, 0));
 }

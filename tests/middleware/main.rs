@@ -174,7 +174,9 @@ impl Seen {
 
     /// The lock whose end the inner work must not outlive.
     fn watch(&self, extensions: &Extensions) {
-        self.0.lock().unwrap().handle = Held::of(extensions).ok().map(Held::into_handle);
+        self.0.lock().unwrap().handle = Held::of(extensions)
+            .ok()
+            .map(|held| LockHandle::clone(&held));
     }
 
     fn get(&self) -> Option<usize> {

@@ -10,7 +10,7 @@ use http_body_util::Empty;
 use tower::{ServiceBuilder, ServiceExt as _, service_fn};
 use tower_redlock::error::KeyError;
 use tower_redlock::key::LockKeys;
-use tower_redlock::layer::{HoldUntil, KeyExtractor, lock_scope};
+use tower_redlock::layer::{KeyExtractor, lock_scope};
 use tower_redlock::{Held, LockKey, key};
 
 use super::{KEY, MS, Nodes, keyed, layer, ok, post, text};
@@ -58,7 +58,7 @@ async fn two_layers_with_one_key_share_one_lease() {
         .layer(
             layer(&locks)
                 .max_wait(Duration::from_secs(5))
-                .hold_until(HoldUntil::BodyEnd),
+                .hold_until_body(),
         )
         .service(inner);
     let before = nodes.commands();

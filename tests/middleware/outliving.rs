@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use tower::ServiceExt as _;
 use tower::limit::ConcurrencyLimitLayer;
 use tower_redlock::error::LossReason;
-use tower_redlock::layer::{OnDisconnect, OnLost};
+use tower_redlock::layer::OnDisconnect;
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::{Held, LockGuard, key};
 
@@ -71,12 +71,11 @@ async fn no_guard_is_made_of_a_lock_that_is_lost() {
         let nodes = nodes.clone();
         post(move |held: Held| async move {
             nodes.each(MemoryNode::go_down);
-            tokio::time::sleep(TTL * 2).await;
+            held.lost().await;
             held.into_guard().unwrap_err().to_string()
         })
     };
-    let layer = layer(&nodes.manager()).on_lost(OnLost::Continue);
-    let app = Router::new().route("/", lose.route_layer(layer));
+    let app = Router::new().route("/", lose.route_layer(layer(&nodes.manager())));
     assert_eq!(app.oneshot(order()).await.unwrap().status(), StatusCode::OK);
 }
 

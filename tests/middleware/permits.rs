@@ -9,7 +9,6 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode};
 use tokio::sync::{Semaphore, mpsc};
 use tower::ServiceExt as _;
-use tower_redlock::layer::BusyStatus;
 use tower_redlock::{Held, LockManager, RedlockLayer, key};
 
 use super::{MS, Nodes};
@@ -94,7 +93,7 @@ async fn a_request_waits_for_a_permit_and_a_route_chooses_its_response() {
     let locks = nodes.manager();
     let waits = layer(&locks)
         .max_wait(MS * 1_000)
-        .busy_status(BusyStatus::Locked);
+        .busy_status(StatusCode::LOCKED);
     let plain = |router: Router| {
         let response = |_: &_| Response::new(Bytes::from_static(b"busy"));
         router.route_layer(waits.rejection_response(response).rate_limit("reports"))

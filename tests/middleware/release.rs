@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use tower::util::BoxCloneService;
 use tower::{Service as _, ServiceBuilder, ServiceExt as _, service_fn};
 use tower_redlock::RedlockLayer;
-use tower_redlock::layer::{LayerBody, ReleaseMode};
+use tower_redlock::layer::LayerBody;
 
 use super::{KEY, MS, Nodes, Seen, Spy, drive, layer, ok, post};
 
@@ -73,23 +73,6 @@ async fn an_awaited_release_waits_for_the_node_time_out_at_most() {
     nodes.settle_free().await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_detached_release_does_not_hold_the_response_up() {
-    let (nodes, seen) = (Nodes::five(), Seen::default());
-    let layer = layer(&nodes.manager()).release(ReleaseMode::Detached);
-    let (service, finish) = waiting(layer, &nodes, &seen);
-    let mut future = Box::pin(service.oneshot(post()));
-    drive(&mut future, || nodes.holding(KEY) == 5).await;
-    nodes.each(|n| n.freeze());
-    finish.send(()).unwrap();
-    let before = Instant::now();
-    assert_eq!(future.await.unwrap().status(), 200);
-    assert_eq!(before.elapsed(), Duration::ZERO);
-    seen.assert_dropped_under_the_lock();
-    nodes.each(|n| n.thaw());
-    nodes.settle_free().await;
-}
-
 /// Keeps what it owns until it is dropped itself, as hand-written futures do and async blocks do not.
 struct Lingers(#[expect(dead_code, reason = "it is there to be dropped")] Spy);
 
@@ -103,18 +86,16 @@ impl Future for Lingers {
 
 #[tokio::test(start_paused = true)]
 async fn a_future_that_is_done_is_dropped_before_the_release() {
-    for mode in [ReleaseMode::Awaited, ReleaseMode::Detached] {
-        let (nodes, seen) = (Nodes::five(), Seen::default());
-        let inner = service_fn(|request: Request<Empty<Bytes>>| {
-            seen.watch(request.extensions());
-            Lingers(seen.spy(&nodes))
-        });
-        let layer = layer(&nodes.manager()).release(mode);
-        let service = ServiceBuilder::new().layer(layer).service(inner);
-        assert_eq!(service.oneshot(post()).await.unwrap().status(), 200);
-        seen.assert_dropped_under_the_lock();
-        nodes.settle_free().await;
-    }
+    let (nodes, seen) = (Nodes::five(), Seen::default());
+    let inner = service_fn(|request: Request<Empty<Bytes>>| {
+        seen.watch(request.extensions());
+        Lingers(seen.spy(&nodes))
+    });
+    let layer = layer(&nodes.manager());
+    let service = ServiceBuilder::new().layer(layer).service(inner);
+    assert_eq!(service.oneshot(post()).await.unwrap().status(), 200);
+    seen.assert_dropped_under_the_lock();
+    nodes.settle_free().await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -13,7 +13,9 @@ mod take;
 
 use http::request::Parts;
 
-pub use self::parts::{Also, IntoKeyPart, Key, Value, from_fn, header, method, query};
+#[cfg(tower_redlock_tests)]
+pub use self::parts::{Also, IntoKeyPart, Value};
+pub use self::parts::{Key, from_fn, header, method, query};
 #[cfg(feature = "axum")]
 pub use self::parts::{from_extractor, matched_path, path};
 #[cfg(feature = "axum")]
@@ -23,8 +25,8 @@ use crate::lock_key::{LockKey, LockKeys};
 
 /// Finds the key of the lock that a request needs, or the keys, if it needs several at once.
 ///
-/// The ready-made ones are in [`key`](crate::key). A closure over the request's head is one too, if its return type is
-/// [`IntoKey`]. Pass text from clients through [`LockKey::join`], which escapes it; the sources in `key` do so.
+/// The ready-made ones are in [`key`](crate::key). A closure over the request's head is one too, if it returns a
+/// [`LockKey`] or [`LockKeys`], or an `Option` or a `Result` of one. Pass text from clients through [`LockKey::join`], which escapes it; the sources in `key` do so.
 ///
 /// # Examples
 ///

@@ -34,7 +34,8 @@ pub fn method() -> Key {
     from_fn(|parts| parts.method.as_str().to_owned())
 }
 
-/// One part, made by a function of the request's head: see [`IntoKeyPart`].
+/// One part, made by a function of the request's head that returns text or bytes, or an `Option` (`None`: the request
+/// needs no lock) or a `Result` of them.
 ///
 /// # Examples
 ///
@@ -95,8 +96,7 @@ where
     Key::from_take(Take::Extracted(Arc::new(extractor)))
 }
 
-/// A type that the closure of [`from_fn`] may return: text or bytes, or an `Option` (`None`: no lock) or a `Result` of
-/// them.
+/// A type that the closure of [`from_fn`] may return.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a part of a lock key",
     note = "return a `String`, `&'static str` or `Vec<u8>`, or an `Option` or `Result<_, KeyError>` of one"
@@ -142,7 +142,8 @@ impl<P: IntoKeyPart> IntoKeyPart for Result<P, KeyError> {
 
 /// A key that is made of a list of parts. Made by the functions of [`key`](crate::key).
 ///
-/// `V` is [`Value`] for the value of one header, query or path parameter, which [`parse`](Key::parse) can read.
+/// `V` marks a key that is the value of one header, query or path parameter: [`parse`](Key::parse) can read only such a
+/// value.
 #[must_use = "a key does nothing until it is given to a layer"]
 pub struct Key<V = ()> {
     steps: Vec<Step>,

@@ -7,7 +7,6 @@ mod input;
 mod lock_key;
 mod node;
 mod node_url;
-mod prefer;
 mod server;
 
 /// All targets by name. What is read inside of the crate alone, records and replies, its unit tests try with corpora
@@ -19,7 +18,6 @@ pub fn run(target: &str, input: &[u8]) -> bool {
         "lock_key" => lock_key::run(input),
         "node" => node::run(input),
         "node_url" => node_url::run(input),
-        "prefer" => prefer::run(input),
         "server" => server::run(input),
         other => panic!("there is no target `{other}`"),
     }

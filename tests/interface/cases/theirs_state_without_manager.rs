@@ -8,7 +8,7 @@ use prelude::*;
 #[derive(Clone)]
 pub struct App;
 impl AsLockKeys for OrderId {
-    fn as_lock_keys(&self) -> Result<LockKeys, KeyError> {
+    fn to_lock_keys(&self) -> Result<LockKeys, KeyError> {
         Ok(LockKey::new("order")?.into())
     }
 }
