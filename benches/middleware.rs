@@ -134,7 +134,7 @@ fn bare()
 fn layered(runtime: &Rc<Runtime>, name: &'static str, method: Method, nodes: usize) -> Case {
     let locks = {
         let _inside = runtime.enter();
-        LockManager::builder().memory(nodes).lazy().unwrap()
+        LockManager::builder().memory(nodes).connect_lazy().unwrap()
     };
     let layer = RedlockLayer::new(locks, key::header("x-order").prefix("order"));
     case(runtime, name, method, tower::Layer::layer(&layer, bare()))

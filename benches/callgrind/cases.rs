@@ -165,7 +165,7 @@ fn service()
 fn layered()
 -> impl Service<Request<Body>, Response = Response<impl Send>, Error = Infallible> + Clone + 'static
 {
-    let locks = LockManager::builder().memory(5).lazy().unwrap();
+    let locks = LockManager::builder().memory(5).connect_lazy().unwrap();
     RedlockLayer::new(locks, key::header("x-order").prefix("order")).layer(service())
 }
 

@@ -184,7 +184,7 @@ impl Settings {
     /// # Errors
     ///
     /// [`ConfigError`] for an invalid setting, or outside a tokio runtime.
-    pub fn lazy(self) -> Result<LockManager, ConfigError> {
+    pub fn connect_lazy(self) -> Result<LockManager, ConfigError> {
         let (nodes, checked) = self.assemble()?;
         self.start(&nodes, &checked)
     }

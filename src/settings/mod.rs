@@ -123,12 +123,12 @@ use crate::node::Node;
 ///
 /// An error begins with the field: `nodes[1].require: is a text; it must be a whole number ..`. An unknown or repeated
 /// field is an error. Names and types are checked when the text is read; values by [`check`](Self::check),
-/// [`connect`](Self::connect) and [`lazy`](Self::lazy).
+/// [`connect`](Self::connect) and [`connect_lazy`](Self::connect_lazy).
 ///
 /// Neither `Debug` nor any error of this crate shows a password or key, and settings cannot be serialised. A format's
 /// own error may show the text: that of `toml` does in `Debug` and `Display`, its `message()` does not.
 #[derive(Clone, Default)]
-#[must_use = "settings do nothing before `connect` or `lazy`"]
+#[must_use = "settings do nothing before `connect` or `connect_lazy`"]
 pub struct Settings {
     given: Given,
     // Nodes of other kinds, behind those that are listed.
@@ -291,7 +291,7 @@ impl Settings {
     /// Declares that no lock is held on any node, so that nodes need not wait before they grant. Default: `false`.
     ///
     /// For tests, and for the first start of a deployment. It holds until [`connect`](Self::connect) returns (for
-    /// [`lazy`](Self::lazy): for the connect time-out). A program that always sets it undoes the restart guard whenever
+    /// [`connect_lazy`](Self::connect_lazy): for the connect time-out). A program that always sets it undoes the restart guard whenever
     /// it starts.
     pub fn bootstrap(mut self, no_lock_is_held: bool) -> Self {
         self.given.bootstrap = Some(no_lock_is_held);

@@ -71,7 +71,7 @@ impl Scene {
                 .clock(self.clock.clone())
                 .ttl(TTL)
                 .max_ttl(TTL)
-                .lazy()
+                .connect_lazy()
                 .unwrap();
             meet(&locks).await;
             locks

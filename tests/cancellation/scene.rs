@@ -49,7 +49,7 @@ impl Scene {
             .map(|n| MemoryNode::new(format!("n{n}")))
             .collect();
         let gates = Gates::new();
-        let locks = behind(&nodes, &gates).lazy().unwrap();
+        let locks = behind(&nodes, &gates).connect_lazy().unwrap();
         Rc::new(Self {
             nodes,
             gates,
@@ -74,7 +74,7 @@ impl Scene {
     /// A manager behind the same gates whose locks, and list of nodes, are its own.
     pub(crate) fn apart(&self) -> LockManager {
         let before = alive();
-        let locks = self.builder().namespace("apart").lazy().unwrap();
+        let locks = self.builder().namespace("apart").connect_lazy().unwrap();
         self.tasks.set(self.tasks.get() + alive() - before);
         self.others.borrow_mut().push(locks.clone());
         locks
@@ -84,7 +84,7 @@ impl Scene {
     pub(crate) async fn other(&self) -> LockManager {
         let before = alive();
         let builder = settings(LockManager::builder().nodes(self.nodes.iter().cloned()));
-        let locks = builder.lazy().unwrap();
+        let locks = builder.connect_lazy().unwrap();
         self.tasks.set(self.tasks.get() + alive() - before);
         self.others.borrow_mut().push(locks.clone());
         meet(&locks).await;

@@ -72,7 +72,7 @@ impl Scene {
                 .ttl(TTL)
                 .max_ttl(TTL)
                 .max_wait(5 * SECOND);
-            builder.lazy().unwrap()
+            builder.connect_lazy().unwrap()
         };
         let (locks, other) = (manager(), manager());
         meet(&locks).await;

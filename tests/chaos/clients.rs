@@ -108,7 +108,7 @@ impl Clients {
             for client in 0..COUNT {
                 // Nobody's word that no lock is held: it would not be true.
                 let locks = mode(contender(cluster, client)).bootstrap(false);
-                let locks = locks.lazy().unwrap();
+                let locks = locks.connect_lazy().unwrap();
                 tasks.spawn(contend(client, locks, Arc::clone(&work), blocks));
             }
             return Self { work, tasks };

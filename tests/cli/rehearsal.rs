@@ -396,7 +396,7 @@ async fn one_redis_moves_to_a_cluster_and_nobody_notices() {
         let new = LockManager::builder().cluster(cluster.urls());
         let new = new.namespace("lm").ttl(3 * SECOND).max_ttl(3 * SECOND);
         let new = new.node_timeout(SECOND / 2);
-        let first = new.clone().lazy().unwrap();
+        let first = new.clone().connect_lazy().unwrap();
         first.bootstrap().await.unwrap();
         let _processes = move_to(fleet.settings(), new, load, processes).await;
         fleet
@@ -416,7 +416,7 @@ async fn a_longer_max_ttl_with_another_namespace_is_unnoticed() {
         let old = fleet.settings();
         fleet.write("3s", "20s");
         let new = || fleet.settings().namespace("lm");
-        let bootstrap = new().lazy().unwrap();
+        let bootstrap = new().connect_lazy().unwrap();
         bootstrap.bootstrap().await.unwrap();
         let processes = move_to(old, new(), load, processes).await;
         let longer = processes[0].locks[0].with_ttl(20 * SECOND).unwrap();

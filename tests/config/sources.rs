@@ -272,7 +272,7 @@ fn listed_nodes_replace_those_in_memory_and_never_the_reverse() {
     assert_eq!(told(&listed), told(&built));
     // A process that locks in its own memory in place of the servers excludes nobody.
     let both = listed.with_vars("A", [("A_MEMORY", "5")]).unwrap();
-    let error = both.lazy().unwrap_err().to_string();
+    let error = both.connect_lazy().unwrap_err().to_string();
     assert!(
         error.starts_with("memory: nodes in memory and other nodes do not go together"),
         "{error}"

@@ -243,7 +243,7 @@ async fn a_node_of_other_processes_is_told_once_with_both_lists() {
     let _locks = builder.connect().await.unwrap();
     let _listening = tracing::subscriber::set_default(book.clone());
     let few = here().nodes(nodes[..2].iter().cloned());
-    let few = few.clock(TokioClock::new()).lazy().unwrap();
+    let few = few.clock(TokioClock::new()).connect_lazy().unwrap();
     for _ in 0..3 {
         looked_at().await;
         few.try_acquire("order:1").await.unwrap_err();

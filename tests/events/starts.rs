@@ -169,7 +169,7 @@ async fn a_wait_of_which_no_end_was_known_is_told_once_it_has_one() {
     let (nodes, builder) = five();
     nodes.iter().for_each(MemoryNode::forget);
     nodes[4].go_down();
-    let locks = builder.lazy().unwrap();
+    let locks = builder.connect_lazy().unwrap();
     looked_at().await;
     let unknown = "WARN message=a node does not vote before every node has accepted this list once";
     assert_count(&book, unknown, 4);
@@ -187,7 +187,7 @@ async fn a_wait_that_was_told_and_need_not_be_is_told_to_be_over() {
     let (book, _listening) = listen();
     let (nodes, builder) = five();
     nodes[4].go_down();
-    let locks = builder.lazy().unwrap();
+    let locks = builder.connect_lazy().unwrap();
     looked_at().await;
     assert_count(
         &book,

@@ -43,7 +43,11 @@ fn nodes() -> Vec<MemoryNode> {
 
 fn manager(nodes: &[MemoryNode]) -> LockManager {
     let builder = LockManager::builder().nodes(nodes.iter().cloned());
-    builder.clock(TokioClock::new()).ttl(TTL).lazy().unwrap()
+    builder
+        .clock(TokioClock::new())
+        .ttl(TTL)
+        .connect_lazy()
+        .unwrap()
 }
 
 fn layer(nodes: &[MemoryNode]) -> IdempotencyLayer {

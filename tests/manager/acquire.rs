@@ -235,7 +235,7 @@ async fn a_split_is_tried_again_within_a_few_round_trips() {
     const ROUND_TRIP: Duration = Duration::from_millis(4);
     let nodes = Nodes::five();
     let process = Process::on(&nodes.0);
-    let locks = process.builder().lazy().unwrap();
+    let locks = process.builder().connect_lazy().unwrap();
     meet(&locks).await;
     process.0.iter().for_each(|link| link.delay(ROUND_TRIP));
     let key = Namespace::default().node_key(&LockKey::new("order:1").unwrap());
@@ -332,8 +332,8 @@ async fn a_waiter_gets_the_lock_soon_after_its_release() {
 async fn a_wait_ends_at_the_max_wait_of_the_manager_or_of_the_handle() {
     let nodes = Nodes::five();
     let a = nodes.manager();
-    let b = nodes.builder().max_wait(300 * MS).lazy().unwrap();
-    let other = nodes.builder().max_wait(100 * MS).lazy().unwrap();
+    let b = nodes.builder().max_wait(300 * MS).connect_lazy().unwrap();
+    let other = nodes.builder().max_wait(100 * MS).connect_lazy().unwrap();
     let _guard = a.try_acquire("order:1").await.unwrap();
     for locks in [b, other.with_max_wait(300 * MS)] {
         let before = Instant::now();
@@ -398,9 +398,9 @@ async fn what_seems_a_split_because_a_node_is_slow_does_not_hold_up_the_answer()
 #[tokio::test(start_paused = true)]
 async fn keys_of_two_namespaces_never_meet_and_one_key_is_one_lock() {
     let nodes = Nodes::five();
-    let in_namespace = |name: &str| nodes.builder().namespace(name).lazy().unwrap();
+    let in_namespace = |name: &str| nodes.builder().namespace(name).connect_lazy().unwrap();
     let _a = in_namespace("a").try_acquire("b:c").await.unwrap();
-    assert!(nodes.builder().namespace("a:b").lazy().is_err());
+    assert!(nodes.builder().namespace("a:b").connect_lazy().is_err());
     // The empty namespace is the nodes' own key space: the same text is the same lock.
     let raw = in_namespace("");
     raw.try_acquire("a:b:c").await.unwrap_err();

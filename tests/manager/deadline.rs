@@ -16,7 +16,7 @@ use super::{MS, Nodes, Outcome, TTL, assert_idle, wait_for};
 const WAIT: Duration = Duration::from_millis(300);
 
 fn short(nodes: &Nodes) -> LockManager {
-    nodes.builder().max_wait(WAIT).lazy().unwrap()
+    nodes.builder().max_wait(WAIT).connect_lazy().unwrap()
 }
 
 #[track_caller]
@@ -76,7 +76,7 @@ async fn it_ends_in_time_behind_a_contender_that_hangs() {
     let locks = nodes
         .builder()
         .node_timeout(Duration::from_secs(5))
-        .lazy()
+        .connect_lazy()
         .unwrap();
     super::meet(&locks).await;
     nodes.each(0..5, MemoryNode::freeze);
@@ -96,7 +96,7 @@ async fn a_contender_that_waited_in_the_queue_does_not_hang_beyond_its_time() {
     let nodes = Nodes::five();
     let builder = nodes.builder().node_timeout(Duration::from_secs(5));
     let builder = builder.max_wait(WAIT).hand_off(HandOff::OFF);
-    let locks = builder.lazy().unwrap();
+    let locks = builder.connect_lazy().unwrap();
     let guard = locks.try_acquire("order:1").await.unwrap();
     let before = Instant::now();
     let waiter = wait_for(&locks, "order:1").await;
@@ -116,7 +116,7 @@ async fn it_ends_in_time_though_what_a_lost_round_got_is_not_given_back_yet() {
     let slow = slow.map(|node| Slow::node(node, Duration::ZERO, 200 * MS));
     let builder = LockManager::builder().nodes(slow).clock(TokioClock::new());
     let builder = builder.node_timeout(Duration::from_secs(5)).max_wait(WAIT);
-    let locks = builder.lazy().unwrap();
+    let locks = builder.connect_lazy().unwrap();
     let key = Namespace::default().node_key(&LockKey::new("order:1").unwrap());
     let token = OwnerToken::from_entropy([1; OwnerToken::ENTROPY_LEN]);
     for node in &nodes.0[..3] {
@@ -188,7 +188,7 @@ async fn a_wait_that_ends_as_the_lock_is_passed_to_it_leaks_nothing() {
         for at in offsets() {
             let nodes = Nodes::five();
             let builder = nodes.builder().max_wait(WAIT).hand_off(hand_off);
-            let locks = builder.lazy().unwrap();
+            let locks = builder.connect_lazy().unwrap();
             let guard = locks.try_acquire("order:1").await.unwrap();
             let start = Instant::now();
             let waiter = wait_for(&locks, "order:1").await;
@@ -225,7 +225,7 @@ async fn a_wait_that_ends_as_slow_nodes_grant_leaks_nothing() {
         let nodes = Nodes::five();
         let builder = nodes.builder().max_wait(WAIT).hand_off(HandOff::OFF);
         let builder = builder.node_timeout(Duration::from_secs(5));
-        let locks = builder.lazy().unwrap();
+        let locks = builder.connect_lazy().unwrap();
         let guard = locks.try_acquire("order:1").await.unwrap();
         let start = Instant::now();
         let waiter = wait_for(&locks, "order:1").await;

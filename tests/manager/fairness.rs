@@ -20,7 +20,7 @@ fn far(nodes: &Nodes, each_way: Duration) -> LockManager {
     let nodes = nodes.0.iter();
     let nodes = nodes.map(|node| Slow::node(node, each_way, each_way));
     let builder = LockManager::builder().nodes(nodes).hand_off(HandOff::OFF);
-    builder.clock(TokioClock::new()).lazy().unwrap()
+    builder.clock(TokioClock::new()).connect_lazy().unwrap()
 }
 
 /// In how many of 100 rounds `b`, who waits, has the lock before the next callers of `a`, who gives it back: one was
@@ -116,7 +116,7 @@ async fn of_two_processes_the_one_that_has_waited_longer_comes_first() {
 async fn one_process_keeps_a_lock_for_as_long_as_it_may_pass_and_then_stands_back() {
     let nodes = Nodes::five();
     let builder = nodes.builder().hand_off(HandOff::new(4, SECOND));
-    let (a, b) = (builder.lazy().unwrap(), nodes.manager());
+    let (a, b) = (builder.connect_lazy().unwrap(), nodes.manager());
     let guard = a.try_acquire("order:1").await.unwrap();
     let other = wait_for(&b, "order:1").await;
     let mut callers = Vec::new();
@@ -144,7 +144,11 @@ async fn one_process_keeps_a_lock_for_as_long_as_it_may_pass_and_then_stands_bac
 #[tokio::test(start_paused = true)]
 async fn with_nobody_listening_the_next_caller_is_not_delayed() {
     let nodes = Nodes::five();
-    let locks = nodes.builder().hand_off(HandOff::OFF).lazy().unwrap();
+    let locks = nodes
+        .builder()
+        .hand_off(HandOff::OFF)
+        .connect_lazy()
+        .unwrap();
     let before = Instant::now();
     for _ in 0..50 {
         let guard = locks.acquire("order:1").await.unwrap();
@@ -163,7 +167,7 @@ async fn many_processes_have_their_turns_one_at_a_time() {
     let mut callers = Vec::new();
     let before = Instant::now();
     for _ in 0..8 {
-        let locks = nodes.builder().max_wait(6 * TTL).lazy().unwrap();
+        let locks = nodes.builder().max_wait(6 * TTL).connect_lazy().unwrap();
         for _ in 0..5 {
             let (locks, held) = (locks.clone(), Arc::clone(&held));
             callers.push(tokio::spawn(async move {

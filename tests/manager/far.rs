@@ -143,7 +143,7 @@ impl Far {
     }
 
     pub(super) fn manager(&self) -> LockManager {
-        self.builder().lazy().unwrap()
+        self.builder().connect_lazy().unwrap()
     }
 
     pub(super) fn is_closed(&self) -> bool {

@@ -44,7 +44,7 @@ pub(crate) fn dated(nodes: &Nodes, micros: u64) -> (LockManager, Arc<AtomicU64>)
         clock: TokioClock::new(),
         micros: Arc::clone(&micros),
     };
-    (nodes.builder().clock(clock).lazy().unwrap(), micros)
+    (nodes.builder().clock(clock).connect_lazy().unwrap(), micros)
 }
 
 /// In the year 2001.
@@ -171,7 +171,7 @@ async fn a_number_that_cannot_be_written_back_is_not_handed_out() {
     let builder = LockManager::builder()
         .clock(TokioClock::new())
         .nodes(stubborn);
-    let locks = builder.clock(TokioClock::new()).lazy().unwrap();
+    let locks = builder.clock(TokioClock::new()).connect_lazy().unwrap();
     assert!(fence(&locks, "order:1").await > 0, "agreed upon at once");
     // Two agree; the third that is needed has another number.
     let now = fence(&locks, "order:2").await;
@@ -218,7 +218,7 @@ async fn nodes_that_die_between_grant_and_confirmation_cost_a_caller_one_round()
         .cloned()
         .map(|node| Wrapped(Gone(node, Arc::clone(&left))));
     let builder = LockManager::builder().clock(TokioClock::new()).nodes(gone);
-    let locks = builder.max_wait(TTL).lazy().unwrap();
+    let locks = builder.max_wait(TTL).connect_lazy().unwrap();
     let differ = async || {
         let now = fence(&locks, "order:1").await;
         for (node, ahead) in [(0, 37), (1, 38), (2, 39), (3, 40), (4, 41)] {
@@ -280,7 +280,7 @@ async fn a_counter_that_has_expired_goes_on_from_the_highest_number() {
         clock: TokioClock::new(),
         micros: Arc::new(AtomicU64::new(PAST)),
     };
-    let locks = builder.clock(clock).lazy().unwrap();
+    let locks = builder.clock(clock).connect_lazy().unwrap();
     let last = fence(&locks, "order:1").await;
     // A lock that is held for longer than that keeps its counter.
     let held = locks.try_acquire("order:2").await.unwrap();
@@ -294,15 +294,19 @@ async fn a_counter_that_has_expired_goes_on_from_the_highest_number() {
 #[tokio::test(start_paused = true)]
 async fn without_fencing_there_are_no_tokens() {
     let nodes = Nodes::five();
-    let locks = nodes.builder().fencing(Fencing::OFF).lazy().unwrap();
+    let locks = nodes
+        .builder()
+        .fencing(Fencing::OFF)
+        .connect_lazy()
+        .unwrap();
     let guard = locks.try_acquire("order:1").await.unwrap();
     assert_eq!(guard.fence(), None);
     drop(guard);
     let nodes = Nodes::five();
     let unguarded = nodes.builder().restart_guard(RestartGuard::OFF);
-    assert!(fence(&unguarded.lazy().unwrap(), "order:1").await > 0);
+    assert!(fence(&unguarded.connect_lazy().unwrap(), "order:1").await > 0);
     let error = nodes.builder().fencing(Fencing::keep(Duration::ZERO));
-    let error = error.lazy().unwrap_err().to_string();
+    let error = error.connect_lazy().unwrap_err().to_string();
     assert!(error.contains("at least the ttl, 10s"), "{error}");
 }
 

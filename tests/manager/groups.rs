@@ -335,7 +335,7 @@ async fn one_node_that_serves_another_list_keeps_all_groups_from_granting_and_ex
     let [_, there] = keys(&locks, &nodes).await;
     let guard = locks.try_acquire(there.as_str()).await.unwrap();
     let one = Nodes(vec![nodes.0[0].clone()]);
-    let other = one.builder().lazy().unwrap();
+    let other = one.builder().connect_lazy().unwrap();
     let begin = Instant::now();
     other.adopt_nodes(None).await.unwrap();
     assert!(begin.elapsed() >= TTL, "its locks may be held until then");
@@ -350,7 +350,7 @@ async fn one_node_that_serves_another_list_keeps_all_groups_from_granting_and_ex
 async fn a_list_one_group_of_which_was_never_reached_grants_nothing() {
     let nodes = six();
     nodes.each(0..3, MemoryNode::go_down);
-    let locks = two_groups(&nodes).lazy().unwrap();
+    let locks = two_groups(&nodes).connect_lazy().unwrap();
     sleep(4 * TTL).await;
     nodes.each(0..6, MemoryNode::forget);
     sleep(4 * TTL).await;
@@ -371,7 +371,7 @@ async fn a_group_that_forgot_is_quarantined_beside_the_others() {
     let fence = guard.fence().unwrap();
     guard.release().await.unwrap();
     nodes.each(3..6, MemoryNode::forget);
-    let other = two_groups(&nodes).lazy().unwrap();
+    let other = two_groups(&nodes).connect_lazy().unwrap();
     let (begin, mut told) = (Instant::now(), false);
     let next = loop {
         drop(other.try_acquire(here.as_str()).await.unwrap());

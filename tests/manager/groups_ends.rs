@@ -22,7 +22,7 @@ async fn a_guard_that_outlives_its_manager_is_lost_once_another_group_serves_oth
     let guard = locks.try_acquire(there.as_str()).await.unwrap();
     drop(locks);
     let first = Nodes(nodes.0[..3].to_vec());
-    let other = first.builder().lazy().unwrap();
+    let other = first.builder().connect_lazy().unwrap();
     other.adopt_nodes(None).await.unwrap();
     let second = other.try_acquire(there.as_str()).await.unwrap();
     assert!(guard.is_lost(), "{guard:?} beside {second:?}");
@@ -35,7 +35,7 @@ async fn a_guard_that_outlives_its_manager_is_lost_once_a_node_serves_others() {
     let locks = nodes.builder().max_hold(600 * SECOND).connect().await;
     let guard = locks.unwrap().try_acquire("order:1").await.unwrap();
     let first = Nodes(nodes.0[..3].to_vec());
-    let other = first.builder().lazy().unwrap();
+    let other = first.builder().connect_lazy().unwrap();
     other.adopt_nodes(None).await.unwrap();
     let second = other.try_acquire("order:1").await.unwrap();
     assert!(guard.is_lost(), "{guard:?} beside {second:?}");
@@ -70,7 +70,7 @@ async fn who_adopts_nodes_waits_for_one_of_any_group_that_has_left_others() {
         let nodes = six();
         let locks = nodes.builder().groups(groups).connect().await.unwrap();
         let one = Nodes(vec![nodes.0[left].clone()]);
-        let other = one.builder().lazy().unwrap();
+        let other = one.builder().connect_lazy().unwrap();
         other.adopt_nodes(None).await.unwrap();
         sleep(2 * SECOND).await;
         drop(other);
@@ -136,7 +136,7 @@ async fn a_process_that_cannot_reach_the_first_group_locks_in_the_second() {
     let [here, there] = keys(&locks, &nodes).await;
     let process = Process::on(&nodes.0);
     process.0[..3].iter().for_each(Link::cut);
-    let far = process.builder().ttl(TTL).groups(2).lazy().unwrap();
+    let far = process.builder().ttl(TTL).groups(2).connect_lazy().unwrap();
     let begin = Instant::now();
     let guard = far.try_acquire(there.as_str()).await.unwrap();
     assert!(begin.elapsed() < 2 * SECOND, "{:?}", begin.elapsed());
@@ -177,7 +177,7 @@ struct One {
 fn start(nodes: &[MemoryNode], groups: usize) -> One {
     let process = Process::on(nodes);
     let settings = process.builder().ttl(TTL).max_hold(600 * SECOND);
-    let locks = settings.groups(groups).lazy().unwrap();
+    let locks = settings.groups(groups).connect_lazy().unwrap();
     One { process, locks }
 }
 

@@ -17,7 +17,7 @@ const SECOND: Duration = Duration::from_secs(1);
 fn passing(nodes: &Nodes, passes: u32, time: Duration) -> LockManager {
     let builder = nodes.builder().max_wait(6 * TTL);
     let builder = builder.hand_off(HandOff::new(passes, time));
-    builder.lazy().unwrap()
+    builder.connect_lazy().unwrap()
 }
 
 /// The tokens on the nodes while one caller after another has the lock, each for `each`.
@@ -154,7 +154,10 @@ async fn a_lost_lock_does_not_pass() {
 async fn each_holder_may_hold_it_for_the_longest_time() {
     let nodes = Nodes::five();
     let builder = nodes.builder().max_hold(TTL).max_wait(6 * TTL);
-    let locks = builder.hand_off(HandOff::new(32, TTL)).lazy().unwrap();
+    let locks = builder
+        .hand_off(HandOff::new(32, TTL))
+        .connect_lazy()
+        .unwrap();
     let guard = locks.try_acquire("order:1").await.unwrap();
     let waiter = wait_for(&locks, "order:1").await;
     let token = nodes.token("order:1");
@@ -254,7 +257,7 @@ async fn who_was_passed_a_lost_lock_waits_no_longer_for_it() {
         .node_timeout(TTL / 2)
         .hand_off(HandOff::new(100, 6 * TTL))
         .max_wait(TTL + MS)
-        .lazy()
+        .connect_lazy()
         .unwrap();
     let guard = locks.try_acquire("order:1").await.unwrap();
     let began = Instant::now();
@@ -278,7 +281,7 @@ async fn a_lock_that_passes_on_shortly_before_max_hold_is_extended_as_usual() {
         .max_wait(Duration::from_secs(600))
         .max_hold(Duration::from_secs(60))
         .hand_off(HandOff::new(100, Duration::from_secs(60)))
-        .lazy()
+        .connect_lazy()
         .unwrap();
     let first = locks.try_acquire("k").await.unwrap();
     let waiter = tokio::spawn({
@@ -301,7 +304,7 @@ async fn a_lock_that_passes_on_shortly_before_max_hold_is_extended_as_usual() {
 #[tokio::test(start_paused = true)]
 async fn a_waiter_that_is_not_polled_does_not_keep_what_it_is_handed() {
     let nodes = Nodes::five();
-    let locks = nodes.builder().max_wait(6 * TTL).lazy().unwrap();
+    let locks = nodes.builder().max_wait(6 * TTL).connect_lazy().unwrap();
     let first = locks.acquire("order:1").await.unwrap();
     let (one, at_nodes) = (first.fence().unwrap(), nodes.token("order:1"));
     let mut kept = Box::pin(locks.acquire("order:1"));
@@ -332,7 +335,7 @@ async fn a_waiter_that_is_not_polled_does_not_keep_what_it_is_handed() {
 async fn with_nobody_else_in_line_it_is_released_for_other_processes() {
     let nodes = Nodes::five();
     let (locks, others) = (
-        nodes.builder().max_wait(TTL).lazy().unwrap(),
+        nodes.builder().max_wait(TTL).connect_lazy().unwrap(),
         nodes.manager(),
     );
     let first = locks.acquire("order:1").await.unwrap();

@@ -19,7 +19,10 @@ const LONG: Duration = Duration::from_secs(40);
 /// A manager whose locks pass on for as long as a test lasts, and a handle with another ttl.
 async fn two_ttls(nodes: &Nodes) -> (LockManager, LockManager) {
     let builder = nodes.builder().max_ttl(LONG).max_wait(6 * TTL);
-    let locks = builder.hand_off(HandOff::new(32, 6 * TTL)).lazy().unwrap();
+    let locks = builder
+        .hand_off(HandOff::new(32, 6 * TTL))
+        .connect_lazy()
+        .unwrap();
     meet(&locks).await;
     let long = locks.with_ttl(LONG).unwrap();
     (locks, long)
@@ -63,7 +66,7 @@ async fn times_that_make_no_sense_are_refused() {
     let locks = Nodes::five()
         .builder()
         .node_timeout(50 * MS)
-        .lazy()
+        .connect_lazy()
         .unwrap();
     let ttl = |ttl| locks.with_ttl(ttl).unwrap_err().to_string();
     assert_eq!(ttl(Duration::ZERO), "ttl is 0ns; it must be at least 10ms");

@@ -37,7 +37,12 @@ async fn a_lock_outlives_an_outage_over_one_renewal() {
     for node_timeout in [TTL / 50, TTL / 2, TTL] {
         let nodes = Nodes::five();
         let locks = nodes.builder().node_timeout(node_timeout);
-        let guard = locks.lazy().unwrap().try_acquire("order:1").await.unwrap();
+        let guard = locks
+            .connect_lazy()
+            .unwrap()
+            .try_acquire("order:1")
+            .await
+            .unwrap();
         tokio::time::sleep(TTL * 3 / 10).await;
         nodes.each(0..5, MemoryNode::go_down);
         tokio::time::sleep(TTL / 10).await;
@@ -150,7 +155,7 @@ async fn max_hold_ends_a_lock_that_is_never_released() {
     let locks = nodes
         .builder()
         .max_hold(Duration::from_secs(15))
-        .lazy()
+        .connect_lazy()
         .unwrap();
     let guard = locks.try_acquire("order:1").await.unwrap();
     let before = Instant::now();
@@ -182,7 +187,7 @@ async fn a_suspend_is_seen_though_no_timer_fired() {
     let locks = LockManager::builder()
         .memory(5)
         .clock(clock.clone())
-        .lazy()
+        .connect_lazy()
         .unwrap();
     let guard = locks.try_acquire("order:1").await.unwrap();
     let handle = guard.handle();
@@ -298,7 +303,7 @@ async fn run_drops_the_work_when_the_lock_is_lost() {
 async fn run_does_not_go_on_with_work_whose_lock_has_ended_unseen() {
     let clock = HandClock(Arc::new(AtomicU64::new(1_000_000_000)));
     let builder = LockManager::builder().memory(5).clock(clock.clone());
-    let locks = builder.lazy().unwrap();
+    let locks = builder.connect_lazy().unwrap();
     let (wake, woken) = tokio::sync::oneshot::channel::<()>();
     let (began, has_begun) = tokio::sync::oneshot::channel::<()>();
     let stand_still = async {
@@ -342,7 +347,11 @@ async fn a_reply_that_is_read_late_counts_from_when_the_command_was_sent() {
     let clock = HandClock(Arc::new(AtomicU64::new(1_000_000_000)));
     let (ttl, timeout) = (Duration::from_secs(20), 1_500 * MS);
     let builder = nodes.unguarded().clock(clock.clone()).ttl(ttl);
-    let locks = builder.max_ttl(ttl).node_timeout(timeout).lazy().unwrap();
+    let locks = builder
+        .max_ttl(ttl)
+        .node_timeout(timeout)
+        .connect_lazy()
+        .unwrap();
     let pass = |time: Duration| {
         let nanos = u64::try_from(time.as_nanos()).unwrap();
         clock.0.fetch_add(nanos, Ordering::SeqCst);
@@ -379,7 +388,7 @@ async fn a_reply_that_is_read_late_counts_from_when_the_command_was_sent() {
 async fn a_release_after_the_end_says_so_though_nothing_has_looked_since_the_announcement() {
     let clock = HandClock(Arc::new(AtomicU64::new(1_000_000_000)));
     let builder = LockManager::builder().memory(5).clock(clock.clone());
-    let locks = builder.lazy().unwrap();
+    let locks = builder.connect_lazy().unwrap();
     let guard = locks.try_acquire("order:1").await.unwrap();
     let end = guard.lease().deadline.as_nanos();
     // The watchdog's timer finds the end near.

@@ -21,7 +21,7 @@ use super::{MS, Nodes, TTL, meet};
 const SECOND: Duration = Duration::from_secs(1);
 
 async fn named(nodes: &Nodes, instance: &str) -> LockManager {
-    let locks = nodes.builder().instance(instance).lazy().unwrap();
+    let locks = nodes.builder().instance(instance).connect_lazy().unwrap();
     meet(&locks).await;
     locks
 }
@@ -211,7 +211,7 @@ async fn a_node_that_lists_and_does_not_tell_the_holders_has_failed() {
     let nodes = Nodes::five();
     let mute = nodes.0.iter().map(|node| Wrapped(Mute(node.clone())));
     let locks = LockManager::builder().nodes(mute).clock(TokioClock::new());
-    let locks = locks.ttl(TTL).lazy().unwrap();
+    let locks = locks.ttl(TTL).connect_lazy().unwrap();
     meet(&locks).await;
     let _guard = locks.try_acquire("k").await.unwrap();
     nodes.each([4], MemoryNode::go_down);
@@ -249,7 +249,7 @@ impl Between for Mute {
 #[tokio::test(start_paused = true)]
 async fn redacted_keys_are_redacted_there_too() {
     let nodes = Nodes::five();
-    let locks = nodes.builder().redact_keys(true).lazy().unwrap();
+    let locks = nodes.builder().redact_keys(true).connect_lazy().unwrap();
     meet(&locks).await;
     let _guard = locks.try_acquire("order:1").await.unwrap();
     let list = locks.list("", 10).await;
@@ -345,12 +345,12 @@ async fn a_holder_that_was_not_seen_keeps_its_key() {
 #[tokio::test(start_paused = true)]
 async fn an_observer_ends_no_quarantine_and_begins_none() {
     let nodes = Nodes::five();
-    let first = nodes.builder().observing().lazy().unwrap();
+    let first = nodes.builder().observing().connect_lazy().unwrap();
     sleep(60 * SECOND).await;
     assert!(!first.has_quorum());
     drop(first);
     let locks = named(&nodes, "here").await;
-    let observer = nodes.builder().observing().lazy().unwrap();
+    let observer = nodes.builder().observing().connect_lazy().unwrap();
     meet(&observer).await;
     nodes.each(0..5, MemoryNode::forget);
     drop(locks);

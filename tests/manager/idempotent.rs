@@ -315,7 +315,7 @@ async fn a_run_that_outlasts_what_nodes_remember_of_its_grant_is_stored() {
     for (keep, work) in [(1, 61), (30, 90), (120, 200)] {
         let (keep, work) = (Duration::from_secs(keep), Duration::from_secs(work));
         let nodes = Nodes::five();
-        let locks = nodes.builder().max_hold(2 * work).lazy().unwrap();
+        let locks = nodes.builder().max_hold(2 * work).connect_lazy().unwrap();
         let begin = async || locks.begin_idempotent("order", keep, TTL).await.unwrap();
         let IdempotentRun::Execute(run) = begin().await else {
             panic!("there is no response yet");
@@ -458,7 +458,7 @@ async fn what_is_no_longer_kept_is_done_again() {
 async fn a_run_that_outlives_the_counters_of_locks_is_stored_where_only_its_renewals_came() {
     let nodes = Nodes::five();
     let brief = nodes.builder().fencing(Fencing::keep(TTL));
-    let locks = brief.max_hold(DAY).lazy().unwrap();
+    let locks = brief.max_hold(DAY).connect_lazy().unwrap();
     super::meet(&locks).await;
     nodes.each([3, 4], MemoryNode::go_down);
     let guard = run(&locks).await;
@@ -608,7 +608,7 @@ async fn a_run_that_is_dropped_at_once_is_released_on_all_nodes_that_have_grante
     let locks = nodes
         .builder()
         .restart_guard(RestartGuard::OFF)
-        .lazy()
+        .connect_lazy()
         .unwrap();
     let second = Duration::from_secs(1);
     let begin = async || locks.begin_idempotent("k", 20 * second, second).await;

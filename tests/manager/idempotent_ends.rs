@@ -115,7 +115,7 @@ async fn history(seed: u64, wild: bool, seen: &mut Seen) {
         let builder = LockManager::builder().nodes(nodes.iter().cloned());
         let builder = builder.clock(wrong(&mut dice)).ttl(TTL);
         let builder = builder.restart_guard(RestartGuard::OFF).mask_losses(masked);
-        managers.push(builder.lazy().unwrap());
+        managers.push(builder.connect_lazy().unwrap());
     }
     for body in 0..300_u64 {
         // Mostly around the end of what was kept last.

@@ -135,7 +135,7 @@ async fn processes(nodes: Vec<MemoryNode>, mut dice: Dice, name: u64, seen: Rc<R
             .nodes(remotes.into_iter().map(Wrapped))
             .clock(TokioClock::new());
         let builder = builder.ttl(TTL).node_timeout(TTL / 4).max_wait(TTL * 4);
-        let locks = builder.lazy().unwrap();
+        let locks = builder.connect_lazy().unwrap();
         sleep(dice.span(60)).await;
         let lifetime = dice.span(400);
         let _ = timeout(lifetime, work(&locks, &mut dice, name * 10 + life, &seen)).await;

@@ -85,12 +85,12 @@ impl Nodes {
 
     /// A manager that does not mind what these nodes may have forgotten.
     fn forgetful(&self) -> LockManager {
-        self.unguarded().lazy().unwrap()
+        self.unguarded().connect_lazy().unwrap()
     }
 
     /// A manager over these nodes. All managers of a test share the nodes' clock, which the first one brings.
     fn manager(&self) -> LockManager {
-        self.builder().lazy().unwrap()
+        self.builder().connect_lazy().unwrap()
     }
 
     /// A manager that knows already that these nodes vote.

@@ -63,7 +63,7 @@ async fn who_has_another_list_or_quorum_is_refused_and_both_are_told() {
     let strict = "nodes n0, n1, n2, n3, n4; quorum 4; losses masked 1;";
     assert_refused(nodes.builder().mask_losses(1), strict).await;
 
-    let other = some(&nodes, &[0, 1, 2]).lazy().unwrap();
+    let other = some(&nodes, &[0, 1, 2]).connect_lazy().unwrap();
     let AcquireError::NoQuorum(error) = other.try_acquire("order:1").await.unwrap_err() else {
         panic!("not refused");
     };
@@ -103,7 +103,7 @@ async fn the_nodes_are_taken_over_and_the_others_are_refused_from_then_on() {
     let old = nodes.builder().connect().await.unwrap();
     let guard = old.try_acquire("order:1").await.unwrap();
     let deadline = Instant::now() + guard.remaining();
-    let new = some(&nodes, &[0, 1, 2]).lazy().unwrap();
+    let new = some(&nodes, &[0, 1, 2]).connect_lazy().unwrap();
     sleep(MS).await;
     assert_eq!(foreign(&new), 3);
     let before = Instant::now();
@@ -143,7 +143,7 @@ async fn nodes_that_forget_while_they_are_taken_over_wait_for_the_longest_lease_
     let old = long().connect().await.unwrap();
     let guard = old.try_acquire("order:1").await.unwrap();
     for word in [None, Some(2 * TTL)] {
-        let new = some(&nodes, &[0, 1, 2]).lazy().unwrap();
+        let new = some(&nodes, &[0, 1, 2]).connect_lazy().unwrap();
         sleep(MS).await;
         let began = Instant::now();
         let mut adopting = Box::pin(new.adopt_nodes(word));
@@ -157,7 +157,7 @@ async fn nodes_that_forget_while_they_are_taken_over_wait_for_the_longest_lease_
         drop(new);
         if word.is_none() {
             // Back to the old list, for the next.
-            let back = long().lazy().unwrap();
+            let back = long().connect_lazy().unwrap();
             back.adopt_nodes(None).await.unwrap();
         }
     }
@@ -169,7 +169,7 @@ async fn a_lock_that_is_held_while_its_nodes_are_taken_over_is_not_extended() {
     let old = nodes.builder().connect().await.unwrap();
     let guard = old.try_acquire("order:1").await.unwrap();
     let began = Instant::now();
-    let new = some(&nodes, &[0, 1, 2]).lazy().unwrap();
+    let new = some(&nodes, &[0, 1, 2]).connect_lazy().unwrap();
     let mut adopting = Box::pin(new.adopt_nodes(None));
     assert!(poll_once(&mut adopting).await.is_none());
     assert_eq!(guard.lost().await, LossReason::Expired);
@@ -184,7 +184,7 @@ async fn a_lock_that_is_held_while_its_nodes_are_taken_over_is_not_extended() {
 async fn a_node_that_was_not_asked_by_the_end_of_the_call_is_not_taken_over_later() {
     let nodes = Nodes::five();
     let old = nodes.builder().connect().await.unwrap();
-    let new = some(&nodes, &[0, 1, 2]).lazy().unwrap();
+    let new = some(&nodes, &[0, 1, 2]).connect_lazy().unwrap();
     sleep(MS).await;
     let mut adopting = Box::pin(new.adopt_nodes(None));
     assert!(poll_once(&mut adopting).await.is_none());
@@ -202,7 +202,7 @@ async fn who_takes_nodes_over_is_told_when_they_go_down() {
     let nodes = Nodes::five();
     drop(nodes.builder().connect().await.unwrap());
     let locks = some(&nodes, &[0, 1, 2]).connect_timeout(SECOND);
-    let locks = locks.lazy().unwrap();
+    let locks = locks.connect_lazy().unwrap();
     let mut adopting = Box::pin(locks.adopt_nodes(None));
     assert!(timeout(3 * SECOND, &mut adopting).await.is_err());
     nodes.each(0..5, MemoryNode::go_down);
@@ -249,7 +249,7 @@ async fn a_retired_list_grants_and_extends_nothing_until_it_is_adopted_again() {
     let nodes = Nodes::five();
     let old = nodes.builder().connect().await.unwrap();
     let guard = old.try_acquire("order:1").await.unwrap();
-    let operator = nodes.builder().lazy().unwrap();
+    let operator = nodes.builder().connect_lazy().unwrap();
     let left = operator.retire_nodes("the new\n ones").await.unwrap();
     assert!(!guard.is_lost() && left > guard.remaining());
     sleep(left).await;
@@ -270,7 +270,7 @@ async fn a_list_is_not_retired_while_a_quorum_of_its_nodes_is_away() {
     let nodes = Nodes::five();
     let old = nodes.builder().connect().await.unwrap();
     nodes.each(2..5, MemoryNode::go_down);
-    let operator = nodes.builder().lazy().unwrap();
+    let operator = nodes.builder().connect_lazy().unwrap();
     let error = operator.retire_nodes("the new ones").await.unwrap_err();
     assert_eq!(error.failures().len(), 3, "{error}");
     nodes.each(2..3, MemoryNode::come_up);
@@ -287,7 +287,7 @@ async fn only_the_list_that_nodes_serve_is_retired() {
     let guard = locks.try_acquire("order:1").await.unwrap();
     // As an operator without the settings of the service.
     for others in [nodes.builder().max_ttl(2 * TTL), some(&nodes, &[1])] {
-        let others = others.lazy().unwrap();
+        let others = others.connect_lazy().unwrap();
         let error = others.retire_nodes("the new ones").await.unwrap_err();
         assert!(error.to_string().contains("agreed on"), "{error}");
     }
@@ -295,7 +295,7 @@ async fn only_the_list_that_nodes_serve_is_retired() {
     assert!(!guard.is_lost());
     guard.release().await.unwrap();
     // A text that a terminal would obey, and none at all.
-    let operator = nodes.builder().lazy().unwrap();
+    let operator = nodes.builder().connect_lazy().unwrap();
     operator.retire_nodes("\u{202e}a\u{1b}[31m").await.unwrap();
     sleep(2 * SECOND).await;
     let error = locks.try_acquire("order:1").await.unwrap_err().to_string();

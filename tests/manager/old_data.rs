@@ -155,7 +155,7 @@ async fn a_run_that_was_overtaken_keeps_no_result_on_a_node_that_came_back_with_
     let nodes = super::links::nodes(3);
     let process = || super::links::Process::on(&nodes);
     let (first, second, third) = (process(), process(), process());
-    let manager = |process: &super::links::Process| process.builder().lazy().unwrap();
+    let manager = |process: &super::links::Process| process.builder().connect_lazy().unwrap();
     let (a, b, c) = (manager(&first), manager(&second), manager(&third));
     sleep(TTL).await;
     let run = async |locks: &LockManager| match locks

@@ -93,7 +93,7 @@ async fn who_does_not_connect_first_finds_the_node_that_others_have_all_the_same
     let (old, new) = lists(&nodes);
     let old = old.builder().max_hold(100 * TTL).connect().await.unwrap();
     let guard = old.try_acquire("k").await.unwrap();
-    let new = new.builder().lazy().unwrap();
+    let new = new.builder().connect_lazy().unwrap();
     let text = refusal(&new).await;
     assert!(text.contains(OLD) && text.contains(NEW), "{text}");
     assert_eq!(foreign(&new), ["n2"]);
@@ -107,7 +107,7 @@ async fn a_list_one_node_of_which_was_never_reached_grants_nothing() {
     let old = old.builder().max_hold(100 * TTL).connect().await.unwrap();
     let guard = old.try_acquire("k").await.unwrap();
     new.0[0].cut();
-    let locks = new.builder().lazy().unwrap();
+    let locks = new.builder().connect_lazy().unwrap();
     never_both_beside(guard, &old, &locks, 8 * TTL).await;
     // And when it is reached at last, it is another's.
     new.0[0].mend();
@@ -124,7 +124,7 @@ async fn who_gets_a_node_back_from_another_list_waits_until_that_must_have_notic
     let (old_link, new_link) = (&old.0[2], &new.0[0]);
     let hour = Duration::from_secs(3_600);
     let old_locks = old.builder().max_hold(hour).connect().await.unwrap();
-    let new_locks = new.builder().max_hold(hour).lazy().unwrap();
+    let new_locks = new.builder().max_hold(hour).connect_lazy().unwrap();
     sleep(2 * SECOND).await;
     let (mut one, mut other) = ((&old_locks, old_link), (&new_locks, new_link));
     let mut held = one.0.try_acquire("k").await.unwrap();
@@ -153,7 +153,7 @@ async fn a_process_that_does_not_wait_when_it_starts_waits_for_its_connections()
         let nodes = nodes(5);
         let (old, new) = lists(&nodes);
         let locks = old.builder().connect().await.unwrap();
-        let others = new.builder().lazy().unwrap();
+        let others = new.builder().connect_lazy().unwrap();
         sleep(2 * SECOND).await;
         old.0[2].cut();
         nodes[2].forget();
@@ -164,7 +164,7 @@ async fn a_process_that_does_not_wait_when_it_starts_waits_for_its_connections()
         grants(&others).await;
         let again = Process::on(&nodes[..3]);
         again.0[2].connect_for(connecting);
-        let again = again.builder().lazy().unwrap();
+        let again = again.builder().connect_lazy().unwrap();
         let began = Instant::now();
         let outcome = again.try_acquire("k").await;
         let took = began.elapsed();
@@ -193,7 +193,7 @@ async fn a_process_that_does_not_wait_when_it_starts_waits_for_its_connections()
 async fn taken_back(nodes: &[MemoryNode]) -> (Process, LockManager) {
     let (old, new) = lists(nodes);
     let _old = old.builder().connect().await.unwrap();
-    let locks = new.builder().lazy().unwrap();
+    let locks = new.builder().connect_lazy().unwrap();
     sleep(15 * SECOND).await;
     assert_eq!(foreign(&locks), ["n2"]);
     // Whoever is the first to look at it.
@@ -254,7 +254,7 @@ async fn who_takes_a_list_back_waits_until_the_list_between_must_have_noticed() 
         let first = || Process::on(&nodes).builder().groups(groups);
         let mut old = first().connect().await.unwrap();
         let between = Process::on(&nodes[..1]).builder().max_hold(100 * TTL);
-        let between = between.lazy().unwrap();
+        let between = between.connect_lazy().unwrap();
         between.adopt_nodes(None).await.unwrap();
         let held = between.try_acquire("k").await.unwrap();
         assert_eq!(foreign(&old), ["n0"]);
@@ -266,7 +266,7 @@ async fn who_takes_a_list_back_waits_until_the_list_between_must_have_noticed() 
         if restarts {
             // By then it serves the first list.
             sleep(MS).await;
-            old = first().lazy().unwrap();
+            old = first().connect_lazy().unwrap();
         }
         let began = Instant::now();
         assert!(!held.is_lost());
@@ -291,7 +291,7 @@ async fn a_list_is_taken_over_when_all_of_its_nodes_vote() {
     drop(Process::on(&nodes).builder().connect().await.unwrap());
     let settings = |process: &Process| process.builder().ttl(SECOND).max_ttl(SECOND);
     let operator = Process::on(&nodes);
-    let locks = settings(&operator).lazy().unwrap();
+    let locks = settings(&operator).connect_lazy().unwrap();
     operator.0[2].refuse_promotion();
     let mut adopting = Box::pin(locks.adopt_nodes(None));
     while !is_voting(&locks, 1) {
@@ -309,7 +309,7 @@ async fn a_list_is_taken_over_when_all_of_its_nodes_vote() {
         .builder()
         .ttl(2 * SECOND)
         .max_ttl(2 * SECOND)
-        .lazy()
+        .connect_lazy()
         .unwrap();
     locks.adopt_nodes(None).await.unwrap();
     let next = third
@@ -374,7 +374,7 @@ async fn there_is_no_moment_between_their_node_and_ours() {
     let _old = old.builder().connect().await.unwrap();
     let asking = Arc::new(Asking::default());
     let clock = AskingClock(TokioClock::new(), Arc::clone(&asking));
-    let locks = new.builder().clock(clock).lazy().unwrap();
+    let locks = new.builder().clock(clock).connect_lazy().unwrap();
     sleep(15 * SECOND).await;
     assert_eq!(foreign(&locks), ["n2"]);
     asking.locks.set(locks.clone()).unwrap();
@@ -397,7 +397,7 @@ async fn of_two_lists_that_share_a_node_which_forgets_only_one_goes_on() {
         let (old, new) = lists(&nodes);
         let old = old.builder().max_hold(100 * TTL).connect().await.unwrap();
         sleep(300 * MS).await;
-        let new = new.builder().lazy().unwrap();
+        let new = new.builder().connect_lazy().unwrap();
         // Longer than any quarantine that had begun before.
         sleep(15 * SECOND).await;
         let held = old.try_acquire("k").await.unwrap();
@@ -425,7 +425,7 @@ async fn what_is_held_ends_with_its_validity_when_a_node_turns_out_to_be_another
     let (a, b) = lists(&nodes);
     let old = a.builder().max_hold(100 * TTL).connect().await.unwrap();
     let guard = old.try_acquire("k").await.unwrap();
-    let new = b.builder().lazy().unwrap();
+    let new = b.builder().connect_lazy().unwrap();
     sleep(2 * SECOND).await;
     a.0[2].cut();
     nodes[2].forget();
@@ -458,7 +458,12 @@ async fn a_node_that_was_left_behind_when_the_settings_changed_has_to_be_taken_o
     let before = a.builder().connect().await.unwrap();
     grants(&before).await;
     drop(before);
-    let locks = b.builder().ttl(SECOND).max_ttl(SECOND).lazy().unwrap();
+    let locks = b
+        .builder()
+        .ttl(SECOND)
+        .max_ttl(SECOND)
+        .connect_lazy()
+        .unwrap();
     let mut adopting = Box::pin(locks.adopt_nodes(None));
     assert!(poll_once(&mut adopting).await.is_none());
     // All were connected, and this one was not asked yet.
@@ -480,7 +485,7 @@ async fn a_node_that_was_left_behind_when_the_settings_changed_has_to_be_taken_o
     locks.adopt_nodes(None).await.unwrap();
     grants(&locks).await;
     // Those with the settings from before get nothing.
-    let before = a.builder().lazy().unwrap();
+    let before = a.builder().connect_lazy().unwrap();
     refusal(&before).await;
 }
 
@@ -490,7 +495,12 @@ async fn no_node_is_taken_over_while_another_is_not_connected() {
     let (a, b) = (Process::on(&nodes), Process::on(&nodes));
     let before = a.builder().connect().await.unwrap();
     b.0[2].cut();
-    let locks = b.builder().ttl(SECOND).max_ttl(SECOND).lazy().unwrap();
+    let locks = b
+        .builder()
+        .ttl(SECOND)
+        .max_ttl(SECOND)
+        .connect_lazy()
+        .unwrap();
     let began = Instant::now();
     let error = locks.adopt_nodes(None).await.unwrap_err();
     assert_eq!(began.elapsed(), 5 * SECOND, "the connect time-out");

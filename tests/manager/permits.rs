@@ -93,7 +93,7 @@ async fn of_many_in_several_processes_never_more_hold_a_key_than_there_are_permi
             let locks = LockManager::builder()
                 .nodes(each)
                 .clock(TokioClock::new())
-                .lazy()
+                .connect_lazy()
                 .unwrap();
             let locks = locks.permits(limit).unwrap().with_max_wait(600 * SECOND);
             for task in 0..8_u32 {
@@ -258,7 +258,7 @@ async fn no_process_starves_while_a_node_is_down() {
         for process in 0..3_u32 {
             let each = nodes.iter().map(|node| Slow::node(node, MS / 2, MS / 2));
             let builder = LockManager::builder().nodes(each);
-            let locks = builder.clock(TokioClock::new()).lazy().unwrap();
+            let locks = builder.clock(TokioClock::new()).connect_lazy().unwrap();
             let locks = locks.permits(limit).unwrap().with_max_wait(600 * SECOND);
             for _ in 0..4 {
                 let locks = locks.clone();
@@ -315,7 +315,7 @@ async fn with_late_replies(nodes: &[MemoryNode], late: Duration) -> LockManager 
         Slow::node(node, Duration::ZERO, back)
     });
     let builder = LockManager::builder().nodes(each);
-    let locks = builder.clock(TokioClock::new()).lazy().unwrap();
+    let locks = builder.clock(TokioClock::new()).connect_lazy().unwrap();
     drop(locks.try_acquire("another").await.unwrap());
     locks
 }

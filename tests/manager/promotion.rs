@@ -114,7 +114,9 @@ async fn connect_ends_where_new_nodes_refuse_to_be_promoted() {
 #[tokio::test(start_paused = true)]
 async fn nodes_that_refuse_to_be_promoted_are_asked_five_times_a_second() {
     let (nodes, asked) = (three(), Arc::default());
-    let locks = counted(&nodes, Promotion::Refused, &asked).lazy().unwrap();
+    let locks = counted(&nodes, Promotion::Refused, &asked)
+        .connect_lazy()
+        .unwrap();
     sleep(Duration::from_secs(10)).await;
     let asked = asked.load(Ordering::SeqCst);
     // Each is sent both, and another check-in for each of the others.
@@ -145,7 +147,7 @@ async fn connect_ends_where_nodes_that_forgot_refuse_to_be_promoted() {
 #[tokio::test(start_paused = true)]
 async fn a_bootstrap_ends_where_nodes_refuse_to_be_promoted() {
     let nodes = three();
-    let locks = manager(&nodes, Promotion::Refused).lazy().unwrap();
+    let locks = manager(&nodes, Promotion::Refused).connect_lazy().unwrap();
     sleep(MS).await;
     let began = Instant::now();
     let error = tokio::time::timeout(BOUND, locks.bootstrap()).await;
@@ -184,7 +186,7 @@ async fn nodes_are_taken_over_though_one_of_them_goes_away_for_a_moment_again_an
         .clock(TokioClock::new())
         .nodes(nodes[..2].iter().cloned());
     let other = other.clock(TokioClock::new()).ttl(TTL).max_ttl(3 * TTL);
-    let other = other.lazy().unwrap();
+    let other = other.connect_lazy().unwrap();
     let node = nodes[1].clone();
     let blips = tokio::spawn(async move {
         loop {

@@ -93,7 +93,7 @@ async fn who_does_not_wait_and_meets_a_local_contender_asks_no_node() {
 async fn callers_have_the_lock_in_the_order_in_which_they_asked() {
     for hand_off in [HandOff::OFF, HandOff::new(2, TTL), HandOff::default()] {
         let nodes = Nodes::five();
-        let locks = nodes.builder().hand_off(hand_off).lazy().unwrap();
+        let locks = nodes.builder().hand_off(hand_off).connect_lazy().unwrap();
         let guard = locks.try_acquire("order:1").await.unwrap();
         let order = Arc::new(Mutex::new(Vec::new()));
         let mut waiters = Vec::new();
@@ -158,7 +158,7 @@ async fn the_sixty_fifth_is_refused_and_who_leaves_makes_room() {
 #[tokio::test(start_paused = true)]
 async fn the_callers_of_all_keys_are_bounded_together() {
     let nodes = Nodes::five();
-    let locks = nodes.builder().max_waiters(3).lazy().unwrap();
+    let locks = nodes.builder().max_waiters(3).connect_lazy().unwrap();
     let one = locks.try_acquire("order:1").await.unwrap();
     let _two = locks.try_acquire("order:2").await.unwrap();
     let first = wait_for(&locks, "order:1").await;
@@ -196,7 +196,7 @@ async fn who_comes_during_a_release_waits_for_it_even_if_it_does_not_wait() {
 #[tokio::test(start_paused = true)]
 async fn who_does_not_wait_is_never_told_that_too_many_wait() {
     let nodes = Nodes::five();
-    let locks = nodes.builder().max_waiters(1).lazy().unwrap();
+    let locks = nodes.builder().max_waiters(1).connect_lazy().unwrap();
     let _other = locks.try_acquire("order:2").await.unwrap();
     let _waiter = wait_for(&locks, "order:2").await;
     let guard = locks.try_acquire("order:1").await.unwrap();
@@ -232,7 +232,7 @@ async fn who_does_not_wait_is_not_held_up_by_a_release_that_hangs() {
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_expired_lets_the_next_go_though_its_guard_lives_on() {
     let nodes = Nodes::five();
-    let locks = nodes.builder().max_wait(6 * TTL).lazy().unwrap();
+    let locks = nodes.builder().max_wait(6 * TTL).connect_lazy().unwrap();
     let guard = locks.try_acquire("order:1").await.unwrap();
     let waiter = wait_for(&locks, "order:1").await;
     nodes.each(0..5, MemoryNode::go_down);
@@ -250,7 +250,7 @@ async fn a_lock_that_expired_lets_the_next_go_though_its_guard_lives_on() {
 async fn a_lock_held_for_too_long_lets_the_next_go_though_its_guard_lives_on() {
     let nodes = Nodes::five();
     let builder = nodes.builder().max_hold(TTL).max_wait(6 * TTL);
-    let locks = builder.lazy().unwrap();
+    let locks = builder.connect_lazy().unwrap();
     let guard = locks.try_acquire("order:1").await.unwrap();
     let before = Instant::now();
     let waiter = wait_for(&locks, "order:1").await;
@@ -264,7 +264,7 @@ async fn a_lock_held_for_too_long_lets_the_next_go_though_its_guard_lives_on() {
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_was_taken_lets_the_next_go_though_its_guard_lives_on() {
     let nodes = Nodes::five();
-    let locks = nodes.unguarded().max_wait(6 * TTL).lazy().unwrap();
+    let locks = nodes.unguarded().max_wait(6 * TTL).connect_lazy().unwrap();
     let guard = locks.try_acquire("order:1").await.unwrap();
     let waiter = wait_for(&locks, "order:1").await;
     nodes.each(0..5, MemoryNode::forget);
@@ -397,7 +397,7 @@ async fn those_that_wait_for_other_processes_are_bounded_too() {
     for key in &keys {
         held.push(other.acquire(key.as_str()).await.unwrap());
     }
-    let locks = nodes.builder().max_waiters(8).lazy().unwrap();
+    let locks = nodes.builder().max_waiters(8).connect_lazy().unwrap();
     let locks = locks.with_max_wait(TTL);
     let waiting: Vec<_> = keys
         .iter()

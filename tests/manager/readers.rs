@@ -27,7 +27,7 @@ fn order() -> NodeKeys {
 fn a_millisecond_away(nodes: &Nodes) -> LockManager {
     let each = nodes.0.iter().map(|node| Slow::node(node, MS, MS));
     let builder = LockManager::builder().nodes(each);
-    builder.clock(TokioClock::new()).lazy().unwrap()
+    builder.clock(TokioClock::new()).connect_lazy().unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -237,7 +237,7 @@ async fn readers_get_their_chance_among_writers() {
     for _ in 0..3 {
         let each = nodes.0.iter().map(|node| Slow::node(node, MS / 2, MS / 2));
         let builder = LockManager::builder().nodes(each);
-        let locks = builder.clock(TokioClock::new()).lazy().unwrap();
+        let locks = builder.clock(TokioClock::new()).connect_lazy().unwrap();
         let locks = locks.with_max_wait(60 * SECOND);
         tasks.spawn(async move {
             loop {
@@ -249,7 +249,7 @@ async fn readers_get_their_chance_among_writers() {
     }
     let each = nodes.0.iter().map(|node| Slow::node(node, MS / 2, MS / 2));
     let builder = LockManager::builder().nodes(each);
-    let locks = builder.clock(TokioClock::new()).lazy().unwrap();
+    let locks = builder.clock(TokioClock::new()).connect_lazy().unwrap();
     let readers = locks.shared().with_max_wait(60 * SECOND);
     let mut longest = Duration::ZERO;
     for _ in 0..30 {
@@ -697,7 +697,7 @@ async fn readers_share_a_lease_also_where_the_nodes_are_slow() {
         .map(|node| Slow::node(node, 80 * MS, 80 * MS));
     let builder = LockManager::builder().nodes(each).ttl(SECOND);
     let builder = builder.node_timeout(500 * MS).clock(TokioClock::new());
-    let locks = builder.lazy().unwrap();
+    let locks = builder.connect_lazy().unwrap();
     drop(locks.acquire("other").await.unwrap());
     let readers = locks.shared().with_max_wait(60 * SECOND);
     let began = Instant::now();
@@ -725,7 +725,7 @@ async fn no_reader_sees_half_of_what_a_writer_writes() {
                 Slow::node(node, delay, delay / 2)
             });
             let builder = LockManager::builder().nodes(each);
-            let locks = builder.clock(TokioClock::new()).lazy().unwrap();
+            let locks = builder.clock(TokioClock::new()).connect_lazy().unwrap();
             let locks = locks.with_max_wait(600 * SECOND);
             for task in 0..6_u32 {
                 let (locks, pair) = (locks.clone(), Arc::clone(&pair));

@@ -135,7 +135,10 @@ fn a_guard_dropped_outside_its_runtime_still_releases() {
         .unwrap();
     let node = MemoryNode::new("n0");
     let (locks, guard) = runtime.block_on(async {
-        let locks = LockManager::builder().nodes([node.clone()]).lazy().unwrap();
+        let locks = LockManager::builder()
+            .nodes([node.clone()])
+            .connect_lazy()
+            .unwrap();
         let guard = locks.try_acquire("order:1").await.unwrap();
         (locks, guard)
     });
@@ -157,7 +160,10 @@ fn a_lock_can_be_given_back_outside_its_runtime() {
     let node = MemoryNode::new("n0");
     let minute = Duration::from_secs(60);
     let (locks, guard, begun) = runtime.block_on(async {
-        let locks = LockManager::builder().nodes([node.clone()]).lazy().unwrap();
+        let locks = LockManager::builder()
+            .nodes([node.clone()])
+            .connect_lazy()
+            .unwrap();
         let guard = locks.try_acquire("order:1").await.unwrap();
         let begun = locks
             .begin_idempotent("invoice:1", minute, Duration::ZERO)
@@ -179,7 +185,10 @@ fn a_guard_that_outlives_its_runtime_does_not_panic_and_leaves_the_key_to_its_tt
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let node = MemoryNode::new("n0");
     let guard = runtime.block_on(async {
-        let locks = LockManager::builder().nodes([node.clone()]).lazy().unwrap();
+        let locks = LockManager::builder()
+            .nodes([node.clone()])
+            .connect_lazy()
+            .unwrap();
         locks.try_acquire("order:1").await.unwrap()
     });
     drop(runtime);

@@ -244,7 +244,11 @@ async fn every_quarantine_lasts_the_longest_ttl_that_is_agreed_on() {
 #[tokio::test(start_paused = true)]
 async fn a_held_lock_lives_on_with_the_quorum_that_remembers_it() {
     let nodes = Nodes::five();
-    let locks = nodes.builder().max_hold(60 * SECOND).lazy().unwrap();
+    let locks = nodes
+        .builder()
+        .max_hold(60 * SECOND)
+        .connect_lazy()
+        .unwrap();
     sleep(MS).await;
     let guard = locks.try_acquire("order:1").await.unwrap();
     nodes.each([0, 1], MemoryNode::forget);
@@ -263,7 +267,11 @@ async fn a_held_lock_lives_on_with_the_quorum_that_remembers_it() {
 #[tokio::test(start_paused = true)]
 async fn a_held_lock_outlives_the_loss_of_all_its_nodes() {
     let nodes = Nodes::five();
-    let locks = nodes.builder().max_hold(60 * SECOND).lazy().unwrap();
+    let locks = nodes
+        .builder()
+        .max_hold(60 * SECOND)
+        .connect_lazy()
+        .unwrap();
     let other = manager(&nodes).await;
     let guard = locks.try_acquire("order:1").await.unwrap();
     for _ in 0..3 {
@@ -473,7 +481,11 @@ async fn a_bootstrap_ends_in_time_while_a_node_comes_and_forgets() {
     let builder = LockManager::builder()
         .clock(TokioClock::new())
         .nodes(nodes.iter().cloned());
-    let locks = builder.clock(TokioClock::new()).ttl(TTL).lazy().unwrap();
+    let locks = builder
+        .clock(TokioClock::new())
+        .ttl(TTL)
+        .connect_lazy()
+        .unwrap();
     let forgets = nodes[1].clone();
     let flaps = tokio::spawn(async move {
         loop {

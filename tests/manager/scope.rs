@@ -59,7 +59,7 @@ async fn what_is_held_already_is_shared_and_costs_no_command() {
 #[tokio::test(start_paused = true)]
 async fn a_lost_lock_is_not_shared_and_not_taken_anew() {
     let nodes = Nodes::five();
-    let locks = nodes.builder().max_hold(TTL).lazy().unwrap();
+    let locks = nodes.builder().max_hold(TTL).connect_lazy().unwrap();
     let scope = LockScope::new();
     let outer = take(&locks, &scope, &["order:1"]).await.unwrap();
     outer.lost().await;
@@ -179,7 +179,7 @@ async fn the_same_key_in_a_later_namespace_is_waited_for() {
             .nodes(nodes.0.clone())
             .clock(TokioClock::new())
     };
-    let later = || builder(&new).namespace("lm").lazy().unwrap();
+    let later = || builder(&new).namespace("lm").connect_lazy().unwrap();
     let (old, new, other) = (nodes.manager(), later(), later());
     let scope = LockScope::new();
     let _old = take(&old, &scope, &["order:1"]).await.unwrap();

@@ -12,7 +12,7 @@ use super::Nodes;
 
 #[tokio::test]
 async fn mistakes_are_reported_before_anything_is_connected() {
-    let error = |builder: tower_redlock::Settings| builder.lazy().unwrap_err().to_string();
+    let error = |builder: tower_redlock::Settings| builder.connect_lazy().unwrap_err().to_string();
     assert_eq!(
         error(LockManager::builder()),
         "nodes: there is no node: give the URLs of servers, or `memory` with a number for nodes inside this process"
@@ -33,7 +33,7 @@ fn outside_a_runtime_it_says_what_to_do() {
     assert_eq!(
         LockManager::builder()
             .memory(1)
-            .lazy()
+            .connect_lazy()
             .unwrap_err()
             .to_string(),
         "there is no tokio runtime here: build the manager inside one, for its tasks live there"
@@ -84,8 +84,8 @@ async fn four_nodes_that_mask_a_loss_need_three() {
             .nodes(nodes.iter().cloned())
     };
     let (a, b) = (
-        builder().mask_losses(1).lazy().unwrap(),
-        builder().mask_losses(1).lazy().unwrap(),
+        builder().mask_losses(1).connect_lazy().unwrap(),
+        builder().mask_losses(1).connect_lazy().unwrap(),
     );
     assert!(a.snapshot().verdict.contains("3 needed"));
     let _guard = a.try_acquire("order:1").await.unwrap();
@@ -96,7 +96,10 @@ async fn four_nodes_that_mask_a_loss_need_three() {
 #[tokio::test]
 async fn debug_texts_hold_no_token() {
     let node = MemoryNode::new("n0");
-    let locks = LockManager::builder().nodes([node.clone()]).lazy().unwrap();
+    let locks = LockManager::builder()
+        .nodes([node.clone()])
+        .connect_lazy()
+        .unwrap();
     let guard = locks.try_acquire("order:1").await.unwrap();
     let secret = String::from_utf8(node.holder("lk:order:1").unwrap()).unwrap();
     let text = format!(

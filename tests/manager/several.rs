@@ -201,7 +201,7 @@ async fn a_waiter_for_several_behind_single_holders_gets_its_turn_after_the_last
         (HandOff::default(), ["b", "c", "a"]),
     ] {
         let nodes = Nodes::five();
-        let locks = nodes.builder().hand_off(hand_off).lazy().unwrap();
+        let locks = nodes.builder().hand_off(hand_off).connect_lazy().unwrap();
         let mut holders = Vec::new();
         for name in order {
             holders.push(locks.try_acquire(name).await.unwrap());

@@ -20,7 +20,7 @@ pub(super) fn far(nodes: &Nodes, each_way: Duration) -> LockManager {
     let nodes = nodes.0.iter();
     let nodes = nodes.map(|node| Slow::node(node, each_way, each_way));
     let builder = LockManager::builder().nodes(nodes);
-    builder.clock(TokioClock::new()).lazy().unwrap()
+    builder.clock(TokioClock::new()).connect_lazy().unwrap()
 }
 
 /// Callers of `locks` for each of these keys alone, three at a time, who hold it for so long each, until told to end.
@@ -99,7 +99,7 @@ async fn waiters_for_pairs_of_which_one_is_always_in_use_do_not_slow_the_other_d
 async fn callers_of_one_key_keep_their_order_around_those_who_want_more() {
     for hand_off in [HandOff::OFF, HandOff::default()] {
         let nodes = Nodes::five();
-        let locks = nodes.builder().hand_off(hand_off).lazy().unwrap();
+        let locks = nodes.builder().hand_off(hand_off).connect_lazy().unwrap();
         let order = Arc::new(Mutex::new(Vec::new()));
         let held = [
             locks.try_acquire("a").await.unwrap(),

@@ -172,7 +172,11 @@ async fn who_leaves_at_any_stage_lets_those_behind_it_go() {
 #[tokio::test(start_paused = true)]
 async fn a_wait_ends_in_time_though_a_lock_was_handed_over_that_cannot_be_given_back() {
     let nodes = Nodes::five();
-    let locks = nodes.builder().node_timeout(TTL / 4).lazy().unwrap();
+    let locks = nodes
+        .builder()
+        .node_timeout(TTL / 4)
+        .connect_lazy()
+        .unwrap();
     let first = locks.try_acquire("a").await.unwrap();
     let second = locks.try_acquire("b").await.unwrap();
     let keys = LockKeys::new(["a", "b"]).unwrap();
@@ -248,7 +252,13 @@ async fn crossing_sets_of_several_processes_never_wait_in_a_circle() {
         ["a", "c"],
     ];
     let managers: Vec<LockManager> = (0..3)
-        .map(|_| nodes.builder().max_wait(60 * SECOND).lazy().unwrap())
+        .map(|_| {
+            nodes
+                .builder()
+                .max_wait(60 * SECOND)
+                .connect_lazy()
+                .unwrap()
+        })
         .collect();
     let inside: Arc<[AtomicU32; 3]> = Arc::default();
     let mut tasks = JoinSet::new();

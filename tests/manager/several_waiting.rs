@@ -68,7 +68,7 @@ async fn a_key_is_free_for_others_while_its_waiter_waits_for_another_that_is_hel
 async fn a_key_that_came_free_while_another_is_held_goes_to_those_behind() {
     for hand_off in [HandOff::OFF, HandOff::default()] {
         let nodes = Nodes::five();
-        let locks = nodes.builder().hand_off(hand_off).lazy().unwrap();
+        let locks = nodes.builder().hand_off(hand_off).connect_lazy().unwrap();
         let (first, second) = (
             locks.try_acquire("a").await.unwrap(),
             locks.try_acquire("b").await.unwrap(),

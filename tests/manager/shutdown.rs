@@ -184,7 +184,7 @@ async fn shut_down_as_it_is<T, W>(
 {
     let gate = Arc::new(Gate::default());
     let far = Far::new(Duration::ZERO, Some(Arc::clone(&gate)));
-    let locks = builder(far.builder()).lazy().unwrap();
+    let locks = builder(far.builder()).connect_lazy().unwrap();
     let taken = take(locks.clone()).await;
     let runtime = Handle::current();
     let giving_back = thread::spawn(move || {
@@ -358,7 +358,10 @@ fn what_was_let_go_after_the_end_of_the_runtime_is_left_to_expire_and_counted() 
     let runtime = Runtime::new().unwrap();
     let node = MemoryNode::new("n0");
     let (locks, guard) = runtime.block_on(async {
-        let locks = LockManager::builder().nodes([node.clone()]).lazy().unwrap();
+        let locks = LockManager::builder()
+            .nodes([node.clone()])
+            .connect_lazy()
+            .unwrap();
         let guard = locks.try_acquire("order:1").await.unwrap();
         (locks, guard)
     });

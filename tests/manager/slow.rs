@@ -62,7 +62,7 @@ fn manager(nodes: &Nodes, slow: std::ops::Range<usize>, delay: Duration) -> Lock
         Slow::node(node, Duration::ZERO, back)
     });
     let builder = LockManager::builder().nodes(each).clock(TokioClock::new());
-    builder.lazy().unwrap()
+    builder.connect_lazy().unwrap()
 }
 
 #[tokio::test(start_paused = true)]

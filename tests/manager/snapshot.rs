@@ -92,7 +92,7 @@ async fn a_lost_lock_and_a_node_that_is_down_are_shown_as_such() {
 async fn no_token_is_in_it_and_keys_only_if_they_may_be_read() {
     let nodes = Nodes::five();
     let (open, closed) = (nodes.manager(), nodes.builder().redact_keys(true));
-    let closed = closed.lazy().unwrap();
+    let closed = closed.connect_lazy().unwrap();
     let guards = (
         open.try_acquire("order:1").await.unwrap(),
         closed.try_acquire("order:2").await.unwrap(),

@@ -66,7 +66,11 @@ impl Between for Refusing {
 async fn refusing(nodes: &Nodes) -> (Vec<Refusing>, LockManager) {
     let nodes: Vec<_> = nodes.0.iter().cloned().map(Refusing::new).collect();
     let builder = LockManager::builder().nodes(nodes.iter().cloned().map(Wrapped));
-    let locks = builder.clock(TokioClock::new()).ttl(TTL).lazy().unwrap();
+    let locks = builder
+        .clock(TokioClock::new())
+        .ttl(TTL)
+        .connect_lazy()
+        .unwrap();
     meet(&locks).await;
     (nodes, locks)
 }
@@ -200,7 +204,7 @@ async fn another_list_on_one_node_leaves_no_quorum() {
         .nodes(nodes.0[..1].iter().cloned())
         .clock(TokioClock::new())
         .ttl(TTL)
-        .lazy()
+        .connect_lazy()
         .unwrap();
     others.adopt_nodes(None).await.unwrap();
     sleep(2 * SECOND).await;

@@ -39,7 +39,7 @@ async fn who_is_cut_off_from_those_who_granted_the_longest_ttl_waits_for_it_all_
     let (a, b) = (Process::on(&nodes), Process::on(&nodes));
     let short = of(&b).ttl(SECOND).connect().await.unwrap();
     a.0[2].cut();
-    let long = of(&a).ttl(LONG).lazy().unwrap();
+    let long = of(&a).ttl(LONG).connect_lazy().unwrap();
     sleep(SECOND).await;
     let guard = long.try_acquire("k").await.unwrap();
     b.0[1].cut();
@@ -57,7 +57,7 @@ async fn nodes_may_forget_one_after_the_other_while_a_long_lock_is_held() {
     let nodes = nodes(3);
     let (a, b) = (Process::on(&nodes), Process::on(&nodes));
     let short = of(&b).ttl(SECOND).connect().await.unwrap();
-    let long = of(&a).ttl(LONG).max_hold(10 * LONG).lazy().unwrap();
+    let long = of(&a).ttl(LONG).max_hold(10 * LONG).connect_lazy().unwrap();
     sleep(SECOND).await;
     let guard = long.try_acquire("k").await.unwrap();
     sleep(SECOND).await;
@@ -87,7 +87,7 @@ async fn a_vote_counts_though_it_comes_long_after_the_attempt_began() {
         let short = builder(&b).ttl(SECOND).connect().await.unwrap();
         a.0[1].cut();
         let long = builder(&a).ttl(LONG);
-        let long = long.node_timeout(4 * SECOND).lazy().unwrap();
+        let long = long.node_timeout(4 * SECOND).connect_lazy().unwrap();
         sleep(10 * MS).await;
         a.0[2].delay(delay);
         let attempt = tokio::spawn(async move { long.try_acquire("k").await });
@@ -114,7 +114,7 @@ async fn the_longer_quarantine_is_waited_for_when_another_longest_ttl_is_agreed_
         let process = Process::on(&nodes);
         let old = process.builder().ttl(LONG).max_ttl(before);
         drop(old.connect().await.unwrap().try_acquire("k").await.unwrap());
-        let locks = process.builder().max_ttl(after).lazy().unwrap();
+        let locks = process.builder().max_ttl(after).connect_lazy().unwrap();
         let began = Instant::now();
         locks.adopt_nodes(None).await.unwrap();
         let waited = began.elapsed();
@@ -134,7 +134,7 @@ async fn the_longer_quarantine_is_waited_for_when_another_longest_ttl_is_agreed_
     }
     let nodes = nodes(3);
     nodes.iter().for_each(MemoryNode::forget);
-    let locks = Process::on(&nodes).builder().lazy().unwrap();
+    let locks = Process::on(&nodes).builder().connect_lazy().unwrap();
     let began = Instant::now();
     locks.adopt_nodes(Some(MINUTE)).await.unwrap();
     let waited = began.elapsed();
@@ -153,9 +153,14 @@ async fn the_nodes_of_a_list_wait_for_what_one_of_them_tells_of_the_list_before(
         .builder()
         .ttl(SECOND)
         .max_ttl(SECOND);
-    let (adopting, other) = (new.lazy().unwrap(), Process::on(&nodes[2..]));
+    let (adopting, other) = (new.connect_lazy().unwrap(), Process::on(&nodes[2..]));
     // A process that is told nothing by the operator.
-    let other = other.builder().ttl(SECOND).max_ttl(SECOND).lazy().unwrap();
+    let other = other
+        .builder()
+        .ttl(SECOND)
+        .max_ttl(SECOND)
+        .connect_lazy()
+        .unwrap();
     let began = Instant::now();
     let took = tokio::spawn(async move { taken(&other, 2 * LONG).await });
     adopting.adopt_nodes(None).await.unwrap();

@@ -65,7 +65,11 @@ async fn a_waiter_stops_to_listen_when_its_wait_is_over_or_dropped() {
 #[tokio::test(start_paused = true)]
 async fn a_vote_that_stays_split_is_waited_out_and_not_hammered_at() {
     let nodes = Nodes::five();
-    let locks = nodes.builder().max_wait(20 * SECOND).lazy().unwrap();
+    let locks = nodes
+        .builder()
+        .max_wait(20 * SECOND)
+        .connect_lazy()
+        .unwrap();
     meet(&locks).await;
     let key = Namespace::default().node_key(&LockKey::new("order:1").unwrap());
     for (node, ttl) in [(0, 9), (1, 9), (2, 6)] {
@@ -224,7 +228,7 @@ async fn who_asks_in_the_very_moment_in_which_a_lease_ends_asks_again_soon() {
         let nodes = Nodes::five();
         let hasty = nodes.0.iter().cloned().map(|node| Wrapped(Hasty(node)));
         let builder = LockManager::builder().nodes(hasty).clock(TokioClock::new());
-        let locks = builder.lazy().unwrap();
+        let locks = builder.connect_lazy().unwrap();
         vanishes(&nodes, ttl * MS).await;
         let before = Instant::now();
         let _next = locks.acquire("order:1").await.unwrap();

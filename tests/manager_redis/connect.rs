@@ -141,7 +141,10 @@ async fn a_bad_url_is_named_by_its_place_and_not_shown() {
         "nodes[1].url: a node URL starts with `redis://`, `rediss://` (TLS), `valkey://`, `valkeys://` (TLS) or `unix://`, as in `redis://10.0.0.1:6379`"
     );
     let builder = LockManager::builder();
-    let error = builder.redis(["redis://:s3/cret@h"]).lazy().unwrap_err();
+    let error = builder
+        .redis(["redis://:s3/cret@h"])
+        .connect_lazy()
+        .unwrap_err();
     assert_eq!(
         error.to_string(),
         "nodes[0].url: the node URL is malformed; it must read `redis://[[user]:password@]host[:port][/database]` or `unix:///path[?user=..&pass=..&db=..]`, with special characters in user and password percent-encoded (`@` is `%40`, `/` is `%2F`)"

@@ -81,7 +81,7 @@ async fn come_back(kind: Kind, like: Like, shown: bool, knows: impl AsyncFn(&Loc
     assert!(identity(&servers[0]).starts_with(&before), "its own marker");
     knows(&witness).await;
     assert_not_granted(&witness, "the connection that lived on").await;
-    let fresh = process(&servers, like, None).lazy().unwrap();
+    let fresh = process(&servers, like, None).connect_lazy().unwrap();
     eventually("asked", || is_quarantined(&fresh, 0)).await;
     assert_not_granted(&fresh, "a fresh connection").await;
     assert!(!guard.is_lost(), "too late to show anything");
@@ -311,7 +311,7 @@ async fn a_node_that_evicted_locks_forgot_them() {
         // Also between two looks.
         eventually("noticed", || is_quarantined(&witness, 0)).await;
         assert_not_granted(&witness, "who saw it").await;
-        let fresh = process(&servers, PLAIN, None).lazy().unwrap();
+        let fresh = process(&servers, PLAIN, None).connect_lazy().unwrap();
         eventually("asked", || is_quarantined(&fresh, 0)).await;
         assert_not_granted(&fresh, "who came later").await;
         assert!(!guard.is_lost(), "too late to show anything");
@@ -371,7 +371,7 @@ async fn a_fresh_process_sees_that_a_node_evicted_locks() {
     evict(&servers[0], "volatile-lru");
     evict_no_more(&servers[0]);
     servers[0].run("CONFIG SET maxmemory 0");
-    let fresh = process(&servers, PLAIN, None).lazy().unwrap();
+    let fresh = process(&servers, PLAIN, None).connect_lazy().unwrap();
     eventually("asked", || is_quarantined(&fresh, 0)).await;
     assert!(!guard.is_lost());
 }

@@ -29,7 +29,7 @@ async fn of_two_lists_with_a_server_in_common_never_do_both_hold() {
     let new = builder(&urls[2..]);
     let error = new.connect_timeout(500 * MS).connect().await.unwrap_err();
     assert!(matches!(error, ConnectError::NoQuorum(_)), "{error}");
-    let new = builder(&urls[2..]).lazy().unwrap();
+    let new = builder(&urls[2..]).connect_lazy().unwrap();
     eventually("the others are there", || {
         let nodes = new.snapshot().nodes;
         nodes[1..].iter().all(|node| node.state == NodeState::Up)

@@ -208,7 +208,7 @@ async fn the_quarantine_begins_when_most_sentinels_know_the_new_master() {
     scene.tell(1, [Some(new), None, None]);
     let nodes = [scene.node("p2").build().unwrap()];
     let builder = LockManager::builder().nodes(nodes);
-    let alone = builder.lazy().unwrap();
+    let alone = builder.connect_lazy().unwrap();
     eventually("looked for", || {
         matches!(alone.snapshot().nodes[0].state, NodeState::Down(_))
     })

@@ -37,7 +37,7 @@ fn a_system_without_random_bytes_is_counted() {
     let runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = { runtime }.enable_all().start_paused(true).build().unwrap();
     runtime.block_on(async {
-        let locks = builder(&five()).lazy().unwrap();
+        let locks = builder(&five()).connect_lazy().unwrap();
         let refused = locks.try_acquire("order:1").await;
         assert!(
             matches!(refused, Err(AcquireError::NoEntropy(_))),

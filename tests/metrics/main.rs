@@ -169,7 +169,7 @@ fn is_of_a_rejection(name: &str, word: &str) -> bool {
 #[tokio::test(start_paused = true)]
 async fn every_counter_is_there_at_zero_before_anything_has_happened() {
     recorder!(seen);
-    let _locks = builder(&five()).lazy().unwrap();
+    let _locks = builder(&five()).connect_lazy().unwrap();
     let seen = seen();
     let mut expected = BTreeSet::new();
     for (name, (kind, _, words)) in documented() {
@@ -188,7 +188,7 @@ async fn every_counter_is_there_at_zero_before_anything_has_happened() {
 async fn gauges_return_to_where_they_were() {
     recorder!(seen);
     let nodes = five();
-    let locks = builder(&nodes).lazy().unwrap();
+    let locks = builder(&nodes).connect_lazy().unwrap();
     let guard = locks.acquire("order:1").await.unwrap();
     let next = tokio::spawn({
         let locks = locks.clone();
@@ -221,7 +221,7 @@ async fn gauges_return_to_where_they_were() {
 #[tokio::test(start_paused = true)]
 async fn times_are_measured_from_grant_to_end() {
     recorder!(seen);
-    let locks = builder(&five()).lazy().unwrap();
+    let locks = builder(&five()).connect_lazy().unwrap();
     let guard = locks.acquire("order:1").await.unwrap();
     sleep(250 * MS).await;
     drop(guard);
@@ -236,7 +236,7 @@ async fn times_are_measured_from_grant_to_end() {
 async fn an_end_is_counted_once_also_one_with_a_result_that_is_dropped() {
     recorder!(seen);
     let nodes = five();
-    let locks = builder(&nodes).lazy().unwrap();
+    let locks = builder(&nodes).connect_lazy().unwrap();
     for (key, result) in [("order:1", Some("sent")), ("order:2", None)] {
         let run = run(&locks, key).await;
         match result {
@@ -266,7 +266,7 @@ async fn every_guard_whose_lock_is_lost_is_counted_as_that_once() {
     recorder!(seen);
     let nodes = five();
     let short = builder(&nodes).max_hold(Duration::from_secs(10));
-    let short = short.lazy().unwrap();
+    let short = short.connect_lazy().unwrap();
     let ends = Guards {
         told_and_dropped: short.try_acquire("order:1").await.unwrap(),
         told_and_released: short.try_acquire("order:2").await.unwrap(),

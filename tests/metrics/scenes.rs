@@ -21,8 +21,8 @@ use super::{MS, builder, five};
 /// What becomes of calls that do not wait.
 pub(super) async fn acquiring() {
     let nodes = five();
-    let locks = builder(&nodes).lazy().unwrap();
-    let others = builder(&nodes).lazy().unwrap();
+    let locks = builder(&nodes).connect_lazy().unwrap();
+    let others = builder(&nodes).connect_lazy().unwrap();
     let guard = locks.try_acquire("order:1").await.unwrap();
     others.try_acquire("order:1").await.unwrap_err();
     guard.release().await.unwrap();
@@ -70,7 +70,10 @@ pub(super) async fn too_late() {
 /// What becomes of calls that wait.
 pub(super) async fn waiting() {
     let nodes = five();
-    let locks = builder(&nodes).max_waiters_per_key(1).lazy().unwrap();
+    let locks = builder(&nodes)
+        .max_waiters_per_key(1)
+        .connect_lazy()
+        .unwrap();
     let guard = locks.acquire("order:1").await.unwrap();
     let timed_out = locks.with_max_wait(10 * MS).acquire("order:1").await;
     assert!(matches!(timed_out, Err(AcquireError::WaitTimeout { .. })));
@@ -88,7 +91,7 @@ pub(super) async fn waiting() {
     drop(guard);
     // A wait that ends while the nodes are asked: the nodes may take longer than it lasts.
     let patient = builder(&nodes).node_timeout(Duration::from_secs(2));
-    let patient = patient.lazy().unwrap();
+    let patient = patient.connect_lazy().unwrap();
     let guard = locks.acquire("order:2").await.unwrap();
     let late =
         tokio::spawn(async move { patient.with_max_wait(500 * MS).acquire("order:2").await });
@@ -103,11 +106,11 @@ pub(super) async fn waiting() {
 /// A key that three contenders share.
 pub(super) async fn splitting() {
     let nodes = five();
-    let left = builder(&nodes[..2]).lazy().unwrap();
-    let right = builder(&nodes[2..4]).lazy().unwrap();
+    let left = builder(&nodes[..2]).connect_lazy().unwrap();
+    let right = builder(&nodes[2..4]).connect_lazy().unwrap();
     let _left = left.try_acquire("order:1").await.unwrap();
     let _right = right.try_acquire("order:1").await.unwrap();
-    let locks = builder(&nodes).lazy().unwrap();
+    let locks = builder(&nodes).connect_lazy().unwrap();
     locks.try_acquire("order:1").await.unwrap_err();
 }
 
@@ -116,13 +119,13 @@ pub(super) async fn losing() {
     let nodes = five();
     let short = builder(&nodes)
         .max_hold(Duration::from_secs(10))
-        .lazy()
+        .connect_lazy()
         .unwrap();
     let guard = short.try_acquire("order:1").await.unwrap();
     // It is told in time, and the lock given back in time: one that was lost for all that.
     assert_eq!(guard.lost().await, LossReason::MaxHold);
     guard.release().await.unwrap();
-    let locks = builder(&nodes).lazy().unwrap();
+    let locks = builder(&nodes).connect_lazy().unwrap();
     let scope = LockScope::new();
     let key = LockKey::new("order:2").unwrap();
     let _guard = locks
@@ -136,8 +139,8 @@ pub(super) async fn losing() {
     nodes.iter().for_each(MemoryNode::thaw);
     let nodes = five();
     let (locks, thief) = (
-        builder(&nodes).lazy().unwrap(),
-        builder(&nodes).lazy().unwrap(),
+        builder(&nodes).connect_lazy().unwrap(),
+        builder(&nodes).connect_lazy().unwrap(),
     );
     let guard = locks.try_acquire("order:1").await.unwrap();
     nodes.iter().for_each(MemoryNode::forget);
@@ -151,7 +154,7 @@ async fn done<B>(_: Request<B>) -> Result<Response<Full<Bytes>>, Infallible> {
 
 pub(super) async fn requests() {
     let nodes = five();
-    let locks = builder(&nodes).lazy().unwrap();
+    let locks = builder(&nodes).connect_lazy().unwrap();
     let request = || {
         let request = Request::post("/").header("idempotency-key", "a");
         request.body(Full::<Bytes>::default()).unwrap()
@@ -199,7 +202,7 @@ pub(super) async fn requests() {
 }
 
 pub(super) async fn ending() {
-    let locks = builder(&five()).lazy().unwrap();
+    let locks = builder(&five()).connect_lazy().unwrap();
     let guard = locks.try_acquire("order:1").await.unwrap();
     locks.shutdown(Duration::ZERO).await;
     assert_eq!(guard.lost().await, LossReason::Shutdown);

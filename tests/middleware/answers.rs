@@ -201,7 +201,7 @@ async fn where_lists_disagree_nothing_runs_unlocked() {
     };
     let others = builder(&nodes[..3]).connect().await.unwrap();
     let _held = others.try_acquire("order:1").await.unwrap();
-    let locks = builder(&nodes[2..]).lazy().unwrap();
+    let locks = builder(&nodes[2..]).connect_lazy().unwrap();
     tokio::time::sleep(Duration::from_secs(5)).await;
     let anyway = layer(&locks).on_no_quorum(OnNoQuorum::RunUnlocked);
     assert_eq!(answer(anyway, post()).await.0, 503);

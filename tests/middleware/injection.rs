@@ -50,7 +50,7 @@ const SHAPES: [&str; 9] = [
 
 fn app(nodes: &Nodes, program: &Program) -> Router {
     let namespace = if program.bare { "" } else { "lk" };
-    let locks = nodes.builder().namespace(namespace).lazy().unwrap();
+    let locks = nodes.builder().namespace(namespace).connect_lazy().unwrap();
     let prefix = || program.prefix.clone();
     let (a, b) = (|| key::path("a"), || key::path("b"));
     let (header, query) = (|| key::header("h"), || key::query("q"));

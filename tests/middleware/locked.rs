@@ -85,7 +85,11 @@ async fn a_handler_takes_the_lock_that_its_argument_names() {
 #[tokio::test(start_paused = true)]
 async fn what_is_refused_is_answered_as_the_layer_does() {
     let nodes = Nodes::five();
-    let locks = nodes.builder().max_wait(super::MS * 50).lazy().unwrap();
+    let locks = nodes
+        .builder()
+        .max_wait(super::MS * 50)
+        .connect_lazy()
+        .unwrap();
     let held = locks.try_acquire("account:a").await.unwrap();
     let (status, body) = send(&app(&locks), "/a/b").await;
     assert_eq!(status, StatusCode::CONFLICT);
@@ -217,7 +221,11 @@ async fn a_body_without_a_key_is_refused_by_its_own_extractor() {
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_locks_by_itself_answers_as_the_layer_does() {
     let nodes = Nodes::five();
-    let locks = nodes.builder().max_wait(super::MS * 50).lazy().unwrap();
+    let locks = nodes
+        .builder()
+        .max_wait(super::MS * 50)
+        .connect_lazy()
+        .unwrap();
     let app = wires(&locks);
     let held = locks.try_acquire("account:7").await.unwrap();
     for path in ["/", "/by-hand"] {

@@ -101,7 +101,7 @@ async fn the_handler_does_not_go_on_once_its_lock_has_ended_unseen() {
             Ok::<_, Infallible>(ok("went on"))
         }
     });
-    let layer = layer(&builder.lazy().unwrap());
+    let layer = layer(&builder.connect_lazy().unwrap());
     let service = ServiceBuilder::new().layer(layer).service(inner);
     let stand_still = async {
         begun.notified().await;
@@ -127,7 +127,7 @@ async fn the_body_does_not_go_on_once_its_lock_has_ended_unseen() {
         });
         async move { Ok::<_, Infallible>(Response::new(StreamBody::new(frames))) }
     });
-    let layer = layer(&builder.lazy().unwrap()).hold_until_body();
+    let layer = layer(&builder.connect_lazy().unwrap()).hold_until_body();
     let service = ServiceBuilder::new().layer(layer).service(inner);
     let mut body = service.oneshot(post()).await.unwrap().into_body();
     body.frame().await.unwrap().unwrap();

@@ -74,7 +74,7 @@ impl Nodes {
     }
 
     fn manager(&self) -> LockManager {
-        self.builder().lazy().unwrap()
+        self.builder().connect_lazy().unwrap()
     }
 
     fn each(&self, act: impl Fn(&MemoryNode)) {

@@ -136,7 +136,7 @@ fn refused(kind: &str) -> (u16, String) {
 }
 
 fn patient(nodes: &Nodes) -> LockManager {
-    nodes.builder().max_wait(PATIENCE).lazy().unwrap()
+    nodes.builder().max_wait(PATIENCE).connect_lazy().unwrap()
 }
 
 /// A second is as good as none: each of them sees its own lock, in the order in which it came.
@@ -145,7 +145,7 @@ async fn requests_run_in_the_order_in_which_they_came_under_locks_of_their_own()
     for hand_off in [HandOff::default(), HandOff::OFF] {
         let nodes = Nodes::five();
         let builder = nodes.builder().max_wait(PATIENCE).hand_off(hand_off);
-        let locks = builder.lazy().unwrap();
+        let locks = builder.connect_lazy().unwrap();
         let desk = Desk::new(&locks, layer(&locks).max_wait(PATIENCE), 10 * MS);
         let names: Vec<String> = (0..10).map(|number| number.to_string()).collect();
         let mut sent = Vec::new();
@@ -190,7 +190,7 @@ async fn assert_full(response: Answer) {
 async fn a_request_too_many_for_its_key_is_told_so_at_once() {
     let nodes = Nodes::five();
     let builder = nodes.builder().max_wait(PATIENCE).max_waiters_per_key(2);
-    let locks = builder.lazy().unwrap();
+    let locks = builder.connect_lazy().unwrap();
     let layer = keyed(&locks, key::header("x-key")).max_wait(PATIENCE);
     let desk = Desk::new(&locks, layer.clone(), 100 * MS);
     let first = desk.send("first").await;
@@ -223,7 +223,7 @@ async fn a_request_too_many_for_its_key_is_told_so_at_once() {
 async fn a_request_too_many_in_all_is_told_so_at_once() {
     let nodes = Nodes::five();
     let builder = nodes.builder().max_wait(PATIENCE).max_waiters(2);
-    let locks = builder.lazy().unwrap();
+    let locks = builder.connect_lazy().unwrap();
     let layer = keyed(&locks, key::header("x-key")).max_wait(PATIENCE);
     let desk = Desk::new(&locks, layer, MS);
     let held = [

@@ -46,7 +46,7 @@ fn asked(parts: &Parts) -> Option<Duration> {
 #[tokio::test(start_paused = true)]
 async fn a_request_waits_as_long_as_its_client_asks_and_the_manager_allows() {
     let nodes = Nodes::five();
-    let locks = nodes.builder().max_wait(5 * SECOND).lazy().unwrap();
+    let locks = nodes.builder().max_wait(5 * SECOND).connect_lazy().unwrap();
     let _held = locks.try_acquire(KEY).await.unwrap();
     let layer = || layer(&locks).max_wait(SECOND).max_wait_with(asked);
     for (value, kind, waited) in [
@@ -88,8 +88,16 @@ async fn a_layer_waits_as_long_as_it_was_told_and_what_clients_ask_for_is_bounde
     assert_eq!(by_default.max_wait(), 5 * SECOND);
     let holder = by_default.with_max_hold(3_600 * SECOND).unwrap();
     let _held = holder.try_acquire(KEY).await.unwrap();
-    let told = nodes.builder().max_wait(20 * SECOND).lazy().unwrap();
-    let none = nodes.builder().max_wait(Duration::ZERO).lazy().unwrap();
+    let told = nodes
+        .builder()
+        .max_wait(20 * SECOND)
+        .connect_lazy()
+        .unwrap();
+    let none = nodes
+        .builder()
+        .max_wait(Duration::ZERO)
+        .connect_lazy()
+        .unwrap();
     for (locks, kind, bound) in [
         (by_default, "wait-timeout", 5),
         (told, "wait-timeout", 20),

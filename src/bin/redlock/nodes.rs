@@ -52,7 +52,7 @@ impl Status {
 
 /// A manager that changes nothing, once each node is known to be up or down.
 pub(crate) async fn observe(source: &Source) -> Result<LockManager, Failure> {
-    let locks = source.settings()?.observing().lazy()?;
+    let locks = source.settings()?.observing().connect_lazy()?;
     let end = Instant::now() + LONGEST_CONNECT;
     let is_open = |node: &NodeStatus| {
         let is_asked = node.voting != VotingStatus::Unknown;
@@ -167,7 +167,7 @@ pub(crate) struct Wait {
 
 impl Wait {
     pub(crate) async fn run(&self, source: &Source) -> Result<u8, Failure> {
-        let locks = source.settings()?.lazy()?;
+        let locks = source.settings()?.connect_lazy()?;
         let voting = timeout(self.timeout, locks.all_voting());
         let waited = waiting(voting, || locks.snapshot().verdict).await;
         let snapshot = locks.snapshot();
@@ -199,7 +199,7 @@ pub(crate) struct Bootstrap {
 
 impl Bootstrap {
     pub(crate) async fn run(&self, source: &Source) -> Result<u8, Failure> {
-        let locks = source.settings()?.lazy()?;
+        let locks = source.settings()?.connect_lazy()?;
         let text = "This declares that no lock is held on any node, and ends all quarantines. If a lock is held after all, two holders are possible.";
         confirm(text, self.yes)?;
         voting(&locks, locks.bootstrap()).await
@@ -231,7 +231,7 @@ pub(crate) struct Retire {
 
 impl Retire {
     pub(crate) async fn run(&self, source: &Source) -> Result<u8, Failure> {
-        let locks = source.settings()?.lazy()?;
+        let locks = source.settings()?.connect_lazy()?;
         let count = locks.snapshot().nodes.len();
         let text = format!(
             "This retires {count} nodes. Processes with this list of nodes lose their locks, and are refused."
@@ -262,7 +262,7 @@ pub(crate) struct Adopt {
 
 impl Adopt {
     pub(crate) async fn run(&self, source: &Source) -> Result<u8, Failure> {
-        let locks = source.settings()?.lazy()?;
+        let locks = source.settings()?.connect_lazy()?;
         let quarantine = locks.max_ttl().max(self.former.unwrap_or_default());
         let downtime = quarantine + quarantine / 100 + Duration::from_secs(2);
         let count = locks.snapshot().nodes.len();

@@ -38,7 +38,7 @@ async fn plays_its_part() {
     };
     let part: Part = serde_json::from_str(&part).unwrap();
     // Whatever it is cut off from, it begins.
-    let locks = part.settings.builder(&part.ways).lazy().unwrap();
+    let locks = part.settings.builder(&part.ways).connect_lazy().unwrap();
     let caller = Caller {
         locks,
         counters: Counters::open(&part.database),

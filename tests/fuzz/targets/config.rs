@@ -135,7 +135,7 @@ fn usable(settings: &Settings, is_public: bool) {
         .build()
         .unwrap();
     let _inside = runtime.enter();
-    match settings.clone().lazy() {
+    match settings.clone().connect_lazy() {
         Ok(locks) => {
             // What was accepted is within the bounds that the docs state.
             assert!(locks.ttl() >= Duration::from_millis(10), "{shown}");

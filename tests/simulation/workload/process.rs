@@ -63,7 +63,7 @@ async fn connect(scene: &Scene, id: ProcessId) -> LockManager {
             .clock(seam::clock(&scene.world, id))
             .bootstrap(settings.bootstrap && is_first);
         let made = if settings.lazy {
-            builder.lazy().map_err(ConnectError::Config)
+            builder.connect_lazy().map_err(ConnectError::Config)
         } else {
             builder.connect().await
         };
