@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 use tower_redlock::LockManager;
-use tower_redlock::settings::{Fencing, RestartGuard};
 
 use crate::cost::{cpu, servers_cpu};
 use crate::fanout::Fanout;
@@ -36,9 +35,9 @@ pub(crate) async fn ours(servers: &[Server]) -> LockManager {
 
 pub(crate) async fn ours_at(urls: impl IntoIterator<Item = String>) -> LockManager {
     // For as long as this, the first fencing tokens of new nodes are ahead of the clock, which takes the scripts longer.
-    let guard = RestartGuard::max_clock_skew(Duration::from_millis(1));
     let builder = LockManager::builder().bootstrap(true).redis(urls).ttl(TTL);
-    builder.restart_guard(guard).connect().await.unwrap()
+    let builder = builder.max_clock_skew(Duration::from_millis(1));
+    builder.connect().await.unwrap()
 }
 
 /// The same without fencing tokens and without the guard: what other Redlocks promise, and no more.
@@ -47,8 +46,8 @@ async fn bare(servers: &[Server]) -> LockManager {
     // In a namespace of its own: processes with and without a guard refuse each other.
     let builder = builder
         .namespace("bare")
-        .fencing(Fencing::OFF)
-        .restart_guard(RestartGuard::OFF);
+        .without_fencing()
+        .without_restart_guard();
     builder.ttl(TTL).connect().await.unwrap()
 }
 

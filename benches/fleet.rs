@@ -5,8 +5,6 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use tower_redlock::settings::{Fencing, HandOff, RestartGuard};
-
 use crate::children::{MARK, orders};
 use crate::contest::{self, Client, Locks, Order, Outcome, Turn, nanos, now};
 use crate::cost::Calls;
@@ -236,18 +234,15 @@ pub(crate) fn assert_alone(outcomes: &[Outcome]) {
 /// One of the processes.
 pub(crate) async fn child(words: &[String]) {
     let order = Arc::new(Order::of(words));
-    let hand_off = match order.library.as_str() {
-        NO_HAND_OFF => HandOff::OFF,
-        _ => HandOff::default(),
-    };
+    let hand_off = order.library != NO_HAND_OFF;
     let bare = order.library == BARE;
     let locks = Locks::connect(&order, |builder| {
         let builder = builder.hand_off(hand_off);
         match bare {
             true => builder
                 .bootstrap(false)
-                .fencing(Fencing::OFF)
-                .restart_guard(RestartGuard::OFF),
+                .without_fencing()
+                .without_restart_guard(),
             false => builder,
         }
     })

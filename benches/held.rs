@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tower_redlock::settings::{Fencing, RestartGuard};
 use tower_redlock::{LockGuard, LockManager, Settings};
 
 use crate::cost::{Calls, cpu, servers_cpu};
@@ -102,9 +101,7 @@ pub(crate) async fn keys() -> Vec<Keys> {
                 .ttl(Duration::from_secs(60))
                 .max_ttl(Duration::from_secs(60));
             if !fencing {
-                builder = builder
-                    .fencing(Fencing::OFF)
-                    .restart_guard(RestartGuard::OFF);
+                builder = builder.without_fencing().without_restart_guard();
             }
             let locks = builder.connect().await.unwrap();
             // Connections have their buffers by then.

@@ -29,15 +29,6 @@ pub(crate) fn node_missing(node: &str, reason: &dyn Display) {
     );
 }
 
-pub(crate) fn started_without(node: &str, reason: &dyn Display) {
-    tracing::error!(
-        target: "tower_redlock::node",
-        node,
-        reason = &*reason.to_string(),
-        "a node cannot serve; started on the quorum of the others"
-    );
-}
-
 #[cfg(feature = "redis")]
 pub(crate) fn node_changed(node: &str, state: &str, reason: &dyn Display) {
     #[cfg(feature = "tracing")]
@@ -127,7 +118,7 @@ pub(crate) fn fencing_at_risk(node: &str) {
     tracing::warn!(
         target: "tower_redlock::node",
         node,
-        "a node votes again with the clock in place of its lost fencing tokens, for fewer than a quorum remember theirs; they may repeat if clocks differ by more than max_clock_skew"
+        "a node votes again with the clock in place of its lost fencing tokens, for fewer than a quorum remember theirs; they may repeat if clocks differ by more than a second"
     );
 }
 

@@ -66,7 +66,6 @@ mod table {
     use bytes::Bytes;
     use http_body_util::Full;
     use std::time::Duration;
-    use tower_redlock::settings::{Fencing, HandOff, RestartGuard};
     use tower_redlock::error::{
         ConfigError, ConnectError, KeyError, LossReason, NoQuorum, NodeFailure, ReleaseError, RunError,
     };
@@ -154,9 +153,6 @@ mod table {
         NodeFailure:        yes  yes  yes   yes        yes;
         NoQuorum:           yes  yes  yes   yes        yes;
         NodeStatus:         yes  yes  yes   yes        yes;
-        HandOff:            yes  yes  yes   yes        yes;
-        Fencing:            yes  yes  yes   yes        yes;
-        RestartGuard:       yes  yes  yes   yes        yes;
         VotingStatus:       yes  yes  yes   yes        yes;
         Snapshot:           yes  yes  yes   yes        yes;
         HeldLock:           yes  yes  yes   yes        yes;

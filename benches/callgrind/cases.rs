@@ -9,7 +9,6 @@ use http::{Method, Request, Response};
 use http_body_util::Full;
 use tokio::runtime::Runtime;
 use tower::{Layer as _, Service, ServiceExt as _};
-use tower_redlock::settings::{Fencing, RestartGuard};
 use tower_redlock::{LockManager, RedlockLayer, key};
 
 use crate::fanout::Fanout;
@@ -107,13 +106,13 @@ async fn batch(name: &str, urls: &[&str]) -> Batch {
         }
         "full" => {
             // For as long as this the first fencing tokens are ahead of the clock, which takes longer replies.
-            let guard = RestartGuard::max_clock_skew(Duration::from_millis(1));
-            let builder = ours().restart_guard(guard).bootstrap(true);
+            let builder = ours().max_clock_skew(Duration::from_millis(1));
+            let builder = builder.bootstrap(true);
             lock(builder.redis(urls).connect().await.unwrap())
         }
         "bare" => {
-            let builder = ours().redis(urls).fencing(Fencing::OFF);
-            let builder = builder.restart_guard(RestartGuard::OFF);
+            let builder = ours().redis(urls).without_fencing();
+            let builder = builder.without_restart_guard();
             lock(builder.connect().await.unwrap())
         }
         "rslock" => {

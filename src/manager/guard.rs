@@ -286,7 +286,6 @@ mod tests {
     use crate::clock::Clock;
     use crate::manager::watchdog::renew_due;
     use crate::moment::Moment;
-    use crate::settings::{HandOff, RestartGuard};
 
     #[derive(Clone, Debug)]
     struct Hand(Arc<AtomicU64>);
@@ -316,8 +315,8 @@ mod tests {
     async fn a_hand_over_that_comes_after_its_lapse_takes_nothing_away() {
         let clock = Hand(Arc::new(AtomicU64::new(1_000_000_000)));
         let builder = LockManager::builder().memory(1).clock(clock.clone());
-        let builder = builder.hand_off(HandOff::new(9, Duration::from_secs(9)));
-        let builder = builder.restart_guard(RestartGuard::OFF);
+        let builder = builder.hand_off_limits(9, Duration::from_secs(9));
+        let builder = builder.without_restart_guard();
         let locks = builder.connect().await.unwrap();
         let guard = locks.acquire("k").await.unwrap();
         let mut cx = Context::from_waker(Waker::noop());

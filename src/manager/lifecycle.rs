@@ -78,14 +78,10 @@ impl LockManager {
 
     /// Waits until every group is connected. If one cannot be, begins to close all nodes, because their tasks would
     /// otherwise go on.
-    pub(crate) async fn connected(
-        &self,
-        limit: Duration,
-        on_quorum: bool,
-    ) -> Result<(), ConnectError> {
+    pub(crate) async fn connected(&self, limit: Duration) -> Result<(), ConnectError> {
         let end = Instant::now() + limit;
         for group in &*self.groups {
-            if let Err(error) = group.connected(end, limit, on_quorum).await {
+            if let Err(error) = group.connected(end, limit).await {
                 self.close_nodes(sleep(Duration::ZERO)).await;
                 return Err(error);
             }
@@ -120,18 +116,12 @@ impl Shared {
         }
     }
 
-    /// Waits until a quorum of nodes votes and, for a moment longer, for the other nodes. A refused node is an error,
-    /// unless `on_quorum` says that a quorum of other nodes is enough.
-    async fn connected(
-        &self,
-        end: Instant,
-        limit: Duration,
-        on_quorum: bool,
-    ) -> Result<(), ConnectError> {
+    /// Waits until a quorum of nodes votes and, for a moment longer, for the other nodes. A refused node is an error.
+    async fn connected(&self, end: Instant, limit: Duration) -> Result<(), ConnectError> {
         let set = &self.set;
         let moment = set.node_timeout.max(STRAGGLERS);
         let ready = self.ready(end, set.terms.quorum.needed(), moment).await;
-        let (refused, missing) = self.judge(&ready, limit, on_quorum)?;
+        let missing = self.judge(&ready, limit)?;
         set.voting.recheck_all();
         set.quorum_votes(end, true).await.map_err(refusal)?;
         // Not logged before the quorum votes: if a missing node has never accepted the list, the call above fails.
@@ -145,11 +135,7 @@ impl Shared {
         // Checked even with a quorum, because one node may serve processes with another list while the other nodes are
         // a quorum.
         set.disagreement()
-            .map_or(Ok(()), |error| Err(refusal(error)))?;
-        for NodeFailure { node, error, .. } in &refused {
-            crate::trace::started_without(node, error);
-        }
-        Ok(())
+            .map_or(Ok(()), |error| Err(refusal(error)))
     }
 
     /// Which nodes take commands by `end`. Once `enough` nodes do, the other nodes have only this `moment` left.
@@ -187,12 +173,7 @@ impl Shared {
         Err(NoQuorum { needed, ..error })
     }
 
-    fn judge(
-        &self,
-        ready: &[bool],
-        limit: Duration,
-        on_quorum: bool,
-    ) -> Result<(Vec<NodeFailure>, Vec<Failed>), ConnectError> {
+    fn judge(&self, ready: &[bool], limit: Duration) -> Result<Vec<Failed>, ConnectError> {
         let set = &self.set;
         let mut refused: Vec<NodeFailure> = Vec::new();
         let mut missing: Vec<Failed> = Vec::new();
@@ -204,12 +185,10 @@ impl Shared {
                 _ => missing.push((index, no_answer(limit))),
             }
         }
-        let connected = set.nodes.len() - refused.len() - missing.len();
-        let is_quorum = connected >= set.terms.quorum.needed();
-        if !(refused.is_empty() || on_quorum && is_quorum) {
+        if !refused.is_empty() {
             return Err(ConnectError::Misconfigured(refused));
         }
-        if !is_quorum {
+        if missing.len() > set.terms.quorum.spare() {
             // The error also names the nodes that serve other processes, because an operator who repairs the missing
             // nodes would meet those next.
             let mut error = set.without_quorum(missing);
@@ -217,7 +196,7 @@ impl Shared {
             error.failures.splice(..0, blocking);
             return Err(ConnectError::NoQuorum(error));
         }
-        Ok((refused, missing))
+        Ok(missing)
     }
 }
 

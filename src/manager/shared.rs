@@ -24,9 +24,9 @@ use crate::namespace::{NodeKey, NodeKeys};
 use crate::node::{ClusterConfig, Node};
 use crate::protocol::backoff::give_way;
 use crate::settings::checked::Checked;
-use crate::settings::switches::HandOff;
+use crate::settings::constants::HandOff;
 #[cfg(feature = "idempotency")]
-use crate::settings::switches::usual;
+use crate::settings::constants::usual;
 
 /// The parts that the handles, guards and tasks of one manager share. Each group of nodes has one `Shared`. The
 /// watchdog does not keep it alive.

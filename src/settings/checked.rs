@@ -8,11 +8,11 @@ use serde::Deserialize;
 
 use crate::namespace::Namespace;
 use crate::node::{ClusterConfig, Node};
-use crate::protocol::quorum::{Drift, Quorum};
+use crate::protocol::quorum::Quorum;
 use crate::protocol::renewal::Terms;
+use crate::settings::constants::{Constants, HandOff};
 use crate::settings::error::{ConfigError, at_least, at_most, check_range, ensure};
 use crate::settings::server::{NodeSettings, Secret, TlsSettings};
-use crate::settings::switches::{Fencing, HandOff, RestartGuard};
 use crate::token::Label;
 
 /// The settings that a file, the environment or a setter gave; the others have their defaults.
@@ -36,7 +36,6 @@ pub(crate) struct Given {
     pub(super) node_timeout: Option<Duration>,
     #[serde(with = "humantime_serde")]
     pub(super) connect_timeout: Option<Duration>,
-    pub(super) drift_factor: Option<f64>,
     pub(super) groups: Option<usize>,
     pub(super) mask_losses: Option<usize>,
     #[serde(with = "humantime_serde")]
@@ -45,11 +44,10 @@ pub(crate) struct Given {
     pub(super) max_wait: Option<Duration>,
     pub(super) max_waiters_per_key: Option<usize>,
     pub(super) max_waiters: Option<usize>,
-    pub(super) hand_off: Option<HandOff>,
-    pub(super) fencing: Option<Fencing>,
-    pub(super) restart_guard: Option<RestartGuard>,
+    pub(super) hand_off: Option<bool>,
+    pub(super) fencing: Option<bool>,
+    pub(super) restart_guard: Option<bool>,
     pub(super) bootstrap: Option<bool>,
-    pub(super) start_on_quorum: Option<bool>,
     pub(super) redact_keys: Option<bool>,
     pub(super) tls: Option<TlsSettings>,
 }
@@ -75,9 +73,9 @@ impl Given {
             };
         }
         replace! {
-            nodes memory user password password_file namespace instance ttl max_ttl node_timeout connect_timeout drift_factor
-            groups mask_losses max_hold max_wait max_waiters_per_key max_waiters hand_off fencing restart_guard bootstrap
-            start_on_quorum redact_keys tls
+            nodes memory user password password_file namespace instance ttl max_ttl node_timeout connect_timeout groups
+            mask_losses max_hold max_wait max_waiters_per_key max_waiters hand_off fencing restart_guard bootstrap
+            redact_keys tls
         }
     }
 }
@@ -102,7 +100,6 @@ pub(crate) struct Checked {
     // `None` if there is no restart guard.
     pub(crate) max_clock_skew: Option<Duration>,
     pub(crate) bootstrap: bool,
-    pub(crate) start_on_quorum: bool,
     pub(crate) connect_timeout: Duration,
     // How many losses the quorum masks.
     pub(crate) masked: usize,
@@ -144,7 +141,11 @@ impl Checked {
 }
 
 impl Given {
-    pub(super) fn check(&self, nodes: usize) -> Result<Checked, ConfigError> {
+    pub(super) fn check(
+        &self,
+        nodes: usize,
+        constants: &Constants,
+    ) -> Result<Checked, ConfigError> {
         let namespace = match &self.namespace {
             Some(name) => {
                 Namespace::new(name).map_err(|error| ConfigError::of("namespace", error))?
@@ -156,29 +157,25 @@ impl Given {
             None => Label::of_process(&host_name(), std::process::id()),
         };
         // First of all: without a usable ttl nothing can be said of the others.
-        let max_ttl = self.max_ttl.unwrap_or(USUAL_MAX_TTL);
+        let ttl = self.ttl.unwrap_or(TTL);
+        check_range("ttl", ttl, MIN_TTL..=MAX_TTL)?;
+        let max_ttl = self.max_ttl.unwrap_or_else(|| TTL.max(ttl));
         check_range("max_ttl", max_ttl, MIN_TTL..=MAX_TTL)?;
         let max_ttl = whole_millis(max_ttl);
-        let ttl = checked_ttl(self.ttl.unwrap_or(TTL), max_ttl)?;
+        let ttl = checked_ttl(ttl, max_ttl)?;
         let node_timeout = self.checked_node_timeout(ttl)?;
-        let drift = Drift::new(self.drift_factor.unwrap_or(Drift::DEFAULT_FACTOR));
-        let drift = drift.ok_or_else(|| ConfigError::of("drift_factor", BAD_DRIFT))?;
         let max_hold = self.max_hold.unwrap_or_else(|| MAX_HOLD.max(ttl));
         let max_hold = checked_max_hold(max_hold, ttl)?;
         let connect_timeout = self.connect_timeout.unwrap_or(FIVE_SECONDS);
         check_range("connect_timeout", connect_timeout, MILLISECOND..=MAX_TTL)?;
         let max_wait = self.max_wait.unwrap_or(FIVE_SECONDS);
-        let hand_off = self.hand_off.unwrap_or_else(|| {
-            let usual = HandOff::default();
-            HandOff::new(usual.max_passes, usual.max_time.min(max_hold))
-        });
-        let max_clock_skew = self.restart_guard.unwrap_or_default().checked()?;
-        let start_on_quorum = self.start_on_quorum.unwrap_or_default();
-        ensure(
-            max_clock_skew.is_some() || !start_on_quorum,
-            "start_on_quorum",
-            || START_UNGUARDED,
-        )?;
+        let hand_off = match self.hand_off {
+            Some(false) => HandOff::OFF,
+            _ => HandOff::new(
+                constants.hand_off.max_passes,
+                constants.hand_off.max_time.min(max_hold),
+            ),
+        };
         let groups = self.groups()?;
         let masked = self.mask_losses.unwrap_or_default();
         let listed_in = if self.memory.is_some() {
@@ -194,7 +191,7 @@ impl Given {
             terms: Terms {
                 quorum: quorum(listed_in, nodes, groups, masked)?,
                 ttl,
-                drift,
+                drift: constants.drift,
                 retry: retry_after(node_timeout, ttl),
                 max_hold,
             },
@@ -206,11 +203,16 @@ impl Given {
                 self.max_waiters_per_key.unwrap_or(64),
             )?,
             max_waiters: at_least_one("max_waiters", self.max_waiters.unwrap_or(10_000))?,
-            hand_off: hand_off.checked(max_hold)?,
-            fencing: self.fencing.unwrap_or_default().checked(ttl)?,
-            max_clock_skew,
+            hand_off,
+            fencing: self
+                .fencing
+                .unwrap_or(true)
+                .then(|| constants.keep.max(ttl)),
+            max_clock_skew: self
+                .restart_guard
+                .unwrap_or(true)
+                .then_some(constants.max_clock_skew),
             bootstrap: self.bootstrap.unwrap_or_default(),
-            start_on_quorum,
             connect_timeout,
             masked,
         })
@@ -285,7 +287,6 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 const MIN_NODE_TIMEOUT: Duration = Duration::from_millis(20);
 const MAX_NODE_TIMEOUT: Duration = Duration::from_millis(200);
 const TTL: Duration = Duration::from_secs(10);
-const USUAL_MAX_TTL: Duration = Duration::from_secs(10);
 const MAX_HOLD: Duration = Duration::from_secs(60);
 const FIVE_SECONDS: Duration = Duration::from_secs(5);
 /// Of each group.
@@ -293,8 +294,6 @@ const MAX_NODES: usize = 32;
 const MOST_GROUPS: usize = 64;
 
 const NO_NODE: &str = "there is no node: give the URLs of servers, or `memory` with a number for nodes inside this process";
-const BAD_DRIFT: &str = "drift_factor is out of range: use a part of the ttl from 0.0 to 0.5";
-const START_UNGUARDED: &str = "start_on_quorum needs the restart guard: without it no node tells whether all of them have accepted the list";
 
 pub(super) const MIN_TTL: Duration = Duration::from_millis(10);
 pub(super) const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
@@ -365,12 +364,15 @@ mod tests {
     fn error(change: impl FnOnce(&mut Given)) -> String {
         let mut settings = Given::default();
         change(&mut settings);
-        settings.check(5).unwrap_err().to_string()
+        settings
+            .check(5, &Constants::default())
+            .unwrap_err()
+            .to_string()
     }
 
     #[test]
     fn the_defaults_are_those_of_the_table() {
-        let options = Given::default().check(5).unwrap();
+        let options = Given::default().check(5, &Constants::default()).unwrap();
         assert_eq!(options.terms.ttl, Duration::from_secs(10));
         assert_eq!(options.node_timeout, Duration::from_millis(100));
         assert_eq!(options.terms.quorum.needed(), 3);
@@ -386,7 +388,14 @@ mod tests {
             max_hold: Some(MILLISECOND * 200),
             ..Given::default()
         };
-        assert_eq!(short.check(5).unwrap().hand_off.max_time, MILLISECOND * 200);
+        assert_eq!(
+            short
+                .check(5, &Constants::default())
+                .unwrap()
+                .hand_off
+                .max_time,
+            MILLISECOND * 200
+        );
     }
 
     #[test]
@@ -397,7 +406,11 @@ mod tests {
                 max_ttl: Some(MAX_TTL),
                 ..Given::default()
             };
-            settings.check(1).unwrap().node_timeout.as_millis()
+            settings
+                .check(1, &Constants::default())
+                .unwrap()
+                .node_timeout
+                .as_millis()
         };
         assert_eq!(timeout(Duration::from_secs(60)), 200);
         assert_eq!(timeout(Duration::from_secs(1)), 20);
@@ -410,7 +423,7 @@ mod tests {
             ttl: Some(Duration::from_micros(1_500_900)),
             ..Given::default()
         };
-        let options = settings.check(1).unwrap();
+        let options = settings.check(1, &Constants::default()).unwrap();
         assert_eq!(options.terms.ttl, Duration::from_millis(1_500));
     }
 
@@ -433,10 +446,6 @@ mod tests {
             "node_timeout is 11s; it must be at most the ttl, 10s"
         );
         assert_eq!(
-            error(|s| s.drift_factor = Some(f64::NAN)),
-            "drift_factor is out of range: use a part of the ttl from 0.0 to 0.5"
-        );
-        assert_eq!(
             error(|s| s.max_hold = Some(Duration::from_secs(9))),
             "max_hold is 9s; it must be at least the ttl, 10s"
         );
@@ -447,14 +456,6 @@ mod tests {
         assert_eq!(
             error(|s| s.max_waiters = Some(0)),
             "max_waiters: must be at least 1; to let nobody wait, set max_wait to zero"
-        );
-        assert_eq!(
-            error(|s| s.hand_off = Some(HandOff::new(1_024, Duration::ZERO))),
-            "hand_off.max_passes is 1024; it must be at most 1023"
-        );
-        assert_eq!(
-            error(|s| s.hand_off = Some(HandOff::new(1, Duration::from_secs(61)))),
-            "hand_off.max_time is 61s; it must be at most max_hold, 60s"
         );
         assert_eq!(
             error(|s| s.mask_losses = Some(5)),
@@ -468,15 +469,21 @@ mod tests {
             error(|s| s.instance = Some("a b".to_owned()))
                 .starts_with("instance: an instance has at most 64")
         );
-        let none = Given::default().check(0).unwrap_err().to_string();
+        let none = Given::default()
+            .check(0, &Constants::default())
+            .unwrap_err()
+            .to_string();
         assert!(none.starts_with("nodes: there is no node"), "{none}");
-        let many = Given::default().check(33).unwrap_err().to_string();
+        let many = Given::default()
+            .check(33, &Constants::default())
+            .unwrap_err()
+            .to_string();
         assert!(many.contains("at most 32"), "{many}");
     }
 
     fn checked(toml: &str) -> String {
         let given = read(toml::from_str(toml).unwrap()).unwrap();
-        format!("{:?}", given.check(5).unwrap())
+        format!("{:?}", given.check(5, &Constants::default()).unwrap())
     }
 
     #[test]
@@ -489,38 +496,21 @@ mod tests {
             max_ttl = "10s"
             node_timeout = "100ms"
             connect_timeout = "5s"
-            drift_factor = 0.01
             mask_losses = 0
             max_hold = "1m"
             max_wait = "5s"
             max_waiters_per_key = 64
             max_waiters = 10000
             bootstrap = false
-            start_on_quorum = false
             redact_keys = false
-            hand_off = { max_passes = 32, max_time = "250ms" }
-            fencing = { keep = "5m" }
-            restart_guard = { max_clock_skew = "1s" }
+            hand_off = true
+            fencing = true
+            restart_guard = true
             "#,
         );
         assert_eq!(said, checked("memory = 5"));
-        // Empty tables say nothing.
-        let empty = "hand_off = {}\nfencing = {}\nrestart_guard = {}\ntls = {}";
-        assert_eq!(checked(empty), checked(""));
-    }
-
-    #[test]
-    fn off_has_the_last_word() {
-        let off = checked("hand_off = \"off\"\nfencing = \"off\"\nrestart_guard = \"off\"");
-        let field = "hand_off = { off = true, max_passes = 3 }\nfencing = { keep = \"5m\", off = true }\nrestart_guard = { off = true }";
-        assert_eq!(checked(field), off);
-        let built = Given {
-            hand_off: Some(HandOff::OFF),
-            fencing: Some(Fencing::OFF),
-            restart_guard: Some(RestartGuard::OFF),
-            ..Given::default()
-        };
-        assert_eq!(format!("{:?}", built.check(5).unwrap()), off);
+        // An empty table says nothing.
+        assert_eq!(checked("tls = {}"), checked(""));
     }
 
     /// That the other settings are the same from every source is shown by `tests/config`, by what `Debug` shows.
@@ -540,12 +530,23 @@ mod tests {
 
     #[test]
     fn counters_are_kept_for_as_long_as_a_lock_unless_somebody_says_for_how_long() {
-        let secs = Duration::from_secs;
-        let of = |fencing: Fencing, ttl| fencing.checked(ttl);
-        assert_eq!(of(Fencing::default(), secs(10)), Ok(Some(secs(300))));
-        assert_eq!(of(Fencing::default(), secs(900)), Ok(Some(secs(900))));
-        assert_eq!(of(Fencing::keep(secs(10)), secs(10)), Ok(Some(secs(10))));
-        of(Fencing::keep(secs(301)), secs(900)).unwrap_err();
-        assert_eq!(of(Fencing::OFF, secs(900)), Ok(None));
+        let kept = |ttl: u64, keep: Option<u64>| {
+            let given = Given {
+                ttl: Some(Duration::from_secs(ttl)),
+                max_ttl: Some(MAX_TTL),
+                ..Given::default()
+            };
+            let usual = Constants::default();
+            let constants = Constants {
+                keep: keep.map_or(usual.keep, Duration::from_secs),
+                ..usual
+            };
+            let kept = given.check(5, &constants).unwrap().fencing;
+            kept.unwrap().as_secs()
+        };
+        assert_eq!(kept(10, None), 300);
+        assert_eq!(kept(900, None), 900);
+        assert_eq!(kept(10, Some(20)), 20);
+        assert_eq!(kept(900, Some(301)), 900);
     }
 }

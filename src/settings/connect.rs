@@ -163,7 +163,7 @@ impl Settings {
     /// # Errors
     ///
     /// [`ConnectError::Config`] for an invalid setting, [`ConnectError::Misconfigured`] if any node replies and
-    /// cannot serve (unless it may [start on a quorum](Self::start_on_quorum)), [`ConnectError::NoQuorum`] if too few
+    /// cannot serve, [`ConnectError::NoQuorum`] if too few
     /// reply within the connect time-out, or cannot be made to vote once their quarantine is over; the last two name
     /// each node and its fault.
     ///
@@ -172,9 +172,9 @@ impl Settings {
     /// If the future is dropped, the connections are closed.
     pub async fn connect(self) -> Result<LockManager, ConnectError> {
         let (nodes, checked) = self.assemble()?;
-        let (limit, on_quorum) = (checked.connect_timeout, checked.start_on_quorum);
+        let limit = checked.connect_timeout;
         let locks = self.start(&nodes, &checked)?;
-        locks.connected(limit, on_quorum).await?;
+        locks.connected(limit).await?;
         Ok(locks)
     }
 
@@ -226,7 +226,7 @@ impl Settings {
         nodes.extend(self.others.iter().cloned());
         let checked = Checked {
             observes: self.observes,
-            ..given.check(nodes.len())?
+            ..given.check(nodes.len(), &self.constants)?
         };
         #[cfg(feature = "redis")]
         self.check_replicas(&checked)?;

@@ -38,7 +38,7 @@ impl ConfigError {
         }
     }
 
-    /// Which setting it is, by its place in a file: `ttl`, `hand_off.max_time`, `nodes[1].url`. `None` if the error
+    /// Which setting it is, by its place in a file: `ttl`, `nodes[1].url`. `None` if the error
     /// concerns no single setting.
     #[must_use]
     pub fn field(&self) -> Option<&str> {
@@ -47,11 +47,7 @@ impl ConfigError {
 
     /// The same of an environment variable, which has no quotes.
     pub(crate) fn of_variable(mut self, variable: &str) -> Self {
-        for (of_file, of_variable) in [
-            (", without quotes", ""),
-            (" without quotes", ""),
-            (" or a table with ", ", or variables for "),
-        ] {
+        for (of_file, of_variable) in [(", without quotes", ""), (" without quotes", "")] {
             self.text = self.text.replace(of_file, of_variable);
         }
         self.adding(&format!(" (environment variable {variable})"))
@@ -221,7 +217,6 @@ fn plain(expected: &str) -> &str {
         "a duration" => "a duration with units, as in \"10s\", \"250ms\" or \"1m30s\"",
         "a sequence" => "a list",
         "a string" | "path string" => "a text, in quotes",
-        "f64" => "a number without quotes, as in 0.01",
         "u32" => "a whole number from 0 to 4294967295 without quotes, as in 5",
         "usize" => "a whole number from 0 without quotes, as in 5",
         other => other,

@@ -2,33 +2,36 @@
 
 pub(crate) mod checked;
 mod connect;
+pub(crate) mod constants;
 pub(crate) mod error;
 #[cfg_attr(
     not(feature = "redis"),
     allow(dead_code, unreachable_pub, reason = "only servers need all of it")
 )]
 pub(crate) mod server;
-pub(crate) mod switches;
 mod value;
 
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::de::{Deserialize, Deserializer, Error as _};
 
 use self::checked::Given;
+use self::constants::Constants;
+#[cfg(any(test, tower_redlock_tests))]
+use self::constants::HandOff;
 use self::error::ConfigError;
 #[cfg(feature = "redis")]
 use self::server::CredentialsSource;
 use self::server::Secret;
-pub use self::switches::{Fencing, HandOff, RestartGuard};
 use self::value::Value;
 use crate::clock::Clock;
 #[cfg(feature = "test-util")]
 use crate::clock::TokioClock;
 use crate::node::Node;
+#[cfg(any(test, tower_redlock_tests))]
+use crate::protocol::quorum::Drift;
 
 /// The nodes and all settings of a [`LockManager`](crate::LockManager): by setters, from TOML, JSON and the like
 /// through `serde`, or from the [environment](Self::with_env), one after the other.
@@ -46,7 +49,7 @@ use crate::node::Node;
 ///     memory = 1                # Or `nodes = "redis://10.0.0.1"`.
 ///     ttl = "30s"
 ///     max_ttl = "30s"
-///     hand_off = { max_passes = 8, max_time = "50ms" }        # Or "off".
+///     hand_off = false
 /// "#;
 /// // Its `message`, and not the whole error, which may quote passwords.
 /// let settings: Settings = toml::from_str(text).map_err(|error| error.message().to_owned())?;
@@ -68,19 +71,16 @@ use crate::node::Node;
 /// max_ttl = "10s"                         # of all processes
 /// node_timeout = "100ms"                  # a hundredth of the ttl, from 20ms to 200ms
 /// connect_timeout = "5s"
-/// drift_factor = 0.01
 /// groups = 1
 /// mask_losses = 0
 /// max_hold = "1m"                         # or the ttl, if that is longer
 /// max_wait = "5s"
-/// max_waiters_per_key = 64
 /// max_waiters = 10000
 /// bootstrap = false
-/// start_on_quorum = false
 /// redact_keys = false
-/// hand_off = { max_passes = 32, max_time = "250ms" }     # or "off"
-/// fencing = { keep = "5m" }                                   # or "off"
-/// restart_guard = { max_clock_skew = "1s" }                   # or "off"
+/// hand_off = true
+/// fencing = true
+/// restart_guard = true
 /// user = "locks"                          # for all nodes that have none
 /// password = "secret"                     # likewise; or password_file = "/run/secrets/redis"
 ///
@@ -137,6 +137,7 @@ pub struct Settings {
     #[cfg(feature = "redis")]
     credentials: Option<CredentialsSource>,
     clock: Option<Arc<dyn Clock>>,
+    constants: Constants,
     observes: bool,
 }
 
@@ -167,12 +168,6 @@ impl Settings {
     /// The password on all servers that have none of their own.
     pub fn password(mut self, password: impl Into<String>) -> Self {
         self.given.password = Some(Secret(password.into()));
-        self
-    }
-
-    /// In place of [`password`](Self::password): the path of a file with it; a line break at its end does not count.
-    pub fn password_file(mut self, path: impl Into<PathBuf>) -> Self {
-        self.given.password_file = Some(path.into());
         self
     }
 
@@ -212,13 +207,6 @@ impl Settings {
     /// if that is less, and at most 200 ms.
     pub fn node_timeout(mut self, timeout: Duration) -> Self {
         self.given.node_timeout = Some(timeout);
-        self
-    }
-
-    /// Which part of the ttl is given up for clocks that do not run alike, besides a constant 2 ms. From 0.0 to
-    /// 0.5; default: 0.01. Raise it where clocks are slewed hard (chrony may slew by 8 %).
-    pub fn drift_factor(mut self, factor: f64) -> Self {
-        self.given.drift_factor = Some(factor);
         self
     }
 
@@ -267,24 +255,31 @@ impl Settings {
         self
     }
 
-    /// How often a lock may pass from one caller to the next inside this process before it is released. Default: 32
-    /// times, for 250 ms; [`HandOff::OFF`] for none, as beside other libraries.
-    pub fn hand_off(mut self, hand_off: HandOff) -> Self {
+    /// Whether a released lock passes to the next caller of this process that waits for it, without a command to the
+    /// nodes: at most 32 times in a row, for 250 ms. Default: `true`. Switch it off if processes with other libraries
+    /// use the same keys.
+    pub fn hand_off(mut self, hand_off: bool) -> Self {
         self.given.hand_off = Some(hand_off);
         self
     }
 
-    /// Whether holders get fencing tokens, and how long the nodes keep the counters. Default: they do, for 5 min after
-    /// the last use, or the ttl if that is longer; [`Fencing::OFF`] switches it off.
-    pub fn fencing(mut self, fencing: Fencing) -> Self {
-        self.given.fencing = Some(fencing);
+    /// Holders get no [fencing tokens](crate::FencingToken), which saves a round trip for some locks
+    /// (`docs::one_effect`). In a file: `fencing = false`. Equal in all processes.
+    pub fn without_fencing(mut self) -> Self {
+        self.given.fencing = Some(false);
         self
     }
 
-    /// Whether nodes that may have forgotten their locks are kept from granting them again, and by how much clocks
-    /// differ at most. Default: they are, and by 1 s; [`RestartGuard::OFF`] switches it off.
-    pub fn restart_guard(mut self, guard: RestartGuard) -> Self {
-        self.given.restart_guard = Some(guard);
+    /// A node that may have forgotten its locks grants new ones immediately, so two requests may hold a key after the
+    /// node restarts. In a file: `restart_guard = false`. Equal in all processes.
+    ///
+    /// By default, such a node is in *quarantine*: it grants nothing until the locks that it may have forgotten have
+    /// ended (`docs::promises`). [Without fencing](Self::without_fencing) as well, a lock is a plain `SET NX PX` on each
+    /// node, which takes a server about half the time. Then a node compares the list of nodes only when a process
+    /// connects, once a second, and when a lock is extended; and a command that was left in a broken connection may set
+    /// the key after its release, until its ttl ends.
+    pub fn without_restart_guard(mut self) -> Self {
+        self.given.restart_guard = Some(false);
         self
     }
 
@@ -295,18 +290,6 @@ impl Settings {
     /// it starts.
     pub fn bootstrap(mut self, no_lock_is_held: bool) -> Self {
         self.given.bootstrap = Some(no_lock_is_held);
-        self
-    }
-
-    /// Whether [`connect`](Self::connect) takes a quorum of nodes for enough where others reply and cannot serve, as
-    /// after a change of one server's password. Default: `false`, so that a mistake in the list is found before it
-    /// matters.
-    ///
-    /// Each node that cannot serve is an error in the log, and votes once it is repaired. The list must have been
-    /// accepted by all of its nodes before, and a node with another list is still an error. It needs the [restart
-    /// guard](Self::restart_guard).
-    pub fn start_on_quorum(mut self, enough: bool) -> Self {
-        self.given.start_on_quorum = Some(enough);
         self
     }
 
@@ -345,6 +328,34 @@ impl Settings {
         self
     }
 
+    /// The limits of [`hand_off`](Self::hand_off).
+    #[cfg(any(test, tower_redlock_tests))]
+    pub fn hand_off_limits(mut self, max_passes: u32, max_time: Duration) -> Self {
+        self.constants.hand_off = HandOff::new(max_passes, max_time);
+        self
+    }
+
+    /// How long nodes keep the counters of fencing tokens.
+    #[cfg(any(test, tower_redlock_tests))]
+    pub fn fencing_keep(mut self, keep: Duration) -> Self {
+        self.constants.keep = keep;
+        self
+    }
+
+    /// How much the clocks of two processes differ at most.
+    #[cfg(any(test, tower_redlock_tests))]
+    pub fn max_clock_skew(mut self, skew: Duration) -> Self {
+        self.constants.max_clock_skew = skew;
+        self
+    }
+
+    /// The part of the ttl that is given up for clocks that run at different speeds, from 0.0 to 0.5.
+    #[cfg(any(test, tower_redlock_tests))]
+    pub fn drift_factor(mut self, factor: f64) -> Self {
+        self.constants.drift = Drift::new(factor).unwrap_or_default();
+        self
+    }
+
     /// The clock that leases are measured with.
     #[cfg(any(test, tower_redlock_tests))]
     pub fn clock(mut self, clock: impl Clock) -> Self {
@@ -354,8 +365,7 @@ impl Settings {
 
     /// The same with the settings of environment variables that begin with `prefix` and `_`, in place of its own:
     /// `REDLOCK_TTL=30s`, `REDLOCK_NODES=redis://10.0.0.1`, or several with commas; for nodes with more settings
-    /// `REDLOCK_NODES_0_URL`, `REDLOCK_NODES_0_PASSWORD` and so on; `REDLOCK_HAND_OFF=off`, or
-    /// `REDLOCK_HAND_OFF_MAX_PASSES`.
+    /// `REDLOCK_NODES_0_URL`, `REDLOCK_NODES_0_PASSWORD` and so on.
     ///
     /// Lists and tables are replaced as a whole; `memory` and servers do not replace each other, and both together are
     /// refused. A comma in a URL's password is `%2C`. A variable with the prefix that is no setting is refused, but for

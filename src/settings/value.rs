@@ -167,7 +167,7 @@ impl<'de> Deserializer<'de> for Value {
         }
     }
 
-    literals! { deserialize_bool deserialize_u16 deserialize_u32 deserialize_u64 deserialize_f64 }
+    literals! { deserialize_bool deserialize_u16 deserialize_u32 deserialize_u64 }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
         // `null` is refused by the field: it may be left out instead.
@@ -197,23 +197,20 @@ impl<'de> Deserializer<'de> for Value {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Refusal> {
-        let (field, value) = match self {
+        match self {
             // It would be read as the fields in their order.
-            Self::List(_) => return Err(Refusal::invalid_type(Unexpected::Seq, &visitor)),
-            // A text in place of a table is one of its fields.
+            Self::List(_) => Err(Refusal::invalid_type(Unexpected::Seq, &visitor)),
+            // A text in place of a node is its URL.
             Self::Text(url) | Self::Word(url) if fields.contains(&"url") => {
-                ("url", Self::Text(url))
+                let table = [("url", Self::Text(url))];
+                visitor.visit_map(MapDeserializer::new(table.into_iter()))
             }
-            Self::Text(off) | Self::Word(off) if off == "off" && fields.contains(&"off") => {
-                ("off", Self::Flag(true))
-            }
-            other => return other.deserialize_any(visitor),
-        };
-        visitor.visit_map(MapDeserializer::new([(field, value)].into_iter()))
+            other => other.deserialize_any(visitor),
+        }
     }
 
     forward_to_deserialize_any! {
-        i8 i16 i32 i64 i128 u8 u128 f32 char string bytes byte_buf unit unit_struct newtype_struct tuple tuple_struct
+        i8 i16 i32 i64 i128 u8 u128 f32 f64 char string bytes byte_buf unit unit_struct newtype_struct tuple tuple_struct
         map enum identifier ignored_any
     }
 }
@@ -233,7 +230,6 @@ impl IntoDeserializer<'_, Refusal> for Value {
     }
 }
 
-const TABLES: [&str; 4] = ["fencing", "hand_off", "restart_guard", "tls"];
 const LISTS: [&str; 3] = ["cluster", "nodes", "sentinels"];
 
 pub(super) fn variables(prefix: &str) -> Result<Vec<(String, String)>, ConfigError> {
@@ -288,10 +284,9 @@ pub(super) fn given(
             None => (&mut whole, String::new()),
         };
         let mut inner = field;
-        let split = |table| Some((table, field.strip_prefix(table)?.strip_prefix('_')?));
-        if let Some((outer, rest)) = TABLES.into_iter().find_map(split) {
-            place = place + outer + ".";
-            table = table_in(table, outer);
+        if let Some(rest) = field.strip_prefix("tls_") {
+            place += "tls.";
+            table = table_in(table, "tls");
             inner = rest;
         }
         let place = place + inner;

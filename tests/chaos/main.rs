@@ -32,7 +32,6 @@ mod scene;
 use std::time::Duration;
 
 use tower_redlock::Settings;
-use tower_redlock::settings::RestartGuard;
 
 use run::{assert_no_overlap, assert_overlaps_are_found};
 use scene::Scene;
@@ -40,8 +39,8 @@ use scene::Scene;
 /// A contender that minds which nodes have forgotten. All contenders connect before the first lock is taken.
 fn guarded(builder: Settings) -> Settings {
     // All clocks are one here.
-    let guard = RestartGuard::max_clock_skew(Duration::from_millis(10));
-    builder.bootstrap(true).restart_guard(guard)
+    let builder = builder.bootstrap(true);
+    builder.max_clock_skew(Duration::from_millis(10))
 }
 
 /// A contender that trusts every node. It holds its lock for longer than a server takes to come back on a busy machine,
@@ -49,7 +48,7 @@ fn guarded(builder: Settings) -> Settings {
 fn unguarded(builder: Settings) -> Settings {
     let ttl = Duration::from_millis(1_500);
     let builder = builder.ttl(ttl).max_ttl(ttl);
-    builder.restart_guard(RestartGuard::OFF)
+    builder.without_restart_guard()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

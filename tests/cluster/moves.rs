@@ -53,7 +53,7 @@ async fn without_the_guard_one_shard_that_fails_over_has_two_holders() {
     let mut cluster = RedisCluster::start(Kind::Redis, 3, 1);
     let bare = || {
         let shard = settings(node(&cluster).slots(1), LONG);
-        shard.restart_guard(RestartGuard::OFF)
+        shard.without_restart_guard()
     };
     let (first, second) = (connected(bare()).await, connected(bare()).await);
     cluster.servers[4].freeze();

@@ -125,15 +125,18 @@ async fn operators_see_the_locks_on_slots_and_take_them() {
 async fn permits_are_granted_extended_passed_to_others_and_released_on_slots() {
     let cluster = RedisCluster::start(Kind::Redis, 3, 0);
     for (slots, namespace) in [(3_u16, "three"), (1, "one")] {
-        let process = async |guard| {
+        let process = async |guarded: bool| {
             let nodes = node(&cluster).slots(slots);
             let settings = settings(nodes, 2_000 * MS).namespace(namespace);
-            let settings = settings.restart_guard(guard).max_wait(LONG);
-            connected(settings).await.permits(2).unwrap()
+            let settings = match guarded {
+                true => settings,
+                false => settings.without_restart_guard(),
+            };
+            connected(settings.max_wait(LONG)).await.permits(2).unwrap()
         };
-        for guard in [RestartGuard::default(), RestartGuard::OFF] {
-            let kind = format!("{namespace}, {guard:?}");
-            let (here, there) = (process(guard).await, process(guard).await);
+        for guarded in [true, false] {
+            let kind = format!("{namespace}, guarded: {guarded}");
+            let (here, there) = (process(guarded).await, process(guarded).await);
             let one = here.acquire("order:42").await.unwrap();
             let other = there.acquire("order:42").await.unwrap();
             assert_ne!(one.slot(), other.slot());

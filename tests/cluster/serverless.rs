@@ -3,7 +3,6 @@
 use tower_redlock::error::LossReason;
 use tower_redlock::lock::IdempotentRun;
 use tower_redlock::node::Node as _;
-use tower_redlock::settings::RestartGuard;
 
 use crate::nodes::published;
 use crate::support::nodes::{acquire, context, serves, settled};
@@ -72,9 +71,9 @@ async fn a_service_that_hides_its_identity_is_used_without_the_guard() {
         let service = Serverless::start(kind, true).await;
         let [guarded, _] = two(&service, 2_000 * MS);
         let error = guarded.connect().await.unwrap_err().to_string();
-        assert!(error.contains("`restart_guard = \"off\"`"), "{error}");
+        assert!(error.contains("`restart_guard = false`"), "{error}");
         let unguarded = two(&service, 2_000 * MS);
-        let unguarded = unguarded.map(|process| process.restart_guard(RestartGuard::OFF));
+        let unguarded = unguarded.map(|process| process.without_restart_guard());
         is_served(&service, unguarded).await;
     }
 }

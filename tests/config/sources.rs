@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use tower_redlock::settings::{Fencing, HandOff, RestartGuard};
 use tower_redlock::{LockManager, Settings};
 
 use super::of_variables;
@@ -16,7 +15,6 @@ ttl = "1m30s"
 max_ttl = "3m"
 node_timeout = "150ms"
 connect_timeout = "7s"
-drift_factor = 0.08
 groups = 2
 mask_losses = 1
 max_hold = "2h"
@@ -24,23 +22,21 @@ max_wait = "1s500ms"
 max_waiters_per_key = 7
 max_waiters = 70
 bootstrap = true
-start_on_quorum = true
 redact_keys = true
-hand_off = { max_passes = 8, max_time = "50ms" }
-fencing = { keep = "30d" }
-restart_guard = { max_clock_skew = "2s" }
+hand_off = false
+fencing = false
+restart_guard = false
 "#;
 
 const JSON: &str = r#"{
     "memory": 8, "namespace": "shop", "instance": "till-3", "ttl": "1m30s", "max_ttl": "180s",
     "node_timeout": "150ms", "connect_timeout": "7s",
-    "drift_factor": 0.08, "groups": 2, "mask_losses": 1, "max_hold": "2h", "max_wait": "1s500ms", "max_waiters_per_key": 7,
-    "max_waiters": 70, "bootstrap": true, "start_on_quorum": true,
-    "redact_keys": true, "hand_off": {"max_passes": 8, "max_time": "50ms"},
-    "fencing": {"keep": "30d"}, "restart_guard": {"max_clock_skew": "2s"}
+    "groups": 2, "mask_losses": 1, "max_hold": "2h", "max_wait": "1s500ms", "max_waiters_per_key": 7,
+    "max_waiters": 70, "bootstrap": true,
+    "redact_keys": true, "hand_off": false, "fencing": false, "restart_guard": false
 }"#;
 
-const VARIABLES: [(&str, &str); 22] = [
+const VARIABLES: [(&str, &str); 19] = [
     ("REDLOCK_MEMORY", "8"),
     ("REDLOCK_NAMESPACE", "shop"),
     ("REDLOCK_INSTANCE", "till-3"),
@@ -48,7 +44,6 @@ const VARIABLES: [(&str, &str); 22] = [
     ("REDLOCK_MAX_TTL", "3m"),
     ("REDLOCK_NODE_TIMEOUT", "150ms"),
     ("REDLOCK_CONNECT_TIMEOUT", "7s"),
-    ("REDLOCK_DRIFT_FACTOR", "0.08"),
     ("REDLOCK_GROUPS", "2"),
     ("REDLOCK_MASK_LOSSES", "1"),
     ("REDLOCK_MAX_HOLD", "2h"),
@@ -56,12 +51,10 @@ const VARIABLES: [(&str, &str); 22] = [
     ("REDLOCK_MAX_WAITERS_PER_KEY", "7"),
     ("REDLOCK_MAX_WAITERS", "70"),
     ("REDLOCK_BOOTSTRAP", "true"),
-    ("REDLOCK_START_ON_QUORUM", "true"),
     ("REDLOCK_REDACT_KEYS", "true"),
-    ("REDLOCK_HAND_OFF_MAX_PASSES", "8"),
-    ("REDLOCK_HAND_OFF_MAX_TIME", "50ms"),
-    ("REDLOCK_FENCING_KEEP", "30d"),
-    ("REDLOCK_RESTART_GUARD_MAX_CLOCK_SKEW", "2s"),
+    ("REDLOCK_HAND_OFF", "false"),
+    ("REDLOCK_FENCING", "false"),
+    ("REDLOCK_RESTART_GUARD", "false"),
     ("REDLOCKS_OF_ANOTHER", "kind"),
 ];
 
@@ -91,7 +84,6 @@ fn a_configuration_tells_a_builder_what_its_setters_do() {
         .max_ttl(Duration::from_secs(180))
         .node_timeout(Duration::from_millis(150))
         .connect_timeout(Duration::from_secs(7))
-        .drift_factor(0.08)
         .groups(2)
         .mask_losses(1)
         .max_hold(Duration::from_secs(7_200))
@@ -99,11 +91,10 @@ fn a_configuration_tells_a_builder_what_its_setters_do() {
         .max_waiters_per_key(7)
         .max_waiters(70)
         .bootstrap(true)
-        .start_on_quorum(true)
         .redact_keys(true)
-        .hand_off(HandOff::new(8, Duration::from_millis(50)))
-        .fencing(Fencing::keep(Duration::from_secs(30 * 24 * 60 * 60)))
-        .restart_guard(RestartGuard::max_clock_skew(Duration::from_secs(2)));
+        .hand_off(false)
+        .without_fencing()
+        .without_restart_guard();
     assert_eq!(told(&of_toml(TOML)), format!("{builder:?}"));
 }
 
@@ -207,28 +198,10 @@ fn every_setting_is_tried_from_every_source() {
     assert!(missing.is_empty(), "{missing:?}");
 }
 
-#[test]
-fn half_of_a_table_says_half() {
-    let half = of_toml("hand_off = { max_passes = 3 }");
-    let built = Settings::default().hand_off(HandOff::new(3, Duration::from_millis(250)));
-    assert_eq!(told(&half), told(&built));
-    let short = of_toml("hand_off = { max_time = \"200ms\" }");
-    let built = Settings::default().hand_off(HandOff::new(32, Duration::from_millis(200)));
-    assert_eq!(told(&short), told(&built));
-    let variables = [("A_HAND_OFF_MAX_TIME", "200ms")];
-    assert_eq!(told(&of_variables("A", variables).unwrap()), told(&short));
-}
-
 #[tokio::test]
-async fn what_can_be_off_is_off_from_every_source() {
-    let off = of_toml("hand_off = \"off\"\nfencing = \"off\"\nrestart_guard = \"off\"");
-    let variables = [
-        ("A_HAND_OFF", "off"),
-        ("A_FENCING", "off"),
-        ("A_RESTART_GUARD", "off"),
-    ];
-    assert_eq!(told(&of_variables("A", variables).unwrap()), told(&off));
-    for settings in [off, Settings::default().fencing(Fencing::OFF)] {
+async fn fencing_is_off_from_a_file_and_by_its_setter() {
+    let off = of_toml("fencing = false");
+    for settings in [off, Settings::default().without_fencing()] {
         let locks = settings.memory(1).bootstrap(true).connect().await.unwrap();
         let guard = locks.try_acquire("order:1").await.unwrap();
         assert_eq!(guard.fence(), None);
@@ -237,16 +210,13 @@ async fn what_can_be_off_is_off_from_every_source() {
 
 #[test]
 fn variables_replace_what_a_file_says_and_nothing_else() {
-    let file = of_toml("ttl = \"20s\"\npassword_file = \"old\"\nhand_off = { max_passes = 3 }");
+    let file = of_toml("ttl = \"20s\"\npassword_file = \"old\"");
     let with = |variables: &[(&str, &str)]| {
         let variables = variables.iter().copied();
         told(&file.clone().with_vars("A", variables).unwrap())
     };
     assert_eq!(with(&[]), told(&file));
-    let wanted = file
-        .clone()
-        .password_file("new")
-        .ttl(Duration::from_secs(30));
+    let wanted = of_toml("ttl = \"30s\"\npassword_file = \"new\"");
     assert_eq!(
         with(&[("A_PASSWORD_FILE", "new"), ("A_TTL", "30s")]),
         told(&wanted)
@@ -257,10 +227,6 @@ fn variables_replace_what_a_file_says_and_nothing_else() {
     let by_file = of_toml("password = \"old\"").with_vars("A", [("A_PASSWORD_FILE", "f")]);
     let of_file = of_toml("password_file = \"f\"");
     assert_eq!(told(&by_file.unwrap()), told(&of_file));
-    // A table as a whole.
-    let half = with(&[("A_HAND_OFF_MAX_TIME", "9ms")]);
-    let built = HandOff::new(32, Duration::from_millis(9));
-    assert_eq!(half, told(&file.clone().hand_off(built)));
 }
 
 #[cfg(feature = "redis")]

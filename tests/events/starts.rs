@@ -5,7 +5,6 @@ use std::time::Duration;
 use tower_redlock::Settings;
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::redis::RedisNode;
-use tower_redlock::settings::RestartGuard;
 
 use super::support::fake::Proxy;
 use super::support::server::{Kind, Server};
@@ -20,7 +19,7 @@ fn brisk(servers: &[Server]) -> Settings {
         .ttl(400 * MS)
         .max_ttl(4_000 * MS)
         .node_timeout(200 * MS);
-    builder.restart_guard(RestartGuard::max_clock_skew(10 * MS))
+    builder.max_clock_skew(10 * MS)
 }
 
 /// Nothing that was told is a warning or an error.
@@ -45,7 +44,7 @@ async fn a_server_that_does_not_say_which_one_it_is_is_named_once_with_what_that
     let server = Server::start(Kind::Redis, &[]);
     let proxy = Proxy::hiding("run_id", server.port()).await;
     let builder = here().redis([("main", proxy.url())]);
-    let builder = builder.restart_guard(RestartGuard::OFF);
+    let builder = builder.without_restart_guard();
     let locks = builder.node_timeout(2_000 * MS).connect().await;
     // Both of its connections have seen it.
     locks.unwrap().all_voting().await.unwrap();
@@ -113,23 +112,6 @@ async fn a_node_that_is_emptied_beside_others_that_vote_is_a_fault() {
         1,
     );
     assert_count(&book, "waiting until a quorum votes", 0);
-}
-
-#[tokio::test]
-async fn a_start_without_a_node_that_cannot_serve_is_an_error_event() {
-    let servers = Server::start_many(Kind::Redis, 3);
-    drop(brisk(&servers).bootstrap(true).connect().await.unwrap());
-    servers[1].run("CONFIG SET maxmemory-policy allkeys-lru");
-    let (book, _listening) = listen();
-    let locks = brisk(&servers)
-        .start_on_quorum(true)
-        .connect()
-        .await
-        .unwrap();
-    let line = book.line("a node cannot serve; started on the quorum of the others");
-    let name = &locks.snapshot().nodes[1].name;
-    assert!(line.starts_with("ERROR") && line.contains(name), "{line}");
-    assert!(line.contains("maxmemory-policy"), "{line}");
 }
 
 /// Lets a manager notice twice what became of its nodes: of one first, and then of the others beside it.

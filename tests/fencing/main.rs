@@ -30,7 +30,6 @@ use support::server::{Kind, Server};
 use tokio::time::sleep;
 use tower_redlock::clock::{Clock, Moment, SystemClock};
 use tower_redlock::node::NodeState;
-use tower_redlock::settings::RestartGuard;
 use tower_redlock::snapshot::VotingStatus;
 use tower_redlock::{LockManager, Settings};
 
@@ -55,7 +54,7 @@ fn settings(builder: Settings) -> Settings {
         .max_ttl(TTL)
         .node_timeout(Duration::from_millis(150))
         .max_wait(Duration::from_secs(5))
-        .restart_guard(RestartGuard::max_clock_skew(10 * SKEW))
+        .max_clock_skew(10 * SKEW)
 }
 
 /// A manager that is connected to all of its nodes, all of which vote.

@@ -32,7 +32,6 @@ use std::time::Duration;
 use support::eventually_or_tell;
 use support::server::Server;
 use tower_redlock::node::NodeState;
-use tower_redlock::settings::RestartGuard;
 use tower_redlock::snapshot::{NodeStatus, VotingStatus};
 use tower_redlock::{LockManager, Settings};
 
@@ -49,7 +48,7 @@ fn builder(ttl: Duration) -> Settings {
         .node_timeout(NODE_TIMEOUT)
         .max_wait(MAX_WAIT)
         // All clocks are one here.
-        .restart_guard(RestartGuard::max_clock_skew(Duration::from_millis(10)))
+        .max_clock_skew(Duration::from_millis(10))
 }
 
 /// A manager that is connected to all of its nodes, all of which vote.

@@ -25,7 +25,6 @@ use std::time::Duration;
 use contest::{Client, Locks, Order, Outcome, nanos, now};
 use support::server::{Kind, Server};
 use tokio::runtime::Builder;
-use tower_redlock::settings::HandOff;
 
 /// Longer than any pause of a machine, and short enough for what the others leave on servers.
 const TTL: Duration = Duration::from_secs(5);
@@ -97,7 +96,7 @@ fn connect(order: Order) -> Run {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let locks = runtime.block_on(Locks::connect(&order, |builder| {
         // A busy machine does not reach the time-out.
-        builder.hand_off(HandOff::OFF).node_timeout(TTL / 5)
+        builder.hand_off(false).node_timeout(TTL / 5)
     }));
     Box::new(move |start, end| {
         thread::spawn(move || runtime.block_on(locks.run(Arc::new(order), start, end)))

@@ -7,7 +7,6 @@ use std::time::Duration;
 use tokio::runtime::Builder;
 use tower_redlock::LockManager;
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::settings::RestartGuard;
 
 use crate::wrapper::{Between, Call, Reply, Wrapped};
 
@@ -37,11 +36,7 @@ async fn manager(node: Told) -> LockManager {
     let ttl = Duration::from_millis(600);
     let builder = LockManager::builder().nodes([Wrapped(node)]);
     let builder = builder.ttl(ttl).max_ttl(ttl);
-    builder
-        .restart_guard(RestartGuard::OFF)
-        .connect()
-        .await
-        .unwrap()
+    builder.without_restart_guard().connect().await.unwrap()
 }
 
 #[test]

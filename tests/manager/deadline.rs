@@ -7,7 +7,6 @@ use tokio::time::Instant;
 use tower_redlock::clock::TokioClock;
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::{AcquireRequest, Namespace, Node as _, OwnerToken};
-use tower_redlock::settings::HandOff;
 use tower_redlock::{AcquireError, LockKey, LockManager};
 
 use super::slow::Slow;
@@ -95,7 +94,7 @@ async fn it_ends_in_time_behind_a_contender_that_hangs() {
 async fn a_contender_that_waited_in_the_queue_does_not_hang_beyond_its_time() {
     let nodes = Nodes::five();
     let builder = nodes.builder().node_timeout(Duration::from_secs(5));
-    let builder = builder.max_wait(WAIT).hand_off(HandOff::OFF);
+    let builder = builder.max_wait(WAIT).hand_off(false);
     let locks = builder.connect_lazy().unwrap();
     let guard = locks.try_acquire("order:1").await.unwrap();
     let before = Instant::now();
@@ -183,11 +182,12 @@ async fn assert_one_or_none(
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_that_ends_as_the_lock_is_passed_to_it_leaks_nothing() {
-    for hand_off in [HandOff::OFF, HandOff::new(9, Duration::from_secs(9))] {
+    for passes in [0, 9] {
         let mut got = Vec::new();
         for at in offsets() {
             let nodes = Nodes::five();
-            let builder = nodes.builder().max_wait(WAIT).hand_off(hand_off);
+            let builder = nodes.builder().max_wait(WAIT);
+            let builder = builder.hand_off_limits(passes, Duration::from_secs(9));
             let locks = builder.connect_lazy().unwrap();
             let guard = locks.try_acquire("order:1").await.unwrap();
             let start = Instant::now();
@@ -223,7 +223,7 @@ async fn a_wait_that_ends_as_slow_nodes_grant_leaks_nothing() {
     let mut got = Vec::new();
     for at in offsets() {
         let nodes = Nodes::five();
-        let builder = nodes.builder().max_wait(WAIT).hand_off(HandOff::OFF);
+        let builder = nodes.builder().max_wait(WAIT).hand_off(false);
         let builder = builder.node_timeout(Duration::from_secs(5));
         let locks = builder.connect_lazy().unwrap();
         let guard = locks.try_acquire("order:1").await.unwrap();

@@ -8,7 +8,6 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tower_redlock::LockManager;
 use tower_redlock::clock::TokioClock;
-use tower_redlock::settings::HandOff;
 
 use super::slow::Slow;
 use super::{MS, Nodes, TTL, assert_idle, wait_for};
@@ -19,7 +18,7 @@ const SECOND: Duration = Duration::from_secs(1);
 fn far(nodes: &Nodes, each_way: Duration) -> LockManager {
     let nodes = nodes.0.iter();
     let nodes = nodes.map(|node| Slow::node(node, each_way, each_way));
-    let builder = LockManager::builder().nodes(nodes).hand_off(HandOff::OFF);
+    let builder = LockManager::builder().nodes(nodes).hand_off(false);
     builder.clock(TokioClock::new()).connect_lazy().unwrap()
 }
 
@@ -115,7 +114,7 @@ async fn of_two_processes_the_one_that_has_waited_longer_comes_first() {
 #[tokio::test(start_paused = true)]
 async fn one_process_keeps_a_lock_for_as_long_as_it_may_pass_and_then_stands_back() {
     let nodes = Nodes::five();
-    let builder = nodes.builder().hand_off(HandOff::new(4, SECOND));
+    let builder = nodes.builder().hand_off_limits(4, SECOND);
     let (a, b) = (builder.connect_lazy().unwrap(), nodes.manager());
     let guard = a.try_acquire("order:1").await.unwrap();
     let other = wait_for(&b, "order:1").await;
@@ -144,11 +143,7 @@ async fn one_process_keeps_a_lock_for_as_long_as_it_may_pass_and_then_stands_bac
 #[tokio::test(start_paused = true)]
 async fn with_nobody_listening_the_next_caller_is_not_delayed() {
     let nodes = Nodes::five();
-    let locks = nodes
-        .builder()
-        .hand_off(HandOff::OFF)
-        .connect_lazy()
-        .unwrap();
+    let locks = nodes.builder().hand_off(false).connect_lazy().unwrap();
     let before = Instant::now();
     for _ in 0..50 {
         let guard = locks.acquire("order:1").await.unwrap();

@@ -9,7 +9,6 @@ use tokio::time::sleep;
 use tower_redlock::clock::TokioClock;
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::{NodeError, NodeErrorKind, Notifier};
-use tower_redlock::settings::RestartGuard;
 use tower_redlock::{LockManager, Settings};
 
 use super::wrapper::{Between, Call, Reply, Wrapped};
@@ -132,7 +131,7 @@ impl Far {
 
     pub(super) fn builder(&self) -> Settings {
         let builder = LockManager::builder().nodes(self.remotes.iter().cloned().map(Wrapped));
-        let builder = builder.ttl(TTL).restart_guard(RestartGuard::OFF);
+        let builder = builder.ttl(TTL).without_restart_guard();
         if self.gate.is_some() {
             // Threads that are held up do not follow tokio's clock.
             return builder;

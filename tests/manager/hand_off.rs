@@ -7,7 +7,6 @@ use tokio::time::Instant;
 use tower_redlock::LockManager;
 use tower_redlock::error::LossReason;
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::settings::{HandOff, RestartGuard};
 
 use super::{MS, Nodes, TTL, assert_idle, poll_once, wait_for};
 
@@ -16,7 +15,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// A manager that passes a lock so often, for so long.
 fn passing(nodes: &Nodes, passes: u32, time: Duration) -> LockManager {
     let builder = nodes.builder().max_wait(6 * TTL);
-    let builder = builder.hand_off(HandOff::new(passes, time));
+    let builder = builder.hand_off_limits(passes, time);
     builder.connect_lazy().unwrap()
 }
 
@@ -154,10 +153,7 @@ async fn a_lost_lock_does_not_pass() {
 async fn each_holder_may_hold_it_for_the_longest_time() {
     let nodes = Nodes::five();
     let builder = nodes.builder().max_hold(TTL).max_wait(6 * TTL);
-    let locks = builder
-        .hand_off(HandOff::new(32, TTL))
-        .connect_lazy()
-        .unwrap();
+    let locks = builder.hand_off_limits(32, TTL).connect_lazy().unwrap();
     let guard = locks.try_acquire("order:1").await.unwrap();
     let waiter = wait_for(&locks, "order:1").await;
     let token = nodes.token("order:1");
@@ -255,7 +251,7 @@ async fn who_was_passed_a_lost_lock_waits_no_longer_for_it() {
     let locks = nodes
         .builder()
         .node_timeout(TTL / 2)
-        .hand_off(HandOff::new(100, 6 * TTL))
+        .hand_off_limits(100, 6 * TTL)
         .max_wait(TTL + MS)
         .connect_lazy()
         .unwrap();
@@ -277,10 +273,10 @@ async fn a_lock_that_passes_on_shortly_before_max_hold_is_extended_as_usual() {
     let nodes = Nodes::five();
     let locks = nodes
         .builder()
-        .restart_guard(RestartGuard::OFF)
+        .without_restart_guard()
         .max_wait(Duration::from_secs(600))
         .max_hold(Duration::from_secs(60))
-        .hand_off(HandOff::new(100, Duration::from_secs(60)))
+        .hand_off_limits(100, Duration::from_secs(60))
         .connect_lazy()
         .unwrap();
     let first = locks.try_acquire("k").await.unwrap();

@@ -7,7 +7,6 @@ use tokio::time::{Instant, sleep};
 use tower_redlock::error::LossReason;
 use tower_redlock::lock::IdempotentRun;
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::settings::HandOff;
 use tower_redlock::{AcquireError, LockGuard, LockKey, LockManager, LockScope};
 
 use super::links::{Link, Process, nodes as linked};
@@ -19,10 +18,7 @@ const LONG: Duration = Duration::from_secs(40);
 /// A manager whose locks pass on for as long as a test lasts, and a handle with another ttl.
 async fn two_ttls(nodes: &Nodes) -> (LockManager, LockManager) {
     let builder = nodes.builder().max_ttl(LONG).max_wait(6 * TTL);
-    let locks = builder
-        .hand_off(HandOff::new(32, 6 * TTL))
-        .connect_lazy()
-        .unwrap();
+    let locks = builder.hand_off_limits(32, 6 * TTL).connect_lazy().unwrap();
     meet(&locks).await;
     let long = locks.with_ttl(LONG).unwrap();
     (locks, long)

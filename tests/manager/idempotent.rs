@@ -11,7 +11,6 @@ use tower_redlock::node::{
     AcquireReply, AcquireRequest, CompleteReply, CompleteRequest, Fence, Namespace, Node, NodeKey,
     NodeKeys, OwnerToken, RecallRequest, Record, ReleaseRequest,
 };
-use tower_redlock::settings::{Fencing, RestartGuard};
 use tower_redlock::{AcquireError, FencingToken, LockKey, LockManager};
 
 use super::far::Far;
@@ -457,7 +456,7 @@ async fn what_is_no_longer_kept_is_done_again() {
 #[tokio::test(start_paused = true)]
 async fn a_run_that_outlives_the_counters_of_locks_is_stored_where_only_its_renewals_came() {
     let nodes = Nodes::five();
-    let brief = nodes.builder().fencing(Fencing::keep(TTL));
+    let brief = nodes.builder().fencing_keep(TTL);
     let locks = brief.max_hold(DAY).connect_lazy().unwrap();
     super::meet(&locks).await;
     nodes.each([3, 4], MemoryNode::go_down);
@@ -607,7 +606,7 @@ async fn a_run_that_is_dropped_at_once_is_released_on_all_nodes_that_have_grante
     let nodes = Nodes::five();
     let locks = nodes
         .builder()
-        .restart_guard(RestartGuard::OFF)
+        .without_restart_guard()
         .connect_lazy()
         .unwrap();
     let second = Duration::from_secs(1);

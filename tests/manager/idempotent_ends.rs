@@ -12,7 +12,6 @@ use tower_redlock::clock::{Clock, Moment, TokioClock};
 use tower_redlock::lock::IdempotentRun;
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::{Node as _, NodeContext, ServerRegistry};
-use tower_redlock::settings::RestartGuard;
 
 use super::Nodes;
 use super::idempotent::{DAY, with_record};
@@ -114,7 +113,7 @@ async fn history(seed: u64, wild: bool, seen: &mut Seen) {
     for _ in 0..3 {
         let builder = LockManager::builder().nodes(nodes.iter().cloned());
         let builder = builder.clock(wrong(&mut dice)).ttl(TTL);
-        let builder = builder.restart_guard(RestartGuard::OFF).mask_losses(masked);
+        let builder = builder.without_restart_guard().mask_losses(masked);
         managers.push(builder.connect_lazy().unwrap());
     }
     for body in 0..300_u64 {

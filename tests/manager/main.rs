@@ -56,7 +56,6 @@ use tokio::task::JoinHandle;
 
 use tower_redlock::clock::TokioClock;
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::settings::RestartGuard;
 use tower_redlock::snapshot::{NodeStatus, VotingStatus};
 use tower_redlock::{AcquireError, LockGuard, LockManager, Settings};
 
@@ -80,7 +79,7 @@ impl Nodes {
 
     /// A builder of managers that do not mind what nodes may have forgotten.
     fn unguarded(&self) -> Settings {
-        self.builder().restart_guard(RestartGuard::OFF)
+        self.builder().without_restart_guard()
     }
 
     /// A manager that does not mind what these nodes may have forgotten.

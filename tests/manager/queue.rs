@@ -7,7 +7,6 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tower_redlock::error::LossReason;
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::settings::HandOff;
 use tower_redlock::{AcquireError, LockManager};
 
 use super::{MS, Nodes, TTL, assert_idle, poll_once, wait_for};
@@ -91,9 +90,10 @@ async fn who_does_not_wait_and_meets_a_local_contender_asks_no_node() {
 
 #[tokio::test(start_paused = true)]
 async fn callers_have_the_lock_in_the_order_in_which_they_asked() {
-    for hand_off in [HandOff::OFF, HandOff::new(2, TTL), HandOff::default()] {
+    for passes in [0, 2, 32] {
         let nodes = Nodes::five();
-        let locks = nodes.builder().hand_off(hand_off).connect_lazy().unwrap();
+        let builder = nodes.builder().hand_off_limits(passes, TTL);
+        let locks = builder.connect_lazy().unwrap();
         let guard = locks.try_acquire("order:1").await.unwrap();
         let order = Arc::new(Mutex::new(Vec::new()));
         let mut waiters = Vec::new();

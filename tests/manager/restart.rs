@@ -10,7 +10,6 @@ use tower_redlock::clock::TokioClock;
 use tower_redlock::error::NoQuorum;
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::{NodeError, NodeErrorKind};
-use tower_redlock::settings::{Fencing, RestartGuard};
 use tower_redlock::snapshot::{NodeStatus, VotingStatus};
 use tower_redlock::{AcquireError, LockManager};
 
@@ -293,7 +292,7 @@ async fn a_held_lock_outlives_the_loss_of_all_its_nodes() {
 async fn a_node_that_forgot_the_vote_of_another_does_not_count() {
     let nodes = links::nodes(3);
     let (a, b) = (Process::on(&nodes), Process::on(&nodes));
-    let builder = |process: &Process| process.builder().ttl(TTL).fencing(Fencing::OFF);
+    let builder = |process: &Process| process.builder().ttl(TTL).without_fencing();
     let first = builder(&a).connect().await.unwrap();
     // It waits for the node from which the lock of the other has yet to expire.
     let second = builder(&b).node_timeout(TTL).connect().await.unwrap();
@@ -421,7 +420,7 @@ async fn without_the_guard_nothing_waits_and_nothing_is_refused() {
     let few = LockManager::builder()
         .clock(TokioClock::new())
         .nodes(nodes.0[2..].iter().cloned())
-        .restart_guard(RestartGuard::OFF);
+        .without_restart_guard();
     sleep(SECOND + MS).await;
     few.connect().await.unwrap_err();
     let few = nodes.unguarded().connect().await.unwrap();

@@ -8,7 +8,6 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tower_redlock::LockManager;
 use tower_redlock::clock::TokioClock;
-use tower_redlock::settings::HandOff;
 
 use super::slow::Slow;
 use super::{MS, Nodes, assert_idle};
@@ -97,7 +96,7 @@ async fn waiters_for_pairs_of_which_one_is_always_in_use_do_not_slow_the_other_d
 
 #[tokio::test(start_paused = true)]
 async fn callers_of_one_key_keep_their_order_around_those_who_want_more() {
-    for hand_off in [HandOff::OFF, HandOff::default()] {
+    for hand_off in [false, true] {
         let nodes = Nodes::five();
         let locks = nodes.builder().hand_off(hand_off).connect_lazy().unwrap();
         let order = Arc::new(Mutex::new(Vec::new()));

@@ -6,7 +6,6 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep};
 use tower_redlock::LockManager;
 use tower_redlock::key::LockKeys;
-use tower_redlock::settings::HandOff;
 
 use super::several_crowds::far;
 use super::{MS, Nodes, Outcome, assert_idle, poll_once, wait_for};
@@ -66,7 +65,7 @@ async fn a_key_is_free_for_others_while_its_waiter_waits_for_another_that_is_hel
 
 #[tokio::test(start_paused = true)]
 async fn a_key_that_came_free_while_another_is_held_goes_to_those_behind() {
-    for hand_off in [HandOff::OFF, HandOff::default()] {
+    for hand_off in [false, true] {
         let nodes = Nodes::five();
         let locks = nodes.builder().hand_off(hand_off).connect_lazy().unwrap();
         let (first, second) = (

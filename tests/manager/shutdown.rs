@@ -10,7 +10,6 @@ use tokio::time::{Instant, sleep, timeout};
 use tower_redlock::error::LossReason;
 use tower_redlock::lock::{IdempotentRun, RunGuard};
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::settings::HandOff;
 use tower_redlock::snapshot::ShutdownReport;
 use tower_redlock::{AcquireError, LockGuard, LockManager, Settings};
 
@@ -232,7 +231,7 @@ async fn what_is_released_as_the_shutdown_begins_is_released_before_it_ends() {
 async fn what_was_lost_is_released_before_the_shutdown_ends() {
     let short = |builder: Settings| {
         let builder = builder.ttl(200 * MS).max_hold(200 * MS);
-        builder.hand_off(HandOff::OFF)
+        builder.hand_off(false)
     };
     let take = async |locks| {
         let guard = take(locks).await;

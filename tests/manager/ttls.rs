@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::settings::{Fencing, RestartGuard};
 use tower_redlock::snapshot::VotingStatus;
 use tower_redlock::{LockManager, Settings};
 
@@ -83,7 +82,7 @@ async fn a_vote_counts_though_it_comes_long_after_the_attempt_began() {
         let nodes = nodes(3);
         let (a, b) = (Process::on(&nodes), Process::on(&nodes));
         // Nor are there numbers, which would have to be written to the one that forgets.
-        let builder = |process: &Process| of(process).fencing(Fencing::OFF);
+        let builder = |process: &Process| of(process).without_fencing();
         let short = builder(&b).ttl(SECOND).connect().await.unwrap();
         a.0[1].cut();
         let long = builder(&a).ttl(LONG);
@@ -196,7 +195,7 @@ async fn a_quarantine_lasts_as_long_as_clocks_may_differ() {
     let nodes = nodes(1);
     let process = Process::on(&nodes);
     let builder = process.builder().ttl(SECOND).max_ttl(SECOND);
-    let builder = builder.restart_guard(RestartGuard::max_clock_skew(5 * SECOND));
+    let builder = builder.max_clock_skew(5 * SECOND);
     let locks = builder.connect().await.unwrap();
     nodes[0].forget();
     let began = Instant::now();

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tower_redlock::settings::{Fencing, RestartGuard};
 use tower_redlock::{LockManager, Settings};
 
 use crate::support::server::{Server, cannot};
@@ -48,7 +47,7 @@ pub(crate) fn scripts_run(server: &Server) -> u64 {
 
 /// With the restart guard every process asks its nodes now and then whether they vote, which is counted too.
 fn unguarded(cluster: &Cluster) -> Settings {
-    cluster.builder().restart_guard(RestartGuard::OFF)
+    cluster.builder().without_restart_guard()
 }
 
 /// What each server runs for one lock, where an earlier one was acquired before.
@@ -97,7 +96,7 @@ async fn an_uncontended_lock_costs_two_scripts_per_server_and_nothing_else() {
 #[tokio::test]
 async fn without_fencing_token_and_guard_a_lock_is_a_plain_set() {
     let cluster = Cluster::start();
-    let locks = connected(unguarded(&cluster).fencing(Fencing::OFF)).await;
+    let locks = connected(unguarded(&cluster).without_fencing()).await;
     let expected = [
         ("set", 1),
         ("evalsha", 1),
@@ -112,9 +111,9 @@ async fn without_fencing_token_and_guard_a_lock_is_a_plain_set() {
 #[tokio::test]
 async fn a_renewal_costs_one_write_and_writes_a_counter_that_has_expired() {
     let cluster = Cluster::start();
-    let fencing = Fencing::keep(Duration::from_millis(2_400));
-    let builder = cluster.short(Duration::from_millis(300)).fencing(fencing);
-    let locks = connected(builder.restart_guard(RestartGuard::OFF)).await;
+    let keep = Duration::from_millis(2_400);
+    let builder = cluster.short(Duration::from_millis(300)).fencing_keep(keep);
+    let locks = connected(builder.without_restart_guard()).await;
     let _guard = locks.acquire("held").await.unwrap();
     eventually("everywhere", || cluster.holding("held") == 5).await;
     let server = &cluster.servers[0];
@@ -135,7 +134,7 @@ async fn a_renewal_costs_one_write_and_writes_a_counter_that_has_expired() {
 async fn locks_and_runs_that_were_begun_by_turns_are_extended_in_two_scripts() {
     let cluster = Cluster::start();
     let builder = cluster.short(Duration::from_secs(9));
-    let locks = connected(builder.restart_guard(RestartGuard::OFF)).await;
+    let locks = connected(builder.without_restart_guard()).await;
     let mut held = Vec::new();
     for n in 0..20 {
         let run = locks.begin_idempotent(format!("run:{n}"), KEEP, Duration::ZERO);

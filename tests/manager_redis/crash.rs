@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 use tower_redlock::node::NodeState;
-use tower_redlock::settings::RestartGuard;
 use tower_redlock::{AcquireError, LockManager};
 
 use crate::support::eventually;
@@ -146,7 +145,7 @@ async fn a_server_that_refused_is_topped_up_soon_and_not_only_by_a_renewal() {
 #[tokio::test]
 async fn three_of_five_killed_fail_fast_and_come_back_without_a_restart() {
     let mut cluster = Cluster::start();
-    let locks = connected(cluster.builder().restart_guard(RestartGuard::OFF)).await;
+    let locks = connected(cluster.builder().without_restart_guard()).await;
     let held = locks.try_acquire("order:1").await.unwrap();
     for node in [0, 2, 4] {
         cluster.servers[node].kill();

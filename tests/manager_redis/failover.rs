@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use tower_redlock::node::NodeState;
 use tower_redlock::node::redis::{RedisNode, RedisNodeBuilder};
-use tower_redlock::settings::RestartGuard;
 use tower_redlock::snapshot::VotingStatus;
 use tower_redlock::{AcquireError, LockManager};
 
@@ -60,15 +59,14 @@ impl Scene {
 /// A process of its own that takes locks on this one node, whatever that may have forgotten.
 async fn process(node: RedisNodeBuilder) -> LockManager {
     let builder = LockManager::builder().redis_nodes([node]);
-    let builder = builder.restart_guard(RestartGuard::OFF);
+    let builder = builder.without_restart_guard();
     connected(builder.ttl(LONG).max_ttl(LONG).node_timeout(1_000 * MS)).await
 }
 
 /// The same, but the node has to sit out what it may have forgotten.
 async fn guarded(node: RedisNodeBuilder, ttl: Duration) -> LockManager {
     let builder = LockManager::builder().redis_nodes([node]);
-    let guard = RestartGuard::max_clock_skew(10 * MS);
-    let builder = builder.bootstrap(true).restart_guard(guard);
+    let builder = builder.bootstrap(true).max_clock_skew(10 * MS);
     connected(builder.ttl(ttl).max_ttl(ttl).node_timeout(300 * MS)).await
 }
 

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use tower_redlock::LockManager;
 use tower_redlock::lock::IdempotentRun;
-use tower_redlock::settings::Fencing;
 use tower_redlock::snapshot::VotingStatus;
 
 use crate::support::server::Server;
@@ -59,7 +58,7 @@ async fn counters_outlive_the_leases_of_every_handle() {
     let cluster = Cluster::start();
     let builder = cluster.builder().ttl(3 * SECOND).max_ttl(12 * SECOND);
     let builder = builder.node_timeout(200 * MS);
-    let usual = connected(builder.fencing(Fencing::keep(3 * SECOND))).await;
+    let usual = connected(builder.fencing_keep(3 * SECOND)).await;
     let long = usual.with_ttl(12 * SECOND).unwrap();
     let are = |counter: &str, bounds: RangeInclusive<u64>| {
         let lives = counter_lives(&cluster, counter);

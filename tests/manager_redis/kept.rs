@@ -7,7 +7,6 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tower_redlock::node::redis::RedisNode;
 use tower_redlock::node::{NodeError, NodeErrorKind};
-use tower_redlock::settings::Fencing;
 use tower_redlock::{LockManager, Settings};
 
 use crate::support::eventually;
@@ -119,7 +118,7 @@ const LONGER: Duration = Duration::from_secs(5);
 async fn process(links: &[Link], node_timeout: Duration) -> LockManager {
     let builder = LockManager::builder().nodes(links.iter().cloned().map(Wrapped));
     // One fencing token would have to be written to a server that has forgotten its own.
-    let builder = builder.ttl(LONGER).max_ttl(LONGER).fencing(Fencing::OFF);
+    let builder = builder.ttl(LONGER).max_ttl(LONGER).without_fencing();
     connected(builder.node_timeout(node_timeout).bootstrap(true)).await
 }
 

@@ -7,7 +7,6 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 use tower_redlock::node::NodeState;
 use tower_redlock::node::redis::{RedisNode, RedisNodeBuilder};
-use tower_redlock::settings::RestartGuard;
 use tower_redlock::snapshot::VotingStatus;
 use tower_redlock::{AcquireError, LockGuard, LockManager};
 
@@ -98,7 +97,7 @@ impl Scene {
             nodes.push(RedisNode::new(&server.url_as(user, "x")).unwrap());
         }
         let builder = LockManager::builder().nodes(nodes).bootstrap(true);
-        let builder = builder.restart_guard(RestartGuard::max_clock_skew(10 * MS));
+        let builder = builder.max_clock_skew(10 * MS);
         connected(builder.ttl(TTL).max_ttl(TTL).node_timeout(600 * MS)).await
     }
 

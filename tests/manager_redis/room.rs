@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use tower_redlock::lock::{IdempotentRun, RunGuard};
-use tower_redlock::settings::Fencing;
 use tower_redlock::{AcquireError, LockManager};
 
 use crate::support::server::Server;
@@ -60,7 +59,7 @@ fn assert_short(servers: &[Server], claim: &str) {
 async fn nothing_that_a_client_names_stays_for_long() {
     let mut cluster = Cluster::start();
     let first = cluster.manager().await;
-    let unnumbered = cluster.builder().namespace("bare").fencing(Fencing::OFF);
+    let unnumbered = cluster.builder().namespace("bare").without_fencing();
     let unnumbered = connected(unnumbered).await;
     let fast = cluster.builder().ttl(300 * MS).node_timeout(200 * MS);
     let fast = connected(fast).await;

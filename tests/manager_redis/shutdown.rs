@@ -10,7 +10,6 @@ use tokio::time::sleep;
 use tower_redlock::lock::{IdempotentRun, RunGuard};
 use tower_redlock::node::NodeState;
 use tower_redlock::node::redis::RedisNode;
-use tower_redlock::settings::RestartGuard;
 use tower_redlock::snapshot::NodeStatus;
 use tower_redlock::{AcquireError, LockGuard, LockManager};
 
@@ -88,7 +87,7 @@ async fn manager(cluster: &Cluster, late: Duration) -> LockManager {
         let node = RedisNode::new(&url).unwrap();
         Wrapped(Held { node, late })
     });
-    let builder = LockManager::builder().restart_guard(RestartGuard::OFF);
+    let builder = LockManager::builder().without_restart_guard();
     let builder = builder
         .nodes(nodes)
         .ttl(LONG)

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use tower_redlock::Settings;
-use tower_redlock::settings::RestartGuard;
 use tower_redlock::snapshot::VotingStatus;
 
 use crate::support::eventually;
@@ -13,7 +12,7 @@ use crate::{Cluster, MS, connected};
 /// A server that restarts waits for about a second.
 fn brisk(cluster: &Cluster) -> Settings {
     let builder = cluster.short(1_000 * MS);
-    builder.restart_guard(RestartGuard::max_clock_skew(10 * MS))
+    builder.max_clock_skew(10 * MS)
 }
 
 #[tokio::test]

@@ -1,7 +1,9 @@
 //! Starting while some servers cannot serve as nodes.
 
+use tower_redlock::AcquireError;
 use tower_redlock::error::ConnectError;
-use tower_redlock::snapshot::VotingStatus;
+use tower_redlock::node::NodeState;
+use tower_redlock::snapshot::{NodeStatus, VotingStatus};
 
 use crate::support::eventually;
 use crate::{Cluster, MS};
@@ -13,7 +15,7 @@ fn spoil(cluster: &Cluster, nodes: std::ops::Range<usize>) {
 }
 
 #[tokio::test]
-async fn a_quorum_is_enough_for_a_list_that_all_nodes_have_accepted() {
+async fn a_lazy_start_needs_a_quorum_for_a_list_that_all_nodes_have_accepted() {
     let cluster = Cluster::start();
     drop(cluster.manager().await);
     spoil(&cluster, 0..1);
@@ -22,7 +24,8 @@ async fn a_quorum_is_enough_for_a_list_that_all_nodes_have_accepted() {
         Err(ConnectError::Misconfigured(failures)) => assert_eq!(failures.len(), 1),
         other => panic!("{other:?}"),
     }
-    let locks = builder().start_on_quorum(true).connect().await.unwrap();
+    let locks = builder().connect_lazy().unwrap();
+    eventually("a quorum votes", || locks.has_quorum()).await;
     drop(locks.try_acquire("k").await.unwrap());
     let is_failing = matches!(
         locks.snapshot().nodes[0].voting,
@@ -34,8 +37,7 @@ async fn a_quorum_is_enough_for_a_list_that_all_nodes_have_accepted() {
     locks.all_voting().await.unwrap();
     // Too few are left.
     spoil(&cluster, 0..3);
-    let few = builder().start_on_quorum(true).connect().await;
-    match few {
+    match builder().connect().await {
         Err(ConnectError::Misconfigured(failures)) => assert_eq!(failures.len(), 3),
         other => panic!("{other:?}"),
     }
@@ -53,10 +55,15 @@ async fn a_quorum_is_enough_for_a_list_that_all_nodes_have_accepted() {
 async fn a_new_list_needs_all_of_its_nodes() {
     let cluster = Cluster::start();
     spoil(&cluster, 4..5);
-    let builder = cluster.builder().start_on_quorum(true);
-    let builder = builder.connect_timeout(700 * MS);
-    match builder.connect().await {
-        Err(ConnectError::NoQuorum(error)) => {
+    let builder = cluster.builder().connect_timeout(700 * MS);
+    let locks = builder.connect_lazy().unwrap();
+    let is_up = |node: &NodeStatus| node.state == NodeState::Up;
+    eventually("four are up", || {
+        locks.snapshot().nodes[..4].iter().all(is_up)
+    })
+    .await;
+    match locks.try_acquire("k").await {
+        Err(AcquireError::NoQuorum(error)) => {
             let error = error.to_string();
             assert!(error.contains("maxmemory-policy"), "{error}");
             assert!(

@@ -25,7 +25,6 @@ use tokio::time::sleep;
 use tower_redlock::clock::TokioClock;
 use tower_redlock::lock::{IdempotentRun, RunGuard};
 use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::settings::RestartGuard;
 use tower_redlock::{LockGuard, LockManager, Settings};
 
 const MS: Duration = Duration::from_millis(1);
@@ -99,7 +98,7 @@ fn builder(nodes: &[MemoryNode]) -> Settings {
         .nodes(nodes.iter().cloned())
         .clock(TokioClock::new())
         .ttl(Duration::from_secs(10))
-        .restart_guard(RestartGuard::OFF)
+        .without_restart_guard()
 }
 
 fn five() -> Vec<MemoryNode> {
@@ -320,7 +319,7 @@ async fn run(locks: &LockManager, key: &str) -> RunGuard {
 async fn nodes_are_shown_as_they_are() {
     recorder!(seen);
     let nodes = five();
-    let guarded = builder(&nodes).restart_guard(RestartGuard::max_clock_skew(MS));
+    let guarded = builder(&nodes).max_clock_skew(MS);
     let locks = guarded.connect().await.unwrap();
     sleep(Duration::from_millis(1_500)).await;
     let now = seen();

@@ -9,7 +9,6 @@ use tower_redlock::clock::TokioClock;
 use tower_redlock::error::LossReason;
 use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::node::redis::Credentials;
-use tower_redlock::settings::RestartGuard;
 use tower_redlock::{AcquireError, LockManager, Settings};
 
 use super::scrape::{Scrapes, recorder};
@@ -238,7 +237,7 @@ pub(crate) async fn a_queue_is_full_and_a_release_is_late() -> Scrapes {
         .clock(TokioClock::new())
         .nodes(nodes.iter().cloned())
         .max_waiters_per_key(1)
-        .restart_guard(RestartGuard::OFF)
+        .without_restart_guard()
         .connect()
         .await
         .unwrap();

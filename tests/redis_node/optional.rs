@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use tower_redlock::node::redis::{RedisNode, RedisNodeBuilder};
 use tower_redlock::node::{Node, NodeContext, NodeErrorKind, ServerRegistry};
-use tower_redlock::settings::RestartGuard;
 use tower_redlock::{LockManager, Settings};
 
 use crate::support::eventually;
@@ -86,7 +85,7 @@ async fn a_server_that_hides_which_one_it_is_needs_the_guard_to_be_off() {
         let error = refusal(&started(&fake.url())).await;
         assert_eq!(error.kind(), NodeErrorKind::Misconfigured);
         let text = error.to_string();
-        assert!(text.contains("`restart_guard = \"off\"`"), "{text}");
+        assert!(text.contains("`restart_guard = false`"), "{text}");
         let node = start(RedisNode::builder(&fake.url()), unguarded(context()));
         settled(&node).await.unwrap();
     }
@@ -120,7 +119,7 @@ async fn without_the_guard_a_server_that_hides_which_one_it_is_is_locked_restart
         let mut server = Server::start(kind, &[]);
         let proxy = Proxy::hiding("run_id", server.port()).await;
         let builder = patient().redis([("main", proxy.url())]);
-        let builder = builder.restart_guard(RestartGuard::OFF);
+        let builder = builder.without_restart_guard();
         let locks = builder.connect().await.unwrap();
         locks
             .acquire("order:42")

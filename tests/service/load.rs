@@ -8,7 +8,6 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use tower_redlock::LockManager;
 use tower_redlock::node::NodeState;
-use tower_redlock::settings::RestartGuard;
 
 use super::support::eventually;
 use super::support::stalls::{Stopwatch, undisturbed};
@@ -134,9 +133,7 @@ async fn killing_two_of_five_servers_under_load_loses_nothing() {
 async fn with_three_servers_down_the_answer_is_503_at_once_and_they_need_only_return() {
     undisturbed(async || {
         // The servers come back empty, and nobody wants to wait for a ttl here.
-        let builder = LockManager::builder()
-            .ttl(TTL)
-            .restart_guard(RestartGuard::OFF);
+        let builder = LockManager::builder().ttl(TTL).without_restart_guard();
         let mut site = Site::with(builder).await;
         assert_eq!(site.status("pay/1").await, StatusCode::OK);
         site.servers[..3].iter_mut().for_each(super::Server::kill);

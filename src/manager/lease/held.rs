@@ -17,7 +17,7 @@ use crate::moment::Moment;
 use crate::namespace::NodeKeys;
 use crate::protocol::on_nodes::{Landed, OnNodes};
 use crate::protocol::renewal::{Renewal, Terms};
-use crate::settings::switches::HandOff;
+use crate::settings::constants::HandOff;
 use crate::token::FencingToken;
 use crate::trace::Caller;
 

@@ -19,7 +19,7 @@ use crate::manager::error::LossReason;
 use crate::moment::Moment;
 use crate::protocol::on_nodes::{Landed, OnNodes};
 use crate::protocol::renewal::{Renewal, Step};
-use crate::settings::switches::HandOff;
+use crate::settings::constants::HandOff;
 
 #[derive(Debug)]
 pub(super) struct LeaseState {

@@ -191,7 +191,7 @@ impl Info {
     }
 }
 
-const NO_IDENTITY: &str = "its INFO lacks `run_id`, `master_replid2` or `second_repl_offset`, which tell that it restarted or failed over; use the server itself, not a proxy in front of it, or give that up with `restart_guard = \"off\"`";
+const NO_IDENTITY: &str = "its INFO lacks `run_id`, `master_replid2` or `second_repl_offset`, which tell that it restarted or failed over; use the server itself, not a proxy in front of it, or give that up with `restart_guard = false`";
 const IN_CLUSTER: &str = "it runs in cluster mode, which moves keys between servers; name it with `cluster`, or use independent servers with `cluster-enabled no`";
 const NO_CLUSTER: &str = "it does not run in cluster mode; give its URL without `cluster`";
 

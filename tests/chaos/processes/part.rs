@@ -9,7 +9,6 @@ use tower_redlock::LockManager;
 use tower_redlock::clock::{Clock, Moment};
 use tower_redlock::node::NodeState;
 use tower_redlock::node::redis::RedisNode;
-use tower_redlock::settings::RestartGuard;
 use tower_redlock::snapshot::VotingStatus;
 
 use crate::support::clocks::shown;
@@ -71,11 +70,6 @@ impl Settings {
             let builder = RedisNode::builder(url).name(format!("node-{index}"));
             builder.build().unwrap()
         });
-        let restart_guard = if self.restart_guard {
-            RestartGuard::max_clock_skew(Duration::from_millis(10))
-        } else {
-            RestartGuard::OFF
-        };
         let builder = LockManager::builder()
             .nodes(nodes)
             .ttl(self.ttl)
@@ -84,7 +78,11 @@ impl Settings {
             .node_timeout(self.ttl / 5)
             .drift_factor(self.drift)
             .mask_losses(self.masked)
-            .restart_guard(restart_guard);
+            .max_clock_skew(Duration::from_millis(10));
+        let builder = match self.restart_guard {
+            true => builder,
+            false => builder.without_restart_guard(),
+        };
         match self.measure {
             Measure::SystemClock => builder,
             Measure::StandingClock => builder.clock(StandingClock),

@@ -214,29 +214,25 @@ fn settings(input: &mut Input<'_>) -> Table {
             "max_waiters_per_key",
             "bootstrap",
             "redact_keys",
-            "drift_factor",
+            "hand_off",
             "user",
             "password",
             "namespace",
             "nodes",
-            "hand_off",
             "fencing",
             "restart_guard",
             "instance",
             "groups",
         ];
-        let name = names[usize::from(input.below(22))];
+        let name = names[usize::from(input.below(21))];
         let value = match name {
             "memory" | "groups" | "mask_losses" | "max_waiters" | "max_waiters_per_key" => {
                 integer(input)
             }
             "bootstrap" | "redact_keys" => Value::Boolean(input.flag()),
-            "drift_factor" => Value::Float(f64::from(input.byte()) / 256.0),
             "user" | "password" | "namespace" | "instance" => Value::String(input.text(8)),
             "nodes" => Value::Array((0..input.below(4)).map(|_| node(input)).collect()),
-            "hand_off" => inner(input, &["max_time", "max_passes"]),
-            "fencing" => inner(input, &["keep"]),
-            "restart_guard" => inner(input, &["max_clock_skew"]),
+            "hand_off" | "fencing" | "restart_guard" => Value::Boolean(input.flag()),
             _ => duration(input),
         };
         let value = match input.below(16) {
@@ -295,21 +291,6 @@ fn node(input: &mut Input<'_>) -> Value {
         node.insert(name.to_owned(), value);
     }
     Value::Table(node)
-}
-
-fn inner(input: &mut Input<'_>, names: &[&str]) -> Value {
-    if input.flag() {
-        return Value::String("off".to_owned());
-    }
-    let mut table = Table::new();
-    for name in names {
-        let value = match *name {
-            "max_passes" => Value::Integer(i64::from(input.byte())),
-            _ => duration(input),
-        };
-        table.insert((*name).to_owned(), value);
-    }
-    Value::Table(table)
 }
 
 /// The settings as variables; `None` if they have something that variables cannot say.

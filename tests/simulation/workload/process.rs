@@ -9,7 +9,6 @@ use tower_redlock::LockManager;
 use tower_redlock::error::ConfigError;
 use tower_redlock::error::ConnectError;
 use tower_redlock::node::redis::RedisNode;
-use tower_redlock::settings::{Fencing, HandOff, RestartGuard};
 
 use super::history::What;
 use super::http::Services;
@@ -86,14 +85,15 @@ async fn connect(scene: &Scene, id: ProcessId) -> LockManager {
 fn builder(topology: &Topology, settings: &Settings) -> tower_redlock::Settings {
     // That of a host would be another one in every run.
     let instance = "world";
-    let guard = settings.skew.map_or(RestartGuard::OFF, |skew| {
-        RestartGuard::max_clock_skew(ms(skew))
-    });
     let builder = LockManager::builder();
     let builder = match settings.keep {
         Some(USUAL_KEEP) => builder,
-        Some(keep) => builder.fencing(Fencing::keep(ms(keep))),
-        None => builder.fencing(Fencing::OFF),
+        Some(keep) => builder.fencing_keep(ms(keep)),
+        None => builder.without_fencing(),
+    };
+    let builder = match settings.skew {
+        Some(skew) => builder.max_clock_skew(ms(skew)),
+        None => builder.without_restart_guard(),
     };
     nodes(builder, topology, settings)
         .namespace(&settings.namespace)
@@ -105,11 +105,10 @@ fn builder(topology: &Topology, settings: &Settings) -> tower_redlock::Settings 
         .max_hold(ms(settings.max_hold))
         .mask_losses(settings.mask as usize)
         .max_waiters_per_key(settings.waiters as usize)
-        .hand_off(HandOff::new(
+        .hand_off_limits(
             settings.passes,
             ms(settings.pass_time.min(settings.max_hold)),
-        ))
-        .restart_guard(guard)
+        )
         .connect_timeout(ms(CONNECT_LIMIT))
 }
 

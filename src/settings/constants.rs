@@ -1,0 +1,54 @@
+//! Numbers that are constants for users, and that only the tests and benches of this crate change.
+
+use std::time::Duration;
+
+use crate::protocol::quorum::Drift;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Constants {
+    pub(crate) hand_off: HandOff,
+    /// How long nodes keep a counter after it was last written, if that is longer than the ttl.
+    pub(crate) keep: Duration,
+    /// How much the clocks of two processes differ at most. No quarantine is shorter, because lost fencing tokens go on
+    /// from the clock of the process that ends it.
+    pub(crate) max_clock_skew: Duration,
+    pub(crate) drift: Drift,
+}
+
+impl Default for Constants {
+    fn default() -> Self {
+        Self {
+            hand_off: HandOff::new(32, Duration::from_millis(250)),
+            keep: USUAL,
+            max_clock_skew: Duration::from_secs(1),
+            drift: Drift::default(),
+        }
+    }
+}
+
+/// How often, and for how long after the grant, a lock may pass from one caller of this process to the next before it
+/// is released on the nodes, so that other processes get their turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HandOff {
+    pub(crate) max_passes: u32,
+    pub(crate) max_time: Duration,
+}
+
+impl HandOff {
+    pub(crate) const OFF: Self = Self::new(0, Duration::ZERO);
+
+    /// At most 1023 passes: ten bits of a fencing token count the holders of one grant.
+    pub(crate) const fn new(max_passes: u32, max_time: Duration) -> Self {
+        Self {
+            max_passes,
+            max_time,
+        }
+    }
+}
+
+const USUAL: Duration = Duration::from_secs(5 * 60);
+
+/// How long nodes keep the counters of locks with this ttl.
+pub(crate) fn usual(ttl: Duration) -> Duration {
+    USUAL.max(ttl)
+}
