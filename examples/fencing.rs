@@ -31,7 +31,7 @@ use std::{fs, thread};
 
 use rusqlite::{Connection, TransactionBehavior, params};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::MemoryNode;
 use tower_redlock::{LockGuard, LockManager};
 
 type AnyError = Box<dyn Error + Send + Sync>;

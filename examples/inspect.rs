@@ -20,7 +20,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use tokio::net::TcpListener;
 use tower_redlock::inspect::InspectService;
-use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::MemoryNode;
 use tower_redlock::{LockGuard, LockManager};
 
 type AnyError = Box<dyn Error + Send + Sync>;

@@ -91,7 +91,7 @@ mod table {
         NoticeSender, Notices, Notifier, OwnerToken, PromoteRequest, RaiseReply, RaiseRequest, RecallRequest,
         Record, ReleaseReply, ReleaseRequest, ServerRegistry, Subscription,
     };
-    use tower_redlock::node::memory::{MemoryNode, MemorySnapshot};
+    use tower_redlock::node::{MemoryNode, MemorySnapshot};
 
     auto_traits! {
         //                  Send Sync Unpin UnwindSafe RefUnwindSafe
@@ -238,9 +238,9 @@ mod table {
 
     #[cfg(feature = "redis")]
     auto_traits! {
-        tower_redlock::node::redis::RedisNode:        yes yes yes no  no;
-        tower_redlock::node::redis::RedisNodeBuilder: yes yes yes yes yes;
-        tower_redlock::node::redis::Credentials: yes yes yes yes yes;
+        tower_redlock::node::LiveNode:    yes yes yes no  no;
+        tower_redlock::node::RedisNode:   yes yes yes yes yes;
+        tower_redlock::node::Credentials: yes yes yes yes yes;
     }
 
     #[cfg(feature = "test-util")]

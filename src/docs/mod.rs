@@ -11,7 +11,7 @@
 //! | start | [From an empty folder to a route that is locked](one_redis) |
 //! | need a password, an ACL user or TLS | [The rights](several_servers#the-rights), [credentials that change](several_servers#credentials-that-change), [TLS](several_servers#tls) |
 //! | choose a ttl, or several | [The ttl](several_servers#the-ttl) |
-//! | look for a setting and its default | [`Settings`](crate::Settings), [`RedlockLayer`](crate::RedlockLayer), `IdempotencyLayer`, `RedisNodeBuilder` |
+//! | look for a setting and its default | [`Settings`](crate::Settings), [`RedlockLayer`](crate::RedlockLayer), `IdempotencyLayer`, `RedisNode` |
 //! | stop and start a service without lost requests | [The end](one_redis#3-the-end), [the beginning](one_redis#the-beginning) |
 //! | run a job on one replica only | [Without a layer](one_redis#without-a-layer) |
 //! | place the layer among others | [The order of layers](requests#the-order-of-layers), [path parameters](requests#path-parameters) |

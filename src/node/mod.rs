@@ -1,14 +1,17 @@
-//! The kinds of nodes: `redis` (feature `redis`) and [`memory`]. A node runs single commands only; quorums, deadlines
+//! The kinds of nodes: `RedisNode` (feature `redis`) and [`MemoryNode`]. A node runs single commands only; quorums, deadlines
 //! and retries are the manager's. [`NodeState`] and [`NodeError`] say how a node is.
 
 mod commands;
-pub mod memory;
+pub(crate) mod memory;
 mod notifier;
 mod port;
 #[cfg(feature = "redis")]
-pub mod redis;
+pub(crate) mod redis;
 mod state;
 
+pub use self::memory::MemoryNode;
+#[cfg(feature = "redis")]
+pub use self::redis::{Credentials, RedisNode};
 pub use self::state::{NodeError, NodeErrorKind, NodeState, ServerStatus};
 pub(crate) use self::state::{foreign_config, quarantined, unmarked};
 
@@ -32,10 +35,13 @@ mod door {
         CheckInMode, CheckInReply, CheckInRequest, PromoteRequest,
     };
     pub use crate::node::commands::{ClusterConfig, Fence, Record};
+    pub use crate::node::memory::MemorySnapshot;
     pub use crate::node::notifier::{
         NoticeReceiver, NoticeSender, Notices, Notifier, Subscription,
     };
     pub use crate::node::port::Node;
+    #[cfg(feature = "redis")]
+    pub use crate::node::redis::LiveNode;
     pub use crate::node::state::{NodeContext, NodeFuture, ServerRegistry};
     pub use crate::token::Holder;
     pub use crate::token::{Label, OwnerToken};

@@ -4,13 +4,14 @@ use std::collections::HashSet;
 #[cfg(feature = "redis")]
 use std::error::Error;
 use std::sync::Arc;
+#[cfg(feature = "redis")]
+use std::time::Duration;
 
 use crate::clock::SystemClock;
 use crate::manager::{ConnectError, LockManager};
-use crate::node::Node;
-use crate::node::memory::MemoryNode;
 #[cfg(feature = "redis")]
-use crate::node::redis::{RedisNode, RedisNodeBuilder};
+use crate::node::{LiveNode, RedisNode};
+use crate::node::{MemoryNode, Node};
 use crate::settings::Settings;
 use crate::settings::checked::Checked;
 use crate::settings::error::{ConfigError, ensure};
@@ -32,32 +33,32 @@ impl LockManager {
     label = "give a text, as in `\"redis://10.0.0.1\"`, or a list of texts"
 )]
 pub trait Servers<Kind> {
-    fn nodes(self) -> Vec<RedisNodeBuilder>;
+    fn nodes(self) -> Vec<RedisNode>;
 }
 
 #[cfg(feature = "redis")]
 impl<U: AsRef<str>> Servers<String> for U {
-    fn nodes(self) -> Vec<RedisNodeBuilder> {
-        vec![RedisNode::builder(self.as_ref())]
+    fn nodes(self) -> Vec<RedisNode> {
+        vec![RedisNode::new(self.as_ref())]
     }
 }
 
 #[cfg(feature = "redis")]
 impl<N: Into<String>, U: AsRef<str>> Servers<(String, String)> for (N, U) {
-    fn nodes(self) -> Vec<RedisNodeBuilder> {
-        vec![RedisNode::builder(self.1.as_ref()).name(self.0)]
+    fn nodes(self) -> Vec<RedisNode> {
+        vec![RedisNode::new(self.1.as_ref()).name(self.0)]
     }
 }
 
 #[cfg(feature = "redis")]
 impl<I: IntoIterator<Item: Servers<Kind>>, Kind> Servers<Vec<Kind>> for I {
-    fn nodes(self) -> Vec<RedisNodeBuilder> {
+    fn nodes(self) -> Vec<RedisNode> {
         self.into_iter().flat_map(Servers::nodes).collect()
     }
 }
 
 impl Settings {
-    /// Adds [nodes in memory](crate::node::memory::MemoryNode) that a test can make fail.
+    /// Adds [nodes in memory](crate::node::MemoryNode) that a test can make fail.
     #[cfg(feature = "test-util")]
     pub fn memory_nodes(mut self, nodes: impl IntoIterator<Item = MemoryNode>) -> Self {
         let nodes = nodes.into_iter();
@@ -97,14 +98,14 @@ impl Settings {
 
     /// Adds Redis nodes.
     #[cfg(feature = "redis")]
-    pub fn redis_nodes(mut self, nodes: impl IntoIterator<Item = RedisNodeBuilder>) -> Self {
+    pub fn redis_nodes(mut self, nodes: impl IntoIterator<Item = RedisNode>) -> Self {
         let listed = self.given.nodes.get_or_insert_default();
         listed.extend(nodes.into_iter().map(NodeSettings::from));
         self
     }
 
     /// A callback for user and password of all Redis nodes, if they change: as
-    /// [`RedisNodeBuilder::credentials`](crate::node::redis::RedisNodeBuilder::credentials), which wins for its node.
+    /// [`RedisNode::credentials`](crate::node::RedisNode::credentials), which wins for its node.
     /// Name the error, `Ok::<_, std::io::Error>(..)` (E0283).
     #[cfg(feature = "redis")]
     pub fn credentials<F, Fut, E>(mut self, source: F) -> Self
@@ -228,8 +229,6 @@ impl Settings {
             observes: self.observes,
             ..given.check(nodes.len(), &self.constants)?
         };
-        #[cfg(feature = "redis")]
-        self.check_replicas(&checked)?;
         let mut names = HashSet::new();
         for (index, node) in nodes.iter().enumerate() {
             let name = node.name();
@@ -241,7 +240,7 @@ impl Settings {
     }
 
     #[cfg(feature = "redis")]
-    fn servers(&self) -> Result<Vec<RedisNode>, ConfigError> {
+    fn servers(&self) -> Result<Vec<LiveNode>, ConfigError> {
         let given = &self.given;
         let all = NodeSettings {
             user: given.user.clone(),
@@ -249,6 +248,7 @@ impl Settings {
             password_file: given.password_file.clone(),
             tls: given.tls.clone().unwrap_or_default(),
             credentials: self.credentials.clone(),
+            connect_timeout: given.connect_timeout.map(|limit| (limit / 5).max(SECOND)),
             ..NodeSettings::default()
         };
         let (mut nodes, mut addresses) = (Vec::new(), HashSet::new());
@@ -259,7 +259,7 @@ impl Settings {
         ensure(groups == 1 || is_alone, "groups", || NOT_ALONE)?;
         for (index, node) in given.nodes.iter().flatten().enumerate() {
             let place = format!("nodes[{index}]");
-            for node in RedisNode::build(node, &place, &all, groups)? {
+            for node in LiveNode::build(node, &place, &all, groups)? {
                 let address = node.address().to_owned();
                 let text = format!(
                     "the server {address} is listed twice; every node must be a server of its own"
@@ -270,23 +270,11 @@ impl Settings {
         }
         Ok(nodes)
     }
-
-    /// What a node itself checks only when it is started.
-    #[cfg(feature = "redis")]
-    fn check_replicas(&self, checked: &Checked) -> Result<(), ConfigError> {
-        let limit = checked.node_timeout;
-        for (index, node) in self.given.nodes.iter().flatten().enumerate() {
-            let within = node.within.unwrap_or_default();
-            ensure(within < limit, &format!("nodes[{index}].within"), || {
-                format!(
-                    "replicas may take {within:?}, but the manager waits for a node no longer than {limit:?}; choose a shorter `within` or a longer `node_timeout`"
-                )
-            })?;
-        }
-        Ok(())
-    }
 }
 
+/// One attempt to connect may take this long, however short the time in which all must be connected.
+#[cfg(feature = "redis")]
+const SECOND: Duration = Duration::from_secs(1);
 #[cfg(feature = "redis")]
 const NOT_ALONE: &str =
     "the nodes of a cluster in groups stand alone; leave out the other nodes, or the groups";

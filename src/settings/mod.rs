@@ -88,11 +88,8 @@ use crate::protocol::quorum::Drift;
 /// [[nodes]]
 /// url = "redis://:secret@10.0.0.1:6379/0"
 /// name = "first"                          # host and port
-/// connect_timeout = "1s"
 /// expect_replicas = false
 /// durable = false
-/// accept_eviction = false
-/// records_full_at = 75                    # percent of `maxmemory`; the rest is for locks
 ///
 /// [[nodes]]
 /// url = "rediss://10.0.0.2"
@@ -106,8 +103,6 @@ use crate::protocol::quorum::Drift;
 /// sentinels = ["redis://10.0.0.3:26379", "redis://10.0.0.4:26379", "redis://10.0.0.5:26379"]
 /// master = "mymaster"
 /// require = 2                             # replicas
-/// within = "30ms"                         # a third of the node_timeout
-/// connections = 4
 /// confirm_within = "3s"
 ///
 /// [[nodes]]
@@ -300,7 +295,8 @@ impl Settings {
         self
     }
 
-    /// How long [`connect`](Self::connect) waits for a quorum of nodes, besides quarantines. Default: 5 s.
+    /// How long [`connect`](Self::connect) waits for a quorum of nodes, besides quarantines. Default: 5 s. One attempt to
+    /// connect to a node may take a fifth of it, and at least 1 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.given.connect_timeout = Some(timeout);
         self

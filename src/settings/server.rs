@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use crate::node::NodeFuture;
 
-/// The settings of a Redis node, which `RedisNodeBuilder` has setters for. `None` stands for the default.
+/// The settings of a Redis node, which `RedisNode` has setters for. `None` stands for the default.
 ///
 /// In a file it is a URL, or a table with these fields, of which `url`, `sentinels` and `master`, or `cluster` are needed.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -32,21 +32,22 @@ pub(crate) struct NodeSettings {
     pub(crate) password: Option<Secret>,
     pub(crate) password_file: Option<PathBuf>,
     pub(crate) database: Option<u32>,
-    #[serde(with = "humantime_serde")]
-    pub(crate) connect_timeout: Option<Duration>,
     pub(crate) require: Option<u32>,
-    #[serde(with = "humantime_serde")]
-    pub(crate) within: Option<Duration>,
-    pub(crate) connections: Option<usize>,
     #[serde(with = "humantime_serde")]
     pub(crate) confirm_within: Option<Duration>,
     pub(crate) expect_replicas: bool,
     pub(crate) durable: bool,
-    pub(crate) accept_eviction: bool,
-    pub(crate) records_full_at: Option<u32>,
     pub(crate) tls: TlsSettings,
     #[serde(skip)]
     pub(crate) credentials: Option<CredentialsSource>,
+    // Of one attempt. Settings for all nodes and tests have it.
+    #[serde(skip)]
+    pub(crate) connect_timeout: Option<Duration>,
+    // These two are set by tests alone.
+    #[serde(skip)]
+    pub(crate) within: Option<Duration>,
+    #[serde(skip)]
+    pub(crate) connections: Option<usize>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -97,7 +98,7 @@ const HIDDEN: &str = "..";
 
 /// A user and a password, and for how long they are valid. `Debug` shows no password.
 ///
-/// See [`RedisNodeBuilder::credentials`](crate::node::redis::RedisNodeBuilder::credentials).
+/// See [`RedisNode::credentials`](crate::node::RedisNode::credentials).
 #[derive(Clone, PartialEq, Eq)]
 #[must_use = "credentials do nothing unless a callback returns them"]
 pub struct Credentials {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
 use tokio::time::sleep;
-use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::MemoryNode;
 use tower_redlock::node::{NodeError, NodeErrorKind};
 
 use super::wrapper::{Between, Call, Reply};

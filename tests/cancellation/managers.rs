@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use tokio::time::{sleep, timeout};
 use tower_redlock::Settings;
-use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::MemoryNode;
 
 use super::scene::{KEY, MS, Scene};
 use super::sweep::{Operation, Work, by, end, work};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tower_redlock::clock::{Clock, Moment};
 use tower_redlock::error::{LossReason, RunError};
-use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::MemoryNode;
 use tower_redlock::{AcquireError, LockManager};
 
 use super::scene::{KEY, NODES, SECOND, TTL, meet};

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tower_redlock::clock::TokioClock;
 use tower_redlock::key::LockKeys;
-use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::MemoryNode;
 use tower_redlock::snapshot::VotingStatus;
 use tower_redlock::{LockKey, LockManager, Settings};
 

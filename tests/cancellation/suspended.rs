@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use tower_redlock::clock::{Clock, Moment, TokioClock};
 use tower_redlock::error::{LossReason, ReleaseError};
 use tower_redlock::lock::{IdempotentRun, RunGuard};
-use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::MemoryNode;
 use tower_redlock::{AcquireError, LockManager};
 
 use super::scene::{KEY, MS, NODES, RUN, SECOND, TTL, meet};

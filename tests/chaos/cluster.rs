@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tower_redlock::node::redis::RedisNode;
+use tower_redlock::node::{LiveNode, RedisNode};
 
 use crate::dice::Dice;
 use crate::forwarder::{Flow, Forwarder};
@@ -106,7 +106,7 @@ impl Cluster {
     }
 
     /// The nodes of one of the processes.
-    pub(crate) fn nodes_of(&self, process: usize) -> Vec<RedisNode> {
+    pub(crate) fn nodes_of(&self, process: usize) -> Vec<LiveNode> {
         let first = if process.is_multiple_of(2) {
             0
         } else {
@@ -121,7 +121,7 @@ impl Cluster {
                 (None, None) => node.server.url(),
             };
             // A name that all processes have in common, whatever way leads there.
-            let builder = RedisNode::builder(&url).name(format!("node-{index}"));
+            let builder = RedisNode::new(&url).name(format!("node-{index}"));
             builder
                 .expect_replicas(self.scene.has_replicas())
                 .build()

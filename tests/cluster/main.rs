@@ -21,7 +21,7 @@ use support::eventually_or_tell;
 use support::redis_cluster::RedisCluster;
 use support::server::Kind;
 use tower_redlock::node::NodeState;
-use tower_redlock::node::redis::{RedisNode, RedisNodeBuilder};
+use tower_redlock::node::RedisNode;
 use tower_redlock::snapshot::{NodeStatus, VotingStatus};
 use tower_redlock::{AcquireError, LockGuard, LockManager, Settings};
 
@@ -31,12 +31,12 @@ const LONG: Duration = Duration::from_secs(60);
 /// The slots of a cluster of three nodes.
 const SLOTS: [u16; 3] = [2_731, 8_192, 13_654];
 
-fn node(cluster: &RedisCluster) -> RedisNodeBuilder {
+fn node(cluster: &RedisCluster) -> RedisNode {
     RedisNode::cluster(cluster.urls()).confirm_within(1_000 * MS)
 }
 
 /// As a process of its own has it.
-fn settings(nodes: RedisNodeBuilder, ttl: Duration) -> Settings {
+fn settings(nodes: RedisNode, ttl: Duration) -> Settings {
     let settings = LockManager::builder().redis_nodes([nodes]);
     settings
         .bootstrap(true)

@@ -1,8 +1,8 @@
 //! What a node in a cluster is.
 
+use tower_redlock::node::Credentials;
+use tower_redlock::node::MemoryNode;
 use tower_redlock::node::Node as _;
-use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::node::redis::Credentials;
 
 use crate::support::server::Server;
 use crate::*;
@@ -83,7 +83,7 @@ async fn groups_have_slots_on_all_masters_and_each_key_is_in_one() {
     assert_eq!(locks.list("order:", 100).await.locks.len(), 12);
     drop(guards);
     // Of a cluster alone, the groups are told.
-    let plain = RedisNode::builder(&cluster.servers[0].url());
+    let plain = RedisNode::new(&cluster.servers[0].url());
     let grouped = || {
         LockManager::builder()
             .redis_nodes([node(&cluster)])
@@ -339,7 +339,7 @@ async fn what_does_not_fit_says_what_to_set() {
     let plain = Server::start(Kind::Redis, &[]);
     for (nodes, word) in [
         (
-            RedisNode::builder(&cluster.servers[0].url()),
+            RedisNode::new(&cluster.servers[0].url()),
             "name it with `cluster`",
         ),
         (RedisNode::cluster([plain.url()]), "servers in cluster mode"),
@@ -356,7 +356,7 @@ async fn what_does_not_fit_says_what_to_set() {
         ),
         (RedisNode::cluster(["redis://h"]).slots(4), "must be odd"),
         (RedisNode::cluster(["redis://h"; 2]), "listed twice"),
-        (RedisNode::builder("redis://h").slots(3), "is for clusters"),
+        (RedisNode::new("redis://h").slots(3), "is for clusters"),
     ] {
         let error = settings(nodes, 1_000 * MS).check().unwrap_err();
         assert!(error.to_string().contains(word), "{error}");

@@ -14,7 +14,7 @@ fn two(service: &Serverless, ttl: Duration) -> [Settings; 2] {
     [(), ()].map(|()| settings(the_node(service), ttl).max_wait(20_000 * MS))
 }
 
-fn the_node(service: &Serverless) -> RedisNodeBuilder {
+fn the_node(service: &Serverless) -> RedisNode {
     RedisNode::cluster([service.url()]).slots(1)
 }
 

@@ -25,7 +25,7 @@ fn variables_of_the_program_are_no_settings() {
 #[cfg(feature = "redis")]
 #[test]
 fn nodes_are_a_list_or_numbered() {
-    use tower_redlock::node::redis::RedisNode;
+    use tower_redlock::node::RedisNode;
 
     // All of the settings but passwords are shown.
     let told = |settings: &Settings| format!("{settings:?}");

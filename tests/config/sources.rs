@@ -110,14 +110,9 @@ name = "first"
 user = "one"
 password = "secret"
 database = 3
-connect_timeout = "1s"
 require = 2
-within = "30ms"
-connections = 4
 expect_replicas = true
 durable = true
-accept_eviction = true
-records_full_at = 60
 tls = { root_certificate = "ca.pem", client_certificate = "client.pem", client_key = "client.key" }
 
 [[nodes]]
@@ -131,7 +126,7 @@ slots = 1
 password_file = "/run/secrets/redis"
 "#;
 
-const OF_NODES: [(&str, &str); 25] = [
+const OF_NODES: [(&str, &str); 20] = [
     ("REDLOCK_USER", "locks"),
     ("REDLOCK_PASSWORD", "all"),
     ("REDLOCK_TLS_ROOT_CERTIFICATE", "all.pem"),
@@ -140,14 +135,9 @@ const OF_NODES: [(&str, &str); 25] = [
     ("REDLOCK_NODES_0_USER", "one"),
     ("REDLOCK_NODES_0_PASSWORD", "secret"),
     ("REDLOCK_NODES_0_DATABASE", "3"),
-    ("REDLOCK_NODES_0_CONNECT_TIMEOUT", "1s"),
     ("REDLOCK_NODES_0_REQUIRE", "2"),
-    ("REDLOCK_NODES_0_WITHIN", "30ms"),
-    ("REDLOCK_NODES_0_CONNECTIONS", "4"),
     ("REDLOCK_NODES_0_EXPECT_REPLICAS", "true"),
     ("REDLOCK_NODES_0_DURABLE", "true"),
-    ("REDLOCK_NODES_0_ACCEPT_EVICTION", "true"),
-    ("REDLOCK_NODES_0_RECORDS_FULL_AT", "60"),
     ("REDLOCK_NODES_0_TLS_ROOT_CERTIFICATE", "ca.pem"),
     ("REDLOCK_NODES_0_TLS_CLIENT_CERTIFICATE", "client.pem"),
     ("REDLOCK_NODES_0_TLS_CLIENT_KEY", "client.key"),
@@ -184,7 +174,7 @@ fn fields(text: &str) -> Vec<String> {
 #[test]
 fn every_setting_is_tried_from_every_source() {
     let of_node = fields("nodes = [{ nonsense = 1 }]");
-    assert!(of_node.len() > 15, "{of_node:?}");
+    assert!(of_node.len() > 12, "{of_node:?}");
     let is_tried = |field: &&String| {
         let end = format!("_{}", field.to_uppercase());
         let tried = OF_NODES.iter().chain(&VARIABLES);
@@ -248,11 +238,11 @@ fn listed_nodes_replace_those_in_memory_and_never_the_reverse() {
 #[cfg(feature = "redis")]
 #[test]
 fn one_server_needs_no_list_and_a_name_stands_before_its_url() {
-    use tower_redlock::node::redis::RedisNode;
+    use tower_redlock::node::RedisNode;
 
     let url = "redis://a".to_owned();
     let one = told(&Settings::default().redis(["redis://a"]));
-    let named = RedisNode::builder("redis://a").name("main");
+    let named = RedisNode::new("redis://a").name("main");
     let named = told(&Settings::default().redis_nodes([named]));
     for (settings, wanted) in [
         (of_toml("nodes = \"redis://a\""), &one),
@@ -342,12 +332,8 @@ mod servers {
             url = "redis://127.0.0.1:{b}"
             password = "p,w:1"
             database = 2
-            connect_timeout = "5s"
-            connections = 2
             expect_replicas = true
             durable = true
-            accept_eviction = true
-            records_full_at = 70
             [[nodes]]
             url = "redis://:wrong@127.0.0.1:{c}"
             user = "locks"
@@ -358,8 +344,7 @@ mod servers {
         let json = format!(
             r#"{{"bootstrap": true, "node_timeout": "2s", "nodes": ["redis://:p%2Cw%3A1@127.0.0.1:{a}",
             {{"url": "redis://127.0.0.1:{b}", "password": "p,w:1", "database": 2,
-            "connect_timeout": "5s", "connections": 2, "expect_replicas": true,
-            "durable": true, "accept_eviction": true, "records_full_at": 70}},
+            "expect_replicas": true, "durable": true}},
             {{"url": "redis://:wrong@127.0.0.1:{c}", "user": "locks", "password": "p,w:2",
             "name": "third"}}]}}"#
         );
@@ -370,12 +355,8 @@ mod servers {
             ("R_NODES_1_URL", format!("redis://127.0.0.1:{b}")),
             ("R_NODES_1_PASSWORD", "p,w:1".to_owned()),
             ("R_NODES_1_DATABASE", "2".to_owned()),
-            ("R_NODES_1_CONNECT_TIMEOUT", "5s".to_owned()),
-            ("R_NODES_1_CONNECTIONS", "2".to_owned()),
             ("R_NODES_1_EXPECT_REPLICAS", "true".to_owned()),
             ("R_NODES_1_DURABLE", "true".to_owned()),
-            ("R_NODES_1_ACCEPT_EVICTION", "true".to_owned()),
-            ("R_NODES_1_RECORDS_FULL_AT", "70".to_owned()),
             ("R_NODES_2_URL", format!("redis://:wrong@127.0.0.1:{c}")),
             ("R_NODES_2_USER", "locks".to_owned()),
             ("R_NODES_2_PASSWORD", "p,w:2".to_owned()),

@@ -26,14 +26,14 @@ use claims::{Bench, Remote};
 use support::PATIENCE;
 use support::nodes;
 use support::server::{Kind, Server};
-use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::node::redis::RedisNode;
+use tower_redlock::node::MemoryNode;
+use tower_redlock::node::{LiveNode, RedisNode};
 use tower_redlock::node::{Node, NoticeReceiver, Notifier};
 
 /// A node on a server of its own.
 struct Real {
     server: Server,
-    node: RedisNode,
+    node: LiveNode,
     // Only there to acknowledge.
     _replica: Option<Server>,
 }
@@ -53,7 +53,7 @@ impl Real {
     async fn replicated(kind: Kind) -> Self {
         let server = Server::start(kind, &[]);
         let replica = Server::replica_of(&server, &[]);
-        let builder = RedisNode::replicated(&server.url());
+        let builder = RedisNode::new(&server.url()).require(1);
         let node = builder.within(PATIENCE).build().unwrap();
         let mut context = nodes::context();
         context.node_timeout = 2 * PATIENCE;

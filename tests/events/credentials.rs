@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 
 use tower_redlock::node::Node as _;
-use tower_redlock::node::redis::{Credentials, RedisNode};
+use tower_redlock::node::{Credentials, RedisNode};
 
 use super::listen;
 use super::support::eventually;
@@ -46,7 +46,7 @@ async fn credentials_that_cannot_be_renewed_are_told_once_until_they_can() {
     let server = Server::start(Kind::Redis, &[]);
     server.run("ACL SETUSER a on >s3cret ~* &* +@all");
     let vault: &'static Vault = Box::leak(Box::default());
-    let node = RedisNode::builder(&server.url()).credentials(|| vault.get());
+    let node = RedisNode::new(&server.url()).credentials(|| vault.get());
     let node = node.build().unwrap();
     node.start(context());
     settled(&node).await.unwrap();

@@ -9,7 +9,7 @@ use http::{Request, Response};
 use http_body_util::Full;
 use tokio::time::sleep;
 use tower::{Layer as _, ServiceExt as _, service_fn};
-use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::MemoryNode;
 use tower_redlock::{LockKey, RedlockLayer};
 
 use super::support::server::{Kind, Server};

@@ -10,7 +10,7 @@ use http::{Request, Response};
 use http_body_util::Full;
 use tower::{Layer as _, ServiceExt as _, service_fn};
 use tower_redlock::error::{LossReason, RunError};
-use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::MemoryNode;
 use tower_redlock::{LockKey, RedlockLayer};
 
 use super::{five, listen};

@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use tower_redlock::clock::TokioClock;
-use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::MemoryNode;
 use tower_redlock::{LockKey, LockManager, Settings};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 use tower_redlock::LockManager;
-use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::node::redis::{Credentials, RedisNode};
+use tower_redlock::node::MemoryNode;
+use tower_redlock::node::{Credentials, RedisNode};
 use tower_redlock::node::{Node as _, NodeError, NodeErrorKind};
 
 use super::support::eventually;
@@ -167,7 +167,7 @@ async fn credentials_that_can_be_renewed_again_are_told_once() {
     };
     let vault: Arc<Mutex<Result<Credentials, String>>> = Arc::new(Mutex::new(good()));
     let source = Arc::clone(&vault);
-    let node = RedisNode::builder(&server.url()).credentials(move || {
+    let node = RedisNode::new(&server.url()).credentials(move || {
         let credentials = source.lock().unwrap().clone();
         async move { credentials.map_err(std::io::Error::other) }
     });

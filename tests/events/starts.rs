@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tower_redlock::Settings;
-use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::node::redis::RedisNode;
+use tower_redlock::node::MemoryNode;
+use tower_redlock::node::RedisNode;
 
 use super::support::fake::Proxy;
 use super::support::server::{Kind, Server};
@@ -188,7 +188,7 @@ async fn a_start_that_has_failed_says_no_more_of_its_nodes() {
     // The kernel takes the connection, and nobody answers. That ends when the start does, at 5 s.
     let mute = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("redis://{}", mute.local_addr().unwrap());
-    let node = RedisNode::builder(&url).connect_timeout(5_000 * MS);
+    let node = RedisNode::new(&url).connect_timeout(5_000 * MS);
     let start = here().nodes([node.build().unwrap()]);
     start.connect().await.unwrap_err();
     let before = book.lines();

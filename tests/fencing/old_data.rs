@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tower_redlock::lock::IdempotentRun;
-use tower_redlock::node::redis::RedisNode;
+use tower_redlock::node::RedisNode;
 use tower_redlock::snapshot::VotingStatus;
 use tower_redlock::{FencingToken, LockManager, Settings};
 
@@ -79,7 +79,7 @@ fn cut_off(servers: &[Server], away: Option<usize>) -> Settings {
             Some(away) if away == n => format!("redis://127.0.0.1:{}", free_port()),
             _ => server.url(),
         };
-        let node = RedisNode::builder(&url).name(format!("n{n}"));
+        let node = RedisNode::new(&url).name(format!("n{n}"));
         node.build().unwrap()
     });
     settings(LockManager::builder().nodes(nodes))

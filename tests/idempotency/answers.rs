@@ -10,7 +10,7 @@ use http::{Request, StatusCode};
 use tower_redlock::IdempotencyLayer;
 use tower_redlock::idempotency::{Idempotent, OnUnrecorded, caller};
 use tower_redlock::layer::OnNoQuorum;
-use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::MemoryNode;
 
 use super::{Shop, layer, manager, nodes, request, send};
 

@@ -6,7 +6,7 @@ use axum::routing::post;
 use http::Request;
 use tower_redlock::idempotency::caller;
 use tower_redlock::idempotency::{Idempotent, WithLock};
-use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::MemoryNode;
 use tower_redlock::{Held, IdempotencyLayer, RedlockLayer, key};
 
 use super::{manager, nodes, send};

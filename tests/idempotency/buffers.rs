@@ -8,7 +8,7 @@ use futures_util::stream;
 use http::Request;
 use tokio::time::timeout;
 use tower_redlock::IdempotencyLayer;
-use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::MemoryNode;
 
 use super::{Reply, Shop, layer, nodes, request, send};
 

@@ -21,7 +21,7 @@ use tower_redlock::extract::{AsLockKeys, LockedRejection};
 use tower_redlock::idempotency::Idempotent;
 use tower_redlock::key::LockKeys;
 use tower_redlock::layer::{LayerBody, OnDisconnect, Rejection};
-use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::MemoryNode;
 use tower_redlock::{LockKey, LockManager, RedlockLayer};
 
 use super::{Reply, layer, manager, nodes, send};

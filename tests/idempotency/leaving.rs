@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tower_redlock::layer::OnDisconnect;
-use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::MemoryNode;
 
 use super::{Shop, TTL, layer, nodes, request, send};
 

@@ -32,7 +32,7 @@ use tokio::sync::Semaphore;
 use tower::ServiceExt as _;
 use tower_redlock::clock::TokioClock;
 use tower_redlock::idempotency::caller;
-use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::MemoryNode;
 use tower_redlock::{IdempotencyLayer, LockManager};
 
 const TTL: Duration = Duration::from_secs(10);

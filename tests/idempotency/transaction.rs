@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use tower_redlock::IdempotencyLayer;
 use tower_redlock::idempotency::{Idempotent, caller};
-use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::MemoryNode;
 
 use super::{Reply, manager, nodes, request, send};
 

@@ -12,7 +12,7 @@ use http::{Request, StatusCode};
 use tokio::time::Instant;
 use tower_redlock::idempotency::caller;
 use tower_redlock::layer::OnNoQuorum;
-use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::MemoryNode;
 use tower_redlock::{IdempotencyLayer, RedlockLayer, key};
 
 use super::{Reply, TTL, layer, manager, nodes, send};

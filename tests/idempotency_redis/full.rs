@@ -83,7 +83,7 @@ async fn stored_responses_leave_room_for_locks() {
         let error = locks.begin_idempotent("job", TTL, Duration::ZERO).await;
         let error = error.unwrap_err().to_string();
         let told = [
-            "`records_full_at`",
+            "three quarters of its `maxmemory`",
             "2 of 3 nodes must vote and have room",
             "of the 8.4 MB",
         ];

@@ -4,7 +4,7 @@ use std::future::pending;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::time::sleep;
-use tower_redlock::node::redis::RedisNode;
+use tower_redlock::node::LiveNode;
 
 use crate::branch::Point;
 use crate::process::{MOMENT, here};
@@ -13,7 +13,7 @@ use crate::support::wrapper::{Between, Call, Reply, Wrapped};
 /// A server as a node, which completes as far as the process gets.
 #[derive(Debug)]
 pub(crate) struct Gate {
-    node: RedisNode,
+    node: LiveNode,
     stops_at: Option<Point>,
     is_first: bool,
     // Whether there was a completion before.
@@ -22,7 +22,7 @@ pub(crate) struct Gate {
 
 impl Gate {
     pub(crate) const fn new(
-        node: RedisNode,
+        node: LiveNode,
         stops_at: Option<Point>,
         is_first: bool,
     ) -> Wrapped<Self> {
@@ -36,9 +36,9 @@ impl Gate {
 }
 
 impl Between for Gate {
-    type Node = RedisNode;
+    type Node = LiveNode;
 
-    fn node(&self) -> &RedisNode {
+    fn node(&self) -> &LiveNode {
         &self.node
     }
 

@@ -15,7 +15,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
 use tokio::time::sleep;
 use tower_redlock::idempotency::{Idempotent, caller};
-use tower_redlock::node::redis::RedisNode;
+use tower_redlock::node::RedisNode;
 use tower_redlock::{IdempotencyLayer, LockManager};
 
 use crate::branch::{HERE, PART, PORT, Part, Point};
@@ -52,7 +52,7 @@ async fn plays_its_part() {
 
 async fn manager(part: &Part) -> LockManager {
     let nodes = part.servers.iter().enumerate().map(|(index, url)| {
-        let node = RedisNode::new(url).unwrap();
+        let node = RedisNode::new(url).build().unwrap();
         Gate::new(node, part.stops_at, index == 0)
     });
     let builder = builder(part.ttl).mask_losses(part.masked);

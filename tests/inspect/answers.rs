@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 use tower::ServiceExt as _;
 use tower_redlock::clock::TokioClock;
 use tower_redlock::inspect::InspectService;
-use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::MemoryNode;
 use tower_redlock::{LockManager, Settings};
 
 const HOSTILE: &str = "<script>alert('1')</script>&\"\u{202e}";

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::Value;
 use tower_redlock::LockManager;
 use tower_redlock::clock::TokioClock;
-use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::MemoryNode;
 use tower_redlock::node::{NodeError, NodeErrorKind};
 
 use super::answers::ask;

@@ -11,7 +11,7 @@ const GATED: &[(&str, &str)] = &[
     ("tower_redlock::idempotency::caller", "idempotency"),
     ("tower_redlock::inspect::InspectService", "inspect"),
     ("tower_redlock::metrics::describe", "metrics"),
-    ("tower_redlock::node::redis::RedisNode", "redis"),
+    ("tower_redlock::node::RedisNode", "redis"),
 ];
 
 #[test]

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::MemoryNode;
 use tower_redlock::node::{AcquireRequest, Namespace, Node as _, OwnerToken, ReleaseRequest};
 use tower_redlock::{AcquireError, LockKey};
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::runtime::Builder;
 use tower_redlock::LockManager;
-use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::MemoryNode;
 
 use crate::wrapper::{Between, Call, Reply, Wrapped};
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tower_redlock::clock::TokioClock;
-use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::MemoryNode;
 use tower_redlock::node::{AcquireRequest, Namespace, Node as _, OwnerToken};
 use tower_redlock::{AcquireError, LockKey, LockManager};
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tower_redlock::clock::{Clock, Moment, TokioClock};
-use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::MemoryNode;
 use tower_redlock::node::{
     AcquireRequest, Fence, Namespace, Node, NodeError, NodeErrorKind, OwnerToken, ReleaseRequest,
 };

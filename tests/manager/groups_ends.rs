@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::MemoryNode;
 use tower_redlock::{AcquireError, FencingToken, LockGuard, LockManager};
 
 use super::groups::{keys, six, two_groups};

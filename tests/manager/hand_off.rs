@@ -6,7 +6,7 @@ use tokio::runtime::Builder;
 use tokio::time::Instant;
 use tower_redlock::LockManager;
 use tower_redlock::error::LossReason;
-use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::MemoryNode;
 
 use super::{MS, Nodes, TTL, assert_idle, poll_once, wait_for};
 

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use tower_redlock::LockManager;
 use tower_redlock::clock::{Clock, Moment};
 use tower_redlock::error::{LossReason, ReleaseError, RunError};
-use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::MemoryNode;
 
 use super::{MS, Nodes, TTL, poll_once};
 

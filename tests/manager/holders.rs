@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 use tower_redlock::clock::TokioClock;
 use tower_redlock::error::LossReason;
 use tower_redlock::lock::{IdempotentRun, RunGuard};
-use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::MemoryNode;
 use tower_redlock::node::{
     AcquireRequest, Namespace, Node as _, NodeError, NodeErrorKind, OwnerToken,
 };

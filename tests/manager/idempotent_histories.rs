@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 use tower_redlock::LockManager;
 use tower_redlock::clock::TokioClock;
 use tower_redlock::lock::IdempotentRun;
-use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::MemoryNode;
 use tower_redlock::node::{NodeError, NodeErrorKind, Notifier};
 
 use super::idempotent::{DAY, with_record};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 use tower_redlock::clock::TokioClock;
-use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::MemoryNode;
 use tower_redlock::node::{Node, NodeError, NodeErrorKind, NodeState, Notifier};
 use tower_redlock::{LockManager, Settings};
 

@@ -55,7 +55,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 
 use tower_redlock::clock::TokioClock;
-use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::MemoryNode;
 use tower_redlock::snapshot::{NodeStatus, VotingStatus};
 use tower_redlock::{AcquireError, LockGuard, LockManager, Settings};
 

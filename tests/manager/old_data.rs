@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 use tower_redlock::LockManager;
 use tower_redlock::lock::IdempotentRun;
-use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::MemoryNode;
 use tower_redlock::snapshot::VotingStatus;
 
 use super::fence::{PAST, dated, fence};

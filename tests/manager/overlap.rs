@@ -9,8 +9,8 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tower_redlock::clock::{Clock, Moment, TokioClock};
 use tower_redlock::error::{ConnectError, LossReason};
+use tower_redlock::node::MemoryNode;
 use tower_redlock::node::NodeErrorKind;
-use tower_redlock::node::memory::MemoryNode;
 use tower_redlock::snapshot::VotingStatus;
 use tower_redlock::{AcquireError, LockGuard, LockManager};
 

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tower_redlock::clock::TokioClock;
 use tower_redlock::error::LossReason;
 use tower_redlock::key::LockKeys;
-use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::MemoryNode;
 use tower_redlock::node::{Namespace, Node};
 use tower_redlock::{AcquireError, LockGuard, LockKey, LockManager};
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tower_redlock::error::LossReason;
-use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::MemoryNode;
 use tower_redlock::{AcquireError, LockManager};
 
 use super::{MS, Nodes, TTL, assert_idle, poll_once, wait_for};

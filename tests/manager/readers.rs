@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tower_redlock::clock::TokioClock;
 use tower_redlock::error::LossReason;
-use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::MemoryNode;
 use tower_redlock::node::{Fence, Namespace, Node, NodeKeys};
 use tower_redlock::{AcquireError, FencingToken, LockKey, LockManager, LockScope};
 

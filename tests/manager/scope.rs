@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep};
 use tower_redlock::clock::TokioClock;
 use tower_redlock::error::LossReason;
 use tower_redlock::key::LockKeys;
-use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::MemoryNode;
 use tower_redlock::{AcquireError, LockGuard, LockKey, LockManager, LockScope};
 
 use super::{MS, Nodes, TTL, wait_for};

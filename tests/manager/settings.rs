@@ -5,8 +5,8 @@ use std::time::Duration;
 use tower_redlock::LockManager;
 use tower_redlock::clock::TokioClock;
 use tower_redlock::error::ConnectError;
+use tower_redlock::node::MemoryNode;
 use tower_redlock::node::NodeState;
-use tower_redlock::node::memory::MemoryNode;
 
 use super::Nodes;
 

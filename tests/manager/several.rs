@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tower_redlock::key::LockKeys;
-use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::MemoryNode;
 use tower_redlock::{AcquireError, LockKey, LockManager};
 
 use super::{MS, Nodes, Outcome, TTL, assert_idle, poll_once};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tower_redlock::key::LockKeys;
-use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::MemoryNode;
 use tower_redlock::{AcquireError, LockGuard, LockManager};
 
 use super::{MS, Nodes, TTL, assert_idle, poll_once, wait_for};

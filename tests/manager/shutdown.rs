@@ -9,7 +9,7 @@ use tokio::runtime::{Handle, Runtime};
 use tokio::time::{Instant, sleep, timeout};
 use tower_redlock::error::LossReason;
 use tower_redlock::lock::{IdempotentRun, RunGuard};
-use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::MemoryNode;
 use tower_redlock::snapshot::ShutdownReport;
 use tower_redlock::{AcquireError, LockGuard, LockManager, Settings};
 

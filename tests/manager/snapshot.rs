@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tokio::time::sleep;
-use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::MemoryNode;
 use tower_redlock::{LockKey, LockManager};
 
 use super::{MS, Nodes, assert_idle, wait_for};

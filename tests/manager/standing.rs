@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use tower_redlock::LockManager;
 use tower_redlock::clock::TokioClock;
-use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::MemoryNode;
 use tower_redlock::node::{NodeError, NodeErrorKind, NodeState};
 use tower_redlock::snapshot::VotingStatus;
 

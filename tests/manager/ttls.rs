@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::MemoryNode;
 use tower_redlock::snapshot::VotingStatus;
 use tower_redlock::{LockManager, Settings};
 

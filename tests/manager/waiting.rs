@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tower_redlock::clock::TokioClock;
-use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::MemoryNode;
 use tower_redlock::node::{
     AcquireReply, AcquireRequest, Namespace, Node as _, NodeError, OwnerToken,
 };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tower_redlock::LockManager;
-use tower_redlock::node::redis::{Credentials, RedisNode};
+use tower_redlock::node::{Credentials, RedisNode};
 
 use tower_redlock::node::NodeState;
 
@@ -37,7 +37,7 @@ async fn a_manager_takes_locks_while_passwords_change_and_those_before_end() {
     };
     // One node has its own.
     let own = || async { Ok::<_, Error>(Credentials::password("own").user("own")) };
-    let own = RedisNode::builder(&servers[2].url()).credentials(own);
+    let own = RedisNode::new(&servers[2].url()).credentials(own);
     let builder = LockManager::builder()
         .bootstrap(true)
         .ttl(LONG)

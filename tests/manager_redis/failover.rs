@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tower_redlock::node::NodeState;
-use tower_redlock::node::redis::{RedisNode, RedisNodeBuilder};
+use tower_redlock::node::RedisNode;
 use tower_redlock::snapshot::VotingStatus;
 use tower_redlock::{AcquireError, LockManager};
 
@@ -32,12 +32,12 @@ impl Scene {
     }
 
     /// The node as one that takes the master's word.
-    fn plain(&self) -> RedisNodeBuilder {
+    fn plain(&self) -> RedisNode {
         RedisNode::sentinel([self.sentinel.url()], "mymaster")
     }
 
     /// The node as one that needs the replica's word, too.
-    fn strict(&self) -> RedisNodeBuilder {
+    fn strict(&self) -> RedisNode {
         self.plain().require(1).within(300 * MS)
     }
 
@@ -57,14 +57,14 @@ impl Scene {
 }
 
 /// A process of its own that takes locks on this one node, whatever that may have forgotten.
-async fn process(node: RedisNodeBuilder) -> LockManager {
+async fn process(node: RedisNode) -> LockManager {
     let builder = LockManager::builder().redis_nodes([node]);
     let builder = builder.without_restart_guard();
     connected(builder.ttl(LONG).max_ttl(LONG).node_timeout(1_000 * MS)).await
 }
 
 /// The same, but the node has to sit out what it may have forgotten.
-async fn guarded(node: RedisNodeBuilder, ttl: Duration) -> LockManager {
+async fn guarded(node: RedisNode, ttl: Duration) -> LockManager {
     let builder = LockManager::builder().redis_nodes([node]);
     let builder = builder.bootstrap(true).max_clock_skew(10 * MS);
     connected(builder.ttl(ttl).max_ttl(ttl).node_timeout(300 * MS)).await
@@ -192,7 +192,7 @@ async fn all_up_again(locks: &LockManager) {
 async fn a_durable_server_counts_at_once_after_a_restart_and_not_after_a_flush() {
     for kind in Kind::ALL {
         let mut server = Server::start(kind, &["--appendonly", "yes", "--appendfsync", "always"]);
-        let node = || RedisNode::builder(&server.url()).durable(true);
+        let node = || RedisNode::new(&server.url()).durable(true);
         let (durable, second) = (guarded(node(), LONG).await, guarded(node(), LONG).await);
         let other = LockManager::builder()
             .redis(server.url())

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use tower_redlock::node::redis::RedisNode;
+use tower_redlock::node::{LiveNode, RedisNode};
 use tower_redlock::node::{NodeError, NodeErrorKind};
 use tower_redlock::{LockManager, Settings};
 
@@ -66,7 +66,7 @@ async fn a_lock_ends_whose_only_server_comes_back_too_late() {
 /// The way of one process to a server.
 #[derive(Clone, Debug)]
 struct Link {
-    node: RedisNode,
+    node: LiveNode,
     way: Arc<Way>,
 }
 
@@ -80,7 +80,7 @@ struct Way {
 impl Link {
     fn to(server: &Server) -> Self {
         Self {
-            node: RedisNode::new(&server.url()).unwrap(),
+            node: RedisNode::new(&server.url()).build().unwrap(),
             way: Arc::default(),
         }
     }
@@ -91,9 +91,9 @@ impl Link {
 }
 
 impl Between for Link {
-    type Node = RedisNode;
+    type Node = LiveNode;
 
-    fn node(&self) -> &RedisNode {
+    fn node(&self) -> &LiveNode {
         &self.node
     }
 

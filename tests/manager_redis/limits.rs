@@ -1,9 +1,6 @@
 //! What no lock on Redis can see, and what masks it.
 
-use std::time::Duration;
-
-use tower_redlock::node::redis::RedisNode;
-use tower_redlock::{AcquireError, LockManager, Settings};
+use tower_redlock::{LockManager, Settings};
 
 use crate::support::server::{Kind, Server};
 use crate::{LONG, MS, connected, eventually, is_contended};
@@ -63,38 +60,4 @@ async fn a_quorum_that_masks_a_loss_masks_a_clock_that_is_set_forward() {
         assert!(!guard.is_lost());
         guard.release().await.unwrap();
     }
-}
-
-/// A server that evicts throws single keys away, and its marker stays.
-#[tokio::test]
-async fn an_evicted_lock_can_be_granted_again() {
-    let limits = ["--maxmemory", "3mb", "--maxmemory-policy", "volatile-lru"];
-    let server = Server::start(Kind::Redis, &limits);
-    let node = || {
-        let node = RedisNode::builder(&server.url()).accept_eviction(true);
-        builder().redis_nodes([node])
-    };
-    let (first, second) = (connected(node()).await, connected(node()).await);
-    let guard = first.try_acquire("order:1").await.unwrap();
-    let filler = "x".repeat(100_000);
-    let mut fillers = 0;
-    eventually("evicted", || {
-        let name = format!("filler:{fillers}");
-        server.command(&["SET", &name, &filler, "PX", "600000"]);
-        fillers += 1;
-        server.locks().iter().all(|key| key != "lk:order:1")
-    })
-    .await;
-    let other = match second.try_acquire("order:1").await {
-        // No room for it yet: whatever is thrown away next makes some.
-        Err(AcquireError::NoQuorum(_)) => {
-            server.run("DEL filler:0");
-            second
-                .with_max_wait(Duration::from_secs(1))
-                .acquire("order:1")
-                .await
-        }
-        outcome => outcome,
-    };
-    assert!(other.is_ok() && !guard.is_lost(), "two holders: {other:?}");
 }

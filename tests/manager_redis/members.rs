@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use tower_redlock::error::ConnectError;
 use tower_redlock::node::NodeState;
-use tower_redlock::node::redis::RedisNode;
+use tower_redlock::node::RedisNode;
 use tower_redlock::snapshot::VotingStatus;
 use tower_redlock::{AcquireError, LockManager};
 
@@ -75,7 +75,7 @@ async fn servers_whose_names_are_exchanged_between_groups_serve_one_process_alon
     let servers = Server::start_many(Kind::Redis, 2);
     let process = |servers: [&Server; 2]| {
         let nodes = (0..).zip(servers);
-        let nodes = nodes.map(|(n, it)| RedisNode::builder(&it.url()).name(format!("n{n}")));
+        let nodes = nodes.map(|(n, it)| RedisNode::new(&it.url()).name(format!("n{n}")));
         let builder = LockManager::builder().redis_nodes(nodes);
         builder.groups(2).bootstrap(true)
     };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until};
 use tower_redlock::node::NodeState;
-use tower_redlock::node::redis::{RedisNode, RedisNodeBuilder};
+use tower_redlock::node::RedisNode;
 use tower_redlock::snapshot::VotingStatus;
 use tower_redlock::{AcquireError, LockGuard, LockManager};
 
@@ -82,7 +82,7 @@ impl Scene {
     }
 
     /// The node with two masters.
-    fn node(&self, user: &str) -> RedisNodeBuilder {
+    fn node(&self, user: &str) -> RedisNode {
         let urls = self.sentinels.iter().map(|fake| fake.url_as(user));
         let node = RedisNode::sentinel(urls, "mymaster").confirm_within(WITHIN);
         match self.replicas.is_empty() {
@@ -94,7 +94,7 @@ impl Scene {
     async fn process(&self, user: &str) -> LockManager {
         let mut nodes = vec![self.node(user).build().unwrap()];
         for server in [&self.second, &self.third] {
-            nodes.push(RedisNode::new(&server.url_as(user, "x")).unwrap());
+            nodes.push(RedisNode::new(&server.url_as(user, "x")).build().unwrap());
         }
         let builder = LockManager::builder().nodes(nodes).bootstrap(true);
         let builder = builder.max_clock_skew(10 * MS);
@@ -257,7 +257,7 @@ async fn processes_with_other_sentinels_are_refused() {
     for node in [fewer, named, longer] {
         let mut nodes = vec![node.build().unwrap()];
         for server in [&scene.second, &scene.third] {
-            nodes.push(RedisNode::new(&server.url_as("p2", "x")).unwrap());
+            nodes.push(RedisNode::new(&server.url_as("p2", "x")).build().unwrap());
         }
         let builder = LockManager::builder().nodes(nodes);
         let error = builder.ttl(TTL).max_ttl(TTL).connect().await.unwrap_err();

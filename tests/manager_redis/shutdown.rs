@@ -9,7 +9,7 @@ use tokio::sync::Barrier;
 use tokio::time::sleep;
 use tower_redlock::lock::{IdempotentRun, RunGuard};
 use tower_redlock::node::NodeState;
-use tower_redlock::node::redis::RedisNode;
+use tower_redlock::node::{LiveNode, RedisNode};
 use tower_redlock::snapshot::NodeStatus;
 use tower_redlock::{AcquireError, LockGuard, LockManager};
 
@@ -25,14 +25,14 @@ const GRACE: Duration = Duration::from_secs(30);
 /// it granted they hear of late.
 #[derive(Debug)]
 struct Held {
-    node: RedisNode,
+    node: LiveNode,
     late: Duration,
 }
 
 impl Between for Held {
-    type Node = RedisNode;
+    type Node = LiveNode;
 
-    fn node(&self) -> &RedisNode {
+    fn node(&self) -> &LiveNode {
         &self.node
     }
 
@@ -84,7 +84,7 @@ impl Drop for Busy {
 async fn manager(cluster: &Cluster, late: Duration) -> LockManager {
     let urls = cluster.urls().into_iter();
     let nodes = urls.map(|url| {
-        let node = RedisNode::new(&url).unwrap();
+        let node = RedisNode::new(&url).build().unwrap();
         Wrapped(Held { node, late })
     });
     let builder = LockManager::builder().without_restart_guard();

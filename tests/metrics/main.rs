@@ -24,7 +24,7 @@ use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use tokio::time::sleep;
 use tower_redlock::clock::TokioClock;
 use tower_redlock::lock::{IdempotentRun, RunGuard};
-use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::MemoryNode;
 use tower_redlock::{LockGuard, LockManager, Settings};
 
 const MS: Duration = Duration::from_millis(1);

@@ -13,7 +13,7 @@ use tower_redlock::error::LossReason;
 use tower_redlock::idempotency::{OnUnrecorded, caller};
 use tower_redlock::layer::OnNoQuorum;
 use tower_redlock::lock::IdempotentRun;
-use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::MemoryNode;
 use tower_redlock::{AcquireError, IdempotencyLayer, LockKey, LockScope, RedlockLayer};
 
 use super::{MS, builder, five};

@@ -9,7 +9,7 @@ use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::Empty;
 use tower::{ServiceBuilder, ServiceExt as _, service_fn};
 use tower_redlock::layer::{OnNoQuorum, Rejection, RejectionKind, UnlockedReason};
-use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::MemoryNode;
 use tower_redlock::{Held, RedlockLayer, key};
 
 use super::{KEY, MS, Nodes, layer, ok, post, request};

@@ -105,7 +105,7 @@ async fn what_is_refused_is_answered_as_the_layer_does() {
         body.contains("urn:tower-redlock:problem:invalid-key"),
         "{body}"
     );
-    nodes.each(tower_redlock::node::memory::MemoryNode::go_down);
+    nodes.each(tower_redlock::node::MemoryNode::go_down);
     let (status, body) = send(&app(&locks), "/a/b").await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
     assert!(

@@ -49,7 +49,7 @@ use http_body_util::{BodyExt as _, Empty, Full};
 use tower::BoxError;
 use tower_redlock::clock::TokioClock;
 use tower_redlock::layer::{KeyExtractor, LayerBody};
-use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::MemoryNode;
 use tower_redlock::{Held, LockHandle, LockKey, LockManager, RedlockLayer, Settings};
 
 const TTL: Duration = Duration::from_secs(10);

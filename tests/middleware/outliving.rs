@@ -14,7 +14,7 @@ use tower::ServiceExt as _;
 use tower::limit::ConcurrencyLimitLayer;
 use tower_redlock::error::LossReason;
 use tower_redlock::layer::OnDisconnect;
-use tower_redlock::node::memory::MemoryNode;
+use tower_redlock::node::MemoryNode;
 use tower_redlock::{Held, LockGuard, key};
 
 use super::{MS, Nodes, TTL, keyed, layer};

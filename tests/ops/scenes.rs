@@ -7,8 +7,8 @@ use std::time::Duration;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tower_redlock::clock::TokioClock;
 use tower_redlock::error::LossReason;
-use tower_redlock::node::memory::MemoryNode;
-use tower_redlock::node::redis::Credentials;
+use tower_redlock::node::Credentials;
+use tower_redlock::node::MemoryNode;
 use tower_redlock::{AcquireError, LockManager, Settings};
 
 use super::scrape::{Scrapes, recorder};

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tower_redlock::FencingToken;
-use tower_redlock::node::redis::{RedisNode, RedisNodeBuilder};
 use tower_redlock::node::{
     AcquireReply, CompleteReply, CompleteRequest, Fence, Node, NodeError, NodeErrorKind, NodeState,
     RaiseRequest, RecallRequest, Record, ReleaseReply,
 };
+use tower_redlock::node::{LiveNode, RedisNode};
 
 use crate::support::eventually;
 use crate::support::fake::Fake;
@@ -57,17 +57,17 @@ impl Watch {
         *self.said.lock().unwrap() = said.to_vec();
     }
 
-    fn builder(&self) -> RedisNodeBuilder {
+    fn builder(&self) -> RedisNode {
         let urls = self.fakes.iter().map(Fake::url);
         RedisNode::sentinel(urls, "mymaster").confirm_within(WITHIN)
     }
 
-    fn started(&self) -> RedisNode {
+    fn started(&self) -> LiveNode {
         start(self.builder())
     }
 }
 
-fn start(builder: RedisNodeBuilder) -> RedisNode {
+fn start(builder: RedisNode) -> LiveNode {
     let node = builder.build().unwrap();
     node.start(context());
     node
@@ -78,7 +78,7 @@ fn at(server: &Server) -> Said {
 }
 
 /// Why the node is down, once it is for a reason with these words.
-async fn down(node: &RedisNode, words: &str) -> String {
+async fn down(node: &LiveNode, words: &str) -> String {
     let mut text = String::new();
     eventually(words, || {
         if let NodeState::Down(reason) = node.state() {
@@ -95,7 +95,7 @@ fn is_unavailable<T: std::fmt::Debug>(result: Result<T, NodeError>) -> bool {
 }
 
 /// Whether nothing that counts can be had of the node, on any of its connections.
-async fn counts_for_nothing(node: &RedisNode) {
+async fn counts_for_nothing(node: &LiveNode) {
     for owner in 0..16 {
         assert!(is_unavailable(node.acquire(acquire("other", owner)).await));
         let recall = RecallRequest::new(acquire("other", owner), false, LONG);
@@ -245,7 +245,7 @@ fn what_processes_must_have_alike_is_the_list_and_the_time() {
     assert_eq!(ours, agreed(&["redis://B", "redis://u:other@A:6379"], 500));
     assert_ne!(ours, agreed(&["redis://a", "redis://c"], 500));
     assert_ne!(ours, agreed(&["redis://a", "redis://b"], 501));
-    let plain = RedisNode::new("redis://a").unwrap();
+    let plain = RedisNode::new("redis://a").build().unwrap();
     assert_eq!((plain.agreed(), plain.settle_time()), <_>::default());
     let node = RedisNode::sentinel(["redis://a"], "m").build().unwrap();
     assert_eq!(node.settle_time(), Duration::from_secs(3));

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tower_redlock::node::redis::{Credentials, RedisNode};
+use tower_redlock::node::{Credentials, LiveNode, RedisNode};
 use tower_redlock::node::{Node, NodeErrorKind, NodeState, NoticeReceiver};
 
 use crate::support::eventually;
@@ -40,9 +40,9 @@ impl Vault {
     }
 
     /// A started node at `url` with these credentials.
-    fn node(&self, url: &str) -> RedisNode {
+    fn node(&self, url: &str) -> LiveNode {
         let vault = self.clone();
-        let node = RedisNode::builder(url).credentials(move || vault.clone().get());
+        let node = RedisNode::new(url).credentials(move || vault.clone().get());
         let node = node.build().unwrap();
         node.start(context());
         node
@@ -206,8 +206,7 @@ async fn without_credentials_a_node_is_down_and_with_wrong_ones_refused_and_no_t
     vault.set(Ok(of("a", "a-s3cret")));
     eventually("it is up", || node.state() == NodeState::Up).await;
     let credentials = of("a", "a-s3cret").valid_for(MS);
-    let builder =
-        RedisNode::builder("redis://h").credentials(|| Vault::new(of("a", "a-s3cret")).get());
+    let builder = RedisNode::new("redis://h").credentials(|| Vault::new(of("a", "a-s3cret")).get());
     for text in [
         format!("{error} {error:?} {node:?} {credentials:?}"),
         format!("{builder:?} {:?}", builder.clone().build().unwrap()),
@@ -231,7 +230,7 @@ async fn a_callback_that_panics_leaves_the_connection_as_it_is() {
             }
         }
     };
-    let node = RedisNode::builder(&server.url()).credentials(callback);
+    let node = RedisNode::new(&server.url()).credentials(callback);
     let node = node.build().unwrap();
     node.start(context());
     settled(&node).await.unwrap();
@@ -264,7 +263,7 @@ async fn the_token_of_no_connection_is_shown() {
             }
         }
     };
-    let node = RedisNode::builder(&server.url()).connections(4);
+    let node = RedisNode::new(&server.url()).connections(4);
     let node = node.credentials(callback).build().unwrap();
     node.start(context());
     settled(&node).await.unwrap();
@@ -285,7 +284,7 @@ async fn a_callback_may_take_longer_than_an_attempt_to_connect() {
         tokio::time::sleep(400 * MS).await;
         Ok::<_, Error>(of("a", "a-s3cret"))
     };
-    let node = RedisNode::builder(&server.url()).connect_timeout(300 * MS);
+    let node = RedisNode::new(&server.url()).connect_timeout(300 * MS);
     let node = node.credentials(slow).build().unwrap();
     node.start(context());
     settled(&node).await.unwrap();

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use tower_redlock::node::redis::RedisNode;
 use tower_redlock::node::{
     AcquireReply, ExtendReply, Node, NodeErrorKind, NodeState, ReleaseReply,
 };
+use tower_redlock::node::{LiveNode, RedisNode};
 
 use crate::kind_of;
 use crate::support::fake::{Fake, Proxy, sound};
@@ -182,7 +182,7 @@ async fn a_disconnect_is_noticed_and_mended() {
 }
 
 /// Gives up an acquire whose bytes are held back, releases it on the next connection, and lets the bytes go.
-async fn late_acquire(server: &Server, proxy: &Proxy, node: &RedisNode) {
+async fn late_acquire(server: &Server, proxy: &Proxy, node: &LiveNode) {
     settled(node).await.unwrap();
     proxy.hold();
     let attempt = node.acquire(acquire("k", 1));
@@ -277,7 +277,7 @@ async fn closing_does_not_wait_forever_for_a_frozen_server() {
 
 #[tokio::test]
 async fn a_node_that_never_started_can_be_closed() {
-    let node = RedisNode::new("redis://127.0.0.1:1").unwrap();
+    let node = RedisNode::new("redis://127.0.0.1:1").build().unwrap();
     assert_eq!(node.state(), NodeState::Connecting);
     assert_eq!(
         kind_of(node.acquire(acquire("k", 1)).await),

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tower_redlock::clock::{Clock, Moment};
-use tower_redlock::node::redis::RedisNode;
+use tower_redlock::node::RedisNode;
 use tower_redlock::node::{
     AcquireReply, CheckInMode, CheckInRequest, ClusterConfig, Namespace, Node, NodeErrorKind,
     NodeState,
@@ -98,7 +98,7 @@ async fn a_replica_that_nobody_spoke_of_is_no_error() {
 async fn a_replica_that_is_expected_is_fine() {
     for kind in Kind::ALL {
         let master = Server::start(kind, &[]);
-        let builder = RedisNode::builder(&master.url()).expect_replicas(true);
+        let builder = RedisNode::new(&master.url()).expect_replicas(true);
         let node = builder.build().unwrap();
         node.start(context());
         settled(&node).await.unwrap();
@@ -167,7 +167,7 @@ async fn a_process_that_slept_does_not_say_who_the_server_is() {
     let clock = Arc::new(Steps::default());
     let mut context = context();
     context.clock = Arc::clone(&clock) as Arc<dyn Clock>;
-    let node = RedisNode::new(&fake.url()).unwrap();
+    let node = RedisNode::new(&fake.url()).build().unwrap();
     node.start(context);
     settled(&node).await.unwrap();
     let config = Arc::new(ClusterConfig::new("nodes a"));
@@ -189,7 +189,7 @@ async fn a_bare_process_that_slept_compares_its_list_again() {
     let server = Server::start(Kind::Redis, &[]);
     let (clock, mut context) = (Arc::new(Steps::default()), context());
     context.clock = Arc::clone(&clock) as Arc<dyn Clock>;
-    let node = RedisNode::new(&server.url()).unwrap();
+    let node = RedisNode::new(&server.url()).build().unwrap();
     node.start(context);
     settled(&node).await.unwrap();
     let list = |text: &str| Arc::new(ClusterConfig::new(text).unguarded());

@@ -52,7 +52,7 @@ async fn a_server_that_tells_nothing_of_itself_is_refused() {
 #[tokio::test]
 async fn a_silent_server_is_down_not_waited_for() {
     let fake = Fake::start(|_| String::new()).await;
-    let node = tower_redlock::node::redis::RedisNode::builder(&fake.url())
+    let node = tower_redlock::node::RedisNode::new(&fake.url())
         .connect_timeout(std::time::Duration::from_millis(30))
         .build()
         .unwrap();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_redlock::node::redis::{RedisNode, RedisNodeBuilder};
+use tower_redlock::node::{LiveNode, RedisNode};
 use tower_redlock::node::{Node, NodeContext, NodeErrorKind, ServerRegistry};
 use tower_redlock::{LockManager, Settings};
 
@@ -72,7 +72,7 @@ fn unguarded(mut context: NodeContext) -> NodeContext {
     context
 }
 
-fn start(builder: RedisNodeBuilder, context: NodeContext) -> RedisNode {
+fn start(builder: RedisNode, context: NodeContext) -> LiveNode {
     let node = builder.build().unwrap();
     node.start(context);
     node
@@ -86,7 +86,7 @@ async fn a_server_that_hides_which_one_it_is_needs_the_guard_to_be_off() {
         assert_eq!(error.kind(), NodeErrorKind::Misconfigured);
         let text = error.to_string();
         assert!(text.contains("`restart_guard = false`"), "{text}");
-        let node = start(RedisNode::builder(&fake.url()), unguarded(context()));
+        let node = start(RedisNode::new(&fake.url()), unguarded(context()));
         settled(&node).await.unwrap();
     }
 }
@@ -97,7 +97,7 @@ async fn two_servers_that_hide_which_one_they_are_are_two_nodes() {
     for _ in 0..2 {
         let fake = telling(INFO.replace("run_id", "x")).await;
         let context = unguarded(context_with(registry.clone()));
-        let node = start(RedisNode::builder(&fake.url()), context);
+        let node = start(RedisNode::new(&fake.url()), context);
         settled(&node).await.unwrap();
     }
 }

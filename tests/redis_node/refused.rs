@@ -1,6 +1,6 @@
 //! Servers that answer but must not serve as a node.
 
-use tower_redlock::node::redis::RedisNode;
+use tower_redlock::node::RedisNode;
 use tower_redlock::node::{
     AcquireReply, Node, NodeError, NodeErrorKind, NodeState, ServerRegistry,
 };
@@ -39,16 +39,6 @@ async fn a_server_that_evicts_is_refused() {
 }
 
 #[tokio::test]
-async fn a_server_that_evicts_can_be_accepted() {
-    let server = Server::start(Kind::Redis, &["--maxmemory-policy", "allkeys-lru"]);
-    let node = RedisNode::builder(&server.url()).accept_eviction(true);
-    let node = node.build().unwrap();
-    node.start(context_with(ServerRegistry::new()));
-    settled(&node).await.unwrap();
-    node.acquire(acquire("k", 1)).await.unwrap();
-}
-
-#[tokio::test]
 async fn a_cluster_is_refused() {
     for kind in Kind::ALL {
         let error = refused_with(kind, &["--cluster-enabled", "yes"]).await;
@@ -70,10 +60,10 @@ async fn a_refused_server_is_taken_once_it_is_mended() {
 async fn one_server_is_not_two_nodes() {
     let server = Server::start(Kind::Redis, &[]);
     let registry = ServerRegistry::new();
-    let first = RedisNode::new(&server.url()).unwrap();
+    let first = RedisNode::new(&server.url()).build().unwrap();
     first.start(context_with(registry.clone()));
     settled(&first).await.unwrap();
-    let second = RedisNode::builder(&format!(
+    let second = RedisNode::new(&format!(
         "{}/1",
         server.url().replace("127.0.0.1", "localhost")
     ))

@@ -7,13 +7,12 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tower_redlock::FencingToken;
-use tower_redlock::node::redis::{RedisNode, RedisNodeBuilder};
 use tower_redlock::node::{
     AcquireReply, CompleteReply, CompleteRequest, ExtendReply, Node, NodeContext, NodeError,
     NodeErrorKind, NodeState, RecallRequest, Record, ReleaseReply,
 };
+use tower_redlock::node::{LiveNode, RedisNode};
 
-use crate::kind_of;
 use crate::support::nodes::{
     FAR, acquire, context, extend, key, refill, refusal, release, settled, token,
 };
@@ -33,7 +32,7 @@ fn patient() -> NodeContext {
 }
 
 /// A started node that takes commands.
-async fn ready(builder: RedisNodeBuilder) -> RedisNode {
+async fn ready(builder: RedisNode) -> LiveNode {
     let node = builder.build().unwrap();
     node.start(patient());
     settled(&node).await.unwrap();
@@ -41,10 +40,10 @@ async fn ready(builder: RedisNodeBuilder) -> RedisNode {
 }
 
 /// A master, its replica, and a node that requires one.
-async fn pair(kind: Kind, within: Duration) -> (Server, Server, RedisNode) {
+async fn pair(kind: Kind, within: Duration) -> (Server, Server, LiveNode) {
     let master = Server::start(kind, &[]);
     let replica = Server::replica_of(&master, &[]);
-    let node = ready(RedisNode::replicated(&master.url()).within(within)).await;
+    let node = ready(RedisNode::new(&master.url()).require(1).within(within)).await;
     (master, replica, node)
 }
 
@@ -187,7 +186,8 @@ async fn a_record_that_makes_way_for_one_that_a_frozen_replica_does_not_have_is_
 async fn as_many_replicas_as_required_must_acknowledge() {
     let (master, first, one) = pair(Kind::Redis, SHORT).await;
     let two = ready(
-        RedisNode::replicated(&master.url())
+        RedisNode::new(&master.url())
+            .require(1)
             .require(2)
             .within(SHORT)
             .name("two"),
@@ -272,7 +272,7 @@ fn commands(server: &Server) -> usize {
 async fn a_wait_holds_up_its_own_connection_only() {
     let master = Server::start(Kind::Redis, &[]);
     let replica = Server::replica_of(&master, &[]);
-    let builder = RedisNode::replicated(&master.url()).connections(32);
+    let builder = RedisNode::new(&master.url()).require(1).connections(32);
     let node = ready(builder.within(PATIENCE)).await;
     let batch: Vec<_> = (0..64).map(|n| refill(&format!("k{n}"), n)).collect();
     node.extend(batch.into()).await.unwrap();
@@ -298,7 +298,7 @@ async fn a_wait_holds_up_its_own_connection_only() {
 #[tokio::test]
 async fn acquires_in_a_row_do_not_pile_up_waits() {
     let (master, replica, _) = pair(Kind::Redis, SHORT).await;
-    let builder = RedisNode::replicated(&master.url()).connections(1);
+    let builder = RedisNode::new(&master.url()).require(1).connections(1);
     let node = ready(builder.within(SHORT)).await;
     node.acquire(acquire("held", 0)).await.unwrap();
     replica.freeze();
@@ -361,7 +361,11 @@ async fn a_user_needs_the_right_to_wait() {
     let _replica = Server::replica_of(&master, &[]);
     master.run("ACL SETUSER u on >p ~* &* +@all -wait");
     let url = master.url_as("u", "p");
-    let node = RedisNode::replicated(&url).within(LONG).build().unwrap();
+    let node = RedisNode::new(&url)
+        .require(1)
+        .within(LONG)
+        .build()
+        .unwrap();
     node.start(patient());
     let error = refusal(&node).await;
     let text = error.to_string();
@@ -372,32 +376,9 @@ async fn a_user_needs_the_right_to_wait() {
     assert_eq!(granted, Ok(AcquireReply::Granted { fence: None }));
 }
 
-#[tokio::test]
-async fn a_wait_as_long_as_the_managers_patience_is_refused() {
-    let master = Server::start(Kind::Redis, &[]);
-    let builder = RedisNode::replicated(&master.url());
-    let node = builder.within(context().node_timeout).build().unwrap();
-    node.start(context());
-    let error = refusal(&node).await;
-    assert_eq!(error.kind(), NodeErrorKind::Misconfigured);
-    assert!(error.to_string().contains("`node_timeout`"), "{error}");
-    let answer = node.acquire(acquire("k", 1)).await;
-    assert_eq!(kind_of(answer), NodeErrorKind::Misconfigured);
-}
-
 #[test]
-fn numbers_that_make_no_sense_are_named() {
-    let builder = || RedisNode::replicated("redis://10.0.0.1");
-    let plain = RedisNode::builder("redis://10.0.0.1");
-    for (builder, word) in [
-        (builder().require(0), "0 replicas"),
-        (builder().within(Duration::ZERO), "`within`"),
-        (builder().connections(0), "1 to 32"),
-        (builder().connections(33), "1 to 32"),
-        (plain.clone().within(SHORT), "`require`"),
-    ] {
-        let error = builder.build().unwrap_err();
-        assert!(error.to_string().contains(word), "{error}");
-    }
-    assert!(plain.connections(2).build().is_ok());
+fn no_replica_is_no_number_of_replicas() {
+    let node = RedisNode::new("redis://10.0.0.1").require(0);
+    let error = node.build().unwrap_err();
+    assert!(error.to_string().contains("0 replicas"), "{error}");
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use tower_redlock::clock::{Clock as _, SystemClock};
-use tower_redlock::node::redis::RedisNode;
 use tower_redlock::node::{
     AcquireRequest, CompleteRequest, Fence, Label, Namespace, Node as _, NodeKey, NoticeReceiver,
     RecallRequest, Record, ReleaseRequest, ServerRegistry,
 };
+use tower_redlock::node::{LiveNode, RedisNode};
 use tower_redlock::{FencingToken, LockKey};
 
 use crate::support::server::{Kind, Server};
@@ -81,7 +81,7 @@ impl Thing {
 
 /// A node that is ready, and by when its connection was not there yet.
 struct Bench {
-    node: RedisNode,
+    node: LiveNode,
     before: tower_redlock::clock::Moment,
     receiver: NoticeReceiver,
 }
@@ -89,7 +89,7 @@ struct Bench {
 impl Bench {
     async fn start(server: &Server) -> Self {
         let before = SystemClock::new().now();
-        let node = RedisNode::new(&server.url()).unwrap();
+        let node = RedisNode::new(&server.url()).build().unwrap();
         let mut context = nodes::context_with(ServerRegistry::new());
         context.node_timeout = PATIENCE;
         node.start(context);

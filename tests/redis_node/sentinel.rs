@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use tower_redlock::Settings;
-use tower_redlock::node::redis::RedisNode;
 use tower_redlock::node::{AcquireReply, Node, NodeErrorKind, NodeState};
+use tower_redlock::node::{LiveNode, RedisNode};
 
 use crate::support::eventually;
 use crate::support::fake::Fake;
@@ -15,7 +15,7 @@ use crate::support::sentinel::Sentinel;
 use crate::support::server::{Kind, Server, free_port};
 
 /// A started node at the master of these Sentinels.
-fn started(urls: &[String]) -> RedisNode {
+fn started(urls: &[String]) -> LiveNode {
     let node = RedisNode::sentinel(urls, "mymaster").build().unwrap();
     node.start(context());
     node
@@ -159,7 +159,7 @@ async fn a_master_that_no_sentinel_knows_says_so() {
 }
 
 /// Waits until an acquire is granted, for longer than a failover takes.
-async fn granted_anew(node: &RedisNode, name: &str) {
+async fn granted_anew(node: &LiveNode, name: &str) {
     for owner in 1_000..2_000 {
         if node.acquire(acquire(name, owner)).await == Ok(AcquireReply::Granted { fence: None }) {
             return;

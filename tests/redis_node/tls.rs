@@ -1,8 +1,8 @@
 //! TLS, with an authority made on the spot.
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
-use tower_redlock::node::redis::RedisNode;
 use tower_redlock::node::{AcquireReply, Node, NodeErrorKind, NodeState};
+use tower_redlock::node::{LiveNode, RedisNode};
 
 use crate::support::eventually;
 use crate::support::nodes::{acquire, context, refusal, settled, started};
@@ -59,17 +59,14 @@ fn at_plain(server: &Server) -> String {
     url.replace("redis://127.0.0.1", "rediss://localhost")
 }
 
-fn trusting(url: &str, root: &str) -> RedisNode {
-    let node = RedisNode::builder(url)
-        .root_certificate(root)
-        .build()
-        .unwrap();
+fn trusting(url: &str, root: &str) -> LiveNode {
+    let node = RedisNode::new(url).root_certificate(root).build().unwrap();
     node.start(context());
     node
 }
 
 /// Waits until the node is down or refused.
-async fn fails(node: &RedisNode) {
+async fn fails(node: &LiveNode) {
     let failed = || matches!(node.state(), NodeState::Down(_) | NodeState::Refused(_));
     eventually("down or refused", failed).await;
 }
@@ -115,7 +112,7 @@ async fn we_show_our_own_certificate() {
     };
     let anonymous = trusting(&server.url(), &authority.root);
     fails(&anonymous).await;
-    let node = RedisNode::builder(&server.url())
+    let node = RedisNode::new(&server.url())
         .root_certificate(authority.root)
         .client_certificate(authority.certificate, authority.key)
         .build()
@@ -166,7 +163,7 @@ async fn tls_and_plain_text_do_not_mix() {
 #[test]
 fn certificates_that_are_none_are_an_error_at_once() {
     let of = |root: &str| {
-        let built = RedisNode::builder("rediss://localhost")
+        let built = RedisNode::new("rediss://localhost")
             .root_certificate(root)
             .build();
         built.unwrap_err().to_string()
@@ -174,7 +171,7 @@ fn certificates_that_are_none_are_an_error_at_once() {
     assert!(of("not PEM").contains("PEM"));
     let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
     assert!(of(broken).contains("certificate"));
-    let error = RedisNode::builder("rediss://localhost")
+    let error = RedisNode::new("rediss://localhost")
         .client_certificate("not PEM", "not PEM")
         .build()
         .unwrap_err();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, RngSeed};
 use tokio::time::{sleep, timeout};
-use tower_redlock::node::redis::RedisNode;
+use tower_redlock::node::RedisNode;
 use tower_redlock::{AcquireError, LockManager};
 
 use tower_redlock_simulated::world::{

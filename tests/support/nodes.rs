@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use tower_redlock::clock::{Clock as _, SystemClock};
-use tower_redlock::node::redis::RedisNode;
 use tower_redlock::node::{
     AcquireRequest, CheckInMode, CheckInReply, CheckInRequest, ClusterConfig, CompleteRequest,
     ExtendRequest, Fence, Namespace, Node, NodeContext, NodeError, NodeKey, NodeState,
     NoticeReceiver, OwnerToken, PromoteRequest, RaiseRequest, RecallRequest, Record,
     ReleaseRequest, ServerRegistry, Subscription,
 };
+use tower_redlock::node::{LiveNode, RedisNode};
 use tower_redlock::{FencingToken, LockKey};
 
 use super::PATIENCE;
@@ -37,14 +37,14 @@ pub fn unix_millis() -> u64 {
 }
 
 /// A started node at `url`.
-pub fn started(url: &str) -> RedisNode {
-    let node = RedisNode::new(url).unwrap();
+pub fn started(url: &str) -> LiveNode {
+    let node = RedisNode::new(url).build().unwrap();
     node.start(context());
     node
 }
 
 /// A started node at `url` that takes commands.
-pub async fn ready(url: &str) -> RedisNode {
+pub async fn ready(url: &str) -> LiveNode {
     let node = started(url);
     settled(&node).await.unwrap();
     node
@@ -104,7 +104,7 @@ pub fn subscribe(node: &dyn Node, name: &str, receiver: &NoticeReceiver) -> Subs
 }
 
 /// Has a node vote; under what config, and a number to propose there.
-pub async fn votes(node: &RedisNode) -> Result<(Arc<ClusterConfig>, Option<Fence>), NodeError> {
+pub async fn votes(node: &LiveNode) -> Result<(Arc<ClusterConfig>, Option<Fence>), NodeError> {
     let config = Arc::new(ClusterConfig::new("nodes a"));
     let fence = Some(Fence::new(FencingToken::new(1 << 60).unwrap(), LONG));
     let fresh = "fresh".to_owned();
@@ -123,7 +123,7 @@ pub async fn votes(node: &RedisNode) -> Result<(Arc<ClusterConfig>, Option<Fence
 }
 
 /// Does to a node with a held lock `held` all that a manager does.
-pub async fn serves(node: &RedisNode) -> Result<(), NodeError> {
+pub async fn serves(node: &LiveNode) -> Result<(), NodeError> {
     let (config, fence) = votes(node).await?;
     let full = |name, owner| {
         let request = acquire(name, owner).fenced(fence);

@@ -117,7 +117,7 @@ pub(crate) mod on_redis {
         }
     }
 
-    const FULL: &str = "it is too full for more stored responses: it uses more than `records_full_at` allows; raise `maxmemory`, or store responses for a shorter time";
+    const FULL: &str = "it is too full for more stored responses: it uses more than three quarters of its `maxmemory`; raise `maxmemory`, or store responses for a shorter time";
 
     fn promised(
         token: &Value,

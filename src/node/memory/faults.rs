@@ -94,8 +94,8 @@ impl fmt::Debug for Faults {
     }
 }
 
-/// What a [`MemoryNode`](crate::node::memory::MemoryNode) had at one moment. Made by
-/// [`MemoryNode::snapshot`](crate::node::memory::MemoryNode::snapshot); clones share it.
+/// What a [`MemoryNode`](crate::node::MemoryNode) had at one moment. Made by
+/// [`MemoryNode::snapshot`](crate::node::MemoryNode::snapshot); clones share it.
 #[derive(Clone)]
 pub struct MemorySnapshot(pub(super) Arc<Data>);
 

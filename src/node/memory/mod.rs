@@ -39,7 +39,7 @@ use crate::node::{CompleteReply, CompleteRequest, RecallRequest};
 /// # #[cfg(not(feature = "test-util"))] fn main() {}
 /// # #[cfg(feature = "test-util")]
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use tower_redlock::{LockManager, node::memory::MemoryNode};
+/// use tower_redlock::{LockManager, node::MemoryNode};
 ///
 /// let nodes: Vec<_> = (0..5).map(|n| MemoryNode::new(format!("node-{n}"))).collect();
 /// let locks = LockManager::builder().memory_nodes(nodes).connect().await?;

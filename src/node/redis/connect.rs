@@ -61,9 +61,6 @@ pub(super) async fn connect(
     looks: &Looks<'_>,
     former: &mut Option<Former>,
 ) -> Result<(Connection, watch::Receiver<()>), ConnectFailure> {
-    if let Some(replicas) = &link.replicas {
-        replicas.check(context).map_err(ConnectFailure::Refused)?;
-    }
     // Before anything can be sent on it: one tombstone too many does no harm.
     let since = context.clock.now();
     // It carries no subscriptions, so nothing is pushed but its own end.
@@ -339,7 +336,7 @@ impl<'a> Looks<'a> {
 
     pub(super) async fn evictions(&self, connection: &Connection) -> Result<(), ConnectFailure> {
         // Without the guard a node votes all the same.
-        if self.link.may_evict || !self.context.guarded {
+        if !self.context.guarded {
             return Ok(());
         }
         let mut own = connection.clone();
@@ -402,8 +399,7 @@ impl Link {
             ));
         }
         let in_cluster = self.target.tag.is_some();
-        info.check(self.may_evict, in_cluster)
-            .map_err(ConnectFailure::Refused)?;
+        info.check(in_cluster).map_err(ConnectFailure::Refused)?;
         match info.check_identity() {
             // Sentinels name a server, which must be told from the one before; a cluster numbers the owners of a slot.
             Err(error) if context.guarded || is_witnessed && !in_cluster => {

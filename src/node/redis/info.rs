@@ -147,7 +147,7 @@ impl Info {
         self.has_no_file
     }
 
-    pub(super) fn check(&self, may_evict: bool, in_cluster: bool) -> Result<(), NodeError> {
+    pub(super) fn check(&self, in_cluster: bool) -> Result<(), NodeError> {
         let refuse = |why: String| Err(NodeError::new(NodeErrorKind::Misconfigured, why));
         if self.version.is_empty() || self.role.is_empty() {
             return refuse(
@@ -172,9 +172,9 @@ impl Info {
             (_, false) => return refuse(IN_CLUSTER.to_owned()),
             (_, true) => return refuse(NO_CLUSTER.to_owned()),
         }
-        if self.policy != "noeviction" && !may_evict {
+        if self.policy != "noeviction" {
             return refuse(format!(
-                "its `maxmemory-policy` is `{}`, so it may throw locks away; set it to `noeviction`, or accept that with `accept_eviction`",
+                "its `maxmemory-policy` is `{}`, so it may throw locks away; set it to `noeviction`",
                 scrub(&self.policy)
             ));
         }
@@ -286,11 +286,13 @@ fn seconds(later: u64, earlier: u64) -> f64 {
     if later < earlier { -span } else { span }
 }
 
+/// The share of `maxmemory`, in percent, beyond which no request with an idempotency key begins; the rest is for locks.
+const FULL_AT: u32 = 75;
+
 /// How full a server is.
 #[cfg_attr(not(feature = "idempotency"), allow(dead_code))]
+#[derive(Default)]
 pub(crate) struct Memory {
-    // Of `maxmemory`, beyond which no request with an idempotency key begins.
-    percent: u32,
     // As of the last look at it; a limit of 0 is none.
     used: AtomicU64,
     limit: AtomicU64,
@@ -300,15 +302,6 @@ pub(crate) struct Memory {
 
 #[cfg_attr(not(feature = "idempotency"), allow(dead_code))]
 impl Memory {
-    pub(super) const fn new(percent: u32) -> Self {
-        Self {
-            percent,
-            used: AtomicU64::new(0),
-            limit: AtomicU64::new(0),
-            since: AtomicU64::new(0),
-        }
-    }
-
     pub(super) fn seen(&self, node: &str, info: &Info) {
         crate::instruments::memory(node, info.used_memory, info.maxmemory);
         self.used.store(info.used_memory, Ordering::Relaxed);
@@ -321,7 +314,7 @@ impl Memory {
     }
 
     pub(crate) fn is_full(&self) -> bool {
-        self.is_beyond(self.percent, 0)
+        self.is_beyond(FULL_AT, 0)
     }
 
     /// An error of a full server says how full it is.
@@ -350,7 +343,7 @@ impl Memory {
             .since
             .load(Ordering::Relaxed)
             .saturating_add(in_use(bytes));
-        !self.is_beyond(u32::midpoint(self.percent, 100), more)
+        !self.is_beyond(u32::midpoint(FULL_AT, 100), more)
     }
 
     fn is_beyond(&self, percent: u32, more: u64) -> bool {
@@ -383,13 +376,13 @@ mod tests {
     #[test]
     fn a_plain_master_is_accepted() {
         let info = Info::parse(GOOD);
-        assert_eq!(info.check(false, false), Ok(()));
+        assert_eq!(info.check(false), Ok(()));
         assert_eq!(info.run_id(), "abc");
         assert_eq!(info.evicted(), "7");
         assert!(!info.is_replica());
         for version in ["6.2.0", "10.0"] {
             let info = Info::parse(&GOOD.replace("7.0.15", version));
-            assert_eq!(info.check(false, false), Ok(()));
+            assert_eq!(info.check(false), Ok(()));
         }
     }
 
@@ -412,41 +405,40 @@ mod tests {
         ] {
             let info = Info::parse(&GOOD.replace(from, to));
             let error = info
-                .check(false, false)
+                .check(false)
                 .and_then(|()| info.check_identity())
                 .unwrap_err();
             assert_eq!(error.kind(), NodeErrorKind::Misconfigured);
             assert!(error.to_string().contains(word), "{error}");
         }
-        assert!(Info::parse("").check(false, false).is_err());
+        assert!(Info::parse("").check(false).is_err());
     }
 
     #[test]
-    fn eviction_that_is_accepted_and_replicas_are_no_error() {
+    fn a_master_with_a_replica_is_accepted_and_the_replica_is_not() {
         let replica = "slaves:1\r\nslave0:ip=h,port=1,state=wait_bgsave,offset=0,lag=0";
-        let loose = GOOD.replace("noeviction", "volatile-lru");
-        let loose = Info::parse(&loose.replace("slaves:0", replica));
-        assert_eq!(loose.check(true, false), Ok(()));
+        let master = Info::parse(&GOOD.replace("slaves:0", replica));
+        assert_eq!(master.check(false), Ok(()));
         let replica = Info::parse(&GOOD.replace("role:master", "role:slave"));
-        assert!(replica.check(true, false).is_err());
+        assert!(replica.check(false).is_err());
     }
 
     #[test]
     fn it_is_full_beyond_its_share_of_the_memory_that_it_may_use() {
         let of = |used: u64, most: u64| {
             let line = format!("used_memory:{used}\r\nused_memory_rss:999\r\nmaxmemory:{most}\r\n");
-            let memory = Memory::new(50);
+            let memory = Memory::default();
             memory.seen("n", &Info::parse(&(GOOD.to_owned() + &line)));
             memory
         };
-        assert!(!of(50, 100).is_full() && of(51, 100).is_full());
+        assert!(!of(75, 100).is_full() && of(76, 100).is_full());
         assert!(of(u64::MAX, u64::MAX).is_full());
-        for unlimited in [of(51, 0), Memory::new(50)] {
+        for unlimited in [of(76, 0), Memory::default()] {
             assert!(!unlimited.is_full() && unlimited.has_room(u64::MAX));
         }
-        assert!(of(51, 100).has_room(22) && !of(51, 100).has_room(23));
-        let memory = of(50, 100);
-        memory.stored(20);
+        assert!(of(76, 100).has_room(10) && !of(76, 100).has_room(11));
+        let memory = of(75, 100);
+        memory.stored(8);
         assert!(!memory.is_full() && memory.has_room(3) && !memory.has_room(4));
     }
 
@@ -465,7 +457,7 @@ mod tests {
         for state in ["wait_bgsave", "send_bulk", "online"] {
             let line = format!("slaves:1\r\nslave0:ip=::1,port=0,state={state},offset=0,lag=0");
             let info = Info::parse(&GOOD.replace("slaves:0", &line));
-            assert_eq!(info.check(false, false), Ok(()));
+            assert_eq!(info.check(false), Ok(()));
             assert!(!info.may_be_replaced());
         }
     }

@@ -28,7 +28,6 @@ pub(crate) struct Link {
     pub(super) subscriptions: Arc<Subscriptions>,
     /// How many replicas must acknowledge, if any.
     pub(crate) replicas: Option<Replicas>,
-    pub(super) may_evict: bool,
     // Whichever server it has, its marker alone says whether it remembers.
     pub(super) is_durable: bool,
     #[cfg_attr(not(feature = "idempotency"), allow(dead_code))]
@@ -50,21 +49,20 @@ pub(crate) struct Link {
 impl Link {
     pub(super) fn new(
         name: String,
-        target: Target,
         connect_timeout: Duration,
         replicas: Option<Replicas>,
         calls: usize,
-        (may_evict, expects_replicas, is_durable): (bool, bool, bool),
-        records_full_at: u32,
+        expects_replicas: bool,
+        is_durable: bool,
+        target: Target,
     ) -> Self {
         Self {
             name,
             target,
             connect_timeout,
             replicas,
-            may_evict,
             is_durable,
-            memory: Memory::new(records_full_at),
+            memory: Memory::default(),
             asks_identity: AtomicBool::new(expects_replicas || is_durable),
             told_of_identity: AtomicBool::new(false),
             #[cfg(feature = "idempotency")]
@@ -255,7 +253,7 @@ impl Link {
 #[derive(Debug)]
 pub(crate) struct Replicas {
     require: u32,
-    // Unless set: a third of the node time-out.
+    // Set by tests alone, in place of a third of the node time-out.
     within: Option<Duration>,
     // Known once the node has started.
     limit: OnceLock<Duration>,
@@ -277,21 +275,7 @@ impl Replicas {
     }
 
     pub(super) fn limit(&self) -> Duration {
-        let within = self.within.unwrap_or_default();
-        self.limit.get().copied().unwrap_or(within)
-    }
-
-    pub(super) fn check(&self, context: &NodeContext) -> Result<(), NodeError> {
-        let (within, node_timeout) = (self.limit(), context.node_timeout);
-        if within < node_timeout {
-            return Ok(());
-        }
-        Err(NodeError::new(
-            NodeErrorKind::Misconfigured,
-            format!(
-                "its replicas may take {within:?}, but the manager waits for a node no longer than {node_timeout:?}; choose a shorter `within` or a longer `node_timeout`"
-            ),
-        ))
+        self.limit.get().copied().unwrap_or_default()
     }
 
     /// The command that waits for the replicas. It takes whole milliseconds, and 0 would be for ever.

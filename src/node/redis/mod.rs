@@ -42,7 +42,7 @@ mod access;
 #[cfg(feature = "idempotency")]
 #[path = "tests/any_reply.rs"]
 mod any_reply;
-mod builder;
+mod config;
 mod connect;
 pub(super) mod connection;
 mod connections;
@@ -62,7 +62,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::sleep;
 
-pub use self::builder::RedisNodeBuilder;
+pub use self::config::RedisNode;
 use crate::namespace::{Namespace, NodeKey, NodeKeys};
 #[cfg(feature = "idempotency")]
 use crate::node::commands::records;
@@ -83,33 +83,13 @@ use crate::node::{CompleteReply, CompleteRequest, RecallRequest};
 use crate::seam;
 pub use crate::settings::server::Credentials;
 
-/// A Redis or Valkey server as a node. It connects once its manager starts it. Clones are one node: give it to one
-/// manager only.
-///
-/// # Examples
-///
-/// ```
-/// use std::time::Duration;
-/// use tower_redlock::node::Node as _;
-/// use tower_redlock::node::redis::RedisNode;
-///
-/// let node = RedisNode::new("redis://:secret@10.0.0.1/2")?;
-/// assert_eq!(node.name(), "10.0.0.1:6379/2");
-///
-/// let node = RedisNode::builder("unix:///run/redis.sock")
-///     .name("local")
-///     .connect_timeout(Duration::from_millis(200))
-///     .build()?;
-/// assert_eq!(node.name(), "local");
-/// # Ok::<(), tower_redlock::error::ConfigError>(())
-/// ```
-#[must_use = "a node does nothing unless a manager is given it"]
+/// A [`RedisNode`] as its manager uses it: it connects once it is started. Clones are one node.
 #[derive(Clone)]
-pub struct RedisNode {
+pub struct LiveNode {
     handle: Arc<Owned>,
 }
 
-impl Node for RedisNode {
+impl Node for LiveNode {
     fn name(&self) -> &str {
         &self.handle.link.name
     }
@@ -268,7 +248,7 @@ impl Node for RedisNode {
     }
 }
 
-impl RedisNode {
+impl LiveNode {
     /// A node that has not been started.
     pub(super) fn of(link: Link) -> Self {
         Self {
@@ -334,7 +314,7 @@ async fn ask_server(link: Arc<Link>, cluster: Arc<Cluster>, address: Address) {
     link.until_closing(ask).await;
 }
 
-impl Notifier for RedisNode {
+impl Notifier for LiveNode {
     fn subscribe(&self, key: &NodeKey, sender: NoticeSender) -> Subscription {
         let mut keys = NodeKeys::from(key.clone());
         self.handle.link.place(&mut keys);
@@ -345,7 +325,7 @@ impl Notifier for RedisNode {
     }
 }
 
-impl fmt::Debug for RedisNode {
+impl fmt::Debug for LiveNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Not the client: it holds the credentials.
         f.debug_struct("RedisNode")

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use tower_redlock::LockManager;
 use tower_redlock::clock::{Clock, Moment};
 use tower_redlock::node::NodeState;
-use tower_redlock::node::redis::RedisNode;
+use tower_redlock::node::RedisNode;
 use tower_redlock::snapshot::VotingStatus;
 
 use crate::support::clocks::shown;
@@ -67,7 +67,7 @@ impl Settings {
     pub(crate) fn builder(self, ways: &[String]) -> tower_redlock::Settings {
         let nodes = ways.iter().enumerate().map(|(index, url)| {
             // A name that all processes have in common, whatever way leads there.
-            let builder = RedisNode::builder(url).name(format!("node-{index}"));
+            let builder = RedisNode::new(url).name(format!("node-{index}"));
             builder.build().unwrap()
         });
         let builder = LockManager::builder()

@@ -2,7 +2,7 @@
 
 use tower_redlock::error::ConfigError;
 use tower_redlock::node::Node as _;
-use tower_redlock::node::redis::RedisNode;
+use tower_redlock::node::{LiveNode, RedisNode};
 
 use super::assert_short;
 use super::input::Input;
@@ -19,16 +19,14 @@ pub fn run(bytes: &[u8]) -> bool {
 
 /// Any text: what is read has a name that is read as the same node.
 fn any(url: &str) -> bool {
-    let Some(name) = judged(RedisNode::new(url)) else {
+    let Some(name) = judged(RedisNode::new(url).build()) else {
         return false;
     };
     if !name.starts_with('/') {
-        let again = judged(RedisNode::new(&format!("redis://{name}")));
+        let again = judged(RedisNode::new(&format!("redis://{name}")).build());
         assert_eq!(again.as_ref(), Some(&name), "{url}");
-        let shouted = judged(RedisNode::new(&format!(
-            "valkey://{}",
-            name.to_ascii_uppercase()
-        )));
+        let shouted =
+            judged(RedisNode::new(&format!("valkey://{}", name.to_ascii_uppercase())).build());
         assert_eq!(shouted.as_ref(), Some(&name), "{url}");
     }
     let _ = judged(RedisNode::sentinel([url, "redis://another:26379"], "mymaster").build());
@@ -36,7 +34,7 @@ fn any(url: &str) -> bool {
 }
 
 /// The node's name, which with its state is all that it shows; or the error says what to do.
-fn judged(built: Result<RedisNode, ConfigError>) -> Option<String> {
+fn judged(built: Result<LiveNode, ConfigError>) -> Option<String> {
     match built {
         Ok(node) => Some(node.name().to_owned()),
         Err(error) => {
@@ -57,7 +55,9 @@ fn encoded(input: &mut Input<'_>) {
     let (port, database) = (input.number() % 65_535 + 1, input.byte());
     let (user, password) = (percent(&user), percent(&password));
     let url = format!("redis://{user}:{SECRET}{password}@Host.example:{port}/{database}");
-    let node = RedisNode::new(&url).unwrap_or_else(|error| panic!("{url}: {error}"));
+    let node = RedisNode::new(&url)
+        .build()
+        .unwrap_or_else(|error| panic!("{url}: {error}"));
     let suffix = if database == 0 {
         String::new()
     } else {
@@ -112,7 +112,7 @@ fn composed(input: &mut Input<'_>) -> bool {
     ];
     let tail = tails[usize::from(input.below(8))];
     let url = format!("{scheme}{separator}{user}:{SECRET}{password}{end}{place}{tail}");
-    let builder = RedisNode::builder(&url).name("node");
+    let builder = RedisNode::new(&url).name("node");
     let built = builder.build();
     // The name is left out here: where the `@` is missing, the password is the host.
     let shown = match &built {

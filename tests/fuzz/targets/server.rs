@@ -13,12 +13,12 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::task::LocalSet;
 use tokio::time::timeout;
 use tower_redlock::clock::TokioClock;
-use tower_redlock::node::redis::RedisNode;
 use tower_redlock::node::{
     AcquireRequest, CheckInMode, CheckInRequest, ClusterConfig, CompleteRequest, ExtendRequest,
     Fence, Namespace, Node, NodeContext, NodeError, NodeKey, NodeState, NoticeReceiver, OwnerToken,
     PromoteRequest, RaiseRequest, RecallRequest, Record, ReleaseRequest, ServerRegistry,
 };
+use tower_redlock::node::{LiveNode, RedisNode};
 use tower_redlock::{FencingToken, LockKey};
 
 use super::assert_short;
@@ -57,7 +57,7 @@ async fn scene(bytes: &[u8]) -> bool {
         path.display(),
         secrets.password
     );
-    let node = RedisNode::builder(&url).name("node").build().unwrap();
+    let node = RedisNode::new(&url).name("node").build().unwrap();
     let receiver = NoticeReceiver::new(2);
     let notifier = node.notifier().unwrap();
     let listening = [0, 1].map(|number| notifier.subscribe(&key(number), receiver.sender(number)));
@@ -159,13 +159,13 @@ impl Secrets {
 }
 
 /// Every command there is, each with the reply that would be sound. Whether any made sense.
-async fn talk(node: &RedisNode, world: &World, secrets: &Secrets) -> bool {
+async fn talk(node: &LiveNode, world: &World, secrets: &Secrets) -> bool {
     let introduced = introduce(node, world, secrets).await;
     let extended = extend(node, world, secrets).await;
     introduced | extended | keep(node, world, secrets).await
 }
 
-async fn introduce(node: &RedisNode, world: &World, secrets: &Secrets) -> bool {
+async fn introduce(node: &LiveNode, world: &World, secrets: &Secrets) -> bool {
     world
         .sound
         .set("*2\r\n:1\r\n$19\r\n0000000000000000005\r\n");
@@ -188,7 +188,7 @@ async fn introduce(node: &RedisNode, world: &World, secrets: &Secrets) -> bool {
     known | secrets.judge(node.promote(promote)).await
 }
 
-async fn extend(node: &RedisNode, world: &World, secrets: &Secrets) -> bool {
+async fn extend(node: &LiveNode, world: &World, secrets: &Secrets) -> bool {
     let token = secrets.token;
     world
         .sound
@@ -229,7 +229,7 @@ async fn extend(node: &RedisNode, world: &World, secrets: &Secrets) -> bool {
     granted | raised | extended
 }
 
-async fn keep(node: &RedisNode, world: &World, secrets: &Secrets) -> bool {
+async fn keep(node: &LiveNode, world: &World, secrets: &Secrets) -> bool {
     let token = secrets.token;
     world.sound.set(":3\r\n");
     let release = ReleaseRequest {

@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use tower_redlock::LockManager;
 use tower_redlock::error::ConfigError;
 use tower_redlock::error::ConnectError;
-use tower_redlock::node::redis::RedisNode;
+use tower_redlock::node::{LiveNode, RedisNode};
 
 use super::history::What;
 use super::http::Services;
@@ -127,13 +127,13 @@ fn nodes(
             .connect_timeout(ms(CONNECT_TIMEOUT));
         return builder.redis_nodes([cluster]);
     }
-    let nodes: Result<Vec<RedisNode>, ConfigError> = groups
+    let nodes: Result<Vec<LiveNode>, ConfigError> = groups
         .map(|group| node(topology, group, settings))
         .collect();
     builder.nodes(nodes.unwrap_or_else(|error| panic!("a plan with nodes that are none: {error}")))
 }
 
-fn node(topology: &Topology, group: usize, settings: &Settings) -> Result<RedisNode, ConfigError> {
+fn node(topology: &Topology, group: usize, settings: &Settings) -> Result<LiveNode, ConfigError> {
     let about = topology.groups[group];
     let name = format!("g{group}");
     if about.sentinels > 0 {
@@ -142,7 +142,7 @@ fn node(topology: &Topology, group: usize, settings: &Settings) -> Result<RedisN
         let node = RedisNode::sentinel(urls, MASTER_NAME).confirm_within(ms(settings.confirm));
         return node.name(name).connect_timeout(ms(CONNECT_TIMEOUT)).build();
     }
-    let node = RedisNode::builder(&topology.url(group))
+    let node = RedisNode::new(&topology.url(group))
         .name(name)
         .connect_timeout(ms(CONNECT_TIMEOUT));
     match settings.replicas {

@@ -98,7 +98,7 @@ fn server(value: &Value) -> bool {
     };
     let info = Info::parse(&text);
     assert!(info.is_still(&info.identity()), "{text:?}");
-    judged(value, info.check(false, false))
+    judged(value, info.check(false))
 }
 
 /// What a Sentinel says of the master.

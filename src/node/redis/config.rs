@@ -1,0 +1,377 @@
+//! [`RedisNode`]: the settings of a Redis node, and the nodes that they make.
+
+use std::error::Error;
+use std::time::Duration;
+
+use crate::node::redis::LiveNode;
+use crate::node::redis::access::{Access, Certificates};
+use crate::node::redis::discovery::witnesses::CONFIRM_WITHIN;
+use crate::node::redis::discovery::{self, Target};
+use crate::node::redis::link::{Link, Replicas};
+use crate::settings::error::{ConfigError, within};
+#[cfg(feature = "tls")]
+use crate::settings::server::Pem;
+use crate::settings::server::{Credentials, CredentialsSource, NodeSettings, Secret, Url};
+
+/// A Redis or Valkey server that is to be a node, with its settings. Give it to
+/// [`Settings::redis_nodes`](crate::Settings::redis_nodes), which checks the settings.
+///
+/// # Examples
+///
+/// ```
+/// use tower_redlock::Settings;
+/// use tower_redlock::node::RedisNode;
+///
+/// let nodes = [
+///     RedisNode::new("redis://10.0.0.1/2").password("secret"),
+///     RedisNode::new("redis://10.0.0.2").require(1),
+///     RedisNode::new("unix:///run/redis.sock").name("local"),
+/// ];
+/// Settings::default().redis_nodes(nodes).check()?;
+/// # Ok::<(), tower_redlock::error::ConfigError>(())
+/// ```
+#[must_use = "a node does nothing unless a manager is given it"]
+#[derive(Clone, Debug)]
+pub struct RedisNode(NodeSettings);
+
+impl From<RedisNode> for NodeSettings {
+    fn from(node: RedisNode) -> Self {
+        node.0
+    }
+}
+
+impl RedisNode {
+    /// The node at `url`: `redis://[[user]:password@]host[:port][/database]`, `rediss://..` for TLS (feature
+    /// `tls`), or `unix:///path[?user=..&pass=..&db=..]`.
+    pub fn new(url: &str) -> Self {
+        Self(NodeSettings {
+            url: Some(Url(url.to_owned())),
+            ..NodeSettings::default()
+        })
+    }
+
+    /// The node whose server is the one that the Sentinels at `urls` call `master`. List every Sentinel, in all
+    /// processes alike.
+    ///
+    /// A URL is `redis://[[user]:password@]host:port`, or `rediss://..` for TLS to the Sentinels and to the server. The
+    /// user and password in a URL are for that Sentinel, and need the right `+sentinel`. Set those for the server with
+    /// [`user`](Self::user) and [`password`](Self::password).
+    pub fn sentinel<U: AsRef<str>>(urls: impl IntoIterator<Item = U>, master: &str) -> Self {
+        Self(NodeSettings {
+            sentinels: list(urls),
+            master: Some(master.to_owned()),
+            ..NodeSettings::default()
+        })
+    }
+
+    /// The nodes that are slots of the Redis Cluster with these servers: three, unless set with [`slots`](Self::slots).
+    ///
+    /// List one or more servers of the cluster; the node finds the others. A URL is
+    /// `redis://[[user]:password@]host:port`, or `rediss://..` for TLS; the user and password of the first URL are used
+    /// for all servers. The slots are spread evenly, so that each is on another master if the masters have even ranges;
+    /// if two are on one master, that is logged. All processes must have the same number of slots, and the same
+    /// [name](Self::name) (`cluster` unless set).
+    pub fn cluster<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> Self {
+        Self(NodeSettings {
+            cluster: list(urls),
+            ..NodeSettings::default()
+        })
+    }
+
+    /// The node's name in logs and errors. Unless set: `host:port`, with `/database` unless that is 0, or
+    /// the path of the socket, or `sentinel:` and the name of the master.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.0.name = Some(name.into());
+        self
+    }
+
+    /// The user on the server, in place of the one in the URL.
+    pub fn user(mut self, user: impl Into<String>) -> Self {
+        self.0.user = Some(user.into());
+        self
+    }
+
+    /// The password on the server, in place of the one in the URL. It is taken as it is, without percent-encoding.
+    pub fn password(mut self, password: impl Into<String>) -> Self {
+        self.0.password = Some(Secret(password.into()));
+        self
+    }
+
+    /// A callback for user and password that change, in place of [`user`](Self::user), [`password`](Self::password) and
+    /// those in the URL.
+    ///
+    /// It must return within 10 s. A panic in it counts as an error. `docs::several_servers`, "Credentials that change", says when
+    /// it is called, and what follows from an error.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::io::Error;
+    /// use std::time::Duration;
+    /// use tower_redlock::node::{Credentials, RedisNode};
+    ///
+    /// /// Signs a token that is valid for fifteen minutes.
+    /// async fn token() -> Result<String, Error> {
+    ///     Ok("token".to_owned())
+    /// }
+    ///
+    /// let node = RedisNode::new("redis://10.0.0.1").credentials(|| async {
+    ///     let credentials = Credentials::password(token().await?).user("locks");
+    ///     Ok::<_, Error>(credentials.valid_for(Duration::from_secs(900)))
+    /// });
+    /// # let _ = node;
+    /// ```
+    pub fn credentials<F, Fut, E>(mut self, source: F) -> Self
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Credentials, E>> + Send + 'static,
+        E: Into<Box<dyn Error + Send + Sync>>,
+    {
+        self.0.credentials = Some(CredentialsSource::new(source));
+        self
+    }
+
+    /// The database on the server, in place of the one in the URL.
+    pub const fn database(mut self, database: u32) -> Self {
+        self.0.database = Some(database);
+        self
+    }
+
+    /// How many replicas must acknowledge a lock before it counts as granted or extended, at least 1. Unless set: none.
+    ///
+    /// Each acquire and each extension is followed by a `WAIT` for that number of replicas, for at most a third of the
+    /// manager's [`node_timeout`](crate::Settings::node_timeout). If fewer acknowledge, the node has not granted
+    /// ([`NotReplicated`](crate::node::NodeErrorKind::NotReplicated)), and the key is released; such an extension does
+    /// not count.
+    ///
+    /// An acknowledgement shows that the replica had the lock in memory. A failover may choose another replica. So
+    /// either require *all* replicas that can be chosen, and lose the node with the first of them, or accept that a
+    /// failover may lose locks, which the restart guard covers.
+    pub const fn require(mut self, replicas: u32) -> Self {
+        self.0.require = Some(replicas);
+        self
+    }
+
+    /// How long a statement of a Sentinel counts: a server is this node only while more than half of the listed
+    /// Sentinels named it when they were asked no longer ago than this. From 100 ms to 1 min; unless set: 3 s. A cluster
+    /// does the same with its servers in place of Sentinels.
+    ///
+    /// With a shorter time the node goes down sooner if most Sentinels cannot be reached. With a longer one its
+    /// quarantine after a failover takes that much longer.
+    ///
+    /// # Assumptions
+    ///
+    /// No lock is held on both sides of a partition (`docs::promises`), as long as:
+    ///
+    /// * All processes have the same list and the same `confirm_within`. Host and port are compared as they are
+    ///   written.
+    /// * No Sentinel forgets: it keeps the configuration file that it writes, and nobody has it monitor a former master
+    ///   by hand before the locks there have ended.
+    /// * Each address of the master that Sentinels give leads to one server at a time.
+    pub const fn confirm_within(mut self, limit: Duration) -> Self {
+        self.0.confirm_within = Some(limit);
+        self
+    }
+
+    /// Has each script read the server's identity from the beginning, so that a server that was demoted and promoted
+    /// again does not vote even for a moment (`docs::several_servers`, "The identity of a server"). Default: `false`; then a node
+    /// begins with that when a check sees a replica or a promotion. Set it for every instance with a stand-by, even if
+    /// the stand-by cannot be seen.
+    pub const fn expect_replicas(mut self, expect: bool) -> Self {
+        self.0.expect_replicas = expect;
+        self
+    }
+
+    /// Says that the server loses no write that it has acknowledged, whichever server takes its place. If the marker is
+    /// there, the locks are there too, and a restart or failover costs no quarantine. A node without its marker, for
+    /// example after a flush, is quarantined all the same. Default: `false`.
+    ///
+    /// For services with a transaction log, such as AWS MemoryDB. Do **not** set it for servers that acknowledge a
+    /// write before a replica or a disk has it, because a failover of such a server would make two holders. All
+    /// processes must say the same of a node. An older snapshot contains an older marker: after a restore, delete the
+    /// key `lk!node` before the first process starts.
+    pub const fn durable(mut self, durable: bool) -> Self {
+        self.0.durable = durable;
+        self
+    }
+
+    /// The certificate of the authority that vouches for the server, in place of the public ones: the path of a PEM
+    /// file, or the PEM text itself (`-----BEGIN CERTIFICATE-----` ..).
+    #[cfg(feature = "tls")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
+    pub fn root_certificate(mut self, certificate: impl Into<String>) -> Self {
+        self.0.tls.root_certificate = Some(Pem(certificate.into()));
+        self
+    }
+
+    /// The certificate and private key that we show to a server that asks for them: paths of PEM files, or PEM texts.
+    #[cfg(feature = "tls")]
+    #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
+    pub fn client_certificate(
+        mut self,
+        certificate: impl Into<String>,
+        key: impl Into<String>,
+    ) -> Self {
+        self.0.tls.client_certificate = Some(Pem(certificate.into()));
+        self.0.tls.client_key = Some(Secret(key.into()));
+        self
+    }
+
+    /// How many nodes a [cluster](Self::cluster) is: 1, 3, 5, .. 15; unless set: 3.
+    pub const fn slots(mut self, nodes: u16) -> Self {
+        self.0.slots = Some(nodes);
+        self
+    }
+}
+
+fn list<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> Vec<Url> {
+    let urls = urls.into_iter();
+    urls.map(|url| Url(url.as_ref().to_owned())).collect()
+}
+
+/// For our own tests.
+#[cfg(tower_redlock_tests)]
+impl RedisNode {
+    /// How long one attempt to connect may take.
+    pub const fn connect_timeout(mut self, limit: Duration) -> Self {
+        self.0.connect_timeout = Some(limit);
+        self
+    }
+
+    /// How long required replicas may take.
+    pub const fn within(mut self, limit: Duration) -> Self {
+        self.0.within = Some(limit);
+        self
+    }
+
+    /// How many connections carry the commands of callers.
+    pub const fn connections(mut self, count: usize) -> Self {
+        self.0.connections = Some(count);
+        self
+    }
+
+    /// The node, without a manager.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] for an invalid setting.
+    pub fn build(self) -> Result<LiveNode, ConfigError> {
+        let mut nodes = LiveNode::build(&self.0, "", &NodeSettings::default(), 1)?;
+        match (nodes.pop(), nodes.is_empty()) {
+            (Some(node), true) => Ok(node),
+            _ => Err(ConfigError::of("slots", "the cluster is several nodes")),
+        }
+    }
+}
+
+/// How many connections carry the commands of callers if replicas are required: each of them carries one acquire at a
+/// time. Without replicas one connection is best.
+const CONNECTIONS: usize = 4;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
+impl LiveNode {
+    /// Makes the node of the setting `place`, or the nodes of a cluster for this number of groups. Settings that the
+    /// node lacks are taken from `all`.
+    pub(crate) fn build(
+        node: &NodeSettings,
+        place: &str,
+        all: &NodeSettings,
+        groups: usize,
+    ) -> Result<Vec<Self>, ConfigError> {
+        let at = |field: &str| within(place, field);
+        let refuse = |field, text: &str| Err(ConfigError::of(at(field), text));
+        if node.require == Some(0) {
+            return refuse("require", NO_REPLICAS);
+        }
+        if node.name.as_ref().is_some_and(String::is_empty) {
+            return refuse("name", NO_NAME);
+        }
+        let access = Access::of(node, place, all)?;
+        let certificates = match node.tls.is_empty() {
+            true => Certificates::read(&all.tls, "tls")?,
+            false => Certificates::read(&node.tls, &at("tls"))?,
+        };
+        let targets = targets(node, place, groups, &access, &certificates)?;
+        let link = |target: Target| {
+            let is_watched = target.way.witnesses().is_some();
+            let own_name = node.name.as_ref().filter(|_| target.tag.is_none());
+            let usual = node.require.map_or(1, |_| CONNECTIONS);
+            let limit = node.connect_timeout.or(all.connect_timeout);
+            Link::new(
+                own_name.unwrap_or(&target.name).clone(),
+                limit.unwrap_or(CONNECT_TIMEOUT),
+                node.require
+                    .map(|require| Replicas::new(require, node.within)),
+                node.connections.unwrap_or(usual),
+                // Required replicas are expected, and without replicas there is no server to promote.
+                node.expect_replicas || node.require.is_some() || is_watched,
+                node.durable,
+                target,
+            )
+        };
+        let targets = targets.into_iter();
+        Ok(targets.map(|target| Self::of(link(target))).collect())
+    }
+}
+
+const SLOTS: u16 = 3;
+const MOST_SLOTS: u16 = 15;
+const NO_CLUSTER: &str = "is for clusters; give the URLs of its servers with `cluster`";
+const BAD_SLOTS: &str = "must be odd, from 1 to 15: then any two numbers have a slot in common, and processes that differ are refused; 3 are usual, each on a master of its own";
+const MASTER_TOO: &str = "is for servers in cluster mode, and this one has a `master` that Sentinels know; leave out one of them";
+
+/// Where the node is, or the nodes of a cluster.
+fn targets(
+    node: &NodeSettings,
+    place: &str,
+    groups: usize,
+    access: &Access,
+    certificates: &Certificates,
+) -> Result<Vec<Target>, ConfigError> {
+    let at = |field: &str| within(place, field);
+    let refuse = |field, text: &str| Err(ConfigError::of(at(field), text));
+    let confirmed = node.confirm_within.unwrap_or(CONFIRM_WITHIN);
+    let (sentinels, cluster) = (&node.sentinels, &node.cluster);
+    match (&node.url, &node.master) {
+        _ if node.slots.is_some() && cluster.is_empty() => refuse("slots", NO_CLUSTER),
+        (Some(_), _) if !cluster.is_empty() => refuse("cluster", URL_TOO),
+        (_, Some(_)) if !cluster.is_empty() => refuse("cluster", MASTER_TOO),
+        (None, None) if !cluster.is_empty() && sentinels.is_empty() => {
+            let count = node.slots.unwrap_or(SLOTS);
+            if count.is_multiple_of(2) || count > MOST_SLOTS {
+                return refuse("slots", BAD_SLOTS);
+            }
+            let slots = discovery::slots::spread(count, groups);
+            let named = (node.name.as_deref().unwrap_or("cluster"), &*slots);
+            discovery::in_cluster(cluster, named, confirmed, place, access, certificates)
+        }
+        (Some(_), Some(_)) => refuse("master", URL_TOO),
+        (Some(_), None) if !sentinels.is_empty() => refuse("sentinels", URL_TOO),
+        (Some(_), None) if node.confirm_within.is_some() => refuse("confirm_within", NO_SENTINELS),
+        (Some(url), None) => {
+            let target = Target::parse(&url.0, &at("url"), access, certificates);
+            target.map(|target| vec![target])
+        }
+        (None, Some(master)) => {
+            let target = discovery::behind_sentinels(
+                sentinels,
+                master,
+                confirmed,
+                place,
+                access,
+                certificates,
+            );
+            target.map(|target| vec![target])
+        }
+        (None, None) if sentinels.is_empty() => refuse("url", NOWHERE),
+        (None, None) => refuse("master", NO_MASTER),
+    }
+}
+
+const NO_REPLICAS: &str = "`require` was given 0 replicas; it must be at least 1, or leave it out";
+const NO_SENTINELS: &str =
+    "`confirm_within` is for nodes that are found through Sentinels or in a cluster; leave it out";
+const NO_NAME: &str = "is empty; leave it out for host and port";
+const URL_TOO: &str = "tells where the node is, and so does its `url`; leave out one of them";
+const NOWHERE: &str = "is missing; give a URL, `sentinels` and `master`, or `cluster`; environment variables for nodes replace the whole list of a file";
+const NO_MASTER: &str = "is missing: by which name do the Sentinels know the server?";
