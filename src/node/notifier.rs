@@ -8,17 +8,14 @@ use tokio::sync::Notify;
 
 use crate::namespace::NodeKey;
 
-/// Tells waiting callers when a lock is released on one node.
-///
-/// Notices are hints. They may be missing, late, repeated or wrong: a waiting caller polls now and then all the same,
-/// and a notice alone never grants a lock.
+/// Tells waiting callers when a lock is released on one node. Notices may be missing, late, repeated or wrong: a waiting
+/// caller also polls, and a notice never grants a lock.
 pub trait Notifier: fmt::Debug + Send + Sync + 'static {
-    /// Reports the releases of `key` to `sender` until the subscription is dropped. The node calls `opened` when the
-    /// subscription works, and `closed` when its connection is lost. One that the server refuses stays silent.
+    /// Reports the releases of `key` to `sender` until the subscription is dropped.
     fn subscribe(&self, key: &NodeKey, sender: NoticeSender) -> Subscription;
 }
 
-/// Keeps a subscription until it is dropped. Made by [`Notifier::subscribe`].
+/// A subscription, until it is dropped.
 #[must_use = "a subscription that is dropped ends"]
 pub struct Subscription(Box<dyn Fn() + Send + Sync>);
 
@@ -41,7 +38,7 @@ impl fmt::Debug for Subscription {
     }
 }
 
-/// Collects the notices of several nodes about the keys of one lock. [`changed`](Self::changed) wakes one task.
+/// Collects the notices of several nodes about the keys of one lock.
 #[derive(Debug)]
 pub struct NoticeReceiver {
     inbox: Arc<Inbox>,
@@ -83,7 +80,7 @@ pub struct Notices {
     pub released: usize,
     /// On how many nodes all subscriptions work right now.
     pub open: usize,
-    /// The least that [`open`](Self::open) was since then: releases on the other nodes may have been missed.
+    /// The lowest value of [`open`](Self::open) since then.
     pub least_open: usize,
     /// How long the holder had waited, as far as the notices say that.
     pub waited: Duration,
@@ -131,7 +128,7 @@ impl NoticeReceiver {
         }
     }
 
-    /// Forgets all notices. To be called before the nodes are asked again.
+    /// Forgets all notices.
     pub fn forget(&self) {
         let mut arrivals = self.inbox.arrivals();
         arrivals
@@ -142,11 +139,7 @@ impl NoticeReceiver {
         arrivals.waited = Duration::ZERO;
     }
 
-    /// Waits until something changes.
-    ///
-    /// # Cancel safety
-    ///
-    /// No change is lost when the future is dropped.
+    /// Waits until something changes, for one task. Cancel safe.
     pub async fn changed(&self) {
         self.inbox.changed.notified().await;
     }

@@ -1,5 +1,4 @@
-//! How a node is: [`NodeState`] and [`NodeError`]; what it is given when it starts: [`NodeContext`], in it the
-//! [`ServerRegistry`].
+//! The state of a node, its errors, and what a node is given when it starts.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -15,7 +14,7 @@ use crate::clock::Clock;
 use crate::namespace::Namespace;
 use crate::node::commands::ClusterConfig;
 
-/// What the methods of a [`Node`](crate::node::Node) return.
+/// A command on its way to a node.
 pub type NodeFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
 
 /// What a node is given when it starts.
@@ -26,22 +25,21 @@ pub struct NodeContext {
     pub clock: Arc<dyn Clock>,
     /// Where the node registers the server it found.
     pub registry: ServerRegistry,
-    /// How long the manager waits for the reply to a command. A slower node is useless, but need not be down. Default:
-    /// 200 ms.
+    /// How long the manager waits for the reply to a command. Default: 200 ms.
     pub node_timeout: Duration,
-    /// The namespace of the manager's locks, and of the marker that says whether the node may vote. Default: `lk`.
+    /// The namespace of the manager's locks. Default: `lk`.
     pub namespace: Namespace,
-    /// Whether the restart guard is on, so that the node must tell which server it is. Default: `true`.
+    /// Whether the restart guard is on. Default: `true`.
     pub guarded: bool,
-    /// Whether the manager only looks, so that the node needs no right to write. Default: `false`.
+    /// Whether the manager only looks, without the right to write. Default: `false`.
     #[cfg_attr(not(feature = "redis"), allow(dead_code))]
     pub(crate) observes: bool,
-    /// Where renewals run, and what they need. Default: where the node is started.
+    /// Where renewals run. Default: where the node is started.
     pub(crate) background: Option<Handle>,
 }
 
 impl NodeContext {
-    /// A context with the default node time-out and namespace.
+    /// A context with the defaults.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>, registry: ServerRegistry) -> Self {
         Self {
@@ -56,9 +54,7 @@ impl NodeContext {
     }
 }
 
-/// The state of a node.
-///
-/// Serialised, it is `{"is": "up"}`, and `{"is": "down", "reason": ".."}` where there is a reason.
+/// The state of a node. Serialised, it is `{"is": "up"}`, or `{"is": "down", "reason": ".."}` with a reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "is", content = "reason", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -67,31 +63,31 @@ pub enum NodeState {
     Connecting,
     /// It takes commands.
     Up,
-    /// It does not reply; it is being re-connected.
+    /// It does not reply. The manager connects to it again and again.
     Down(NodeError),
-    /// It replies but cannot serve as a node; it is checked again from time to time.
+    /// It replies but cannot serve as a node. It is checked again every second.
     Refused(NodeError),
     /// It was closed.
     Closed,
 }
 
-/// The server of a node, as it describes itself once a second (`INFO`).
+/// What the server of a node says of itself (`INFO`, once a second).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ServerStatus {
-    /// The version of Redis that it has, or, as Valkey does, says that it is like.
+    /// Its `redis_version`. Valkey gives the version of Redis that it is compatible with.
     pub version: String,
     /// Where it was reached: host and port, or the path of a socket.
     pub address: String,
     /// Its role: `master`.
     pub role: String,
-    /// How many bytes of memory it uses.
+    /// The memory that it uses, in bytes.
     pub used_memory: u64,
-    /// How many it may use; `None` without a limit.
+    /// Its `maxmemory`, in bytes; `None` without a limit.
     pub max_memory: Option<u64>,
     /// Whether it is too full for more stored responses. It still grants locks and finds stored responses.
     pub is_full: bool,
-    /// By how many microseconds its clock is ahead of ours, if that is known.
+    /// How far its clock is ahead of ours, in microseconds, if that is known.
     pub clock_ahead: Option<i64>,
 }
 
@@ -114,13 +110,19 @@ impl fmt::Debug for NodeError {
 }
 
 impl NodeError {
-    /// An error of `kind`; `detail` says what happened and must not hold secrets.
-    pub fn new(kind: NodeErrorKind, detail: impl Into<Cow<'static, str>>) -> Self {
+    /// An error of `kind`. `detail` says what happened, without secrets.
+    pub(crate) fn new(kind: NodeErrorKind, detail: impl Into<Cow<'static, str>>) -> Self {
         Self {
             kind,
             detail: detail.into(),
             config: None,
         }
+    }
+
+    /// An error for a test.
+    #[cfg(tower_redlock_tests)]
+    pub fn of(kind: NodeErrorKind, detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(kind, detail)
     }
 
     pub(crate) fn foreign(theirs: &str, digest: String, ours: &str) -> Self {
@@ -172,7 +174,7 @@ impl Serialize for NodeError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NodeErrorKind {
-    /// There is no connection, or its server is not confirmed at this time; the command was not sent.
+    /// There is no connection, or its server is not confirmed. The command was not sent.
     Unavailable,
     /// The connection broke while the command was under way.
     Interrupted,
@@ -182,22 +184,20 @@ pub enum NodeErrorKind {
     Rejected,
     /// The server has no memory left for the command; it had no effect.
     Full,
-    /// The server has too little memory left for more stored responses, and grants locks; the command had no effect.
+    /// The server has too little memory left for more stored responses, but grants locks. The command had no effect.
     FullForRecords,
-    /// What the key holds, or what stands beside it, is not ours: another type, of another program. The command had no
-    /// effect, and that says nothing of other keys.
+    /// The key, or a key that belongs to it, holds a value of another program. The command had no effect.
     WrongType,
-    /// The server has the lock, but too few of its replicas acknowledged it in time: it does not count.
+    /// Too few replicas acknowledged the lock in time, so it does not count. The server itself has it.
     NotReplicated,
     /// The server's reply made no sense.
     Garbled,
     /// The server cannot serve as a node: wrong role, eviction, missing rights, listed twice.
     Misconfigured,
-    /// It serves processes with another config: another list of nodes, other settings, or another format. It
-    /// had no effect.
-    Foreign,
-    /// The node may have lost locks that it granted, and does not grant before those have ended. The command had no
+    /// The node serves processes with another list of nodes, other settings or another format. The command had no
     /// effect.
+    Foreign,
+    /// The node may have lost locks that it granted, and does not grant before those have ended. The command had no effect.
     Quarantined,
     /// The node was closed.
     Closed,
@@ -251,12 +251,8 @@ impl ServerRegistry {
         Self::default()
     }
 
-    /// Stores that `node` is served by the server with this `run_id`, as the part `tag` of it, in place of any before.
-    /// Returns a node of its group that is another part of the same server.
-    ///
-    /// # Errors
-    ///
-    /// [`NodeErrorKind::Misconfigured`] if another node is the same part of it already.
+    /// Registers the part `tag` of the server `run_id` as the server of `node`; an error if it is another node's. Returns
+    /// a node of its group that is another part of the same server.
     pub(crate) fn claim(
         &self,
         node: &str,

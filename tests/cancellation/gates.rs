@@ -190,7 +190,7 @@ impl Between for Gated {
 }
 
 fn error(kind: NodeErrorKind) -> NodeError {
-    NodeError::new(kind, "the gate")
+    NodeError::of(kind, "the gate")
 }
 
 /// The commands to one node that are under way. They come there one after the other, as on one connection.

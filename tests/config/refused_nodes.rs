@@ -131,7 +131,9 @@ mod tls {
                 "is missing",
             ),
             (
-                format!("client_certificate = \"-----BEGIN X\", client_key = \"{nowhere}\""),
+                format!(
+                    "client_certificate = \"-----BEGIN CERTIFICATE-----\", client_key = \"{nowhere}\""
+                ),
                 "client_key",
                 "cannot be read",
             ),

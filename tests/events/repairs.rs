@@ -44,7 +44,7 @@ impl Between for Refusing {
         Box::pin(async move {
             if call == it && refuses.load(Relaxed) {
                 let text = "NOPERM no permission";
-                return Err(NodeError::new(NodeErrorKind::Rejected, text));
+                return Err(NodeError::of(NodeErrorKind::Rejected, text));
             }
             reply.await
         })

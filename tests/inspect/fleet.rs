@@ -35,7 +35,7 @@ impl Between for Counting {
             self.scans.fetch_add(1, Ordering::SeqCst);
         }
         if call == Call::Holders && self.refuses {
-            let error = NodeError::new(NodeErrorKind::Rejected, "no permission to <look>");
+            let error = NodeError::of(NodeErrorKind::Rejected, "no permission to <look>");
             return Box::pin(std::future::ready(Err(error)));
         }
         reply

@@ -58,7 +58,7 @@ impl Remote {
         let (way, closed) = (self.way, Arc::clone(&self.closed));
         Box::pin(async move {
             if closed.load(Ordering::Acquire) {
-                return Err(NodeError::new(NodeErrorKind::Closed, "it was closed"));
+                return Err(NodeError::of(NodeErrorKind::Closed, "it was closed"));
             }
             sleep(way).await;
             let answer = command.await;

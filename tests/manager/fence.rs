@@ -155,7 +155,7 @@ impl Between for Stubborn {
         match call {
             Call::Raise => Box::pin(async {
                 let refusal = "it does not count fencing tokens";
-                Err(NodeError::new(NodeErrorKind::Rejected, refusal))
+                Err(NodeError::of(NodeErrorKind::Rejected, refusal))
             }),
             _ => reply,
         }
@@ -202,7 +202,7 @@ impl Between for Gone {
         {
             return reply;
         }
-        Box::pin(async { Err(NodeError::new(NodeErrorKind::Interrupted, "broken pipe")) })
+        Box::pin(async { Err(NodeError::of(NodeErrorKind::Interrupted, "broken pipe")) })
     }
 }
 

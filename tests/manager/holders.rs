@@ -239,7 +239,7 @@ impl Between for Mute {
 
     fn pass<T: Send + 'static>(&self, call: Call, reply: Reply<T>) -> Reply<T> {
         if call == Call::Holders && self.0.name() == "n3" {
-            let error = NodeError::new(NodeErrorKind::Rejected, "mute");
+            let error = NodeError::of(NodeErrorKind::Rejected, "mute");
             return Box::pin(std::future::ready(Err(error)));
         }
         reply

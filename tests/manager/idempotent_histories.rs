@@ -69,14 +69,14 @@ impl Remote {
         let (dice, crashed) = (Arc::clone(&self.dice), Arc::clone(&self.crashed));
         Box::pin(async move {
             if crashed.load(Ordering::SeqCst) {
-                let error = NodeError::new(NodeErrorKind::Unavailable, "crashed");
+                let error = NodeError::of(NodeErrorKind::Unavailable, "crashed");
                 return Err(error);
             }
             let (out, back) = {
                 let mut dice = dice.lock().unwrap();
                 (dice.leg(bad), dice.leg(bad))
             };
-            let lost = || NodeError::new(NodeErrorKind::Interrupted, "lost on the way");
+            let lost = || NodeError::of(NodeErrorKind::Interrupted, "lost on the way");
             let out = out.ok_or_else(lost)?;
             let arrival = tokio::spawn(async move {
                 sleep(out).await;

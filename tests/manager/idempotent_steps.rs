@@ -76,7 +76,7 @@ impl Between for Linked {
         Box::pin(async move {
             let state = *link.borrow();
             match state {
-                Link::Cut => return Err(NodeError::new(NodeErrorKind::Unavailable, "cut")),
+                Link::Cut => return Err(NodeError::of(NodeErrorKind::Unavailable, "cut")),
                 Link::Slow if is_slow => {}
                 _ => return reply.await,
             }

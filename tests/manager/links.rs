@@ -103,7 +103,7 @@ impl Way {
 }
 
 fn gone() -> NodeError {
-    NodeError::new(NodeErrorKind::Unavailable, "the link is cut")
+    NodeError::of(NodeErrorKind::Unavailable, "the link is cut")
 }
 
 impl Between for Link {
@@ -118,7 +118,7 @@ impl Between for Link {
             Call::Close => reply,
             Call::Promote if self.way.unpromoted.load(Ordering::SeqCst) => Box::pin(async {
                 let text = "OOM command not allowed";
-                Err(NodeError::new(NodeErrorKind::Rejected, text))
+                Err(NodeError::of(NodeErrorKind::Rejected, text))
             }),
             Call::CheckIn | Call::Promote => self.introduce(reply),
             Call::Ready => {

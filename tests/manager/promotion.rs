@@ -53,7 +53,7 @@ impl Between for Stuck {
         }
         match (call, self.promotion) {
             (Call::Promote, Promotion::Refused) => {
-                let error = NodeError::new(NodeErrorKind::Rejected, "no permission to promote");
+                let error = NodeError::of(NodeErrorKind::Rejected, "no permission to promote");
                 Box::pin(async move { Err(error) })
             }
             (Call::Promote, Promotion::Silent) => Box::pin(pending()),

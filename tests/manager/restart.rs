@@ -561,7 +561,7 @@ impl Between for SaysClosed {
 
     fn pass<T: Send + 'static>(&self, call: Call, reply: Reply<T>) -> Reply<T> {
         if call == Call::CheckIn && !self.has_said.swap(true, Ordering::SeqCst) {
-            let error = NodeError::new(NodeErrorKind::Closed, "or so it says");
+            let error = NodeError::of(NodeErrorKind::Closed, "or so it says");
             return Box::pin(ready(Err(error)));
         }
         reply

@@ -55,7 +55,7 @@ impl Between for Refusing {
         Box::pin(async move {
             if what.load(Ordering::SeqCst) >= refused {
                 let text = "OOM command not allowed";
-                return Err(NodeError::new(NodeErrorKind::Rejected, text));
+                return Err(NodeError::of(NodeErrorKind::Rejected, text));
             }
             reply.await
         })

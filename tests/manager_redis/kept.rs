@@ -102,7 +102,7 @@ impl Between for Link {
         Box::pin(async move {
             if way.is_cut.load(Ordering::SeqCst) && !matches!(call, Call::Ready | Call::Close) {
                 let text = "the link is cut";
-                return Err(NodeError::new(NodeErrorKind::Unavailable, text));
+                return Err(NodeError::of(NodeErrorKind::Unavailable, text));
             }
             if call == Call::Acquire {
                 sleep(Duration::from_millis(way.late.load(Ordering::SeqCst))).await;

@@ -1,4 +1,5 @@
-//! How a server is reached: its URL, the certificates, and user and password, also those that change ([`Rotation`]).
+//! How a server is reached: its URL, the certificates, and user and password, also those that change ([`Rotation`]). The
+//! client's `StreamingCredentialsProvider` gives up after one failed `AUTH`; a node must try again.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,9 +16,9 @@ use crate::seam;
 #[cfg(not(feature = "tls"))]
 use crate::settings::error::ensure;
 use crate::settings::error::{ConfigError, within};
-#[cfg(feature = "tls")]
-use crate::settings::server::is_pem;
 use crate::settings::server::{Credentials, CredentialsSource, NodeSettings, TlsSettings};
+#[cfg(feature = "tls")]
+use crate::settings::server::{Pem, is_pem};
 
 /// The user, the password and the database on a server, where they are not those of its URL.
 #[derive(Clone, Default)]
@@ -112,24 +113,29 @@ pub(super) struct Certificates {
 impl Certificates {
     #[cfg(feature = "tls")]
     pub(super) fn read(tls: &TlsSettings, place: &str) -> Result<Self, ConfigError> {
-        let read = |field: &str, text: &str| {
-            if is_pem(text) {
-                return Ok(text.as_bytes().to_vec());
-            }
-            fs::read(text).map_err(|error| {
-                let text =
-                    format!("the file cannot be read: {error}; give its path, or the PEM text");
-                ConfigError::of(within(place, field), text)
-            })
-        };
         let refuse = |field, text: &str| Err(ConfigError::of(within(place, field), text));
+        let read = |field: &str, text: &str, label: &str| {
+            let pem = match is_pem(text) {
+                true => text.as_bytes().to_vec(),
+                false => fs::read(text).map_err(|error| {
+                    let text =
+                        format!("the file cannot be read: {error}; give its path, or the PEM text");
+                    ConfigError::of(within(place, field), text)
+                })?,
+            };
+            match String::from_utf8_lossy(&pem).contains(label) {
+                true => Ok(pem),
+                false => Err(ConfigError::of(within(place, field), NOT_PEM)),
+            }
+        };
+        let certificate = |field: &str, text: &Pem| read(field, &text.0, "BEGIN CERTIFICATE-----");
         let root = tls.root_certificate.as_ref();
-        let root = root.map(|root| read("root_certificate", &root.0));
+        let root = root.map(|root| certificate("root_certificate", root));
         let root = root.transpose()?;
         let client = match (&tls.client_certificate, &tls.client_key) {
-            (Some(certificate), Some(key)) => Some((
-                read("client_certificate", &certificate.0)?,
-                read("client_key", &key.0)?,
+            (Some(chain), Some(key)) => Some((
+                certificate("client_certificate", chain)?,
+                read("client_key", &key.0, "PRIVATE KEY-----")?,
             )),
             (None, None) => None,
             (Some(_), None) => return refuse("client_key", NO_KEY),
@@ -208,51 +214,43 @@ fn says_more(url: &str) -> bool {
 pub(super) fn address_of(addr: &ConnectionAddr) -> String {
     match addr {
         ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
-            let host = host.to_ascii_lowercase();
-            if host.contains(':') {
-                format!("[{host}]:{port}")
-            } else {
-                format!("{host}:{port}")
-            }
+            shown(&host.to_ascii_lowercase(), *port)
         }
         other => other.to_string(),
     }
 }
 
-#[cfg(feature = "tls")]
+pub(super) fn shown(host: &str, port: u16) -> String {
+    match host.contains(':') {
+        true => format!("[{host}]:{port}"),
+        false => format!("{host}:{port}"),
+    }
+}
+
 pub(super) fn client(
     info: ConnectionInfo,
     tls: bool,
     place: &str,
     certificates: &Certificates,
 ) -> Result<Client, ConfigError> {
-    if !tls {
-        return Client::open(info).map_err(|_| ConfigError::of(place, MALFORMED));
+    #[cfg(feature = "tls")]
+    if tls {
+        return tls_client(info, certificates);
     }
+    let _ = (tls, certificates);
+    Client::open(info).map_err(|_| ConfigError::of(place, MALFORMED))
+}
+
+#[cfg(feature = "tls")]
+fn tls_client(info: ConnectionInfo, certificates: &Certificates) -> Result<Client, ConfigError> {
     // The client panics on its first connection if the process has no provider. An error means that the program has
     // chosen one itself, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let is_pem = |pem: &[u8], label: &[u8]| pem.windows(label.len()).any(|part| part == label);
-    let certificate = b"-----BEGIN CERTIFICATE-----";
     let Certificates {
         root,
         client,
         place,
     } = certificates.clone();
-    if root.as_ref().is_some_and(|root| !is_pem(root, certificate)) {
-        return Err(ConfigError::of(
-            within(&place, "root_certificate"),
-            BAD_ROOT,
-        ));
-    }
-    if let Some((chain, key)) = &client
-        && !(is_pem(chain, certificate) && is_pem(key, b"PRIVATE KEY-----"))
-    {
-        return Err(ConfigError::of(
-            within(&place, "client_certificate"),
-            BAD_CLIENT,
-        ));
-    }
     let certificates = redis::TlsCertificates {
         client_tls: client.map(|(client_cert, client_key)| redis::ClientTlsConfig {
             client_cert,
@@ -263,16 +261,6 @@ pub(super) fn client(
     Client::build_with_tls(info, certificates).map_err(|_| ConfigError::of(place, BAD_CERTIFICATES))
 }
 
-#[cfg(not(feature = "tls"))]
-pub(super) fn client(
-    info: ConnectionInfo,
-    _tls: bool,
-    place: &str,
-    _certificates: &Certificates,
-) -> Result<Client, ConfigError> {
-    Client::open(info).map_err(|_| ConfigError::of(place, MALFORMED))
-}
-
 const UNKNOWN_SCHEME: &str = "a node URL starts with `redis://`, `rediss://` (TLS), `valkey://`, `valkeys://` (TLS) or `unix://`, as in `redis://10.0.0.1:6379`";
 const MALFORMED: &str = "the node URL is malformed; it must read `redis://[[user]:password@]host[:port][/database]` or `unix:///path[?user=..&pass=..&db=..]`, with special characters in user and password percent-encoded (`@` is `%40`, `/` is `%2F`)";
 const TLS_IS_OFF: &str =
@@ -281,9 +269,8 @@ const CERTIFICATES_WITHOUT_TLS: &str =
     "certificates were given for a node without TLS; use a `rediss://` URL";
 const INSECURE: &str = "`#insecure` would accept any server as a node and is not supported; give the certificate of your authority with `root_certificate`";
 #[cfg(feature = "tls")]
-const BAD_ROOT: &str = "the root certificate is not in PEM form (`-----BEGIN CERTIFICATE-----`)";
-#[cfg(feature = "tls")]
-const BAD_CLIENT: &str = "the client certificate or its key is not in PEM form";
+const NOT_PEM: &str =
+    "is not in PEM form (`-----BEGIN CERTIFICATE-----`, for a key `-----BEGIN PRIVATE KEY-----`)";
 #[cfg(feature = "tls")]
 const BAD_CERTIFICATES: &str = "the certificates cannot be used; check that root, client certificate and key are PEM and whole";
 

@@ -13,8 +13,8 @@ use crate::settings::error::{ConfigError, within};
 use crate::settings::server::Pem;
 use crate::settings::server::{Credentials, CredentialsSource, NodeSettings, Secret, Url};
 
-/// A Redis or Valkey server that is to be a node, with its settings. Give it to
-/// [`Settings::redis_nodes`](crate::Settings::redis_nodes), which checks the settings.
+/// The settings of a Redis or Valkey server that is to be a node. Give them to
+/// [`Settings::redis_nodes`](crate::Settings::redis_nodes).
 ///
 /// # Examples
 ///
@@ -53,9 +53,9 @@ impl RedisNode {
     /// The node whose server is the one that the Sentinels at `urls` call `master`. List every Sentinel, in all
     /// processes alike.
     ///
-    /// A URL is `redis://[[user]:password@]host:port`, or `rediss://..` for TLS to the Sentinels and to the server. The
-    /// user and password in a URL are for that Sentinel, and need the right `+sentinel`. Set those for the server with
-    /// [`user`](Self::user) and [`password`](Self::password).
+    /// A URL is `redis://[[user]:password@]host:port`, or `rediss://..` for TLS to the Sentinels and to the server. Its
+    /// user and password are for that Sentinel; set those for the server with [`user`](Self::user) and
+    /// [`password`](Self::password).
     pub fn sentinel<U: AsRef<str>>(urls: impl IntoIterator<Item = U>, master: &str) -> Self {
         Self(NodeSettings {
             sentinels: list(urls),
@@ -68,9 +68,8 @@ impl RedisNode {
     ///
     /// List one or more servers of the cluster; the node finds the others. A URL is
     /// `redis://[[user]:password@]host:port`, or `rediss://..` for TLS; the user and password of the first URL are used
-    /// for all servers. The slots are spread evenly, so that each is on another master if the masters have even ranges;
-    /// if two are on one master, that is logged. All processes must have the same number of slots, and the same
-    /// [name](Self::name) (`cluster` unless set).
+    /// for all servers. All processes must have the same number of slots, and the same [name](Self::name) (`cluster`
+    /// unless set).
     pub fn cluster<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> Self {
         Self(NodeSettings {
             cluster: list(urls),
@@ -78,8 +77,8 @@ impl RedisNode {
         })
     }
 
-    /// The node's name in logs and errors. Unless set: `host:port`, with `/database` unless that is 0, or
-    /// the path of the socket, or `sentinel:` and the name of the master.
+    /// The node's name in logs and errors. Unless set: `host:port` or the path of the socket, then `/database` unless
+    /// that is 0; with Sentinels `sentinel:` and the name of the master.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.0.name = Some(name.into());
         self
@@ -91,17 +90,14 @@ impl RedisNode {
         self
     }
 
-    /// The password on the server, in place of the one in the URL. It is taken as it is, without percent-encoding.
+    /// The password on the server, in place of the one in the URL, without percent-encoding.
     pub fn password(mut self, password: impl Into<String>) -> Self {
         self.0.password = Some(Secret(password.into()));
         self
     }
 
-    /// A callback for user and password that change, in place of [`user`](Self::user), [`password`](Self::password) and
-    /// those in the URL.
-    ///
-    /// It must return within 10 s. A panic in it counts as an error. `docs::several_servers`, "Credentials that change", says when
-    /// it is called, and what follows from an error.
+    /// A callback for user and password that change, in place of all others. It must return within 10 s.
+    /// `docs::several_servers`, "Credentials that change", says when it is called, and what follows from an error.
     ///
     /// # Examples
     ///
@@ -144,17 +140,15 @@ impl RedisNode {
     /// ([`NotReplicated`](crate::node::NodeErrorKind::NotReplicated)), and the key is released; such an extension does
     /// not count.
     ///
-    /// An acknowledgement shows that the replica had the lock in memory. A failover may choose another replica. So
-    /// either require *all* replicas that can be chosen, and lose the node with the first of them, or accept that a
-    /// failover may lose locks, which the restart guard covers.
+    /// A failover may choose a replica that has not acknowledged. So either require *all* replicas that can be chosen,
+    /// and lose the node with the first of them, or rely on the restart guard.
     pub const fn require(mut self, replicas: u32) -> Self {
         self.0.require = Some(replicas);
         self
     }
 
-    /// How long a statement of a Sentinel counts: a server is this node only while more than half of the listed
-    /// Sentinels named it when they were asked no longer ago than this. From 100 ms to 1 min; unless set: 3 s. A cluster
-    /// does the same with its servers in place of Sentinels.
+    /// For how long the answer of a Sentinel (in a cluster: of a server) counts. A server is this node only while more
+    /// than half of the Sentinels named it within this time. From 100 ms to 1 min; unless set: 3 s.
     ///
     /// With a shorter time the node goes down sooner if most Sentinels cannot be reached. With a longer one its
     /// quarantine after a failover takes that much longer.
@@ -173,23 +167,20 @@ impl RedisNode {
         self
     }
 
-    /// Has each script read the server's identity from the beginning, so that a server that was demoted and promoted
-    /// again does not vote even for a moment (`docs::several_servers`, "The identity of a server"). Default: `false`; then a node
-    /// begins with that when a check sees a replica or a promotion. Set it for every instance with a stand-by, even if
-    /// the stand-by cannot be seen.
+    /// Makes each script read the server's identity, so that a server that was demoted and promoted again does not vote
+    /// even for a moment (`docs::several_servers`, "The identity of a server"). Set it for every instance with a stand-by.
+    /// Default: `false`; then scripts do so once a check has seen a replica or a promotion.
     pub const fn expect_replicas(mut self, expect: bool) -> Self {
         self.0.expect_replicas = expect;
         self
     }
 
-    /// Says that the server loses no write that it has acknowledged, whichever server takes its place. If the marker is
-    /// there, the locks are there too, and a restart or failover costs no quarantine. A node without its marker, for
-    /// example after a flush, is quarantined all the same. Default: `false`.
+    /// Says that the server, and any server that takes its place, keeps every write that it has acknowledged. A restart or
+    /// failover then costs no quarantine. Default: `false`. All processes must say the same of a node.
     ///
     /// For services with a transaction log, such as AWS MemoryDB. Do **not** set it for servers that acknowledge a
-    /// write before a replica or a disk has it, because a failover of such a server would make two holders. All
-    /// processes must say the same of a node. An older snapshot contains an older marker: after a restore, delete the
-    /// key `lk!node` before the first process starts.
+    /// write before a replica or a disk has it, because a failover of such a server would make two holders. After a
+    /// snapshot was restored, delete the key `lk!node` before the first process starts.
     pub const fn durable(mut self, durable: bool) -> Self {
         self.0.durable = durable;
         self
@@ -264,14 +255,12 @@ impl RedisNode {
     }
 }
 
-/// How many connections carry the commands of callers if replicas are required: each of them carries one acquire at a
-/// time. Without replicas one connection is best.
+/// The connections for callers if replicas are required: each carries one acquire at a time. Otherwise one is best.
 const CONNECTIONS: usize = 4;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl LiveNode {
-    /// Makes the node of the setting `place`, or the nodes of a cluster for this number of groups. Settings that the
-    /// node lacks are taken from `all`.
+    /// Makes the node of the setting `place`, or the nodes of a cluster. `all` has the settings that the node lacks.
     pub(crate) fn build(
         node: &NodeSettings,
         place: &str,

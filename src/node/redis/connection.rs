@@ -105,7 +105,7 @@ impl Connection {
         &self.signals
     }
 
-    /// The server's identity, for a script that is sent now. If the last look is too old, the script reads it itself.
+    /// The server's identity, for a script that is sent now. After too old a look the script reads it itself.
     pub(crate) fn identity(&self) -> &str {
         match &self.seen.identity {
             Some(identity) if self.is_seen_at(self.signals.clock.now()) => identity,
@@ -118,12 +118,12 @@ impl Connection {
         now <= self.seen.until
     }
 
-    /// Whether a command that does not compare the config may be sent now: a script has, since the last gap in the looks.
+    /// Whether a script has compared the config since the last gap in the looks, so that a command need not.
     pub(crate) fn is_compared(&self) -> bool {
         self.signals.compared.load(Ordering::Acquire) && self.is_seen_at(self.signals.clock.now())
     }
 
-    /// A script has compared it; of what was sent before a gap nothing follows.
+    /// A script has compared the config.
     pub(crate) fn was_compared(&self) {
         if self.is_seen_at(self.signals.clock.now()) {
             self.signals.compared.store(true, Ordering::Release);
@@ -166,9 +166,9 @@ async fn condemn_after(mut lost: watch::Receiver<()>, signals: Arc<Signals>) {
 }
 
 impl Signals {
-    /// Those of a connection that is there since `since`. `epoch` is the number of the failover by which the server became
-    /// the master, if its witnesses tell it. It is part of the identity that the scripts compare: a server that is made
-    /// the master again, without ever having been demoted in its own eyes, lacks what was granted elsewhere in between.
+    /// The signals of a connection that exists since `since`. `epoch` is part of the identity that the scripts compare: a
+    /// server that becomes the master again, without having noticed that it was demoted, lacks the locks granted
+    /// elsewhere in between.
     pub(super) fn new(
         clock: Arc<dyn Clock>,
         since: Moment,

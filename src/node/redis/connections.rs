@@ -1,4 +1,4 @@
-//! [`Connections`]: the connections for commands of one node, and the state they add up to.
+//! [`Connections`]: the connections for commands of one node, and the state they add up to. Each has a supervisor.
 
 use tokio::sync::watch;
 

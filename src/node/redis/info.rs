@@ -1,9 +1,11 @@
-//! [`Info`]: a server's reply to `INFO`, and whether the server can serve as a node. [`Skew`]: how far its clock is
-//! from ours, by the time in that reply.
+//! [`Info`]: a server's reply to `INFO`, and whether the server can serve as a node; [`Skew`]: how far its clock is from
+//! ours. The client splits the reply (`InfoDict`); it does not judge it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+
+use redis::InfoDict;
 
 use crate::moment::Moment;
 use crate::node::redis::error::scrub;
@@ -35,44 +37,24 @@ pub(super) struct Info {
 
 impl Info {
     pub(super) fn parse(text: &str) -> Self {
-        let mut info = Self::default();
-        for line in text.lines() {
-            let Some((name, value)) = line.split_once(':') else {
-                continue;
-            };
-            let field = match name {
-                "role" => &mut info.role,
-                "maxmemory_policy" => &mut info.policy,
-                "cluster_enabled" => &mut info.cluster,
-                "redis_version" => &mut info.version,
-                "run_id" => &mut info.run_id,
-                "master_replid2" => &mut info.former,
-                "second_repl_offset" => &mut info.since,
-                "evicted_keys" => &mut info.evicted,
-                "aof_enabled" => {
-                    info.has_no_file = value.trim() == "0";
-                    continue;
-                }
-                "server_time_usec" => {
-                    info.time = value.trim().parse().ok();
-                    continue;
-                }
-                "used_memory" | "maxmemory" => {
-                    let bytes = value.trim().parse().unwrap_or(0);
-                    match name {
-                        "maxmemory" => info.maxmemory = bytes,
-                        _ => info.used_memory = bytes,
-                    }
-                    continue;
-                }
-                _ => {
-                    info.has_replica |= is_replica(name, value);
-                    continue;
-                }
-            };
-            value.trim().clone_into(field);
+        let given = InfoDict::new(text);
+        let text = |name: &str| given.get::<String>(name).unwrap_or_default();
+        let number = |name: &str| text(name).parse().ok();
+        Self {
+            role: text("role"),
+            policy: text("maxmemory_policy"),
+            cluster: text("cluster_enabled"),
+            version: text("redis_version"),
+            run_id: text("run_id"),
+            former: text("master_replid2"),
+            since: text("second_repl_offset"),
+            evicted: text("evicted_keys"),
+            used_memory: number("used_memory").unwrap_or(0),
+            maxmemory: number("maxmemory").unwrap_or(0),
+            has_replica: given.keys().any(|name| is_replica(name, &text(name))),
+            has_no_file: text("aof_enabled") == "0",
+            time: number("server_time_usec"),
         }
-        info
     }
 
     pub(super) const fn time(&self) -> Option<u64> {
@@ -101,9 +83,8 @@ impl Info {
         &self.run_id
     }
 
-    /// The server's identity: its process and its last promotion, as `commands/lua/identity.lua` makes it. It changes with every
-    /// restart and promotion, but not with a backup or the first replica. A freed backlog clears the promotion;
-    /// [`is_still`](Self::is_still) does not count that.
+    /// The server's identity: its process and its last promotion, as in `commands/lua/identity.lua`. Every restart and
+    /// promotion changes it, a backup does not. A freed backlog clears the promotion, see [`is_still`](Self::is_still).
     pub(super) fn identity(&self) -> String {
         let Self {
             run_id,
@@ -121,13 +102,12 @@ impl Info {
         self.since != "-1" && self.former.bytes().any(|digit| digit != b'0')
     }
 
-    /// Whether it has replicas or was ever promoted: then it may get another server's data over live connections.
+    /// Whether it may get another server's data over live connections.
     pub(super) fn may_be_replaced(&self) -> bool {
         self.has_replica || self.was_promoted()
     }
 
-    /// Whether this is the server that was known as `identity` and has the same data. `commands/lua/identity.lua` has the same
-    /// rule for markers.
+    /// Whether this is the server that was known as `identity`, with the same data (as in `commands/lua/identity.lua`).
     pub(super) fn is_still(&self, identity: &str) -> bool {
         let now = self.identity();
         let before = identity.strip_prefix(&self.run_id);
@@ -232,7 +212,6 @@ pub(super) struct Found {
     pub(super) step: Option<f64>,
 }
 
-/// The last reading of a node's clock.
 #[derive(Debug, Default)]
 pub(super) struct Skew(Mutex<Option<Last>>);
 
@@ -252,7 +231,7 @@ impl Skew {
         last.as_ref().map(|last| last.ahead)
     }
 
-    /// Takes a reading; `None` if it says too little. A step is measured by our clock that nobody sets.
+    /// Compares a reading with the last one. `None` if the reply was too slow to show anything.
     pub(super) fn found(&self, reading: &Reading<'_>) -> Option<Found> {
         let took = reading.answered.since(reading.asked);
         if took > SLOW {
@@ -336,8 +315,7 @@ impl Memory {
         NodeError::new(error.kind(), detail)
     }
 
-    /// Whether the response of a run that began before it was full may be stored: half of the room for locks is for
-    /// these.
+    /// Whether the response of a run that began earlier may be stored: half of the room for locks is left to those.
     pub(super) fn has_room(&self, bytes: u64) -> bool {
         let more = self
             .since

@@ -1,5 +1,5 @@
-//! The connection for release notices. When the client re-subscribes by itself, it cannot tell the confirmations from
-//! other replies, so this connection carries nothing else.
+//! The connection for release notices. The client's own re-subscription mistakes the confirmations for replies to other
+//! commands, so we subscribe again ourselves, on a connection that carries nothing else.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! The supervisor of one connection: connects, checks the server, watches it and re-connects.
+//! The supervisor of one connection: connects, checks the server, watches it and re-connects. The client's
+//! `ConnectionManager` would send commands to a new server before anybody has checked it, so a restart would pass unseen.
 
 use std::sync::Arc;
 use std::time::Duration;

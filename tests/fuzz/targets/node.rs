@@ -150,7 +150,7 @@ fn error(input: &mut Input<'_>) -> NodeError {
         NodeErrorKind::Quarantined,
         NodeErrorKind::Closed,
     ];
-    NodeError::new(kinds[usize::from(input.below(10))], input.text(20))
+    NodeError::of(kinds[usize::from(input.below(10))], input.text(20))
 }
 
 fn time(input: &mut Input<'_>) -> Duration {

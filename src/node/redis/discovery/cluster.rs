@@ -1,11 +1,10 @@
-//! [`Cluster`]: a Redis Cluster, of which each slot that is used is a node. All servers of the cluster are asked again and
-//! again who has the slots. They are the witnesses of each of these nodes.
+//! [`Cluster`]: a Redis Cluster, of which each used slot is a node. All its servers, masters and replicas, are the
+//! witnesses: they are asked again and again who has the slots. The client's own `cluster_async` follows the `MOVED` of
+//! a single server, which is no majority.
 //!
-//! The config epoch of a slot's owner is part of what a server says. No server goes back to an older owner, nor takes one
-//! with a lower epoch (source: the Redis Cluster specification). So what holds for Sentinels holds here, as long as
-//! majorities have a server in common. Those of the *masters* alone have none: a master that votes for a failover and is
-//! cut off before it hears of its success goes on naming the old owner, with that owner, and both are most of the former
-//! masters; the new owner and a third are most of the new ones. A failover does not change who the servers are.
+//! No server goes back to an older owner of a slot, nor takes one with a lower config epoch (source: the Redis Cluster
+//! specification). So the rule for Sentinels holds here as well, as long as two majorities have a server in common. The
+//! masters alone would not do, because a failover changes who they are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,13 +15,14 @@ use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 
 use crate::moment::Moment;
+use crate::node::redis::access::shown;
 use crate::node::redis::discovery::asking::{AskError, Reach, ask_within, garbled, host_in};
 use crate::node::redis::discovery::confirmation::{
     Address, Confirmation, Place, Statement, Trouble, Witness,
 };
 use crate::node::redis::error::ConnectFailure;
 
-/// With more of them, what they say would take too much of a core.
+/// The views of more servers would take too much of a core.
 const MOST_SERVERS: usize = 300;
 
 pub(crate) struct Cluster {
@@ -40,11 +40,9 @@ struct Heard {
     answers: BTreeMap<Address, Answer>,
     /// The servers of the cluster by their ids, as most of them say.
     servers: Arc<BTreeMap<String, Address>>,
-    /// The highest config epoch that an owner of each slot has had, as most servers said. Whoever gives a slot by hand
-    /// (`DELSLOTS`, `ADDSLOTS`) to another master and back changes nothing else by which the first one could tell that
-    /// another has granted locks meanwhile.
+    /// The highest config epoch that an owner of each slot has had, as most servers said. If an operator gives a slot to
+    /// another master and back (`DELSLOTS`, `ADDSLOTS`), only this shows that another server has granted locks.
     highest: BTreeMap<u16, u64>,
-    /// Those that are asked, and those that are to be.
     asked: BTreeSet<Address>,
     wanted: BTreeSet<Address>,
 }
@@ -68,7 +66,10 @@ pub(crate) struct View {
 
 impl Cluster {
     pub(crate) fn new(seeds: Vec<Address>, reach: Arc<Reach>, slots: &[u16]) -> Self {
-        let names: Vec<String> = seeds.iter().map(shown).collect();
+        let names: Vec<String> = seeds
+            .iter()
+            .map(|(host, port)| shown(host, *port))
+            .collect();
         let unknown = || {
             Arc::new(watch::Sender::new(Confirmation::new(
                 names.iter().map(|name| &**name),
@@ -228,8 +229,8 @@ impl Heard {
         Some(new)
     }
 
-    /// Counts who the servers are: those of whom most say that these are the servers, as most of those before do. So a
-    /// server that was told to forget the others does not become a cluster of its own; nor does one without slots.
+    /// Accepts a list of servers that majorities of the new list and of the old one report. So a server that was told to
+    /// forget the others does not become a cluster of its own, nor does one without slots.
     fn count(&mut self) {
         let mut sayings: BTreeMap<Vec<&String>, (&View, BTreeSet<&str>)> = BTreeMap::new();
         for (_, view) in self.views().filter(|(_, view)| !view.owners.is_empty()) {
@@ -251,7 +252,7 @@ impl Heard {
         }
     }
 
-    /// What each server said last, at whichever address.
+    /// The last view of each server, at any address.
     fn last(&self) -> BTreeMap<&str, &(Moment, View)> {
         let mut last = BTreeMap::new();
         for said in self.views() {
@@ -263,8 +264,7 @@ impl Heard {
         last
     }
 
-    /// Whether this seed belongs to another cluster, whose slots are nodes as well: then some processes may have taken that
-    /// one.
+    /// Whether this seed belongs to another cluster, which other processes may have taken for ours.
     fn is_of_another(&self, seed: &Address) -> bool {
         let view = self
             .answers
@@ -276,7 +276,7 @@ impl Heard {
         })
     }
 
-    /// The witnesses of a slot's owner. Before they are known: the seeds, who say nothing that counts.
+    /// The witnesses of a slot's owner; before they are known, the seeds, whose word does not count.
     fn witnesses(
         &self,
         slot: u16,
@@ -284,7 +284,7 @@ impl Heard {
         last: &BTreeMap<&str, &(Moment, View)>,
     ) -> Vec<Witness> {
         let silent = |seed: &Address, trouble| Witness {
-            name: shown(seed),
+            name: shown(&seed.0, seed.1),
             statement: None,
             trouble,
         };
@@ -335,10 +335,6 @@ fn lasting(reason: &str) -> Trouble {
         reason: reason.to_owned(),
         lasting: true,
     }
-}
-
-fn shown((host, port): &Address) -> String {
-    format!("{host}:{port}")
 }
 
 /// Reads the reply to `CLUSTER NODES` of the server at `asked`, which may not know its own host.
@@ -419,6 +415,10 @@ fn address_in(text: &str, asked: &Address, is_own: bool, tls: bool) -> Result<Ad
 mod tests {
     use super::*;
 
+    fn text((host, port): &Address) -> String {
+        shown(host, *port)
+    }
+
     fn asked() -> Address {
         ("seed".to_owned(), 7_000)
     }
@@ -446,14 +446,14 @@ e :0@0 master,noaddr - 0 1 0 disconnected
         assert_eq!(view.id, "a");
         let servers: Vec<&str> = view.servers.keys().map(|id| &**id).collect();
         assert_eq!(servers, ["a", "b", "c", "d"]);
-        assert_eq!(shown(&view.servers["b"]), "redis-b.example:6379");
-        let owner = |slot| shown(&view.owners[&slot].address);
+        assert_eq!(text(&view.servers["b"]), "redis-b.example:6379");
+        let owner = |slot| text(&view.owners[&slot].address);
         assert_eq!(owner(2_731), "10.0.0.1:6379");
         assert_eq!(owner(8_192), "10.0.0.3:6379");
         assert_eq!(view.owners[&13_654].epoch, "3");
         let own = "a :7001@17001 myself,master - 0 0 1 connected 0-16383\n";
         let view = read(own, &[5]).unwrap_or_default();
-        assert_eq!(shown(&view.owners[&5].address), "seed:7001");
+        assert_eq!(text(&view.owners[&5].address), "seed:7001");
     }
 
     #[test]

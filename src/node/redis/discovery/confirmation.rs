@@ -19,7 +19,7 @@ pub(crate) struct Statement {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) address: Address,
-    /// Digits, or nothing where it is not known. A server that is made the master a second time has another.
+    /// Digits, or empty if unknown. A server that becomes the master a second time has another epoch.
     pub(crate) epoch: String,
 }
 

@@ -1,6 +1,5 @@
 //! Where a node is and how to get there: at the address of a URL, or where most of its [`witnesses`] say that its server
-//! is. These are Sentinels ([`sentinel`]) or the servers of a cluster ([`cluster`]), which are asked again and again;
-//! [`confirmation`] counts what they said, and until when that counts.
+//! is: Sentinels ([`sentinel`]) or the servers of a cluster ([`cluster`]). [`confirmation`] counts what they said.
 
 pub(super) mod asking;
 pub(super) mod cluster;
@@ -16,10 +15,10 @@ use redis::io::tcp::TcpSettings;
 use redis::{Client, ConnectionAddr, ProtocolVersion, RedisConnectionInfo};
 use tokio::sync::watch;
 
-use crate::node::redis::access::{Access, Certificates, Rotation, address_of, client, read};
+use crate::node::redis::access::{Access, Certificates, Rotation, address_of, client, read, shown};
 use crate::node::redis::discovery::asking::Reach;
 use crate::node::redis::discovery::cluster::Cluster;
-use crate::node::redis::discovery::confirmation::Confirmation;
+use crate::node::redis::discovery::confirmation::{Address, Confirmation};
 use crate::node::redis::discovery::sentinel::Sentinels;
 use crate::node::redis::discovery::witnesses::{Source, Witnesses};
 use crate::settings::error::{ConfigError, ensure, within};
@@ -96,7 +95,7 @@ impl Target {
 
 /// The servers of a setting, and what they have in common.
 struct Listed {
-    servers: Vec<(ConnectionAddr, RedisConnectionInfo, Client)>,
+    servers: Vec<(Address, RedisConnectionInfo, Client)>,
     tls: bool,
 }
 
@@ -108,27 +107,22 @@ impl Listed {
         place: &str,
         certificates: &Certificates,
     ) -> Result<Self, ConfigError> {
-        let mut listed: Vec<(ConnectionAddr, RedisConnectionInfo, Client)> = Vec::new();
+        let mut listed: Vec<(Address, RedisConnectionInfo, Client)> = Vec::new();
         let mut kinds = Vec::new();
         for (index, url) in urls.iter().enumerate() {
             let field = within(place, &format!("{name}[{index}]"));
             let refuse = |text: &str| Err(ConfigError::of(field.clone(), format!("{what} {text}")));
             let (info, tls) = read(&url.0, &field, certificates)?;
-            let is_tcp = matches!(
-                info.addr(),
-                ConnectionAddr::Tcp(..) | ConnectionAddr::TcpTls { .. }
-            );
-            if !is_tcp {
+            let (ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. }) =
+                info.addr()
+            else {
                 return refuse(SOCKET);
-            }
+            };
+            let address = (host.to_ascii_lowercase(), *port);
             if info.redis_settings().db() != 0 {
                 return refuse(DATABASE);
             }
-            let address = info.addr().clone();
-            if listed
-                .iter()
-                .any(|(other, ..)| address_of(other) == address_of(&address))
-            {
+            if listed.iter().any(|(other, ..)| *other == address) {
                 return refuse(TWICE);
             }
             let settings = info.redis_settings().clone();
@@ -149,7 +143,8 @@ impl Listed {
 
     fn addresses(&self) -> Vec<String> {
         let servers = self.servers.iter();
-        servers.map(|(address, ..)| address_of(address)).collect()
+        let addresses = servers.map(|((host, port), ..)| shown(host, *port));
+        addresses.collect()
     }
 
     fn secrets(&self, access: &Access) -> Vec<String> {
@@ -253,15 +248,7 @@ pub(super) fn in_cluster(
     let Some((_, settings, _)) = listed.servers.first() else {
         return Err(ConfigError::of(within(place, "cluster"), NO_SEEDS));
     };
-    let seeds = listed
-        .servers
-        .iter()
-        .filter_map(|(address, ..)| match address {
-            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
-                Some((host.to_ascii_lowercase(), *port))
-            }
-            _ => None,
-        });
+    let seeds = listed.servers.iter().map(|(address, ..)| address.clone());
     let reach = listed.reach(settings.clone(), access, certificates, confirmed);
     let user = reach.settings.username().map(str::to_owned);
     let cluster = Arc::new(Cluster::new(seeds.collect(), reach, used));

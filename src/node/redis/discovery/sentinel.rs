@@ -1,4 +1,5 @@
-//! What Sentinels are asked, and how their replies are read.
+//! What Sentinels are asked, and how their replies are read. The client's `SentinelClient` believes a single Sentinel, and
+//! does not tell how old its word is.
 
 use std::collections::HashMap;
 
