@@ -40,6 +40,8 @@ const MEMORY: &[&str] = &["src/node/memory/"];
 const REDIS: &[&str] = &["src/node/redis/"];
 /// A command is a port, and stands in one file with what both kinds of nodes do: it may use their floor, too.
 const COMMANDS: &[&str] = &["src/node/commands/"];
+/// Names both kinds of nodes for users, and does nothing else.
+const NODES: &str = "src/node/mod.rs";
 const MANAGER: &[&str] = &["src/manager/"];
 const HTTP: &[&str] = &["src/http/"];
 const LAYER: &[&str] = &["src/layer/"];
@@ -242,7 +244,8 @@ fn inside(room: &Room, path: &str, target: &[String]) -> Option<String> {
     };
     let own = holds(room.files, file);
     let lower = room.may_use.iter().any(|files| holds(files, file));
-    let both = holds(COMMANDS, path) && (holds(MEMORY, file) || holds(REDIS, file));
+    let is_kind = holds(MEMORY, file) || holds(REDIS, file);
+    let both = is_kind && (holds(COMMANDS, path) || path == NODES);
     (!own && !lower && !both)
         .then(|| format!("may not use `crate::{}` ({file})", target.join("::")))
 }
