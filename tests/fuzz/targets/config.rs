@@ -229,10 +229,11 @@ fn settings(input: &mut Input<'_>) -> Table {
             "memory" | "groups" | "mask_losses" | "max_waiters" | "max_waiters_per_key" => {
                 integer(input)
             }
-            "bootstrap" | "redact_keys" => Value::Boolean(input.flag()),
             "user" | "password" | "namespace" | "instance" => Value::String(input.text(8)),
             "nodes" => Value::Array((0..input.below(4)).map(|_| node(input)).collect()),
-            "hand_off" | "fencing" | "restart_guard" => Value::Boolean(input.flag()),
+            "bootstrap" | "redact_keys" | "hand_off" | "fencing" | "restart_guard" => {
+                Value::Boolean(input.flag())
+            }
             _ => duration(input),
         };
         let value = match input.below(16) {
