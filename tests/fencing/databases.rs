@@ -20,9 +20,9 @@ const THIRD: Holder = Holder {
     owner: FIRST.owner,
 };
 
-/// The statements for a database on a page.
-pub(crate) fn on_page(page: &str, database: &str) -> Vec<String> {
-    let blocks = page.split("```sql\n").skip(1);
+/// The statements of the page for a table of a database.
+pub(crate) fn on_page(table: &str, database: &str) -> Vec<String> {
+    let blocks = PAGE.split("```sql\n").skip(1);
     let blocks = blocks.map(|block| block.split_once("```").unwrap().0);
     let parts = blocks.flat_map(|block| block.split("-- ").skip(1));
     let mut statements = Vec::new();
@@ -30,6 +30,7 @@ pub(crate) fn on_page(page: &str, database: &str) -> Vec<String> {
         let (title, sql) = part.split_once('\n').unwrap();
         if title.starts_with("All") || title.contains(database) {
             let each = sql.split(';').map(str::trim).filter(|it| !it.is_empty());
+            let each = each.filter(|it| it.contains(table));
             statements.extend(each.map(str::to_owned));
         }
     }
@@ -38,7 +39,7 @@ pub(crate) fn on_page(page: &str, database: &str) -> Vec<String> {
 
 /// One that enters, and those for its columns.
 fn statements(database: &str) -> (String, Vec<String>) {
-    let (mut enter, columns): (Vec<_>, Vec<_>) = on_page(PAGE, database)
+    let (mut enter, columns): (Vec<_>, Vec<_>) = on_page("orders", database)
         .into_iter()
         .partition(|sql| sql.starts_with("UPDATE"));
     assert_eq!(enter.len(), 1, "{database}: {enter:?}");

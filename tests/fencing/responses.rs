@@ -5,7 +5,6 @@ use crate::databases::{Entered, FIRST, SECOND, begin, entered, on_page, start_wi
 use crate::sessions::{Database, MariaDb, Postgres, Reply, Session, Sqlite};
 use crate::support::eventually;
 
-const PAGE: &str = include_str!("../../src/docs/one_effect.md");
 const RESPONSE: &str = "a response";
 
 /// Those for one database.
@@ -18,7 +17,7 @@ struct Statements {
 
 impl Statements {
     fn of(database: &str) -> Self {
-        let statements = on_page(PAGE, database);
+        let statements = on_page("responses", database);
         let find = |start: &str| {
             let mut found = statements.iter().filter(|sql| sql.starts_with(start));
             let one = found.next().unwrap().clone();
