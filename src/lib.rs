@@ -73,7 +73,12 @@
 )]
 #![cfg_attr(
     not(tower_redlock_tests),
-    allow(unreachable_pub, dead_code, reason = "tests use the node port")
+    allow(
+        unreachable_pub,
+        dead_code,
+        unnameable_types,
+        reason = "tests use the node port, and name what a user need not name"
+    )
 )]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(not(test), warn(clippy::expect_used, clippy::unimplemented))]

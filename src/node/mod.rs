@@ -35,6 +35,7 @@ mod door {
         CheckInMode, CheckInReply, CheckInRequest, PromoteRequest,
     };
     pub use crate::node::commands::{ClusterConfig, Fence, Record};
+    #[cfg(all(feature = "test-util", tower_redlock_tests))]
     pub use crate::node::memory::MemorySnapshot;
     pub use crate::node::notifier::{
         NoticeReceiver, NoticeSender, Notices, Notifier, Subscription,

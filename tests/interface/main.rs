@@ -4,4 +4,5 @@ mod compiler;
 mod foreign;
 mod gated;
 mod messages;
+mod public;
 mod right;
