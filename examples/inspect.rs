@@ -19,7 +19,7 @@ use http_body_util::{BodyExt as _, Empty};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use tokio::net::TcpListener;
-use tower_redlock::inspect::InspectService;
+use tower_redlock::InspectService;
 use tower_redlock::node::MemoryNode;
 use tower_redlock::{LockGuard, LockManager};
 

@@ -140,6 +140,7 @@ pub struct Locked<K> {
 
 impl<K> Locked<K> {
     /// The lock.
+    #[cfg(tower_redlock_tests)]
     pub const fn guard(&self) -> &LockGuard {
         &self.guard
     }

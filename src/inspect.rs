@@ -1,32 +1,4 @@
-//! [`InspectService`]: a read-only page for operators, with the nodes, held locks and queues of a manager (feature `inspect`).
-//!
-//! **Protect it.** It has no password of its own, and shows lock keys (unless they are redacted), the names of the
-//! nodes and the load of the service. It shows no owner token and no password.
-//!
-//! | path | response |
-//! |---|---|
-//! | `/` | the page, which reloads every two seconds |
-//! | `/?still` | the page without reloading |
-//! | `/snapshot.json`, `/?json` | [`Snapshot`] as JSON |
-//! | `/?fleet` | up to 100 locks of all processes, by [`LockManager::list`]. Each node scans its keys |
-//! | `/fleet.json`, `/?fleet&json` | [`LockList`] as JSON |
-//!
-//! The page needs no JavaScript. Paths are relative to the place where the service is nested.
-//!
-//! # Examples
-//!
-//! ```
-//! # #[cfg(feature = "axum")] mod example {
-//! use axum::Router;
-//! use tower_redlock::LockManager;
-//! use tower_redlock::inspect::InspectService;
-//!
-//! fn operators_only(locks: LockManager) -> Router {
-//!     // The page is at `/locks/`.
-//!     Router::new().nest_service("/locks", InspectService::new(locks))
-//! }
-//! # }
-//! ```
+//! The page for operators.
 
 use std::convert::Infallible;
 use std::fmt::{self, Display, Write as _};
@@ -47,7 +19,34 @@ use crate::manager::{
 };
 use crate::node::NodeState;
 
-/// The service with the page for operators. [Protect it](self).
+/// A read-only page for operators, with the nodes, held locks and queues of a manager (feature `inspect`).
+///
+/// **Protect it.** It has no password of its own, and shows lock keys (unless they are redacted), the names of the
+/// nodes and the load of the service. It shows no owner token and no password.
+///
+/// | path | response |
+/// |---|---|
+/// | `/` | the page, which reloads every two seconds |
+/// | `/?still` | the page without reloading |
+/// | `/snapshot.json`, `/?json` | [`Snapshot`] as JSON |
+/// | `/?fleet` | up to 100 locks of all processes, by [`LockManager::list`]. Each node scans its keys |
+/// | `/fleet.json`, `/?fleet&json` | [`LockList`] as JSON |
+///
+/// The page needs no JavaScript. Paths are relative to the place where the service is nested.
+///
+/// # Examples
+///
+/// ```
+/// # #[cfg(feature = "axum")] mod example {
+/// use axum::Router;
+/// use tower_redlock::{InspectService, LockManager};
+///
+/// fn operators_only(locks: LockManager) -> Router {
+///     // The page is at `/locks/`.
+///     Router::new().nest_service("/locks", InspectService::new(locks))
+/// }
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct InspectService {
     locks: LockManager,

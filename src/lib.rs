@@ -109,7 +109,7 @@ mod http;
 #[cfg(feature = "idempotency")]
 pub mod idempotency;
 #[cfg(feature = "inspect")]
-pub mod inspect;
+mod inspect;
 mod instruments;
 mod key_error;
 pub mod layer;
@@ -131,7 +131,7 @@ mod namespace;
 pub mod node;
 mod protocol;
 mod seam;
-pub mod settings;
+mod settings;
 mod token;
 mod trace;
 
@@ -139,6 +139,8 @@ mod trace;
 pub use extract::Locked;
 #[cfg(feature = "idempotency")]
 pub use idempotency::IdempotencyLayer;
+#[cfg(feature = "inspect")]
+pub use inspect::InspectService;
 pub use layer::{Held, RedlockLayer};
 pub use lock_key::LockKey;
 pub use manager::{AcquireError, LockGuard, LockHandle, LockManager, LockScope};

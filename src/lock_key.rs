@@ -227,7 +227,7 @@ impl LockKeys {
 
     /// The keys, sorted.
     #[must_use]
-    pub fn as_slice(&self) -> &[LockKey] {
+    pub(crate) fn as_slice(&self) -> &[LockKey] {
         self.0.as_slice()
     }
 

@@ -140,6 +140,7 @@ pub struct FencingToken(NonZeroU64);
 impl FencingToken {
     /// The least distance between the tokens of two grants: the tokens between are for holders to whom the lock is
     /// handed over inside a process.
+    #[doc(hidden)]
     pub const STEP: u64 = 1 << Self::HAND_OFF_BITS;
     const HAND_OFF_BITS: u32 = 10;
     /// The highest token that can be followed by another one with room for its hand-overs.
@@ -266,7 +267,7 @@ impl OwnerHash {
 
     /// The hash as 40 hexadecimal digits.
     #[must_use]
-    pub fn as_str(&self) -> &str {
+    pub(crate) fn as_str(&self) -> &str {
         // Only digits are ever in it.
         std::str::from_utf8(&self.0).unwrap_or_default()
     }

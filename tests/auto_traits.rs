@@ -205,7 +205,7 @@ mod table {
     #[cfg(feature = "inspect")]
     auto_traits! {
         //                                      Send Sync Unpin UnwindSafe RefUnwindSafe
-        tower_redlock::inspect::InspectService: yes  yes  yes   no         no;
+        tower_redlock::InspectService: yes  yes  yes   no         no;
     }
 
     #[cfg(feature = "idempotency")]

@@ -17,9 +17,11 @@ mod stored_response;
 pub use key::{IdempotencyKey, IdempotencyKeyError};
 pub use recorded::OnUnrecorded;
 pub use run::Idempotent;
+pub use service::IdempotencyLayer;
+#[cfg(tower_redlock_tests)]
+pub use service::IdempotencyService;
 #[cfg(tower_redlock_tests)]
 pub use service::WithLock;
-pub use service::{IdempotencyLayer, IdempotencyService};
 
 #[cfg(test)]
 mod tests;

@@ -19,7 +19,9 @@ use http::Extensions;
 #[cfg(tower_redlock_tests)]
 pub use key::IntoKey;
 pub use key::KeyExtractor;
-pub use service::{RedlockService, ResponseFuture};
+pub use service::RedlockService;
+#[cfg(tower_redlock_tests)]
+pub use service::ResponseFuture;
 pub use settings::RedlockLayer;
 
 pub use crate::http::body::LayerBody;

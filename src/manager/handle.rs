@@ -105,6 +105,7 @@ impl LockHandle {
     }
 
     /// Whether this is a lock of [readers](crate::LockManager::shared).
+    #[cfg(tower_redlock_tests)]
     #[must_use]
     pub fn is_shared(&self) -> bool {
         self.tenancy.lease.keys.first().is_shared()
@@ -167,6 +168,7 @@ impl LockHandle {
     }
 
     /// The time from the call to the grant, including the replies of the nodes.
+    #[cfg(tower_redlock_tests)]
     #[must_use]
     pub const fn waited(&self) -> Duration {
         self.waited
@@ -199,6 +201,7 @@ impl LockHandle {
     }
 
     /// Whether the holders of this manager's locks were asked to finish.
+    #[cfg(tower_redlock_tests)]
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.drain.is_given()

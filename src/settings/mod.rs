@@ -181,8 +181,8 @@ impl Settings {
         self
     }
 
-    /// How long a node keeps a lock unless it is extended, and so how long a lock outlives a crashed holder. It is
-    /// extended every third of it, so it does not limit the work. From 10 ms to [`max_ttl`](Self::max_ttl), in whole
+    /// How long a node keeps a lock that nobody extends, and so how long a lock outlives a crashed holder. The watchdog
+    /// extends a held lock every third of the ttl, so the ttl does not limit the work. From 10 ms to 24 h, in whole
     /// milliseconds; default: 10 s. Less than a second is for tests. For some locks alone:
     /// [`with_ttl`](crate::LockManager::with_ttl).
     pub fn ttl(mut self, ttl: Duration) -> Self {
@@ -190,9 +190,10 @@ impl Settings {
         self
     }
 
-    /// The longest ttl that *any* process uses with these nodes, and the length of every quarantine. Equal in all
-    /// processes. From 10 ms to 24 h, and at least the [`ttl`](Self::ttl); default: 10 s. A node may take a tenth of it
-    /// to reply, at least a second and never more than all of it: a later vote does not count.
+    /// The longest ttl that *any* process uses with these nodes, and the length of every quarantine. All processes must
+    /// have the same value. From 10 ms to 24 h, and at least the [`ttl`](Self::ttl). Default: the longer of the `ttl` and
+    /// 10 s. A node's vote counts if it comes within a tenth of `max_ttl`, or within a second if that is longer, but
+    /// never after `max_ttl`.
     pub fn max_ttl(mut self, max_ttl: Duration) -> Self {
         self.given.max_ttl = Some(max_ttl);
         self

@@ -98,6 +98,31 @@ fn a_configuration_tells_a_builder_what_its_setters_do() {
     assert_eq!(told(&of_toml(TOML)), format!("{builder:?}"));
 }
 
+/// One number for most services: who sets the ttl alone needs no other setting, from whatever source it comes.
+#[tokio::test]
+async fn the_longest_ttl_follows_the_ttl_unless_it_is_set() {
+    let seconds = Duration::from_secs;
+    let of_ttl = |ttl: &str| {
+        [
+            of_toml(&format!("memory = 1\nttl = '{ttl}'")),
+            of_variables("A", &[("A_MEMORY", "1"), ("A_TTL", ttl)]).unwrap(),
+        ]
+    };
+    for (ttl, longest) in [("30s", 30), ("2s", 10)] {
+        for settings in of_ttl(ttl) {
+            let locks = settings.connect_lazy().unwrap();
+            assert_eq!(locks.max_ttl(), seconds(longest), "{ttl}");
+            let error = locks.with_ttl(seconds(longest + 1)).unwrap_err();
+            assert!(error.to_string().contains("or a longer max_ttl"), "{error}");
+        }
+    }
+    let set = LockManager::builder()
+        .memory(1)
+        .ttl(seconds(2))
+        .max_ttl(seconds(5));
+    assert_eq!(set.connect_lazy().unwrap().max_ttl(), seconds(5));
+}
+
 /// All that can be said of nodes, and of all of them.
 const NODES: &str = r#"
 user = "locks"

@@ -12,8 +12,8 @@ use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use tower::ServiceExt as _;
 use tower_redlock::IdempotencyLayer;
+use tower_redlock::InspectService;
 use tower_redlock::idempotency::caller;
-use tower_redlock::inspect::InspectService;
 use tower_redlock::snapshot::NodeStatus;
 
 use crate::client::{Reply, request};

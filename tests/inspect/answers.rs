@@ -9,8 +9,8 @@ use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tower::ServiceExt as _;
+use tower_redlock::InspectService;
 use tower_redlock::clock::TokioClock;
-use tower_redlock::inspect::InspectService;
 use tower_redlock::node::MemoryNode;
 use tower_redlock::{LockManager, Settings};
 

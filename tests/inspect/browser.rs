@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::Router;
 use tokio::net::TcpListener;
-use tower_redlock::inspect::InspectService;
+use tower_redlock::InspectService;
 use tower_redlock::node::MemoryNode;
 use tower_redlock::snapshot::VotingStatus;
 use tower_redlock::{LockGuard, LockManager};

@@ -87,7 +87,7 @@ async fn the_locks_of_other_processes_are_shown_with_holder_age_and_rest() {
     };
     assert!(cells(">order:1</th>").contains(">here@1 (owner "), "{page}");
     let row = cells(">order:&lt;2&gt;</th>");
-    let owner = &theirs.owner_hash().as_str()[..8].to_owned();
+    let owner = &theirs.owner_hash().to_string()[..8].to_owned();
     for cell in [
         &format!("data-label=\"Holder\">there@7 (owner {owner})</td>"),
         "data-label=\"Held for\" class=\"number\">2.0 s</td>",

@@ -9,7 +9,7 @@ const GATED: &[(&str, &str)] = &[
     ("tower_redlock::key::path", "axum"),
     ("tower_redlock::IdempotencyLayer", "idempotency"),
     ("tower_redlock::idempotency::caller", "idempotency"),
-    ("tower_redlock::inspect::InspectService", "inspect"),
+    ("tower_redlock::InspectService", "inspect"),
     ("tower_redlock::metrics::describe", "metrics"),
     ("tower_redlock::node::RedisNode", "redis"),
 ];

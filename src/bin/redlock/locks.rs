@@ -80,7 +80,7 @@ fn as_text(status: &KeyStatus) -> String {
 fn row(node: &KeyOnNode) -> [Cell; 5] {
     let cells = match &node.holder {
         Some(holder) => {
-            let owner = holder.owner.as_str().chars().take(8).collect();
+            let owner = holder.owner.to_string().chars().take(8).collect();
             [instance(holder), owner, since(holder), rest(holder)]
         }
         None => ["-"; 4].map(str::to_owned),
