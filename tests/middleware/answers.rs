@@ -100,8 +100,8 @@ async fn contended() {
     }
 }
 
-#[test]
-fn a_refusal_has_the_status_of_an_error() {
+#[tokio::test(start_paused = true)]
+async fn a_refusal_has_the_status_of_an_error() {
     let locks = Nodes::five().manager();
     let set = |code| layer(&locks).busy_status(StatusCode::from_u16(code).unwrap());
     for code in [400, 599] {
