@@ -35,7 +35,7 @@ async fn a_wrong_setting_is_told_without_its_value() {
         ("password = \"geheim\"\nnodes = 5", "nodes"),
         ("password = geheim", "locks.toml"),
         ("", "there is no node"),
-        ("memory = 5", "give the servers"),
+        ("memory = 5", "name the servers"),
     ] {
         fs::write(&file, text).unwrap();
         let ended = ended(redlock(&["status", "--config", path])).await.with(78);

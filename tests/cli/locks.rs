@@ -293,7 +293,7 @@ async fn a_dead_holder_s_key_is_free_at_once() {
         .await
         .with(0);
     assert!(
-        released.err.contains("two can be at work"),
+        released.err.contains("two may work at the same time"),
         "{}",
         released.err
     );

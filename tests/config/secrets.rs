@@ -156,7 +156,7 @@ fn errors_of_variables_show_no_value() {
         "NODES",
         "NODES_0",
         "NODES_0_URL",
-        "NODES_0_WITHIN",
+        "NODES_0_CONFIRM_WITHIN",
         "NODES_0_DATABASE",
         "MEMORY",
         "BOOTSTRAP",
