@@ -31,7 +31,7 @@ use axum::routing::post;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use tokio::net::TcpListener;
-use tower_redlock::lock::OwnerHash;
+use tower_redlock::OwnerHash;
 use tower_redlock::{FencingToken, Held, LockManager, RedlockLayer, key};
 
 type AnyError = Box<dyn Error + Send + Sync>;

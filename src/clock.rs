@@ -9,11 +9,6 @@ pub use crate::moment::Moment;
 /// A monotonic clock that goes on counting while the machine is suspended. The standard library's `Instant` stands
 /// still then on Linux and macOS, so a machine that wakes up would believe in a lease that ended long ago. Every
 /// check of a deadline asks this clock; no check relies on a timer.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a clock that leases can be measured with",
-    label = "must be a `Clock`",
-    note = "leave it to the default, `SystemClock`; tests have `TokioClock`, which follows tokio's paused time"
-)]
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
     /// The present moment. Must never go backwards.
     fn now(&self) -> Moment;

@@ -143,12 +143,12 @@ pub use idempotency::IdempotencyLayer;
 pub use inspect::InspectService;
 pub use layer::{Held, RedlockLayer};
 pub use lock_key::LockKey;
-pub use manager::{AcquireError, LockGuard, LockHandle, LockManager, LockScope};
+pub use manager::{AcquireError, LockGuard, LockHandle, LockManager, LockScope, Lost};
 #[cfg(tower_redlock_simulation)]
 #[doc(hidden)]
 pub use seam::simulation;
 pub use settings::Settings;
-pub use token::FencingToken;
+pub use token::{FencingToken, OwnerHash};
 
 /// The errors of managers and keys, except [`AcquireError`]. `docs::errors` says what to do about each error.
 pub mod error {
@@ -162,14 +162,10 @@ pub mod error {
     pub use crate::token::FencingTokenError;
 }
 
-/// The loss of a lock as a future, the hash of its owner, and idempotent runs.
+/// What our own tests look at in a lock.
+#[cfg(tower_redlock_tests)]
 pub mod lock {
-    #[cfg(tower_redlock_tests)]
     pub use crate::lease::Lease;
-    pub use crate::manager::Lost;
-    #[cfg(feature = "idempotency")]
-    pub use crate::manager::{IdempotentRun, RunGuard};
-    pub use crate::token::OwnerHash;
 }
 
 /// The reports of a manager: [`LockManager::snapshot`], [`LockManager::holders`], [`LockManager::list`] and

@@ -7,7 +7,7 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::key_error::KeyError;
 
-/// The name of the thing that a lock protects, such as `order:42`: 1 to [`LockKey::MAX_LEN`] bytes of UTF-8 without
+/// The name of the thing that a lock protects, such as `order:42`: 1 to 512 bytes of UTF-8 without
 /// control characters. [`LockKey::join`] makes one of several parts and escapes each, so that no two lists of parts
 /// make one key.
 ///
@@ -27,15 +27,14 @@ use crate::key_error::KeyError;
 pub struct LockKey(Arc<str>);
 
 impl LockKey {
-    /// The longest key that is accepted, in bytes.
-    pub const MAX_LEN: usize = 512;
+    pub(crate) const MAX_LEN: usize = 512;
 
     /// Takes `key` as it is. For text that a client sent use [`LockKey::join`]: it keeps the text from reaching into
     /// another part of the key.
     ///
     /// # Errors
     ///
-    /// [`KeyError`] if the key is empty, longer than [`LockKey::MAX_LEN`] bytes, or holds a control character.
+    /// [`KeyError`] if the key is empty, longer than 512 bytes, or holds a control character.
     pub fn new(key: impl AsRef<str>) -> Result<Self, KeyError> {
         let key = key.as_ref();
         if key.is_empty() {
@@ -54,7 +53,7 @@ impl LockKey {
     /// # Errors
     ///
     /// [`KeyError`] if there is no part, if every part is empty, or if the joined key is longer than
-    /// [`LockKey::MAX_LEN`] bytes.
+    /// 512 bytes.
     pub fn join<P: AsRef<[u8]>>(parts: impl IntoIterator<Item = P>) -> Result<Self, KeyError> {
         let mut key = KeyParts::default();
         for part in parts {
@@ -227,7 +226,7 @@ impl LockKeys {
 
     /// The keys, sorted.
     #[must_use]
-    pub(crate) fn as_slice(&self) -> &[LockKey] {
+    pub fn as_slice(&self) -> &[LockKey] {
         self.0.as_slice()
     }
 

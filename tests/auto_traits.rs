@@ -70,7 +70,8 @@ mod table {
         ConfigError, ConnectError, KeyError, LossReason, NoQuorum, NodeFailure, ReleaseError, RunError,
     };
     use tower_redlock::key::LockKeys;
-    use tower_redlock::lock::{IdempotentRun, Lost, OwnerHash, RunGuard};
+    use tower_redlock::idempotency::{IdempotentRun, RunGuard};
+    use tower_redlock::{Lost, OwnerHash};
     use tower_redlock::snapshot::{
         HeldLock, NodeStatus, QueueStatus, ShutdownReport, Snapshot, VotingStatus,
     };

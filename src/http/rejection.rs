@@ -338,8 +338,7 @@ impl Rejection {
 
     /// The remaining time of the holder's lease, if the nodes reported it. The holder may renew the lease, or release
     /// it earlier.
-    #[must_use]
-    pub const fn remaining(&self) -> Option<Duration> {
+    const fn remaining(&self) -> Option<Duration> {
         match &self.cause {
             Cause::NotAcquired(error) => error.remaining(),
             _ => None,

@@ -14,6 +14,7 @@ mod run;
 mod service;
 mod stored_response;
 
+pub use crate::manager::{IdempotentRun, RunGuard};
 pub use key::{IdempotencyKey, IdempotencyKeyError};
 pub use recorded::OnUnrecorded;
 pub use run::Idempotent;

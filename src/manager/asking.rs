@@ -398,7 +398,7 @@ impl Asking {
 async fn free_after(reply: NodeFuture<Reply>, free: NodeFuture<Freed>) -> Freed {
     let may_have_it = match reply.await {
         Ok(reply) => reply.is_grant(),
-        Err(error) => error.outcome_unknown(),
+        Err(error) => error.may_have_run(),
     };
     if may_have_it {
         free.await

@@ -105,7 +105,6 @@ impl LockHandle {
     }
 
     /// Whether this is a lock of [readers](crate::LockManager::shared).
-    #[cfg(tower_redlock_tests)]
     #[must_use]
     pub fn is_shared(&self) -> bool {
         self.tenancy.lease.keys.first().is_shared()

@@ -139,7 +139,11 @@ impl NoticeReceiver {
         arrivals.waited = Duration::ZERO;
     }
 
-    /// Waits until something changes, for one task. Cancel safe.
+    /// Waits until something changes, for one task.
+    ///
+    /// # Cancel safety
+    ///
+    /// It changes nothing, so it can be dropped at any time.
     pub async fn changed(&self) {
         self.inbox.changed.notified().await;
     }

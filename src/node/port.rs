@@ -28,7 +28,7 @@ use crate::node::state::{NodeContext, NodeError, NodeFuture, NodeState, ServerSt
 ///   as long as the connection lives.
 /// * A node that is known to be down fails with [`NodeErrorKind::Unavailable`] at once, without a time-out.
 /// * A command has no time-out of its own: the caller sets the deadline.
-/// * Errors say whether the command can have taken effect ([`NodeError::outcome_unknown`]), and never contain
+/// * Errors say whether the command can have taken effect ([`NodeError::may_have_run`]), and never contain
 ///   credentials or tokens.
 /// * A node that may have lost keys does not grant, and fails with [`NodeErrorKind::Quarantined`], until it was
 ///   [promoted](Node::promote).

@@ -143,8 +143,14 @@ impl NodeError {
     }
 
     /// Whether the command may have taken effect, or may still do so.
+    #[cfg(tower_redlock_tests)]
     #[must_use]
     pub const fn outcome_unknown(&self) -> bool {
+        self.may_have_run()
+    }
+
+    /// Whether the command may have taken effect, or may still do so.
+    pub(crate) const fn may_have_run(&self) -> bool {
         matches!(
             self.kind,
             NodeErrorKind::Interrupted

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::sleep;
+use tower_redlock::idempotency::{IdempotentRun, RunGuard};
 use tower_redlock::key::LockKeys;
-use tower_redlock::lock::{IdempotentRun, RunGuard};
 use tower_redlock::node::{
     CompleteRequest, Namespace, Node as _, NoticeReceiver, OwnerToken, Record, ReleaseRequest,
 };

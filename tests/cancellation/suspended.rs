@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tower_redlock::clock::{Clock, Moment, TokioClock};
 use tower_redlock::error::{LossReason, ReleaseError};
-use tower_redlock::lock::{IdempotentRun, RunGuard};
+use tower_redlock::idempotency::{IdempotentRun, RunGuard};
 use tower_redlock::node::MemoryNode;
 use tower_redlock::{AcquireError, LockManager};
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::runtime::Builder;
 use tokio::time::{sleep, timeout};
-use tower_redlock::lock::IdempotentRun;
+use tower_redlock::idempotency::IdempotentRun;
 
 use super::gates::{Behaviour, Setting};
 use super::scene::{NODES, RUN, SECOND, Scene, TTL, alive, within};

@@ -36,7 +36,7 @@ async fn who_shows_the_holder_on_each_node() {
     let tokens = fleet.tokens("order:42");
     assert_kept(&who, &tokens);
     let owner = guard.owner_hash();
-    let owner = &owner.as_str()[..8];
+    let owner = &owner.to_string()[..8];
     let verdict = format!("order:42: held by service@1 (owner {owner}), on 3 of 3 nodes\n");
     assert!(who.out.starts_with(&verdict), "{}", who.out);
     let rows: Vec<&str> = who.out.lines().skip(2).collect();
@@ -52,7 +52,7 @@ async fn who_shows_the_holder_on_each_node() {
     assert_eq!(json["verdict"], "held");
     assert_eq!(
         json["nodes"][2]["holder"]["owner"],
-        guard.owner_hash().as_str()
+        guard.owner_hash().to_string()
     );
     // A single node may have counted further, or not as far.
     let fence = |node: usize| -> FencingToken {

@@ -1,7 +1,7 @@
 //! Services that show themselves as one server with all slots, and allow little.
 
 use tower_redlock::error::LossReason;
-use tower_redlock::lock::IdempotentRun;
+use tower_redlock::idempotency::IdempotentRun;
 use tower_redlock::node::Node as _;
 
 use crate::nodes::published;

@@ -4,7 +4,7 @@ use crate::support::requests::*;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tower_redlock::lock::OwnerHash;
+use tower_redlock::OwnerHash;
 use tower_redlock::node::{
     AcquireReply, AcquireRequest, CheckInMode, CheckInReply, CompleteRequest, ExtendReply,
     ExtendRequest, Fence, Holding, KeyReply, Label, Namespace, Node, OwnerToken, Record,

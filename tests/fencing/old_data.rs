@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tower_redlock::lock::IdempotentRun;
+use tower_redlock::idempotency::IdempotentRun;
 use tower_redlock::node::RedisNode;
 use tower_redlock::snapshot::VotingStatus;
 use tower_redlock::{FencingToken, LockManager, Settings};
@@ -170,7 +170,7 @@ async fn tokens_go_on_after_a_server_came_back_with_a_log_cut_short() {
     assert_tokens_grow(Kept::Log).await;
 }
 
-async fn run(locks: &LockManager, key: &str) -> tower_redlock::lock::RunGuard {
+async fn run(locks: &LockManager, key: &str) -> tower_redlock::idempotency::RunGuard {
     match locks
         .begin_idempotent(key, DAY, Duration::ZERO)
         .await

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tower_redlock::LockManager;
-use tower_redlock::lock::IdempotentRun;
+use tower_redlock::idempotency::IdempotentRun;
 
 use crate::support::eventually;
 use crate::support::server::{Kind, Server};

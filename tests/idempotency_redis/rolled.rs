@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_redlock::lock::IdempotentRun;
+use tower_redlock::idempotency::IdempotentRun;
 use tower_redlock::{LockManager, Settings};
 
 use crate::support::eventually;

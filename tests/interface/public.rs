@@ -12,8 +12,9 @@ use crate::compiler::{Compiler, scratch};
 
 const LIST: &str = "tests/interface/public.txt";
 
-/// The most public items that the crate may have: an item more has to take the place of another one.
-const MOST: usize = 380;
+/// The most public items that the crate may have, with the fields of variants: an item more has to take the place of
+/// another one.
+const MOST: usize = 414;
 
 /// The ids of implementations of traits, and of what is in them: traits of others bring those, and ours list them once.
 fn of_traits(documents: &Value) -> BTreeSet<u64> {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 use tower_redlock::error::{ConnectError, LossReason, ReleaseError};
+use tower_redlock::idempotency::IdempotentRun;
 use tower_redlock::key::LockKeys;
-use tower_redlock::lock::IdempotentRun;
 use tower_redlock::node::MemoryNode;
 use tower_redlock::snapshot::VotingStatus;
 use tower_redlock::{AcquireError, LockKey, LockManager, LockScope, Settings};

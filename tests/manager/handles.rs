@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 use tower_redlock::error::LossReason;
-use tower_redlock::lock::IdempotentRun;
+use tower_redlock::idempotency::IdempotentRun;
 use tower_redlock::node::MemoryNode;
 use tower_redlock::{AcquireError, LockGuard, LockKey, LockManager, LockScope};
 

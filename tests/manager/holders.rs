@@ -7,7 +7,7 @@ use crate::requests::NewAcquire as _;
 use tokio::time::{Instant, sleep};
 use tower_redlock::clock::TokioClock;
 use tower_redlock::error::LossReason;
-use tower_redlock::lock::{IdempotentRun, RunGuard};
+use tower_redlock::idempotency::{IdempotentRun, RunGuard};
 use tower_redlock::node::MemoryNode;
 use tower_redlock::node::{
     AcquireRequest, Namespace, Node as _, NodeError, NodeErrorKind, OwnerToken,
@@ -53,7 +53,7 @@ async fn any_process_tells_who_holds_a_key_and_since_when() {
     assert!(holder.held_for.unwrap() < 60 * SECOND);
     let text = status.to_string();
     let owner = guard.owner_hash();
-    let owner = &owner.as_str()[..8];
+    let owner = &owner.to_string()[..8];
     assert_eq!(
         text,
         format!("held by there@7 (owner {owner}), on 5 of 5 nodes")

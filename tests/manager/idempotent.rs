@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use tower_redlock::lock::{IdempotentRun, RunGuard};
+use tower_redlock::idempotency::{IdempotentRun, RunGuard};
 use tower_redlock::node::MemoryNode;
 use tower_redlock::node::{
     AcquireReply, AcquireRequest, CompleteReply, CompleteRequest, Fence, Namespace, Node, NodeKey,

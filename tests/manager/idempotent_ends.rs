@@ -9,7 +9,7 @@ use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep};
 use tower_redlock::LockManager;
 use tower_redlock::clock::{Clock, Moment, TokioClock};
-use tower_redlock::lock::IdempotentRun;
+use tower_redlock::idempotency::IdempotentRun;
 use tower_redlock::node::MemoryNode;
 use tower_redlock::node::{Node as _, NodeContext, ServerRegistry};
 

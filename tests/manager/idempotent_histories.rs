@@ -12,7 +12,7 @@ use tokio::task::LocalSet;
 use tokio::time::{sleep, timeout};
 use tower_redlock::LockManager;
 use tower_redlock::clock::TokioClock;
-use tower_redlock::lock::IdempotentRun;
+use tower_redlock::idempotency::IdempotentRun;
 use tower_redlock::node::MemoryNode;
 use tower_redlock::node::{NodeError, NodeErrorKind, Notifier};
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tower_redlock::clock::{Clock, Moment, TokioClock};
-use tower_redlock::lock::IdempotentRun;
+use tower_redlock::idempotency::IdempotentRun;
 use tower_redlock::node::MemoryNode;
 use tower_redlock::node::{Node as _, NodeContext, NodeError, NodeErrorKind, ServerRegistry};
 use tower_redlock::{LockManager, Settings};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 use tower_redlock::LockManager;
-use tower_redlock::lock::IdempotentRun;
+use tower_redlock::idempotency::IdempotentRun;
 use tower_redlock::node::MemoryNode;
 use tower_redlock::snapshot::VotingStatus;
 
@@ -73,7 +73,7 @@ async fn tokens_go_on_after_a_node_came_back_with_old_data() {
     }
 }
 
-async fn run(locks: &LockManager) -> tower_redlock::lock::RunGuard {
+async fn run(locks: &LockManager) -> tower_redlock::idempotency::RunGuard {
     match locks
         .begin_idempotent("pay", DAY, Duration::ZERO)
         .await

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tower_redlock::LockManager;
 use tower_redlock::error::ReleaseError;
-use tower_redlock::lock::IdempotentRun;
+use tower_redlock::idempotency::IdempotentRun;
 use tower_redlock::node::MemoryNode;
 
 use super::{MS, Nodes};

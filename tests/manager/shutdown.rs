@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::runtime::{Handle, Runtime};
 use tokio::time::{Instant, sleep, timeout};
 use tower_redlock::error::LossReason;
-use tower_redlock::lock::{IdempotentRun, RunGuard};
+use tower_redlock::idempotency::{IdempotentRun, RunGuard};
 use tower_redlock::node::MemoryNode;
 use tower_redlock::snapshot::ShutdownReport;
 use tower_redlock::{AcquireError, LockGuard, LockManager, Settings};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_redlock::lock::IdempotentRun;
+use tower_redlock::idempotency::IdempotentRun;
 use tower_redlock::snapshot::VotingStatus;
 use tower_redlock::{AcquireError, LockManager};
 

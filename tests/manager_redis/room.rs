@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tower_redlock::lock::{IdempotentRun, RunGuard};
+use tower_redlock::idempotency::{IdempotentRun, RunGuard};
 use tower_redlock::{AcquireError, LockManager};
 
 use crate::support::server::Server;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::Barrier;
 use tokio::time::sleep;
-use tower_redlock::lock::{IdempotentRun, RunGuard};
+use tower_redlock::idempotency::{IdempotentRun, RunGuard};
 use tower_redlock::node::NodeState;
 use tower_redlock::node::{LiveNode, RedisNode};
 use tower_redlock::snapshot::NodeStatus;

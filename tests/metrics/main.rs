@@ -23,7 +23,7 @@ use metrics_util::MetricKind;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use tokio::time::sleep;
 use tower_redlock::clock::TokioClock;
-use tower_redlock::lock::{IdempotentRun, RunGuard};
+use tower_redlock::idempotency::{IdempotentRun, RunGuard};
 use tower_redlock::node::MemoryNode;
 use tower_redlock::{LockGuard, LockManager, Settings};
 
@@ -319,7 +319,10 @@ async fn run(locks: &LockManager, key: &str) -> RunGuard {
 async fn nodes_are_shown_as_they_are() {
     recorder!(seen);
     let nodes = five();
-    let guarded = builder(&nodes).max_clock_skew(MS);
+    let guarded = LockManager::builder()
+        .nodes(nodes.iter().cloned())
+        .clock(TokioClock::new())
+        .max_clock_skew(MS);
     let locks = guarded.connect().await.unwrap();
     sleep(Duration::from_millis(1_500)).await;
     let now = seen();

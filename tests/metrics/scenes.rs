@@ -10,9 +10,9 @@ use http_body_util::Full;
 use tokio::time::sleep;
 use tower::{Layer as _, ServiceExt as _, service_fn};
 use tower_redlock::error::LossReason;
+use tower_redlock::idempotency::IdempotentRun;
 use tower_redlock::idempotency::{OnUnrecorded, caller};
 use tower_redlock::layer::OnNoQuorum;
-use tower_redlock::lock::IdempotentRun;
 use tower_redlock::node::MemoryNode;
 use tower_redlock::{AcquireError, IdempotencyLayer, LockKey, LockScope, RedlockLayer};
 

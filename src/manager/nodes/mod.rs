@@ -295,7 +295,7 @@ impl Drop for NodeSet {
 }
 
 pub(crate) const fn of_error(error: &NodeError) -> Landed {
-    if error.outcome_unknown() {
+    if error.may_have_run() {
         Landed::Abandoned
     } else {
         Landed::NoEffect

@@ -162,7 +162,7 @@ impl LockManager {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use std::time::Duration;
-    /// use tower_redlock::lock::IdempotentRun;
+    /// use tower_redlock::idempotency::IdempotentRun;
     /// use tower_redlock::LockManager;
     ///
     /// let locks = LockManager::builder().memory(5).connect().await?;

@@ -158,7 +158,7 @@ pub(crate) mod on_redis {
         let set = run_and_wait(link, connection, &SCRIPT, cmd).await;
         let (value, acknowledged) = match set {
             // The script knows more: a server without memory for a key refuses this also where the key is held.
-            Err(error) if !error.outcome_unknown() => return Ok(None),
+            Err(error) if !error.may_have_run() => return Ok(None),
             set => set?,
         };
         if !read_set(&value)? {

@@ -146,19 +146,6 @@ impl MemoryNode {
         store.data.markers.restart("");
     }
 
-    /// The secret that holds `key` (as the node knows it, with its namespace) right now.
-    #[must_use]
-    pub fn holder(&self, key: &str) -> Option<Vec<u8>> {
-        let now = self.inner.now().moment;
-        self.inner
-            .store()
-            .data
-            .entries
-            .iter()
-            .find(|(name, entry)| name.as_str() == key && entry.expires > now)
-            .map(|(_, entry)| entry.token.expose().to_vec())
-    }
-
     /// The keys that are held right now, sorted.
     #[must_use]
     pub fn keys(&self) -> Vec<String> {
@@ -178,6 +165,19 @@ impl MemoryNode {
 /// More of both, for our own tests.
 #[cfg(all(feature = "test-util", tower_redlock_tests))]
 impl MemoryNode {
+    /// The secret that holds `key` (as the node knows it, with its namespace) right now.
+    #[must_use]
+    pub fn holder(&self, key: &str) -> Option<Vec<u8>> {
+        let now = self.inner.now().moment;
+        self.inner
+            .store()
+            .data
+            .entries
+            .iter()
+            .find(|(name, entry)| name.as_str() == key && entry.expires > now)
+            .map(|(_, entry)| entry.token.expose().to_vec())
+    }
+
     /// Its data right now, for a later [`restore`](Self::restore), as a server saves it to a file.
     #[must_use]
     pub fn snapshot(&self) -> MemorySnapshot {
