@@ -220,7 +220,7 @@ impl Scene {
             process,
             call,
             keys: keys.collect(),
-            owner: handle.owner_hash().as_str().to_owned(),
+            owner: handle.owner_hash().to_string(),
             fence: handle
                 .fence_of(handle.key())
                 .map(tower_redlock::FencingToken::get),
