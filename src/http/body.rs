@@ -20,7 +20,8 @@ pin_project! {
     /// those of the inner body; where a layer has read it, the chunks may differ.
     ///
     /// With [`hold_until_body`](crate::RedlockLayer::hold_until_body) it holds the lock until the inner body has ended,
-    /// failed, or was dropped, and releases it in the background. If the lock is lost before, the body ends with the error [`RunError::Lost`](crate::error::RunError::Lost).
+    /// failed, or was dropped, and releases it in the background. If the lock is lost before, the body ends with the
+    /// error [`RunError::Lost`](crate::error::RunError::Lost).
     #[must_use = "a body does nothing unless polled"]
     pub struct LayerBody<B> {
         #[pin]
