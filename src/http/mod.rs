@@ -22,7 +22,7 @@ use http::{Method, Response, StatusCode};
 
 use self::body::LayerBody;
 use self::rejection::{By, Cause, Rejection, RejectionKind};
-use crate::manager::{AcquireError, LockManager};
+use crate::manager::{AcquireError, LockManager, Lost};
 
 /// What happens to a request when too few nodes answer, so that no lock can be granted and no record read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -31,7 +31,9 @@ pub enum OnNoQuorum {
     /// The response is `503 no-quorum`.
     #[default]
     Reject,
-    /// The request runs without a lock and, in an `IdempotencyLayer`, without a record.
+    /// The request runs without a lock and, in an `IdempotencyLayer`, without a record. A request that runs with a lock
+    /// continues without it if the lock expires ([`LossReason::Expired`](crate::error::LossReason::Expired)), because the
+    /// nodes stopped answering or the process was paused. Other losses still end it.
     ///
     /// In the handler [`Held::of`](crate::layer::Held::of) then returns
     /// [`UnlockedReason::NoQuorum`](crate::layer::UnlockedReason::NoQuorum), and `Idempotent::handle` returns `None`. If the
@@ -49,6 +51,11 @@ impl OnNoQuorum {
             _ => false,
         };
         nodes_fail && self == Self::RunUnlocked
+    }
+
+    /// What ends a running request. One that may begin without its lock also continues without it.
+    pub(crate) fn ends_with(self, lost: Lost) -> Lost {
+        lost.but_not_by_expiry(self == Self::RunUnlocked)
     }
 }
 

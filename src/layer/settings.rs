@@ -189,9 +189,7 @@ impl<S> Layer<S> for RedlockLayer<OnDisconnect> {
     type Service = RedlockService<RunToEndService<S>>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        let common = &self.options.common;
-        let detachments = common.detachments().cloned();
-        let inner = RunToEndService::new(inner, detachments);
+        let inner = RunToEndService::new(inner, &self.options.common);
         RedlockService::new(inner, Arc::clone(&self.options))
     }
 }
