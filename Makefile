@@ -14,8 +14,8 @@
 #   make every-server   the suites with servers, on Redis 6.2, 7.0, 8.0, 8.6 and Valkey 8.1, 9.1; prints a table
 #   make fuzz     a million inputs for each target of tests/fuzz (RUNS=1000000, TARGETS="node server"), by libFuzzer
 #   make corpus   takes what `make fuzz` found into the corpus of the tests
-#   make lint     formatting and clippy, for every feature alone too
-#   make powerset check every two features together
+#   make lint     formatting and clippy of all targets
+#   make published  the crate as users build it: with all features, with none, with each alone, and with all but one
 #   make minimal-versions   the library with the oldest dependencies that the manifest allows
 #   make doc      the docs, as docs are published, with warnings denied
 #   make demo     the examples, each driving itself
@@ -51,7 +51,7 @@ ROOT := $(shell [ "$$(id -u)" = 0 ] && echo env || { sudo -n true 2>/dev/null &&
 BROWSERS := chromium chromium-browser google-chrome google-chrome-stable chrome
 
 .PHONY: all help servers redis-server databases browser promtool valgrind peers plain-peers quick test soak fuzz corpus cargo-fuzz lint \
-	powerset minimal-versions doc bench cost path demo deny usual-servers every-server sim traces mutants
+	published minimal-versions doc bench cost path demo deny usual-servers every-server sim traces mutants
 all: lint doc test
 
 help:
@@ -308,31 +308,23 @@ mutants: export CARGO_TARGET_DIR := $(SIM_TARGET)
 mutants: usual-servers
 	$(CARGO) run -q --profile simulation -p tower-redlock-mutants -- run $(MUTANTS)
 
-# Each feature by itself, because features only add and nobody tries them alone.
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
-	$(CARGO) clippy --lib --no-default-features -- -D warnings
-	@for feature in $(FEATURES); do \
-		echo "clippy with the feature $$feature alone"; \
-		$(CARGO) clippy -q --lib --no-default-features --features "$$feature" -- -D warnings; \
-	done
 
-# Two by two, because what one feature declares and another uses is missing without the first; and each with the
-# defaults, as most have it. Left out are those of which one brings the other.
-# As users build it: without what only our tests reach.
-powerset: export RUSTFLAGS :=
-powerset: export CARGO_TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target/published))
-powerset:
-	@set -- default $(FEATURES); \
-	while [ $$# -gt 1 ]; do \
-		first=$$1; shift; \
-		for second; do \
-			case "$$first,$$second" in default,redis|default,axum|default,tracing|redis,tls) continue; esac; \
-			echo "check with the features $$first and $$second"; \
-			$(CARGO) rustc -q --lib --profile check --no-default-features --features "$$first,$$second" \
-				-- -D warnings; \
-		done; \
+# The crate as users build it, without what only our tests reach: all features, none, the defaults, each feature by itself,
+# and all but one. A feature that uses what it does not declare fails by itself; code of several features that needs
+# another one fails where that one is left out.
+published: export RUSTFLAGS :=
+published: export CARGO_TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target/published))
+published:
+	@comma() { local IFS=,; echo "$$*"; }; \
+	all="$(FEATURES)"; \
+	check() { echo "check with $${1:-no feature}"; $(CARGO) clippy -q --lib --no-default-features --features "$$1" -- -D warnings; }; \
+	check "$$(comma $$all)"; check default; check ""; \
+	for one in $$all; do \
+		check "$$one"; \
+		check "$$(comma $$(printf '%s\n' $$all | grep -vx "$$one"))"; \
 	done
 
 # In a copy, and without what only tests need: that would ask for newer versions of the same crates. Only our own

@@ -152,7 +152,7 @@ pub struct Key<V = ()> {
 
 /// Says of a [`Key`] that it is one value that a client sent.
 #[derive(Clone, Copy, Debug)]
-#[expect(clippy::exhaustive_enums, reason = "it is a name in a type")]
+#[allow(clippy::exhaustive_enums, reason = "it is a name in a type")]
 pub enum Value {}
 
 #[derive(Clone, Debug)]
