@@ -1,11 +1,11 @@
-//! The parts that the lock layer and the idempotency layer share. Here are the settings that both have.
+//! The parts that the lock layer and the idempotency layer share, such as the settings that both have.
 //!
 //! | file | what it has |
 //! |---|---|
-//! | `rejection` | why a request is refused: one table of kinds, and the response that is made of a row |
+//! | `rejection` | why a request is refused, and the response; `rejection::kind` has the table of all kinds |
 //! | `body` | the body of every request and response that a layer makes or wraps |
-//! | `state` | what the layers keep in the extensions of a request; its route, and the log of a route whose layers do not fit |
-//! | `run_to_end` | work that goes on without its client, and ends with its lock |
+//! | `state` | what the layers keep in the extensions of a request |
+//! | `run_to_end` | work that continues after its client has disconnected |
 
 pub(crate) mod body;
 pub(crate) mod rejection;
@@ -24,7 +24,7 @@ use self::body::LayerBody;
 use self::rejection::{By, Cause, Rejection, RejectionKind};
 use crate::manager::{AcquireError, LockManager};
 
-/// What happens to a request when too few nodes answer, so that no lock can be granted and no record read.
+/// What happens to a request when too few nodes answer in time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnNoQuorum {
@@ -33,15 +33,15 @@ pub enum OnNoQuorum {
     Reject,
     /// The request runs without a lock and, in an `IdempotencyLayer`, without a record.
     ///
-    /// In the handler [`Held::of`](crate::layer::Held::of) then returns
-    /// [`UnlockedReason::NoQuorum`](crate::layer::UnlockedReason::NoQuorum), and `Idempotent::handle` returns `None`. If the
-    /// nodes answer, but serve processes with another list of nodes, the request is refused, because another request
-    /// may hold the key.
+    /// In the handler, [`Held::of`](crate::layer::Held::of) then returns
+    /// [`UnlockedReason::NoQuorum`](crate::layer::UnlockedReason::NoQuorum), and `Idempotent::handle` returns `None`. A
+    /// request is still refused if the nodes serve processes with another list of nodes, because such a process may hold
+    /// the key.
     RunUnlocked,
 }
 
 impl OnNoQuorum {
-    /// Whether a request runs although this error kept it from its lock.
+    /// Whether a request runs without its lock after this error.
     pub(crate) fn lets_run(self, error: &AcquireError) -> bool {
         let nodes_fail = match error {
             AcquireError::NoQuorum(error) => !error.names_another_list(),
@@ -52,16 +52,16 @@ impl OnNoQuorum {
     }
 }
 
-/// What happens to a request whose client disconnects while it runs. A request that still waits for its lock is
-/// always cancelled.
+/// What happens to a request whose client disconnects while the handler runs. A request that still waits for its lock
+/// is always cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnDisconnect {
-    /// The request runs to its end under its lock. Once its client has disconnected, it runs in a task of its own, where
-    /// task-locals of the request's task are not visible. The default of an `IdempotencyLayer`.
+    /// The request runs to its end under its lock. The default of an `IdempotencyLayer`.
     ///
-    /// At most 64 requests of a layer run on without their clients. While so many do, the layer refuses others with
-    /// `503 too-many-detached`, because they may lose their clients, too.
+    /// After its client has disconnected, the request continues in a new task, where the task-locals of its old task are
+    /// not visible. While 64 requests of a layer run without their clients, the layer refuses new requests with
+    /// `503 too-many-detached`.
     RunToEnd,
     /// The inner future is dropped, and the lock is released. The default of a `RedlockLayer`.
     Cancel,
@@ -85,11 +85,11 @@ impl Methods {
     }
 }
 
-/// The work of a layer that goes on without its callers.
+/// Counts the requests of a layer that run on after their clients have disconnected.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Detachments(Arc<Original>);
 
-// Each piece of work has a copy.
+// The task of each such request has a clone of the inner `Arc`. Everybody else has clones of the outer one.
 #[derive(Debug, Default)]
 struct Original(Arc<()>);
 
@@ -103,8 +103,7 @@ impl Detachments {
     }
 }
 
-/// The headers by which a response tells how many requests may hold a lock at once: `RateLimit-Policy` and `RateLimit`,
-/// as in draft-ietf-httpapi-ratelimit-headers.
+/// The headers `RateLimit-Policy` and `RateLimit` of draft-ietf-httpapi-ratelimit-headers.
 #[derive(Clone, Debug)]
 pub(crate) struct RateLimit {
     policy: HeaderValue,
@@ -112,7 +111,7 @@ pub(crate) struct RateLimit {
 }
 
 impl RateLimit {
-    /// The policy `name`, without the characters that no header may hold. `None` if none is left.
+    /// Leaves out the characters of `name` that a header cannot hold between quotes. `None` if no character is left.
     pub(crate) fn new(name: &str, limit: u32) -> Option<Self> {
         let allowed = |it: &char| matches!(it, ' '..='~') && !matches!(it, '"' | '\\');
         let name: String = name.chars().filter(allowed).collect();
@@ -123,7 +122,7 @@ impl RateLimit {
         };
         Some(Self {
             policy: value(format!("\"{name}\";q={limit};qu=\"concurrent-requests\""))?,
-            // Without a time: nobody knows when one is released.
+            // There is no reset time, because nobody knows when a holder will release the lock.
             exhausted: value(format!("\"{name}\";r=0"))?,
         })
     }
@@ -178,13 +177,14 @@ impl Common {
         }
     }
 
-    /// The requests that run on without their clients; `None` if they may not.
+    /// The counter of requests that run on without their clients; `None` if the layer cancels such requests.
     pub(crate) fn detachments(&self) -> Option<&Detachments> {
         let run_to_end = self.on_disconnect == OnDisconnect::RunToEnd && self.max_detached > 0;
         run_to_end.then_some(&self.detached)
     }
 
-    /// Of N requests with clients at once, `max_detached` - 1 + N run at most: each begins while fewer run without.
+    /// Whether another request may begin. Requests with clients do not count, so more than `max_detached` requests can
+    /// end up without their clients.
     pub(crate) fn may_begin(&self) -> Result<(), Cause> {
         match self.detachments() {
             Some(detached) if detached.now() >= self.max_detached => {
@@ -199,7 +199,7 @@ impl Common {
         response.map(|body| LayerBody::whole(body, None))
     }
 
-    /// `is_run`: of a request that an idempotency layer has let through.
+    /// `is_run`: whether an idempotency layer has let this request through.
     pub(crate) fn refusal(&self, cause: impl Into<Cause>, is_run: bool) -> Response<Bytes> {
         let rejection = Rejection::new(self.by, cause, self.busy_status);
         let rejection = rejection.of_run(is_run || matches!(self.by, By::Idempotency));

@@ -1,9 +1,9 @@
-//! [`RequestState`]: what the layers of this crate keep in the extensions of a request, but for the run of an idempotency
-//! key; and their marks in those of a response.
+//! [`RequestState`]: what the layers keep in the extensions of a request, and their marks in the extensions of a
+//! response.
 
 #![cfg_attr(
     not(feature = "idempotency"),
-    expect(dead_code, reason = "the other layer has no runs")
+    expect(dead_code, reason = "only the idempotency layer has runs")
 )]
 
 use std::collections::BTreeSet;
@@ -18,13 +18,13 @@ use http::{Extensions, Response};
 use crate::manager::{LockGuard, LockHandle, LockManager, LockScope};
 use crate::trace;
 
-/// The one extension that the layers put into a request for locks. Copies share them.
+/// The extension with the locks of a request. Clones share the locks.
 #[derive(Clone, Default)]
 pub(crate) struct RequestState {
     /// The decision of the innermost lock layer.
     pub(crate) lock: LockState,
     scope: Option<LockScope>,
-    /// Set for a service that is called directly by the layer of this run, which takes it out.
+    /// The run of the idempotency layer that calls this service directly. The service takes it out.
     pub(crate) called_by: Option<RunId>,
 }
 
@@ -43,10 +43,10 @@ impl Default for LockState {
     }
 }
 
-/// The extensions of a request that runs without a lock: without a size they need no allocation. None is there beside a
-/// [`RequestState`].
+/// Instead of a [`RequestState`], marks a request that runs without a lock. A type without a size needs no allocation.
 #[derive(Clone, Copy)]
 struct SkippedByMethod;
+/// The same for [`UnlockedReason::NoKey`].
 #[derive(Clone, Copy)]
 struct SkippedWithoutKey;
 
@@ -69,15 +69,15 @@ impl RequestState {
         extensions.get_or_insert_default()
     }
 
-    /// Marks a request as running without a lock, in place of the lock of an outer layer: the innermost layer decides.
-    /// The [caller](Self::take_caller) is forgotten, too.
+    /// Marks a request as running without a lock, even if an outer layer holds one, because the innermost layer decides.
+    /// Also removes the [caller](Self::take_caller).
     pub(crate) fn mark_unlocked(extensions: &mut Extensions, reason: UnlockedReason) {
         if let Some(state) = extensions.get_mut::<Self>() {
             state.lock = LockState::Unlocked(reason);
             state.called_by = None;
             return;
         }
-        // Each of these looks into a map, and is most of what a request costs that needs no lock.
+        // Change only the needed extension, because these map operations are most of the cost of an unlocked request.
         match reason {
             UnlockedReason::Method => {
                 extensions.remove::<SkippedWithoutKey>();
@@ -93,7 +93,7 @@ impl RequestState {
         }
     }
 
-    /// The lock of the innermost layer, and the manager that it is from.
+    /// The lock of the innermost layer, and the manager that acquired it.
     pub(crate) fn lock(
         extensions: &Extensions,
     ) -> Result<(LockHandle, LockManager), UnlockedReason> {
@@ -119,7 +119,7 @@ impl RequestState {
         of_layer || self.scope.as_ref().is_some_and(LockScope::holds)
     }
 
-    /// The run whose layer called the service that has this request, taken out.
+    /// Takes out the run of the layer that called this service directly.
     pub(crate) fn take_caller(extensions: &mut Extensions) -> Option<RunId> {
         extensions.get_mut::<Self>()?.called_by.take()
     }
@@ -139,8 +139,9 @@ fn forget_skipped(extensions: &mut Extensions) {
     extensions.remove::<SkippedWithoutKey>();
 }
 
-/// The [`LockScope`] of a request: the locks that its layers and extractors share. With the feature `axum` the type is
-/// an extractor.
+/// Returns the [`LockScope`] of a request, through which its layers, extractors and handler share locks.
+///
+/// With the feature `axum`, [`LockScope`] is an extractor.
 ///
 /// # Examples
 ///
@@ -174,36 +175,39 @@ impl RunId {
         Self(Arc::new(()))
     }
 
-    /// Marks `response`: nothing was done in this run.
+    /// Marks a response to say that nothing was done in this run.
     pub(crate) fn mark<B>(self, mut response: Response<B>) -> Response<B> {
         response.extensions_mut().insert(Unprocessed(self));
         response
     }
 
-    /// Whether a response is marked for this run. A mark for another run does not count.
+    /// Whether a response is marked for this run, and not for another one.
     pub(crate) fn is_unprocessed(&self, response: &Extensions) -> bool {
         let mark = response.get::<Unprocessed>();
         mark.is_some_and(|Unprocessed(run)| Arc::ptr_eq(&self.0, &run.0))
     }
 }
 
-/// In the extensions of a response: it refuses a request for a temporary reason of this kind.
+/// Marks a response that refuses a request for a temporary reason. Its value is the kind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refusal(pub(crate) &'static str);
 
-/// Why a request runs without a lock. A handler that takes a [`Held`](crate::Held) is answered 503 `no-quorum` where too
-/// few nodes replied, and 500 `misconfigured` otherwise.
+/// Why a request runs without a lock.
+///
+/// If a handler takes a [`Held`](crate::Held), the response is `503 no-quorum` for [`NoQuorum`](Self::NoQuorum), and
+/// `500 misconfigured` for the other reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum UnlockedReason {
-    /// There is no lock layer around the handler.
+    /// No [`RedlockLayer`](crate::RedlockLayer) is around the handler.
     NoLayer,
-    /// The layer does not lock requests of this method. By default it locks all except GET, HEAD, OPTIONS and TRACE.
+    /// The layer does not lock requests of this method.
     Method,
-    /// The key extractor found that the request needs no lock: no route matched, or an optional part of the key
-    /// is missing.
+    /// The key extractor found that the request needs no lock, for example because an optional part of the key is
+    /// missing.
     NoKey,
-    /// Too few nodes replied, and the layer is set to [run unlocked](crate::layer::OnNoQuorum::RunUnlocked) then.
+    /// Too few nodes replied, and the layer then lets requests
+    /// [run unlocked](crate::layer::OnNoQuorum::RunUnlocked).
     NoQuorum,
 }
 
@@ -232,7 +236,7 @@ impl fmt::Display for UnlockedReason {
 
 impl Error for UnlockedReason {}
 
-/// The path of the route that matched, such as `/orders/{id}`, where axum's router says so.
+/// The path of the route that axum's router matched, such as `/orders/{id}`.
 pub(crate) fn route_of(parts: &Parts) -> Option<&str> {
     #[cfg(feature = "axum")]
     return Some(
@@ -248,7 +252,7 @@ pub(crate) fn route_of(parts: &Parts) -> Option<&str> {
     }
 }
 
-/// The URI as the client sent it, where a router has changed it.
+/// The URI as the client sent it, if a router has changed it.
 pub(crate) fn original_uri(parts: &Parts) -> Option<&Uri> {
     #[cfg(feature = "axum")]
     return parts
@@ -263,9 +267,9 @@ pub(crate) fn original_uri(parts: &Parts) -> Option<&Uri> {
     }
 }
 
-/// Logs that requests for the route of `parts` fail by a mistake of the program, once for each route and reason.
+/// Logs that requests for this route fail because of a mistake in the program, once for each route and reason.
 pub(crate) fn misconfigured(parts: &Parts, reason: &dyn fmt::Display) {
-    // Not the path of the request, which is the client's text.
+    // Do not log the path of the request, because a client chooses it.
     let route = route_of(parts).or_else(|| nested_path(parts));
     let mistake = (route.unwrap_or(NO_ROUTE).to_owned(), reason.to_string());
     let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
@@ -275,7 +279,7 @@ pub(crate) fn misconfigured(parts: &Parts, reason: &dyn fmt::Display) {
     }
 }
 
-/// The path under which axum's routers have nested the service or the router that the request is in.
+/// The path under which axum's routers have nested this service.
 fn nested_path(parts: &Parts) -> Option<&str> {
     #[cfg(feature = "axum")]
     return Some(
