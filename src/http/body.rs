@@ -16,12 +16,10 @@ use crate::manager::{LockGuard, LossReason, Lost, RunError};
 pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
 
 pin_project! {
-    /// The body of a request or a response that has passed a layer. It has the bytes and trailers of the inner body,
-    /// but not always the same chunks.
+    /// The body of a request or a response that has passed a layer.
     ///
     /// With [`hold_until_body`](crate::RedlockLayer::hold_until_body), a response body holds the lock. If the lock is
-    /// lost before the body has ended, the body ends with the error
-    /// [`RunError::Lost`](crate::error::RunError::Lost).
+    /// lost before the body has ended, the body ends with the error [`RunError::Lost`](crate::error::RunError::Lost).
     #[must_use = "a body does nothing unless polled"]
     pub struct LayerBody<B> {
         #[pin]
@@ -47,7 +45,7 @@ pin_project! {
         Read {
             read: [Bytes; 2],
             rest: Rest<B>,
-            // The room in the buffers for the bytes that were read, until they are passed on.
+            // The room in the buffers that the bytes take until they are passed on.
             room: Option<OwnedSemaphorePermit>,
         },
     }
@@ -65,7 +63,6 @@ pub(crate) enum Rest<B> {
 }
 
 impl<B> LayerBody<B> {
-    /// A body from which nothing was read yet.
     pub(crate) const fn passed(body: B) -> Self {
         let inner = Inner::Passed { body };
         Self { inner }
@@ -77,7 +74,6 @@ impl<B> LayerBody<B> {
         Self { inner }
     }
 
-    /// A complete body.
     pub(crate) fn whole(bytes: Bytes, trailers: Option<HeaderMap>) -> Self {
         Self::read(
             [bytes, Bytes::new()],
@@ -110,7 +106,7 @@ impl<B> LayerBody<B> {
     }
 }
 
-/// An empty body. Some other layers need one for their own responses.
+/// An empty body, for the responses of other layers.
 impl<B> Default for LayerBody<B> {
     fn default() -> Self {
         Self::whole(Bytes::new(), None)

@@ -31,12 +31,11 @@ pub enum OnNoQuorum {
     /// The response is `503 no-quorum`.
     #[default]
     Reject,
-    /// The request runs without a lock and, in an `IdempotencyLayer`, without a record.
+    /// The request runs without a lock and, in an `IdempotencyLayer`, without a record. It is still refused if the
+    /// nodes serve processes with another list of nodes, because such a process may hold the key.
     ///
     /// In the handler, [`Held::of`](crate::layer::Held::of) then returns
-    /// [`UnlockedReason::NoQuorum`](crate::layer::UnlockedReason::NoQuorum), and `Idempotent::handle` returns `None`. A
-    /// request is still refused if the nodes serve processes with another list of nodes, because such a process may hold
-    /// the key.
+    /// [`UnlockedReason::NoQuorum`](crate::layer::UnlockedReason::NoQuorum), and `Idempotent::handle` returns `None`.
     RunUnlocked,
 }
 
@@ -59,8 +58,8 @@ impl OnNoQuorum {
 pub enum OnDisconnect {
     /// The request runs to its end under its lock. The default of an `IdempotencyLayer`.
     ///
-    /// After its client has disconnected, the request continues in a new task, where the task-locals of its old task are
-    /// not visible. While 64 requests of a layer run without their clients, the layer refuses new requests with
+    /// After its client has disconnected, the request continues in a new task, where the task-locals of its old task
+    /// are not visible. While 64 requests of a layer run without their clients, the layer refuses new requests with
     /// `503 too-many-detached`.
     RunToEnd,
     /// The inner future is dropped, and the lock is released. The default of a `RedlockLayer`.
@@ -103,7 +102,7 @@ impl Detachments {
     }
 }
 
-/// The headers `RateLimit-Policy` and `RateLimit` of draft-ietf-httpapi-ratelimit-headers.
+/// The headers of [`RedlockLayer::rate_limit`](crate::RedlockLayer::rate_limit).
 #[derive(Clone, Debug)]
 pub(crate) struct RateLimit {
     policy: HeaderValue,
@@ -111,7 +110,7 @@ pub(crate) struct RateLimit {
 }
 
 impl RateLimit {
-    /// Leaves out the characters of `name` that a header cannot hold between quotes. `None` if no character is left.
+    /// `None` if no character of `name` is allowed.
     pub(crate) fn new(name: &str, limit: u32) -> Option<Self> {
         let allowed = |it: &char| matches!(it, ' '..='~') && !matches!(it, '"' | '\\');
         let name: String = name.chars().filter(allowed).collect();
@@ -136,7 +135,6 @@ impl RateLimit {
 
 const MAX_DETACHED: usize = 64;
 
-/// The settings that both layers have.
 #[derive(Clone)]
 pub(crate) struct Common {
     pub(crate) locks: LockManager,
@@ -177,14 +175,13 @@ impl Common {
         }
     }
 
-    /// The counter of requests that run on without their clients; `None` if the layer cancels such requests.
+    /// `None` if the layer cancels requests whose clients disconnect.
     pub(crate) fn detachments(&self) -> Option<&Detachments> {
         let run_to_end = self.on_disconnect == OnDisconnect::RunToEnd && self.max_detached > 0;
         run_to_end.then_some(&self.detached)
     }
 
-    /// Whether another request may begin. Requests with clients do not count, so more than `max_detached` requests can
-    /// end up without their clients.
+    /// Refuses a request while too many others run without their clients.
     pub(crate) fn may_begin(&self) -> Result<(), Cause> {
         match self.detachments() {
             Some(detached) if detached.now() >= self.max_detached => {

@@ -31,10 +31,10 @@ use crate::trace;
 ///
 /// A handler that acquires locks itself can convert an [`AcquireError`], a [`KeyError`], a [`LossReason`] or a
 /// [`RunError`] into a `Rejection`, for example with `?`. With the feature `axum` it implements `IntoResponse`, so the
-/// handler responds as a layer does. `docs::errors` lists all kinds with their statuses and what to do about them.
+/// handler responds as a layer does. `docs::errors` lists all kinds and what to do about them.
 ///
-/// The response never contains text from the client, a lock key, the name of a node or a token. The
-/// [`source`](Error::source) can name nodes, so use it only in logs.
+/// The response never contains text from the client, a lock key, the name of a node or a token. Use the
+/// [`source`](Error::source) only in logs, because it can name nodes.
 #[derive(Clone, Debug)]
 pub struct Rejection {
     by: By,
@@ -57,7 +57,6 @@ pub(crate) enum Cause {
     Key(KeyError),
     NotAcquired(AcquireError),
     Lost(LossReason),
-    /// A reason that has no error type of the manager, and the error behind it.
     Request(RejectionKind, Option<Source>),
 }
 
@@ -158,8 +157,7 @@ impl Rejection {
 
     /// Whether the handler may have run for this request, or for an earlier request with the same idempotency key.
     ///
-    /// Only an idempotency layer, and the lock layer directly inside it (`IdempotencyLayer::with_lock`), know about
-    /// earlier requests. Rejections by other layers, extractors and handlers are only about this request.
+    /// Only an idempotency layer, and the lock layer in its `with_lock`, know about earlier requests.
     #[must_use]
     pub fn may_have_run(&self) -> bool {
         match self.kind().row().ran {
@@ -181,7 +179,6 @@ impl Rejection {
         self.kind().row().retry.then_some(wait)
     }
 
-    /// The remaining time of the holder's lease, if the nodes reported it.
     const fn remaining(&self) -> Option<Duration> {
         match &self.cause {
             Cause::NotAcquired(error) => error.remaining(),
@@ -189,7 +186,7 @@ impl Rejection {
         }
     }
 
-    /// The `detail` of the [default response](Self::to_response): a few sentences for the client.
+    /// The `detail` of the [default response](Self::to_response).
     #[must_use]
     pub fn detail(&self) -> Cow<'static, str> {
         let row = self.kind().row();
@@ -213,12 +210,11 @@ impl Rejection {
     }
 
     /// The default response: `application/problem+json` (RFC 9457) with `Cache-Control: no-store`, and with
-    /// `Retry-After` in whole seconds if [`retry_after`](Self::retry_after) is set. Its member `executed` is `unknown` if
-    /// the handler [may have run](Self::may_have_run), and otherwise `no`.
+    /// `Retry-After` in whole seconds if [`retry_after`](Self::retry_after) is set. Its member `executed` is `unknown`
+    /// if the handler [may have run](Self::may_have_run), and otherwise `no`.
     ///
     /// For most kinds the text says that this request was not processed, so a handler must not return it after it has
-    /// done something. An `IdempotencyLayer` stores a refusal by a handler, too, unless the handler marks it with
-    /// `Idempotent::not_processed`.
+    /// done something.
     #[must_use]
     pub fn to_response(&self) -> Response<Bytes> {
         let row = self.kind().row();
@@ -233,7 +229,7 @@ impl Rejection {
             },
             remaining_ms: self.remaining().map(|remaining| ceil(remaining, MILLI)),
         };
-        // Serialising texts and numbers cannot fail. Even an empty body would have the right status.
+        // Serialising texts and numbers cannot fail.
         let body = serde_json::to_vec(&problem).unwrap_or_default();
         let mut response = Response::new(Bytes::from(body));
         *response.status_mut() = self.status();
@@ -274,7 +270,7 @@ struct Problem<'a> {
     remaining_ms: Option<u64>,
 }
 
-/// How many whole `unit`s cover `span`.
+/// `span` in units, rounded up.
 fn ceil(span: Duration, unit: Duration) -> u64 {
     u64::try_from(span.as_nanos().div_ceil(unit.as_nanos())).unwrap_or(u64::MAX)
 }

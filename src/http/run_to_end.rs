@@ -14,13 +14,13 @@ use crate::seam;
 use crate::trace::Caller;
 
 /// A service inside a [`RedlockLayer`](crate::RedlockLayer) that runs requests with a lock to their end, even if their
-/// clients disconnect. Made by a layer with [`on_disconnect`](crate::RedlockLayer::on_disconnect).
+/// clients disconnect.
 ///
 /// # Cancel safety
 ///
-/// If the future is dropped after its first poll, a request that holds a lock continues in a task of the tokio runtime
-/// in which the service was called, until the request has ended or the lock is lost. With
-/// [`OnDisconnect::Cancel`](super::OnDisconnect::Cancel), or without a lock, the inner future is dropped.
+/// If the future is dropped after its first poll, a request that holds a lock continues in a new task, until the
+/// request has ended or the lock is lost. With [`OnDisconnect::Cancel`](super::OnDisconnect::Cancel), or without a
+/// lock, the inner future is dropped.
 #[derive(Clone, Debug)]
 pub struct RunToEndService<S> {
     inner: S,
@@ -49,8 +49,8 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // Take another guard, so that the lock is held until the task has ended. A request without a lock does not
-        // continue, because nothing would protect the rest of its work.
+        // Take another guard, so that the lock is held until the task has ended. A request without a lock is cancelled,
+        // because nothing protects the rest of its work.
         let detachments = self.detachments.as_ref();
         let guard = detachments.and_then(|_| RequestState::share_lock(request.extensions()));
         let inner = self.inner.call(request);
@@ -69,8 +69,7 @@ where
     }
 }
 
-/// Work that runs in its caller's task, with the caller's task-locals and span. After the caller has dropped it, it
-/// continues in a new task.
+/// Work that runs in its caller's task. After the caller has dropped it, it continues in a new task.
 ///
 /// # Cancel safety
 ///

@@ -1,5 +1,4 @@
-//! [`RequestState`]: what the layers keep in the extensions of a request, and their marks in the extensions of a
-//! response.
+//! What the layers keep in the extensions of requests and responses.
 
 #![cfg_attr(
     not(feature = "idempotency"),
@@ -24,7 +23,7 @@ pub(crate) struct RequestState {
     /// The decision of the innermost lock layer.
     pub(crate) lock: LockState,
     scope: Option<LockScope>,
-    /// The run of the idempotency layer that calls this service directly. The service takes it out.
+    /// The run of the idempotency layer that calls this service directly.
     pub(crate) called_by: Option<RunId>,
 }
 
@@ -46,7 +45,6 @@ impl Default for LockState {
 /// Instead of a [`RequestState`], marks a request that runs without a lock. A type without a size needs no allocation.
 #[derive(Clone, Copy)]
 struct SkippedByMethod;
-/// The same for [`UnlockedReason::NoKey`].
 #[derive(Clone, Copy)]
 struct SkippedWithoutKey;
 
@@ -69,8 +67,8 @@ impl RequestState {
         extensions.get_or_insert_default()
     }
 
-    /// Marks a request as running without a lock, even if an outer layer holds one, because the innermost layer decides.
-    /// Also removes the [caller](Self::take_caller).
+    /// Marks a request as running without a lock, even if an outer layer holds one, because the innermost layer
+    /// decides.
     pub(crate) fn mark_unlocked(extensions: &mut Extensions, reason: UnlockedReason) {
         if let Some(state) = extensions.get_mut::<Self>() {
             state.lock = LockState::Unlocked(reason);
@@ -93,7 +91,6 @@ impl RequestState {
         }
     }
 
-    /// The lock of the innermost layer, and the manager that acquired it.
     pub(crate) fn lock(
         extensions: &Extensions,
     ) -> Result<(LockHandle, LockManager), UnlockedReason> {
@@ -139,25 +136,8 @@ fn forget_skipped(extensions: &mut Extensions) {
     extensions.remove::<SkippedWithoutKey>();
 }
 
-/// Returns the [`LockScope`] of a request, through which its layers, extractors and handler share locks.
-///
-/// With the feature `axum`, [`LockScope`] is an extractor.
-///
-/// # Examples
-///
-/// ```
-/// use std::time::Duration;
-/// use http::{Request, Response};
-/// use tower_redlock::layer::lock_scope;
-/// use tower_redlock::{AcquireError, LockKey, LockManager};
-///
-/// async fn audit<B>(locks: LockManager, mut request: Request<B>) -> Result<Response<String>, AcquireError> {
-///     let scope = lock_scope(request.extensions_mut());
-///     let report = LockKey::new("report")?.into();
-///     let guard = locks.acquire_in(&scope, report, Duration::ZERO).await?;
-///     Ok(Response::new(guard.key().to_string()))
-/// }
-/// ```
+/// Returns the [`LockScope`] of a request, in which its layers and extractors share locks. With the feature `axum`,
+/// [`LockScope`] is also an extractor.
 #[must_use]
 pub fn lock_scope(extensions: &mut Extensions) -> LockScope {
     let scope = &mut RequestState::of(extensions).scope;
@@ -175,27 +155,24 @@ impl RunId {
         Self(Arc::new(()))
     }
 
-    /// Marks a response to say that nothing was done in this run.
+    /// Marks a response of a run that did nothing.
     pub(crate) fn mark<B>(self, mut response: Response<B>) -> Response<B> {
         response.extensions_mut().insert(Unprocessed(self));
         response
     }
 
-    /// Whether a response is marked for this run, and not for another one.
     pub(crate) fn is_unprocessed(&self, response: &Extensions) -> bool {
         let mark = response.get::<Unprocessed>();
         mark.is_some_and(|Unprocessed(run)| Arc::ptr_eq(&self.0, &run.0))
     }
 }
 
-/// Marks a response that refuses a request for a temporary reason. Its value is the kind.
+/// Marks a response that refuses a request for a temporary reason, with the kind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refusal(pub(crate) &'static str);
 
-/// Why a request runs without a lock.
-///
-/// If a handler takes a [`Held`](crate::Held), the response is `503 no-quorum` for [`NoQuorum`](Self::NoQuorum), and
-/// `500 misconfigured` for the other reasons.
+/// Why a request runs without a lock. If its handler needs a [`Held`](crate::Held), the response is `503 no-quorum` for
+/// [`NoQuorum`](Self::NoQuorum), and `500 misconfigured` for the other reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum UnlockedReason {
@@ -203,11 +180,9 @@ pub enum UnlockedReason {
     NoLayer,
     /// The layer does not lock requests of this method.
     Method,
-    /// The key extractor found that the request needs no lock, for example because an optional part of the key is
-    /// missing.
+    /// The key extractor found that the request needs no lock.
     NoKey,
-    /// Too few nodes replied, and the layer then lets requests
-    /// [run unlocked](crate::layer::OnNoQuorum::RunUnlocked).
+    /// Too few nodes replied, and the layer then lets requests [run unlocked](crate::layer::OnNoQuorum::RunUnlocked).
     NoQuorum,
 }
 
@@ -236,7 +211,7 @@ impl fmt::Display for UnlockedReason {
 
 impl Error for UnlockedReason {}
 
-/// The path of the route that axum's router matched, such as `/orders/{id}`.
+/// The path of the matched route in axum's router, such as `/orders/{id}`.
 pub(crate) fn route_of(parts: &Parts) -> Option<&str> {
     #[cfg(feature = "axum")]
     return Some(

@@ -3,10 +3,10 @@
 //! The layer works around any tower service with the types of the crate `http`, with or without axum. The inner service
 //! must be `Clone`. Its error type does not change, because the layer refuses a request with a response.
 //!
-//! By default, requests of the methods GET, HEAD, OPTIONS and TRACE run without a lock, and so do requests for which the
-//! extractor returns no key. They send no command to the nodes.
+//! By default, requests of the methods GET, HEAD, OPTIONS and TRACE run without a lock, and so do requests for which
+//! the extractor returns no key. They send no command to the nodes.
 //!
-//! The guide has more in `docs::requests`, and the list of responses in `docs::errors`.
+//! The guide has more in `docs::requests`, and all responses in `docs::errors`.
 
 mod admission;
 pub(crate) mod key;
@@ -33,12 +33,11 @@ pub use crate::http::state::{UnlockedReason, lock_scope};
 pub use crate::http::{OnDisconnect, OnNoQuorum};
 use crate::manager::{LockGuard, LockHandle, LockManager, LossReason};
 
-/// The lock under which a request runs. It derefs to the [`LockHandle`] of the innermost [`RedlockLayer`], with methods
-/// such as `key`, `remaining` and `fence`. Dropping a `Held` does not release the lock.
+/// The lock under which a request runs: the [`LockHandle`] of the innermost [`RedlockLayer`]. Dropping a `Held` does
+/// not release the lock.
 ///
-/// With the feature `axum` it is an extractor, and a handler with this argument never runs without a lock. A handler that
-/// may run without a lock takes `Option<Held>`, which is refused only if there is no layer. Without axum, use
-/// [`Held::of`].
+/// With the feature `axum` it is an extractor, and a handler with this argument never runs without a lock. A handler
+/// that may run without a lock takes `Option<Held>`. Without axum, use [`Held::of`].
 #[derive(Clone, Debug)]
 pub struct Held {
     handle: LockHandle,
@@ -51,27 +50,13 @@ impl Held {
     /// # Errors
     ///
     /// [`UnlockedReason`] if there is no layer around this service, or if the layer let the request run without a lock.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use http::{Request, Response};
-    /// use tower_redlock::Held;
-    ///
-    /// async fn pay(request: Request<String>) -> Response<String> {
-    ///     match Held::of(request.extensions()) {
-    ///         Ok(lock) => Response::new(format!("{} is paid", lock.key())),
-    ///         Err(unlocked) => Response::new(unlocked.to_string()),
-    ///     }
-    /// }
-    /// ```
     pub fn of(extensions: &Extensions) -> Result<Self, UnlockedReason> {
         let (handle, locks) = RequestState::lock(extensions)?;
         Ok(Self { handle, locks })
     }
 
-    /// Returns a guard of the lock, for a job, a WebSocket or a stream that continues after the response. The lock is
-    /// released when the last of its guards is dropped. The job must watch [`lost`](LockHandle::lost) itself.
+    /// Returns a guard of the lock, for work that continues after the response, such as a job or a WebSocket. The lock
+    /// is released when the last of its guards is dropped. The work must watch [`lost`](LockHandle::lost) itself.
     ///
     /// # Errors
     ///

@@ -71,8 +71,8 @@ where
         }
         // Remove the caller's mark, so that an inner layer cannot reuse it.
         let run = RequestState::take_caller(request.extensions_mut());
-        // Move the service whose `poll_ready` was called into the future, because a fresh clone is not ready. See "Be
-        // careful when cloning inner services" in the docs of `tower_service::Service`.
+        // Call the service whose `poll_ready` was called, because a fresh clone is not ready. See "Be careful when
+        // cloning inner services" in the docs of `tower_service::Service`.
         let clone = self.inner.clone();
         let service = mem::replace(&mut self.inner, clone);
         let (parts, body) = request.into_parts();
@@ -92,8 +92,8 @@ where
 pin_project! {
     /// The future of a [`RedlockService`](super::RedlockService).
     ///
-    /// If the inner future becomes ready at the moment when the lock is lost, its response is returned. After the time of
-    /// the lock has ended, the inner future is not polled again.
+    /// If the inner future becomes ready at the moment when the lock is lost, its response is returned. After the time
+    /// of the lock has ended, the inner future is not polled again.
     ///
     /// # Panics
     ///
@@ -101,7 +101,8 @@ pin_project! {
     ///
     /// # Cancel safety
     ///
-    /// It may be dropped at any time. The inner future is dropped first, and then the lock is released in the background.
+    /// It may be dropped at any time. The inner future is dropped first, and then the lock is released in the
+    /// background.
     #[must_use = "futures do nothing unless polled"]
     pub struct ResponseFuture<S, B>
     where
@@ -121,15 +122,13 @@ struct Call<S, B> {
 }
 
 impl<S, B> Call<S, B> {
-    /// Returns a refusal instead of calling the service.
     fn refuse<ResBody>(self, cause: Cause) -> Response<LayerBody<ResBody>> {
         // Drop the service first, to give back the capacity that its `poll_ready` has reserved.
         drop((self.service, self.body));
         let refusal = self.options.common.refusal(cause, self.run.is_some());
         let response = refusal.map(|body| LayerBody::whole(body, None));
         match self.run {
-            // Nothing was done for the request: the idempotency layer called this service directly, and the inner
-            // service did not run.
+            // Nothing was done for the request, because the idempotency layer called this service directly.
             Some(run) => run.mark(response),
             None => response,
         }
@@ -221,8 +220,8 @@ where
                         }
                         (Ok(result), Some(Hold { guard, .. })) => state.set(State::Releasing {
                             release: Box::pin(async move {
-                                // Ignore an error, because the work is done and the client must get the response. The
-                                // manager retries the release in the background and logs it.
+                                // Ignore an error, because the client must get the response to the work. The manager
+                                // retries the release in the background.
                                 let _ = guard.release().await;
                             }),
                             result: Some(result),

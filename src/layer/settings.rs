@@ -18,10 +18,21 @@ use crate::http::run_to_end::RunToEndService;
 use crate::http::{Common, Methods, OnDisconnect, OnNoQuorum, RateLimit};
 use crate::manager::LockManager;
 
-/// Runs the requests for a resource one at a time, across all replicas of a service. The [module](super) says which
-/// requests it locks.
+/// Runs the requests for a resource one at a time, across all replicas of a service.
 ///
 /// `D` is `()`, or [`OnDisconnect`] after [`on_disconnect`](Self::on_disconnect).
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_redlock::{LockManager, RedlockLayer, key};
+///
+/// fn one_at_a_time(locks: LockManager) -> RedlockLayer {
+///     let order = key::header("x-order-id").prefix("order");
+///     RedlockLayer::new(locks, order).max_wait(Duration::from_secs(2))
+/// }
+/// ```
 #[derive(Clone)]
 #[must_use = "a layer does nothing until it is put around a service"]
 pub struct RedlockLayer<D = ()> {
@@ -31,8 +42,8 @@ pub struct RedlockLayer<D = ()> {
 }
 
 impl RedlockLayer {
-    /// Makes a layer that acquires a lock from `locks` on the key that `extractor` finds in each request. If `locks` are
-    /// [permits](LockManager::permits), it acquires a permit.
+    /// Makes a layer that acquires a lock from `locks` on the key that `extractor` finds in each request. If `locks`
+    /// are [permits](LockManager::permits), it acquires a permit.
     pub fn new(locks: LockManager, extractor: impl KeyExtractor) -> Self {
         let options = Options {
             common: Common::new(By::Lock, locks),
@@ -50,7 +61,7 @@ impl RedlockLayer {
 
 impl<D> RedlockLayer<D> {
     /// How long a request waits for a lock that another request holds. Default: zero, which refuses the request
-    /// immediately. The manager's `max_wait` does not matter. Choose a time well below the time-outs around the layer.
+    /// immediately. Choose a time well below the time-outs around the layer.
     pub fn max_wait(self, max_wait: Duration) -> Self {
         self.with(|options| options.common.max_wait = max_wait)
     }
@@ -66,7 +77,7 @@ impl<D> RedlockLayer<D> {
         self.with(|options| options.max_wait_with = Some(max_wait))
     }
 
-    /// The status of the response if other requests hold the lock, for example 423 or 503. Default: 409, and 429 for
+    /// The status of the response if other requests hold the lock. Default: 409, and 429 for
     /// [permits](LockManager::permits).
     ///
     /// # Panics
@@ -82,12 +93,12 @@ impl<D> RedlockLayer<D> {
         self.with(|options| options.common.busy_status = status)
     }
 
-    /// Adds the headers `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers) to a response that
-    /// refuses a request because others hold the lock. Default: no such headers.
+    /// Adds the headers `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers) to the response if
+    /// other requests hold the lock. Default: no such headers.
     ///
-    /// `name` is the name of the policy. For three permits the headers are
-    /// `RateLimit-Policy: "reports";q=3;qu="concurrent-requests"` and `RateLimit: "reports";r=0`. Characters that a header
-    /// cannot hold are left out of the name.
+    /// For `rate_limit("reports")` and three permits, they are
+    /// `RateLimit-Policy: "reports";q=3;qu="concurrent-requests"` and `RateLimit: "reports";r=0`. Characters that a
+    /// header cannot hold are left out of `name`.
     pub fn rate_limit(self, name: &str) -> Self {
         self.with(|options| {
             let common = &mut options.common;
@@ -100,15 +111,14 @@ impl<D> RedlockLayer<D> {
         self.with(|options| options.common.methods = Methods::All)
     }
 
-    /// Locks only requests of these methods. Name both GET and HEAD or neither, because axum routes HEAD to the handler
-    /// of GET.
+    /// Locks only requests of these methods. axum routes HEAD to the handler of GET, so name both or neither.
     pub fn methods(self, methods: impl IntoIterator<Item = Method>) -> Self {
         let methods = Methods::Only(methods.into_iter().collect());
         self.with(|options| options.common.methods = methods)
     }
 
-    /// Also locks requests of these methods, for example GET and HEAD, as [readers](LockManager::shared). Readers run
-    /// together, but never together with other locked requests. Do not combine this with permits. Default: no method.
+    /// Also locks requests of these methods, as [readers](LockManager::shared). Readers run together, but never
+    /// together with other locked requests. Do not combine this with permits. Default: no method.
     pub fn shared_for(self, methods: impl IntoIterator<Item = Method>) -> Self {
         let methods = Methods::Only(methods.into_iter().collect());
         self.with(|options| options.shared = methods)
@@ -117,8 +127,8 @@ impl<D> RedlockLayer<D> {
     /// Holds the lock until the body of the response has ended, failed, or was dropped, and then releases it in the
     /// background.
     ///
-    /// Default: the lock is held until the inner service has returned the head of the response. The response goes out
-    /// after a quorum of the nodes has released the lock, or after a node time-out.
+    /// Default: the lock is released when the inner service has returned the head of the response. The response goes
+    /// out after a quorum of the nodes has confirmed the release, or after a node time-out.
     pub fn hold_until_body(self) -> Self {
         self.with(|options| options.holds_until_body = true)
     }
@@ -134,7 +144,7 @@ impl<D> RedlockLayer<D> {
         }
     }
 
-    /// How many requests may run on at the same time without their clients. Default: 64.
+    /// How many requests may run without their clients.
     #[cfg(tower_redlock_tests)]
     pub fn max_detached(self, requests: usize) -> Self {
         self.with(|options| options.common.max_detached = requests)

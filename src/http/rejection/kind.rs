@@ -1,12 +1,11 @@
-//! [`RejectionKind`] and its table: what the response to each kind of rejection says.
+//! The table of [`RejectionKind`].
 
 use std::fmt;
 
 use http::StatusCode;
 
-/// What the response to a rejection of one kind says. No text here comes from a client.
+/// What the response to a rejection of one kind says.
 pub(super) struct Row {
-    /// The `type` of the problem.
     pub(super) urn: &'static str,
     pub(super) word: &'static str,
     pub(super) status: StatusCode,
@@ -70,10 +69,10 @@ kinds! {
         /// The idempotency key of the request cannot be used, or the request has several keys.
         InvalidIdempotencyKey("invalid-idempotency-key", BAD_REQUEST, retry: false, ran: No, "Invalid idempotency key",
             "The idempotency key of this request cannot be used."),
-        /// The request's body ended with an error before it was read completely.
+        /// The request's body ended with an error.
         BodyUnreadable("body-unreadable", BAD_REQUEST, retry: false, ran: Earlier, "Request body unreadable",
             "The body of this request ended before all of it was there."),
-        /// The caller of the request is unknown. The status is not 401, because 401 belongs to the authentication layer.
+        /// The caller of the request is unknown.
         CallerUnknown("caller-unknown", FORBIDDEN, retry: false, ran: Earlier, "Caller unknown",
             "It cannot be told who sends this request, and idempotency keys belong to their senders."),
         /// Another request holds the lock, and this request does not wait.
@@ -82,10 +81,10 @@ kinds! {
         /// Other requests held the lock for as long as this request waited.
         WaitTimeout("wait-timeout", CONFLICT, retry: true, ran: Earlier, "Timed out waiting for the lock",
             "Other requests held the lock for as long as this request may wait."),
-        /// The first request with this idempotency key still runs, and this request does not wait.
+        /// The first request with this idempotency key still runs.
         RequestInProgress("request-in-progress", CONFLICT, retry: true, ran: Maybe, "Request in progress",
             "A request with this idempotency key is being processed. Send this one again later to get its response."),
-        /// The first request with this idempotency key has run, but its response could not be stored.
+        /// The request with this idempotency key has run, but its response could not be stored.
         NotReplayable("not-replayable", CONFLICT, retry: false, ran: Maybe, "Response not stored",
             "The request with this idempotency key was processed, and its response could not be stored. It is not \
              processed again."),
@@ -97,13 +96,13 @@ kinds! {
             "Idempotency key used for another request",
             "This idempotency key was used for a request that differs from this one. Choose a new key for a new \
              operation, and repeat requests unchanged."),
-        /// The program has a mistake: for example, a layer is missing, or the route does not have the key's parameter.
+        /// The program has a mistake, for example a layer is missing.
         Misconfigured("misconfigured", INTERNAL_SERVER_ERROR, retry: false, ran: Earlier, "Layer misconfigured",
             "A layer of this server is missing, in the wrong place, or not set for such a request."),
         /// Too many requests already wait, for this lock or in total.
         QueueFull("queue-full", SERVICE_UNAVAILABLE, retry: true, ran: Earlier, "Too many requests wait",
             "As many requests as may wait for a lock on this server do so already."),
-        /// The idempotency layer already holds as many bytes of request bodies as its limit allows.
+        /// The idempotency layer already holds too many bytes of request bodies.
         BuffersFull("buffers-full", SERVICE_UNAVAILABLE, retry: true, ran: Earlier, "Too many request bodies",
             "This server holds as many bytes of requests with idempotency keys as it may."),
         /// Too many requests of the layer still run for clients that have disconnected.
@@ -120,12 +119,11 @@ kinds! {
         LockLost("lock-lost", SERVICE_UNAVAILABLE, retry: false, ran: Maybe, "Lock lost",
             "The lock was lost while this request was processed. Whether it took effect is unknown: look before you \
              send it again, it may be processed again."),
-        /// The request ran, but too few nodes confirmed that they stored its response. A repeat gets the response or
-        /// runs again.
+        /// The request ran, but too few nodes stored its response. A repeat gets the response or runs again.
         OutcomeUnknown("outcome-unknown", SERVICE_UNAVAILABLE, retry: false, ran: Maybe, "Outcome unknown",
             "This request was processed, and it is not known whether its response was stored. Send it again with the \
              same idempotency key to find out: you get that response, or the request is processed again."),
-        /// The record under the idempotency key was written by another version of this crate.
+        /// Another version of this crate wrote the record of the idempotency key.
         RecordUnreadable("record-unreadable", SERVICE_UNAVAILABLE, retry: true, ran: Maybe, "Stored response unreadable",
             "The response for this idempotency key was stored by another version of this service, and this server \
              cannot read it. This request was not processed again."),

@@ -1,10 +1,5 @@
-//! [`KeyExtractor`]: finds the lock keys of a request.
-//!
-//! | file | what it has |
-//! |---|---|
-//! | `parts` | `Key` and `Also`, and the functions that begin a key, such as `header` and `path` |
-//! | `take` | what one step of a `Key` takes from a request |
-//! | `route` | what axum knows about the route of a request |
+//! [`KeyExtractor`]: finds the lock keys of a request. `parts` has the extractor [`Key`], `take` its steps, and `route`
+//! the steps that need axum.
 
 mod parts;
 #[cfg(feature = "axum")]
@@ -27,7 +22,7 @@ use crate::lock_key::{LockKey, LockKeys};
 ///
 /// The module [`key`](crate::key) has functions that make an extractor. A closure over the request's head is an
 /// extractor, too, if it returns a [`LockKey`] or [`LockKeys`], or an `Option` or a `Result` of one of them. Pass text
-/// from clients through [`LockKey::join`], which escapes it, as the functions in `key` do.
+/// from clients through [`LockKey::join`], which escapes it.
 ///
 /// # Examples
 ///
@@ -88,7 +83,7 @@ where
     note = "a closure cannot be `async` here; implement `KeyExtractor` for a type of your own, which can"
 )]
 pub trait IntoKey: Send {
-    /// Converts the value into keys; `None` if the request needs no lock.
+    /// Converts the value into keys.
     ///
     /// # Errors
     ///

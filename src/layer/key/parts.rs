@@ -35,8 +35,8 @@ pub fn method() -> Key {
     from_fn(|parts| parts.method.as_str().to_owned())
 }
 
-/// Makes one part of the key with a function of the request's head. The function returns text or bytes, or an `Option` or
-/// a `Result` of them. If it returns `None`, the request runs without a lock.
+/// Makes one part of the key with a function of the request's head, which returns text or bytes, or an `Option` or a
+/// `Result` of them. If it returns `None`, the request runs without a lock.
 ///
 /// # Examples
 ///
@@ -53,8 +53,8 @@ pub fn from_fn<R: IntoKeyPart>(make: impl Fn(&Parts) -> R + Send + Sync + 'stati
 #[cfg(feature = "axum")]
 /// Uses the path parameter `name`, percent-decoded: `42` of `/orders/42/pay` on the route `/orders/{order_id}/pay`.
 ///
-/// The layer must be inside the router, because the router finds the parameters. `docs::requests` has a table of the
-/// places. If the route has no such parameter, every request is refused with 500 `misconfigured`, unless the key is
+/// The layer must be inside the router, because the router finds the parameters (`docs::requests`, "Path parameters").
+/// If the route has no such parameter, every request is refused with 500 `misconfigured`, unless the key is
 /// [`optional`](Key::optional). A value that is not UTF-8 is refused with 400.
 ///
 /// In a `fallback_service`, all requests run without a lock. In and around a
@@ -73,23 +73,12 @@ pub fn matched_path() -> Key {
 }
 
 #[cfg(feature = "axum")]
-/// Makes one part of the key from an axum extractor. `make` converts the extracted value into text, and must return the
-/// same text for two values that mean the same resource. The extractor must work without a state and without the
-/// request's body.
+/// Makes one part of the key from an axum extractor that needs neither a state nor the request's body. `make` converts
+/// the extracted value into text, and must return the same text for two values that mean the same resource.
 ///
-/// If the extractor refuses the request, the response is `400 invalid-key`, or `500 misconfigured` if the extractor's own
-/// response is a server error. With `Router::layer`, add `.when(key::routed)` for extractors other than axum's `Path`,
-/// so that unmatched paths run without a lock.
-///
-/// # Examples
-///
-/// ```
-/// use axum::extract::Path;
-/// use tower_redlock::key;
-///
-/// let order = key::from_extractor::<Path<u64>>(|Path(id)| id.to_string()).prefix("order");
-/// # let _ = order;
-/// ```
+/// If the extractor refuses the request, the response is `400 invalid-key`, or `500 misconfigured` if the extractor's
+/// own response is a server error. With `Router::layer`, add `.when(key::routed)` for extractors other than axum's
+/// `Path`, so that unmatched paths run without a lock.
 pub fn from_extractor<E>(make: impl Fn(E) -> String + Send + Sync + 'static) -> Key
 where
     E: FromRequestParts<()> + Send + 'static,
@@ -104,11 +93,11 @@ where
     note = "return a `String`, `&'static str` or `Vec<u8>`, or an `Option` or `Result<_, KeyError>` of one"
 )]
 pub trait IntoKeyPart: Send {
-    /// Converts the value into a part of the key; `None` if the request needs no lock.
+    /// Converts the value into a part of the key.
     ///
     /// # Errors
     ///
-    /// The [`KeyError`] of a `Result`.
+    /// The error that the closure returned.
     fn into_part(self) -> Result<Option<Vec<u8>>, KeyError>;
 }
 
@@ -142,10 +131,9 @@ impl<P: IntoKeyPart> IntoKeyPart for Result<P, KeyError> {
     }
 }
 
-/// A key that is made of parts. The functions of [`key`](crate::key) make one.
+/// A key that is made of parts, by the functions of [`key`](crate::key).
 ///
-/// `V` is [`Value`] if the key is exactly one header, query parameter or path parameter, which [`parse`](Key::parse)
-/// needs.
+/// `V` is `Value` if the key is exactly one value from the client, which [`parse`](Key::parse) needs.
 #[must_use = "a key does nothing until it is given to a layer"]
 pub struct Key<V = ()> {
     steps: Vec<Step>,
@@ -180,8 +168,7 @@ impl<V> Key<V> {
         self.behind(Take::Text(prefix.into()))
     }
 
-    /// Lets requests run without a lock if a value of the key is missing. By default they are refused with 400. A value
-    /// that cannot be used is still refused.
+    /// Lets requests run without a lock if a value of the key is missing. By default they are refused with 400.
     pub fn optional(self) -> Key {
         let mut steps = self.steps;
         for step in &mut steps {
@@ -190,26 +177,16 @@ impl<V> Key<V> {
         Key::of(steps)
     }
 
-    /// Appends the parts of `other`, so that both together are one key. If one of the two needs no lock, the request runs
-    /// without a lock.
+    /// Appends the parts of `other`, so that both together are one key. If one of the two needs no lock, the request
+    /// runs without a lock.
     pub fn and<W>(self, other: Key<W>) -> Key {
         let mut steps = self.steps;
         steps.extend(other.steps);
         Key::of(steps)
     }
 
-    /// Locks the keys of `other`, too: all keys or none. If one of the two needs no lock, only the keys of the other are
-    /// locked.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tower_redlock::key;
-    ///
-    /// let account = |header| key::header(header).parse::<u64>().prefix("account");
-    /// let both = account("x-from").also(account("x-to"));
-    /// # let _ = both;
-    /// ```
+    /// Locks the keys of `other`, too: all keys or none. If one of the two needs no lock, only the keys of the other
+    /// are locked.
     pub const fn also<E: KeyExtractor>(self, other: E) -> Also<Self, E> {
         Also {
             first: self,
@@ -229,8 +206,8 @@ impl<V> Key<V> {
 }
 
 impl Key<Value> {
-    /// Parses the value as a `T` and locks the text that `T` prints, so that all spellings of one value are the same key.
-    /// For example, `7`, `07` and `+7` are the same `u64`. A value that is not a `T` is refused with 400.
+    /// Parses the value as a `T` and locks the text that `T` prints, so that all spellings of one value are the same
+    /// key. For example, `7`, `07` and `+7` are the same `u64`. A value that is not a `T` is refused with 400.
     pub fn parse<T: FromStr + fmt::Display>(self) -> Key {
         let mut steps = self.steps;
         for step in &mut steps {

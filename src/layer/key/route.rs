@@ -1,4 +1,4 @@
-//! What axum knows about the route of a request: its path, its parameters, and what extractors find.
+//! The steps of making a key that need axum.
 
 use std::any::Any;
 use std::marker::PhantomData;
@@ -31,7 +31,6 @@ impl<E, F> Extracted<E, F> {
     }
 }
 
-/// [`Extracted`] of any type.
 pub(super) trait Extract: Send + Sync {
     fn push<'a>(&'a self, request: &'a mut Parts, key: &'a mut KeyParts) -> Pushing<'a>;
 }

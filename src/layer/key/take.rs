@@ -12,7 +12,6 @@ use super::route;
 use crate::key_error::{KeyError, Subject};
 use crate::lock_key::KeyParts;
 
-/// One step of making a key.
 #[derive(Clone)]
 pub(super) enum Take {
     Text(Cow<'static, str>),
