@@ -31,7 +31,8 @@ pub(super) enum Ran {
 macro_rules! kinds {
     ($(#[$of_enum:meta])* pub enum $name:ident { $(
         $(#[$of_kind:meta])*
-        $kind:ident($word:literal, $status:ident, retry: $retry:literal, ran: $ran:ident, $title:literal, $detail:literal),
+        $kind:ident($word:literal, $status:ident, retry: $retry:literal, ran: $ran:ident,
+            $title:literal, $detail:literal),
     )* }) => {
         $(#[$of_enum])*
         pub enum $name { $($(#[$of_kind])* $kind,)* }
@@ -71,10 +72,10 @@ kinds! {
             "The idempotency key of this request cannot be used."),
         /// The request's body ended with an error.
         BodyUnreadable("body-unreadable", BAD_REQUEST, retry: false, ran: Earlier, "Request body unreadable",
-            "The body of this request ended before all of it was there."),
+            "The body of this request ended before it was complete."),
         /// The caller of the request is unknown.
         CallerUnknown("caller-unknown", FORBIDDEN, retry: false, ran: Earlier, "Caller unknown",
-            "It cannot be told who sends this request, and idempotency keys belong to their senders."),
+            "This server does not know who sends this request, and an idempotency key belongs to its sender."),
         /// Another request holds the lock, and this request does not wait.
         Contended("contended", CONFLICT, retry: true, ran: Earlier, "In use by other requests",
             "Another request is using this resource."),
@@ -86,11 +87,11 @@ kinds! {
             "A request with this idempotency key is being processed. Send this one again later to get its response."),
         /// The request with this idempotency key has run, but its response could not be stored.
         NotReplayable("not-replayable", CONFLICT, retry: false, ran: Maybe, "Response not stored",
-            "The request with this idempotency key was processed, and its response could not be stored. It is not \
+            "The request with this idempotency key was processed, but its response could not be stored. It is not \
              processed again."),
         /// The request's body is longer than the idempotency layer reads.
         BodyTooLarge("body-too-large", PAYLOAD_TOO_LARGE, retry: false, ran: Earlier, "Request body too large",
-            "The body of this request is longer than may be sent with an idempotency key."),
+            "The body of this request is too long for a request with an idempotency key."),
         /// The idempotency key was already used for a different request.
         IdempotencyKeyReused("idempotency-key-reused", UNPROCESSABLE_ENTITY, retry: false, ran: Earlier,
             "Idempotency key used for another request",
@@ -98,33 +99,34 @@ kinds! {
              operation, and repeat requests unchanged."),
         /// The program has a mistake, for example a layer is missing.
         Misconfigured("misconfigured", INTERNAL_SERVER_ERROR, retry: false, ran: Earlier, "Layer misconfigured",
-            "A layer of this server is missing, in the wrong place, or not set for such a request."),
+            "A layer of this server is missing, is in the wrong place, or does not cover this request."),
         /// Too many requests already wait, for this lock or in total.
         QueueFull("queue-full", SERVICE_UNAVAILABLE, retry: true, ran: Earlier, "Too many requests wait",
-            "As many requests as may wait for a lock on this server do so already."),
+            "Too many requests already wait for a lock on this server."),
         /// The idempotency layer already holds too many bytes of request bodies.
         BuffersFull("buffers-full", SERVICE_UNAVAILABLE, retry: true, ran: Earlier, "Too many request bodies",
-            "This server holds as many bytes of requests with idempotency keys as it may."),
+            "This server already holds too many bytes of requests with idempotency keys."),
         /// Too many requests of the layer still run for clients that have disconnected.
         TooManyDetached("too-many-detached", SERVICE_UNAVAILABLE, retry: true, ran: Earlier, "Too many requests run on",
-            "As many requests run on this server as may after their clients have gone."),
+            "Too many requests still run on this server although their clients have disconnected."),
         /// Too few nodes replied in time.
         NoQuorum("no-quorum", SERVICE_UNAVAILABLE, retry: true, ran: Earlier, "Locks unavailable",
-            "Too few lock nodes vote and replied in time."),
+            "Too few lock nodes voted in time."),
         /// Too few nodes have memory left for the request.
         NodesFull("nodes-full", SERVICE_UNAVAILABLE, retry: true, ran: Earlier, "Lock nodes full",
             "The lock nodes have no memory left for this request."),
         /// The lock was lost while the request ran. Whether it took effect is unknown.
         // No retry, because the client must look for the effect first: a second run cannot be excluded.
         LockLost("lock-lost", SERVICE_UNAVAILABLE, retry: false, ran: Maybe, "Lock lost",
-            "The lock was lost while this request was processed. Whether it took effect is unknown: look before you \
-             send it again, it may be processed again."),
+            "The lock was lost while this request was processed. Whether it took effect is unknown, so look before you \
+             send it again, because it may be processed again."),
         /// The request ran, but too few nodes stored its response. A repeat gets the response or runs again.
         OutcomeUnknown("outcome-unknown", SERVICE_UNAVAILABLE, retry: false, ran: Maybe, "Outcome unknown",
             "This request was processed, and it is not known whether its response was stored. Send it again with the \
              same idempotency key to find out: you get that response, or the request is processed again."),
         /// Another version of this crate wrote the record of the idempotency key.
-        RecordUnreadable("record-unreadable", SERVICE_UNAVAILABLE, retry: true, ran: Maybe, "Stored response unreadable",
+        RecordUnreadable("record-unreadable", SERVICE_UNAVAILABLE, retry: true, ran: Maybe,
+            "Stored response unreadable",
             "The response for this idempotency key was stored by another version of this service, and this server \
              cannot read it. This request was not processed again."),
         /// The lock manager is shutting down.
