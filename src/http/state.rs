@@ -75,7 +75,7 @@ impl RequestState {
             state.called_by = None;
             return;
         }
-        // Change only the needed extension, because these map operations are most of the cost of an unlocked request.
+        // Insert as little as possible, because this is most of the cost of an unlocked request.
         match reason {
             UnlockedReason::Method => {
                 extensions.remove::<SkippedWithoutKey>();

@@ -184,8 +184,7 @@ where
         options.max_request_body.min(buffers.most),
         body.size_hint().lower(),
     );
-    // Refuse early if there is no room for the announced length, but take no room for it, because a client can announce
-    // any length.
+    // Reserve no room for the announced length, because a client can announce any length.
     if announced <= as_u64(limit) && announced > as_u64(buffers.free()) {
         return Err(RejectionKind::BuffersFull.into());
     }

@@ -148,7 +148,6 @@ pin_project! {
     {
         Acquiring {
             admission: Admission,
-            // Taken when the admission is ready.
             call: Option<Call<S, B>>,
         },
         Running {
@@ -210,7 +209,6 @@ where
                     state.set(State::Done);
                     match (result, hold) {
                         (Ok(result), None) => return Poll::Ready(plain(result)),
-                        // Do not keep the lock for a body that has already ended.
                         (Ok(Ok(response)), Some(Hold { guard, options }))
                             if options.holds_until_body && !response.body().is_end_stream() =>
                         {
