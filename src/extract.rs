@@ -1,4 +1,4 @@
-//! For axum: the extractors [`Held`] and [`Locked`].
+//! The axum extractors [`Held`] and [`Locked`].
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -28,9 +28,8 @@ use crate::layer::{Rejection, UnlockedReason, lock_scope};
 use crate::lock_key::LockKeys;
 use crate::manager::{LockGuard, LockManager, LockScope};
 
-/// The lock keys of a value from the request. [`Locked`] has an example.
-///
-/// [`Path`] and [`Json`] pass it on to what they hold: `Locked<Path<OrderId>>`, `Locked<Json<Transfer>>`.
+/// Says which keys [`Locked`] locks for a value from the request. [`Path`] and [`Json`] have the keys of the value
+/// inside.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not the name of a lock",
     label = "`Locked<{Self}>` needs to know which keys to lock",
@@ -39,11 +38,11 @@ use crate::manager::{LockGuard, LockManager, LockScope};
             `serde::Deserialize`, and take `Locked<Path<OrderId>>` or `Locked<Json<OrderId>>`"
 )]
 pub trait AsLockKeys {
-    /// The keys to lock: all of them or none.
+    /// Returns the keys to lock. Either all of them are locked, or none.
     ///
     /// # Errors
     ///
-    /// [`KeyError`] if the value has no valid key: the response is `400 invalid-key`.
+    /// [`KeyError`] if the value has no valid key. The response is `400 invalid-key`.
     fn to_lock_keys(&self) -> Result<LockKeys, KeyError>;
 }
 
@@ -59,28 +58,28 @@ impl<T: AsLockKeys> AsLockKeys for Json<T> {
     }
 }
 
-/// A value of the request and the lock on its keys, as an axum extractor.
+/// An axum extractor: extracts a `K` from the request, and then acquires the lock on its keys.
 ///
-/// The lock is acquired with the [`LockManager`] of the router's state when the handler's arguments are extracted, which
-/// takes up to the manager's `max_wait`. It is released in the background when this is dropped. Keys that a layer has
-/// locked for the request are shared. A refusal has the same response as a layer's.
+/// The lock is acquired from the [`LockManager`] in the router's state, and waits for at most the manager's `max_wait`.
+/// It is released in the background when this is dropped. Keys that a layer has already locked for the request are
+/// shared.
 ///
-/// If the lock is lost, the handler continues: watch [`lost`](crate::LockHandle::lost), or use a
-/// [`RedlockLayer`](crate::RedlockLayer).
+/// If the lock is lost, the handler continues. Watch [`lost`](crate::LockHandle::lost), or use a
+/// [`RedlockLayer`](crate::RedlockLayer), which drops the handler.
 ///
-/// A `K` that consumes the body, such as [`Json`], is the last argument of the handler. The body is read before the lock
-/// is acquired. If a handler needs several locks, take one `K` with all their keys.
+/// If `K` consumes the body, like [`Json`], it must be the last argument of the handler. If a handler needs several
+/// locks, use one `K` that returns all keys.
 ///
 /// # If it does not compile
 ///
-/// `K` must be an extractor and [`AsLockKeys`], and [`FromRef`] must make a [`LockManager`] of the state.
-/// `#[axum::debug_handler]` (axum's feature `macros`) names the missing one.
+/// `K` must be an extractor and implement [`AsLockKeys`], and the state must be a [`LockManager`] or have one by
+/// [`FromRef`]. `#[axum::debug_handler]` (axum's feature `macros`) names what is missing.
 ///
 /// # Examples
 ///
 /// ```
-/// use axum::extract::{FromRef, Path};
-/// use axum::{Json, Router, routing::post};
+/// use axum::extract::Path;
+/// use axum::{Router, routing::post};
 /// use tower_redlock::Locked;
 /// use tower_redlock::error::KeyError;
 /// use tower_redlock::extract::AsLockKeys;
@@ -100,35 +99,9 @@ impl<T: AsLockKeys> AsLockKeys for Json<T> {
 ///     format!("order {} is paid", order.0.0)
 /// }
 ///
-/// /// `{"from": 3, "to": 7}`
-/// #[derive(serde::Deserialize)]
-/// struct Transfer { from: u64, to: u64 }
-///
-/// impl AsLockKeys for Transfer {
-///     fn to_lock_keys(&self) -> Result<LockKeys, KeyError> {
-///         LockKeys::new([self.from, self.to].map(|account| format!("account:{account}")))
-///     }
+/// fn app(locks: LockManager) -> Router {
+///     Router::new().route("/orders/{id}/pay", post(pay)).with_state(locks)
 /// }
-///
-/// async fn transfer(transfer: Locked<Json<Transfer>>) -> String {
-///     format!("from {} to {}", transfer.from, transfer.to)
-/// }
-///
-/// #[derive(Clone)]
-/// struct App { locks: LockManager }
-///
-/// impl FromRef<App> for LockManager {
-///     fn from_ref(app: &App) -> Self { app.locks.clone() }
-/// }
-///
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let locks = LockManager::builder().memory(5).connect().await?;
-/// let app: Router = Router::new()
-///     .route("/orders/{id}/pay", post(pay))
-///     .route("/transfers", post(transfer))
-///     .with_state(App { locks });
-/// # let _ = app;
-/// # Ok(()) }
 /// ```
 #[derive(Debug)]
 #[must_use = "the lock is released when this is dropped"]
@@ -139,13 +112,13 @@ pub struct Locked<K> {
 }
 
 impl<K> Locked<K> {
-    /// The lock.
+    /// The guard of the lock.
     #[cfg(tower_redlock_tests)]
     pub const fn guard(&self) -> &LockGuard {
         &self.guard
     }
 
-    /// The value and the guard of its lock.
+    /// Returns the value and the guard of its lock.
     pub fn into_parts(self) -> (K, LockGuard) {
         (self.value, self.guard)
     }
@@ -185,7 +158,7 @@ where
     type Rejection = LockedRejection<K::Rejection>;
 
     async fn from_request(mut request: Request, state: &S) -> Result<Self, Self::Rejection> {
-        // The extractor takes the request with all that is in it.
+        // Take the scope first, because the extractor consumes the request.
         let scope = lock_scope(request.extensions_mut());
         let value = K::from_request(request, state).await;
         let value = value.map_err(LockedRejection::Value)?;
@@ -204,7 +177,6 @@ async fn lock<K: AsLockKeys>(
     Ok(Locked { value, guard })
 }
 
-/// The scope of the request, which its layers and extractors share.
 impl<S: Send + Sync> FromRequestParts<S> for LockScope {
     type Rejection = Infallible;
 
@@ -213,7 +185,7 @@ impl<S: Send + Sync> FromRequestParts<S> for LockScope {
     }
 }
 
-/// Why a [`Locked`] could not be extracted.
+/// Why a [`Locked`] could not be extracted. It responds like the error inside.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LockedRejection<R> {
@@ -295,7 +267,7 @@ impl IntoResponse for Rejection {
     }
 }
 
-/// `500 misconfigured` for a request without an idempotency key.
+/// Refuses a request without an idempotency key with `500 misconfigured`.
 #[cfg(feature = "idempotency")]
 impl<S: Send + Sync> FromRequestParts<S> for Idempotent {
     type Rejection = Rejection;
@@ -309,7 +281,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Idempotent {
     }
 }
 
-/// `None` for a request without a key, where the layer lets those in, and where there is no layer.
+/// `None` if the request has no idempotency key, or if there is no layer.
 #[cfg(feature = "idempotency")]
 impl<S: Send + Sync> OptionalFromRequestParts<S> for Idempotent {
     type Rejection = Infallible;
@@ -323,4 +295,4 @@ impl<S: Send + Sync> OptionalFromRequestParts<S> for Idempotent {
 }
 
 #[cfg(feature = "idempotency")]
-const NO_KEY: &str = "the handler needs an idempotency key and its request runs without one; put an `IdempotencyLayer` around its route, not told `optional()` and not for other methods, or take an `Option<Idempotent>`";
+const NO_KEY: &str = "the handler needs an idempotency key and its request runs without one; put an `IdempotencyLayer` around its route that covers its method and is not `optional()`, or take an `Option<Idempotent>`";

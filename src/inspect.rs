@@ -1,4 +1,4 @@
-//! The page for operators.
+//! [`InspectService`]: the page for operators.
 
 use std::convert::Infallible;
 use std::fmt::{self, Display, Write as _};
@@ -21,18 +21,16 @@ use crate::node::NodeState;
 
 /// A read-only page for operators, with the nodes, held locks and queues of a manager (feature `inspect`).
 ///
-/// **Protect it.** It has no password of its own, and shows lock keys (unless they are redacted), the names of the
-/// nodes and the load of the service. It shows no owner token and no password.
+/// **Protect this page**, because it has no authentication. It shows lock keys (unless they are redacted), the names of
+/// the nodes and the load of the service, but no owner token and no password.
 ///
 /// | path | response |
 /// |---|---|
 /// | `/` | the page, which reloads every two seconds |
 /// | `/?still` | the page without reloading |
 /// | `/snapshot.json`, `/?json` | [`Snapshot`] as JSON |
-/// | `/?fleet` | up to 100 locks of all processes, by [`LockManager::list`]. Each node scans its keys |
+/// | `/?fleet` | up to 100 locks of all processes, by [`LockManager::list`], for which each node scans its keys |
 /// | `/fleet.json`, `/?fleet&json` | [`LockList`] as JSON |
-///
-/// The page needs no JavaScript. Paths are relative to the place where the service is nested.
 ///
 /// # Examples
 ///
@@ -53,7 +51,7 @@ pub struct InspectService {
 }
 
 impl InspectService {
-    /// Makes a page about `locks`.
+    /// Makes the page of `locks`.
     #[must_use]
     pub const fn new(locks: LockManager) -> Self {
         Self { locks }
@@ -77,7 +75,7 @@ impl<B> Service<Request<B>> for InspectService {
 }
 
 async fn respond(locks: &LockManager, method: &Method, uri: &Uri) -> Response<String> {
-    // The links of the page are queries, because they work whether or not its address ends with a slash.
+    // The page links to queries, because such links work with and without a slash at the end of its address.
     let view = match (uri.path(), uri.query().unwrap_or_default()) {
         ("/snapshot.json", _) => "json",
         ("/fleet.json", _) => "fleet&json",
@@ -97,7 +95,7 @@ async fn respond(locks: &LockManager, method: &Method, uri: &Uri) -> Response<St
         "fleet&json" => (JSON, serde_json::to_string(&list.await)),
         query => (HTML, Ok(page(&locks.snapshot(), query == "still"))),
     };
-    // The server leaves out the body of a response to HEAD.
+    // Return the body even for HEAD, because the HTTP server leaves it out.
     response(StatusCode::OK, kind, text.unwrap_or_default())
 }
 
@@ -121,13 +119,13 @@ fn response(status: StatusCode, kind: &'static str, text: String) -> Response<St
 const HTML: &str = "text/html; charset=utf-8";
 const JSON: &str = "application/json";
 const TEXT: &str = "text/plain; charset=utf-8";
-/// Only the style of the page is allowed, by its hash, which a test checks.
+/// Allows only the style of the page, by its hash. A test checks the hash.
 const POLICY: &str = "default-src 'none'; style-src 'sha256-COTnAwCGvoDjRAxaZBCWNIUENqp2gSbr4AxpdWj1gZk='; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 const CROSS_ORIGIN_RESOURCE_POLICY: HeaderName =
     HeaderName::from_static("cross-origin-resource-policy");
 
-/// Lines of text, escaped for HTML.
+/// Writes text escaped for HTML.
 struct Text<'a>(&'a str);
 
 impl Display for Text<'_> {
@@ -139,10 +137,10 @@ impl Display for Text<'_> {
                 '>' => f.write_str("&gt;")?,
                 '"' => f.write_str("&quot;")?,
                 '\'' => f.write_str("&#39;")?,
-                // The escapes below begin with a backslash.
+                // Escape the backslash, because the escapes below begin with one.
                 '\\' => f.write_str("\\\\")?,
                 '\n' => f.write_str("<br>")?,
-                // Two keys that differ only in invisible characters must look different.
+                // Show invisible characters, so that two keys that differ only in them look different.
                 char if char.is_control() || is_unseen(char) => {
                     write!(f, "\\u{{{:x}}}", u32::from(char))?
                 }
@@ -164,7 +162,6 @@ const fn is_unseen(char: char) -> bool {
     )
 }
 
-/// The page for `snapshot`, which reloads unless it is `still`.
 fn page(snapshot: &Snapshot, still: bool) -> String {
     let (held, waiting, verdict) = (snapshot.held, snapshot.waiting, &snapshot.verdict);
     let class = if snapshot.has_quorum { GOOD } else { BAD };
@@ -197,7 +194,6 @@ fn page(snapshot: &Snapshot, still: bool) -> String {
     page + END
 }
 
-/// The page for the locks of all processes.
 fn fleet(list: &LockList) -> String {
     let most = Snapshot::MOST;
     let mut page = opening("", "Locks of all processes");
@@ -224,7 +220,6 @@ fn opening(reload: &str, title: &str) -> String {
     )
 }
 
-/// Adds a note below a table that has the greatest length.
 fn are_cut(page: &mut String, rows: usize) {
     let most = Snapshot::MOST;
     if rows >= most {
@@ -240,10 +235,10 @@ const LOCK: [&str; 6] = ["Keys", "Held for", "Remaining", "Waiting", "Fencing to
 const QUEUE: [&str; 3] = ["Key", "Waiting", "Longest wait"];
 const FLEET: [&str; 5] = ["Key", "Holder", "Held for", "Remaining", "Nodes"];
 
-/// The class of a cell, and its text.
 type Cell = (&'static str, String);
 
-/// Adds a table, whose first column names the rows. The roles are explicit, because a narrow window turns cells into blocks.
+/// Adds a table whose first column names the rows. The roles are explicit, because a narrow window turns cells into
+/// blocks.
 fn table<const N: usize>(
     page: &mut String,
     title: &str,
@@ -294,7 +289,7 @@ fn node(node: &NodeStatus) -> [Cell; 3] {
             (BAD, "votes; too full for more stored responses".to_owned())
         }
         VotingStatus::Voting => (GOOD, "votes".to_owned()),
-        // The column before has the reason.
+        // The column of the connection has the reason.
         VotingStatus::Failing { .. } if node.state != NodeState::Up => {
             (BAD, "does not count".to_owned())
         }

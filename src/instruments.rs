@@ -1,5 +1,4 @@
-//! Counters, gauges and histograms: one function per change. The docs of the module `metrics` have the table. Without
-//! that feature these functions are empty.
+//! One function for each change of a metric. Without the feature `metrics` they are empty.
 
 #![cfg_attr(
     not(feature = "metrics"),
@@ -21,7 +20,7 @@ enum Kind {
 #[cfg(feature = "metrics")]
 use Kind::{Counter, Gauge, Histogram};
 
-/// A metric as exporters describe it; of a counter also its label, and the words of that.
+/// Kind, name, unit and description of a metric; for a counter also its label, and the values of the label.
 #[cfg(feature = "metrics")]
 type Metric = (
     Kind,
@@ -84,7 +83,7 @@ pub(crate) fn describe() {
     }
 }
 
-/// A manager starts: from now on every counter and gauge exists, for alarms that ask for their growth.
+/// Creates the counters and gauges when a manager starts, so that alarms can see their first change.
 pub(crate) fn at_zero() {
     #[cfg(feature = "metrics")]
     for (_, name, _, _, label, words) in METRICS {
@@ -92,7 +91,7 @@ pub(crate) fn at_zero() {
             metrics::counter!(*name, *label => word).increment(0);
         }
     }
-    // A chart of one that nobody has changed is empty otherwise. Those of other managers stay as they are.
+    // Add zero instead of setting zero, because other managers may already have changed these gauges.
     #[cfg(feature = "metrics")]
     for name in ["redlock_held", "redlock_waiting", "redlock_without_quorum"] {
         metrics::gauge!(name).increment(0);
@@ -159,7 +158,7 @@ pub(crate) fn node(name: &str, up: bool, voting: bool) {
     metrics::gauge!("redlock_node_voting", "node" => name.to_owned()).set(number(voting));
 }
 
-/// While one lives, one more manager can grant no lock.
+/// Counts one manager that can grant no lock, until it is dropped.
 #[cfg(feature = "metrics")]
 pub(crate) struct WithoutQuorum(());
 
@@ -184,7 +183,6 @@ pub(crate) fn clock_skew(name: &str, ahead: f64) {
     metrics::gauge!("redlock_node_clock_skew_seconds", "node" => name.to_owned()).set(ahead);
 }
 
-/// A `limit` of zero is none.
 #[cfg(feature = "redis")]
 pub(crate) fn memory(name: &str, used: u64, limit: u64) {
     #[cfg(feature = "metrics")]

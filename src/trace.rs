@@ -1,7 +1,8 @@
-//! Events and spans for `tracing`: one function per event. The guide lists them (`docs::operating`), and a test
-//! compares. Without the feature they are empty.
+//! One function for each event and span of `tracing`. Without the feature they are empty. The guide has the same list
+//! (`docs::operating`), and a test compares them.
 //!
-//! Texts are strings and not `Display`: subscribers quote strings. The targets are modules that users know.
+//! Values are recorded as strings, because subscribers put strings in quotes. `times` and `refused` count since the last
+//! event of the same kind.
 
 #![cfg_attr(
     not(feature = "tracing"),
@@ -11,7 +12,7 @@
 use std::fmt::Display;
 use std::time::Duration;
 
-/// Tells nothing, and computes no field.
+/// Replaces the macros of `tracing`, and computes no field.
 #[cfg(not(feature = "tracing"))]
 mod tracing {
     macro_rules! silent {
@@ -39,25 +40,23 @@ pub(crate) fn node_changed(node: &str, state: &str, reason: &dyn Display) {
     }
 }
 
-/// Logged once for each node.
 #[cfg(feature = "redis")]
 pub(crate) fn notices_unavailable(node: &str, reason: &str) {
     tracing::warn!(
         target: "tower_redlock::node",
         node,
         reason,
-        "a node does not let us listen to releases; waiting callers ask again now and then instead"
+        "a node does not let us listen to releases; waiting callers ask the nodes from time to time instead"
     );
 }
 
-/// Logged once until they are renewed.
 #[cfg(feature = "redis")]
 pub(crate) fn credentials_stale(node: &str, reason: &str) {
     tracing::warn!(
         target: "tower_redlock::node",
         node,
         reason,
-        "the credentials of a node could not be renewed; its connections go on with those before"
+        "the credentials of a node could not be renewed; its connections continue with the old credentials"
     );
 }
 
@@ -80,7 +79,7 @@ pub(crate) fn list_incomplete(node: &str) {
     tracing::warn!(
         target: "tower_redlock::node",
         node,
-        "a node does not vote before every node has accepted this list once, and not all have; start those that do not answer"
+        "a node does not vote before every node has accepted this list once; start the nodes that do not answer"
     );
 }
 
@@ -106,7 +105,7 @@ pub(crate) fn waits_for_votes(ready_in: Duration, verdict: &dyn Display) {
         target: "tower_redlock::node",
         ?ready_in,
         verdict = &*verdict.to_string(),
-        "waiting until a quorum votes; where no lock can be held, as on new servers, `bootstrap` saves the wait"
+        "waiting until a quorum votes; if no lock can be held, for example on new servers, `bootstrap` avoids the wait"
     );
 }
 
@@ -118,7 +117,7 @@ pub(crate) fn fencing_at_risk(node: &str) {
     tracing::warn!(
         target: "tower_redlock::node",
         node,
-        "a node votes again with the clock in place of its lost fencing tokens, for fewer than a quorum remember theirs; they may repeat if clocks differ by more than a second"
+        "a node votes again with the clock in place of its lost fencing tokens, because fewer than a quorum remember theirs; tokens may repeat if clocks differ by more than a second"
     );
 }
 
@@ -130,7 +129,6 @@ pub(crate) fn lock_lost(key: &str, reason: &dyn Display) {
     tracing::error!(target: "tower_redlock::lock", key, reason = &*reason.to_string(), "lock lost");
 }
 
-/// A node refused a command that it should have run; `times`: as often since the last line.
 pub(crate) fn command_failed(node: &str, command: &str, reason: &dyn Display, times: u64) {
     tracing::warn!(
         target: "tower_redlock::node",
@@ -142,16 +140,14 @@ pub(crate) fn command_failed(node: &str, command: &str, reason: &dyn Display, ti
     );
 }
 
-/// `refused`: how often since the last line.
 pub(crate) fn command_runs(node: &str, command: &str, refused: u64) {
-    tracing::info!(target: "tower_redlock::node", node, command, refused, "a node runs a command again that it refused");
+    tracing::info!(target: "tower_redlock::node", node, command, refused, "a node runs a command again that it had refused");
 }
 
 pub(crate) fn vote_possible(node: &str, command: &str) {
     tracing::info!(target: "tower_redlock::node", node, command, "a node no longer refuses a command that its vote needs");
 }
 
-/// A key was left on a node until its ttl ends; `times`: as often since the last line.
 pub(crate) fn left_to_expire(key: &str, reason: &str, times: u64) {
     tracing::warn!(
         target: "tower_redlock::lock",
@@ -162,7 +158,7 @@ pub(crate) fn left_to_expire(key: &str, reason: &str, times: u64) {
     );
 }
 
-/// Too few nodes answered calls for locks; `times`: as often since the last line. `reason` names nodes.
+/// `reason` names nodes.
 pub(crate) fn no_quorum(reason: &dyn Display, times: u64) {
     tracing::warn!(
         target: "tower_redlock::lock",
@@ -172,7 +168,7 @@ pub(crate) fn no_quorum(reason: &dyn Display, times: u64) {
     );
 }
 
-/// Requests with an idempotency key run without a record; `times`: as many since the last line. `reason` names nodes.
+/// `reason` names nodes.
 #[cfg(feature = "idempotency")]
 pub(crate) fn runs_without_record(reason: &dyn Display, times: u64) {
     tracing::warn!(
@@ -183,7 +179,6 @@ pub(crate) fn runs_without_record(reason: &dyn Display, times: u64) {
     );
 }
 
-/// A quorum answers again; `refused`: calls without a lock since the last line.
 pub(crate) fn quorum_again(refused: u64) {
     tracing::info!(
         target: "tower_redlock::lock",
@@ -192,7 +187,7 @@ pub(crate) fn quorum_again(refused: u64) {
     );
 }
 
-/// In seconds.
+/// `by` and `ahead` are in seconds.
 #[cfg(feature = "redis")]
 pub(crate) fn clock_set(node: &str, by: f64, ahead: f64) {
     tracing::warn!(
@@ -204,7 +199,6 @@ pub(crate) fn clock_set(node: &str, by: f64, ahead: f64) {
     );
 }
 
-/// Said once.
 #[cfg(feature = "redis")]
 pub(crate) fn identity_asked(node: &str) {
     tracing::info!(
@@ -214,7 +208,6 @@ pub(crate) fn identity_asked(node: &str) {
     );
 }
 
-/// Said when that connects.
 #[cfg(feature = "redis")]
 pub(crate) fn nodes_on_one_server(node: &str, other: &str) {
     tracing::warn!(
@@ -225,7 +218,6 @@ pub(crate) fn nodes_on_one_server(node: &str, other: &str) {
     );
 }
 
-/// Said once for each node.
 #[cfg(feature = "redis")]
 pub(crate) fn no_identity(node: &str) {
     tracing::warn!(
@@ -235,7 +227,6 @@ pub(crate) fn no_identity(node: &str) {
     );
 }
 
-/// Said once for each node.
 #[cfg(all(feature = "redis", feature = "idempotency"))]
 pub(crate) fn no_append_only_file(node: &str) {
     tracing::warn!(
@@ -245,9 +236,7 @@ pub(crate) fn no_append_only_file(node: &str) {
     );
 }
 
-/// `reason` may name nodes.
-///
-/// Never more than `debug`: while locks cannot be had there are as many of these as requests.
+/// The level is only `debug`, because every request can be rejected. `reason` can name nodes.
 pub(crate) fn rejected(kind: &str, reason: &dyn Display) {
     tracing::debug!(target: "tower_redlock::layer", kind, reason = &*reason.to_string(), "request rejected");
 }
@@ -256,7 +245,6 @@ pub(crate) fn idempotency_rejected(kind: &str, reason: &dyn Display) {
     tracing::debug!(target: "tower_redlock::idempotency", kind, reason = &*reason.to_string(), "request rejected");
 }
 
-/// Logged once for each route and reason.
 pub(crate) fn misconfigured(route: &str, reason: &str) {
     tracing::error!(
         target: "tower_redlock::layer",
@@ -271,7 +259,7 @@ pub(crate) fn refusal_kept(kind: &str) {
     tracing::warn!(
         target: "tower_redlock::idempotency",
         kind,
-        "a refusal is kept as the answer to an idempotency key, because nothing says that nothing was done before it"
+        "a refusal is kept as the response to an idempotency key, because it is not marked as not processed"
     );
 }
 
@@ -293,7 +281,7 @@ pub(crate) fn acquire(
     );
 }
 
-/// Whether events of calls for locks are enabled; listing their nodes takes a moment.
+/// Whether the event [`acquire`] is enabled. If not, callers need not compute its fields.
 pub(crate) fn hears_acquire() -> bool {
     #[cfg(feature = "tracing")]
     return tracing::enabled!(target: "tower_redlock::lock", tracing::Level::DEBUG);
@@ -305,7 +293,7 @@ pub(crate) fn hears_acquire() -> bool {
 pub(crate) struct AcquireSpan(#[cfg(feature = "tracing")] tracing::Span);
 
 impl AcquireSpan {
-    /// The span of a call for `key`, which is computed only if the span is enabled.
+    /// Makes the span of a call. Computes `key` only if the span is enabled.
     pub(crate) fn new(key: impl FnOnce() -> String) -> Self {
         #[cfg(feature = "tracing")]
         return Self(
@@ -348,7 +336,7 @@ pub(crate) fn not_extended(key: &str, node: &str, reason: &dyn Display) {
     );
 }
 
-/// The span of the caller that acquired a lock, for events of the lock in the background.
+/// The span of the caller that acquired a lock. Events of the lock in the background belong to it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Caller(#[cfg(feature = "tracing")] Option<tracing::Span>);
 

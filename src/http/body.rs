@@ -16,12 +16,10 @@ use crate::manager::{LockGuard, LossReason, Lost, RunError};
 pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
 
 pin_project! {
-    /// The body of a request or a response behind a layer: the inner one, or the layer's own. Bytes and trailers are
-    /// those of the inner body; where a layer has read it, the chunks may differ.
+    /// The body of a request or a response that has passed a layer.
     ///
-    /// With [`hold_until_body`](crate::RedlockLayer::hold_until_body) it holds the lock until the inner body has ended,
-    /// failed, or was dropped, and releases it in the background. If the lock is lost before, the body ends with the
-    /// error [`RunError::Lost`](crate::error::RunError::Lost).
+    /// With [`hold_until_body`](crate::RedlockLayer::hold_until_body), a response body holds the lock. If the lock is
+    /// lost before the body has ended, the body ends with the error [`RunError::Lost`](crate::error::RunError::Lost).
     #[must_use = "a body does nothing unless polled"]
     pub struct LayerBody<B> {
         #[pin]
@@ -37,17 +35,17 @@ pin_project! {
             body: B,
         },
         Held {
-            // Fields drop in order: the body ends before the lock is released.
+            // Fields are dropped in order, so the body ends before the lock is released.
             #[pin]
             body: B,
-            // Boxed, so that this body is `Unpin` where the inner one is, and no larger where nothing is held.
+            // In a box, so that `LayerBody` is `Unpin` if `B` is, and so that bodies without a lock stay small.
             lost: Pin<Box<Lost>>,
             guard: Option<LockGuard>,
         },
         Read {
             read: [Bytes; 2],
             rest: Rest<B>,
-            // Of what was read, until it is passed on.
+            // The room in the buffers that the bytes take until they are passed on.
             room: Option<OwnedSemaphorePermit>,
         },
     }
@@ -65,7 +63,6 @@ pub(crate) enum Rest<B> {
 }
 
 impl<B> LayerBody<B> {
-    /// `body`, of which nothing was read.
     pub(crate) const fn passed(body: B) -> Self {
         let inner = Inner::Passed { body };
         Self { inner }
@@ -77,7 +74,6 @@ impl<B> LayerBody<B> {
         Self { inner }
     }
 
-    /// A body that was read to its end, or made whole.
     pub(crate) fn whole(bytes: Bytes, trailers: Option<HeaderMap>) -> Self {
         Self::read(
             [bytes, Bytes::new()],
@@ -85,7 +81,7 @@ impl<B> LayerBody<B> {
         )
     }
 
-    /// The bytes that were read of a body, and the rest of it.
+    /// A body that was read in part: the bytes, and the rest.
     pub(crate) const fn read(read: [Bytes; 2], rest: Rest<B>) -> Self {
         let inner = Inner::Read {
             read,
@@ -95,7 +91,7 @@ impl<B> LayerBody<B> {
         Self { inner }
     }
 
-    /// A whole body that takes up `room` until it is read.
+    /// A complete body that takes up `room` in the buffers until it is read.
     #[cfg(feature = "idempotency")]
     pub(crate) fn buffered(
         bytes: Bytes,
@@ -110,7 +106,7 @@ impl<B> LayerBody<B> {
     }
 }
 
-/// A body that has ended. Layers around this one use it for their responses.
+/// An empty body, for the responses of other layers.
 impl<B> Default for LayerBody<B> {
     fn default() -> Self {
         Self::whole(Bytes::new(), None)
@@ -142,7 +138,7 @@ where
                 }
             }
         };
-        // The body goes first, then the lock.
+        // Drop the body before the lock is released.
         inner.set(Self::default().inner);
         drop(guard);
         Poll::Ready(last)
@@ -170,7 +166,8 @@ where
         let rest = match rest {
             Rest::Nothing => SizeHint::with_exact(0),
             Rest::Body(rest) => rest.size_hint(),
-            // With an exact length HTTP/1.1 would not send the trailers, and a broken body must not look complete.
+            // Give no exact length, because HTTP/1.1 would then not send trailers, and because a body that will fail
+            // must not look complete.
             Rest::Trailers(_) | Rest::Error(_) => SizeHint::new(),
         };
         let mut hint = SizeHint::new();
@@ -199,7 +196,7 @@ where
     B: Body,
     B::Error: Into<BoxError>,
 {
-    // Some consumers take an empty chunk for the end.
+    // Skip empty chunks, because some consumers take them for the end.
     if let Some(chunk) = read.iter_mut().find(|chunk| !chunk.is_empty()) {
         let chunk = std::mem::take(chunk);
         return Poll::Ready(Some(Ok(Frame::data(chunk))));
@@ -215,14 +212,13 @@ where
 }
 
 enum Held {
-    /// A frame, with more to come.
     Next(Frame<Bytes>),
-    /// The end of body and lock, with a last frame or error where there is one.
+    /// Nothing follows, so the lock can be released.
     Last(Option<Result<Frame<Bytes>, BoxError>>),
 }
 
-/// Polls a body while its lock lasts. The loss is looked at after each frame, because a body that is always ready never
-/// waits.
+/// Polls a body while its lock is held. Checks for a loss after each frame, too, because a body that is always ready
+/// never waits.
 fn poll_held<B>(mut body: Pin<&mut B>, mut lost: Pin<&mut Lost>, cx: &mut Context<'_>) -> Poll<Held>
 where
     B: Body,
@@ -231,7 +227,7 @@ where
     let beside = lost.as_mut();
     let polled = ready!(beside.poll_beside(cx, |cx| poll_inner(body.as_mut(), cx)));
     Poll::Ready(match polled {
-        // A consumer that knows the length may not poll again, so the end is checked here too.
+        // Check for the end here, too, because a consumer that knows the length may not poll again.
         Ok(Some(Ok(frame))) if !body.is_end_stream() => match lost.poll(cx) {
             Poll::Ready(reason) => Held::lost(reason),
             Poll::Pending => Held::Next(frame),

@@ -1,11 +1,11 @@
-//! The parts that the lock layer and the idempotency layer share. Here are the settings that both have.
+//! The parts that the lock layer and the idempotency layer share, such as the settings that both have.
 //!
 //! | file | what it has |
 //! |---|---|
-//! | `rejection` | why a request is refused: one table of kinds, and the response that is made of a row |
+//! | `rejection` | why a request is refused, and the response; `rejection::kind` has the table of all kinds |
 //! | `body` | the body of every request and response that a layer makes or wraps |
-//! | `state` | what the layers keep in the extensions of a request; its route, and the log of a route whose layers do not fit |
-//! | `run_to_end` | work that goes on without its client, and ends with its lock |
+//! | `state` | what the layers keep in the extensions of a request |
+//! | `run_to_end` | work that continues after its client has disconnected |
 
 pub(crate) mod body;
 pub(crate) mod rejection;
@@ -24,26 +24,27 @@ use self::body::LayerBody;
 use self::rejection::{By, Cause, Rejection, RejectionKind};
 use crate::manager::{AcquireError, LockManager, Lost};
 
-/// What happens to a request when too few nodes answer, so that no lock can be granted and no record read.
+/// What happens to a request when too few nodes answer in time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnNoQuorum {
     /// The response is `503 no-quorum`.
     #[default]
     Reject,
-    /// The request runs without a lock and, in an `IdempotencyLayer`, without a record. A request that runs with a lock
-    /// continues without it if the lock expires ([`LossReason::Expired`](crate::error::LossReason::Expired)), because the
-    /// nodes stopped answering or the process was paused. Other losses still end it.
+    /// The request runs without a lock and, in an `IdempotencyLayer`, without a record. It is still refused if the
+    /// nodes serve processes with another list of nodes, because such a process may hold the key.
     ///
-    /// In the handler [`Held::of`](crate::layer::Held::of) then returns
-    /// [`UnlockedReason::NoQuorum`](crate::layer::UnlockedReason::NoQuorum), and `Idempotent::handle` returns `None`. If the
-    /// nodes answer, but serve processes with another list of nodes, the request is refused, because another request
-    /// may hold the key.
+    /// A request whose lock expires while it runs continues without it
+    /// ([`LossReason::Expired`](crate::error::LossReason::Expired)): the nodes stopped answering, or the process was
+    /// paused. Other losses still end it.
+    ///
+    /// In the handler, [`Held::of`](crate::layer::Held::of) then returns
+    /// [`UnlockedReason::NoQuorum`](crate::layer::UnlockedReason::NoQuorum), and `Idempotent::handle` returns `None`.
     RunUnlocked,
 }
 
 impl OnNoQuorum {
-    /// Whether a request runs although this error kept it from its lock.
+    /// Whether a request runs without its lock after this error.
     pub(crate) fn lets_run(self, error: &AcquireError) -> bool {
         let nodes_fail = match error {
             AcquireError::NoQuorum(error) => !error.names_another_list(),
@@ -59,16 +60,16 @@ impl OnNoQuorum {
     }
 }
 
-/// What happens to a request whose client disconnects while it runs. A request that still waits for its lock is
-/// always cancelled.
+/// What happens to a request whose client disconnects while the handler runs. A request that still waits for its lock
+/// is always cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnDisconnect {
-    /// The request runs to its end under its lock. Once its client has disconnected, it runs in a task of its own, where
-    /// task-locals of the request's task are not visible. The default of an `IdempotencyLayer`.
+    /// The request runs to its end under its lock. The default of an `IdempotencyLayer`.
     ///
-    /// At most 64 requests of a layer run on without their clients. While so many do, the layer refuses others with
-    /// `503 too-many-detached`, because they may lose their clients, too.
+    /// After its client has disconnected, the request continues in a new task, where the task-locals of its old task
+    /// are not visible. While 64 requests of a layer run without their clients, the layer refuses new requests with
+    /// `503 too-many-detached`.
     RunToEnd,
     /// The inner future is dropped, and the lock is released. The default of a `RedlockLayer`.
     Cancel,
@@ -92,11 +93,11 @@ impl Methods {
     }
 }
 
-/// The work of a layer that goes on without its callers.
+/// Counts the requests of a layer that run on after their clients have disconnected.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Detachments(Arc<Original>);
 
-// Each piece of work has a copy.
+// The task of each such request has a clone of the inner `Arc`. Everybody else has clones of the outer one.
 #[derive(Debug, Default)]
 struct Original(Arc<()>);
 
@@ -110,8 +111,7 @@ impl Detachments {
     }
 }
 
-/// The headers by which a response tells how many requests may hold a lock at once: `RateLimit-Policy` and `RateLimit`,
-/// as in draft-ietf-httpapi-ratelimit-headers.
+/// The headers of [`RedlockLayer::rate_limit`](crate::RedlockLayer::rate_limit).
 #[derive(Clone, Debug)]
 pub(crate) struct RateLimit {
     policy: HeaderValue,
@@ -119,7 +119,7 @@ pub(crate) struct RateLimit {
 }
 
 impl RateLimit {
-    /// The policy `name`, without the characters that no header may hold. `None` if none is left.
+    /// `None` if no character of `name` is allowed.
     pub(crate) fn new(name: &str, limit: u32) -> Option<Self> {
         let allowed = |it: &char| matches!(it, ' '..='~') && !matches!(it, '"' | '\\');
         let name: String = name.chars().filter(allowed).collect();
@@ -130,7 +130,7 @@ impl RateLimit {
         };
         Some(Self {
             policy: value(format!("\"{name}\";q={limit};qu=\"concurrent-requests\""))?,
-            // Without a time: nobody knows when one is released.
+            // There is no reset time, because nobody knows when a holder will release the lock.
             exhausted: value(format!("\"{name}\";r=0"))?,
         })
     }
@@ -144,7 +144,6 @@ impl RateLimit {
 
 const MAX_DETACHED: usize = 64;
 
-/// The settings that both layers have.
 #[derive(Clone)]
 pub(crate) struct Common {
     pub(crate) locks: LockManager,
@@ -185,13 +184,13 @@ impl Common {
         }
     }
 
-    /// The requests that run on without their clients; `None` if they may not.
+    /// `None` if the layer cancels requests whose clients disconnect.
     pub(crate) fn detachments(&self) -> Option<&Detachments> {
         let run_to_end = self.on_disconnect == OnDisconnect::RunToEnd && self.max_detached > 0;
         run_to_end.then_some(&self.detached)
     }
 
-    /// Of N requests with clients at once, `max_detached` - 1 + N run at most: each begins while fewer run without.
+    /// Refuses a request while too many others run without their clients.
     pub(crate) fn may_begin(&self) -> Result<(), Cause> {
         match self.detachments() {
             Some(detached) if detached.now() >= self.max_detached => {
@@ -206,7 +205,7 @@ impl Common {
         response.map(|body| LayerBody::whole(body, None))
     }
 
-    /// `is_run`: of a request that an idempotency layer has let through.
+    /// `is_run`: whether an idempotency layer has let this request through.
     pub(crate) fn refusal(&self, cause: impl Into<Cause>, is_run: bool) -> Response<Bytes> {
         let rejection = Rejection::new(self.by, cause, self.busy_status);
         let rejection = rejection.of_run(is_run || matches!(self.by, By::Idempotency));

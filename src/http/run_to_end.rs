@@ -1,4 +1,4 @@
-//! Work that goes on without its client, and ends with its lock: [`Detached`] and, for the lock layer, [`RunToEndService`].
+//! Work that continues after its client has disconnected: [`Detached`] and, for the lock layer, [`RunToEndService`].
 
 use std::future::pending;
 use std::pin::Pin;
@@ -13,14 +13,14 @@ use super::{Common, Detachments, OnNoQuorum};
 use crate::seam;
 use crate::trace::Caller;
 
-/// A service inside a [`RedlockLayer`](crate::RedlockLayer) that runs requests with a lock to their end, whether or not
-/// the client waits for them. Made by a layer that was told [`on_disconnect`](crate::RedlockLayer::on_disconnect).
+/// A service inside a [`RedlockLayer`](crate::RedlockLayer) that runs requests with a lock to their end, even if their
+/// clients disconnect.
 ///
 /// # Cancel safety
 ///
-/// If its future is dropped after its first poll, work that holds a lock continues in a task of the tokio runtime in
-/// which the service was called, until it has ended or the lock is lost. With
-/// [`OnDisconnect::Cancel`](super::OnDisconnect::Cancel), and without a lock, the inner future is dropped.
+/// If the future is dropped after its first poll, a request that holds a lock continues in a new task, until the
+/// request has ended or the lock is lost. With [`OnDisconnect::Cancel`](super::OnDisconnect::Cancel), or without a
+/// lock, the inner future is dropped.
 #[derive(Clone, Debug)]
 pub struct RunToEndService<S> {
     inner: S,
@@ -54,8 +54,8 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // One more guard: the lock is held until the task has ended, too. A request without a lock has nothing that
-        // could protect the rest of its work.
+        // Take another guard, so that the lock is held until the task has ended. A request without a lock is cancelled,
+        // because nothing protects the rest of its work.
         let detachments = self.detachments.as_ref();
         let guard = detachments.and_then(|_| RequestState::share_lock(request.extensions()));
         let inner = self.inner.call(request);
@@ -72,23 +72,22 @@ where
         Box::pin(async move {
             match work.await {
                 Some(result) => result,
-                // The layer around this observes the loss itself, and responds.
+                // The lock is lost. The layer around this service observes that, too, and responds.
                 None => pending().await,
             }
         })
     }
 }
 
-/// Work that runs in its caller's task, and continues in a task of its own once the caller has dropped it. So it has
-/// the task-locals and the span of its caller. A panic passes through.
+/// Work that runs in its caller's task. After the caller has dropped it, it continues in a new task.
 ///
 /// # Cancel safety
 ///
-/// Dropped after its first poll it continues, in the tokio runtime in which it was made, unless that has ended. Dropped
-/// before, it never runs.
+/// If this is dropped after its first poll, the work continues in the tokio runtime in which it was made, unless the
+/// runtime has ended. If this is dropped before, the work never runs.
 #[must_use = "nothing of it runs unless it is polled"]
 pub(crate) struct Detached<T: 'static> {
-    // `None` while it is polled, so that work which has panicked is not polled again.
+    // `None` during a poll, so that work that has panicked is never polled again.
     work: Option<Work<T>>,
     begun: bool,
     runtime: Handle,
@@ -121,7 +120,6 @@ impl<T: 'static> Future for Detached<T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
         self.begun = true;
-        // It is ready only once.
         let Some(mut work) = self.work.take() else {
             return Poll::Pending;
         };
@@ -188,7 +186,7 @@ mod tests {
     async fn what_has_not_begun_never_does() {
         let (go, mut told, work) = work();
         drop(work);
-        // At once: a task that went on with it would wait for `go`.
+        // Check this immediately, because a task that continued the work would keep the receiver of `go` open.
         assert!(go.is_closed());
         assert_eq!(told.try_recv(), Err(oneshot::error::TryRecvError::Closed));
     }

@@ -1,9 +1,8 @@
-//! [`RequestState`]: what the layers of this crate keep in the extensions of a request, but for the run of an idempotency
-//! key; and their marks in those of a response.
+//! What the layers keep in the extensions of requests and responses.
 
 #![cfg_attr(
     not(feature = "idempotency"),
-    expect(dead_code, reason = "the other layer has no runs")
+    expect(dead_code, reason = "only the idempotency layer has runs")
 )]
 
 use std::collections::BTreeSet;
@@ -18,13 +17,13 @@ use http::{Extensions, Response};
 use crate::manager::{LockGuard, LockHandle, LockManager, LockScope};
 use crate::trace;
 
-/// The one extension that the layers put into a request for locks. Copies share them.
+/// The extension with the locks of a request. Clones share the locks.
 #[derive(Clone, Default)]
 pub(crate) struct RequestState {
     /// The decision of the innermost lock layer.
     pub(crate) lock: LockState,
     scope: Option<LockScope>,
-    /// Set for a service that is called directly by the layer of this run, which takes it out.
+    /// The run of the idempotency layer that calls this service directly.
     pub(crate) called_by: Option<RunId>,
 }
 
@@ -43,8 +42,7 @@ impl Default for LockState {
     }
 }
 
-/// The extensions of a request that runs without a lock: without a size they need no allocation. None is there beside a
-/// [`RequestState`].
+/// Instead of a [`RequestState`], marks a request that runs without a lock. A type without a size needs no allocation.
 #[derive(Clone, Copy)]
 struct SkippedByMethod;
 #[derive(Clone, Copy)]
@@ -69,15 +67,15 @@ impl RequestState {
         extensions.get_or_insert_default()
     }
 
-    /// Marks a request as running without a lock, in place of the lock of an outer layer: the innermost layer decides.
-    /// The [caller](Self::take_caller) is forgotten, too.
+    /// Marks a request as running without a lock, even if an outer layer holds one, because the innermost layer
+    /// decides.
     pub(crate) fn mark_unlocked(extensions: &mut Extensions, reason: UnlockedReason) {
         if let Some(state) = extensions.get_mut::<Self>() {
             state.lock = LockState::Unlocked(reason);
             state.called_by = None;
             return;
         }
-        // Each of these looks into a map, and is most of what a request costs that needs no lock.
+        // Insert as little as possible, because this is most of the cost of an unlocked request.
         match reason {
             UnlockedReason::Method => {
                 extensions.remove::<SkippedWithoutKey>();
@@ -93,7 +91,6 @@ impl RequestState {
         }
     }
 
-    /// The lock of the innermost layer, and the manager that it is from.
     pub(crate) fn lock(
         extensions: &Extensions,
     ) -> Result<(LockHandle, LockManager), UnlockedReason> {
@@ -119,7 +116,7 @@ impl RequestState {
         of_layer || self.scope.as_ref().is_some_and(LockScope::holds)
     }
 
-    /// The run whose layer called the service that has this request, taken out.
+    /// Takes out the run of the layer that called this service directly.
     pub(crate) fn take_caller(extensions: &mut Extensions) -> Option<RunId> {
         extensions.get_mut::<Self>()?.called_by.take()
     }
@@ -139,24 +136,8 @@ fn forget_skipped(extensions: &mut Extensions) {
     extensions.remove::<SkippedWithoutKey>();
 }
 
-/// The [`LockScope`] of a request: the locks that its layers and extractors share. With the feature `axum` the type is
-/// an extractor.
-///
-/// # Examples
-///
-/// ```
-/// use std::time::Duration;
-/// use http::{Request, Response};
-/// use tower_redlock::layer::lock_scope;
-/// use tower_redlock::{AcquireError, LockKey, LockManager};
-///
-/// async fn audit<B>(locks: LockManager, mut request: Request<B>) -> Result<Response<String>, AcquireError> {
-///     let scope = lock_scope(request.extensions_mut());
-///     let report = LockKey::new("report")?.into();
-///     let guard = locks.acquire_in(&scope, report, Duration::ZERO).await?;
-///     Ok(Response::new(guard.key().to_string()))
-/// }
-/// ```
+/// Returns the [`LockScope`] of a request, in which its layers and extractors share locks. With the feature `axum`,
+/// [`LockScope`] is also an extractor.
 #[must_use]
 pub fn lock_scope(extensions: &mut Extensions) -> LockScope {
     let scope = &mut RequestState::of(extensions).scope;
@@ -174,36 +155,34 @@ impl RunId {
         Self(Arc::new(()))
     }
 
-    /// Marks `response`: nothing was done in this run.
+    /// Marks a response of a run that did nothing.
     pub(crate) fn mark<B>(self, mut response: Response<B>) -> Response<B> {
         response.extensions_mut().insert(Unprocessed(self));
         response
     }
 
-    /// Whether a response is marked for this run. A mark for another run does not count.
     pub(crate) fn is_unprocessed(&self, response: &Extensions) -> bool {
         let mark = response.get::<Unprocessed>();
         mark.is_some_and(|Unprocessed(run)| Arc::ptr_eq(&self.0, &run.0))
     }
 }
 
-/// In the extensions of a response: it refuses a request for a temporary reason of this kind.
+/// Marks a response that refuses a request for a temporary reason, with the kind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refusal(pub(crate) &'static str);
 
-/// Why a request runs without a lock. A handler that takes a [`Held`](crate::Held) is answered 503 `no-quorum` where too
-/// few nodes replied, and 500 `misconfigured` otherwise.
+/// Why a request runs without a lock. If its handler needs a [`Held`](crate::Held), the response is `503 no-quorum` for
+/// [`NoQuorum`](Self::NoQuorum), and `500 misconfigured` for the other reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum UnlockedReason {
-    /// There is no lock layer around the handler.
+    /// No [`RedlockLayer`](crate::RedlockLayer) is around the handler.
     NoLayer,
-    /// The layer does not lock requests of this method. By default it locks all except GET, HEAD, OPTIONS and TRACE.
+    /// The layer does not lock requests of this method.
     Method,
-    /// The key extractor found that the request needs no lock: no route matched, or an optional part of the key
-    /// is missing.
+    /// The key extractor found that the request needs no lock.
     NoKey,
-    /// Too few nodes replied, and the layer is set to [run unlocked](crate::layer::OnNoQuorum::RunUnlocked) then.
+    /// Too few nodes replied, and the layer then lets requests [run unlocked](crate::layer::OnNoQuorum::RunUnlocked).
     NoQuorum,
 }
 
@@ -232,7 +211,7 @@ impl fmt::Display for UnlockedReason {
 
 impl Error for UnlockedReason {}
 
-/// The path of the route that matched, such as `/orders/{id}`, where axum's router says so.
+/// The path of the matched route in axum's router, such as `/orders/{id}`.
 pub(crate) fn route_of(parts: &Parts) -> Option<&str> {
     #[cfg(feature = "axum")]
     return Some(
@@ -248,7 +227,7 @@ pub(crate) fn route_of(parts: &Parts) -> Option<&str> {
     }
 }
 
-/// The URI as the client sent it, where a router has changed it.
+/// The URI as the client sent it, if a router has changed it.
 pub(crate) fn original_uri(parts: &Parts) -> Option<&Uri> {
     #[cfg(feature = "axum")]
     return parts
@@ -263,9 +242,9 @@ pub(crate) fn original_uri(parts: &Parts) -> Option<&Uri> {
     }
 }
 
-/// Logs that requests for the route of `parts` fail by a mistake of the program, once for each route and reason.
+/// Logs that requests for this route fail because of a mistake in the program, once for each route and reason.
 pub(crate) fn misconfigured(parts: &Parts, reason: &dyn fmt::Display) {
-    // Not the path of the request, which is the client's text.
+    // Do not log the path of the request, because a client chooses it.
     let route = route_of(parts).or_else(|| nested_path(parts));
     let mistake = (route.unwrap_or(NO_ROUTE).to_owned(), reason.to_string());
     let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
@@ -275,7 +254,7 @@ pub(crate) fn misconfigured(parts: &Parts, reason: &dyn fmt::Display) {
     }
 }
 
-/// The path under which axum's routers have nested the service or the router that the request is in.
+/// The path under which axum's routers have nested this service.
 fn nested_path(parts: &Parts) -> Option<&str> {
     #[cfg(feature = "axum")]
     return Some(

@@ -1,22 +1,20 @@
-//! Functions that tell who the caller of a request is, so that no client gets the response to another client's request.
+//! Functions that return the caller of a request, so that no client gets the response to another client's request.
 //!
 //! [`IdempotencyLayer::new`](crate::IdempotencyLayer::new) takes one of them, or any
-//! `Fn(&http::request::Parts) -> Option<String>`. The text must be an identity that the client cannot choose. There is no
-//! default, because only the program knows where its authentication puts that identity.
+//! `Fn(&http::request::Parts) -> Option<String>`. The text must be an identity that the client cannot choose.
 
 use std::any::Any;
 
 use http::request::Parts;
 
-/// Takes the caller from the request header `name`. A request is refused if the header is missing, empty, repeated or not
-/// UTF-8.
-///
-/// Use it only behind a proxy that sets the header on every request and removes the header that a client sends.
+/// Takes the caller from the request header `name`. A request is refused if the header is missing, empty, repeated or
+/// not UTF-8. Use it only behind a proxy that sets the header on every request and removes the header that a client
+/// sends.
 pub fn header(name: &'static str) -> impl Fn(&Parts) -> Option<String> + Clone {
     move |parts| {
         let mut values = parts.headers.get_all(name).iter();
         let value = values.next()?;
-        // If a proxy adds its line behind the client's line, the client could choose its identity.
+        // Refuse a repeated header, because a proxy may have added its line after the line of a client.
         if values.next().is_some() {
             return None;
         }
@@ -24,8 +22,8 @@ pub fn header(name: &'static str) -> impl Fn(&Parts) -> Option<String> + Clone {
     }
 }
 
-/// Takes the caller from the extension `T` of the request, which an authentication layer outside of this layer has
-/// inserted. `identify` returns the identity. A request without `T` is refused.
+/// Takes the caller from the request extension `T`, which an authentication layer around this layer inserts. A request
+/// without `T` is refused.
 ///
 /// # Examples
 ///
@@ -44,13 +42,13 @@ pub fn extension<T: Any + Send + Sync>(
     move |parts| parts.extensions.get::<T>().map(&identify)
 }
 
-/// For services without callers: all clients of a host share their keys. A client that sends the key and the payload of
-/// another client gets the response to that client's request.
+/// For a service without callers: all clients of a host share their keys. A client that sends the key and the payload
+/// of another client gets the response to that client's request.
 pub fn nobody() -> impl Fn(&Parts) -> Option<String> + Clone {
     |_| Some(NOBODY.to_owned())
 }
 
-/// No header can hold this text, so it is never the identity that a header names.
+// No header can have this value.
 const NOBODY: &str = "\0nobody";
 
 #[cfg(test)]

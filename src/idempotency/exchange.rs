@@ -1,4 +1,4 @@
-//! The way of a request with an idempotency key. Bodies are read up to a limit, and passed on unchanged.
+//! How a request with an idempotency key is answered.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -28,8 +28,8 @@ use crate::{instruments, trace};
 
 type ResponseResult<B, E> = Result<Response<LayerBody<B>>, E>;
 
-/// Responds to a request with an idempotency key. `service` is ready. If it is a lock layer, `lock_inside` is the longest
-/// wait for its lock.
+/// Responds to a request with an idempotency key. `service` is ready. If it is a lock layer, `lock_inside` is the
+/// longest wait for its lock.
 pub(super) async fn respond<S, ReqBody, ResBody>(
     service: S,
     options: Arc<ExchangeOptions>,
@@ -61,7 +61,7 @@ where
     let outer = Idempotent::of(&parts.extensions);
     let outer = outer.as_ref().and_then(Idempotent::handle);
     if outer.is_some_and(|outer| options.common.locks.is_run_of(outer, &name)) {
-        // An outer copy of this layer holds the key for this request, so the request would wait for itself.
+        // Begin no other run, because the request would wait for itself: an outer idempotency layer holds its key.
         let mut service = service;
         let response = service.call(Request::from_parts(parts, body)).await?;
         return Ok(response.map(LayerBody::passed));
@@ -100,7 +100,6 @@ where
 }
 
 enum Begun {
-    /// Without a guard, the request runs without a record.
     Run(Option<RunGuard>),
     Stored(Bytes),
 }
@@ -128,7 +127,7 @@ async fn begin(
     }
 }
 
-/// Runs a request to its end even if its client disconnects, unless the layer is set otherwise.
+/// Runs a request to its end even if its client disconnects, unless the layer cancels such requests.
 async fn detached<T: 'static>(
     options: &ExchangeOptions,
     run: impl Future<Output = T> + Send + 'static,
@@ -139,7 +138,6 @@ async fn detached<T: 'static>(
     }
 }
 
-/// Runs a request without a record on the nodes. Its handler stores the response in its own transaction.
 async fn run_without_record<S, ReqBody, ResBody>(
     mut service: S,
     request: Request<LayerBody<ReqBody>>,
@@ -168,7 +166,6 @@ struct Asked<B> {
     body: LayerBody<B>,
 }
 
-/// Finds the caller of a request that may begin, and reads its body.
 async fn read<B>(
     options: &ExchangeOptions,
     parts: &Parts,
@@ -187,7 +184,7 @@ where
         options.max_request_body.min(buffers.most),
         body.size_hint().lower(),
     );
-    // An announced length takes no room until the bytes have arrived, because announcing costs a client nothing.
+    // Reserve no room for the announced length, because a client can announce any length.
     if announced <= as_u64(limit) && announced > as_u64(buffers.free()) {
         return Err(RejectionKind::BuffersFull.into());
     }
@@ -209,8 +206,8 @@ where
     })
 }
 
-/// How long a request waits for another request with its key. If it holds a lock it does not wait, because the other request
-/// may wait for that lock.
+/// How long a request waits for another request with its key. A request that holds a lock does not wait, because the
+/// other request may wait for that lock.
 fn max_wait(options: &ExchangeOptions, parts: &Parts) -> Duration {
     match RequestState::get(&parts.extensions) {
         Some(state) if state.holds_lock() => Duration::ZERO,
@@ -275,7 +272,7 @@ impl Execution {
         let response = match result {
             Ok(response) => response,
             Err(error) => {
-                // If the nodes do not confirm it, the manager retries it in the background.
+                // Ignore an error, because the manager retries this in the background.
                 let _ = self.guard.abandon().await;
                 return Err(error);
             }
@@ -293,7 +290,7 @@ impl Execution {
         let (replay, body) = if opens_a_tunnel(head.status, connects) || streams(&head.headers) {
             (None, LayerBody::passed(body))
         } else {
-            // The lock can also be lost while the body is read.
+            // Watch the lock, because it can also be lost while the body is read.
             match lost().or_done(collect_up_to(body, limit, |_| true)).await {
                 Ok(collected) => (replay_of(&head, &collected), collected.again()),
                 Err(reason) => return Ok(self.options.common.refuse(reason)),
@@ -315,7 +312,8 @@ impl Execution {
         Ok(response)
     }
 
-    /// Stores the response. If there is none to replay, or no room for it, stores only that the request has run.
+    /// Stores the response. If it cannot be replayed, or if there is no room for it, stores only that the request has
+    /// run.
     async fn store(self, replay: Option<Replay>) -> Result<(), CompleteError> {
         let fingerprint = self.fingerprint;
         let encoded = |replay| {
@@ -335,7 +333,7 @@ impl Execution {
     }
 }
 
-/// Whether a response hands the connection over to another protocol, which a replay cannot do.
+/// Whether a response switches the connection to another protocol, which a replay cannot do.
 fn opens_a_tunnel(status: StatusCode, connects: bool) -> bool {
     status.is_informational() || (connects && status.is_success())
 }
@@ -348,7 +346,6 @@ fn streams(headers: &HeaderMap) -> bool {
     })
 }
 
-/// `None` if the body is too long or incomplete.
 fn replay_of<B>(head: &http::response::Parts, body: &Collected<B>) -> Option<Replay> {
     let Collected::All { bytes, trailers } = body else {
         return None;
@@ -386,8 +383,8 @@ impl<B> Collected<B> {
     }
 }
 
-/// Reads `body` to its end, while it has at most `limit` bytes and each further chunk `fits`. A body with a longer size hint
-/// is not read at all.
+/// Reads `body` to its end, unless it has more than `limit` bytes or a chunk does not fit. A body whose size hint is
+/// too long is not read at all.
 async fn collect_up_to<B>(
     body: B,
     limit: usize,
@@ -397,7 +394,7 @@ where
     B: Body,
     B::Error: Into<BoxError>,
 {
-    // Boxed, so that it can be passed on after it was polled, `Unpin` or not.
+    // In a box, so that the rest can be passed on after a poll even if `B` is not `Unpin`.
     let mut rest = Box::pin(body);
     if rest.size_hint().lower() > as_u64(limit) {
         let read = Default::default();
@@ -422,7 +419,6 @@ where
                 return Collected::TooLarge { read, rest };
             }
             Ok(data) => joined.push(into_bytes(data)),
-            // Trailers are the last frame.
             Err(frame) => {
                 trailers = frame.into_trailers().ok();
                 break;

@@ -1,5 +1,4 @@
-//! The two hashes that identify a repeat: [`lock_key`] gives the lock key of an idempotency key, and [`Fingerprint`] tells
-//! whether a request with the same key is the same request.
+//! The two hashes that identify a repeat: [`lock_key`] and [`Fingerprint`].
 
 use std::fmt;
 
@@ -13,11 +12,11 @@ use crate::http::state::original_uri;
 use crate::key_error::KeyError;
 use crate::lock_key::LockKey;
 
-/// The SHA-256 of method, path, query, `content-type` and body of a request.
+/// The SHA-256 of method, path, query, `content-type` and body. A repeat must have the same fingerprint.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Fingerprint(pub(super) [u8; 32]);
 
-// With the whole hash, a reader of the log could test guesses at a short body.
+// Shows only a part, because a reader of the log could use the whole hash to guess a short body.
 impl fmt::Debug for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Fingerprint({:.8}..)", hex(&self.0))
@@ -25,14 +24,13 @@ impl fmt::Debug for Fingerprint {
 }
 
 impl Fingerprint {
-    /// If a nested router has changed the URI, both the changed and the original path and query are hashed.
     pub(super) fn new(parts: &Parts, body: &[u8]) -> Self {
         let mut hash = Sha256::new();
         hash.update(FINGERPRINT_VERSION);
         feed(&mut hash, parts.method.as_str().as_bytes());
         feed_uri(&mut hash, &parts.uri);
         if let Some(original) = original_uri(parts) {
-            // No length begins like this.
+            // This byte keeps the encoding unambiguous, because no length begins with it.
             hash.update([0xFF]);
             feed_uri(&mut hash, original);
         }
@@ -41,7 +39,7 @@ impl Fingerprint {
         for value in types {
             feed(&mut hash, value.as_bytes());
         }
-        // Each part before the body has its own length, so the body needs none.
+        // Nothing follows the body, so it needs no length.
         hash.update(body);
         Self(hash.finalize().into())
     }
@@ -53,7 +51,7 @@ fn feed_uri(hash: &mut Sha256, uri: &Uri) {
     feed(hash, uri.query().unwrap_or_default().as_bytes());
 }
 
-/// Feeds the length of `bytes`, then the bytes, so that no two lists of values are encoded alike.
+/// Hashes the length of `bytes` first, so that two different lists of values never have the same encoding.
 fn feed(hash: &mut Sha256, bytes: &[u8]) {
     feed_len(hash, bytes.len());
     hash.update(bytes);
@@ -63,19 +61,15 @@ fn feed_len(hash: &mut Sha256, len: usize) {
     hash.update(u64::try_from(len).unwrap_or(u64::MAX).to_be_bytes());
 }
 
-/// Lower-case hexadecimal.
 fn hex(hash: &[u8; 32]) -> String {
     String::from_utf8_lossy(&crate::token::hex::<64>(hash)).into_owned()
 }
 
-/// Raise it when the hashed content changes, so that a record of another version never matches. Users store the hash in
-/// their databases (`Idempotent::encode`), so a change breaks their rows.
+/// Change this if the hashed content changes, which breaks rows of users (`Idempotent::encode`).
 const FINGERPRINT_VERSION: &[u8] = b"tower-redlock idempotency fingerprint 2\n";
 
-/// The lock key of an idempotency key: `idempotency:` and a SHA-256 of method, host, route, caller and key. The same key
-/// of another owner is another request.
-///
-/// `route` is the path of the route that a router has matched. Without it, the path of the URI counts.
+/// The lock key of an idempotency key: `idempotency:` and the SHA-256 of method, host, route, caller and key. If no
+/// router has matched a `route`, the path of the URI is hashed instead.
 pub(super) fn lock_key(
     parts: &Parts,
     route: Option<&str>,
@@ -96,7 +90,7 @@ pub(super) fn lock_key(
             hash.update([1]);
             feed(&mut hash, path);
         }
-        // The path that the nested router left, and the path that the client sent.
+        // Hash both the path that a nested router has left, and the path that the client sent.
         (None, Some(original)) => {
             hash.update([2]);
             feed(&mut hash, path);
@@ -106,16 +100,15 @@ pub(super) fn lock_key(
     feed(&mut hash, caller.as_bytes());
     feed(&mut hash, key.as_str().as_bytes());
     let digest: [u8; 32] = hash.finalize().into();
-    // The prefix separates it from the keys of other layers, whatever clients send.
+    // The prefix separates this key from the keys of lock layers.
     LockKey::join(["idempotency", &hex(&digest)])
 }
 
-/// Raise it when the hashed content changes, so that the keys of two versions differ. Users store the hash in their
-/// databases (`Idempotent::id`), so a change breaks their rows.
+/// Change this if the hashed content changes, which breaks rows of users (`Idempotent::id`).
 const SCOPE_VERSION: &[u8] = b"tower-redlock idempotency scope 3\n";
 
-/// Feeds the host of a request: the authority of its URI, and `Host`. If the names differ, all of them are fed, because two
-/// readers could take such a request for the requests of two tenants. Without any name, an empty one is fed.
+/// Hashes the host of a request. If its URI and its `Host` headers have different names, all of them are hashed,
+/// because another program could take the request for the request of another tenant.
 fn feed_host(hash: &mut Sha256, parts: &Parts) {
     let authority = parts.uri.authority();
     let from_uri = authority.map(|authority| authority.as_str().as_bytes());
@@ -136,12 +129,12 @@ fn feed_host(hash: &mut Sha256, parts: &Parts) {
     }
 }
 
-/// A host in lower case, without the default ports of both schemes, because a request of HTTP/1 has no scheme. Other text
-/// stays unchanged.
+/// A host in lower case and without the default port of either scheme, because an HTTP/1 request does not name its
+/// scheme.
 fn canonical(name: &[u8]) -> Vec<u8> {
     let host = PORTS.iter().find_map(|port| name.strip_suffix(*port));
     let host = host.unwrap_or(name);
-    // User information may be case-sensitive.
+    // Keep a name with user information unchanged, because user information can be case-sensitive.
     if host.contains(&b'@') || !is_without_port(host) && host.len() < name.len() {
         return name.to_vec();
     }

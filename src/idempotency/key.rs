@@ -11,17 +11,17 @@ pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempote
 
 /// The key that a client chooses for an operation, and sends with the first request and with each repeat.
 ///
-/// It has 1 to 255 characters of visible ASCII, in quotes (a String of RFC 8941) or bare. A bare key has no quote, comma
-/// or semicolon. Both spellings are the same key.
+/// It has 1 to 255 characters of visible ASCII, with quotes (a String of RFC 8941) or without. Both spellings are the
+/// same key. A key with a space, comma, quote or semicolon needs quotes.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct IdempotencyKey(pub(super) Arc<str>);
 
 impl IdempotencyKey {
-    /// Reads the key from the headers of a request; `None` if there is no `Idempotency-Key`.
+    /// Reads the key from the headers of a request. `None` if there is no `Idempotency-Key`.
     ///
     /// # Errors
     ///
-    /// [`IdempotencyKeyError`] if the header is repeated, even with the same value, or is not a key.
+    /// [`IdempotencyKeyError`] if the header is repeated or cannot be used as a key.
     pub fn from_headers(headers: &HeaderMap) -> Result<Option<Self>, IdempotencyKeyError> {
         let mut values = headers.get_all(IDEMPOTENCY_KEY).iter();
         let Some(value) = values.next() else {
@@ -67,7 +67,8 @@ impl fmt::Display for IdempotencyKey {
     }
 }
 
-/// Why a header is not an [`IdempotencyKey`], and what to send instead. The text never repeats what the client sent.
+/// Why a header cannot be used as an [`IdempotencyKey`], and what to send instead. The text never contains text from
+/// the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdempotencyKeyError(Fault);
 
@@ -116,7 +117,7 @@ impl fmt::Display for IdempotencyKeyError {
 
 impl Error for IdempotencyKeyError {}
 
-/// Reads a key from after its opening quote to its closing quote, which must be the end.
+/// Reads a key after its opening quote. Nothing may follow the closing quote.
 fn unquote(quoted: &[u8]) -> Result<String, IdempotencyKeyError> {
     let mut key = String::new();
     let mut bytes = quoted.iter();
@@ -140,7 +141,7 @@ fn unquote(quoted: &[u8]) -> Result<String, IdempotencyKeyError> {
     }
 }
 
-/// Commas are refused because two header lines that a proxy has joined must not become a key.
+/// Refuses commas, so that two header lines that a proxy has joined do not become one key.
 fn bare(value: &[u8]) -> Result<String, IdempotencyKeyError> {
     let mut key = String::new();
     for byte in value {
@@ -154,7 +155,6 @@ fn bare(value: &[u8]) -> Result<String, IdempotencyKeyError> {
     Ok(key)
 }
 
-/// In characters, without quotes and escapes.
 const MAX_LEN: usize = 255;
 
 fn trim(mut value: &[u8]) -> &[u8] {

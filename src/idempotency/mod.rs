@@ -1,8 +1,8 @@
-//! Stored responses: a request that is sent again gets the first response. The guide has the rules and the examples:
+//! [`IdempotencyLayer`]: a request that is sent again gets the first response. The guide has the rules and examples in
 //! `docs::one_effect`.
 //!
-//! **The handler can still run twice**, for example if its process dies after the effect and before the response was stored.
-//! If the handler stores the response in its own database transaction, there is no second effect.
+//! **The handler can still run twice**, for example if its process dies after the effect and before the response was
+//! stored. If the handler stores the response in its own database transaction, there is no second effect.
 
 pub mod caller;
 mod exchange;

@@ -39,7 +39,7 @@ impl fmt::Debug for ExchangeOptions {
     }
 }
 
-/// Limits how many bytes of request bodies a layer holds at the same time.
+/// Limits how many bytes of request bodies a layer holds.
 #[derive(Clone, Debug)]
 pub(super) struct Buffers {
     pub(super) most: usize,
@@ -57,7 +57,7 @@ impl Buffers {
         self.free.available_permits()
     }
 
-    /// Adds room for `bytes` to what is `held`.
+    /// Adds room for `bytes` to `held`. Returns false if there is no room.
     pub(super) fn grow(&self, held: &mut Option<OwnedSemaphorePermit>, bytes: usize) -> bool {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         match (Arc::clone(&self.free).try_acquire_many_owned(bytes), held) {

@@ -11,11 +11,11 @@ pub(crate) const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idem
 pub(crate) const IDEMPOTENT_UNRECORDED: HeaderName =
     HeaderName::from_static("idempotent-unrecorded");
 
-/// What the client gets if too few nodes have stored its response, so that a repeat may or may not get the response.
+/// What the client gets if too few nodes have stored its response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnUnrecorded {
-    /// The client gets `503 outcome-unknown`, and finds the outcome out by a repeat.
+    /// The client gets `503 outcome-unknown`. A repeat gets the response or runs again.
     #[default]
     Refuse,
     /// The client gets the response, with the header `idempotent-unrecorded: true`. A repeat may run again and get
@@ -23,8 +23,7 @@ pub enum OnUnrecorded {
     Respond,
 }
 
-/// The headers or trailers of a response that are stored and sent with each replay, in their order: all except those
-/// [of one exchange](NOT_STORED).
+/// The headers or trailers of a response that are stored, in their order.
 pub(super) fn kept(headers: &HeaderMap) -> HeaderMap {
     let is_kept = |name: &HeaderName| {
         !NOT_STORED.contains(&name.as_str()) && !is_named_by_connection(headers, name)
@@ -34,7 +33,7 @@ pub(super) fn kept(headers: &HeaderMap) -> HeaderMap {
         .collect()
 }
 
-/// Whether `connection` names the header, which is then for the next hop alone.
+/// Whether the header `connection` names this header. Then it is only for the next hop.
 fn is_named_by_connection(headers: &HeaderMap, name: &HeaderName) -> bool {
     let lists = headers.get_all(header::CONNECTION).iter();
     lists
@@ -45,7 +44,7 @@ fn is_named_by_connection(headers: &HeaderMap, name: &HeaderName) -> bool {
         })
 }
 
-/// Headers that belong to one exchange, one connection, an authentication or a trace.
+/// The documentation of the layer has the same list, and a test compares them.
 const NOT_STORED: [&str; 42] = [
     "age",
     "alt-svc",
@@ -91,7 +90,7 @@ const NOT_STORED: [&str; 42] = [
     "x-request-id",
 ];
 
-/// Whether a response is stored by default: below 500, except 408, 425 and 429, which ask the client to retry.
+/// Whether a response is stored by default. 408, 425 and 429 ask the client to retry.
 pub(super) fn by_default(response: &Parts) -> bool {
     let again = [
         StatusCode::REQUEST_TIMEOUT,

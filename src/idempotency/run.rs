@@ -1,4 +1,4 @@
-//! [`Idempotent`]: the run of a request under its key, for the handler.
+//! [`Idempotent`]: what a handler knows about the run of its request.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +15,8 @@ use crate::lock_key::LockKey;
 use crate::manager::LockHandle;
 use crate::token::FencingToken;
 
-/// The run of a request under its idempotency key: an axum extractor. Other services get it by [`Idempotent::of`].
+/// The run of a request under its idempotency key. With the feature `axum` it is an extractor. Without axum, use
+/// [`Idempotent::of`].
 #[derive(Clone)]
 pub struct Idempotent {
     key: IdempotencyKey,
@@ -27,7 +28,7 @@ pub struct Idempotent {
     options: Arc<ExchangeOptions>,
 }
 
-/// The extension of a request. It is private, so that nobody else can insert one.
+/// The extension of a request. The type is private, so that no other code can insert it.
 #[derive(Clone)]
 struct Running(Idempotent);
 
@@ -66,46 +67,44 @@ impl Idempotent {
         &self.key
     }
 
-    /// A text for a unique column: `idempotency:` and the SHA-256 of the key, method, host, route and caller in 64
-    /// hexadecimal digits. It is the same for each repeat and in all processes.
+    /// A text for a unique column: `idempotency:` and 64 hexadecimal digits, the SHA-256 of the key, method, host,
+    /// route and caller. It is the same for each repeat and in all processes.
     ///
-    /// A repeat to another host of the service has another id, and so has a repeat after the path of the route has changed,
-    /// such as the name of a path parameter.
+    /// A repeat has another id if it is sent to another host of the service, or if the path of the route has changed.
     #[must_use]
     pub fn id(&self) -> &str {
         self.name.as_str()
     }
 
-    /// The fencing token of this run, greater than the token of every earlier run of the key. `None` as for
-    /// [`handle`](Self::handle).
+    /// The fencing token of this run, greater than the token of every earlier run of the key. `None` if there is no
+    /// [`handle`](Self::handle), or if fencing tokens are turned off.
     #[must_use]
     pub fn fence(&self) -> Option<FencingToken> {
         self.handle.as_ref()?.fence()
     }
 
-    /// The lock under which the request runs. `None` if the layer runs the request
-    /// [without a record](crate::IdempotencyLayer::on_no_quorum), because too few nodes have answered.
+    /// The lock under which the request runs. `None` if the request runs
+    /// [without a record](crate::IdempotencyLayer::on_no_quorum).
     #[must_use]
     pub const fn handle(&self) -> Option<&LockHandle> {
         self.handle.as_ref()
     }
 
-    /// Marks a response as the response of a run that did nothing: it is not stored, and a repeat runs. The guide has an
+    /// Marks the response of a run that did nothing, so that it is not stored and a repeat runs. The guide has an
     /// example (`docs::one_effect`, "Refusals").
     ///
-    /// The layer trusts the mark. Use it only if this run has begun nothing that must not happen twice, neither in the
-    /// handler nor in a layer around it. The mark is an extension of the response, and only counts for this run.
+    /// Use it only if this run has begun nothing that must not happen twice, neither in the handler nor in a layer
+    /// around it.
     #[must_use = "the returned response has the mark"]
     pub fn not_processed<B>(&self, response: Response<B>) -> Response<B> {
         self.run.clone().mark(response)
     }
 
-    /// Encodes a response, so that the handler can store it under [`id`](Self::id) in the transaction that has the effect
-    /// of the request.
-    ///
-    /// The bytes have a fingerprint of the request and what the layer stores of a response. A body longer than
-    /// [`max_response_body`](crate::IdempotencyLayer::max_response_body) is left out, and the response cannot be replayed.
+    /// Encodes a response, so that the handler can store it under [`id`](Self::id) in the transaction of the effect.
     /// The bytes are neither encrypted nor signed.
+    ///
+    /// If the body is longer than [`max_response_body`](crate::IdempotencyLayer::max_response_body), it is left out,
+    /// and the response cannot be replayed.
     #[must_use]
     pub fn encode(&self, response: &Response<Bytes>) -> Bytes {
         let (status, headers, body) = (response.status(), response.headers(), response.body());
@@ -120,9 +119,8 @@ impl Idempotent {
     /// Decodes the response that an earlier run of this request has [encoded](Self::encode), and marks it as replayed.
     /// Return it unchanged, and do nothing else.
     ///
-    /// The response is a refusal, which the layer does not store, if the bytes are of a request with another payload (`422
-    /// idempotency-key-reused`), if the body was too long (`409 not-replayable`), or if the bytes are damaged or from another
-    /// version of this crate (`503 record-unreadable`).
+    /// The response is a refusal if the earlier request had another payload (`422 idempotency-key-reused`), if the body
+    /// was too long (`409 not-replayable`), or if the bytes cannot be read (`503 record-unreadable`).
     #[must_use]
     pub fn decode(&self, encoded: impl Into<Bytes>) -> Response<Bytes> {
         match Replay::find(&encoded.into(), self.fingerprint) {

@@ -1,4 +1,4 @@
-//! [`IdempotencyLayer`] with its settings, and the service that it makes.
+//! [`IdempotencyLayer`] with its settings and its service.
 
 use std::future::ready;
 use std::pin::Pin;
@@ -23,13 +23,27 @@ use crate::http::{Common, Methods, OnDisconnect, OnNoQuorum};
 use crate::layer::RedlockService;
 use crate::manager::LockManager;
 
-/// Responds to a repeated request with the first response, instead of running it again. Its limits: [`idempotency`](super).
+/// Responds to a repeated request with the first response, instead of running the request again. The
+/// [module](super) says when the handler can still run twice.
 ///
-/// A request is a repeat if it has the same `Idempotency-Key`, [caller](super::caller), host, method and route. If its path,
-/// query, `content-type` or body differ, it is refused with `422 idempotency-key-reused`.
+/// A request is a repeat if it has the same `Idempotency-Key`, [caller](super::caller), host, method and route. If its
+/// path, query, `content-type` or body is different, it is refused with `422 idempotency-key-reused`.
 ///
-/// The status, the body, the headers and the trailers of a response are stored, except these headers and those that
-/// `connection` names:
+/// # Examples
+///
+/// ```
+/// use tower_redlock::idempotency::caller;
+/// use tower_redlock::{IdempotencyLayer, LockManager};
+///
+/// fn once(locks: LockManager) -> IdempotencyLayer {
+///     IdempotencyLayer::new(locks, caller::header("x-account"))
+/// }
+/// ```
+///
+/// # Stored headers
+///
+/// The status, headers, body and trailers of a response are stored, except the headers that `connection` names and
+/// these headers:
 ///
 /// * of one exchange: `set-cookie`, `date`, `age`, `alt-svc`, `server-timing`, `request-id`, `x-request-id`,
 ///   `x-amzn-requestid`, `x-correlation-id`, `ratelimit`, `ratelimit-policy`, `idempotent-replayed`
@@ -47,12 +61,11 @@ pub struct IdempotencyLayer {
 }
 
 impl IdempotencyLayer {
-    /// Makes a layer that stores responses on the nodes of `locks`. A request may run for the `max_hold` of this handle; the
-    /// wait for the lock of [`with_lock`](Self::with_lock) does not count.
+    /// Makes a layer that stores responses on the nodes of `locks`. A request may run for at most the `max_hold` of
+    /// `locks`, not counting the wait for the lock of [`with_lock`](Self::with_lock).
     ///
-    /// `caller` returns the identity of the caller: two callers never share a key. If it returns `None` or an empty text, the
-    /// request is refused with `403 caller-unknown`. The module [`caller`](super::caller) has ready-made functions. A service
-    /// without callers passes [`caller::nobody()`](super::caller::nobody).
+    /// `caller` returns the identity of the caller, for example by a function of the module [`caller`](super::caller).
+    /// If it returns `None` or an empty text, the request is refused with `403 caller-unknown`.
     pub fn new(
         locks: LockManager,
         caller: impl Fn(&request::Parts) -> Option<String> + Send + Sync + 'static,
@@ -73,8 +86,8 @@ impl IdempotencyLayer {
         }
     }
 
-    /// Runs requests without a key as if there were no layer. By default they are refused with `400
-    /// missing-idempotency-key`.
+    /// Lets requests without a key run as if there were no layer. By default they are refused with
+    /// `400 missing-idempotency-key`.
     pub fn optional(self) -> Self {
         self.with(|options| options.required = false)
     }
@@ -85,9 +98,8 @@ impl IdempotencyLayer {
         self.with(|options| options.common.methods = methods)
     }
 
-    /// How long a repeat waits for the response of the first request, before it gets `409 request-in-progress`. Default:
-    /// zero. The manager's `max_wait` does not count. A request that holds the lock of an outer
-    /// [`RedlockLayer`](crate::RedlockLayer) does not wait.
+    /// How long a repeat waits for the response to the first request before it gets `409 request-in-progress`. Default:
+    /// zero. A request that holds the lock of an outer [`RedlockLayer`](crate::RedlockLayer) does not wait.
     pub fn max_wait(self, max_wait: Duration) -> Self {
         self.with(|options| options.common.max_wait = max_wait)
     }
@@ -97,10 +109,11 @@ impl IdempotencyLayer {
         self.with(|options| options.retention = retention)
     }
 
-    /// The longest request body, in bytes. A request with a longer body is refused with `413 body-too-large`. Default: 1 MiB.
+    /// The longest request body, in bytes. Default: 1 MiB. A request with a longer body is refused with
+    /// `413 body-too-large`.
     ///
-    /// The whole body is read before the request runs. A layer holds at most 64 MiB of bodies at the same time, and refuses
-    /// further requests with `503 buffers-full`.
+    /// A layer holds at most 64 MiB of request bodies at the same time, and refuses further requests with
+    /// `503 buffers-full`.
     pub fn max_request_body(self, bytes: usize) -> Self {
         self.with(|options| options.max_request_body = bytes)
     }
@@ -111,19 +124,19 @@ impl IdempotencyLayer {
         self.with(|options| options.buffers = Buffers::new(bytes))
     }
 
-    /// The longest response body that is stored, in bytes. Default: 1 MiB. The client gets such a body after it was stored.
+    /// The longest response body that is stored, in bytes. Default: 1 MiB.
     ///
-    /// A longer body, a `text/event-stream` and a 101 are passed on without being stored, and a repeat gets `409
-    /// not-replayable`.
+    /// A response with a longer body, a `text/event-stream` and a 101 are not stored. A repeat gets
+    /// `409 not-replayable`.
     pub fn max_response_body(self, bytes: usize) -> Self {
         self.with(|options| options.max_response_body = bytes)
     }
 
-    /// Stores a response if `policy` returns true for its head. Default: all below 500, except 408, 425 and 429.
+    /// Stores a response only if `policy` returns true for its head. Default: all statuses below 500, except 408, 425
+    /// and 429.
     ///
-    /// After a response that is not stored, a repeat runs. Leave a response out only if its request had no effect. If you
-    /// store a temporary failure, every repeat gets the failure until the [`retention`](Self::retention) ends. A response that
-    /// is marked as [`not_processed`](super::Idempotent::not_processed) is never stored.
+    /// After a response that is not stored, a repeat runs, so leave out only responses to requests without an effect.
+    /// If a temporary failure is stored, every repeat gets it until the [`retention`](Self::retention) ends.
     pub fn record_if(
         self,
         policy: impl Fn(&response::Parts) -> bool + Send + Sync + 'static,
@@ -131,15 +144,12 @@ impl IdempotencyLayer {
         self.with(|options| options.record_if = Arc::new(policy))
     }
 
-    /// What happens to a request when too few nodes answer. Default: [`OnNoQuorum::Reject`].
+    /// What happens to a request when too few nodes answer in time. Default: [`OnNoQuorum::Reject`].
     ///
-    /// Set [`OnNoQuorum::RunUnlocked`] only if the handler stores its response in the transaction that has the effect, with
-    /// [`Idempotent::id`](super::Idempotent::id) in a unique column (`docs::one_effect`, "While the nodes are away"). The
-    /// request then runs without a record on the nodes and without the limit of `max_hold`, and a repeat may run at the same
-    /// time. If its response would have been stored, the client gets it with the header `idempotent-unrecorded: true`.
-    ///
-    /// The lock layer of [`with_lock`](Self::with_lock) still asks for its lock. Give it the same setting, unless the handler
-    /// must not run without a lock.
+    /// With [`OnNoQuorum::RunUnlocked`], a repeat can run at the same time as the first request, and `max_hold` does
+    /// not limit either of them. Use it only if the handler stores its response in the transaction of the effect, as
+    /// `docs::one_effect` shows ("While the nodes are away"). A response that would have been stored gets the header
+    /// `idempotent-unrecorded: true`.
     pub fn on_no_quorum(self, on_no_quorum: OnNoQuorum) -> Self {
         self.with(|options| options.common.on_no_quorum = on_no_quorum)
     }
@@ -149,18 +159,18 @@ impl IdempotencyLayer {
         self.with(|options| options.on_unrecorded = on_unrecorded)
     }
 
-    /// What happens to a request whose client disconnects while it runs. Default: [`OnDisconnect::RunToEnd`].
+    /// What happens to a request whose client disconnects while the request runs. Default: [`OnDisconnect::RunToEnd`].
     pub fn on_disconnect(self, on_disconnect: OnDisconnect) -> Self {
         self.with(|options| options.common.on_disconnect = on_disconnect)
     }
 
-    /// How many requests may run on at the same time without their clients. Default: 64.
+    /// How many requests may run without their clients.
     #[cfg(tower_redlock_tests)]
     pub fn max_detached(self, requests: usize) -> Self {
         self.with(|options| options.common.max_detached = requests)
     }
 
-    /// As [`RedlockLayer::rejection_response`](crate::RedlockLayer::rejection_response).
+    /// Makes the responses to refused requests. Default: [`Rejection::to_response`].
     pub fn rejection_response<F>(self, make: F) -> Self
     where
         F: Fn(&Rejection) -> Response<Bytes> + Send + Sync + 'static,
@@ -203,33 +213,15 @@ pub struct WithLock<L> {
 }
 
 impl IdempotencyLayer {
-    /// Puts a [`RedlockLayer`](crate::RedlockLayer) directly inside. If it refuses a request because another request holds
-    /// the lock, the refusal is not stored, and a repeat runs.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[cfg(feature = "axum")] mod example {
-    /// use axum::{Router, routing::post};
-    /// use tower_redlock::idempotency::caller;
-    /// use tower_redlock::{IdempotencyLayer, LockManager, RedlockLayer, key};
-    ///
-    /// # async fn pay() {}
-    /// fn app(locks: &LockManager) -> Router {
-    ///     let account = key::path("account").prefix("account");
-    ///     let one_at_a_time = RedlockLayer::new(locks.clone(), account);
-    ///     let once = IdempotencyLayer::new(locks.clone(), caller::header("x-account"));
-    ///     let pay = post(pay).route_layer(once.with_lock(one_at_a_time));
-    ///     Router::new().route("/accounts/{account}/payments", pay)
-    /// }
-    /// # }
-    /// ```
+    /// Puts a [`RedlockLayer`](crate::RedlockLayer) directly inside this layer. If the lock layer refuses a request
+    /// because another request holds the lock, the refusal is not stored, and a repeat runs. `docs::one_effect` begins
+    /// with an example.
     pub fn with_lock<L>(self, lock: L) -> WithLock<L> {
         WithLock { keys: self, lock }
     }
 }
 
-// The type guarantees that nothing acts before the lock is acquired.
+// `L` must make a `RedlockService`, so that nothing runs between the two layers.
 impl<S, L, I> Layer<S> for WithLock<L>
 where
     L: Layer<S, Service = RedlockService<I>>,
@@ -238,7 +230,7 @@ where
 
     fn layer(&self, inner: S) -> Self::Service {
         let lock = self.lock.layer(inner);
-        // The mark on the refusals of this service is trusted.
+        // If this is set, the layer trusts the mark by which the lock layer says that it refused the request.
         let lock_inside = Some(lock.longest_wait());
         IdempotencyService {
             inner: lock,
@@ -250,18 +242,17 @@ where
 
 const MIB: usize = 1 << 20;
 
-/// The service of an [`IdempotencyLayer`]. It refuses a request by a response, so its error is the error of the inner
-/// service.
+/// The service of an [`IdempotencyLayer`].
 ///
 /// # Cancel safety
 ///
-/// The future may be dropped at any time. Before the request runs, nothing is left behind. While it runs,
-/// [`OnDisconnect`] decides whether it continues.
+/// The future may be dropped at any time. If the inner service already runs, [`OnDisconnect`] decides whether it
+/// continues.
 #[derive(Clone)]
 pub struct IdempotencyService<S> {
     inner: S,
     options: Arc<ExchangeOptions>,
-    // If the inner service is a lock layer, how long requests wait there at most.
+    // If the inner service is a lock layer, the longest time that a request waits there.
     lock_inside: Option<Duration>,
 }
 
@@ -313,7 +304,7 @@ where
                 return Box::pin(async { Ok(response.await?.map(LayerBody::passed)) });
             }
         };
-        // The service whose `poll_ready` was called is the one that is called.
+        // Call the service whose `poll_ready` was called, because a fresh clone is not ready.
         let clone = self.inner.clone();
         let service = mem::replace(&mut self.inner, clone);
         let options = Arc::clone(options);

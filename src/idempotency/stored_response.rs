@@ -1,6 +1,5 @@
-//! [`StoredResponse`]: what the nodes store of a request and its response, and its encoding.
-//!
-//! A record is one byte for the version, a [`Record`] in the format of postcard, and a check sum.
+//! [`StoredResponse`]: what the nodes store about a request, and its encoding: one byte for the version, a [`Record`]
+//! in the format of postcard, and a checksum.
 
 use std::error::Error;
 use std::fmt;
@@ -45,7 +44,7 @@ impl Replay {
         }
     }
 
-    /// The response in the record `stored`, if the record is of the request with this `fingerprint`.
+    /// The response in the record `stored`, if the request had the same `fingerprint`.
     pub(super) fn find(stored: &Bytes, fingerprint: Fingerprint) -> Result<Self, Cause> {
         let unreadable = |error| Cause::because(RejectionKind::RecordUnreadable, error);
         let stored = StoredResponse::decode(stored).map_err(unreadable)?;
@@ -55,7 +54,7 @@ impl Replay {
         Ok(stored.replay.ok_or(RejectionKind::NotReplayable)?)
     }
 
-    /// The response without its trailers, marked as replayed.
+    /// The response with the mark of a replay, but without its trailers.
     pub(super) fn into_response(self) -> Response<Bytes> {
         let mut response = Response::new(self.body);
         *response.status_mut() = self.status;
@@ -66,7 +65,7 @@ impl Replay {
     }
 }
 
-// By hand, because a response is private to its client.
+// Shows no values, because they are private to the client.
 impl fmt::Debug for Replay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Replay")
@@ -78,7 +77,6 @@ impl fmt::Debug for Replay {
     }
 }
 
-/// The stored form of a [`StoredResponse`].
 #[derive(Serialize, Deserialize)]
 struct Record<'a> {
     fingerprint: [u8; 32],
@@ -91,13 +89,13 @@ struct Content<'a> {
     status: u16,
     #[serde(borrow)]
     headers: Vec<Header<'a>>,
-    // As a whole, and not byte by byte.
+    // Serialise the slice in one piece, because serde would otherwise serialise it byte by byte.
     #[serde(serialize_with = "as_bytes")]
     body: &'a [u8],
     trailers: Option<Vec<Header<'a>>>,
 }
 
-/// A name, whether the value is sensitive, and the value.
+/// Name, whether the value is sensitive, and value.
 type Header<'a> = (&'a str, bool, &'a [u8]);
 
 fn as_bytes<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
@@ -118,7 +116,7 @@ impl StoredResponse {
         let body = self.replay.as_ref().map_or(0, |replay| replay.body.len());
         let mut out = Vec::with_capacity(body.saturating_add(512));
         out.push(VERSION);
-        // Only a list without a known length would fail.
+        // This cannot fail, because only sequences of unknown length fail.
         let mut out = postcard::to_extend(&record, out).unwrap_or_default();
         out.extend(checksum(&out));
         out.into()
@@ -129,7 +127,7 @@ impl StoredResponse {
         let (rest, sum) = match encoded.split_first() {
             None => return Err(malformed("is empty")),
             Some((&VERSION, rest)) => rest.split_at(rest.len().saturating_sub(SUM_LEN)),
-            // The place of the check sum in other versions is not known.
+            // Check the version before the checksum, because other versions may have no checksum at this place.
             Some((&version, _)) => return Err(StoredResponseError(Fault::Version(version))),
         };
         if sum != checksum(encoded.get(..=rest.len()).unwrap_or_default()) {
@@ -208,7 +206,7 @@ const fn malformed(how: &'static str) -> StoredResponseError {
     StoredResponseError(Fault::Malformed(how))
 }
 
-/// Detects truncation and corruption, but gives no protection against those who may write on the nodes.
+/// Detects damage, but not deliberate changes.
 fn checksum(bytes: &[u8]) -> [u8; SUM_LEN] {
     let mut sum = [0; SUM_LEN];
     for (to, from) in sum.iter_mut().zip(Sha256::digest(bytes)) {

@@ -1,4 +1,4 @@
-//! The settings of a [`RedlockLayer`](super::RedlockLayer), and the way of a request to its lock.
+//! The settings of a [`RedlockLayer`](super::RedlockLayer), and how a request gets its lock.
 
 use std::fmt;
 use std::pin::Pin;
@@ -64,7 +64,7 @@ impl fmt::Debug for Options {
     }
 }
 
-/// The boxed work before a request runs, without its body, so the body need not be `Send`.
+/// The work before a request runs. It does not own the request's body, so the body need not be `Send`.
 pub(super) type Admission = Pin<Box<dyn Future<Output = Result<Admitted, Cause>> + Send>>;
 
 type Admitted = (Parts, Option<LockGuard>);
@@ -95,7 +95,7 @@ async fn admit<K: KeyExtractor>(
             return Err(error.into());
         }
     };
-    // Locks that outer layers hold for this request are shared, not waited for.
+    // In the scope of the request, the layer shares locks that outer layers hold for it, and does not wait for them.
     let scope = lock_scope(&mut parts.extensions);
     let max_wait = options.max_wait_of(&parts);
     let locks = options.locks_for(&parts.method);

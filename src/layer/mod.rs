@@ -1,12 +1,12 @@
 //! [`RedlockLayer`]: requests that touch the same resource run one at a time.
 //!
-//! It works around any tower service that speaks `http`; axum is not needed. The inner service must be `Clone`, and its
-//! error type is unchanged: the layer refuses a request by a response.
+//! The layer works around any tower service with the types of the crate `http`, with or without axum. The inner service
+//! must be `Clone`. Its error type does not change, because the layer refuses a request with a response.
 //!
-//! GET, HEAD, OPTIONS and TRACE, unless [set](RedlockLayer::all_methods) [otherwise](RedlockLayer::shared_for), and requests for which the
-//! extractor returns no key run without a lock and send no command to any node.
+//! By default, requests of the methods GET, HEAD, OPTIONS and TRACE run without a lock, and so do requests for which
+//! the extractor returns no key. They send no command to the nodes.
 //!
-//! The guide has the rest in `docs::requests`, and the responses in `docs::errors`.
+//! The guide has more in `docs::requests`, and all responses in `docs::errors`.
 
 mod admission;
 pub(crate) mod key;
@@ -33,12 +33,11 @@ pub use crate::http::state::{UnlockedReason, lock_scope};
 pub use crate::http::{OnDisconnect, OnNoQuorum};
 use crate::manager::{LockGuard, LockHandle, LockManager, LossReason};
 
-/// The lock under which a request runs: the [`LockHandle`] of the innermost [`RedlockLayer`], with its methods such as
-/// `key`, `remaining` and `fence`. Dropping it does not release the lock.
+/// The lock under which a request runs: the [`LockHandle`] of the innermost [`RedlockLayer`]. Dropping a `Held` does
+/// not release the lock.
 ///
-/// With the feature `axum` it is an extractor; other services get it by [`Held::of`]. A handler with this argument does
-/// not run without a lock. A handler that may run without a lock takes `Option<Held>`, which is refused only if there is
-/// no layer.
+/// With the feature `axum` it is an extractor, and a handler with this argument never runs without a lock. A handler
+/// that may run without a lock takes `Option<Held>`. Without axum, use [`Held::of`].
 #[derive(Clone, Debug)]
 pub struct Held {
     handle: LockHandle,
@@ -46,36 +45,22 @@ pub struct Held {
 }
 
 impl Held {
-    /// The lock of the request with these extensions.
+    /// Gets the lock from the extensions of a request.
     ///
     /// # Errors
     ///
-    /// [`UnlockedReason`] if there is no layer around this service, or if it let the request through without a lock.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use http::{Request, Response};
-    /// use tower_redlock::Held;
-    ///
-    /// async fn pay(request: Request<String>) -> Response<String> {
-    ///     match Held::of(request.extensions()) {
-    ///         Ok(lock) => Response::new(format!("{} is paid", lock.key())),
-    ///         Err(unlocked) => Response::new(unlocked.to_string()),
-    ///     }
-    /// }
-    /// ```
+    /// [`UnlockedReason`] if there is no layer around this service, or if the layer let the request run without a lock.
     pub fn of(extensions: &Extensions) -> Result<Self, UnlockedReason> {
         let (handle, locks) = RequestState::lock(extensions)?;
         Ok(Self { handle, locks })
     }
 
-    /// A guard of the lock, for a job, a WebSocket or a stream that continues after the response: the lock is released
-    /// when the last of its guards is dropped. The owner of the guard watches [`lost`](LockHandle::lost).
+    /// Returns a guard of the lock, for work that continues after the response, such as a job or a WebSocket. The lock
+    /// is released when the last of its guards is dropped. The work must watch [`lost`](LockHandle::lost) itself.
     ///
     /// # Errors
     ///
-    /// The reason why the lock has ended, or is about to. `?` makes a [`Rejection`] of it.
+    /// [`LossReason`] if the lock has ended, or is about to end. `?` converts it into a [`Rejection`].
     ///
     /// # Examples
     ///

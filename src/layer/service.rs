@@ -19,7 +19,7 @@ use crate::http::rejection::Cause;
 use crate::http::state::{RequestState, RunId, UnlockedReason};
 use crate::manager::{LockGuard, Lost};
 
-/// A service under a [`RedlockLayer`](super::RedlockLayer).
+/// The service of a [`RedlockLayer`](super::RedlockLayer).
 #[derive(Clone)]
 pub struct RedlockService<S> {
     inner: S,
@@ -71,9 +71,8 @@ where
         }
         // Remove the caller's mark, so that an inner layer cannot reuse it.
         let run = RequestState::take_caller(request.extensions_mut());
-        // The inner service is called later, by the future, and it must be the one whose `poll_ready` was
-        // called: a fresh clone is not ready. See "Be careful when cloning inner services" in the docs of
-        // `tower_service::Service`.
+        // Call the service whose `poll_ready` was called, because a fresh clone is not ready. See "Be careful when
+        // cloning inner services" in the docs of `tower_service::Service`.
         let clone = self.inner.clone();
         let service = mem::replace(&mut self.inner, clone);
         let (parts, body) = request.into_parts();
@@ -91,18 +90,19 @@ where
 }
 
 pin_project! {
-    /// The response of a [`RedlockService`](super::RedlockService). The inner future is always dropped before the lock
-    /// is released. If it is ready when the lock is lost, the response wins; once the time of the lock is over, it is
-    /// polled no more.
+    /// The future of a [`RedlockService`](super::RedlockService).
+    ///
+    /// If the inner future becomes ready at the moment when the lock is lost, its response is returned. After the time
+    /// of the lock has ended, the inner future is not polled again.
     ///
     /// # Panics
     ///
-    /// When polled again after it was ready, as futures may.
+    /// If it is polled again after it was ready.
     ///
     /// # Cancel safety
     ///
-    /// May be dropped at any point. The inner future is dropped first, then the lock, or what was acquired of it, is
-    /// released in the background.
+    /// It may be dropped at any time. The inner future is dropped first, and then the lock is released in the
+    /// background.
     #[must_use = "futures do nothing unless polled"]
     pub struct ResponseFuture<S, B>
     where
@@ -114,23 +114,21 @@ pin_project! {
 }
 
 struct Call<S, B> {
-    /// The inner service, which is ready.
     service: S,
     body: B,
     options: Arc<Options>,
-    /// The run of an idempotency layer directly around.
+    /// The run of the idempotency layer that called this service directly.
     run: Option<RunId>,
 }
 
 impl<S, B> Call<S, B> {
-    /// The response in place of the call.
     fn refuse<ResBody>(self, cause: Cause) -> Response<LayerBody<ResBody>> {
-        // The reserved capacity of the inner service is returned before anything else.
+        // Drop the service first, to give back the capacity that its `poll_ready` has reserved.
         drop((self.service, self.body));
         let refusal = self.options.common.refusal(cause, self.run.is_some());
         let response = refusal.map(|body| LayerBody::whole(body, None));
         match self.run {
-            // Nothing stands between that layer and this one, and the inner service did not run.
+            // Nothing was done for the request, because the idempotency layer called this service directly.
             Some(run) => run.mark(response),
             None => response,
         }
@@ -150,11 +148,10 @@ pin_project! {
     {
         Acquiring {
             admission: Admission,
-            // Waits beside the boxed future, and is taken once.
             call: Option<Call<S, B>>,
         },
         Running {
-            // Fields drop in order: the work ends before the lock is released.
+            // Fields are dropped in order, so the inner future ends before the lock is released.
             #[pin]
             inner: S::Future,
             #[pin]
@@ -183,7 +180,7 @@ where
                 StateProj::Acquiring { admission, call } => {
                     let admitted = ready!(admission.as_mut().poll(cx));
                     let Some(call) = call.take() else {
-                        // Only after a panic in a poll before this one.
+                        // An earlier poll has panicked.
                         state.set(State::Done);
                         continue;
                     };
@@ -211,11 +208,10 @@ where
                         None => Ok(ready!(inner.poll(cx))),
                     };
                     let hold = hold.take();
-                    // The inner future goes first, then the lock.
+                    // Drop the inner future before the lock is released.
                     state.set(State::Done);
                     match (result, hold) {
                         (Ok(result), None) => return Poll::Ready(plain(result)),
-                        // A body that has ended already needs no lock, and so its release can be awaited.
                         (Ok(Ok(response)), Some(Hold { guard, options }))
                             if options.holds_until_body && !response.body().is_end_stream() =>
                         {
@@ -225,8 +221,8 @@ where
                         }
                         (Ok(result), Some(Hold { guard, .. })) => state.set(State::Releasing {
                             release: Box::pin(async move {
-                                // The work is done, so the client gets the response even if the release fails. The
-                                // manager retries the release, and reports.
+                                // Ignore an error, because the client must get the response to the work. The manager
+                                // retries the release in the background.
                                 let _ = guard.release().await;
                             }),
                             result: Some(result),

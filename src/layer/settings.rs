@@ -18,20 +18,32 @@ use crate::http::run_to_end::RunToEndService;
 use crate::http::{Common, Methods, OnDisconnect, OnNoQuorum, RateLimit};
 use crate::manager::LockManager;
 
-/// Runs the requests to a resource one at a time, across all replicas of a service: see the [module](super).
+/// Runs the requests for a resource one at a time, across all replicas of a service.
 ///
-/// `D` is `()`, or [`OnDisconnect`] once [`on_disconnect`](Self::on_disconnect) was set.
+/// `D` is `()`, or [`OnDisconnect`] after [`on_disconnect`](Self::on_disconnect).
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use tower_redlock::{LockManager, RedlockLayer, key};
+///
+/// fn one_at_a_time(locks: LockManager) -> RedlockLayer {
+///     let order = key::header("x-order-id").prefix("order");
+///     RedlockLayer::new(locks, order).max_wait(Duration::from_secs(2))
+/// }
+/// ```
 #[derive(Clone)]
 #[must_use = "a layer does nothing until it is put around a service"]
 pub struct RedlockLayer<D = ()> {
     options: Arc<Options>,
-    // In the type, because only services whose futures are `Send` and `'static` can run to their end.
+    // A part of the type, because a service can run to its end only if its future is `Send` and `'static`.
     disconnect: PhantomData<D>,
 }
 
 impl RedlockLayer {
-    /// A layer that acquires the lock on the key of each request, as `extractor` finds it, through `locks`: or a permit,
-    /// if these are [permits](LockManager::permits).
+    /// Makes a layer that acquires a lock from `locks` on the key that `extractor` finds in each request. If `locks`
+    /// are [permits](LockManager::permits), it acquires a permit.
     pub fn new(locks: LockManager, extractor: impl KeyExtractor) -> Self {
         let options = Options {
             common: Common::new(By::Lock, locks),
@@ -48,15 +60,15 @@ impl RedlockLayer {
 }
 
 impl<D> RedlockLayer<D> {
-    /// How long a request waits for a lock that another request holds, even if the manager's `max_wait` is shorter.
-    /// Default: zero, which refuses the request immediately. Keep it well below the time-outs around the layer.
+    /// How long a request waits for a lock that another request holds. Default: zero, which refuses the request
+    /// immediately. Choose a time well below the time-outs around the layer.
     pub fn max_wait(self, max_wait: Duration) -> Self {
         self.with(|options| options.common.max_wait = max_wait)
     }
 
-    /// How long each request waits, by a function of its head; [`max_wait`](Self::max_wait) applies where it returns
-    /// `None`. Zero refuses the request immediately. A returned wait is cut to the `max_wait` of the manager's handle or
-    /// to the layer's own `max_wait`, whichever is longer.
+    /// How long each request waits, by a function of the request's head. If the function returns `None`,
+    /// [`max_wait`](Self::max_wait) applies. A wait that the function returns is limited to the manager's `max_wait` or
+    /// to the layer's `max_wait`, whichever is longer.
     pub fn max_wait_with<F>(self, max_wait: F) -> Self
     where
         F: Fn(&Parts) -> Option<Duration> + Send + Sync + 'static,
@@ -65,12 +77,12 @@ impl<D> RedlockLayer<D> {
         self.with(|options| options.max_wait_with = Some(max_wait))
     }
 
-    /// The status of the response when another request holds the lock, for example 423 or 503. Default: 409, and 429
-    /// for [permits](LockManager::permits).
+    /// The status of the response if other requests hold the lock. Default: 409, and 429 for
+    /// [permits](LockManager::permits).
     ///
     /// # Panics
     ///
-    /// If `status` is not a client error or a server error (400 to 599): a client would take the refusal for a success.
+    /// If `status` is not from 400 to 599, because a client would take the refusal for a success.
     #[track_caller]
     pub fn busy_status(self, status: StatusCode) -> Self {
         let is_error = status.is_client_error() || status.is_server_error();
@@ -81,11 +93,12 @@ impl<D> RedlockLayer<D> {
         self.with(|options| options.common.busy_status = status)
     }
 
-    /// Adds the headers `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers) to the responses to
-    /// requests that are refused because others hold the lock, with the name of the policy: for three permits
-    /// `RateLimit-Policy: "reports";q=3;qu="concurrent-requests"` and `RateLimit: "reports";r=0`. Default: no such
-    /// headers. Quotes, backslashes and all that is not printable ASCII are left out of `name`; if nothing is left of it,
-    /// there are no headers.
+    /// Adds the headers `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers) to the response if
+    /// other requests hold the lock. Default: no such headers.
+    ///
+    /// For `rate_limit("reports")` and three permits, they are
+    /// `RateLimit-Policy: "reports";q=3;qu="concurrent-requests"` and `RateLimit: "reports";r=0`. Characters that a
+    /// header cannot hold are left out of `name`.
     pub fn rate_limit(self, name: &str) -> Self {
         self.with(|options| {
             let common = &mut options.common;
@@ -93,35 +106,36 @@ impl<D> RedlockLayer<D> {
         })
     }
 
-    /// Locks requests of every method. By default requests of the safe methods GET, HEAD, OPTIONS and TRACE run without
-    /// a lock.
+    /// Locks requests of every method. Default: all methods except GET, HEAD, OPTIONS and TRACE.
     pub fn all_methods(self) -> Self {
         self.with(|options| options.common.methods = Methods::All)
     }
 
-    /// Locks requests of these methods and no others. axum routes HEAD to the handler of GET: name both, or neither.
+    /// Locks only requests of these methods. axum routes HEAD to the handler of GET, so name both or neither.
     pub fn methods(self, methods: impl IntoIterator<Item = Method>) -> Self {
         let methods = Methods::Only(methods.into_iter().collect());
         self.with(|options| options.common.methods = methods)
     }
 
-    /// Locks requests of these methods, too, as [readers](LockManager::shared), for example GET and HEAD. Readers run
-    /// together, but never together with other locked requests. Not for a layer of permits. Default: no method.
+    /// Also locks requests of these methods, as [readers](LockManager::shared). Readers run together, but never
+    /// together with other locked requests. Do not combine this with permits. Default: no method.
     pub fn shared_for(self, methods: impl IntoIterator<Item = Method>) -> Self {
         let methods = Methods::Only(methods.into_iter().collect());
         self.with(|options| options.shared = methods)
     }
 
-    /// Holds the lock until the last frame of the response's body was passed to the server, or the body failed or was
-    /// dropped; then releases it in the background. Default: the lock is held until the inner service has returned the
-    /// head of the response, and the response goes out once a quorum of the nodes has released the lock, or after a node
-    /// time-out. A response without a body holds no lock after its head.
+    /// Holds the lock until the body of the response has ended, failed, or was dropped, and then releases it in the
+    /// background.
+    ///
+    /// Default: the lock is released when the inner service has returned the head of the response. The response goes
+    /// out after a quorum of the nodes has confirmed the release, or after a node time-out.
     pub fn hold_until_body(self) -> Self {
         self.with(|options| options.holds_until_body = true)
     }
 
-    /// What happens to a request whose client disconnects while it runs. Default: [`OnDisconnect::Cancel`]. After this
-    /// call the layer needs a service whose future, response and error are `Send + 'static`.
+    /// What happens to a request whose client disconnects while the request runs. Default: [`OnDisconnect::Cancel`].
+    ///
+    /// After this call, the layer needs a service whose future, response and error are `Send + 'static`.
     pub fn on_disconnect(self, on_disconnect: OnDisconnect) -> RedlockLayer<OnDisconnect> {
         let layer = self.with(|options| options.common.on_disconnect = on_disconnect);
         RedlockLayer {
@@ -130,18 +144,20 @@ impl<D> RedlockLayer<D> {
         }
     }
 
-    /// How many requests may run on at the same time without their clients. Default: 64.
+    /// How many requests may run without their clients.
     #[cfg(tower_redlock_tests)]
     pub fn max_detached(self, requests: usize) -> Self {
         self.with(|options| options.common.max_detached = requests)
     }
 
-    /// What happens to a request when too few nodes reply. Default: [`OnNoQuorum::Reject`].
+    /// What happens to a request when too few nodes answer in time. Default: [`OnNoQuorum::Reject`].
     pub fn on_no_quorum(self, on_no_quorum: OnNoQuorum) -> Self {
         self.with(|options| options.common.on_no_quorum = on_no_quorum)
     }
 
-    /// Makes the responses to refused requests. Default: [`Rejection::to_response`], `application/problem+json`.
+    /// Makes the responses to refused requests. Default: [`Rejection::to_response`].
+    ///
+    /// # Examples
     ///
     /// ```
     /// use bytes::Bytes;

@@ -163,7 +163,7 @@ fn no_quorum_body() -> String {
         "no-quorum",
         "Locks unavailable",
         503,
-        "Too few lock nodes vote and replied in time. This request was not processed.",
+        "Too few lock nodes voted in time. This request was not processed.",
         None,
     )
 }
@@ -272,8 +272,8 @@ async fn lock_lost() {
             "lock-lost",
             "Lock lost",
             503,
-            "The lock was lost while this request was processed. Whether it took effect is unknown: look before \
- you send it again, it may be processed again.",
+            "The lock was lost while this request was processed. Whether it took effect is unknown, so look before \
+ you send it again, because it may be processed again.",
             None,
         ),
     );

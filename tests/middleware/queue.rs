@@ -171,7 +171,7 @@ async fn requests_run_in_the_order_in_which_they_came_under_locks_of_their_own()
 
 fn full_body() -> String {
     "{\"type\":\"urn:tower-redlock:problem:queue-full\",\"title\":\"Too many requests wait\",\"status\":503,\
-     \"detail\":\"As many requests as may wait for a lock on this server do so already. \
+     \"detail\":\"Too many requests already wait for a lock on this server. \
      This request was not processed.\",\"executed\":\"no\"}"
         .to_owned()
 }

@@ -39,7 +39,7 @@ fn the_guide_has_the_row_of_each_kind() {
             guide.lines().any(|line| line.starts_with(&start)),
             "{start}"
         );
-        assert!(row.detail.len() > 40 && !row.urn.is_empty());
+        assert!(by(By::Lock, kind).detail().len() > 40 && !row.urn.is_empty());
     }
 }
 

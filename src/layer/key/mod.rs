@@ -1,10 +1,5 @@
-//! The keys of the lock that a request needs: [`KeyExtractor`], and the closures that are one.
-//!
-//! | file | what it has |
-//! |---|---|
-//! | `parts` | `Key`: a list of steps, each of which adds a part; `header`, `query`, `path` and their like, which begin one; and `Also`: several keys |
-//! | `take` | what one step takes from a request |
-//! | `route` | what axum knows of the route of a request |
+//! [`KeyExtractor`]: finds the lock keys of a request. `parts` has the extractor [`Key`], `take` its steps, and `route`
+//! the steps that need axum.
 
 mod parts;
 #[cfg(feature = "axum")]
@@ -23,10 +18,11 @@ pub use self::route::routed;
 use crate::key_error::KeyError;
 use crate::lock_key::{LockKey, LockKeys};
 
-/// Finds the key of the lock that a request needs, or the keys, if it needs several at once.
+/// Finds the lock keys of a request.
 ///
-/// The ready-made ones are in [`key`](crate::key). A closure over the request's head is one too, if it returns a
-/// [`LockKey`] or [`LockKeys`], or an `Option` or a `Result` of one. Pass text from clients through [`LockKey::join`], which escapes it; the sources in `key` do so.
+/// The module [`key`](crate::key) has functions that make an extractor. A closure over the request's head is an
+/// extractor, too, if it returns a [`LockKey`] or [`LockKeys`], or an `Option` or a `Result` of one of them. Pass text
+/// from clients through [`LockKey::join`], which escapes it.
 ///
 /// # Examples
 ///
@@ -34,16 +30,13 @@ use crate::lock_key::{LockKey, LockKeys};
 /// use http::request::Parts;
 /// use tower_redlock::layer::KeyExtractor;
 /// use tower_redlock::error::KeyError;
-/// use tower_redlock::{key, LockKey};
+/// use tower_redlock::LockKey;
 ///
 /// fn takes_an_extractor(_: impl KeyExtractor) {}
 ///
 /// takes_an_extractor(|parts: &Parts| -> Result<LockKey, KeyError> {
 ///     LockKey::join([parts.method.as_str(), parts.uri.path()])
 /// });
-///
-/// // Both accounts of a transfer.
-/// takes_an_extractor(key::header("x-from").prefix("account").also(key::header("x-to").prefix("account")));
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot extract a lock key from a request",
@@ -53,16 +46,15 @@ use crate::lock_key::{LockKey, LockKeys};
             `Result` of one; annotate its argument: `|parts: &Parts| ..`"
 )]
 pub trait KeyExtractor: Send + Sync + 'static {
-    /// The keys of the request, or `None` if it needs no lock.
+    /// Returns the keys of the request, or `None` if it needs no lock.
     ///
     /// # Errors
     ///
-    /// [`KeyError`] if the request should have a key and has none that can be used. The response is
-    /// `400 invalid-key`.
+    /// [`KeyError`] if a key is missing or cannot be used. The response is `400 invalid-key`.
     ///
     /// # Cancel safety
     ///
-    /// May be dropped at any point with the request; nothing is locked yet.
+    /// The layer drops this future if the client disconnects. Nothing is locked yet.
     fn extract(
         &self,
         parts: &mut Parts,
@@ -82,8 +74,7 @@ where
     }
 }
 
-/// A type that a closure as a [`KeyExtractor`] may return: a [`LockKey`] or [`LockKeys`], or an `Option` or a `Result`
-/// of one.
+/// A type that a closure used as a [`KeyExtractor`] may return.
 #[diagnostic::on_unimplemented(
     message = "a key extractor cannot return `{Self}`",
     note = "return a `LockKey` or `LockKeys`, or an `Option<_>`, `Result<_, KeyError>` or \
@@ -92,7 +83,7 @@ where
     note = "a closure cannot be `async` here; implement `KeyExtractor` for a type of your own, which can"
 )]
 pub trait IntoKey: Send {
-    /// The keys, if there are any.
+    /// Converts the value into keys.
     ///
     /// # Errors
     ///

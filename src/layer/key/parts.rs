@@ -1,4 +1,4 @@
-//! [`Key`]: a key that is made of a list of parts, and the functions that begin one; and [`Also`], several of them.
+//! [`Key`], a key that is made of parts, and [`Also`], several keys.
 
 use std::any::type_name;
 use std::borrow::Cow;
@@ -18,24 +18,25 @@ use super::take::{Source, Take};
 use crate::key_error::KeyError;
 use crate::lock_key::{KeyParts, LockKeys};
 
-/// The value of the request header `name`, byte for byte. A header that is repeated or empty is refused with 400.
+/// Uses the value of the request header `name`, byte for byte. A request with a missing, empty or repeated header is
+/// refused with 400.
 pub fn header(name: &'static str) -> Key<Value> {
     Key::from_take(Take::Value(Source::Header(name), None))
 }
 
-/// The value of the parameter `name` in the request's query, decoded as a form is. A parameter that is repeated, empty
-/// or not UTF-8 is refused with 400.
+/// Uses the value of the query parameter `name`, decoded like a form. A request with a missing, empty or repeated
+/// parameter, or with a value that is not UTF-8, is refused with 400.
 pub fn query(name: &'static str) -> Key<Value> {
     Key::from_take(Take::Value(Source::Query(name), None))
 }
 
-/// The request's method.
+/// Uses the request's method.
 pub fn method() -> Key {
     from_fn(|parts| parts.method.as_str().to_owned())
 }
 
-/// One part, made by a function of the request's head that returns text or bytes, or an `Option` (`None`: the request
-/// needs no lock) or a `Result` of them.
+/// Makes one part of the key with a function of the request's head, which returns text or bytes, or an `Option` or a
+/// `Result` of them. If it returns `None`, the request runs without a lock.
 ///
 /// # Examples
 ///
@@ -50,44 +51,34 @@ pub fn from_fn<R: IntoKeyPart>(make: impl Fn(&Parts) -> R + Send + Sync + 'stati
 }
 
 #[cfg(feature = "axum")]
-/// The path parameter `name`, percent-decoded: `42` of `/orders/42/pay` on the route `/orders/{order_id}/pay`. The key
-/// is the text and not the parsed value; [`parse`](Key::parse) makes one key of all spellings.
+/// Uses the path parameter `name`, percent-decoded: `42` of `/orders/42/pay` on the route `/orders/{order_id}/pay`.
 ///
-/// On a route without the parameter, as when the name is misspelt, every request is refused with 500 `misconfigured`,
-/// unless the key is [`optional`](Key::optional). A value that is not UTF-8 is refused with 400.
+/// The layer must be inside the router, because the router finds the parameters (`docs::requests`, "Path parameters").
+/// If the route has no such parameter, every request is refused with 500 `misconfigured`, unless the key is
+/// [`optional`](Key::optional). A value that is not UTF-8 is refused with 400.
 ///
-/// The router finds the parameters, so the layer must be inside it: `docs::requests` has a table of the placements. In
-/// a `fallback_service` all requests run unlocked. In or around a [nested service](axum::Router::nest_service) the
-/// parameters are those of its path.
+/// In a `fallback_service`, all requests run without a lock. In and around a
+/// [nested service](axum::Router::nest_service), only the parameters of the path under which it is nested are known.
 pub fn path(name: &'static str) -> Key<Value> {
     Key::from_take(Take::Value(Source::Path(name), None))
 }
 
 #[cfg(feature = "axum")]
-/// The path of the route as the program wrote it, such as `/orders/{order_id}/pay`, with that of the routers around it.
-/// It is known where [`path`] is, except below a [`nest_service`](axum::Router::nest_service), where requests run
-/// unlocked.
+/// Uses the complete path of the route as the program wrote it, such as `/orders/{order_id}/pay`.
+///
+/// It works in the same places as [`path`], except below a [`nest_service`](axum::Router::nest_service), where requests
+/// run without a lock.
 pub fn matched_path() -> Key {
     Key::from_take(Take::MatchedPath)
 }
 
 #[cfg(feature = "axum")]
-/// A part of the key from an axum extractor, of the same type as in the handler. `make` turns it into text; two values
-/// that are one resource must become one text. The extractor must need no state, and gets the request's head alone.
+/// Makes one part of the key from an axum extractor that needs neither a state nor the request's body. `make` converts
+/// the extracted value into text, and must return the same text for two values that mean the same resource.
 ///
-/// If it refuses the request, the response is `400 invalid-key`, or `500 misconfigured` where its own response would
-/// have been a server error. With `Router::layer`, unmatched paths run unlocked if axum's own `Path` fails on them; for
-/// other extractors add `.when(key::routed)`.
-///
-/// # Examples
-///
-/// ```
-/// use axum::extract::Path;
-/// use tower_redlock::key;
-///
-/// let order = key::from_extractor::<Path<u64>>(|Path(id)| id.to_string()).prefix("order");
-/// # let _ = order;
-/// ```
+/// If the extractor refuses the request, the response is `400 invalid-key`, or `500 misconfigured` if the extractor's
+/// own response is a server error. With `Router::layer`, add `.when(key::routed)` for extractors other than axum's
+/// `Path`, so that unmatched paths run without a lock.
 pub fn from_extractor<E>(make: impl Fn(E) -> String + Send + Sync + 'static) -> Key
 where
     E: FromRequestParts<()> + Send + 'static,
@@ -102,11 +93,11 @@ where
     note = "return a `String`, `&'static str` or `Vec<u8>`, or an `Option` or `Result<_, KeyError>` of one"
 )]
 pub trait IntoKeyPart: Send {
-    /// The part; `None` if the request needs no lock.
+    /// Converts the value into a part of the key.
     ///
     /// # Errors
     ///
-    /// The [`KeyError`] of a `Result`.
+    /// The error that the closure returned.
     fn into_part(self) -> Result<Option<Vec<u8>>, KeyError>;
 }
 
@@ -140,17 +131,16 @@ impl<P: IntoKeyPart> IntoKeyPart for Result<P, KeyError> {
     }
 }
 
-/// A key that is made of a list of parts. Made by the functions of [`key`](crate::key).
+/// A key that is made of parts, by the functions of [`key`](crate::key).
 ///
-/// `V` marks a key that is the value of one header, query or path parameter: [`parse`](Key::parse) can read only such a
-/// value.
+/// `V` is `Value` if the key is exactly one value from the client, which [`parse`](Key::parse) needs.
 #[must_use = "a key does nothing until it is given to a layer"]
 pub struct Key<V = ()> {
     steps: Vec<Step>,
     kind: PhantomData<fn() -> V>,
 }
 
-/// Says of a [`Key`] that it is one value that a client sent.
+/// Marks a [`Key`] that is one value from the client.
 #[derive(Clone, Copy, Debug)]
 #[allow(clippy::exhaustive_enums, reason = "it is a name in a type")]
 pub enum Value {}
@@ -158,7 +148,7 @@ pub enum Value {}
 #[derive(Clone, Debug)]
 struct Step {
     take: Take,
-    /// Whether the request needs no lock if what the step needs is missing.
+    /// Whether the request runs without a lock if the step's value is missing.
     optional: bool,
 }
 
@@ -173,13 +163,12 @@ impl<V> Key<V> {
         Self::of(vec![Step { take, optional }])
     }
 
-    /// Puts `prefix` in front, as a part of its own: the kind of resource that the key names.
+    /// Puts a part in front of the key, usually the kind of the resource.
     pub fn prefix(self, prefix: impl Into<Cow<'static, str>>) -> Key {
         self.behind(Take::Text(prefix.into()))
     }
 
-    /// Runs a request without a lock if a value that the key needs is missing. By default it is refused with 400, as is
-    /// a value that cannot be used.
+    /// Lets requests run without a lock if a value of the key is missing. By default they are refused with 400.
     pub fn optional(self) -> Key {
         let mut steps = self.steps;
         for step in &mut steps {
@@ -188,25 +177,16 @@ impl<V> Key<V> {
         Key::of(steps)
     }
 
-    /// Adds the parts of `other` behind these. If either source needs no lock, none is acquired.
+    /// Appends the parts of `other`, so that both together are one key. If one of the two needs no lock, the request
+    /// runs without a lock.
     pub fn and<W>(self, other: Key<W>) -> Key {
         let mut steps = self.steps;
         steps.extend(other.steps);
         Key::of(steps)
     }
 
-    /// Locks the keys of `other` as well, all keys or none. If one of the two needs no lock, only the keys of the other
+    /// Locks the keys of `other`, too: all keys or none. If one of the two needs no lock, only the keys of the other
     /// are locked.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tower_redlock::key;
-    ///
-    /// let account = |header| key::header(header).parse::<u64>().prefix("account");
-    /// let both = account("x-from").also(account("x-to"));
-    /// # let _ = both;
-    /// ```
     pub const fn also<E: KeyExtractor>(self, other: E) -> Also<Self, E> {
         Also {
             first: self,
@@ -214,30 +194,20 @@ impl<V> Key<V> {
         }
     }
 
-    /// Locks only the requests for which `condition` holds; the others run without a lock, and their key is not
-    /// extracted.
+    /// Locks only the requests for which `condition` returns true. Other requests run without a lock, and their key is
+    /// not extracted.
     pub fn when(self, condition: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Key {
         self.behind(Take::When(Arc::new(condition)))
     }
 
-    /// Takes a step before all others.
     fn behind(self, take: Take) -> Key {
         Key::<()>::from_take(take).and(self)
     }
 }
 
 impl Key<Value> {
-    /// Parses the value as a `T` and locks the text that `T` prints, so that all spellings of one value are one key:
-    /// `7`, `07` and `+7` are one `u64`. A value that is not a `T` is refused with 400.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use tower_redlock::key;
-    ///
-    /// let order = key::header("x-order").parse::<u64>().prefix("order");
-    /// # let _ = order;
-    /// ```
+    /// Parses the value as a `T` and locks the text that `T` prints, so that all spellings of one value are the same
+    /// key. For example, `7`, `07` and `+7` are the same `u64`. A value that is not a `T` is refused with 400.
     pub fn parse<T: FromStr + fmt::Display>(self) -> Key {
         let mut steps = self.steps;
         for step in &mut steps {
@@ -279,7 +249,7 @@ impl<V> fmt::Debug for Key<V> {
     }
 }
 
-/// All keys of two extractors. Made by [`Key::also`].
+/// The keys of two extractors. Made by [`Key::also`].
 #[derive(Clone, Debug)]
 #[must_use = "keys do nothing until they are given to a layer"]
 pub struct Also<A, B> {
@@ -288,7 +258,7 @@ pub struct Also<A, B> {
 }
 
 impl<A: KeyExtractor, B: KeyExtractor> Also<A, B> {
-    /// Locks the keys of `other` as well.
+    /// Locks the keys of `other`, too.
     pub const fn also<E: KeyExtractor>(self, other: E) -> Also<Self, E> {
         Also {
             first: self,

@@ -1,4 +1,4 @@
-//! What axum knows of the route of a request: its path, its parameters, and what extractors find.
+//! The steps of making a key that need axum.
 
 use std::any::Any;
 use std::marker::PhantomData;
@@ -18,7 +18,7 @@ use tower_service::Service as _;
 use crate::key_error::{KeyError, Subject};
 use crate::lock_key::KeyParts;
 
-/// A part of a key from an extractor.
+/// Makes a part of a key from what the extractor `E` finds.
 pub(super) struct Extracted<E, F> {
     make: F,
     extractor: PhantomData<fn() -> E>,
@@ -31,7 +31,6 @@ impl<E, F> Extracted<E, F> {
     }
 }
 
-/// [`Extracted`] of any type.
 pub(super) trait Extract: Send + Sync {
     fn push<'a>(&'a self, request: &'a mut Parts, key: &'a mut KeyParts) -> Pushing<'a>;
 }
@@ -46,7 +45,7 @@ where
     fn push<'a>(&'a self, request: &'a mut Parts, key: &'a mut KeyParts) -> Pushing<'a> {
         Box::pin(async move {
             let found = E::from_request_parts(request, &()).await;
-            // Dropped before the next `await`: a refusal need not be `Send`.
+            // Consume the refusal before the next `await`, because it need not be `Send`.
             let of_path = match found.map_err(fails_as_path) {
                 Ok(found) => {
                     key.push((self.make)(found))?;
@@ -57,7 +56,7 @@ where
             };
             match params(request, Subject::Text("what an extractor finds")).await {
                 Err(error) if error.is_misplaced() => Err(error),
-                // The router's own fallback: there is no route that could have the parameters.
+                // No route matched, and the request goes to the router's fallback.
                 _ if of_path && !is_led_to(request).await => Ok(false),
                 _ => Err(KeyError::misplaced(Subject::Key)),
             }
@@ -65,26 +64,26 @@ where
     }
 }
 
-/// Whether axum's `Path` has failed; `None` if the refusal is not a server error but the client's mistake.
+/// `None` if the refusal is the client's mistake. Otherwise says whether axum's `Path` has failed.
 fn fails_as_path<R: IntoResponse + 'static>(refusal: R) -> Option<bool> {
     let of_path = (&refusal as &dyn Any).is::<PathRejection>();
     let fails = refusal.into_response().status().is_server_error();
     fails.then_some(of_path)
 }
 
-/// Whether a route of an axum router matched the request. With `.when(key::routed)` a layer on a whole router
-/// (`Router::layer`) does not lock for its 404s.
+/// Whether a route of an axum router matched the request. With `.when(key::routed)`, a layer that was added by
+/// `Router::layer` takes no lock for unmatched paths.
 #[must_use]
 pub fn routed(parts: &Parts) -> bool {
     parts.extensions.get::<MatchedPath>().is_some()
 }
 
-/// Whether a path of the program leads to the request: that of a route, or of a nested service.
+/// Whether a route or a nested service matched the request.
 async fn is_led_to(parts: &Parts) -> bool {
     routed(parts) || is_in_nested_service(parts).await
 }
 
-/// Whether the request is below a `nest_service`. axum tells this only to its own routers, so a router is asked.
+/// Whether the request is below a `nest_service`. axum keeps this private, so a router must find it out.
 async fn is_in_nested_service(parts: &Parts) -> bool {
     static ASKED: LazyLock<Router> = LazyLock::new(|| {
         let goes_on = async |path: MatchedPath| match path.as_str() {
@@ -99,7 +98,7 @@ async fn is_in_nested_service(parts: &Parts) -> bool {
     response.status() == StatusCode::OK
 }
 
-/// The values of the path parameter `name`, of which there is one at least; `None` if the request needs no lock.
+/// The values of the path parameter `name`, at least one; `None` if the request needs no lock.
 pub(super) async fn path_params(
     request: &mut Parts,
     name: &str,
@@ -110,9 +109,9 @@ pub(super) async fn path_params(
     let values: Vec<String> = values.map(|(_, value)| value.to_owned()).collect();
     match values.is_empty() {
         false => Ok(Some(values)),
-        // No request for this route or service ever has it.
+        // No request for this route or service can ever have the parameter.
         true if is_led_to(request).await => Err(KeyError::not_in_route(subject)),
-        // The router's own fallback: there is no route that could have the parameter.
+        // No route matched, and the request goes to the router's fallback.
         true => Ok(None),
     }
 }
@@ -125,7 +124,7 @@ pub(super) async fn push_matched_path(
         key.push(path.as_str())?;
         return Ok(true);
     }
-    // Inside a router, so it is the fallback; outside of any, it is a mistake.
+    // Inside a router, this is its fallback. Outside of all routers, the layer is in the wrong place.
     match params(request, Subject::Text("the matched path")).await {
         Err(error) if error.is_misplaced() => Err(error),
         _ => Ok(false),

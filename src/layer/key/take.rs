@@ -12,14 +12,12 @@ use super::route;
 use crate::key_error::{KeyError, Subject};
 use crate::lock_key::KeyParts;
 
-/// One step of making a key. `false`: the request needs no lock.
 #[derive(Clone)]
 pub(super) enum Take {
     Text(Cow<'static, str>),
-    /// Nothing; it decides whether the request needs a lock.
     When(Arc<dyn Fn(&Parts) -> bool + Send + Sync>),
     Made(Arc<Make>),
-    /// A value, as it is or as it is read.
+    /// The value of a source, unchanged or parsed.
     Value(Source, Option<Read>),
     #[cfg(feature = "axum")]
     MatchedPath,
@@ -27,13 +25,13 @@ pub(super) enum Take {
     Extracted(Arc<dyn route::Extract>),
 }
 
-/// Reads a value as a type, and the name of that.
+/// Parses a value and prints it again, and the name of its type.
 type Read = (fn(&str) -> Option<String>, &'static str);
 
-/// Makes a part; `None` if the request needs no lock.
 type Make = dyn Fn(&Parts) -> Result<Option<Vec<u8>>, KeyError> + Send + Sync;
 
 impl Take {
+    /// Adds a part to `key`. Returns false if the request needs no lock.
     pub(super) async fn take(
         &self,
         request: &mut Parts,
@@ -140,7 +138,7 @@ impl Source {
     }
 }
 
-/// Decodes a name or value of a form, byte for byte: invalid UTF-8 is not replaced.
+/// Decodes a name or a value of a form, without replacing invalid UTF-8.
 fn form_decode(text: &str) -> Cow<'_, [u8]> {
     if text.contains('+') {
         Cow::Owned(percent_decode(text.replace('+', " ").as_bytes()).collect())
@@ -149,7 +147,7 @@ fn form_decode(text: &str) -> Cow<'_, [u8]> {
     }
 }
 
-/// The only value, which must not be empty: all requests with an empty one would share a key.
+/// Returns the only value. Refuses an empty value, because all requests with an empty value would share a key.
 fn only<V: AsRef<[u8]>>(
     mut values: impl Iterator<Item = V>,
     subject: Subject,
