@@ -1,5 +1,4 @@
-//! `redlock`: the program for operators of a service. It reads the same settings as the service; the guide has
-//! the tasks, in `docs::operating`.
+//! `redlock`, the program for operators of a service. `docs::operating` has its tasks.
 
 #[cfg(not(unix))]
 compile_error!("`redlock` needs Unix, because it passes signals on");
