@@ -120,13 +120,11 @@ impl KeyError {
         Self(Reason::TooLong(len, most))
     }
 
-    #[must_use]
     pub(crate) const fn is_missing(&self) -> bool {
         matches!(self.0, Reason::Missing(_) | Reason::NotInRoute(_))
     }
 
     /// Whether the program is at fault, and not the client.
-    #[must_use]
     pub(crate) const fn is_misplaced(&self) -> bool {
         matches!(
             self.0,

@@ -231,7 +231,6 @@ impl LockKeys {
         self.0.as_slice()
     }
 
-    #[must_use]
     #[expect(clippy::indexing_slicing, reason = "never empty")]
     pub(crate) fn first(&self) -> &LockKey {
         &self.0[0]

@@ -265,7 +265,6 @@ impl OwnerHash {
     }
 
     /// The 40 hexadecimal digits.
-    #[must_use]
     pub(crate) fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
