@@ -26,9 +26,7 @@ enum Reason {
 /// The source of a key, in the words of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Subject {
-    /// No source in particular.
     Key,
-    /// A text of the program.
     Text(&'static str),
     /// A kind of place and a name in it, such as the header `x-order-id`.
     Named(&'static str, &'static str),
@@ -124,7 +122,6 @@ impl KeyError {
         matches!(self.0, Reason::Missing(_) | Reason::NotInRoute(_))
     }
 
-    /// Whether the program is at fault, and not the client.
     pub(crate) const fn is_misplaced(&self) -> bool {
         matches!(
             self.0,

@@ -138,7 +138,6 @@ impl KeyParts {
         escape_into(&mut self.joined, part)
     }
 
-    /// The key of these parts, unless every part is empty.
     pub(crate) fn finish(self) -> Result<LockKey, KeyError> {
         match self.any {
             true => Ok(LockKey(Arc::from(self.joined))),

@@ -118,7 +118,6 @@ impl Namespace {
         }
     }
 
-    /// The start of the names of locks on the nodes.
     pub(crate) fn start(&self) -> String {
         match self.as_str() {
             "" => String::new(),
@@ -200,7 +199,6 @@ fn hash(text: &str) -> u64 {
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Lock,
-    /// The key of a lock, for a reader.
     Shared,
     /// The key of a permit. The slots of one key share a channel.
     Slot(u32),
@@ -268,7 +266,6 @@ impl NodeKey {
         self.beside("!record:")
     }
 
-    /// The number of the slot from 0, if this is the key of a permit.
     pub(crate) const fn slot(&self) -> Option<u32> {
         match self.kind {
             Kind::Slot(slot) => Some(slot),
@@ -353,7 +350,6 @@ impl Hash for NodeKey {
 pub struct NodeKeys(Arc<[NodeKey]>);
 
 impl NodeKeys {
-    /// The keys, sorted, each once.
     pub(crate) fn as_slice(&self) -> &[NodeKey] {
         &self.0
     }
@@ -369,7 +365,6 @@ impl NodeKeys {
         self.first().namespace()
     }
 
-    /// These keys in the namespace behind `tag`.
     #[cfg(feature = "redis")]
     pub(crate) fn tagged(&self, tag: &str) -> Self {
         let namespace = self.namespace().tagged(tag);

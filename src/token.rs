@@ -264,7 +264,6 @@ impl OwnerHash {
         text.iter().all(digits).then_some(Self(text))
     }
 
-    /// The 40 hexadecimal digits.
     pub(crate) fn as_str(&self) -> &str {
         std::str::from_utf8(&self.0).unwrap_or_default()
     }

@@ -53,7 +53,6 @@ pub(crate) struct Given {
 }
 
 impl Given {
-    /// Replaces the settings here with the settings in `other`.
     pub(super) fn replace(&mut self, other: Self) {
         // Servers replace nodes in memory. The reverse is refused later, because other processes would not see locks in
         // memory.
@@ -216,7 +215,6 @@ impl Given {
         })
     }
 
-    /// The number of groups.
     pub(super) fn groups(&self) -> Result<usize, ConfigError> {
         let groups = self.groups.unwrap_or(1);
         let is_allowed = (1..=MOST_GROUPS).contains(&groups);
@@ -296,7 +294,6 @@ const NO_NODE: &str = "there is no node: give the URLs of servers, or `memory` w
 pub(super) const MIN_TTL: Duration = Duration::from_millis(10);
 pub(super) const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The times of one handle of a manager.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
     pub(crate) terms: Terms,

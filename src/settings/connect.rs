@@ -126,18 +126,6 @@ impl Settings {
     /// # Errors
     ///
     /// [`ConfigError`] for an invalid setting.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tower_redlock::Settings;
-    ///
-    /// let settings = Settings::default().memory(5).ttl(Duration::from_millis(5));
-    /// let error = settings.check().unwrap_err();
-    /// assert_eq!(error.to_string(), "ttl is 5ms; it must be at least 10ms");
-    /// assert_eq!(error.field(), Some("ttl"));
-    /// ```
     pub fn check(&self) -> Result<(), ConfigError> {
         self.assemble().map(|_| ())
     }
@@ -198,7 +186,6 @@ impl Settings {
         LockManager::start(nodes, &clock, checked)
     }
 
-    /// Makes the nodes, and checks the settings for them.
     fn assemble(&self) -> Result<(Vec<Arc<dyn Node>>, Checked), ConfigError> {
         let given = &self.given;
         let mut nodes = Vec::new();
@@ -275,7 +262,6 @@ impl Settings {
     }
 }
 
-/// The shortest time limit for one attempt to connect.
 #[cfg(feature = "redis")]
 const SECOND: Duration = Duration::from_secs(1);
 #[cfg(feature = "redis")]
@@ -288,5 +274,4 @@ const NO_SERVER: &str = "nodes in memory have neither credentials nor certificat
 const NO_REDIS: &str =
     "servers need the feature `redis` of `tower-redlock`; enable it in Cargo.toml, or use `memory`";
 const NO_MEMORY: &str = "must be at least 1; 5 are usual";
-/// More nodes than are allowed.
 const MANY: usize = 1_000;

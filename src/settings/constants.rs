@@ -48,7 +48,6 @@ impl HandOff {
 
 const USUAL: Duration = Duration::from_secs(5 * 60);
 
-/// How long nodes keep the counters of locks with this ttl.
 #[cfg(feature = "idempotency")]
 pub(crate) fn usual(ttl: Duration) -> Duration {
     USUAL.max(ttl)

@@ -15,7 +15,6 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    /// An error that concerns no single setting.
     pub(crate) fn new(text: impl Into<String>) -> Self {
         Self {
             field: None,
@@ -53,7 +52,6 @@ impl ConfigError {
         self.adding(&format!(" (environment variable {variable})"))
     }
 
-    /// Adds `more` to the text.
     pub(crate) fn adding(mut self, more: &str) -> Self {
         self.text.push_str(more);
         self
@@ -68,7 +66,6 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// Returns an error in the setting `field` unless `holds`.
 pub(crate) fn ensure<T: Into<String>>(
     holds: bool,
     field: &str,
@@ -225,5 +222,4 @@ fn plain(expected: &str) -> &str {
 
 const UNKNOWN: &str = "there is no such setting";
 const UNNAMABLE: &str = "contains something that is not the name of a setting";
-/// No setting has a longer name.
 const LONGEST_NAME: usize = 40;
