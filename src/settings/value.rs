@@ -3,6 +3,10 @@
 //! The errors of formats quote values, and name lines instead of fields. Therefore, settings are first read into a tree
 //! of values, which cannot fail, and then read from the tree, with [`Refusal`] as the error.
 
+// `figment` and `config` would replace only the tree, because their trees lose repeated fields, their errors quote values,
+// and they read `NODES_0_URL` as a table instead of a list; the deserializer and the rules for variables would remain.
+// `toml::Value` also loses repeated fields, and has neither `null` nor numbers above `i64`, which other formats have.
+
 use std::collections::BTreeMap;
 use std::{env, fmt};
 
