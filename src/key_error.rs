@@ -67,7 +67,6 @@ impl KeyError {
         Self(Reason::Unreadable(subject, kind))
     }
 
-    /// No router ran before, or the extractor of the key does not work here. This is a mistake of the program.
     #[cfg_attr(
         not(feature = "axum"),
         expect(dead_code, reason = "only axum has routers")
@@ -76,7 +75,6 @@ impl KeyError {
         Self(Reason::Misplaced(subject))
     }
 
-    /// The route that matched does not have `subject`, so no request to it can have this key.
     #[cfg_attr(
         not(feature = "axum"),
         expect(dead_code, reason = "only axum has routes")
@@ -97,7 +95,6 @@ impl KeyError {
         Self(Reason::TooMany(limit))
     }
 
-    /// In the empty namespace, a key on the nodes could have the same name as another of our keys.
     pub(crate) const fn reserved() -> Self {
         Self(Reason::Reserved)
     }

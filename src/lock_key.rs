@@ -130,7 +130,7 @@ impl KeyParts {
         if self.begun {
             self.joined.push(SEPARATOR);
         } else {
-            // Room for most keys, so that it need not grow with each part.
+            // Enough for most keys, so that the text need not grow with each part.
             self.joined.reserve(USUAL_LEN);
         }
         self.begun = true;
@@ -160,7 +160,7 @@ fn escape_into(joined: &mut String, part: &[u8]) -> Result<(), KeyError> {
         && let Ok(plain) = str::from_utf8(part)
         && joined.len() + part.len() <= LockKey::MAX_LEN
     {
-        // Most parts are such, and need no second look.
+        // Most parts need no escaping.
         joined.push_str(plain);
         return Ok(());
     }
@@ -210,7 +210,7 @@ impl LockKeys {
         let mut list: Vec<LockKey> = Vec::new();
         for key in keys {
             let key = key.try_into().map_err(Into::into)?;
-            // Sorted while it is read, so that an endless list is refused early.
+            // Sort while reading, so that an endless list is refused early.
             if let Err(place) = list.binary_search(&key) {
                 if list.len() == Self::MAX {
                     return Err(KeyError::too_many(Self::MAX));

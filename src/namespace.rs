@@ -185,6 +185,7 @@ fn joined(name: &str, key: &str) -> Arc<str> {
     for part in [name, ":", key] {
         text.extend_from_slice(part.as_bytes());
     }
+    // Always UTF-8, because it joins texts.
     Arc::from(str::from_utf8(&text).unwrap_or_default())
 }
 
@@ -488,7 +489,6 @@ mod tests {
         assert!(Namespace::new("shop/eu-1/locks_v2.0").is_ok());
     }
 
-    /// Everything on a node, or announced by it, for one lock key and one owner: its name, and what it is.
     fn names(root: &Namespace, key: &LockKey, owner: &OwnerToken) -> Vec<(String, String)> {
         let requests = root.idempotency();
         let mut names = vec![
@@ -531,7 +531,6 @@ mod tests {
     }
 
     proptest! {
-        /// Different things have different names for every lock key, even if a key imitates the name of something else.
         #[test]
         fn no_two_things_on_a_node_have_one_name(
             key in "[a:!{%]{1,4}",

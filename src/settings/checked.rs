@@ -509,7 +509,6 @@ mod tests {
         assert_eq!(checked("tls = {}"), checked(""));
     }
 
-    /// `tests/config` shows it for the other settings, by comparing `Debug` texts, which hide passwords.
     #[test]
     fn a_password_is_the_same_from_every_source() {
         let given = |value: serde_json::Value| {

@@ -26,8 +26,7 @@ impl Default for Constants {
     }
 }
 
-/// How often, and for how long after the grant, a lock may pass between callers of this process before it is released
-/// on the nodes. The limits give other processes their turn.
+/// The limits of [`hand_off`](crate::Settings::hand_off), which give other processes their turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HandOff {
     pub(crate) max_passes: u32,

@@ -129,9 +129,8 @@ pub struct Settings {
     given: Given,
     // Nodes of other kinds, which follow the listed nodes.
     others: Vec<Arc<dyn Node>>,
-    // For nodes without a callback of their own.
-    #[cfg(feature = "redis")]
     // For nodes that have no callback of their own.
+    #[cfg(feature = "redis")]
     credentials: Option<CredentialsSource>,
     clock: Option<Arc<dyn Clock>>,
     constants: Constants,
@@ -258,7 +257,7 @@ impl Settings {
     }
 
     /// Whether a released lock passes to the next waiting caller of this process without a command to the nodes, at
-    /// most 32 times in a row and for at most 250 ms. Default: `true`. Switch it off if other libraries use the same
+    /// most 32 times in a row and within 250 ms after the grant. Default: `true`. Switch it off if other libraries use the same
     /// keys.
     pub fn hand_off(mut self, hand_off: bool) -> Self {
         self.given.hand_off = Some(hand_off);

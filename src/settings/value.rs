@@ -56,7 +56,6 @@ pub(super) enum Value {
 }
 
 impl Value {
-    /// Turns a word into the literal that it looks like.
     fn literal(self) -> Self {
         match self {
             Self::Word(word) => match word.as_str() {
@@ -254,7 +253,7 @@ pub(super) fn variables(prefix: &str) -> Result<Vec<(String, String)>, ConfigErr
     Ok(variables)
 }
 
-/// Variables of the program `redlock`, which are not settings.
+// Not settings, but variables of the program `redlock`.
 const OF_THE_PROGRAM: [&str; 4] = ["CONFIG", "FENCE", "KEY", "SLOT"];
 
 type Table = Vec<(String, Value)>;

@@ -78,7 +78,7 @@ impl Run {
                 Err(error) => Err(error.into()),
             },
         };
-        // It also releases what an abandoned round has set on the nodes.
+        // This also releases keys that an abandoned round has set on the nodes.
         locks.shutdown(RELEASE).await;
         ended
     }
