@@ -53,14 +53,14 @@ impl Namespace {
         self
     }
 
-    /// The namespace of the locks of idempotency keys. No lock of this namespace has a name in it.
+    /// The namespace of the locks of idempotency keys. No lock of the outer namespace has a name in it.
     #[must_use]
     #[cfg(feature = "idempotency")]
     pub fn idempotency(&self) -> Self {
         self.inner("!idem")
     }
 
-    /// The namespace of permits. No lock of this namespace has a name in it.
+    /// The namespace of permits. No lock of the outer namespace has a name in it.
     #[must_use]
     pub fn permits(&self) -> Self {
         self.inner(PERMITS)
@@ -189,7 +189,7 @@ fn joined(name: &str, key: &str) -> Arc<str> {
     Arc::from(str::from_utf8(&text).unwrap_or_default())
 }
 
-/// The hash of a key's text. It is keyed, so that other processes cannot choose texts with the same hash.
+/// The hash of a key's text. Other processes cannot choose texts with the same hash.
 fn hash(text: &str) -> u64 {
     static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
     let mut hasher = KEYS.build_hasher();
@@ -297,7 +297,7 @@ impl NodeKey {
         self.namespace.place(&self.name, kind)
     }
 
-    /// The key whose channel announces releases of this key. All slots of a key have one channel.
+    /// The key whose channel announces releases of this key.
     pub(crate) fn announced(&self) -> Cow<'_, Self> {
         match self.kind {
             Kind::Slot(_) | Kind::Writer => Cow::Owned(self.as_kind(Kind::Lock)),
@@ -374,7 +374,7 @@ impl NodeKeys {
         Self(placed.collect())
     }
 
-    /// The slots of the first key with these numbers, in this order.
+    /// The slots of the first key with these numbers.
     pub(crate) fn slots(&self, numbers: impl Iterator<Item = u32>) -> Self {
         let slots = numbers.map(|slot| self.first().as_kind(Kind::Slot(slot)));
         Self(slots.collect())

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// The secret value that a lock key holds on the nodes while we own it.
 ///
 /// It is 160 random bits as 40 hexadecimal digits, new for every acquire round, then `:` and the label of the process,
-/// if it has one. Anyone who knows the token can release the lock, so `Debug` does not show it.
+/// if it has one. Anyone who knows the token can release the lock.
 // The label is stored in place, because each lock copies some tokens and `Copy` needs no allocation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct OwnerToken {
@@ -24,7 +24,7 @@ impl OwnerToken {
     pub(crate) const DIGITS: usize = 2 * Self::ENTROPY_LEN;
     const MAX_LEN: usize = Self::DIGITS + 1 + Label::MAX_LEN;
 
-    /// Makes a token of bytes, which must come from the operating system's random source.
+    /// Makes a token of bytes from the operating system's random source.
     #[must_use]
     pub fn from_entropy(entropy: [u8; Self::ENTROPY_LEN]) -> Self {
         let none = Self {
@@ -62,7 +62,7 @@ impl OwnerToken {
         self
     }
 
-    /// The value as it is on the nodes. It is secret: only for the adapters, never for logs or responses.
+    /// The secret value as it is on the nodes. Never log it or send it to clients.
     #[must_use]
     pub fn expose(&self) -> &[u8] {
         self.text.get(..self.len.into()).unwrap_or_default()
@@ -171,7 +171,7 @@ impl FencingToken {
         Self::new(micros.saturating_mul(Self::STEP))
     }
 
-    /// The time of its proposal in microseconds since 1970, or a later time if it had to exceed another token.
+    /// When it was proposed, in microseconds since 1970, or later if it had to exceed another token.
     pub(crate) const fn micros(self) -> u64 {
         self.get() / Self::STEP
     }
@@ -309,7 +309,7 @@ pub(crate) fn hex<const LEN: usize>(bytes: &[u8]) -> [u8; LEN] {
     })
 }
 
-/// The holder of a key on one node, as far as another contender may know it.
+/// The holder of a key on one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(
     clippy::exhaustive_structs,
@@ -320,8 +320,8 @@ pub struct Holder {
     pub tag: u64,
     /// How long the node keeps the key unless it is extended or released; `None` for a key without expiry.
     pub remaining: Option<Duration>,
-    /// In reply to an acquire, the index of the held key among the requested keys; `None` if the node does not know it.
-    /// While the caller waits for this key, its process lets other callers use the remaining keys.
+    /// In reply to an acquire, the index of the held key among the requested keys, if the node knows it. While the
+    /// caller waits for this key, its process lets other callers use the remaining keys.
     pub key: Option<usize>,
 }
 

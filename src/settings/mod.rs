@@ -138,8 +138,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Adds `count` nodes in the memory of this process, for development and for services of one process. Other nodes
-    /// cannot be added to them.
+    /// Adds `count` nodes in the memory of this process, for development and for services of one process. They cannot
+    /// be combined with other nodes.
     pub fn memory(mut self, count: usize) -> Self {
         self.given.memory = Some(count);
         self
@@ -257,8 +257,8 @@ impl Settings {
     }
 
     /// Whether a released lock passes to the next waiting caller of this process without a command to the nodes, at
-    /// most 32 times in a row and within 250 ms after the grant. Default: `true`. Switch it off if other libraries use the same
-    /// keys.
+    /// most 32 times in a row and within 250 ms after the grant. Default: `true`. Switch it off if other libraries use
+    /// the same keys.
     pub fn hand_off(mut self, hand_off: bool) -> Self {
         self.given.hand_off = Some(hand_off);
         self
