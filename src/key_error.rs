@@ -1,8 +1,8 @@
-//! [`KeyError`]: why a lock key could not be made.
+//! The errors of lock keys.
 
 use std::fmt;
 
-/// Why a text cannot be a [`LockKey`](crate::LockKey). Its text never repeats what the client sent.
+/// Why a text cannot be a [`LockKey`](crate::LockKey). The message never repeats text from the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyError(Reason);
 
@@ -23,14 +23,12 @@ enum Reason {
     Upgrade,
 }
 
-/// The source of a key, in the program's own text.
+/// The source of a key, in the words of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Subject {
-    /// Nothing in particular.
     Key,
-    /// A text of the program.
     Text(&'static str),
-    /// A kind of place and a name in it: the header `x-order-id`.
+    /// A kind of place and a name in it, such as the header `x-order-id`.
     Named(&'static str, &'static str),
 }
 
@@ -45,7 +43,7 @@ impl fmt::Display for Subject {
 }
 
 impl KeyError {
-    /// The source of the key is not there: a header, a path parameter. `what` names it.
+    /// The source of the key is missing from the request. `what` names it, for example a header or path parameter.
     #[must_use]
     pub const fn missing(what: &'static str) -> Self {
         Self(Reason::Missing(Subject::Text(what)))
@@ -69,7 +67,6 @@ impl KeyError {
         Self(Reason::Unreadable(subject, kind))
     }
 
-    /// No router ran before, or the extractor of the key does not work here: the mistake is the program's.
     #[cfg_attr(
         not(feature = "axum"),
         expect(dead_code, reason = "only axum has routers")
@@ -78,7 +75,6 @@ impl KeyError {
         Self(Reason::Misplaced(subject))
     }
 
-    /// The route that matched does not have `subject`, and no request for it can.
     #[cfg_attr(
         not(feature = "axum"),
         expect(dead_code, reason = "only axum has routes")
@@ -99,7 +95,6 @@ impl KeyError {
         Self(Reason::TooMany(limit))
     }
 
-    /// In the empty namespace the key would have the name of another key of ours.
     pub(crate) const fn reserved() -> Self {
         Self(Reason::Reserved)
     }
@@ -120,13 +115,10 @@ impl KeyError {
         Self(Reason::TooLong(len, most))
     }
 
-    #[must_use]
     pub(crate) const fn is_missing(&self) -> bool {
         matches!(self.0, Reason::Missing(_) | Reason::NotInRoute(_))
     }
 
-    /// Whether the program is at fault and not the client: the key can never exist where it was asked for.
-    #[must_use]
     pub(crate) const fn is_misplaced(&self) -> bool {
         matches!(
             self.0,
@@ -149,7 +141,7 @@ impl fmt::Display for KeyError {
                 write!(f, "the lock key is malformed: {what} {why}")
             }
             Reason::Unreadable(what, kind) => {
-                // Clients need not know the modules of the program.
+                // Do not show the modules of the program to clients.
                 let path = kind.split('<').next().unwrap_or_default();
                 let name = path.rsplit("::").next().unwrap_or_default();
                 write!(
@@ -158,8 +150,8 @@ impl fmt::Display for KeyError {
                 )
             }
             Reason::Misplaced(Subject::Key) => f.write_str(
-                "the lock key cannot be made: its extractor does not work where the lock layer stands; put the layer \
-                 inside of the layers that the extractor needs, around routes with the path parameters that it takes",
+                "the lock key cannot be made: its extractor does not work at the place of the lock layer; put the layer \
+                 inside the layers that the extractor needs, and around routes that have its path parameters",
             ),
             Reason::Misplaced(what) => write!(
                 f,
@@ -168,8 +160,8 @@ impl fmt::Display for KeyError {
             ),
             Reason::NotInRoute(what) => write!(
                 f,
-                "the lock key cannot be made: the route that matched does not have {what}; name it as the route does, \
-                 or call it optional"
+                "the lock key cannot be made: the route that matched does not have {what}; use the name that the route has, \
+                 or make it optional"
             ),
             Reason::NoKey => f.write_str("there is no lock key in the list; name at least one"),
             Reason::TooMany(limit) => {
@@ -182,14 +174,14 @@ impl fmt::Display for KeyError {
                 "a permit is named by its key and the number of its slot, as in `tenant:7:0`",
             ),
             Reason::Several => f.write_str(
-                "permits and shared locks are of one key, and there are several; ask for each on its own",
+                "permits and shared locks have only one key, and several keys were given; acquire each key on its own",
             ),
             Reason::Upgrade => f.write_str(
-                "this work shares a lock on the key with other readers, and two that wait to write would wait for ever; \
-                 release it, acquire the key for writing, and read again",
+                "this work holds the key as a reader and cannot acquire it for writing, because two such readers would \
+                 wait for each other; release the key, acquire it for writing, and read again",
             ),
             Reason::Reserved => f.write_str(
-                "the lock key begins with `!`, which is reserved where the namespace is empty; set a namespace, or take another key",
+                "the lock key begins with `!`, which is reserved if the namespace is empty; set a namespace, or use another key",
             ),
         }
     }

@@ -1,12 +1,12 @@
 //! A distributed request lock for tower and axum, on one Redis or on several (Redlock), as a layer and an extractor.
 //!
-//! Requests that touch the same resource run one at a time, across every replica of a service. A [`RedlockLayer`]
+//! Requests that touch the same resource run one at a time, across all replicas of a service. A [`RedlockLayer`]
 //! derives a [`LockKey`] from each request, acquires that lock before the inner service runs, and releases it when the
-//! response is done or dropped. While another request holds the key, the answer is 409 immediately, or the request
-//! waits up to `max_wait`.
+//! response is done or dropped. While another request holds the key, a request waits up to `max_wait`, or is answered
+//! with 409 immediately.
 //!
-//! Use it where two requests for one order, account or document must not run together and a database transaction alone
-//! cannot ensure that, because the work calls other services or spans several stores.
+//! Use this crate where two requests for one order, account or document must not run at the same time, and a database
+//! transaction cannot ensure that because the work calls other services or spans several stores.
 //!
 //! # Examples
 //!
@@ -32,18 +32,18 @@
 //!
 //! | item | use |
 //! |---|---|
-//! | [`LockManager`] | one per process: connects to the nodes, and acquires locks outside of the layer |
-//! | [`Settings`] | its nodes and settings, in code or from a file and the environment |
-//! | [`RedlockLayer`] | runs each request under the lock of its key; keys come from [`key`] |
-//! | `IdempotencyLayer` | a request that is sent again gets the first response |
-//! | [`Held`], `Locked` | in a handler: the lock that the layer holds; a lock on a key from an argument |
+//! | [`LockManager`] | connects to the nodes, once per process, and acquires locks outside of the layer |
+//! | [`Settings`] | its nodes and settings, from code, files and the environment |
+//! | [`RedlockLayer`] | runs each request under the lock of its [`key`] |
+//! | `IdempotencyLayer` | answers repeated requests with the first response |
+//! | [`Held`], `Locked` | extract the layer's lock; lock a key from an argument of the handler |
 //! | [`LockGuard`], [`LockHandle`] | owns a lock and releases it; observes a lock |
 //! | [`LockScope`] | shares locks within one request |
-//! | [`FencingToken`] | a number that grows with every holder of a key, for storage that refuses older numbers |
-//! | [`AcquireError`] | why a lock was not acquired; the other errors are in [`error`] |
+//! | [`FencingToken`] | a number that grows with every holder, so that storage can refuse late writes |
+//! | [`AcquireError`] | why a lock was not acquired; other errors are in [`error`] |
 //!
-//! When a future is dropped, at any point, its locks are released in the background. When the process dies, the nodes
-//! drop its locks after their ttl. `docs::promises` has the promises and their limits.
+//! If a future is dropped at any point, its locks are released in the background. If the process dies, the nodes drop
+//! its locks after their ttl. `docs::promises` has the promises and their limits.
 //!
 //! # Feature flags
 //!
@@ -69,7 +69,7 @@
         feature = "metrics",
         feature = "test-util"
     ),
-    doc = "\n# Guide\n\n[`docs`] has a guide: how to choose the ttl and the nodes, the order of layers, every error and what to do, how to come from other libraries, and more."
+    doc = "\n# Guide\n\n[`docs`] has a guide: choosing the ttl and the nodes, the order of layers, every error and what to do, migrating from other libraries, and more."
 )]
 #![cfg_attr(
     not(tower_redlock_tests),
@@ -88,7 +88,7 @@
 pub mod clock;
 #[cfg(not(tower_redlock_tests))]
 mod clock;
-// Text only, and only for rustdoc. It speaks of all features, so its links hold with all of them alone.
+// Only text for rustdoc. It links to items of these features.
 #[cfg(all(
     any(doc, doctest),
     feature = "axum",
@@ -162,7 +162,7 @@ pub mod error {
     pub use crate::token::FencingTokenError;
 }
 
-/// What our own tests look at in a lock.
+/// The parts of a lock that our own tests inspect.
 #[cfg(tower_redlock_tests)]
 pub mod lock {
     pub use crate::lease::Lease;
@@ -178,12 +178,11 @@ pub mod snapshot {
     pub use crate::node::ServerStatus;
 }
 
-/// Sources of lock keys, such as [`key::header`] and [`key::query`], which [`prefix`](key::Key::prefix),
-/// [`and`](key::Key::and), [`optional`](key::Key::optional) and [`when`](key::Key::when) combine.
+/// Sources of lock keys, such as [`key::header`] and [`key::query`]. Combine them with [`prefix`](key::Key::prefix),
+/// [`and`](key::Key::and), [`optional`](key::Key::optional) and [`when`](key::Key::when).
 ///
-/// A key is a list of parts, each escaped and joined by `:`, so that `("a:b", "c")` and `("a", "b:c")` are different
-/// keys. A request without a part is answered with `400 invalid-key`, unless the source is optional: then it runs
-/// without a lock.
+/// [`LockKey::join`] makes the key of their parts. If a part is missing, the request is answered with
+/// `400 invalid-key`, or runs without a lock if the source is optional.
 ///
 /// ```
 /// use tower_redlock::key;

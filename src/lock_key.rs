@@ -1,4 +1,4 @@
-//! [`LockKey`]: the name of what a lock protects, bounded and safe to send; [`LockKeys`]: several that are locked together.
+//! The names of locks: [`LockKey`], and [`LockKeys`] for several that are locked together.
 
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
@@ -7,11 +7,11 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::key_error::KeyError;
 
-/// The name of the thing that a lock protects, such as `order:42`: 1 to 512 bytes of UTF-8 without
-/// control characters. [`LockKey::join`] makes one of several parts and escapes each, so that no two lists of parts
-/// make one key.
+/// The name of what a lock protects, such as `order:42`: 1 to 512 bytes of UTF-8 without control characters.
 ///
 /// # Examples
+///
+/// [`LockKey::join`] makes a key of several parts, and escapes each part:
 ///
 /// ```
 /// use tower_redlock::LockKey;
@@ -29,12 +29,12 @@ pub struct LockKey(Arc<str>);
 impl LockKey {
     pub(crate) const MAX_LEN: usize = 512;
 
-    /// Takes `key` as it is. For text that a client sent use [`LockKey::join`]: it keeps the text from reaching into
-    /// another part of the key.
+    /// Makes a key of `key`, unchanged. For text from a client use [`LockKey::join`], because the text could otherwise
+    /// reach into another part of the key.
     ///
     /// # Errors
     ///
-    /// [`KeyError`] if the key is empty, longer than 512 bytes, or holds a control character.
+    /// [`KeyError`] if the key is empty, longer than 512 bytes, or contains a control character.
     pub fn new(key: impl AsRef<str>) -> Result<Self, KeyError> {
         let key = key.as_ref();
         if key.is_empty() {
@@ -47,13 +47,14 @@ impl LockKey {
         Ok(Self(Arc::from(key)))
     }
 
-    /// Joins `parts` with `:`, each of them escaped: `%`, `:`, `{`, `}`, control characters and bytes that are not
-    /// UTF-8 become `%` and two hexadecimal digits.
+    /// Joins `parts` with `:` after escaping each, so that different lists of parts make different keys.
+    ///
+    /// `%`, `:`, `{`, `}`, control characters and bytes that are not UTF-8 become `%` and two hexadecimal digits per
+    /// byte.
     ///
     /// # Errors
     ///
-    /// [`KeyError`] if there is no part, if every part is empty, or if the joined key is longer than
-    /// 512 bytes.
+    /// [`KeyError`] if there are no parts, if every part is empty, or if the key is longer than 512 bytes.
     pub fn join<P: AsRef<[u8]>>(parts: impl IntoIterator<Item = P>) -> Result<Self, KeyError> {
         let mut key = KeyParts::default();
         for part in parts {
@@ -68,8 +69,8 @@ impl LockKey {
         &self.0
     }
 
-    /// Which of `groups` groups of nodes has it: by the text between its first braces, if there is any, as in a Redis
-    /// Cluster.
+    /// The index of the key's group among `groups` groups of nodes. As in a Redis Cluster, a text in the key's first
+    /// braces selects it alone.
     pub(crate) fn group(&self, groups: usize) -> usize {
         let braced = |text: &'_ str| Some(text.split_once('{')?.1.split_once('}')?.0.to_owned());
         let tag = braced(self.as_str()).filter(|tag| !tag.is_empty());
@@ -78,10 +79,10 @@ impl LockKey {
         usize::from(u16::from_be_bytes([first, second])) % groups
     }
 
-    /// The key as shown where keys are [redacted](crate::Settings::redact_keys): `#` and 16 digits of its
-    /// SHA-1, the same in all processes.
+    /// Returns the key as it is shown where keys are [redacted](crate::Settings::redact_keys): `#` and 16 digits of its
+    /// SHA-1, which are the same in all processes.
     ///
-    /// It prevents reading a key, but not guessing it: a list of customers can be hashed, too.
+    /// Nobody can read the key from it, but anyone can check a guess: the hashes of a list of customers, for example.
     #[must_use]
     pub fn redacted(&self) -> String {
         let digest = sha1_smol::Sha1::from(&*self.0).digest().to_string();
@@ -113,23 +114,23 @@ impl From<&Self> for LockKey {
     }
 }
 
-/// A key in the making: parts that are escaped and joined one by one.
+/// Escapes and joins the parts of a key.
 #[derive(Debug, Default)]
 pub(crate) struct KeyParts {
     joined: String,
     begun: bool,
-    // Whether any part is not empty: a key of separators alone names nothing.
+    // Whether any part is not empty, because a key must not consist of separators alone.
     any: bool,
 }
 
 impl KeyParts {
-    /// Adds one part, escaped. It fails as soon as the key is too long, and does not look at the rest of the part.
+    /// Adds one part, escaped. It fails as soon as the key is too long, without reading the rest of the part.
     pub(crate) fn push(&mut self, part: impl AsRef<[u8]>) -> Result<(), KeyError> {
         let part = part.as_ref();
         if self.begun {
             self.joined.push(SEPARATOR);
         } else {
-            // Room for most keys, so that it need not grow with each part.
+            // Enough for most keys, so that the text need not grow with each part.
             self.joined.reserve(USUAL_LEN);
         }
         self.begun = true;
@@ -137,7 +138,6 @@ impl KeyParts {
         escape_into(&mut self.joined, part)
     }
 
-    /// The key of these parts, unless there is none or each is empty.
     pub(crate) fn finish(self) -> Result<LockKey, KeyError> {
         match self.any {
             true => Ok(LockKey(Arc::from(self.joined))),
@@ -160,7 +160,7 @@ fn escape_into(joined: &mut String, part: &[u8]) -> Result<(), KeyError> {
         && let Ok(plain) = str::from_utf8(part)
         && joined.len() + part.len() <= LockKey::MAX_LEN
     {
-        // Most parts are such, and need no second look.
+        // Most parts need no escaping.
         joined.push_str(plain);
         return Ok(());
     }
@@ -189,14 +189,14 @@ fn push_hex(joined: &mut String, bytes: &[u8]) {
 const SEPARATOR: char = ':';
 const USUAL_LEN: usize = 64;
 
-/// One or several keys that are locked together: each once, sorted. The order in which they are given does not matter.
+/// One or several keys that are locked together: sorted, without duplicates.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct LockKeys(SmallVec<[LockKey; 1]>);
 
 impl LockKeys {
     pub(crate) const MAX: usize = 64;
 
-    /// These keys, sorted, each once.
+    /// Sorts `keys`, and removes duplicates.
     ///
     /// # Errors
     ///
@@ -210,7 +210,7 @@ impl LockKeys {
         let mut list: Vec<LockKey> = Vec::new();
         for key in keys {
             let key = key.try_into().map_err(Into::into)?;
-            // Sorted while it is read, so that an endless list is refused early.
+            // Sort while reading, so that an endless list is refused early.
             if let Err(place) = list.binary_search(&key) {
                 if list.len() == Self::MAX {
                     return Err(KeyError::too_many(Self::MAX));
@@ -230,13 +230,12 @@ impl LockKeys {
         self.0.as_slice()
     }
 
-    #[must_use]
     #[expect(clippy::indexing_slicing, reason = "never empty")]
     pub(crate) fn first(&self) -> &LockKey {
         &self.0[0]
     }
 
-    /// These keys, which are sorted, each once, and one at least.
+    /// Takes keys that are already sorted, without duplicates, and at least one.
     pub(crate) fn of(keys: impl Iterator<Item = LockKey>) -> Self {
         Self(keys.collect())
     }

@@ -1,4 +1,4 @@
-//! [`Namespace`]: the part of a node's key space that is ours.
+//! [`Namespace`]: the names of our keys and channels on the nodes.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,17 +11,15 @@ use crate::key_error::KeyError;
 use crate::lock_key::{LockKey, LockKeys};
 use crate::token::OwnerToken;
 
-/// The prefix that keeps the locks of one application apart from everything else on the nodes.
+/// The prefix that separates the locks of one application from everything else on the nodes.
 ///
-/// The lock `order:42` in the namespace `lk` (the default) is the Redis key `lk:order:42`; the other keys and channels
-/// begin with `lk!`. In the empty namespace the Redis key is the lock key itself, as other Redlock libraries have it; in a
-/// cluster all keys begin with a hash tag.
-/// All contenders for a lock must use the same namespace.
+/// The lock `order:42` in the namespace `lk` is the Redis key `lk:order:42`. All other keys and channels begin with
+/// `lk!`. In the empty namespace, the Redis key is the lock key itself. In a cluster, all keys begin with a hash tag.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Namespace {
     text: Arc<str>,
     root: usize,
-    // Whether keys are shown to people as hashes.
+    // Whether logs and reports show hashes instead of keys.
     redacts: bool,
 }
 
@@ -32,7 +30,7 @@ impl Namespace {
     ///
     /// # Errors
     ///
-    /// What is allowed, if this is not.
+    /// A text that says what is allowed.
     pub fn new(name: &str) -> Result<Self, &'static str> {
         let allowed =
             |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'/');
@@ -55,28 +53,28 @@ impl Namespace {
         self
     }
 
-    /// The namespace of the locks of idempotency keys. No lock key of this one leads there.
+    /// The namespace of the locks of idempotency keys. No lock of the outer namespace has a name in it.
     #[must_use]
     #[cfg(feature = "idempotency")]
     pub fn idempotency(&self) -> Self {
-        Self {
-            text: Arc::from([self.root(), "!idem"].concat()),
-            root: self.root,
-            redacts: self.redacts,
-        }
+        self.inner("!idem")
     }
 
-    /// The namespace of permits. No lock key of this one leads there.
+    /// The namespace of permits. No lock of the outer namespace has a name in it.
     #[must_use]
     pub fn permits(&self) -> Self {
+        self.inner(PERMITS)
+    }
+
+    fn inner(&self, name: &str) -> Self {
         Self {
-            text: Arc::from([self.root(), PERMITS].concat()),
+            text: Arc::from([self.root(), name].concat()),
             root: self.root,
             redacts: self.redacts,
         }
     }
 
-    /// The same behind `tag`, a hash tag of a cluster: then all keys are in its slot.
+    /// This namespace behind `tag`, a hash tag of a cluster, so that all keys are in its slot.
     #[cfg(feature = "redis")]
     pub(crate) fn tagged(&self, tag: &str) -> Self {
         Self {
@@ -120,7 +118,6 @@ impl Namespace {
         }
     }
 
-    /// How the names of locks on the nodes begin.
     pub(crate) fn start(&self) -> String {
         match self.as_str() {
             "" => String::new(),
@@ -128,7 +125,7 @@ impl Namespace {
         }
     }
 
-    /// The key of the lock that is called `name` on the nodes; `None` if that is no lock of this namespace.
+    /// The key of the lock that is called `name` on the nodes; `None` if it is not a lock of this namespace.
     pub(crate) fn lock_key(&self, name: &str) -> Option<LockKey> {
         let key = name.strip_prefix(self.start().as_str())?;
         let is_reserved = self.text.is_empty() && key.starts_with('!');
@@ -139,7 +136,8 @@ impl Namespace {
     ///
     /// # Errors
     ///
-    /// [`KeyError`] for a key that begins with `!` in the empty namespace: such names are for the other keys.
+    /// [`KeyError`] for a key that begins with `!` in the empty namespace, because such names are reserved for our
+    /// other keys.
     pub fn node_keys(&self, keys: &LockKeys) -> Result<NodeKeys, KeyError> {
         let reserved = |key: &LockKey| key.as_str().starts_with('!');
         if self.text.is_empty() && keys.as_slice().iter().any(reserved) {
@@ -149,7 +147,7 @@ impl Namespace {
         Ok(NodeKeys(keys.collect()))
     }
 
-    /// The same for names as they are [shown](NodeKey::show): of a permit, the key and the number of the slot.
+    /// The names on the nodes of keys as [`NodeKey::show`] shows them: a permit is its key and the number of its slot.
     pub(crate) fn shown_keys(&self, names: &LockKeys) -> Result<NodeKeys, KeyError> {
         if !self.as_str().ends_with(PERMITS) {
             return self.node_keys(names);
@@ -158,18 +156,17 @@ impl Namespace {
             let (key, slot) = name.as_str().rsplit_once(':')?;
             Some(self.place(&LockKey::new(key).ok()?, Kind::Slot(slot.parse().ok()?)))
         };
-        let slots = names.as_slice().iter().map(slot);
-        let slots: Option<_> = slots.collect();
+        let slots: Option<_> = names.as_slice().iter().map(slot).collect();
         slots.map(NodeKeys).ok_or_else(KeyError::no_slot)
     }
 
-    /// The Redis key of the marker, in which a node remembers whether it may vote.
+    /// The Redis key of the marker, by which a node remembers whether it may vote.
     #[must_use]
     pub fn marker(&self) -> [&str; 2] {
         [self.root(), "!node"]
     }
 
-    /// The Redis key of an owner's tombstone, which makes its commands void that arrive late.
+    /// The Redis key of an owner's tombstone, which makes late commands of this owner void.
     #[must_use]
     pub fn tombstone<'a>(&'a self, owner: &'a OwnerToken) -> [&'a str; 3] {
         [self.root(), "!dead:", owner.digits()]
@@ -183,16 +180,16 @@ impl Default for Namespace {
 }
 
 fn joined(name: &str, key: &str) -> Arc<str> {
-    // In place: so the only allocation is that of the key.
+    // Joined on the stack, so that the `Arc` is the only allocation.
     let mut text: SmallVec<[u8; 1024]> = SmallVec::new();
     for part in [name, ":", key] {
         text.extend_from_slice(part.as_bytes());
     }
-    // Of three texts, so it is one.
+    // Always UTF-8, because it joins texts.
     Arc::from(str::from_utf8(&text).unwrap_or_default())
 }
 
-/// The hash of a key's text. Nobody outside of this process can choose texts of one hash.
+/// The hash of a key's text. Other processes cannot choose texts with the same hash.
 fn hash(text: &str) -> u64 {
     static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
     let mut hasher = KEYS.build_hasher();
@@ -203,22 +200,21 @@ fn hash(text: &str) -> u64 {
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Lock,
-    /// The same key, for a reader.
     Shared,
-    /// Of a permit. Slots of one key share its channel.
+    /// The key of a permit. The slots of one key share a channel.
     Slot(u32),
     /// The key that waiting writers set, so that no new readers come. It shares the channel of the lock.
     Writer,
 }
 
-/// A lock key as the nodes know it, with its namespace. Made by [`Namespace::node_key`].
+/// A lock key as the nodes know it. Made by [`Namespace::node_key`].
 #[derive(Clone)]
 pub struct NodeKey {
     name: LockKey,
     kind: Kind,
     text: Arc<str>,
     namespace: Namespace,
-    // Of the text: made once, and used by each of the nodes in memory, several times.
+    // Made only once, because each of the nodes in memory uses it several times.
     hash: u64,
 }
 
@@ -233,7 +229,6 @@ impl NodeKey {
         &self.text
     }
 
-    #[must_use]
     pub(crate) const fn namespace(&self) -> &Namespace {
         &self.namespace
     }
@@ -249,7 +244,7 @@ impl NodeKey {
     pub fn counter(&self) -> [&str; 3] {
         let namespace = self.namespace.as_str();
         if matches!(self.kind, Kind::Writer) {
-            // It never has one.
+            // A writer's key never has a counter, but its name must differ from all other names.
             return self.beside("!writer!fence:");
         }
         let start = namespace.len() + usize::from(!namespace.is_empty());
@@ -257,7 +252,7 @@ impl NodeKey {
         [namespace, "!fence:", own]
     }
 
-    /// The Redis key that says that this one was taken from those who had it together.
+    /// The Redis key that records that this key was taken from its readers.
     #[must_use]
     pub fn taken(&self) -> [&str; 3] {
         match self.kind {
@@ -272,7 +267,6 @@ impl NodeKey {
         self.beside("!record:")
     }
 
-    /// The number of the slot, from 0, if this is the key of a permit.
     pub(crate) const fn slot(&self) -> Option<u32> {
         match self.kind {
             Kind::Slot(slot) => Some(slot),
@@ -280,12 +274,12 @@ impl NodeKey {
         }
     }
 
-    /// Whether several owners have it together, each until an end of its own.
+    /// Whether several owners can have the key together.
     pub(crate) const fn is_shared(&self) -> bool {
         matches!(self.kind, Kind::Shared | Kind::Writer)
     }
 
-    /// What stands on the nodes in the place of an owner token where several owners have it together.
+    /// The value on the nodes in place of an owner token, where several owners have the key together.
     pub(crate) fn owners(&self) -> OwnerToken {
         match self.kind {
             Kind::Writer => OwnerToken::writers(),
@@ -296,13 +290,17 @@ impl NodeKey {
     /// The key that waiting writers set, so that no new readers come.
     #[must_use]
     pub fn writer(&self) -> Self {
-        self.namespace.place(&self.name, Kind::Writer)
+        self.as_kind(Kind::Writer)
     }
 
-    /// The key whose channel announces the releases of this one. All slots of a key have one channel.
+    fn as_kind(&self, kind: Kind) -> Self {
+        self.namespace.place(&self.name, kind)
+    }
+
+    /// The key whose channel announces releases of this key.
     pub(crate) fn announced(&self) -> Cow<'_, Self> {
         match self.kind {
-            Kind::Slot(_) | Kind::Writer => Cow::Owned(self.namespace.node_key(&self.name)),
+            Kind::Slot(_) | Kind::Writer => Cow::Owned(self.as_kind(Kind::Lock)),
             Kind::Lock | Kind::Shared => Cow::Borrowed(self),
         }
     }
@@ -332,7 +330,7 @@ impl fmt::Debug for NodeKey {
     }
 }
 
-// By hand: on a node a key is its text, in whatever namespace.
+// By hand, because on a node a key is only its text.
 impl PartialEq for NodeKey {
     fn eq(&self, other: &Self) -> bool {
         self.hash == other.hash && self.text == other.text
@@ -348,55 +346,44 @@ impl Hash for NodeKey {
 }
 
 /// One or several keys of one namespace that are locked together. Made by [`Namespace::node_keys`].
-// Shared: each node's request has them.
+// In an `Arc`, because the request to each node has them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NodeKeys(Arc<[NodeKey]>);
 
 impl NodeKeys {
-    /// The keys, sorted, each once.
-    #[must_use]
     pub(crate) fn as_slice(&self) -> &[NodeKey] {
         &self.0
     }
 
-    /// The first of them.
+    /// The first key.
     #[must_use]
     #[expect(clippy::indexing_slicing, reason = "never empty")]
     pub fn first(&self) -> &NodeKey {
         &self.0[0]
     }
 
-    #[must_use]
     pub(crate) fn namespace(&self) -> &Namespace {
         self.first().namespace()
     }
 
-    /// The same in the namespace behind `tag`.
     #[cfg(feature = "redis")]
     pub(crate) fn tagged(&self, tag: &str) -> Self {
         let namespace = self.namespace().tagged(tag);
         let keys = self.as_slice().iter();
-        Self(
-            keys.map(|key| namespace.place(&key.name, key.kind))
-                .collect(),
-        )
+        let placed = keys.map(|key| namespace.place(&key.name, key.kind));
+        Self(placed.collect())
     }
 
-    /// The slots of these numbers of the first key, in this order.
+    /// The slots of the first key with these numbers.
     pub(crate) fn slots(&self, numbers: impl Iterator<Item = u32>) -> Self {
-        let key = self.first();
-        Self(
-            numbers
-                .map(|slot| key.namespace.place(&key.name, Kind::Slot(slot)))
-                .collect(),
-        )
+        let slots = numbers.map(|slot| self.first().as_kind(Kind::Slot(slot)));
+        Self(slots.collect())
     }
 
     /// The first key, for a reader.
     #[must_use]
     pub fn shared(&self) -> Self {
-        let key = self.first();
-        Self::from(key.namespace.place(&key.name, Kind::Shared))
+        Self::from(self.first().as_kind(Kind::Shared))
     }
 
     pub(crate) fn names(&self) -> LockKeys {
@@ -484,7 +471,7 @@ mod tests {
         let keys = LockKeys::new(["a", "!fence:a"]).unwrap();
         let bare = Namespace::new("").unwrap();
         assert_eq!(bare.node_keys(&keys), Err(KeyError::reserved()));
-        // In a namespace a lock's name goes on with `:`, and never with `!`.
+        // In a namespace, the name of a lock continues with `:`, and never with `!`.
         let placed = Namespace::default().node_keys(&keys).unwrap();
         assert!(
             placed
@@ -502,7 +489,6 @@ mod tests {
         assert!(Namespace::new("shop/eu-1/locks_v2.0").is_ok());
     }
 
-    /// All that is kept on a node, or announced by it, for one lock key and one owner, with what it is.
     fn names(root: &Namespace, key: &LockKey, owner: &OwnerToken) -> Vec<(String, String)> {
         let requests = root.idempotency();
         let mut names = vec![
@@ -545,8 +531,6 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever text a lock key is, what is kept for it has a name of its own; also if the key was chosen to be
-        /// called like something that is kept for another.
         #[test]
         fn no_two_things_on_a_node_have_one_name(
             key in "[a:!{%]{1,4}",

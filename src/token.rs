@@ -1,4 +1,4 @@
-//! [`OwnerToken`]: the secret that proves the ownership of a lock; [`FencingToken`]: the number that orders holders.
+//! Owner tokens, which prove the ownership of a lock, and fencing tokens, which order its holders.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -8,9 +8,9 @@ use std::time::Duration;
 
 /// The secret value that a lock key holds on the nodes while we own it.
 ///
-/// It is 160 random bits as 40 hexadecimal digits, new for every acquire round, and behind a `:` the label of the process,
-/// if it has one. Anyone who knows it can release the lock, so `Debug` does not show it and it has no `Display`.
-// With room for the label in place: each lock copies some.
+/// It is 160 random bits as 40 hexadecimal digits, new for every acquire round, then `:` and the label of the process,
+/// if it has one. Anyone who knows the token can release the lock.
+// The label is stored in place, because each lock copies some tokens and `Copy` needs no allocation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct OwnerToken {
     text: [u8; Self::MAX_LEN],
@@ -18,13 +18,13 @@ pub struct OwnerToken {
 }
 
 impl OwnerToken {
-    /// How many random bytes make a token.
+    /// The number of random bytes in a token.
     pub const ENTROPY_LEN: usize = 20;
 
     pub(crate) const DIGITS: usize = 2 * Self::ENTROPY_LEN;
     const MAX_LEN: usize = Self::DIGITS + 1 + Label::MAX_LEN;
 
-    /// Makes a token of bytes that must come from the operating system's random source.
+    /// Makes a token of bytes from the operating system's random source.
     #[must_use]
     pub fn from_entropy(entropy: [u8; Self::ENTROPY_LEN]) -> Self {
         let none = Self {
@@ -34,17 +34,17 @@ impl OwnerToken {
         none.and(&hex::<{ Self::DIGITS }>(&entropy))
     }
 
-    /// What stands in the place of an owner token where readers share a lock. It is no secret and proves nothing.
+    /// The value of a key that readers share, in place of an owner token. It is not secret.
     pub(crate) fn readers() -> Self {
         Self::from_entropy([0; Self::ENTROPY_LEN]).and(b":shared")
     }
 
-    /// The same for the writers that wait for them.
+    /// The value of a key that waiting writers share.
     pub(crate) fn writers() -> Self {
         Self::from_entropy([0; Self::ENTROPY_LEN]).and(b":waiting")
     }
 
-    /// The same with a label, unless that is empty.
+    /// Adds a label, unless it is empty.
     #[must_use]
     pub fn labelled(self, label: &Label) -> Self {
         match label.as_str() {
@@ -62,15 +62,14 @@ impl OwnerToken {
         self
     }
 
-    /// The value as it is on the nodes. Secret: for the adapters only, never for logs or responses.
+    /// The secret value as it is on the nodes. Never log it or send it to clients.
     #[must_use]
     pub fn expose(&self) -> &[u8] {
         self.text.get(..self.len.into()).unwrap_or_default()
     }
 
-    /// The random part. As secret as the whole.
+    /// The random part, which is as secret as the whole.
     pub(crate) fn digits(&self) -> &str {
-        // Hexadecimal digits.
         let digits = self.text.get(..Self::DIGITS).unwrap_or_default();
         std::str::from_utf8(digits).unwrap_or_default()
     }
@@ -87,18 +86,18 @@ impl fmt::Debug for OwnerToken {
     }
 }
 
-/// The name of a process beside its owner tokens on the nodes, for operators.
+/// The name of a process next to its owner tokens on the nodes, for operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Label(Arc<str>);
 
 impl Label {
     pub(crate) const MAX_LEN: usize = 64;
 
-    /// The label `text`; an empty one is none.
+    /// Makes the label `text`, which may be empty.
     ///
     /// # Errors
     ///
-    /// What is allowed, if this is not.
+    /// A text that says what is allowed.
     pub fn new(text: &str) -> Result<Self, &'static str> {
         if text.len() > Self::MAX_LEN || !text.bytes().all(is_of_label) {
             return Err(NOT_A_LABEL);
@@ -106,7 +105,7 @@ impl Label {
         Ok(Self(text.into()))
     }
 
-    /// The label of a process by its `host` and its own number.
+    /// Makes the label of a process from its `host` and its process id.
     pub(crate) fn of_process(host: &str, process: u32) -> Self {
         let process = format!("@{process}");
         let allowed = |c: char| u8::try_from(c).is_ok_and(is_of_label);
@@ -129,24 +128,24 @@ const fn is_of_label(byte: u8) -> bool {
 const NOT_A_LABEL: &str =
     "an instance has at most 64 bytes and holds only ASCII letters, digits, `-`, `_`, `.` and `@`";
 
-/// A number that grows with every holder of a lock. The resource behind the lock remembers it, and turns a late holder
-/// away: `docs::one_effect`.
+/// A number that grows with every holder of a lock. The resource behind the lock stores the highest number, and rejects
+/// writes with a lower one: `docs::one_effect`.
 ///
-/// A token is below 2<sup>63</sup>, so that it fits a signed database column, and above 2<sup>53</sup>, so that in JSON
-/// it must be a string; `serde` makes it one.
+/// A token is below 2<sup>63</sup>, so that it fits a signed database column. It is above 2<sup>53</sup>, so in JSON it
+/// must be a string, and `serde` makes it one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken(NonZeroU64);
 
 impl FencingToken {
-    /// The least distance between the tokens of two grants: the tokens between are for holders to whom the lock is
-    /// handed over inside a process.
+    /// The least distance between the tokens of two grants. The tokens between them are for hand-overs inside a
+    /// process.
     #[doc(hidden)]
     pub const STEP: u64 = 1 << Self::HAND_OFF_BITS;
     const HAND_OFF_BITS: u32 = 10;
-    /// The highest token that can be followed by another one with room for its hand-overs.
+    /// The highest token that leaves room for another token and its hand-overs.
     pub(crate) const LAST_COUNTED: u64 = i64::MAX.cast_unsigned() - 2 * Self::STEP;
 
-    /// The token of this value; `None` for zero and for what does not fit 63 bits.
+    /// The token with this value; `None` for zero, and for values of 2<sup>63</sup> or more.
     #[must_use]
     pub const fn new(value: u64) -> Option<Self> {
         match NonZeroU64::new(value) {
@@ -161,7 +160,7 @@ impl FencingToken {
         self.0.get()
     }
 
-    /// The value for a database that knows only signed numbers. Never negative.
+    /// The value for a database that has only signed numbers. It is never negative.
     #[must_use]
     pub const fn as_i64(self) -> i64 {
         self.get().cast_signed()
@@ -172,7 +171,7 @@ impl FencingToken {
         Self::new(micros.saturating_mul(Self::STEP))
     }
 
-    /// When it was proposed, in microseconds since 1970; or later, if it had to be above another one.
+    /// When it was proposed, in microseconds since 1970, or later if it had to exceed another token.
     pub(crate) const fn micros(self) -> u64 {
         self.get() / Self::STEP
     }
@@ -219,16 +218,16 @@ impl<'de> serde::Deserialize<'de> for FencingToken {
 impl FromStr for FencingToken {
     type Err = FencingTokenError;
 
-    /// Reads what [`Display`](fmt::Display) writes, and nothing else: two texts are two fencing tokens.
+    /// Reads only what [`Display`](fmt::Display) writes, so that different texts are different tokens.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        // `parse` would take a sign and zeros in front.
+        // `parse` would accept a sign and leading zeros.
         let is_plain = text.starts_with(|first: char| matches!(first, '1'..='9'));
         let value = text.parse().ok().filter(|_| is_plain);
         value.and_then(Self::new).ok_or(FencingTokenError(()))
     }
 }
 
-/// A text that is no [`FencingToken`].
+/// A text that is not a [`FencingToken`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FencingTokenError(());
 
@@ -242,10 +241,10 @@ impl fmt::Display for FencingTokenError {
 
 impl std::error::Error for FencingTokenError {}
 
-/// A hash of an owner token. It tells owners apart, but does not authorise any command on the nodes.
+/// A hash of an owner token. It identifies an owner, but does not authorise any command on the nodes.
 ///
-/// It is the SHA-1 of the token in hexadecimal digits, which is what a Redis script can compute. The token is 160
-/// random bits, so it cannot be found from its hash.
+/// It is the SHA-1 of the token in hexadecimal digits, because Redis scripts can compute that. The token's 160 random
+/// bits cannot be found from it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct OwnerHash([u8; Self::LEN]);
 
@@ -257,7 +256,7 @@ impl OwnerHash {
         Self(hex(&digest.bytes()))
     }
 
-    /// Reads a hash that came from elsewhere: `None` unless it is 40 hexadecimal digits in lower case.
+    /// Reads a hash; `None` unless it is 40 hexadecimal digits in lower case.
     #[cfg(any(test, feature = "redis"))]
     pub(crate) fn parse(text: &[u8]) -> Option<Self> {
         let digits = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
@@ -265,14 +264,11 @@ impl OwnerHash {
         text.iter().all(digits).then_some(Self(text))
     }
 
-    /// The hash as 40 hexadecimal digits.
-    #[must_use]
     pub(crate) fn as_str(&self) -> &str {
-        // Only digits are ever in it.
         std::str::from_utf8(&self.0).unwrap_or_default()
     }
 
-    /// Tells holders apart: equal tokens give equal tags.
+    /// A number that is equal for equal tokens.
     pub(crate) fn tag(&self) -> u64 {
         let digits = self.as_str().get(..16).unwrap_or_default();
         u64::from_str_radix(digits, 16).unwrap_or(0)
@@ -293,14 +289,14 @@ impl serde::Serialize for OwnerHash {
 
 impl fmt::Debug for OwnerHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Enough to tell two apart.
+        // Eight digits are enough to distinguish owners.
         let start = self.as_str().get(..8).unwrap_or_default();
         write!(f, "OwnerHash({start}..)")
     }
 }
 
-/// `bytes` as hexadecimal digits in lower case. Every lock needs some, and the formatting machinery would cost several
-/// times as much.
+/// `bytes` as hexadecimal digits in lower case. Every lock needs this, and formatting macros would take several times
+/// as long.
 pub(crate) fn hex<const LEN: usize>(bytes: &[u8]) -> [u8; LEN] {
     std::array::from_fn(|index| {
         let byte = bytes.get(index / 2).copied().unwrap_or_default();
@@ -313,19 +309,19 @@ pub(crate) fn hex<const LEN: usize>(bytes: &[u8]) -> [u8; LEN] {
     })
 }
 
-/// The holder of a key on one node, as another contender may know it.
+/// The holder of a key on one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(
     clippy::exhaustive_structs,
     reason = "of this crate, and tests make some"
 )]
 pub struct Holder {
-    /// Tells holders apart without naming their tokens: equal tokens give equal tags.
+    /// Identifies the holder without its token: equal tokens have equal tags.
     pub tag: u64,
-    /// How long the node will keep the key unless it is extended or released; `None` for a key without expiry.
+    /// How long the node keeps the key unless it is extended or released; `None` for a key without expiry.
     pub remaining: Option<Duration>,
-    /// In reply to an acquire: the index of the held key among the requested ones; `None` if the node does not tell.
-    /// While the caller waits for that key, its process lets other callers have the rest.
+    /// In reply to an acquire, the index of the held key among the requested keys, if the node knows it. While the
+    /// caller waits for this key, its process lets other callers use the remaining keys.
     pub key: Option<usize>,
 }
 

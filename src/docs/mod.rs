@@ -5,7 +5,7 @@
 //! | ask whether you need it | [Alternatives](need) |
 //! | have one Redis | [From the first line to production](one_redis) |
 //! | have several servers, replicas, Sentinels, a cluster, a managed service | [Several servers](several_servers) |
-//! | need an ACL user, credentials that change, TLS | [The rights](several_servers#the-rights) and what follows |
+//! | need an ACL user, changing credentials, TLS | [The rights](several_servers#the-rights) and the next sections |
 //! | look for a setting | [`Settings`](crate::Settings), [`RedlockLayer`](crate::RedlockLayer), `IdempotencyLayer`, `RedisNode` |
 //! | start and stop a service without losing requests | [The end](one_redis#3-the-end), [the beginning](one_redis#the-beginning) |
 //! | run a job on one replica only | [Without a layer](one_redis#without-a-layer) |
@@ -14,15 +14,15 @@
 //! | limit how many requests run at the same time | [Permits](sharing) |
 //! | let reads run together, and a write alone | [Shared locks](sharing#shared-locks) |
 //! | answer a repeated request with the first response | [Idempotency](one_effect#idempotency) |
-//! | must have one effect, even if a process dies half-way | [One effect](one_effect) |
-//! | must reject the writes of a late holder | [Fencing](one_effect#fencing) |
-//! | want to know on what you can rely | [Promises](promises), each with its test |
-//! | meet an error, a refusal, or a lost lock | [Errors](errors), each with its remedy |
+//! | need one effect, even if a process dies half-way | [One effect](one_effect) |
+//! | want to reject the writes of a late holder | [Fencing](one_effect#fencing) |
+//! | want to know what is guaranteed | [Promises](promises) |
+//! | meet an error, a refusal, or a lost lock | [Errors](errors) |
 //! | want events, metrics, alarms, a readiness check | [Operating](operating) |
 //! | restart servers, change settings, free a key by hand, move | [The runbook](operating#the-runbook), [moving](operating#moving) |
-//! | test your service, or come from another library | [Testing](testing), [migrating](testing#migrating) |
+//! | test your service, or migrate from another library | [Testing](testing), [migrating](testing#migrating) |
 //!
-//! # The way of a request
+//! # The path of a request
 //!
 #![doc = include_str!("way.svg")]
 

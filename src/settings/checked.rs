@@ -1,4 +1,4 @@
-//! [`Given`]: the settings of a manager with their checks; [`Checked`]: what the manager gets.
+//! Checks the settings of a manager.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use crate::settings::error::{ConfigError, at_least, at_most, check_range, ensure
 use crate::settings::server::{NodeSettings, Secret, TlsSettings};
 use crate::token::Label;
 
-/// The settings that a file, the environment or a setter gave; the others have their defaults.
+/// The settings from files, variables and setters, without defaults.
 ///
-/// Formats quote values in their errors, so it is read from a [`Value`](crate::settings::value::Value).
+/// It is read from a [`Value`](crate::settings::value::Value), because the errors of formats quote values.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields, expecting = "a table")]
 pub(crate) struct Given {
@@ -53,19 +53,19 @@ pub(crate) struct Given {
 }
 
 impl Given {
-    /// The settings in `other`, in place of those here.
     pub(super) fn replace(&mut self, other: Self) {
-        // Of two fields for one setting, that of `other` stays.
-        // Memory in place of servers stays beside them, and is refused: nobody else would see the locks.
+        // Servers replace nodes in memory. The reverse is refused later, because other processes would not see locks in
+        // memory.
         if other.nodes.is_some() {
             self.memory = None;
         }
+        // These two fields are one setting.
         if other.password.is_some() || other.password_file.is_some() {
             (self.password, self.password_file) = (None, None);
         }
         macro_rules! replace {
             ($($field:ident)*) => {
-                // All fields by name, so that none is left out.
+                // This names all fields, so that the compiler finds a missing one.
                 let Self { $($field),* } = other;
                 $(if $field.is_some() {
                     self.$field = $field;
@@ -85,10 +85,8 @@ pub(crate) struct Checked {
     pub(crate) namespace: Namespace,
     pub(crate) instance: Label,
     pub(crate) observes: bool,
-    // How many groups the nodes are, one after the other.
     pub(crate) groups: usize,
     pub(crate) terms: Terms,
-    // The longest ttl that any process uses with these nodes.
     pub(crate) max_ttl: Duration,
     pub(crate) node_timeout: Duration,
     pub(crate) max_wait: Duration,
@@ -101,13 +99,12 @@ pub(crate) struct Checked {
     pub(crate) max_clock_skew: Option<Duration>,
     pub(crate) bootstrap: bool,
     pub(crate) connect_timeout: Duration,
-    // How many losses the quorum masks.
     pub(crate) masked: usize,
 }
 
 impl Checked {
-    /// The config of the `group` with this number, from 1 on. A server serves one group: with the names of nodes exchanged
-    /// between two, each key would be held in both.
+    /// The config of the `group` with this number, counted from 1. It has the number, because a server may serve only
+    /// one group: if two groups exchanged nodes, a key could be held in both.
     pub(crate) fn config(&self, nodes: &[Arc<dyn Node>], group: usize) -> Arc<ClusterConfig> {
         let describe = |node: &Arc<dyn Node>| match node.agreed() {
             more if more.is_empty() => node.name().to_owned(),
@@ -156,7 +153,7 @@ impl Given {
             Some(label) => Label::new(label).map_err(|error| ConfigError::of("instance", error))?,
             None => Label::of_process(&host_name(), std::process::id()),
         };
-        // First of all: without a usable ttl nothing can be said of the others.
+        // The ttl comes first, because the bounds of other settings depend on it.
         let ttl = self.ttl.unwrap_or(TTL);
         check_range("ttl", ttl, MIN_TTL..=MAX_TTL)?;
         let max_ttl = self.max_ttl.unwrap_or_else(|| TTL.max(ttl));
@@ -218,7 +215,6 @@ impl Given {
         })
     }
 
-    /// How many groups the nodes are.
     pub(super) fn groups(&self) -> Result<usize, ConfigError> {
         let groups = self.groups.unwrap_or(1);
         let is_allowed = (1..=MOST_GROUPS).contains(&groups);
@@ -255,7 +251,7 @@ fn at_least_one(field: &str, count: usize) -> Result<usize, ConfigError> {
     ensure(
         count > 0,
         field,
-        || "must be at least 1; to let nobody wait, set max_wait to zero",
+        || "must be at least 1; if no caller is to wait, set max_wait to zero",
     )?;
     Ok(count)
 }
@@ -268,7 +264,7 @@ fn quorum(field: &str, nodes: usize, groups: usize, masked: usize) -> Result<Quo
     ensure(nodes > 0, field, || NO_NODE)?;
     ensure(nodes.is_multiple_of(groups), "groups", || {
         format!(
-            "{nodes} nodes are no {groups} groups of equal size; give as many nodes for each group"
+            "{nodes} nodes cannot be divided into {groups} groups of equal size; give each group the same number of nodes"
         )
     })?;
     let nodes = nodes / groups;
@@ -289,7 +285,7 @@ const MAX_NODE_TIMEOUT: Duration = Duration::from_millis(200);
 const TTL: Duration = Duration::from_secs(10);
 const MAX_HOLD: Duration = Duration::from_secs(60);
 const FIVE_SECONDS: Duration = Duration::from_secs(5);
-/// Of each group.
+/// In each group.
 const MAX_NODES: usize = 32;
 const MOST_GROUPS: usize = 64;
 
@@ -298,7 +294,6 @@ const NO_NODE: &str = "there is no node: give the URLs of servers, or `memory` w
 pub(super) const MIN_TTL: Duration = Duration::from_millis(10);
 pub(super) const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The times of one handle of a manager.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
     pub(crate) terms: Terms,
@@ -330,13 +325,14 @@ impl Times {
     }
 }
 
-/// A ttl in the whole milliseconds that the nodes count; the deadline must not be later than theirs.
+/// The ttl in whole milliseconds, as nodes count it. It is rounded down, because the deadline must not be later than
+/// theirs.
 pub(super) fn checked_ttl(ttl: Duration, max_ttl: Duration) -> Result<Duration, ConfigError> {
     check_range("ttl", ttl, MIN_TTL..=MAX_TTL)?;
     let ttl = whole_millis(ttl);
     ensure(ttl <= max_ttl, "ttl", || {
         format!(
-            "ttl is {ttl:?}, and max_ttl, the longest that any process uses with these nodes, is {max_ttl:?}; use a shorter ttl, or a longer max_ttl; while the nodes are in use, a longer max_ttl is a move (docs::operating)"
+            "ttl is {ttl:?}, and max_ttl, the longest that any process uses with these nodes, is {max_ttl:?}; use a shorter ttl, or a longer max_ttl; to raise max_ttl while the nodes are in use, follow `Moving` in docs::operating"
         )
     })?;
     Ok(ttl)
@@ -351,7 +347,7 @@ pub(super) fn checked_max_hold(max_hold: Duration, ttl: Duration) -> Result<Dura
     Ok(max_hold)
 }
 
-/// How long after a renewal that missed its quorum the next is tried: soon enough for several tries before the lock ends.
+/// When a renewal that missed its quorum is tried again: early enough for several attempts before the lock ends.
 pub(super) fn retry_after(node_timeout: Duration, ttl: Duration) -> Duration {
     node_timeout.max(ttl / 30).min(ttl / 6)
 }
@@ -455,7 +451,7 @@ mod tests {
         );
         assert_eq!(
             error(|s| s.max_waiters = Some(0)),
-            "max_waiters: must be at least 1; to let nobody wait, set max_wait to zero"
+            "max_waiters: must be at least 1; if no caller is to wait, set max_wait to zero"
         );
         assert_eq!(
             error(|s| s.mask_losses = Some(5)),
@@ -509,11 +505,10 @@ mod tests {
             "#,
         );
         assert_eq!(said, checked("memory = 5"));
-        // An empty table says nothing.
+        // An empty table has no effect.
         assert_eq!(checked("tls = {}"), checked(""));
     }
 
-    /// That the other settings are the same from every source is shown by `tests/config`, by what `Debug` shows.
     #[test]
     fn a_password_is_the_same_from_every_source() {
         let given = |value: serde_json::Value| {
@@ -522,7 +517,7 @@ mod tests {
         };
         let password = Some(Secret("0123".to_owned()));
         assert_eq!(given(serde_json::json!({"password": "0123"})), password);
-        // A password of digits is no number.
+        // A password of digits is not read as a number.
         let variables = [("A_PASSWORD".to_owned(), "0123".to_owned())];
         let variables = crate::settings::value::given("A", variables.into_iter()).unwrap();
         assert_eq!(variables.password, password);

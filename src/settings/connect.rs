@@ -1,4 +1,4 @@
-//! From [`Settings`] to a manager on its nodes.
+//! Makes a manager and its nodes from [`Settings`].
 
 use std::collections::HashSet;
 #[cfg(feature = "redis")]
@@ -19,13 +19,13 @@ use crate::settings::error::{ConfigError, ensure};
 use crate::settings::server::{Credentials, CredentialsSource, NodeSettings};
 
 impl LockManager {
-    /// Begins to build a manager. [`Settings`] has an example.
+    /// Returns settings without nodes. [`Settings`] has an example.
     pub fn builder() -> Settings {
         Settings::default()
     }
 }
 
-/// What [`Settings::redis`] takes. `Kind` keeps the implementations apart.
+/// The argument of [`Settings::redis`]. `Kind` keeps the implementations apart.
 #[cfg(feature = "redis")]
 #[allow(unnameable_types, reason = "nobody else is to implement it")]
 #[diagnostic::on_unimplemented(
@@ -67,11 +67,13 @@ impl Settings {
         self
     }
 
-    /// Adds Redis or Valkey servers as nodes: a URL, or a list of URLs; in place of each also a pair of the node's name
-    /// and its URL. Unless named, a node is called by its host and port, and another address is another node.
+    /// Adds Redis or Valkey servers as nodes.
+    ///
+    /// Give one or several URLs, or pairs of a node's name and its URL. Without a name, a node is called by its host
+    /// and port, so a node with another address is another node.
     ///
     /// A URL is `redis://[user[:password]@]host[:port][/db]`, `rediss://…` for TLS (feature `tls`), or `unix:///path`.
-    /// More settings: [`redis_nodes`](Self::redis_nodes).
+    /// For more settings, use [`redis_nodes`](Self::redis_nodes).
     ///
     /// # Examples
     ///
@@ -89,7 +91,7 @@ impl Settings {
         self.redis_nodes(servers.nodes())
     }
 
-    /// Adds three nodes, each a slot of the Redis Cluster that any of these servers belongs to. More settings:
+    /// Adds three nodes, each a slot of the Redis Cluster to which these servers belong. For more settings, use
     /// [`RedisNode::cluster`].
     #[cfg(feature = "redis")]
     pub fn cluster<U: AsRef<str>>(self, urls: impl IntoIterator<Item = U>) -> Self {
@@ -104,9 +106,10 @@ impl Settings {
         self
     }
 
-    /// A callback for user and password of all Redis nodes, if they change: as
-    /// [`RedisNode::credentials`](crate::node::RedisNode::credentials), which wins for its node.
-    /// Name the error, `Ok::<_, std::io::Error>(..)` (E0283).
+    /// Sets a callback that returns the user and password for all Redis nodes, for credentials that change. A node's
+    /// own [callback](crate::node::RedisNode::credentials) overrides it.
+    ///
+    /// Name the error type, as in `Ok::<_, std::io::Error>(..)`, because the compiler cannot infer it (E0283).
     #[cfg(feature = "redis")]
     pub fn credentials<F, Fut, E>(mut self, source: F) -> Self
     where
@@ -118,30 +121,17 @@ impl Settings {
         self
     }
 
-    /// Looks for mistakes in the settings and the files that they name, and connects to nothing.
+    /// Checks the settings, and the files that they name, without connecting.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] for an invalid setting; its text begins with the place of the setting, which
-    /// [`ConfigError::field`] has alone.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// use tower_redlock::Settings;
-    ///
-    /// let settings = Settings::default().memory(5).ttl(Duration::from_millis(5));
-    /// let error = settings.check().unwrap_err();
-    /// assert_eq!(error.to_string(), "ttl is 5ms; it must be at least 10ms");
-    /// assert_eq!(error.field(), Some("ttl"));
-    /// ```
+    /// [`ConfigError`] for an invalid setting.
     pub fn check(&self) -> Result<(), ConfigError> {
         self.assemble().map(|_| ())
     }
 
-    /// For tools beside a service: the rule of the user of each kind of server, behind the nodes that it is for. With
-    /// `reads_only` it is for a manager that is [`observing`](Self::observing).
+    /// For tools: the ACL rule for the user on each kind of server, with the nodes that need it. With `reads_only`, the
+    /// rule is for a manager that is [`observing`](Self::observing).
     #[cfg(feature = "redis")]
     #[doc(hidden)]
     pub fn acl(&self, reads_only: bool) -> Result<Vec<(String, String)>, ConfigError> {
@@ -158,15 +148,16 @@ impl Settings {
         Ok(found)
     }
 
-    /// Makes the manager and waits until a quorum of nodes votes. The log names the other nodes, which are connected in
-    /// the background.
+    /// Makes the manager, and waits until a quorum of nodes votes. The remaining nodes are logged, and connected in the
+    /// background.
     ///
     /// # Errors
     ///
-    /// [`ConnectError::Config`] for an invalid setting, [`ConnectError::Misconfigured`] if any node replies and
-    /// cannot serve, [`ConnectError::NoQuorum`] if too few
-    /// reply within the connect time-out, or cannot be made to vote once their quarantine is over; the last two name
-    /// each node and its fault.
+    /// [`ConnectError::Config`] for an invalid setting.
+    ///
+    /// [`ConnectError::Misconfigured`] if a node replies but cannot serve, and [`ConnectError::NoQuorum`] if too few
+    /// nodes reply within the connect time-out, or cannot be made to vote after their quarantine. Both name each node
+    /// and its fault.
     ///
     /// # Cancel safety
     ///
@@ -195,7 +186,6 @@ impl Settings {
         LockManager::start(nodes, &clock, checked)
     }
 
-    /// Makes the nodes, and checks the settings for them.
     fn assemble(&self) -> Result<(Vec<Arc<dyn Node>>, Checked), ConfigError> {
         let given = &self.given;
         let mut nodes = Vec::new();
@@ -208,7 +198,7 @@ impl Settings {
                 || given.tls.as_ref().is_some_and(|tls| !tls.is_empty());
             ensure(!servers, "memory", || NO_SERVER)?;
             ensure(count > 0, "memory", || NO_MEMORY)?;
-            // More than the most nodes allowed is refused below; there is no need to make them.
+            // If there are too many nodes, the check below refuses them, so do not make them all.
             let names = (0..count.min(MANY)).map(|index| format!("memory-{index}"));
             nodes.extend(names.map(|name| Arc::new(MemoryNode::new(name)) as Arc<dyn Node>));
         }
@@ -272,18 +262,16 @@ impl Settings {
     }
 }
 
-/// One attempt to connect may take this long, however short the time in which all must be connected.
 #[cfg(feature = "redis")]
 const SECOND: Duration = Duration::from_secs(1);
 #[cfg(feature = "redis")]
 const NOT_ALONE: &str =
-    "the nodes of a cluster in groups stand alone; leave out the other nodes, or the groups";
+    "a cluster in groups cannot be combined with other nodes; remove the other nodes, or `groups`";
 const BOTH: &str =
-    "nodes in memory and other nodes do not go together; leave out `memory` or the others";
-const NO_SERVER: &str = "nodes in memory have neither credentials nor certificates; leave out `memory`, or those of servers";
+    "nodes in memory cannot be combined with other nodes; remove `memory`, or the other nodes";
+const NO_SERVER: &str = "nodes in memory have neither credentials nor certificates; remove `memory`, or remove the user, password and certificates";
 #[cfg(not(feature = "redis"))]
 const NO_REDIS: &str =
     "servers need the feature `redis` of `tower-redlock`; enable it in Cargo.toml, or use `memory`";
 const NO_MEMORY: &str = "must be at least 1; 5 are usual";
-/// More nodes than are allowed.
 const MANY: usize = 1_000;

@@ -1,4 +1,4 @@
-//! Numbers that are constants for users, and that only the tests and benches of this crate change.
+//! Values that only the tests and benches of this crate change.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ pub(crate) struct Constants {
     pub(crate) hand_off: HandOff,
     /// How long nodes keep a counter after it was last written, if that is longer than the ttl.
     pub(crate) keep: Duration,
-    /// How much the clocks of two processes differ at most. No quarantine is shorter, because lost fencing tokens go on
-    /// from the clock of the process that ends it.
+    /// The largest difference between the clocks of two processes. No quarantine is shorter, because the process that
+    /// ends a quarantine continues lost fencing tokens from its own clock.
     pub(crate) max_clock_skew: Duration,
     pub(crate) drift: Drift,
 }
@@ -26,8 +26,7 @@ impl Default for Constants {
     }
 }
 
-/// How often, and for how long after the grant, a lock may pass from one caller of this process to the next before it
-/// is released on the nodes, so that other processes get their turn.
+/// The limits of [`hand_off`](crate::Settings::hand_off), which give other processes their turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HandOff {
     pub(crate) max_passes: u32,
@@ -37,7 +36,7 @@ pub(crate) struct HandOff {
 impl HandOff {
     pub(crate) const OFF: Self = Self::new(0, Duration::ZERO);
 
-    /// At most 1023 passes: ten bits of a fencing token count the holders of one grant.
+    /// At most 1023 passes, because ten bits of a fencing token count the holders of one grant.
     pub(crate) const fn new(max_passes: u32, max_time: Duration) -> Self {
         Self {
             max_passes,
@@ -48,7 +47,6 @@ impl HandOff {
 
 const USUAL: Duration = Duration::from_secs(5 * 60);
 
-/// How long nodes keep the counters of locks with this ttl.
 #[cfg(feature = "idempotency")]
 pub(crate) fn usual(ttl: Duration) -> Duration {
     USUAL.max(ttl)

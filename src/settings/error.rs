@@ -1,4 +1,4 @@
-//! [`ConfigError`]: a setting that cannot be used; [`Refusal`]: a value that cannot be read.
+//! The errors of settings.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::de::{self, Expected, Unexpected};
 use serde_path_to_error::Path;
 
-/// A setting that cannot be used. The text begins with its place, and says what to do.
+/// A setting that cannot be used. The text begins with the setting's place, and says what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     field: Option<String>,
@@ -15,7 +15,6 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    /// An error that concerns no single setting.
     pub(crate) fn new(text: impl Into<String>) -> Self {
         Self {
             field: None,
@@ -25,7 +24,7 @@ impl ConfigError {
 
     pub(crate) fn of(field: impl Into<String>, text: impl Into<String>) -> Self {
         let (field, text) = (field.into(), text.into());
-        // Some begin so anyway: "ttl is 0ns".
+        // Some texts already begin with the field, for example "ttl is 0ns".
         let rest = text.strip_prefix(field.as_str());
         let is_named = rest.is_some_and(|rest| rest.starts_with(' '));
         Self {
@@ -38,14 +37,14 @@ impl ConfigError {
         }
     }
 
-    /// Which setting it is, by its place in a file: `ttl`, `nodes[1].url`. `None` if the error
-    /// concerns no single setting.
+    /// The place of the setting in a file, for example `ttl` or `nodes[1].url`. `None` if the error concerns no single
+    /// setting.
     #[must_use]
     pub fn field(&self) -> Option<&str> {
         self.field.as_deref()
     }
 
-    /// The same of an environment variable, which has no quotes.
+    /// Makes this the error of an environment variable, which has no quotes.
     pub(crate) fn of_variable(mut self, variable: &str) -> Self {
         for (of_file, of_variable) in [(", without quotes", ""), (" without quotes", "")] {
             self.text = self.text.replace(of_file, of_variable);
@@ -53,7 +52,6 @@ impl ConfigError {
         self.adding(&format!(" (environment variable {variable})"))
     }
 
-    /// The same with more text.
     pub(crate) fn adding(mut self, more: &str) -> Self {
         self.text.push_str(more);
         self
@@ -68,7 +66,6 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// The error in the setting `field`, unless `holds`.
 pub(crate) fn ensure<T: Into<String>>(
     holds: bool,
     field: &str,
@@ -90,7 +87,7 @@ pub(crate) fn check_range(
     at_most(field, value, "", most)
 }
 
-/// `whose` bound it is, with a comma behind it.
+/// `whose` says whose bound it is, and ends with a comma.
 pub(crate) fn at_least(
     field: &str,
     value: Duration,
@@ -121,12 +118,12 @@ pub(crate) fn within(place: &str, field: &str) -> String {
     }
 }
 
-/// The fault of a value or table, to stand behind its name. It never has the content, which may be a password in the
-/// wrong place.
+/// What is wrong with a value or table. The text follows its name, and never contains the value, which may be a
+/// misplaced password.
 #[derive(Debug)]
 pub(super) struct Refusal {
     reason: String,
-    // The field of the current table, if the fault is one of that field.
+    // The field of the current table in which the fault is.
     field: Option<&'static str>,
 }
 
@@ -140,7 +137,7 @@ impl Refusal {
         let mut place = String::new();
         let steps = path.iter().map(ToString::to_string);
         for step in steps.chain(field.map(str::to_owned)) {
-            // A text that does not look like a name is in the wrong place, and may be a URL with its password.
+            // A text that does not look like a name may be a misplaced URL with its password.
             let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_-[]".contains(&byte);
             if step.len() > LONGEST_NAME || !step.bytes().all(fits) {
                 reason = reason.replace(UNKNOWN, UNNAMABLE);
@@ -196,7 +193,7 @@ impl de::Error for Refusal {
 
     fn duplicate_field(field: &'static str) -> Self {
         Self {
-            reason: "is given twice; which one is meant?".to_owned(),
+            reason: "is given twice; remove one of them".to_owned(),
             field: Some(field),
         }
     }
@@ -224,6 +221,5 @@ fn plain(expected: &str) -> &str {
 }
 
 const UNKNOWN: &str = "there is no such setting";
-const UNNAMABLE: &str = "holds something that is no name of a setting";
-/// Names of settings are shorter.
+const UNNAMABLE: &str = "contains something that is not the name of a setting";
 const LONGEST_NAME: usize = 40;

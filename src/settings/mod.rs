@@ -1,4 +1,4 @@
-//! The settings of a manager: [`Settings`], and the types of single ones.
+//! The settings of a manager.
 
 pub(crate) mod checked;
 mod connect;
@@ -33,11 +33,14 @@ use crate::node::Node;
 #[cfg(any(test, tower_redlock_tests))]
 use crate::protocol::quorum::Drift;
 
-/// The nodes and all settings of a [`LockManager`](crate::LockManager): by setters, from TOML, JSON and the like
-/// through `serde`, or from the [environment](Self::with_env), one after the other.
+/// The nodes and all settings of a [`LockManager`](crate::LockManager).
 ///
-/// Only the nodes are required; each setter says its default. In a file, the settings have the names of the setters,
-/// and durations are texts: `"10s"`, `"250ms"`, `"1m30s"`.
+/// They come from setters, from TOML, JSON and other formats through `serde`, or from the
+/// [environment](Self::with_env). You can combine these sources. Only the nodes are required.
+///
+/// In a file, the settings have the names of the setters, and durations are texts: `"10s"`, `"250ms"`, `"1m30s"`. To
+/// change a setting for some locks only, use [`with_ttl`](crate::LockManager::with_ttl),
+/// [`with_max_hold`](crate::LockManager::with_max_hold) or [`with_max_wait`](crate::LockManager::with_max_wait).
 ///
 /// # Examples
 ///
@@ -48,12 +51,10 @@ use crate::protocol::quorum::Drift;
 /// let text = r#"
 ///     memory = 1                # Or `nodes = "redis://10.0.0.1"`.
 ///     ttl = "30s"
-///     max_ttl = "30s"
-///     hand_off = false
 /// "#;
-/// // Its `message`, and not the whole error, which may quote passwords.
+/// // Only the `message`, because the whole error may quote passwords.
 /// let settings: Settings = toml::from_str(text).map_err(|error| error.message().to_owned())?;
-/// // `REDLOCK_PASSWORD`, or `REDLOCK_PASSWORD_FILE`.
+/// // For example the variables `REDLOCK_PASSWORD` or `REDLOCK_PASSWORD_FILE`.
 /// let locks = settings.with_env("REDLOCK")?.connect().await?;
 /// let guard = locks.acquire("order:42").await?;
 /// # drop(guard);
@@ -66,23 +67,24 @@ use crate::protocol::quorum::Drift;
 /// # #[cfg(feature = "tls")] fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let text = r#"
 /// namespace = "lk"
-/// instance = "web-1@4711"                 # host name and process id
+/// instance = "web-1@4711"
 /// ttl = "10s"
-/// max_ttl = "10s"                         # of all processes
-/// node_timeout = "100ms"                  # a hundredth of the ttl, from 20ms to 200ms
+/// max_ttl = "10s"
+/// node_timeout = "100ms"
 /// connect_timeout = "5s"
 /// groups = 1
 /// mask_losses = 0
-/// max_hold = "1m"                         # or the ttl, if that is longer
+/// max_hold = "1m"
 /// max_wait = "5s"
+/// max_waiters_per_key = 64
 /// max_waiters = 10000
 /// bootstrap = false
 /// redact_keys = false
 /// hand_off = true
 /// fencing = true
 /// restart_guard = true
-/// user = "locks"                          # for all nodes that have none
-/// password = "secret"                     # likewise; or password_file = "/run/secrets/redis"
+/// user = "locks"                          # for all nodes that have no user
+/// password = "secret"                     # or password_file = "/run/secrets/redis"
 ///
 /// ## Or `nodes` is a URL, or a list of URLs.
 /// [[nodes]]
@@ -93,10 +95,10 @@ use crate::protocol::quorum::Drift;
 ///
 /// [[nodes]]
 /// url = "rediss://10.0.0.2"
-/// user = "other"                          # in place of those in the URL, and of those for all nodes
+/// user = "other"                          # overrides the URL
 /// password = "other"                      # or password_file
 /// database = 0
-/// ## These, or those of the table `tls` beside `ttl`, which are for all nodes. Paths, or the PEM text.
+/// ## Paths, or the PEM text. For all nodes, put the table `tls` next to `ttl`.
 /// ## tls = { root_certificate = "ca.pem", client_certificate = "client.pem", client_key = "client.key" }
 ///
 /// [[nodes]]
@@ -106,7 +108,7 @@ use crate::protocol::quorum::Drift;
 /// confirm_within = "3s"
 ///
 /// [[nodes]]
-/// cluster = ["redis://10.0.0.6", "redis://10.0.0.7"]     # slots are nodes; the name is what theirs begin with
+/// cluster = ["redis://10.0.0.6", "redis://10.0.0.7"]     # each slot is a node, and `name` is the prefix of its name
 /// slots = 3
 /// # "#;
 /// # toml::from_str::<tower_redlock::Settings>(text)?.check()?;
@@ -117,18 +119,17 @@ use crate::protocol::quorum::Drift;
 /// # Errors
 ///
 /// An error begins with the field: `nodes[1].require: is a text; it must be a whole number ..`. An unknown or repeated
-/// field is an error. Names and types are checked when the text is read; values by [`check`](Self::check),
-/// [`connect`](Self::connect) and [`connect_lazy`](Self::connect_lazy).
+/// field is an error.
 ///
-/// Neither `Debug` nor any error of this crate shows a password or key, and settings cannot be serialised. A format's
-/// own error may show the text: that of `toml` does in `Debug` and `Display`, its `message()` does not.
+/// Neither `Debug` nor an error of this crate shows a password or key. The error of a format can show the text of the
+/// file: for `toml`, print only its `message()`.
 #[derive(Clone, Default)]
 #[must_use = "settings do nothing before `connect` or `connect_lazy`"]
 pub struct Settings {
     given: Given,
-    // Nodes of other kinds, behind those that are listed.
+    // Nodes of other kinds, which follow the listed nodes.
     others: Vec<Arc<dyn Node>>,
-    // For nodes without a callback of their own.
+    // For nodes that have no callback of their own.
     #[cfg(feature = "redis")]
     credentials: Option<CredentialsSource>,
     clock: Option<Arc<dyn Clock>>,
@@ -137,8 +138,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Adds `count` nodes in the memory of this process, for development and for services of one process. They stand
-    /// alone.
+    /// Adds `count` nodes in the memory of this process, for development and for services of one process. They cannot
+    /// be combined with other nodes.
     pub fn memory(mut self, count: usize) -> Self {
         self.given.memory = Some(count);
         self
@@ -153,127 +154,133 @@ impl Settings {
         self
     }
 
-    /// The user on all servers that have none of their own, in their settings or URL. Sentinels get the credentials in
-    /// their own URLs.
+    /// The user for all servers that have no user in their settings or URL. Sentinels use only the credentials in their
+    /// own URLs.
     pub fn user(mut self, user: impl Into<String>) -> Self {
         self.given.user = Some(user.into());
         self
     }
 
-    /// The password on all servers that have none of their own.
+    /// The password for all servers that have none of their own.
     pub fn password(mut self, password: impl Into<String>) -> Self {
         self.given.password = Some(Secret(password.into()));
         self
     }
 
-    /// The prefix of all keys on the nodes. Default: `lk`. All contenders must use the same; an empty one is
-    /// what other Redlock libraries use.
+    /// The prefix of all keys on the nodes. Default: `lk`. All contenders for a lock must use the same namespace. Other
+    /// Redlock libraries use the empty one.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.given.namespace = Some(namespace.into());
         self
     }
 
-    /// The name of this process on the nodes, in the value of each lock that it holds, for operators. At most 64 ASCII
-    /// letters, digits, `-`, `_`, `.` and `@`; default: host name and process id, `web-1@4711`. Empty: the value is the
-    /// owner token alone, as of other libraries.
+    /// The name of this process for operators, which the nodes store with each of its locks. At most 64 ASCII letters,
+    /// digits, `-`, `_`, `.` and `@`. Default: host name and process id, for example `web-1@4711`. If it is empty, the
+    /// nodes store only the owner token, as with other libraries.
     pub fn instance(mut self, instance: impl Into<String>) -> Self {
         self.given.instance = Some(instance.into());
         self
     }
 
-    /// How long a node keeps a lock that nobody extends, and so how long a lock outlives a crashed holder. The watchdog
-    /// extends a held lock every third of the ttl, so the ttl does not limit the work. From 10 ms to 24 h, in whole
-    /// milliseconds; default: 10 s. Less than a second is for tests. For some locks alone:
-    /// [`with_ttl`](crate::LockManager::with_ttl).
+    /// How long a node keeps a lock that nobody extends, and so how long a lock outlives a crashed holder.
+    ///
+    /// The ttl does not limit the work, because the watchdog extends a held lock every third of the ttl. From 10 ms to
+    /// 24 h, in whole milliseconds; default: 10 s. Use less than a second only in tests.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.given.ttl = Some(ttl);
         self
     }
 
-    /// The longest ttl that *any* process uses with these nodes, and the length of every quarantine. All processes must
-    /// have the same value. From 10 ms to 24 h, and at least the [`ttl`](Self::ttl). Default: the longer of the `ttl` and
-    /// 10 s. A node's vote counts if it comes within a tenth of `max_ttl`, or within a second if that is longer, but
-    /// never after `max_ttl`.
+    /// The longest ttl that *any* process uses with these nodes, and the length of every quarantine.
+    ///
+    /// All processes must have the same value. From 10 ms to 24 h, and at least the [`ttl`](Self::ttl). Default: the
+    /// longer of the `ttl` and 10 s. A node's vote counts if it comes within a tenth of `max_ttl`, or within a second
+    /// if that is longer, but never after `max_ttl`.
     pub fn max_ttl(mut self, max_ttl: Duration) -> Self {
         self.given.max_ttl = Some(max_ttl);
         self
     }
 
-    /// How long a node may take to reply. Default: a hundredth of the ttl, but at least 20 ms, or half the ttl
-    /// if that is less, and at most 200 ms.
+    /// How long a node may take to reply. Default: a hundredth of the ttl, but at least 20 ms (or half the ttl, if that
+    /// is less) and at most 200 ms.
     pub fn node_timeout(mut self, timeout: Duration) -> Self {
         self.given.node_timeout = Some(timeout);
         self
     }
 
-    /// How many groups the nodes are, of equal size, one after the other; in a Redis Cluster each group has slots of its
-    /// own. Each key is in one group, so `n` groups carry `n` times as many locks. A text in braces, `{shop-7}:cart`, decides
-    /// alone in which: keys that are locked together are best in one. Equal in all processes. Default: 1.
+    /// The number of groups of equal size into which the nodes are divided, in their order. Default: 1. All processes
+    /// must have the same value.
+    ///
+    /// Each key belongs to one group, so `n` groups carry `n` times as many locks. If a key has a text in braces, such
+    /// as `{shop-7}:cart`, only that text selects the group. Keep keys that are locked together in one group. In a
+    /// Redis Cluster, each group has slots of its own.
     pub fn groups(mut self, groups: usize) -> Self {
         self.given.groups = Some(groups);
         self
     }
 
-    /// How many nodes may lose everything they hold unseen by the restart guard. The quorum becomes `ceil((nodes +
-    /// losses + 1) / 2)`. Default: 0, a majority.
+    /// How many nodes may lose all their locks without being noticed by the restart guard. The quorum becomes
+    /// `ceil((nodes + losses + 1) / 2)`. Default: 0, a majority.
     pub fn mask_losses(mut self, losses: usize) -> Self {
         self.given.mask_losses = Some(losses);
         self
     }
 
-    /// The longest a lock may be held: it is lost then. At least the ttl; default: 60 s, or the ttl if that is
-    /// longer. For some locks alone: [`with_max_hold`](crate::LockManager::with_max_hold).
+    /// The longest time that a lock may be held. After that, the lock is lost. At least the ttl; default: 60 s, or the
+    /// ttl if that is longer.
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.given.max_hold = Some(max_hold);
         self
     }
 
-    /// The longest time that a caller waits for a busy lock; it also bounds the wait that a layer takes from one
-    /// request. Default: 5 s. Zero: no caller waits. For some callers alone:
-    /// [`with_max_wait`](crate::LockManager::with_max_wait). A layer waits only if its own
-    /// [`max_wait`](crate::RedlockLayer::max_wait), or `max_wait_with`, is set.
+    /// The longest time that a caller waits for a busy lock. Default: 5 s. With zero, no caller waits.
+    ///
+    /// A layer waits only if its own [`max_wait`](crate::RedlockLayer::max_wait) or `max_wait_with` is set. This
+    /// setting also limits the wait that a layer takes from a request.
     pub fn max_wait(mut self, max_wait: Duration) -> Self {
         self.given.max_wait = Some(max_wait);
         self
     }
 
-    /// How many callers of this manager may wait for one key, besides the one that holds or acquires it. The next
-    /// is refused with [`QueueFull`](crate::AcquireError::QueueFull). Readers that wait one behind the other come together,
-    /// and count as one at most. At least 1; default: 64.
+    /// How many callers of this manager may wait for one key, in addition to the caller that holds or acquires it. The
+    /// next caller is refused with [`QueueFull`](crate::AcquireError::QueueFull). Adjacent readers count as at most one
+    /// waiter. At least 1; default: 64.
     pub fn max_waiters_per_key(mut self, count: usize) -> Self {
         self.given.max_waiters_per_key = Some(count);
         self
     }
 
-    /// How many callers of this manager may wait for locks in all. At least 1; default: 10,000.
+    /// How many callers of this manager may wait for locks in total. At least 1; default: 10,000.
     pub fn max_waiters(mut self, count: usize) -> Self {
         self.given.max_waiters = Some(count);
         self
     }
 
-    /// Whether a released lock passes to the next caller of this process that waits for it, without a command to the
-    /// nodes: at most 32 times in a row, for 250 ms. Default: `true`. Switch it off if processes with other libraries
-    /// use the same keys.
+    /// Whether a released lock passes to the next waiting caller of this process without a command to the nodes, at
+    /// most 32 times in a row and within 250 ms after the grant. Default: `true`. Switch it off if other libraries use
+    /// the same keys.
     pub fn hand_off(mut self, hand_off: bool) -> Self {
         self.given.hand_off = Some(hand_off);
         self
     }
 
-    /// Holders get no [fencing tokens](crate::FencingToken), which saves a round trip for some locks
-    /// (`docs::one_effect`). In a file: `fencing = false`. Equal in all processes.
+    /// Gives holders no [fencing tokens](crate::FencingToken), which saves a round trip for some locks
+    /// (`docs::one_effect`).
+    ///
+    /// In a file: `fencing = false`. All processes must have the same value.
     pub fn without_fencing(mut self) -> Self {
         self.given.fencing = Some(false);
         self
     }
 
-    /// A node that may have forgotten its locks grants new ones immediately, so two requests may hold a key after the
-    /// node restarts. In a file: `restart_guard = false`. Equal in all processes.
+    /// Lets a node that may have forgotten its locks grant new locks immediately, so two requests may hold a key after
+    /// the node restarts. By default, such a node grants nothing until these locks have ended (`docs::promises`).
     ///
-    /// By default, such a node is in *quarantine*: it grants nothing until the locks that it may have forgotten have
-    /// ended (`docs::promises`). [Without fencing](Self::without_fencing) as well, a lock is a plain `SET NX PX` on each
-    /// node, which takes a server about half the time. Then a node compares the list of nodes only when a process
-    /// connects, once a second, and when a lock is extended; and a command that was left in a broken connection may set
-    /// the key after its release, until its ttl ends.
+    /// In a file: `restart_guard = false`. All processes must have the same value.
+    ///
+    /// If [fencing is off](Self::without_fencing) too, a lock is a plain `SET NX PX` on each node, which takes a server
+    /// about half the time. A command that was left in a broken connection may then set the key after its release,
+    /// until its ttl ends.
     pub fn without_restart_guard(mut self) -> Self {
         self.given.restart_guard = Some(false);
         self
@@ -281,44 +288,43 @@ impl Settings {
 
     /// Declares that no lock is held on any node, so that nodes need not wait before they grant. Default: `false`.
     ///
-    /// For tests, and for the first start of a deployment. It holds until [`connect`](Self::connect) returns (for
-    /// [`connect_lazy`](Self::connect_lazy): for the connect time-out). A program that always sets it undoes the restart guard whenever
-    /// it starts.
+    /// Use it for tests, and for the first start of a deployment. A program that always sets it undoes the restart
+    /// guard at each start. It is in effect until [`connect`](Self::connect) returns, or for the connect time-out after
+    /// [`connect_lazy`](Self::connect_lazy).
     pub fn bootstrap(mut self, no_lock_is_held: bool) -> Self {
         self.given.bootstrap = Some(no_lock_is_held);
         self
     }
 
-    /// Whether lock keys, which may name people, are kept out of events, [snapshots](crate::LockManager::snapshot) and the
-    /// `Debug` of guards and handles: [`LockKey::redacted`](crate::LockKey::redacted) stands in their place. Default: `false`.
+    /// Whether events, [snapshots](crate::LockManager::snapshot) and the `Debug` of guards and handles show the
+    /// [redacted](crate::LockKey::redacted) lock key, because a key may name people. Default: `false`.
     pub fn redact_keys(mut self, redact: bool) -> Self {
         self.given.redact_keys = Some(redact);
         self
     }
 
-    /// How long [`connect`](Self::connect) waits for a quorum of nodes, besides quarantines. Default: 5 s. One attempt to
-    /// connect to a node may take a fifth of it, and at least 1 s.
+    /// How long [`connect`](Self::connect) waits for a quorum of nodes, in addition to quarantines. Default: 5 s. One
+    /// attempt to connect to a node may take a fifth of this time, but at least 1 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.given.connect_timeout = Some(timeout);
         self
     }
 
-    /// For tools beside a service: looks whether nodes vote, and begins or ends no quarantine.
+    /// For tools: looks whether nodes vote, but neither begins nor ends a quarantine.
     #[doc(hidden)]
     pub fn observing(mut self) -> Self {
         self.observes = true;
         self
     }
 
-    /// Whether its nodes are in its own process.
+    /// Whether the nodes are in the memory of this process.
     #[doc(hidden)]
     #[must_use]
     pub const fn is_in_memory(&self) -> bool {
         self.given.memory.is_some()
     }
 
-    /// Measures leases with tokio's clock, so that a test with [paused time](tokio::time::pause) can end them. The default is
-    /// the clock of the operating system that counts suspend.
+    /// Measures leases with tokio's clock, so that a test with [paused time](tokio::time::pause) can end them.
     #[cfg(feature = "test-util")]
     pub fn tokio_clock(mut self) -> Self {
         self.clock = Some(Arc::new(TokioClock::new()));
@@ -339,7 +345,7 @@ impl Settings {
         self
     }
 
-    /// How much the clocks of two processes differ at most.
+    /// The largest difference between the clocks of two processes.
     #[cfg(any(test, tower_redlock_tests))]
     pub fn max_clock_skew(mut self, skew: Duration) -> Self {
         self.constants.max_clock_skew = skew;
@@ -360,23 +366,25 @@ impl Settings {
         self
     }
 
-    /// The same with the settings of environment variables that begin with `prefix` and `_`, in place of its own:
-    /// `REDLOCK_TTL=30s`, `REDLOCK_NODES=redis://10.0.0.1`, or several with commas; for nodes with more settings
-    /// `REDLOCK_NODES_0_URL`, `REDLOCK_NODES_0_PASSWORD` and so on.
+    /// Replaces settings with environment variables that begin with `prefix` and `_`: `REDLOCK_TTL=30s`,
+    /// `REDLOCK_NODES=redis://10.0.0.1`, or several URLs with commas. For nodes with more settings, use
+    /// `REDLOCK_NODES_0_URL`, `REDLOCK_NODES_0_PASSWORD` and so on. Write a comma in a URL's password as `%2C`.
     ///
-    /// Lists and tables are replaced as a whole; `memory` and servers do not replace each other, and both together are
-    /// refused. A comma in a URL's password is `%2C`. A variable with the prefix that is no setting is refused, but for
-    /// `_CONFIG`, `_FENCE`, `_KEY` and `_SLOT` of the program `redlock`: Kubernetes sets variables for a service called `redlock`.
+    /// Lists and tables are replaced as a whole. Servers replace `memory`, but `memory` in place of servers is refused.
+    ///
+    /// Any other variable with the prefix is refused, except `_CONFIG`, `_FENCE`, `_KEY` and `_SLOT` of the program
+    /// `redlock`. Kubernetes sets variables that begin with `REDLOCK_` if a service is called `redlock`: use another
+    /// prefix there.
     ///
     /// # Errors
     ///
-    /// [`ConfigError`] with the field and the variable. Values out of bounds are found by [`check`](Self::check), with
-    /// the field alone.
+    /// [`ConfigError`] with the field and the variable. Only [`check`](Self::check) finds values out of bounds, and it
+    /// names the field alone.
     pub fn with_env(self, prefix: &str) -> Result<Self, ConfigError> {
         self.with_vars(prefix, value::variables(prefix)?)
     }
 
-    /// For the program `redlock`: the same from other variables than those of the process.
+    /// Like [`with_env`](Self::with_env), with other variables than those of the process.
     #[doc(hidden)]
     pub fn with_vars<K: Into<String>, V: Into<String>>(
         mut self,

@@ -1,5 +1,4 @@
-//! [`NodeSettings`]: where a server is, and how it is used; its passwords and keys; [`Credentials`] that change, and
-//! the callback that gives them.
+//! The settings of a Redis node, and its credentials.
 
 use std::error::Error;
 use std::fmt;
@@ -12,9 +11,9 @@ use serde::Deserialize;
 
 use crate::node::NodeFuture;
 
-/// The settings of a Redis node, which `RedisNode` has setters for. `None` stands for the default.
+/// The settings of a Redis node, for which `RedisNode` has setters. `None` is the default.
 ///
-/// In a file it is a URL, or a table with these fields, of which `url`, `sentinels` and `master`, or `cluster` are needed.
+/// In a file, a node is a URL, or a table with these fields. It needs `url`, `sentinels` and `master`, or `cluster`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(
     default,
@@ -40,10 +39,10 @@ pub(crate) struct NodeSettings {
     pub(crate) tls: TlsSettings,
     #[serde(skip)]
     pub(crate) credentials: Option<CredentialsSource>,
-    // Of one attempt. Settings for all nodes and tests have it.
+    // The limit of one attempt. Only the settings for all nodes, and tests, have it.
     #[serde(skip)]
     pub(crate) connect_timeout: Option<Duration>,
-    // These two are set by tests alone.
+    // Only tests set these two fields.
     #[serde(skip)]
     pub(crate) within: Option<Duration>,
     #[serde(skip)]
@@ -68,7 +67,7 @@ impl TlsSettings {
     }
 }
 
-/// A password or a private key. `Debug` does not show it, and no error repeats it.
+/// A password or a private key. Neither `Debug` nor an error shows it.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Secret(pub(crate) String);
@@ -79,7 +78,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The path of a PEM file, or its text, which may have a key beside the certificate.
+/// The path of a PEM file, or its text. The text can contain a private key.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Pem(pub(crate) String);
@@ -96,7 +95,7 @@ pub(crate) fn is_pem(text: &str) -> bool {
 
 const HIDDEN: &str = "..";
 
-/// A user and a password, and for how long they are valid. `Debug` shows no password.
+/// A user and a password, and how long they are valid. `Debug` does not show the password.
 ///
 /// See [`RedisNode::credentials`](crate::node::RedisNode::credentials).
 #[derive(Clone, PartialEq, Eq)]
@@ -108,7 +107,8 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// This password, for the user of the node's URL; without one, for the default user.
+    /// Makes credentials with this password. They are for the node's user, or the default user, unless you call
+    /// [`user`](Self::user).
     pub fn password(password: impl Into<String>) -> Self {
         Self {
             user: None,
@@ -117,15 +117,15 @@ impl Credentials {
         }
     }
 
-    /// The user that the password is for.
+    /// Sets the user to which the password belongs.
     pub fn user(mut self, user: impl Into<String>) -> Self {
         self.user = Some(user.into());
         self
     }
 
-    /// For how long they are valid from now on. Unless set: until the connection ends.
+    /// Sets how long the credentials are valid, beginning now. Default: until the connection ends.
     ///
-    /// After three quarters of it, and not before 100 ms are over, the callback is called again.
+    /// The callback is called again after three quarters of this time, but not before 100 ms.
     pub const fn valid_for(mut self, time: Duration) -> Self {
         self.valid_for = Some(time);
         self
@@ -145,7 +145,8 @@ type Callback = dyn Fn() -> NodeFuture<Result<Credentials, String>> + Send + Syn
 
 #[derive(Clone)]
 pub(crate) struct CredentialsSource(
-    // It is called once at a time by each connection, and a panic in it ends that connection's task.
+    // Unwind safe, because a panic in the callback ends the connection's task, and each connection calls it once at a
+    // time.
     pub(crate) Arc<AssertUnwindSafe<Box<Callback>>>,
 );
 
@@ -172,7 +173,7 @@ impl fmt::Debug for CredentialsSource {
     }
 }
 
-/// The URL of a server. `Debug` shows the part that certainly holds no password.
+/// The URL of a server. `Debug` shows only the part that certainly contains no password.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Url(pub(crate) String);
@@ -183,7 +184,7 @@ impl fmt::Debug for Url {
     }
 }
 
-/// The part of a URL that certainly holds no password. A malformed URL may have one anywhere.
+/// The part of a URL that certainly contains no password. In a malformed URL, the password can be anywhere.
 fn harmless(url: &str) -> String {
     let shown = || {
         let (scheme, rest) = url.split_once("://")?;
@@ -196,7 +197,7 @@ fn harmless(url: &str) -> String {
             None => (rest, ""),
         };
         let (hidden, address) = match rest.rsplit_once('@') {
-            // Any of these characters may be a part of a password.
+            // The password itself may contain any of these characters.
             Some(_) if is_path || !query.is_empty() => return None,
             Some((_, address)) => ("..@", address),
             None => ("", place),
@@ -211,7 +212,7 @@ fn harmless(url: &str) -> String {
     shown().unwrap_or_else(|| HIDDEN.to_owned())
 }
 
-/// Whether it reads `host[:port][/database]`.
+/// Whether the text has the form `host[:port][/database]`.
 fn is_address(text: &str) -> bool {
     let (place, database) = text.split_once('/').unwrap_or((text, ""));
     let (host, port) = match place.rsplit_once(':') {

@@ -1,8 +1,11 @@
-//! [`Value`]: the content of a configuration in any format, and from environment variables.
+//! Reads settings from any format and from environment variables.
 //!
-//! The errors of formats quote values and name lines instead of fields, and the environment has no types. So a
-//! configuration is first read as a tree of values, which cannot fail, and then from there, with [`Refusal`] as the
-//! error.
+//! The errors of formats quote values, and name lines instead of fields. Therefore, settings are first read into a tree
+//! of values, which cannot fail, and then read from the tree, with [`Refusal`] as the error.
+
+// `figment` and `config` would replace only the tree, because their trees lose repeated fields, their errors quote values,
+// and they read `NODES_0_URL` as a table instead of a list; the deserializer and the rules for variables would remain.
+// `toml::Value` also loses repeated fields, and has neither `null` nor numbers above `i64`, which other formats have.
 
 use std::collections::BTreeMap;
 use std::{env, fmt};
@@ -29,14 +32,14 @@ pub(super) fn read(value: Value) -> Result<Given, ConfigError> {
 }
 
 fn is_of_each_node(name: &str) -> bool {
-    // No field accepts nothing, and an unknown field is refused as such.
+    // A known field refuses its value, because no field accepts `Nothing`. An unknown field is refused as unknown.
     let table = || Value::Table(vec![(name.to_owned(), Value::Nothing)]);
     let is_known = |refusal: Option<Refusal>| refusal.is_some_and(|refusal| !refusal.is_unknown());
     is_known(NodeSettings::deserialize(table()).err())
         && !is_known(Given::deserialize(table()).err())
 }
 
-const OF_EACH_NODE: &str = "is a setting of each node, not of all at once; put it into the table of each node, or into its variables behind `NODES_0_`";
+const OF_EACH_NODE: &str = "is a setting of each node, not of all nodes; put it into the table of each node, or into its variables, which begin with `NODES_0_`";
 
 pub(super) enum Value {
     Nothing,
@@ -45,15 +48,14 @@ pub(super) enum Value {
     Whole(u64),
     Number(f64),
     Text(String),
-    /// A text of the environment, which has no other kinds: its field decides what it is.
+    /// A text from the environment. Its field decides which type it has.
     Word(String),
     List(Vec<Self>),
-    // With repeated fields, so that they can be refused.
+    // A list, and not a map, so that repeated fields are found.
     Table(Vec<(String, Self)>),
 }
 
 impl Value {
-    /// A word as the literal that it looks like.
     fn literal(self) -> Self {
         match self {
             Self::Word(word) => match word.as_str() {
@@ -77,7 +79,7 @@ fn number(word: &str) -> Option<Value> {
 
 impl<'de> Deserialize<'de> for Value {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // Not as a map: a format that finds something else would quote it, and it may be a URL with its password.
+        // A format that expects a map would quote any other value in its error, for example a URL with its password.
         deserializer.deserialize_any(AnyValue)
     }
 }
@@ -170,7 +172,7 @@ impl<'de> Deserializer<'de> for Value {
     literals! { deserialize_bool deserialize_u16 deserialize_u32 deserialize_u64 }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Refusal> {
-        // `null` is refused by the field: it may be left out instead.
+        // The field refuses `null`.
         visitor.visit_some(self)
     }
 
@@ -198,9 +200,9 @@ impl<'de> Deserializer<'de> for Value {
         visitor: V,
     ) -> Result<V::Value, Refusal> {
         match self {
-            // It would be read as the fields in their order.
+            // Otherwise `serde` would read the list as the fields in their order.
             Self::List(_) => Err(Refusal::invalid_type(Unexpected::Seq, &visitor)),
-            // A text in place of a node is its URL.
+            // A node can be written as its URL alone.
             Self::Text(url) | Self::Word(url) if fields.contains(&"url") => {
                 let table = [("url", Self::Text(url))];
                 visitor.visit_map(MapDeserializer::new(table.into_iter()))
@@ -215,10 +217,10 @@ impl<'de> Deserializer<'de> for Value {
     }
 }
 
-/// Whether `humantime` can read it without a panic: it adds the parts, such as `1m` and `30s`, and some have no sum.
+/// Whether `humantime` can read the text without a panic, which occurs if the sum of its parts overflows.
 fn has_sum(text: &str) -> bool {
     let mut numbers = text.split(|char: char| !char.is_ascii_digit());
-    // `M` is a month for `humantime`, and a minute for whoever writes it.
+    // `M` is a month for `humantime`, but probably a minute for the writer.
     text.len() <= 100 && numbers.all(|digits| digits.len() <= 10) && !text.contains('M')
 }
 
@@ -236,7 +238,7 @@ pub(super) fn variables(prefix: &str) -> Result<Vec<(String, String)>, ConfigErr
     let start = format!("{prefix}_");
     let mut variables = Vec::new();
     for (name, value) in env::vars_os() {
-        // Not all of the environment is text, and most of it has no settings.
+        // Other variables need not be UTF-8, so the name is checked before the value.
         let name = name.to_string_lossy().into_owned();
         if !name.starts_with(&start) {
             continue;
@@ -251,7 +253,7 @@ pub(super) fn variables(prefix: &str) -> Result<Vec<(String, String)>, ConfigErr
     Ok(variables)
 }
 
-/// Variables of the program `redlock`.
+// Not settings, but variables of the program `redlock`.
 const OF_THE_PROGRAM: [&str; 4] = ["CONFIG", "FENCE", "KEY", "SLOT"];
 
 type Table = Vec<(String, Value)>;
@@ -263,8 +265,9 @@ pub(super) fn given(
     if prefix.is_empty() || prefix.ends_with('_') {
         return Err(ConfigError::new(BAD_PREFIX));
     }
-    // The settings of nodes by their numbers, and each setting that was found with its variable.
+    // Nodes are keyed by their numbers.
     let (mut whole, mut nodes) = (Table::new(), BTreeMap::<usize, Table>::new());
+    // The place of each setting, with its variable.
     let mut found = Vec::new();
     for (variable, text) in variables {
         let rest = variable.strip_prefix(prefix);
@@ -291,7 +294,7 @@ pub(super) fn given(
         }
         let place = place + inner;
         let value = value_of(inner, name, text)
-            .map_err(|reason| from_variable(ConfigError::of(&place, reason), &variable))?;
+            .map_err(|reason| ConfigError::of(&place, reason).of_variable(&variable))?;
         table.push((inner.to_owned(), value));
         found.push((place, variable));
     }
@@ -299,25 +302,25 @@ pub(super) fn given(
     if let Some((place, index)) = numbers.find(|(place, index)| place != *index) {
         let reason = format!("is missing, though there is nodes[{index}]");
         let error = ConfigError::of(format!("nodes[{place}]"), reason);
-        return Err(from_variable(error, &format!("{prefix}_NODES_{index}..")));
+        return Err(error.of_variable(&format!("{prefix}_NODES_{index}..")));
     }
     if !nodes.is_empty() {
         let nodes = nodes.into_values().map(Value::Table);
         whole.push(("nodes".to_owned(), Value::List(nodes.collect())));
     }
     read(Value::Table(whole)).map_err(|error| match variable_of(&found, error.field()) {
-        Some(variable) => from_variable(error, variable),
+        Some(variable) => error.of_variable(variable),
         None => error,
     })
 }
 
-/// Whether it looks like the name of a setting. Other texts are repeated nowhere.
+/// Whether `name` looks like the name of a setting. Errors never repeat other names.
 fn is_name(name: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     name.len() <= LONGEST_NAME && name.bytes().all(fits)
 }
 
-/// The node that a variable is about, and the rest of its name: `nodes_0_url`, or `nodes_0`, is the `url` of the first.
+/// The index of the node in a variable's name, and the field. Both `nodes_0_url` and `nodes_0` are the `url` of node 0.
 fn node_of(name: &str) -> (Option<usize>, &str) {
     let rest = name.strip_prefix("nodes_");
     let numbered = rest.map(|rest| rest.split_once('_').unwrap_or((rest, "url")));
@@ -327,7 +330,7 @@ fn node_of(name: &str) -> (Option<usize>, &str) {
     }
 }
 
-/// The inner table called `name`. A value of that name beside it stays, and is refused later.
+/// The inner table called `name`. If there is also a value of that name, it remains and is refused later.
 fn table_in<'a>(table: &'a mut Table, name: &str) -> &'a mut Table {
     let is_it = |(key, value): &(String, Value)| key == name && matches!(value, Value::Table(_));
     let place = table.iter().position(is_it).unwrap_or_else(|| {
@@ -342,9 +345,9 @@ fn table_in<'a>(table: &'a mut Table, name: &str) -> &'a mut Table {
 
 fn value_of(field: &str, name: &str, text: String) -> Result<Value, &'static str> {
     if name.bytes().any(|byte| byte.is_ascii_lowercase()) {
-        return Err("the names of variables are in upper case, behind the prefix");
+        return Err("the name of the variable must be in upper case after the prefix");
     }
-    // A namespace may be empty; any other empty value was forgotten.
+    // Only a namespace may be empty. Any other empty value is a mistake.
     if text.is_empty() && field != "namespace" {
         return Err("is empty; unset the variable for the default");
     }
@@ -359,11 +362,7 @@ fn value_of(field: &str, name: &str, text: String) -> Result<Value, &'static str
     Ok(Value::List(items.collect()))
 }
 
-fn from_variable(error: ConfigError, variable: &str) -> ConfigError {
-    error.of_variable(variable)
-}
-
-/// The variable for `field`, or for a table or list that it is in, or one of the variables for its parts.
+/// The variable for `field`, for a table or list that contains it, or for one of its parts.
 fn variable_of<'a>(found: &'a [(String, String)], field: Option<&str>) -> Option<&'a str> {
     let field = field?;
     let within = |inner: &str, outer: &str| {
@@ -377,9 +376,9 @@ fn variable_of<'a>(found: &'a [(String, String)], field: Option<&str>) -> Option
 
 const LONGEST_NAME: usize = 80;
 
-const NO_NAME: &str = ".. is an environment variable whose name is none of a setting: it is too long, or has more than letters, digits and `_`; rename or remove it";
+const NO_NAME: &str = ".. is an environment variable, but no setting has such a name, because it is too long, or has characters other than letters, digits and `_`; rename or remove the variable";
 
-const BAD_PREFIX: &str = "the prefix of the environment variables must be a name, as in `REDLOCK`; if there is a `_` at its end, leave it out, for it is put behind it anyway";
+const BAD_PREFIX: &str = "the prefix of the environment variables must be a name, as in `REDLOCK`; if it ends with `_`, leave it out, because a `_` is added to the prefix";
 
 #[cfg(test)]
 mod tests {

@@ -100,7 +100,7 @@ const REFUSED: &[(Variables, &str, &str)] = &[
     (&[("NODES_0", "x"), ("NODES_00", "y")], "nodes[0].url", "given twice"),
     (&[("NODES_0", "x"), ("NODES_0_URL", "y")], "nodes[0].url", "given twice"),
     (&[("NODES", "x"), ("NODES_0_URL", "y")], "nodes", "given twice"),
-    (&[("EXPECT_REPLICAS", "true")], "expect_replicas", "into its variables behind `NODES_0_`"),
+    (&[("EXPECT_REPLICAS", "true")], "expect_replicas", "into its variables, which begin with `NODES_0_`"),
     (&[("PASSWORD_FILE", "")], "password_file", "is empty"),
     (&[("PASSWORDS", "x")], "passwords", "there is no such setting; there are: nodes, memory, user, password,"),
     (&[("NODES_X_URL", "x")], "nodes_x_url", "no such setting"),

@@ -73,7 +73,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ("password_file = 1", "password_file", "must be a text"),
     ("expect_replicas = true", "expect_replicas", "put it into the table of each node"),
     ("sentinels = []", "sentinels", "put it into the table of each node"),
-    ("nodes = [\"redis://h\"]", "memory", "do not go together"),
+    ("nodes = [\"redis://h\"]", "memory", "cannot be combined with other nodes"),
     ("ttls = \"1s\"", "ttls", "there is no such setting; there are: nodes, memory, user, password, password_file, namespace, instance, ttl,"),
 ];
 

@@ -255,7 +255,7 @@ fn listed_nodes_replace_those_in_memory_and_never_the_reverse() {
     let both = listed.with_vars("A", [("A_MEMORY", "5")]).unwrap();
     let error = both.connect_lazy().unwrap_err().to_string();
     assert!(
-        error.starts_with("memory: nodes in memory and other nodes do not go together"),
+        error.starts_with("memory: nodes in memory cannot be combined with other nodes"),
         "{error}"
     );
 }

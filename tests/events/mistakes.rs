@@ -218,5 +218,5 @@ async fn several_keys_for_readers_are_told() {
     let app = Router::new().route("/several", post(async || "read").route_layer(layer));
     assert_eq!(send(&app, "/several").await, 500);
     let line = book.line(TOLD);
-    assert!(line.contains("shared locks are of one key"), "{line}");
+    assert!(line.contains("shared locks have only one key"), "{line}");
 }

@@ -435,6 +435,6 @@ fn groups_are_of_equal_size_and_few() {
     assert_eq!(error(nodes().groups(65)), "groups: must be from 1 to 64");
     assert_eq!(
         error(nodes().groups(4)),
-        "groups: 6 nodes are no 4 groups of equal size; give as many nodes for each group"
+        "groups: 6 nodes cannot be divided into 4 groups of equal size; give each group the same number of nodes"
     );
 }

@@ -66,7 +66,7 @@ async fn times_that_make_no_sense_are_refused() {
         .unwrap();
     let ttl = |ttl| locks.with_ttl(ttl).unwrap_err().to_string();
     assert_eq!(ttl(Duration::ZERO), "ttl is 0ns; it must be at least 10ms");
-    let beyond = "ttl is 11s, and max_ttl, the longest that any process uses with these nodes, is 10s; use a shorter ttl, or a longer max_ttl; while the nodes are in use, a longer max_ttl is a move (docs::operating)";
+    let beyond = "ttl is 11s, and max_ttl, the longest that any process uses with these nodes, is 10s; use a shorter ttl, or a longer max_ttl; to raise max_ttl while the nodes are in use, follow `Moving` in docs::operating";
     assert_eq!(ttl(11 * SECOND), beyond);
     assert_eq!(
         ttl(49 * MS),

@@ -423,7 +423,7 @@ async fn an_extractor_that_fails_says_what_is_wrong() {
         .layer(keyed(&locks, order));
     assert_untouched(&app, &nodes, &[(Method::POST, "/nowhere", 404)]).await;
     // A route with others is a mistake of the program, and so is an extension that nobody added. A router ran.
-    let wrong = "its extractor does not work where the lock layer stands";
+    let wrong = "its extractor does not work at the place of the lock layer";
     let (status, body) = send(&app, Method::POST, "/two/1/2").await;
     assert!(status == 500 && body.contains(wrong), "{status} {body}");
     let tenant = key::from_extractor::<Extension<&'static str>>(|Extension(t)| t.to_owned());

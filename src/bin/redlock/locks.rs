@@ -181,9 +181,9 @@ fn listed(list: &LockList) -> String {
 
 /// Takes a key from its holder, and releases it.
 ///
-/// On each node where the shown holder still has the key, this program takes the key over for the rest of the ttl. By then the
-/// holder has noticed the loss, or its lock has ended. Then the key is released, and waiting callers are notified. A holder that
-/// is suspended, or does not watch for the loss, may still write afterwards. Only fencing tokens can reject such writes.
+/// This program first takes the key over from the shown holder for the rest of the ttl. By then the holder has noticed the loss,
+/// or its lock has ended. Then the key is released. A holder that is suspended, or does not watch for the loss, may still write
+/// afterwards. Only fencing tokens can reject such writes.
 #[derive(Args)]
 #[command(after_help = "Example:\n  redlock release order:42 --force")]
 pub(crate) struct Release {

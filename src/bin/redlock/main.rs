@@ -1,5 +1,4 @@
-//! `redlock`: the program for operators of a service. It reads the same settings as the service; the guide has
-//! the tasks, in `docs::operating`.
+//! `redlock`, the program for operators of a service. `docs::operating` has its tasks.
 
 #[cfg(not(unix))]
 compile_error!("`redlock` needs Unix, because it passes signals on");
@@ -90,7 +89,6 @@ enum Command {
     },
 }
 
-/// An end other than success.
 struct Failure {
     code: u8,
     text: String,
@@ -128,7 +126,7 @@ impl From<ConnectError> for Failure {
 impl From<NoQuorum> for Failure {
     fn from(error: NoQuorum) -> Self {
         let is_foreign = |node: &NodeFailure| node.error.kind() == NodeErrorKind::Foreign;
-        // A node that was taken over stops being foreign by itself.
+        // With a time to retry, the node has been taken over, and stops being foreign by itself.
         let lasts = error.retry_after().is_none() && error.failures().iter().any(is_foreign);
         Self::new(if lasts { SETTINGS } else { NO_QUORUM }, error)
     }
@@ -172,7 +170,7 @@ impl Source {
                 "memory: such nodes exist only inside one process; name the servers of the service";
             return Err(Failure::new(SETTINGS, why));
         }
-        // In the settings it is for one start of the service. This program has a command for it.
+        // In the settings, `bootstrap` is for one start of the service. This program has a command for it.
         Ok(settings.bootstrap(false))
     }
 }

@@ -15,9 +15,8 @@ use crate::{Failure, Source, code, duration};
 
 /// Shows which nodes vote, and why the other nodes do not vote.
 ///
-/// It neither begins nor ends a quarantine, and does not change the list of nodes. It writes only what each process writes when
-/// it connects: scripts, and that a node does not vote if its server has evicted keys. The remaining time of a quarantine is
-/// the time for a process that connects now.
+/// It writes only what each process writes when it connects: scripts, and that a node does not vote if its server has evicted
+/// keys. The remaining time of a quarantine is the time for a process that connects now.
 #[derive(Args)]
 #[command(
     after_help = "Example:\n  redlock status --redis redis://10.0.0.1 --redis redis://10.0.0.2 --redis redis://10.0.0.3"
@@ -214,9 +213,8 @@ pub(crate) enum Nodes {
 
 /// Retires the nodes in favour of other nodes: processes with these nodes get no more locks.
 ///
-/// Their errors and `redlock status` name the successor. The command ends when no lock on these nodes is valid. After that,
-/// processes with the other nodes may start. To move without a stop, first let all processes lock on both (docs::operating). `redlock nodes
-/// adopt` takes the nodes into use again.
+/// The command ends when no lock on these nodes is valid. After that, processes with the other nodes may start. To move without
+/// a stop, see docs::operating. `redlock nodes adopt` takes the nodes into use again.
 #[derive(Args)]
 #[command(
     after_help = "Example:\n  redlock nodes retire 'the cluster of redis-7.internal' --config old.toml --yes"

@@ -22,14 +22,13 @@ use crate::{Failure, LOST, Source, duration};
 /// The command finds the key in REDLOCK_KEY, the fencing token in REDLOCK_FENCE, and the slot of a permit in REDLOCK_SLOT. All
 /// other variables that begin with REDLOCK_ are removed, because they can hold passwords.
 ///
-/// SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to the command. (A terminal sends SIGINT and SIGQUIT itself.) If the lock is
-/// lost, the command gets SIGTERM. Without a terminal, the signals also reach all processes that the command has started, unless
-/// they are in a session of their own (`setsid`).
+/// SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to the command. If the lock is lost, the command gets SIGTERM. Without a
+/// terminal, the signals reach the whole process group of the command.
 ///
-/// After a signal or a loss, this program exits when all of these processes have ended, and keeps the lock until then if it can.
-/// Ten seconds after the command has ended, or after the loss, the processes get SIGKILL. If the command ends without a signal,
-/// its lock is released immediately, even if processes that it has started continue, so let the command wait for them. On a
-/// terminal, this program only waits for the command. If this program is killed, the command continues without a lock.
+/// After a signal or a loss, this program keeps the lock, if it can, until all these processes have ended. Ten seconds after the
+/// command has ended, or after the loss, they get SIGKILL. If the command ends without a signal, its lock is released
+/// immediately, so let the command wait for the processes that it starts. On a terminal, this program only waits for the
+/// command. If this program is killed, the command continues without a lock.
 #[derive(Args)]
 #[command(
     after_help = "Example:\n  redlock run nightly-report --wait 5s -- ./report.sh --day yesterday"
@@ -79,7 +78,7 @@ impl Run {
                 Err(error) => Err(error.into()),
             },
         };
-        // It also releases what an abandoned round has set on the nodes.
+        // This also releases keys that an abandoned round has set on the nodes.
         locks.shutdown(RELEASE).await;
         ended
     }
@@ -143,8 +142,7 @@ impl Run {
     }
 }
 
-/// Waits until the command has ended. After a signal or a loss, also waits until all processes that it has started have ended.
-/// `None` if the lock was lost.
+/// Waits until the command has ended; after a signal or a loss, until its process group has ended. `None` if the lock was lost.
 async fn attend(
     mut child: Child,
     guard: &LockGuard,

@@ -14,7 +14,6 @@ pub(crate) fn say(text: &str) -> bool {
     written.and_then(|()| out.flush()).is_ok()
 }
 
-/// Prints a line to the standard error.
 pub(crate) fn tell(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
@@ -62,12 +61,10 @@ const TICK: Duration = Duration::from_millis(500);
 const CLEAR_LINE: &str = "\r\x1b[2K";
 pub(crate) const CLEAR_SCREEN: &str = "\x1b[H\x1b[2J";
 
-/// Whether the standard output is a terminal.
 pub(crate) fn is_watched() -> bool {
     io::stdout().is_terminal()
 }
 
-/// The colour of a cell.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Tone {
     Plain,
@@ -81,7 +78,6 @@ pub(crate) const fn plain(text: String) -> Cell {
     (text, Tone::Plain)
 }
 
-/// Lays rows out in columns under their titles.
 pub(crate) fn table<const N: usize>(titles: [&str; N], rows: &[[Cell; N]]) -> String {
     let colours = is_watched() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
     let titles = titles.map(|title| plain(title.to_owned()));
@@ -106,7 +102,6 @@ pub(crate) fn table<const N: usize>(titles: [&str; N], rows: &[[Cell; N]]) -> St
     text
 }
 
-/// A time for people; a dash for none.
 pub(crate) fn span(time: Option<Duration>) -> String {
     match time {
         None => "-".to_owned(),
