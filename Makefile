@@ -7,7 +7,8 @@
 #                 COMPARE=dir compares that with the files of another build, and fails where they differ; STRICT=1
 #                 compares the arguments of scripts and what callers are told, too
 #   make mutants  each known defect, switched on, with the test that finds it; MUTANTS=all for slower tests, too, or
-#                 MUTANTS=NoDrift for one of them, or several (MUTANTS=NoDrift,NoQuarantine)
+#                 MUTANTS=NoDrift for one of them, or several (MUTANTS=NoDrift,NoQuarantine). With FILES="src/..rs ..": all
+#                 mutants that cargo-mutants makes of these files, with the unit tests of ROOMS ("protocol:: manager::")
 #   make soak     faults under load: chaos, also of a cluster, for thirty minutes, 100 000 locks instead of 10 000, 500
 #                 duplicates of a request 20 times instead of once, a minute beside each other library instead of
 #                 five seconds; prints what it counted. Then `make every-server`
@@ -50,7 +51,7 @@ ROOT := $(shell [ "$$(id -u)" = 0 ] && echo env || { sudo -n true 2>/dev/null &&
 
 BROWSERS := chromium chromium-browser google-chrome google-chrome-stable chrome
 
-.PHONY: all help servers redis-server databases browser promtool valgrind peers plain-peers quick test soak fuzz corpus cargo-fuzz lint \
+.PHONY: all help servers redis-server databases browser promtool valgrind peers plain-peers quick test soak fuzz corpus cargo-fuzz cargo-mutants lint \
 	published minimal-versions doc bench cost path demo deny usual-servers every-server sim traces mutants
 all: lint doc test
 
@@ -302,11 +303,24 @@ cargo-fuzz:
 		$(CARGO) install --locked --root target/tools --target-dir target/tools/build cargo-fuzz; \
 	fi
 
-# In the build of the simulator, of a copy of the tree that has the defects.
+# Two tables. The known defects, in the build of the simulator, of a copy of the tree that has them; or, with FILES, all
+# mutants that cargo-mutants makes of these files. A run that was stopped goes on where it was: what was caught stays.
+MUTATED := target/mutation
+ROOMS ?= protocol:: manager::
+ifdef FILES
+mutants: cargo-mutants
+	PATH="$(CURDIR)/target/tools/bin:$$PATH" $(CARGO) mutants --iterate -o $(MUTATED) $(FILES:%=-f %) -- -- $(ROOMS)
+else
 mutants: export RUSTFLAGS := $(RUSTFLAGS) $(SIM_FLAGS)
 mutants: export CARGO_TARGET_DIR := $(SIM_TARGET)
 mutants: usual-servers
 	$(CARGO) run -q --profile simulation -p tower-redlock-mutants -- run $(MUTANTS)
+endif
+
+cargo-mutants:
+	@if ! PATH="$(CURDIR)/target/tools/bin:$$PATH" $(CARGO) mutants --version >/dev/null 2>&1; then \
+		$(CARGO) install --locked --root target/tools --target-dir target/tools/build cargo-mutants; \
+	fi
 
 lint:
 	$(CARGO) fmt --all --check
