@@ -215,12 +215,12 @@ pub enum NodeErrorKind {
 pub(crate) fn unmarked() -> NodeError {
     NodeError::new(
         NodeErrorKind::Rejected,
-        "the highest fencing token in its key `..!node` is missing, no number, or the last possible one; delete that key: the node learns it from the others",
+        "the highest fencing token in its key `..!node` is missing, no number, or the last possible one; delete that key, and the node learns the token from the other nodes",
     )
 }
 
 pub(crate) fn quarantined() -> NodeError {
-    let detail = "it may have forgotten locks and does not vote before those have ended";
+    let detail = "it may have forgotten locks and does not vote before they have ended";
     NodeError::new(NodeErrorKind::Quarantined, detail)
 }
 

@@ -25,8 +25,8 @@ pub(crate) struct Store {
 #[derive(Clone, Default)]
 pub(crate) struct Data {
     pub(crate) entries: KeyMap<Entry>,
-    // Owners whose keys were taken from them cannot set the keys again until this moment. A reader is kept only from
-    // this key.
+    // An owner from which a key was taken cannot set keys until this moment. The token of readers is void only for the
+    // taken key.
     pub(crate) void: Vec<(OwnerHash, NodeKey, Moment)>,
     pub(crate) counters: Counters,
     pub(crate) markers: Markers,
