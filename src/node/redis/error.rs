@@ -1,4 +1,4 @@
-//! Errors of the client and the server as [`NodeError`]s and [`ConnectFailure`]s, without secrets.
+//! Converts errors of the client and the server to [`NodeError`]s and [`ConnectFailure`]s, without secrets.
 
 use std::borrow::Cow;
 
@@ -49,7 +49,6 @@ pub(crate) fn rejected(text: &str) -> NodeError {
     NodeError::new(NodeErrorKind::Rejected, detail)
 }
 
-/// Whether a server of a cluster says that its slot is on another one or on its way, or that the cluster is down.
 pub(super) fn is_elsewhere(text: &str) -> bool {
     ELSEWHERE.iter().any(|code| text.contains(code))
 }
@@ -77,17 +76,17 @@ pub(crate) fn failed(error: &RedisError) -> NodeError {
     }
 }
 
-/// Whether what is asked for is on another server now.
+/// Whether the error says that another server has the key now.
 pub(super) fn is_not_there(text: &str) -> bool {
     is_read_only(text) || text.contains("MOVED ")
 }
 
 fn is_read_only(text: &str) -> bool {
-    // Older servers wrap the errors of calls inside a script in a text of their own.
+    // Search the whole text, because older servers wrap errors of calls in a script.
     text.contains("READONLY")
 }
 
-/// Whether the server cannot answer now and may soon: it loads its data, say, or runs a long script.
+/// Whether the server will probably answer soon, for example because it is loading data or runs a long script.
 pub(super) fn is_not_ready(error: &RedisError) -> bool {
     matches!(
         error.kind(),
@@ -101,7 +100,7 @@ pub(super) fn is_not_ready(error: &RedisError) -> bool {
 }
 
 pub(crate) fn is_missing_right(text: &str) -> bool {
-    // In scripts older servers have a sentence, and newer ones another, not always behind the code.
+    // Servers of different versions report a missing right in scripts by different sentences.
     let texts = [
         "NOPERM",
         "The user executing the script can't",
@@ -118,14 +117,13 @@ pub(crate) fn server_text(error: &RedisError) -> String {
     }
 }
 
-/// A text fit for logs: without tokens, and without `secrets`, should the server quote them.
+/// Makes a text fit for logs: removes `secrets`, and everything that [`scrub`] removes.
 pub(super) fn clean(text: &str, secrets: &[String]) -> String {
     let hide = |text: String, secret: &String| text.replace(secret, "…");
     scrub(&secrets.iter().fold(text.to_owned(), hide))
 }
 
-/// Makes a server's text fit for logs: servers quote arguments, which can be tokens or a password, and other programs
-/// reply with anything.
+/// Removes tokens and control characters from a server's text, because servers quote arguments.
 pub(super) fn scrub(text: &str) -> String {
     let text = text
         .split_once("with args beginning")
@@ -138,7 +136,7 @@ pub(super) fn scrub(text: &str) -> String {
             digits.push(character);
             continue;
         }
-        // No honest text holds so long a number, but tokens and their hashes look like this.
+        // Numbers of this length are probably tokens or their hashes.
         if digits.len() >= 16 {
             clean.push('…');
         } else {
@@ -153,15 +151,15 @@ pub(super) fn scrub(text: &str) -> String {
 }
 
 pub(super) enum ConnectFailure {
-    /// It may come back any time.
+    /// The server can come back without any action.
     Down(NodeError),
-    /// An operator has to fix it.
+    /// An operator has to fix this.
     Refused(NodeError),
-    /// The server must be looked at again at once, because of a reply on this connection.
+    /// A reply on this connection shows that the server must be checked again immediately.
     Changed,
-    /// The same, because of a reply on another connection.
+    /// A reply on another connection shows that the server must be checked again immediately.
     Warned,
-    /// The server was demoted, got another server's data, and was promoted again.
+    /// The server was demoted, received another server's data, and was promoted again.
     Promoted,
 }
 
@@ -191,7 +189,7 @@ pub(super) fn failure(secrets: &[String], error: &RedisError, act: &str) -> Conn
             if matches!(code, "WRONGPASS" | "NOAUTH") {
                 misconfigured(wrong_password(&cause))
             } else if text.contains("unknown command") && text.contains("HELLO") {
-                // The client knows only one of the two ways servers quote the name.
+                // The client recognises only one of two forms in which servers quote the name.
                 misconfigured(NO_RESP3.to_owned())
             } else if is_missing_right(&text) {
                 misconfigured(format!(
@@ -225,7 +223,7 @@ fn wrong_password(cause: &str) -> String {
 fn is_tls(error: &RedisError) -> bool {
     use std::error::Error;
 
-    // The client keeps its cause in an `Arc`, and shows that one.
+    // The client wraps the cause in an `Arc`, and `source` returns the `Arc`.
     error
         .source()
         .and_then(|source| source.downcast_ref::<std::sync::Arc<dyn Error + Send + Sync>>())
@@ -267,7 +265,6 @@ mod tests {
         let valkey =
             of("ERR ACL failure in script: User locks has no permissions to run the 'del'");
         assert!(valkey.contains("its ACL does not allow"), "{valkey}");
-        // Redis 7.0 keeps the command to itself.
         let unnamed = of("ERR The user executing the script can't run this command");
         assert!(unnamed.contains("`ACL LOG` on the server"), "{unnamed}");
         assert!(of("WRONGTYPE Operation against a key").contains("not a lock"));
