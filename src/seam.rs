@@ -17,8 +17,7 @@ pub(crate) fn spawn_on(
     spawn_as(runtime, task, false)
 }
 
-/// Spawns a task on the manager's thread. In a simulation, which has only one thread, such tasks go on while others are
-/// blocked.
+/// Spawns a task on the manager's thread. In a simulation, such tasks go on while others are blocked.
 #[track_caller]
 pub(crate) fn spawn_in_background(
     thread: &Handle,
@@ -66,9 +65,8 @@ pub(crate) fn for_pause() -> u64 {
     random().unwrap_or(u64::MAX / 2)
 }
 
-/// The interface through which the simulator in `tests/simulation` replaces the network, randomness and the scheduler
-/// of tasks. It is only built with `--cfg tower_redlock_simulation` and is not part of the public API. The name of the
-/// flag is long because the compiler passes every flag to all crates.
+/// Lets the simulator in `tests/simulation` replace the network, randomness and the scheduler. Only built with `--cfg
+/// tower_redlock_simulation`, whose name is long because the compiler passes it to all crates.
 #[cfg(tower_redlock_simulation)]
 pub mod simulation {
     use std::cell::RefCell;
@@ -95,8 +93,8 @@ pub mod simulation {
         /// Fills `bytes` with random numbers that the simulation's seed determines.
         fn fill_random(&self, bytes: &mut [u8]);
 
-        /// Assigns a task to the process that spawns it. The task belongs to the manager's thread if it `is_background`
-        /// or if a task of that thread spawns it.
+        /// Assigns a task to the process that spawns it. It belongs to the manager's thread if it `is_background` or is
+        /// spawned by such a task.
         fn wrap(&self, task: Boxed<()>, is_background: bool) -> Boxed<()>;
     }
 

@@ -66,7 +66,6 @@ struct NodeNotices {
 }
 
 impl NodeNotices {
-    /// Whether all subscriptions on the node are open.
     const fn is_open(&self) -> bool {
         self.senders > 0 && self.open.count_ones() == self.senders
     }
@@ -188,17 +187,16 @@ pub struct NoticeSender {
 }
 
 impl NoticeSender {
-    /// The subscription is open from now on. Earlier releases were not reported.
+    /// Earlier releases were not reported.
     pub(crate) fn opened(&self) {
         self.inbox.note(self.node, |own| own.open |= self.bit);
     }
 
-    /// The subscription is closed.
     pub(crate) fn closed(&self) {
         self.inbox.note(self.node, |own| own.open &= !self.bit);
     }
 
-    /// The key was released by a holder that had waited this long for it, or zero if that is unknown.
+    /// `waited` is zero if it is unknown.
     pub(crate) fn released(&self, waited: Duration) {
         let mut arrivals = self.inbox.arrivals();
         arrivals.waited = arrivals.waited.max(waited);

@@ -43,14 +43,12 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// The manager calls this once, inside its runtime. A node with connections belongs to one manager.
     fn start(&self, context: NodeContext);
 
-    /// What all processes must agree on for this node besides its name, for example how it finds its server. Default:
-    /// nothing.
+    /// What all processes must agree on for this node besides its name. Default: nothing.
     fn agreed(&self) -> String {
         String::new()
     }
 
-    /// How much longer than usual the node stays in quarantine, because a process may still use the former server after
-    /// most others have agreed on a new one. Default: zero.
+    /// How much longer its quarantine is, because a process may use the former server for that time. Default: zero.
     fn settle_time(&self) -> Duration {
         Duration::ZERO
     }
@@ -71,23 +69,23 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// node was closed.
     fn ready(&self) -> NodeFuture<Result<(), NodeError>>;
 
-    /// Sets the keys to the token for a ttl, if all of them are free.
+    /// Acquires a lock.
     fn acquire(&self, request: AcquireRequest) -> NodeFuture<Result<AcquireReply, NodeError>>;
 
-    /// Renews the ttl of each lock that we still own. The replies are in the order of the requests.
+    /// Extends locks. The replies are in the order of the requests.
     fn extend(&self, requests: Arc<[ExtendRequest]>) -> NodeFuture<ExtendReplies>;
 
-    /// Deletes the keys that hold the token, and announces the release if the request says so.
+    /// Releases a lock.
     fn release(&self, request: ReleaseRequest) -> NodeFuture<Result<ReleaseReply, NodeError>>;
 
-    /// Raises the counters of keys that hold the token to the lock's fencing token.
+    /// Writes the fencing token of a lock back to its counters.
     fn raise(&self, request: RaiseRequest) -> NodeFuture<Result<RaiseReply, NodeError>>;
 
     /// Acquires the lock of an idempotency key, or returns its record.
     #[cfg(feature = "idempotency")]
     fn recall(&self, request: RecallRequest) -> NodeFuture<Result<AcquireReply, NodeError>>;
 
-    /// Whether the node has room for a record of this many bytes. Default: `true`.
+    /// Whether there is room for a record of this many bytes. Default: `true`.
     #[cfg(feature = "idempotency")]
     fn has_room(&self, _: u64) -> bool {
         true
@@ -103,20 +101,19 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// Ends the named quarantine. Returns whether the node was in it.
     fn promote(&self, request: PromoteRequest) -> NodeFuture<Result<bool, NodeError>>;
 
-    /// Returns, for each key in order, who holds it and whether its result is stored.
+    /// Returns the state of each key, in order.
     fn holders(&self, keys: NodeKeys) -> NodeFuture<Result<Vec<KeyReply>, NodeError>>;
 
     /// Lists some of the keys that are held.
     fn scan(&self, request: ScanRequest) -> NodeFuture<Result<ScanReply, NodeError>>;
 
-    /// Replaces the owner of a key by another one for the rest of the ttl plus one second. Returns that rest, or `None`
-    /// if the key does not have the named owner.
+    /// Replaces the owner of a key. Returns the rest of the ttl, or `None` if the key has another owner.
     fn take_over(
         &self,
         request: TakeOverRequest,
     ) -> NodeFuture<Result<Option<Duration>, NodeError>>;
 
-    /// Stops reconnecting, lets queued commands finish, and closes the connection.
+    /// Lets queued commands finish, and closes the connection.
     fn close(&self) -> NodeFuture<()>;
 
     /// Where to subscribe to notices of releases, if the node has any.

@@ -77,16 +77,15 @@ pub enum NodeState {
 pub struct ServerStatus {
     /// The server's `redis_version`. Valkey reports the version of Redis that it is compatible with.
     pub version: String,
-    /// The address of the connection: host and port, or the path of a socket.
+    /// Where the server was reached: host and port, or the path of a socket.
     pub address: String,
-    /// The server's role, which is `master`.
+    /// The server's role: `master`.
     pub role: String,
-    /// The memory that the server uses, in bytes.
+    /// The memory in use, in bytes.
     pub used_memory: u64,
     /// The server's `maxmemory` in bytes, or `None` without a limit.
     pub max_memory: Option<u64>,
-    /// Whether too little memory is left for more stored responses. The server still grants locks and returns responses
-    /// that it has stored.
+    /// Whether the server is too full for more stored responses. It still grants locks and finds stored responses.
     pub is_full: bool,
     /// How far the server's clock is ahead of ours, in microseconds, if known.
     pub clock_ahead: Option<i64>,
@@ -111,7 +110,7 @@ impl fmt::Debug for NodeError {
 }
 
 impl NodeError {
-    /// Creates an error. `detail` says what happened and contains no secrets.
+    /// `detail` says what happened, without secrets.
     pub(crate) fn new(kind: NodeErrorKind, detail: impl Into<Cow<'static, str>>) -> Self {
         Self {
             kind,
@@ -120,6 +119,7 @@ impl NodeError {
         }
     }
 
+    /// An error for a test.
     #[cfg(tower_redlock_tests)]
     pub fn of(kind: NodeErrorKind, detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(kind, detail)
@@ -149,7 +149,6 @@ impl NodeError {
         self.may_have_run()
     }
 
-    /// Whether the command may have taken effect, or may still take effect.
     pub(crate) const fn may_have_run(&self) -> bool {
         matches!(
             self.kind,
@@ -176,37 +175,34 @@ impl Serialize for NodeError {
     }
 }
 
-/// The kinds of [`NodeError`].
+/// The kinds of [`NodeError`]. The command had no effect, except with `Interrupted`, `TimedOut`, `NotReplicated` and
+/// `Garbled`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NodeErrorKind {
-    /// There is no connection, or the server behind it is not confirmed. The command was not sent.
+    /// There is no connection, or the server behind it is not confirmed.
     Unavailable,
-    /// The connection broke while the command was in progress.
+    /// The connection broke before the reply.
     Interrupted,
     /// No reply came within the time-out.
     TimedOut,
-    /// The server refused the command, which had no effect.
+    /// The server refused the command.
     Rejected,
-    /// The server has no memory left for the command, which had no effect.
+    /// The server has no memory left for the command.
     Full,
-    /// The server has too little memory left for more stored responses, but still grants locks. The command had no
-    /// effect.
+    /// The server has too little memory left for more stored responses, but still grants locks.
     FullForRecords,
-    /// Another program stored a value in the key or in a key that belongs to it. The command had no effect.
+    /// Another program stored a value in the key or in a key that belongs to it.
     WrongType,
-    /// Too few replicas acknowledged the lock in time, so the grant does not count, although the server itself has
-    /// stored it.
+    /// Too few replicas acknowledged the lock in time, so it does not count.
     NotReplicated,
     /// The reply was not one that the command can have.
     Garbled,
     /// The server cannot serve as a node, for example because it is a replica, evicts keys, or is listed twice.
     Misconfigured,
-    /// The node serves processes that have another list of nodes, other settings or another format. The command had no
-    /// effect.
+    /// The node serves processes that have another list of nodes, other settings or another format.
     Foreign,
-    /// The node may have lost locks that it granted, so it grants nothing until they have ended. The command had no
-    /// effect.
+    /// The node may have lost locks, so it grants nothing until they have ended.
     Quarantined,
     /// The node was closed.
     Closed,
@@ -250,7 +246,7 @@ pub struct ServerRegistry {
     pub(crate) group: usize,
 }
 
-/// The name and group of each node, by its server and the part of the server.
+/// The name and group of each node, by its server and tag.
 type Parts = HashMap<(String, String), (String, usize)>;
 
 impl ServerRegistry {

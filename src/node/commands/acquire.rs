@@ -1,4 +1,4 @@
-//! Acquire: sets all keys to the owner token for a ttl, or none of them.
+//! The command that acquires a lock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,19 +34,17 @@ pub struct AcquireRequest {
 pub enum AcquireReply {
     /// The keys were free or held our token. They now hold it for a full ttl.
     Granted {
-        /// The fencing token of the grant, to which the node set the counters of the keys.
+        /// The fencing token of the grant.
         fence: Option<FencingToken>,
     },
-    /// One of the keys was free and now holds our token for a full ttl. Only a request with
-    /// [`any`](AcquireRequest::any) gets this reply.
+    /// One of the keys was free and now holds our token for a full ttl.
     Slot {
         /// The index of that key in the request.
         index: usize,
         /// The fencing token of the grant.
         fence: Option<FencingToken>,
     },
-    /// A key holds another token. If the request allows any of its keys, this is the one that ends first. Nothing was
-    /// changed.
+    /// A key holds another token: if the request allows any key, the one that ends first. Nothing was changed.
     Held(Holder),
     #[cfg_attr(not(feature = "idempotency"), allow(dead_code))]
     /// A recall found a record that has not ended. Nothing was changed.
@@ -133,7 +131,7 @@ pub(crate) mod on_redis {
         cmd
     }
 
-    /// Whether a plain `SET` can serve this request: it has one key, no fencing token and no restart guard.
+    /// Whether one `SET` can serve this request.
     fn is_bare(request: &AcquireRequest) -> bool {
         let config = request.config.as_deref();
         request.keys.as_slice().len() == 1
@@ -143,8 +141,7 @@ pub(crate) mod on_redis {
             && config.is_none_or(|config| !config.guarded)
     }
 
-    /// Acquires by one `SET`, which does not compare the config. Returns `None` if it failed, because only the script
-    /// can report the holder.
+    /// Acquires by one `SET`. Returns `None` if it failed, because only the script can report the holder.
     async fn set(
         link: &Link,
         connection: &mut Connection,
@@ -199,7 +196,7 @@ pub(crate) mod on_redis {
         }
     }
 
-    /// The command of an acquire or a recall. `beside` is one more key, which some scripts need.
+    /// The arguments that acquires and recalls have in common, with one more key for some scripts.
     pub(crate) fn take(
         script: &Script,
         request: &AcquireRequest,
@@ -268,7 +265,6 @@ pub(crate) mod on_redis {
         }
     }
 
-    /// The grant of one key out of several.
     fn slot(reply: &Value) -> Option<AcquireReply> {
         let Value::Array(items) = reply else {
             return None;
@@ -365,7 +361,6 @@ impl Store {
         Ok(AcquireReply::Granted { fence })
     }
 
-    /// Acquires the lock for a reader.
     fn acquire_shared(
         &mut self,
         request: &AcquireRequest,
@@ -388,7 +383,7 @@ impl Store {
         Ok(AcquireReply::Granted { fence })
     }
 
-    /// The index and name of the first free key, or of the key that ends first.
+    /// The first free key, or the key that ends first, with its index.
     fn first_free(&self, request: &AcquireRequest, now: Moment) -> (usize, NodeKey) {
         let left = |(_, key): &(usize, &NodeKey)| {
             let rival = self.rival(&NodeKeys::from((*key).clone()), &request.token, now);

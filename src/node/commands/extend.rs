@@ -1,4 +1,4 @@
-//! Extend: renews the ttl of several locks.
+//! The command that renews the ttl of locks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub struct ExtendRequest {
 }
 
 impl ExtendRequest {
-    /// What adjacent locks must have in common so that one run of the script can extend them.
+    /// What neighbours in a batch must have in common so that one run of the script can extend them.
     pub(crate) fn shape(&self) -> impl Ord {
         let keep = self.fence.map(|fence| fence.keep);
         let keys = self.keys.as_slice().len();
@@ -51,8 +51,8 @@ pub enum ExtendReply {
     Extended,
     /// A key was absent and was set again, as requested, for a full ttl.
     Refilled,
-    /// The lock was extended or set again on a node in quarantine. It counts at most as long as the node's last vote
-    /// for it.
+    /// The lock was extended or set again, but the node is in quarantine. It counts at most as long as the node's last
+    /// vote for it.
     Quarantined,
     /// A key was absent. Nothing was changed.
     Absent,
@@ -78,7 +78,7 @@ pub(crate) mod on_redis {
     pub(crate) static SCRIPT: Script = Script::of(include_str!("extend.lua"));
     pub(crate) static SHARED: Script = Script::of(include_str!("extend_shared.lua"));
 
-    /// How many keys one run of the script covers. Large batches are split, because a script blocks all other clients.
+    /// How many keys one run of the script covers, because a script blocks all other clients.
     const CHUNK: usize = 100;
 
     pub(crate) async fn extend(link: &Link, requests: &[ExtendRequest]) -> ExtendReplies {
@@ -186,7 +186,6 @@ pub(crate) mod on_redis {
         cmd
     }
 
-    /// Whether one run of the script can extend both locks.
     fn alike(a: &ExtendRequest, b: &ExtendRequest) -> bool {
         a.shape() == b.shape() && a.config == b.config
     }
@@ -322,7 +321,6 @@ impl Store {
         })
     }
 
-    /// Extends the lock for a reader.
     fn extend_shared(
         &mut self,
         request: &ExtendRequest,

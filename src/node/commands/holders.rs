@@ -1,4 +1,4 @@
-//! Commands for operators: reading who holds keys, scanning for held keys, and taking a key from its owner.
+//! The commands for operators.
 
 use std::time::Duration;
 
@@ -85,7 +85,6 @@ pub(crate) mod on_redis {
 
     const NO_SCAN: &str = "its ACL user may not run `SCAN`, which is needed for lists alone; add `+scan` to the user's rule, or use one of the rule that `redlock acl --read-only` prints";
 
-    /// How many keys the server examines for one reply.
     const AT_ONCE: usize = 1_000;
 
     pub(crate) async fn holders(link: &Link, keys: &NodeKeys) -> Result<Vec<KeyReply>, NodeError> {
@@ -132,7 +131,7 @@ pub(crate) mod on_redis {
         })
     }
 
-    /// The reply of `PTTL` if there is no key.
+    /// `PTTL` without a key.
     const GONE: i64 = -2;
 
     fn read_label(label: String) -> Option<String> {
@@ -156,7 +155,6 @@ pub(crate) mod on_redis {
         read_scan(&reply, &request.namespace).ok_or_else(|| garbled("a SCAN"))
     }
 
-    /// Escapes the characters that have a meaning in patterns.
     fn escaped(text: &str) -> String {
         let special = |char| matches!(char, '*' | '?' | '[' | ']' | '^' | '\\');
         let mut escaped = String::new();

@@ -1,7 +1,5 @@
-//! The commands of a node. Each file has the request and the reply of one subject, the code that runs it as a script on
-//! Redis (`on_redis`), and the code of memory nodes.
-//!
-//! The Lua scripts are next to these files, and `lua/` has the pieces that several scripts share.
+//! The commands of a node, by subject: the requests and replies, the scripts for Redis (`on_redis`), and the code of
+//! memory nodes. The pieces of scripts are in `lua/`.
 
 #![allow(
     clippy::exhaustive_enums,
@@ -33,14 +31,14 @@ use crate::token::FencingToken;
 pub struct ClusterConfig {
     /// A hash of [`text`](Self::text), for comparison.
     pub digest: String,
-    /// The agreed settings as shown to people: the format, the names of the nodes, the quorum and so on.
+    /// The agreed settings as shown to people.
     pub text: String,
-    /// Whether nodes that may have lost data must not vote. Otherwise a node only checks that its config is the same.
+    /// Whether nodes that may have lost data must not vote.
     pub guarded: bool,
 }
 
 impl ClusterConfig {
-    /// The version of the format of keys on the nodes, which is part of every config.
+    /// The version of the format of keys. It is part of every config.
     pub(crate) const FORMAT: u32 = 2;
 
     /// A config for nodes that were replaced by those of `successor`.

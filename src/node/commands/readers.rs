@@ -16,8 +16,8 @@ impl Store {
         matches!(self.readers(key, token, now), Ok((_, true)))
     }
 
-    /// The readers of the key except `token`, and whether `token` is a reader too. Fails with the holder if it is not
-    /// shared by readers.
+    /// The other readers of the key, and whether `token` is a reader. Fails with the holder if readers do not have the
+    /// key.
     pub(crate) fn readers(
         &self,
         key: &NodeKey,

@@ -1,5 +1,4 @@
-//! Records of idempotency keys. Recall: acquires the lock of a key, or returns its record. Complete: stores a record
-//! and releases the lock.
+//! The commands for records of idempotency keys.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,20 +17,19 @@ use crate::token::OwnerToken;
 pub struct RecallRequest {
     /// The request for the lock. It must have one key and a fence.
     pub lock: AcquireRequest,
-    /// Whether to acquire the lock even if there is a record, in order to copy that record to all nodes.
+    /// Whether to acquire the lock even if there is a record, in order to copy it to all nodes.
     pub adopt: bool,
     /// How long the node remembers this grant at least if no record follows. It must be longer than an owner can
     /// believe that it has the lock.
     pub linger: Duration,
 }
 
-/// A request to store a record and to release the lock of its key, in one step. The lock is released even if the record
-/// is refused.
+/// A request to store a record and to release the lock of its key, in one step.
 ///
-/// The node refuses a record if it has a record with a higher ballot, or granted the lock to another owner since,
-/// because that owner may have looked for a record and found none. If it remembers no grant, it stores the record only
-/// if we have the lock and the counter of the key is not above the ballot. It also refuses a record with a lower ballot
-/// than the fencing token that it granted us, or one that has [ended](Record::until).
+/// The node refuses a record that has [ended](Record::until), or has a lower ballot than the node's record or our
+/// grant. It also refuses a record if it granted the lock to another owner since, because that owner may have found
+/// none. If it remembers no grant, we must have the lock, and the counter must not be above the ballot. The lock is
+/// always released.
 #[derive(Clone, Debug)]
 pub struct CompleteRequest {
     /// The release of the lock. It must have one key.
@@ -47,7 +45,7 @@ pub struct CompleteRequest {
 /// A node's reply to a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompleteReply {
-    /// The node has the record, or has forgotten the grant if there is no record. We do not have the lock any more.
+    /// The node has the record, or has forgotten the grant if there is none. We do not have the lock any more.
     Stored {
         /// How many connections listened for the release.
         listeners: u32,
@@ -133,7 +131,7 @@ pub(crate) mod on_redis {
         }
     }
 
-    /// Reads the record in a recall's reply: the ballot, the end and the body, separated by blanks.
+    /// The record in a recall's reply.
     fn record_in(kept: Vec<u8>) -> Result<Record, NodeError> {
         let head = || {
             let mut parts = kept.splitn(3, |byte| *byte == b' ');
@@ -157,7 +155,7 @@ pub(crate) mod on_redis {
         text.parse().ok().filter(|_| is_plain)
     }
 
-    /// Runs a completion. If too few replicas have the record, it stays on the server but does not count.
+    /// If too few replicas have a record, it stays on the server but does not count.
     pub(crate) async fn complete(
         link: &Link,
         request: &CompleteRequest,

@@ -1,4 +1,4 @@
-//! Release: deletes the keys that hold the owner token, and announces that on request.
+//! The command that releases a lock.
 
 use std::time::Duration;
 
@@ -14,16 +14,15 @@ pub struct ReleaseRequest {
     pub keys: NodeKeys,
     /// The owner token.
     pub token: OwnerToken,
-    /// Whether to announce the release. The release of a lost round is not announced, because contenders would wake
-    /// each other for nothing.
+    /// Whether to announce the release. Not after a lost round, because contenders would wake each other for nothing.
     pub announce: bool,
     /// How long the owner had waited. The notice contains it, so that contenders know whose turn it is.
     pub waited: Duration,
     /// When the first command of this owner was sent. If a node's connection is younger, its release leaves a
     /// *tombstone*, which voids commands in the socket of the old connection.
     pub since: Option<Moment>,
-    /// Whether the release uses the connection for renewals, because no caller waits for it. It must not if one of the
-    /// owner's commands may still run on the connection for calls, because the release could overtake it.
+    /// Whether the release uses the connection for renewals, because no caller waits for it. Not while a command of
+    /// this owner may still run on the connection for calls, because the release could overtake it.
     pub background: bool,
 }
 
@@ -128,7 +127,6 @@ pub(crate) mod on_redis {
         cmd
     }
 
-    /// Adds the tombstone's lifetime in milliseconds, or an empty argument without one.
     pub(crate) fn tombstone_life(cmd: &mut Cmd, leaves: bool) {
         match leaves {
             true => cmd.arg(millis(TOMBSTONE)),
@@ -202,7 +200,6 @@ impl Store {
         }
     }
 
-    /// Releases the lock for a reader.
     fn release_shared(&mut self, request: &ReleaseRequest, now: Moment) -> ReleaseReply {
         let key = request.keys.first();
         let Ok((others, true)) = self.readers(key, &request.token, now) else {

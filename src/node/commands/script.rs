@@ -21,13 +21,11 @@ use crate::token::{FencingToken, OwnerHash};
 
 const FOREVER: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
 
-/// Replaces the server's identity if lost data does not matter.
+/// In place of the server's identity if lost data does not matter.
 const ANY: &str = "any";
 
-/// A script and its hash. Each line `-- use name` is replaced by one of [`PIECES`].
-///
-/// A piece with functions is included where it is needed and not at the top, because defining functions costs time in
-/// each run. The pieces `admit`, `take`, `number` and `let_go` are statements that share variables with the script.
+/// A script and its hash. Each line `-- use name` is replaced by one of [`PIECES`]. Pieces with functions are included
+/// where they are needed, because defining functions costs time in each run.
 #[derive(Debug)]
 pub(crate) struct Script {
     source: &'static str,
@@ -83,7 +81,6 @@ impl Script {
     }
 }
 
-/// One argument that is written from several pieces.
 pub(crate) struct Parts<'a>(pub(crate) &'a [&'a str]);
 
 impl ToRedisArgs for Parts<'_> {
@@ -98,7 +95,7 @@ impl ToRedisArgs for Parts<'_> {
 
 impl redis::ToSingleRedisArg for Parts<'_> {}
 
-/// A fencing token as nineteen digits, so that scripts can compare it as text. Empty without one.
+/// A fencing token as nineteen digits, which compare as text. Empty without one.
 pub(crate) struct Digits(pub(crate) Option<u64>);
 
 pub(crate) const fn digits(token: FencingToken) -> Digits {
@@ -119,7 +116,7 @@ impl ToRedisArgs for Digits {
 
 impl redis::ToSingleRedisArg for Digits {}
 
-/// An expiry in milliseconds, limited to what servers accept.
+/// An expiry that a server accepts.
 pub(crate) fn life(keep: Duration) -> u64 {
     millis(keep.min(FOREVER))
 }
@@ -130,7 +127,6 @@ pub(crate) fn millis(ttl: Duration) -> u64 {
     u64::try_from(millis).unwrap_or(u64::MAX)
 }
 
-/// `1` for yes, empty for no.
 pub(crate) const fn flag(yes: bool) -> &'static str {
     if yes { "1" } else { "" }
 }
@@ -191,8 +187,8 @@ pub(crate) async fn run_and_wait(
     }
 }
 
-/// Runs a script and waits for the replicas. A connection has only one such wait at a time, because `WAIT` blocks
-/// everything behind it, including releases.
+/// Runs a script and waits for the replicas. A connection has one such wait at a time, because `WAIT` blocks everything
+/// behind it.
 async fn call_and_wait(
     connection: &mut Connection,
     replicas: &Replicas,

@@ -1,5 +1,4 @@
-//! Check-in: asks a node whether it may vote, and begins its quarantine if it may have lost data. Promote: ends the
-//! quarantine.
+//! The commands that ask whether a node may vote, and end its quarantine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,8 +32,8 @@ pub enum CheckInMode {
     /// A node without a config gets ours, and is put into quarantine if ours is [guarded](ClusterConfig::guarded). A
     /// node with another config is left alone.
     Normal,
-    /// Replaces the node's config by ours, because an operator changes the list of nodes, and puts the node into
-    /// quarantine if ours is guarded.
+    /// Replaces another config by ours, because an operator changes the list of nodes. The node is put into quarantine
+    /// if ours is guarded.
     Adopt {
         /// How long quarantines lasted at least under the config that is replaced.
         former: Duration,
@@ -53,7 +52,7 @@ pub enum CheckInReply {
     Quarantined {
         /// The name of its present quarantine.
         id: String,
-        /// How long quarantines lasted under a config that ours replaced since the node voted last; otherwise zero.
+        /// How long quarantines lasted under a config that ours has replaced since the last vote; otherwise zero.
         former: Duration,
         /// Whether the node has voted under our config, which implies that all nodes had accepted it.
         accepted: bool,
@@ -78,8 +77,7 @@ pub struct PromoteRequest {
     pub config: Arc<ClusterConfig>,
     /// The name of the quarantine. The node changes nothing if it is in another one.
     pub quarantine: String,
-    /// The node raises its high-water mark to this. Lower counters count as this from then on, because restored data
-    /// can hold old counters.
+    /// The new high-water mark. Lower counters count as this from then on, because restored data can hold old counters.
     pub floor: Option<FencingToken>,
 }
 
@@ -191,8 +189,7 @@ pub(crate) mod on_redis {
         }
     }
 
-    /// Checks whether the server has evicted keys since the last check. If it has, the script removes the server's
-    /// identity from the marker, so that the node does not vote before a quarantine.
+    /// Puts the node into quarantine if the server has evicted keys since the last check.
     pub(crate) async fn look_at_evictions(
         connection: &mut Connection,
         namespace: &Namespace,

@@ -34,7 +34,6 @@ impl Default for Faults {
 }
 
 impl Faults {
-    /// A frozen server looks as if it were up.
     pub(super) fn state(&self) -> NodeState {
         match *self.mode.borrow() {
             Mode::Up | Mode::Frozen => NodeState::Up,

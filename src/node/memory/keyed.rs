@@ -48,7 +48,6 @@ pub(crate) fn make_room<V>(map: &mut KeyMap<V>, lives: impl Fn(&V) -> bool) {
     }
 }
 
-/// The time of a command by both clocks.
 #[derive(Clone, Copy)]
 pub(crate) struct Now {
     pub(crate) moment: Moment,
@@ -166,7 +165,6 @@ impl Counters {
         count.is_none_or(|count| count > token.get())
     }
 
-    /// The high-water mark of `namespace`.
     pub(crate) fn mark(&self, namespace: &Namespace) -> Result<Option<FencingToken>, NodeError> {
         Ok(FencingToken::new(self.countable(namespace)?.highest))
     }
@@ -214,7 +212,6 @@ fn is_absurd(proposal: u64, mark: u64, unix_micros: u64) -> bool {
     last || ahead(mark / FencingToken::STEP) && ahead(unix_micros)
 }
 
-/// In microseconds.
 const HOUR: u64 = 3_600 * 1_000_000;
 
 #[cfg(feature = "idempotency")]

@@ -110,7 +110,6 @@ impl MemoryNode {
     }
 }
 
-/// Faults for tests.
 #[cfg(feature = "test-util")]
 impl MemoryNode {
     /// Makes commands fail immediately, as if no server listened. The keys remain.
@@ -165,7 +164,6 @@ impl MemoryNode {
     }
 }
 
-/// Further hooks for our own tests.
 #[cfg(all(feature = "test-util", tower_redlock_tests))]
 impl MemoryNode {
     /// The secret that holds `key` now. The key includes its namespace.
@@ -213,7 +211,7 @@ impl MemoryNode {
         self.inner.store().listeners.len()
     }
 
-    /// Stops announcing releases, as if the right to subscribe were missing. Commands still work.
+    /// Stops announcing releases, as if the right to subscribe were missing.
     pub fn fall_silent(&self) {
         self.inner.store().listeners.set_deaf(true);
     }

@@ -168,8 +168,7 @@ impl Markers {
         }
     }
 
-    /// Restarts the server with its present data. Each marker enters a quarantine called `id`, because the server has a
-    /// new identity.
+    /// Restarts the server with its present data. Each marker enters the quarantine `id`.
     #[cfg(feature = "test-util")]
     pub(crate) fn restart(&mut self, id: &str) {
         for marker in self.markers.values_mut() {
@@ -182,7 +181,6 @@ impl Markers {
     }
 }
 
-/// The senders of notices, by key.
 #[derive(Default)]
 pub(crate) struct Listeners {
     senders: KeyMap<Vec<(u64, NoticeSender)>>,
@@ -240,7 +238,6 @@ impl Listeners {
         }
     }
 
-    /// The number of subscriptions.
     #[cfg(feature = "test-util")]
     pub(crate) fn len(&self) -> usize {
         self.senders.values().map(Vec::len).sum()

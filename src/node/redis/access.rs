@@ -1,5 +1,5 @@
-//! How a server is reached: its URL, its certificates, and its credentials, which may change ([`Rotation`]). We do not
-//! use the client's `StreamingCredentialsProvider`, because it gives up after one failed `AUTH`.
+//! How a server is reached. We do not use the client's `StreamingCredentialsProvider`, because it gives up after one
+//! failed `AUTH`.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -100,12 +100,10 @@ const PASSWORD_TOO: &str = "is given beside `password`; leave out one of them";
 const EMPTY_PASSWORD: &str = "is empty; leave it out if the server asks for none";
 const NO_PASSWORD: &str = "the file is empty; it must hold the password and nothing else";
 
-/// The certificates of a TLS connection in PEM form.
 #[derive(Clone, Default)]
 pub(super) struct Certificates {
     pub(super) root: Option<Vec<u8>>,
     pub(super) client: Option<(Vec<u8>, Vec<u8>)>,
-    /// The setting from which they come.
     #[cfg(feature = "tls")]
     pub(super) place: String,
 }
@@ -167,8 +165,7 @@ const NO_CERTIFICATE: &str = "is missing: a private key needs the certificate th
 const CERTIFICATES_ARE_OFF: &str =
     "certificates need the feature `tls` of `tower-redlock`; enable it in Cargo.toml";
 
-/// Reads the URL of the setting `place`. Also returns whether it uses TLS. Errors never contain the URL, which may
-/// contain a password.
+/// Reads a URL. Also returns whether it uses TLS. Errors never contain the URL, which may contain a password.
 pub(super) fn read(
     url: &str,
     place: &str,
@@ -273,7 +270,7 @@ const NOT_PEM: &str =
 #[cfg(feature = "tls")]
 const BAD_CERTIFICATES: &str = "the certificates cannot be used; check that root, client certificate and key are PEM and whole";
 
-/// The credentials of a node that change, if it has a callback.
+/// Credentials that change.
 #[derive(Default)]
 pub(super) struct Rotation {
     source: Option<CredentialsSource>,
@@ -302,7 +299,6 @@ impl Rotation {
         })
     }
 
-    /// Sets the runtime of the callback.
     pub(super) fn begin(&self, calls: Handle) {
         let _ = self.calls.set(calls);
     }
@@ -362,7 +358,6 @@ impl Rotation {
         Client::open(info.set_redis_settings(settings)).unwrap_or(client)
     }
 
-    /// The passwords that must not appear in logs or errors.
     pub(super) fn secrets(&self) -> Vec<String> {
         let known = self.known();
         let secrets = known.iter().map(|known| known.password.clone());
@@ -373,5 +368,4 @@ impl Rotation {
 const PANICKED: &str = "the callback panicked";
 const LONGEST_CALL: Duration = Duration::from_secs(10);
 pub(super) const SOONEST: Duration = Duration::from_millis(100);
-/// The number of credentials whose passwords are hidden.
 const REMEMBERED: usize = 64;

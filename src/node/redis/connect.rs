@@ -28,7 +28,7 @@ use crate::seam::for_pause;
 
 const QUEUE: usize = 1024;
 
-/// All scripts, which are loaded on each new connection.
+/// All scripts. They are loaded on each new connection.
 static SCRIPTS: &[&Script] = &[
     &acquire::on_redis::SCRIPT,
     &acquire::on_redis::ANY,
@@ -186,8 +186,8 @@ async fn look(
     Ok((info, client_id))
 }
 
-/// Ends our previous connection on the server, which may otherwise read an acquire from its socket after the release on
-/// the new connection. Without the right to `CLIENT KILL`, this does nothing.
+/// Ends our previous connection, from whose socket the server could still read an acquire after the release on the new
+/// one. This needs the right to `CLIENT KILL`.
 async fn bury(connection: &mut Multiplexed, client_id: i64) {
     let mut kill = redis::cmd("CLIENT");
     kill.arg("KILL").arg("ID").arg(client_id);
@@ -249,7 +249,6 @@ const GRACE: Duration = Duration::from_millis(5);
 pub(super) struct Looks<'a> {
     link: &'a Link,
     context: &'a NodeContext,
-    /// How long a reply may take.
     limit: Duration,
 }
 
@@ -391,7 +390,6 @@ impl<'a> Looks<'a> {
 }
 
 impl Link {
-    /// Checks whether the server can serve as this node.
     pub(super) fn judge(&self, info: &Info, context: &NodeContext) -> Result<(), ConnectFailure> {
         let is_witnessed = matches!(self.target.way, Way::Witnessed(_));
         if is_witnessed && info.is_replica() {

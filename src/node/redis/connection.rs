@@ -20,8 +20,8 @@ use crate::node::redis::error;
 use crate::node::redis::info::Info;
 use crate::seam;
 
-/// A connection to a server that was checked. Commands are sent in the order in which they were queued, so a release
-/// takes effect after a dropped acquire.
+/// A checked connection. It sends commands in the order in which they were queued, so a release takes effect after a
+/// dropped acquire.
 #[derive(Clone, Debug)]
 pub(crate) struct Connection {
     multiplexed: Multiplexed,
@@ -73,8 +73,8 @@ impl Connection {
         }
     }
 
-    /// Ends all waiting for replies when the connection has ended, because the client can lose a command that it queues
-    /// at that moment.
+    /// Ends all waiting for replies with the connection, because the client can lose a command that it queues at that
+    /// moment.
     pub(super) fn end_with(&self, lost: watch::Receiver<()>) {
         seam::spawn(condemn_after(lost, Arc::clone(&self.signals)));
     }
@@ -102,8 +102,7 @@ impl Connection {
         &self.signals
     }
 
-    /// The server's identity for a script that is sent now. If the last check is too old, the script reads the identity
-    /// itself.
+    /// The server's identity for a script that is sent now.
     pub(crate) fn identity(&self) -> &str {
         match &self.seen.identity {
             Some(identity) if self.is_seen_at(self.signals.clock.now()) => identity,
@@ -111,7 +110,7 @@ impl Connection {
         }
     }
 
-    /// Whether the last check is still valid. If not, this process or the server was paused.
+    /// Whether the last check is still valid.
     pub(super) fn is_seen_at(&self, now: Moment) -> bool {
         now <= self.seen.until
     }
@@ -121,7 +120,6 @@ impl Connection {
         self.signals.compared.load(Ordering::Acquire) && self.is_seen_at(self.signals.clock.now())
     }
 
-    /// Notes that a script has compared the config.
     pub(crate) fn was_compared(&self) {
         if self.is_seen_at(self.signals.clock.now()) {
             self.signals.compared.store(true, Ordering::Release);
@@ -164,8 +162,8 @@ async fn condemn_after(mut lost: watch::Receiver<()>, signals: Arc<Signals>) {
 }
 
 impl Signals {
-    /// Creates the signals of a connection that was opened at `since`. `epoch` becomes part of the identity, because a
-    /// server that is the master again and has not noticed its demotion lacks the locks that were granted meanwhile.
+    /// `epoch` becomes part of the identity, because a server that is the master again and has not noticed its demotion
+    /// lacks the locks that were granted meanwhile.
     pub(super) fn new(
         clock: Arc<dyn Clock>,
         since: Moment,
@@ -298,7 +296,6 @@ mod simulated {
     use crate::seam;
     use crate::seam::simulation::World;
 
-    /// A connection whose driver ends with its last clone, like that of a real one.
     #[derive(Clone, Debug)]
     pub(in crate::node::redis) struct Multiplexed {
         connection: MultiplexedConnection,

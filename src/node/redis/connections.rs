@@ -8,7 +8,7 @@ use crate::node::{NodeError, NodeErrorKind, NodeState};
 use crate::token::OwnerToken;
 
 /// The connections of a node that carry commands: [one for the background](BACKGROUND), and one or more for calls. All
-/// calls of an owner use the same connection, so that a release follows its acquire, and a `WAIT` its write.
+/// calls of an owner use the same one, so that a release follows its acquire.
 pub(crate) struct Connections {
     status: watch::Sender<Status>,
 }
@@ -31,7 +31,6 @@ struct Slot {
 }
 
 impl Connections {
-    /// With this number of connections for calls.
     pub(super) fn new(calls: usize) -> Self {
         let slot = Slot {
             state: NodeState::Connecting,
@@ -62,7 +61,6 @@ impl Connections {
         1 + usize::try_from(hash >> 40).unwrap_or_default() % calls
     }
 
-    /// The connection for a release, which can be the background's.
     pub(crate) fn for_release(
         &self,
         token: &OwnerToken,

@@ -1,4 +1,4 @@
-//! Converts errors of the client and the server to [`NodeError`]s and [`ConnectFailure`]s, without secrets.
+//! Errors of the client and the server, without secrets.
 
 use std::borrow::Cow;
 
@@ -86,7 +86,7 @@ fn is_read_only(text: &str) -> bool {
     text.contains("READONLY")
 }
 
-/// Whether the server will probably answer soon, for example because it is loading data or runs a long script.
+/// Whether the server will probably answer soon, for example because it is loading data.
 pub(super) fn is_not_ready(error: &RedisError) -> bool {
     matches!(
         error.kind(),
@@ -117,7 +117,7 @@ pub(crate) fn server_text(error: &RedisError) -> String {
     }
 }
 
-/// Makes a text fit for logs: removes `secrets`, and everything that [`scrub`] removes.
+/// Removes `secrets` and what [`scrub`] removes.
 pub(super) fn clean(text: &str, secrets: &[String]) -> String {
     let hide = |text: String, secret: &String| text.replace(secret, "…");
     scrub(&secrets.iter().fold(text.to_owned(), hide))
@@ -155,9 +155,9 @@ pub(super) enum ConnectFailure {
     Down(NodeError),
     /// An operator has to fix this.
     Refused(NodeError),
-    /// A reply on this connection shows that the server must be checked again immediately.
+    /// The server must be checked again immediately, because of a reply on this connection.
     Changed,
-    /// A reply on another connection shows that the server must be checked again immediately.
+    /// The server must be checked again immediately, because of a reply on another connection.
     Warned,
     /// The server was demoted, received another server's data, and was promoted again.
     Promoted,

@@ -1,5 +1,5 @@
-//! [`Info`]: a server's reply to `INFO`, and whether the server can serve as a node. [`Skew`]: the difference between
-//! its clock and ours. [`Memory`]: how full it is.
+//! [`Info`]: a server's reply to `INFO`, and whether the server can serve as a node. [`Skew`] and [`Memory`] are made
+//! from it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -77,14 +77,11 @@ impl Info {
         }
     }
 
-    /// The id of the server process, which changes with every restart.
     pub(super) fn run_id(&self) -> &str {
         &self.run_id
     }
 
-    /// The server's identity: its process and its last promotion, as in `commands/lua/identity.lua`. Every restart and
-    /// promotion changes it. If the server frees its backlog, the promotion is cleared, which
-    /// [`is_still`](Self::is_still) allows for.
+    /// The server's identity, as in `commands/lua/identity.lua`. Every restart and promotion changes it.
     pub(super) fn identity(&self) -> String {
         let Self {
             run_id,
@@ -107,8 +104,7 @@ impl Info {
         self.has_replica || self.was_promoted()
     }
 
-    /// Whether this is the server with this former `identity`, and with the same data (as in
-    /// `commands/lua/is_told.lua`).
+    /// Whether this server has the former `identity` and the same data (as in `commands/lua/is_told.lua`).
     pub(super) fn is_still(&self, identity: &str) -> bool {
         let now = self.identity();
         let before = identity.strip_prefix(&self.run_id);
@@ -162,7 +158,6 @@ impl Info {
         Ok(())
     }
 
-    /// Fails if the server does not report its identity.
     pub(super) fn check_identity(&self) -> Result<(), NodeError> {
         let parts = [&self.run_id, &self.former, &self.since];
         if parts.iter().any(|part| part.is_empty()) {
@@ -196,11 +191,10 @@ const RATE: u32 = 1_000;
 /// What a server's reply says about its clock.
 #[derive(Clone, Debug)]
 pub(super) struct Reading<'a> {
-    /// The server process.
     pub(super) run_id: &'a str,
-    /// The server's time, in microseconds since 1970.
+    /// In microseconds since 1970.
     pub(super) server: u64,
-    /// Our time when the reply came, in microseconds since 1970.
+    /// In microseconds since 1970.
     pub(super) ours: u64,
     pub(super) asked: Moment,
     pub(super) answered: Moment,
@@ -266,10 +260,9 @@ fn seconds(later: u64, earlier: u64) -> f64 {
     if later < earlier { -span } else { span }
 }
 
-/// The percentage of `maxmemory` above which no request with an idempotency key begins. The rest is for locks.
+/// Above this percentage of `maxmemory`, no request with an idempotency key begins, so that locks keep the rest.
 const FULL_AT: u32 = 75;
 
-/// How full a server is.
 #[cfg_attr(not(feature = "idempotency"), allow(dead_code))]
 #[derive(Default)]
 pub(crate) struct Memory {
@@ -316,7 +309,7 @@ impl Memory {
         NodeError::new(error.kind(), detail)
     }
 
-    /// Whether a response of this size may be stored. This leaves half of the rest to locks.
+    /// Whether a response of this size may be stored.
     pub(super) fn has_room(&self, bytes: u64) -> bool {
         let more = self
             .since
@@ -336,7 +329,7 @@ fn megabytes(bytes: u64) -> String {
     format!("{:.1} MB", bytes as f64 / 1e6)
 }
 
-/// The approximate memory for a value, because servers round sizes up.
+/// A value takes about this much memory, because servers round sizes up.
 const fn in_use(bytes: u64) -> u64 {
     bytes.saturating_add(bytes / 8)
 }
@@ -346,7 +339,6 @@ mod tests {
     use super::*;
 
     const GOOD: &str = "# Server\r\nredis_version:7.0.15\r\nrun_id:abc\r\n\r\n# Memory\r\nmaxmemory_policy:noeviction\r\nrole:master\r\nconnected_slaves:0\r\ncluster_enabled:0\r\nmaster_replid:def\r\nmaster_replid2:0000\r\nsecond_repl_offset:-1\r\nevicted_keys:7\r\n";
-    /// `GOOD` after the server was promoted.
     fn promoted(former: &str, since: u32) -> Info {
         let text = GOOD.replace("0000", former);
         Info::parse(&text.replace(":-1", &format!(":{since}")))

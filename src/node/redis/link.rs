@@ -25,7 +25,6 @@ pub(crate) struct Link {
     pub(super) target: Target,
     pub(super) connect_timeout: Duration,
     pub(super) subscriptions: Arc<Subscriptions>,
-    /// The replicas that must acknowledge, if any are required.
     pub(crate) replicas: Option<Replicas>,
     // Only the marker shows whether a durable node remembers, because any server may have replaced another one.
     pub(super) is_durable: bool,
@@ -39,7 +38,6 @@ pub(crate) struct Link {
     #[cfg(feature = "idempotency")]
     told_of_file: AtomicBool,
     pub(crate) connections: Connections,
-    /// The skew of the server's clock.
     pub(super) skew: Skew,
     closing: watch::Sender<bool>,
     started: AtomicBool,
@@ -74,7 +72,7 @@ impl Link {
         }
     }
 
-    /// Puts the tag of the node's slot before its keys, if it is in a cluster.
+    /// In a cluster, puts the tag of the node's slot before its keys.
     pub(super) fn place(&self, keys: &mut NodeKeys) {
         if let Some(tag) = &self.target.tag {
             *keys = keys.tagged(tag);
@@ -91,7 +89,6 @@ impl Link {
         self.connection_of(self.connections.of(token))
     }
 
-    /// The connection for the [background](BACKGROUND).
     pub(crate) fn background(&self) -> Result<Connection, NodeError> {
         self.connection_of(BACKGROUND)
     }
@@ -115,14 +112,12 @@ impl Link {
         }
     }
 
-    /// Logs once that the server reports no identity.
     pub(super) fn tell_of_identity(&self) {
         if !self.told_of_identity.swap(true, Ordering::Relaxed) {
             crate::trace::no_identity(&self.name);
         }
     }
 
-    /// Logs once, before the first record, that the server has no append-only file.
     #[cfg(feature = "idempotency")]
     pub(crate) fn tell_of_file(&self, connection: &Connection) {
         if connection.info().has_no_file() && !self.told_of_file.swap(true, Ordering::Relaxed) {
@@ -229,7 +224,6 @@ impl Link {
         }
     }
 
-    /// Notes that a connection authenticated with the latest credentials.
     pub(super) fn credentials_work(&self) {
         instruments::credentials_stale(&self.name, false);
         if self.target.rotation.set_stale(false) {
@@ -248,7 +242,7 @@ impl Link {
     }
 }
 
-/// The number of replicas that must acknowledge a lock, and how long they may take.
+/// How many replicas must acknowledge a lock, and how long they may take.
 #[derive(Debug)]
 pub(crate) struct Replicas {
     require: u32,
@@ -267,7 +261,6 @@ impl Replicas {
         }
     }
 
-    /// Sets the limit from the manager's node time-out.
     pub(super) fn begin(&self, context: &NodeContext) {
         self.limit
             .get_or_init(|| self.within.unwrap_or(context.node_timeout / 3));

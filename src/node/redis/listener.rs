@@ -92,8 +92,7 @@ async fn connect(link: &Link) -> Result<(Multiplexed, watch::Receiver<()>), Conn
     Ok((connection, lost))
 }
 
-/// Passes a notice on. Returns whether the connection must end, because the server has ended a subscription whose slot
-/// moved to another server. The client takes that message for a reply.
+/// Returns whether the connection must end, because the server has ended a subscription whose slot has moved.
 fn hear(subscriptions: &Subscriptions, push: &PushInfo) -> bool {
     match (&push.kind, &*push.data) {
         (PushKind::Message | PushKind::SMessage, [Value::BulkString(channel), notice]) => {
@@ -107,7 +106,7 @@ fn hear(subscriptions: &Subscriptions, push: &PushInfo) -> bool {
     }
 }
 
-/// How long the holder had waited, or zero if the notice does not say, because anyone can publish anything.
+/// How long the holder had waited, or zero if the text is not a number, because anyone can publish anything.
 fn waited(notice: &Value) -> Duration {
     let text = match notice {
         Value::BulkString(text) => str::from_utf8(text).ok(),
@@ -198,13 +197,11 @@ async fn leave(connection: &mut Multiplexed, batch: &Batch) -> Result<(), RedisE
     }
 }
 
-/// Whether these are sharded channels of a cluster, whose names begin with the slot's tag.
 fn are_sharded(names: &[&str]) -> bool {
     names.iter().any(|name| name.starts_with('{'))
 }
 
-/// Sends one command per channel, because the client does not support sharded channels and expects one reply per
-/// command.
+/// Sends one command per channel, because the client expects one reply per command.
 async fn each(
     connection: &mut Multiplexed,
     command: &str,
@@ -250,9 +247,7 @@ mod tests {
     use crate::node::NoticeReceiver;
     use crate::node::redis::connection::over;
 
-    /// Room for the longest command.
     const LONGEST: usize = 1 << 20;
-    /// The delay of the server.
     const AWAY: Duration = Duration::from_millis(250);
 
     fn key(number: usize) -> NodeKey {
@@ -284,7 +279,6 @@ mod tests {
         }
     }
 
-    /// A connection to such a server, and the count of PINGs.
     async fn connected(answered: u32) -> (Multiplexed, Arc<AtomicU32>) {
         let pings = Arc::new(AtomicU32::new(0));
         let (ours, theirs) = tokio::io::duplex(LONGEST);

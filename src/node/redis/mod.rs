@@ -21,20 +21,9 @@
 //!
 //! # Connections
 //!
-//! The commands of callers use one connection on their runtime, or several if replicas are required, but always the
-//! same one for an owner. Renewals and other work of the manager's thread use another connection. On the server both
-//! have the name `tower-redlock`. While callers wait, a third connection, `tower-redlock-notices`, carries the
-//! subscriptions. An abandoned command can run after a later command on the other connection, so the release of such an
-//! owner leaves a tombstone.
-//!
-//! # Failures
-//!
-//! | cause | effect |
-//! |---|---|
-//! | the connection breaks | [`Interrupted`]; reconnects after 0 to 50 ms, and the upper limit doubles up to 2 s |
-//! | the server does not reply | commands wait for their callers' deadlines; after the first command that is given up, a `PING` is sent, and the node is down if no reply comes within 200 ms or a longer node time-out |
-//!
-//! [`Interrupted`]: super::NodeErrorKind::Interrupted
+//! The commands of callers use one connection on their runtime, or several if replicas are required. Renewals and other
+//! work of the manager's thread use another one. On the server both have the name `tower-redlock`. While callers wait,
+//! `tower-redlock-notices` carries the subscriptions.
 
 mod access;
 #[cfg(test)]
@@ -266,7 +255,6 @@ impl LiveNode {
     }
 }
 
-/// Spawns the tasks that ask the witnesses.
 fn ask_witnesses(link: &Arc<Link>, witnesses: &Witnesses, background: &Handle) {
     match &witnesses.source {
         Source::Sentinels(sentinels) => {

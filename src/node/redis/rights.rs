@@ -1,4 +1,4 @@
-//! The ACL rights that the user of a server needs: the rule that grants them, and the check at connect.
+//! The ACL rights that a user needs.
 
 use redis::{Cmd, RedisError, Value};
 
@@ -12,8 +12,7 @@ use crate::node::{NodeError, NodeErrorKind};
 
 pub(super) static RIGHTS: Script = Script::of(include_str!("rights.lua"));
 
-/// One call for each command of our scripts. A server checks rights before arguments. It then refuses these arguments
-/// or finds nothing to do, so that nothing is written.
+/// A call for each command of our scripts. Servers check rights before arguments, and these arguments change nothing.
 const READS: [&str; 5] = ["get KEY", "mget KEY", "pttl KEY", "hmget KEY f", "time"];
 const WRITES: [&str; 5] = [
     "set KEY v PX 0",
@@ -90,7 +89,7 @@ fn granted(commands: &[&str]) -> String {
     format!("+{}", commands.join(" +"))
 }
 
-/// The ACL rule for the node's servers, and the one for its Sentinels. Each comes with the place where it belongs.
+/// The ACL rules for the node's servers and its Sentinels, each with the place where it belongs.
 pub(super) fn rules(link: &Link, namespace: &Namespace, reads_only: bool) -> Vec<(String, String)> {
     let (settings, sentinels) = match &link.target.way {
         Way::Direct(client) => (client.get_connection_info().redis_settings(), None),

@@ -57,10 +57,10 @@ enum Server {
     Leaving,
 }
 
-/// The most channels in one command, because a long command blocks all other clients of the server.
+/// The most channels in one command, because a long command blocks all other clients.
 pub(super) const CHUNK: usize = 500;
 
-/// The next commands to the server: at most one of each kind, so that they take one round trip.
+/// The next commands to the server, which take one round trip.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub(super) join: Vec<Arc<str>>,
@@ -165,7 +165,6 @@ impl Subscriptions {
         });
     }
 
-    /// Passes on that the key of the channel `name` was released.
     pub(super) fn announce(&self, name: &[u8], waited: Duration) {
         let Ok(name) = std::str::from_utf8(name) else {
             return;
@@ -243,7 +242,6 @@ mod tests {
         Namespace::default().node_key(&LockKey::new(name).unwrap())
     }
 
-    /// Lets the server confirm a batch. Returns how many channels were joined and left.
     fn turn(subscriptions: &Subscriptions) -> (usize, usize) {
         let batch = subscriptions.next_batch();
         let sizes = (batch.join.len(), batch.leave.len());

@@ -1,5 +1,5 @@
-//! The supervisor of one connection: connects, checks the server, watches it and reconnects. We do not use the client's
-//! `ConnectionManager`, because it would send commands to a restarted server before it is checked.
+//! The supervisor of one connection. We do not use the client's `ConnectionManager`, because it would send commands to
+//! a restarted server before it is checked.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::seam::for_pause;
 /// The pauses between attempts to connect. Their upper limit doubles from 50 ms to 2 s.
 pub(super) const NEW_BACKOFF: Backoff =
     Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
-/// The average pause before a server that cannot serve is checked again, because an operator has to fix it first.
+/// The average pause before a refused server is checked again.
 const SLOW_PAUSE: Duration = Duration::from_secs(1);
 
 const DRAIN_LIMIT: Duration = Duration::from_secs(1);

@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 const QUESTIONS: u32 = 6;
 const LONGEST_HOST: usize = 253;
 
-/// How to connect to the servers that witnesses name, and the clock that measures the age of their statements.
+/// How to connect to servers that witnesses name, and for how long statements count.
 pub(crate) struct Reach {
     pub(crate) settings: RedisConnectionInfo,
     pub(crate) rotation: Arc<Rotation>,
@@ -66,7 +66,6 @@ impl Reach {
         made.ok_or_else(|| ConnectFailure::down("the address that was told cannot be used"))
     }
 
-    /// How long an answer may take.
     pub(crate) fn limit(&self, connect_timeout: Duration) -> Duration {
         self.within.min(connect_timeout / 2)
     }
@@ -77,7 +76,6 @@ impl Reach {
     }
 }
 
-/// Opens a connection for single questions.
 async fn connection(client: &Client) -> Result<Multiplexed, RedisError> {
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(None)
@@ -108,7 +106,6 @@ pub(crate) fn garbled(reason: &'static str) -> AskError {
     RedisError::from((ErrorKind::UnexpectedReturnType, reason)).into()
 }
 
-/// Asks a witness over the kept connection, or over a new one if that is broken.
 async fn ask<T>(
     witness: &Client,
     kept: &mut Option<Multiplexed>,
@@ -128,7 +125,7 @@ async fn ask<T>(
     read(connection.send_packed_commands(questions, 0, count).await?)
 }
 
-/// Asks a witness and waits at most for `limit`.
+/// Asks a witness over the kept connection, or over a new one if that is broken.
 pub(crate) async fn ask_within<T>(
     limit: Duration,
     witness: &Client,

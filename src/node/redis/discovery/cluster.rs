@@ -22,7 +22,7 @@ use crate::node::redis::discovery::confirmation::{
 };
 use crate::node::redis::error::ConnectFailure;
 
-/// The limit, because comparing the views of more servers would take too much CPU time.
+/// A limit, because comparing more views would take too much CPU time.
 const MOST_SERVERS: usize = 300;
 
 pub(crate) struct Cluster {
@@ -40,8 +40,8 @@ struct Heard {
     answers: BTreeMap<Address, Answer>,
     /// The servers of the cluster by id, as agreed by most of them.
     servers: Arc<BTreeMap<String, Address>>,
-    /// The highest config epoch of each slot's owner that most servers confirmed. If an operator gives a slot to
-    /// another master and back (`DELSLOTS`, `ADDSLOTS`), only this shows that another server may have granted locks.
+    /// The highest config epoch of each slot's owner that most servers confirmed. If an operator gives a slot away and
+    /// back, only this shows that another server may have granted locks.
     highest: BTreeMap<u16, u64>,
     asked: BTreeSet<Address>,
     wanted: BTreeSet<Address>,
@@ -56,9 +56,7 @@ struct Answer {
 /// The cluster from the view of one server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct View {
-    /// The id of that server.
     id: String,
-    /// The servers of the cluster by id.
     servers: Arc<BTreeMap<String, Address>>,
     /// The owners of the slots that are nodes.
     owners: BTreeMap<u16, Place>,
@@ -91,7 +89,6 @@ impl Cluster {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known of the owner of `slot`.
     pub(crate) fn confirmation(&self, slot: u16) -> Arc<watch::Sender<Confirmation>> {
         let known = self.slots.iter().find(|(known, _)| *known == slot);
         known.map_or_else(
@@ -100,7 +97,6 @@ impl Cluster {
         )
     }
 
-    /// Whether the node of this slot asks for all nodes of the cluster.
     pub(crate) fn is_first(&self, slot: u16) -> bool {
         self.slots.first().is_some_and(|(first, _)| *first == slot)
     }
@@ -168,7 +164,7 @@ impl Cluster {
 }
 
 impl Heard {
-    /// Stores an answer. Returns whether it can change the list of servers.
+    /// Returns whether the answer can change the list of servers.
     fn take(
         &mut self,
         address: &Address,
@@ -198,7 +194,6 @@ impl Heard {
         }
     }
 
-    /// Stores the epochs of owners that most servers named.
     fn owned(&mut self, epochs: Vec<(u16, u64)>) {
         for (slot, epoch) in epochs {
             let highest = self.highest.entry(slot).or_default();
@@ -217,7 +212,6 @@ impl Heard {
             .filter_map(|answer| answer.view.as_ref())
     }
 
-    /// The seeds, and all servers that any server names.
     fn named(&self, seeds: &[Address]) -> BTreeSet<Address> {
         let named = self.views().flat_map(|(_, view)| view.servers.values());
         named.chain(seeds).cloned().collect()
@@ -252,7 +246,6 @@ impl Heard {
         }
     }
 
-    /// The latest view of each server at any address.
     fn last(&self) -> BTreeMap<&str, &(Moment, View)> {
         let mut last = BTreeMap::new();
         for said in self.views() {
@@ -337,7 +330,7 @@ fn lasting(reason: &str) -> Trouble {
     }
 }
 
-/// Reads the reply to `CLUSTER NODES` from the server at `asked`, which may not know its own host.
+/// The server at `asked` may not know its own host.
 pub(crate) fn read_replies(
     replies: Vec<Value>,
     slots: &[u16],

@@ -6,7 +6,6 @@
 
 use crate::moment::Moment;
 
-/// The address of a server according to a witness.
 pub(crate) type Address = (String, u16);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,7 +68,6 @@ impl Confirmation {
         }
     }
 
-    /// Replaces the witnesses and their statements.
     pub(crate) fn replace(&mut self, witnesses: Vec<Witness>) {
         self.witnesses = witnesses;
         self.count();
@@ -109,7 +107,6 @@ impl Confirmation {
         self.count();
     }
 
-    /// Adds another address of the server.
     pub(crate) fn add_address(&mut self, address: &Address) {
         if let Some(server) = &mut self.server
             && !server.addresses.contains(address)
@@ -273,7 +270,6 @@ mod tests {
         Confirmation::new(["x", "y", "z", "v", "w"].into_iter().take(count))
     }
 
-    /// What is known after these statements of Sentinels that were asked one second after the other.
     fn known_after(statements: &[Result<Statement, Trouble>]) -> Confirmation {
         let mut known = listed(statements.len());
         for (index, statement) in statements.iter().enumerate() {
@@ -382,11 +378,11 @@ mod tests {
         assert!(known.is_hopeless());
     }
 
-    /// One question: when it was sent, how long later the Sentinel saw it, and how long later we had the answer.
+    /// A question: when it was sent, how much later the Sentinel saw it, and how much later we had the answer.
     type Question = (usize, u64, u64, u64);
 
-    /// What a process knows that asks like this, with the time of each answer: Sentinels go from the server 1 to the
-    /// server 2 at the second of `moves`, if at all.
+    /// What a process learns from these questions, and when. Sentinels go from server 1 to server 2 at the second in
+    /// `moves`.
     fn known(moves: &[u64], questions: &[Question], at_server: u16) -> Vec<(u64, Option<Moment>)> {
         let mut answers: Vec<(u64, usize, u64, u16)> = questions
             .iter()

@@ -25,17 +25,16 @@ use crate::settings::error::{ConfigError, ensure, within};
 use crate::settings::server::Url;
 
 pub(super) struct Target {
-    /// `host:port` in lower case, or the path of a socket, so that equal addresses have equal texts.
+    /// `host:port` in lower case, or the path of a socket.
     pub(super) address: String,
     /// The address, and the database unless it is 0.
     pub(super) name: String,
-    /// Texts that must not appear in logs or errors.
     pub(super) secrets: Vec<String>,
     /// The user for credentials without one.
     pub(super) user: Option<String>,
     pub(super) rotation: Arc<Rotation>,
     pub(super) way: Way,
-    /// The prefix of all keys in a cluster.
+    /// The prefix of all keys, in a cluster.
     pub(super) tag: Option<String>,
 }
 
@@ -99,7 +98,6 @@ struct Listed {
 }
 
 impl Listed {
-    /// Reads the URLs in the setting `name`. `what` describes these servers in errors.
     fn read(
         urls: &[Url],
         (name, what): (&str, &str),
@@ -176,7 +174,6 @@ impl Listed {
     }
 }
 
-/// A node whose server Sentinels call `master`.
 pub(super) fn behind_sentinels(
     urls: &[Url],
     master: &str,
@@ -225,7 +222,7 @@ pub(super) fn behind_sentinels(
     })
 }
 
-/// The nodes of a cluster, one for each slot.
+/// The nodes of a cluster.
 pub(super) fn in_cluster(
     urls: &[Url],
     (name, used): (&str, &[u16]),
@@ -275,7 +272,6 @@ fn check_time(confirmed: Duration, place: &str) -> Result<(), ConfigError> {
     )
 }
 
-/// The limits of `confirm_within`.
 const LEAST_WITHIN: Duration = Duration::from_millis(100);
 
 const MOST_WITHIN: Duration = Duration::from_secs(60);

@@ -19,7 +19,6 @@ use crate::node::{NodeContext, NodeError};
 
 pub(crate) const CONFIRM_WITHIN: Duration = Duration::from_secs(3);
 
-/// The witnesses of a node's server, and how to connect to that server.
 pub(crate) struct Witnesses {
     pub(crate) source: Source,
     pub(crate) reach: Arc<Reach>,
@@ -38,7 +37,6 @@ pub(crate) struct Route {
 }
 
 impl Witnesses {
-    /// Sets the clock that measures the age of statements.
     pub(crate) fn begin(&self, context: &NodeContext) {
         self.reach.clock.get_or_init(|| Arc::clone(&context.clock));
     }
@@ -146,8 +144,8 @@ impl Witnesses {
         ))
     }
 
-    /// Asks the servers at unknown addresses for their ids. Returns whether most witnesses name another server and it
-    /// is a master.
+    /// Asks servers at unknown addresses for their ids. Returns whether most witnesses name another server that is a
+    /// master.
     async fn other_names(&self, run_id: &str, epoch: &str, limit: Duration) -> bool {
         let named = self.confirmation.borrow().named(self.reach.horizon());
         // Servers with their epochs and votes.
@@ -202,7 +200,6 @@ impl Witnesses {
 }
 
 impl Witnesses {
-    /// Asks a Sentinel repeatedly.
     pub(crate) async fn ask_sentinel(
         &self,
         index: usize,
