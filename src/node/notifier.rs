@@ -240,7 +240,6 @@ mod tests {
         );
         receiver.forget();
         assert_eq!(receiver.notices().released, 0);
-        // The nodes can report different times.
         for (sender, waited) in [(&first, 3), (&second, 5), (&first, 4)] {
             sender.released(Duration::from_millis(waited));
         }

@@ -178,7 +178,7 @@ pub(crate) mod on_redis {
     ) -> Result<AcquireReply, NodeError> {
         match acknowledged {
             Err(error) if !matches!(reply, AcquireReply::Held(_)) => {
-                // If this release fails or is dropped, the manager sends another one, because it counts the error as no
+                // If this fails or is dropped, the manager still sends a release, because it counts the error as no
                 // grant.
                 let release = ReleaseRequest {
                     keys: request.keys.clone(),
@@ -219,9 +219,8 @@ pub(crate) mod on_redis {
         standing(&mut cmd, request.config.as_deref(), identity);
         match request.fence {
             Some(fence) => {
-                // Scripts compare this as text. An empty text is less than every number. It stands for proposals below
-                // one step, which are less than every next fencing token, and for those above the last usable number,
-                // which scripts never take.
+                // An empty text is less than every number. It stands for proposals that are less than every next
+                // fencing token, or above the last usable one.
                 let usable = Some(fence.token.get()).filter(|it| *it <= FencingToken::LAST_COUNTED);
                 let lowered = usable.and_then(|it| it.checked_sub(FencingToken::STEP));
                 cmd.arg(digits(fence.token))

@@ -20,21 +20,16 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 -- use record
 local failed, last, promised, stays, before, ends = record(KEYS[4], now)
+-- The rules from here on are those of `keep_record` in `records.rs`, which has the reasons.
 local stored, owner = false, last
 if owner == '' and ballot ~= '' then
-  -- If no grant is remembered, holding the lock is not enough, because an extension may have set it again after the
-  -- grant of a later owner had ended. A missing counter may have been as high as the mark.
   -- use counted
   local count = redis.call('MGET', KEYS[3])[1]
   count = count and counted(count) or counted(redis.call('HMGET', KEYS[1], 'hwm')[1])
   owner = count and ballot >= count and redis.call('MGET', KEYS[2])[1]
 end
--- A grant from before the node's last promotion does not count, because a later grant may have been lost. The grant
--- promised to store nothing under a lower ballot than its fencing token. An earlier owner can have a ballot in between,
--- and so can this owner, if other nodes granted it a lower token.
 local granted = owner == token and not (known[2] and ballot <= known[2]) and ballot >= promised
--- A node that may have forgotten the last grant stores only what a quorum has. A record that has ended is refused,
--- because another caller may already have seen that.
+-- A node that may have forgotten the last grant stores only what a quorum has.
 if not (failed or refusal and not chosen or ballot ~= '' and ARGV[7] - now <= 0) then
   if ballot == '' then
     stored = true
@@ -42,8 +37,7 @@ if not (failed or refusal and not chosen or ballot ~= '' and ARGV[7] - now <= 0)
       redis.call('DEL', KEYS[4])
     end
   elseif before ~= '' and ballot < before then
-    -- If a quorum had our record, the writer of the newer one knew it. Renew the ttl of the newer one, because WAIT
-    -- covers only writes of this connection.
+    -- Renew the ttl of the newer record, because WAIT covers only writes of this connection.
     stored = chosen
     if ARGV[9] ~= '' then
       redis.call('PEXPIRE', KEYS[4], string.format('%.0f', math.max(stays, ends - 1, now + 1) - now))

@@ -83,7 +83,7 @@ pub(crate) mod on_redis {
     pub(crate) static HOLDERS: Script = Script::of(include_str!("holders.lua"));
     pub(crate) static TAKE_OVER: Script = Script::of(include_str!("take_over.lua"));
 
-    const NO_SCAN: &str = "its ACL user may not run `SCAN`, which is needed for lists alone; add `+scan` to the user's rule, or use one of the rule that `redlock acl --read-only` prints";
+    const NO_SCAN: &str = "its ACL user may not run `SCAN`, which only lists need; add `+scan` to the user's rule, or use a user with the rule that `redlock acl --read-only` prints";
 
     const AT_ONCE: usize = 1_000;
 
@@ -186,15 +186,13 @@ pub(crate) mod on_redis {
     ) -> Result<Option<Duration>, NodeError> {
         let mut connection = link.background()?;
         let key = request.keys.first();
-        // Read the owner first, because a script needs the names of all its keys, and that of the tombstone depends on
-        // the owner.
+        // A script needs the names of all its keys, and the tombstone's name depends on the owner.
         let mut look = redis::cmd("MGET");
         let found = connection.call(look.arg(key.as_str())).await;
         let found = found.map_err(|error| failed(&error))?;
         let Some([Value::BulkString(value)]) = items(&found) else {
             return Ok(None);
         };
-        // In the value of readers, the owner is followed by a blank.
         let owner = value.split(|byte| *byte == b' ').next();
         let owner = owner.unwrap_or_default();
         let digits = owner.get(..OwnerToken::DIGITS);

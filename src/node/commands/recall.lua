@@ -25,7 +25,7 @@ if kept ~= '' and ARGV[7] == '' then
   end
   return kept
 end
--- A request that wants the lock in any case has run already. Any other one would end with a record.
+-- A request that wants the lock in any case has run already. Refuse others, because they would end with a record.
 if ARGV[10] ~= '' and ARGV[7] == '' then
   return {-5}
 end

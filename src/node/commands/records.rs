@@ -140,7 +140,6 @@ pub(crate) mod on_redis {
             Some((ballot, whole(until)?, kept.len() - body.len()))
         };
         let (ballot, until, start) = head().ok_or_else(|| garbled("a recall"))?;
-        // Do not copy the body.
         let body = Bytes::from(kept).slice(start..);
         Ok(Record {
             ballot,
@@ -173,7 +172,6 @@ pub(crate) mod on_redis {
             link.memory
                 .stored(record.body.len().try_into().unwrap_or(u64::MAX));
         }
-        // Without a record there is nothing to replicate.
         let (value, acknowledged) = match &request.record {
             Some(_) => run_and_wait(link, &mut connection, &COMPLETE, cmd).await?,
             None => (run(&mut connection, &COMPLETE, &cmd).await?, Ok(())),

@@ -87,7 +87,6 @@ impl ToRedisArgs for Parts<'_> {
     fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
         let mut writer = out.writer_for_next_arg();
         for part in self.0 {
-            // Writing to memory does not fail.
             let _ = writer.write_all(part.as_bytes());
         }
     }

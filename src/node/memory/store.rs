@@ -38,7 +38,7 @@ pub(crate) struct Data {
 pub(crate) struct Entry {
     pub(crate) token: OwnerToken,
     pub(crate) expires: Moment,
-    // The readers that share the lock, if the token marks it as shared.
+    // The readers, if the lock is shared.
     pub(crate) readers: Vec<Reader>,
 }
 
@@ -185,7 +185,7 @@ impl Markers {
 pub(crate) struct Listeners {
     senders: KeyMap<Vec<(u64, NoticeSender)>>,
     next: u64,
-    // Whether no notices are sent, for example because the node is down.
+    // Whether no notices are sent.
     deaf: bool,
 }
 

@@ -96,8 +96,8 @@ fn password(node: &NodeSettings, place: &str) -> Result<Option<String>, ConfigEr
     }
 }
 
-const PASSWORD_TOO: &str = "is given beside `password`; leave out one of them";
-const EMPTY_PASSWORD: &str = "is empty; leave it out if the server asks for none";
+const PASSWORD_TOO: &str = "is given in addition to `password`; leave out one of them";
+const EMPTY_PASSWORD: &str = "is empty; leave it out if the server needs no password";
 const NO_PASSWORD: &str = "the file is empty; it must hold the password and nothing else";
 
 #[derive(Clone, Default)]
@@ -268,7 +268,7 @@ const INSECURE: &str = "`#insecure` would accept any server as a node and is not
 const NOT_PEM: &str =
     "is not in PEM form (`-----BEGIN CERTIFICATE-----`, for a key `-----BEGIN PRIVATE KEY-----`)";
 #[cfg(feature = "tls")]
-const BAD_CERTIFICATES: &str = "the certificates cannot be used; check that root, client certificate and key are PEM and whole";
+const BAD_CERTIFICATES: &str = "the certificates cannot be used; check that the root, the client certificate and the key are complete PEM texts";
 
 /// Credentials that change.
 #[derive(Default)]
@@ -316,8 +316,8 @@ impl Rotation {
             return Ok(None);
         };
         let asked = Instant::now();
-        // Run the callback as a task on the program's runtime, because it can block its thread or spawn tasks there. A
-        // panic only ends that task.
+        // Use the program's runtime, because the callback can block its thread or spawn tasks there. A panic only ends
+        // this task.
         let (answer, answered) = oneshot::channel();
         let call = async move {
             // The caller may have gone.

@@ -308,7 +308,7 @@ impl LiveNode {
 const SLOTS: u16 = 3;
 const MOST_SLOTS: u16 = 15;
 const NO_CLUSTER: &str = "is for clusters; give the URLs of its servers with `cluster`";
-const BAD_SLOTS: &str = "must be odd, from 1 to 15: then any two numbers have a slot in common, and processes that differ are refused; 3 are usual, each on a master of its own";
+const BAD_SLOTS: &str = "must be odd, from 1 to 15, because any two such numbers have a slot in common, so that processes that differ are refused; 3 is usual, each on a master of its own";
 const MASTER_TOO: &str = "is for servers in cluster mode, and this one has a `master` that Sentinels know; leave out one of them";
 
 /// The target of a node, or those of a cluster.
@@ -363,6 +363,6 @@ const NO_REPLICAS: &str = "`require` was given 0 replicas; it must be at least 1
 const NO_SENTINELS: &str =
     "`confirm_within` is for nodes that are found through Sentinels or in a cluster; leave it out";
 const NO_NAME: &str = "is empty; leave it out for host and port";
-const URL_TOO: &str = "tells where the node is, and so does its `url`; leave out one of them";
+const URL_TOO: &str = "says where the node is, and so does its `url`; leave out one of them";
 const NOWHERE: &str = "is missing; give a URL, `sentinels` and `master`, or `cluster`; environment variables for nodes replace the whole list of a file";
-const NO_MASTER: &str = "is missing: by which name do the Sentinels know the server?";
+const NO_MASTER: &str = "is missing; give the name by which the Sentinels know the server";

@@ -63,7 +63,6 @@ pub(super) async fn connect(
 ) -> Result<(Connection, watch::Receiver<()>), ConnectFailure> {
     // Read the time before connecting. A time that is too early only causes a needless tombstone.
     let since = context.clock.now();
-    // No pushes are expected, because this connection has no subscriptions.
     let route = link.route().await?;
     let (mut connection, lost) = open(link, &route, |_| false).await?;
     let asked = context.clock.now();
@@ -95,8 +94,7 @@ pub(super) async fn connect(
     let connection = Connection::new(connection, seen, signals);
     connection.end_with(lost.clone());
     if let Some(place) = route.place {
-        // The background's connection watches for all of them whether the server is still the master
-        // (`supervisor::replaced`).
+        // The background's connection watches for all of them: see `supervisor::replaced`.
         if let (Some(witnesses), BACKGROUND) = (link.target.way.witnesses(), index) {
             let (run_id, limit) = (connection.info().run_id(), link.connect_timeout / 8);
             witnesses.accept(&place, run_id, limit).await?;
@@ -159,7 +157,7 @@ async fn look(
     let replies = connection
         .send_packed_commands(&pipeline, 0, pipeline.len())
         .await
-        .map_err(|error| link.failure(&error, "look at the server"))?;
+        .map_err(|error| link.failure(&error, "check the server"))?;
     let mut replies = replies.into_iter().map(Value::extract_error);
     let mut next = || replies.next().unwrap_or(Ok(Value::Nil));
 
@@ -308,7 +306,6 @@ impl<'a> Looks<'a> {
     }
 
     fn compare_clocks(&self, info: &Info, asked: Moment) {
-        // Some servers hide their time, which is fine.
         let Some(server) = info.time() else {
             return;
         };

@@ -35,14 +35,12 @@ pub(crate) fn rejected(text: &str) -> NodeError {
     }
     let detail = if is_missing_right(text) {
         format!(
-            "its ACL does not allow what locks need (see the rule in `docs::several_servers`; `ACL LOG` on the server has the command): {cause}"
+            "its ACL does not allow what locks need (see the rule in `docs::several_servers`; `ACL LOG` on the server shows the command): {cause}"
         )
     } else if is_read_only(text) {
         format!("it is no longer a master: {cause}")
     } else if is_elsewhere(text) {
-        format!(
-            "its slot is on another server or on its way there, or the cluster is down: {cause}"
-        )
+        format!("its slot is on another server or is being moved, or the cluster is down: {cause}")
     } else {
         format!("it refused the command: {cause}")
     };
@@ -54,7 +52,7 @@ pub(super) fn is_elsewhere(text: &str) -> bool {
 }
 
 const ELSEWHERE: [&str; 4] = ["MOVED ", "ASK ", "TRYAGAIN ", "CLUSTERDOWN "];
-const WRONG_TYPE: &str = "the key holds something that is not a lock, or not what belongs beside one; use another namespace or remove it";
+const WRONG_TYPE: &str = "the key, or a key that belongs to it, holds a value of another program that is not a lock; remove that value or use another namespace";
 
 pub(crate) fn failed(error: &RedisError) -> NodeError {
     match error.kind() {
@@ -63,7 +61,7 @@ pub(crate) fn failed(error: &RedisError) -> NodeError {
             let cause = scrub(&error.to_string());
             NodeError::new(
                 NodeErrorKind::Interrupted,
-                format!("the connection broke while the command was under way: {cause}"),
+                format!("the connection broke before the reply to a command: {cause}"),
             )
         }
         _ => {
@@ -193,7 +191,7 @@ pub(super) fn failure(secrets: &[String], error: &RedisError, act: &str) -> Conn
                 misconfigured(NO_RESP3.to_owned())
             } else if is_missing_right(&text) {
                 misconfigured(format!(
-                    "its ACL does not allow to {act}; see the rule in `docs::several_servers`: {cause}"
+                    "its ACL does not allow us to {act}; see the rule in `docs::several_servers`: {cause}"
                 ))
             } else {
                 misconfigured(format!("it refused to let us {act}: {cause}"))

@@ -26,9 +26,7 @@ pub(super) struct Info {
     evicted: String,
     used_memory: u64,
     maxmemory: u64,
-    // Whether a replica is attached.
     has_replica: bool,
-    // Whether the server reports that it has no append-only file.
     has_no_file: bool,
     // Microseconds since 1970, unless the server hides its time.
     time: Option<u64>,
@@ -128,7 +126,7 @@ impl Info {
         let refuse = |why: String| Err(NodeError::new(NodeErrorKind::Misconfigured, why));
         if self.version.is_empty() || self.role.is_empty() {
             return refuse(
-                "its INFO lacks `redis_version` or `role`, without which nothing can be told of it; use the server itself, not a proxy in front of it".to_owned(),
+                "its INFO lacks `redis_version` or `role`, so that it cannot be checked; connect to the server itself and not to a proxy".to_owned(),
             );
         }
         if version(&self.version) < OLDEST {
@@ -151,7 +149,7 @@ impl Info {
         }
         if self.policy != "noeviction" {
             return refuse(format!(
-                "its `maxmemory-policy` is `{}`, so it may throw locks away; set it to `noeviction`",
+                "its `maxmemory-policy` is `{}`, so it may evict locks; set it to `noeviction`",
                 scrub(&self.policy)
             ));
         }
@@ -167,7 +165,7 @@ impl Info {
     }
 }
 
-const NO_IDENTITY: &str = "its INFO lacks `run_id`, `master_replid2` or `second_repl_offset`, which tell that it restarted or failed over; use the server itself, not a proxy in front of it, or give that up with `restart_guard = false`";
+const NO_IDENTITY: &str = "its INFO lacks `run_id`, `master_replid2` or `second_repl_offset`, which show restarts and failovers; connect to the server itself and not to a proxy, or turn this check off by `restart_guard = false`";
 const IN_CLUSTER: &str = "it runs in cluster mode, which moves keys between servers; name it with `cluster`, or use independent servers with `cluster-enabled no`";
 const NO_CLUSTER: &str = "it does not run in cluster mode; give its URL without `cluster`";
 

@@ -36,12 +36,11 @@ async fn serve(link: &Link) {
     let subscriptions = &link.subscriptions;
     let mut backoff = NEW_BACKOFF;
     loop {
-        // Without listeners no connection is needed. Wait until the supervisors have reconnected the node.
+        // Connect only for listeners, and only after the supervisors have reconnected the node.
         subscriptions.work().await;
         let is_up = |state: &NodeState| *state == NodeState::Up;
         link.connections.wait_for(is_up).await;
         if !subscriptions.is_used() {
-            // The listeners have left while the node was down.
             continue;
         }
         let end = match attempt(link).await {

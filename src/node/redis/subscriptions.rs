@@ -25,8 +25,7 @@ pub(super) struct Subscriptions {
 struct Channels {
     // Sorted, so that the order of commands and notices is deterministic.
     by_name: BTreeMap<Arc<str>, Channel>,
-    // Channels whose state on the server must change. They are two sets, so that new listeners do not wait for those
-    // that end.
+    // Channels to join and to leave. They are two sets, so that new listeners do not wait for those that end.
     to_join: BTreeSet<Arc<str>>,
     to_leave: BTreeSet<Arc<str>>,
     next: u64,

@@ -78,7 +78,7 @@ async fn serve(link: &Link, index: usize, context: &NodeContext) {
             ConnectFailure::Changed | ConnectFailure::Warned | ConnectFailure::Promoted => {
                 let reason = match failure {
                     ConnectFailure::Promoted => unavailable(PROMOTED),
-                    _ => unavailable("it is no longer the master and is being looked at again"),
+                    _ => unavailable("it is no longer the master and is being checked again"),
                 };
                 // Reconnect immediately, unless this happens repeatedly.
                 let pause = match settled {
@@ -119,7 +119,7 @@ async fn attempt(
     }
 }
 
-const PROMOTED: &str = "it was demoted and promoted again, and may have another server's data now; it is being looked at again";
+const PROMOTED: &str = "it was demoted and promoted again, and may have another server's data now; it is being checked again";
 
 async fn keep_up(
     link: &Link,

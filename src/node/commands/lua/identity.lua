@@ -1,7 +1,6 @@
--- The server's identity: `told` as the client read it or, if it ends with 'ask', what the server reports now. That is
--- its process and, if it was promoted, its last promotion, because a master that was demoted and promoted again keeps
--- its connections but not its locks. The text before 'ask' is the number of the failover that made the server the
--- master, according to its Sentinels.
+-- Returns the server's identity: `told` as the client read it or, if it ends with 'ask', what the server reports now.
+-- That is its process and its last promotion, if any, because a master that was demoted and promoted again keeps its
+-- connections but not its locks. Behind Sentinels, the number of the failover comes before 'ask'.
 local function identity(told)
   if string.sub(told, -3) ~= 'ask' then
     return told

@@ -3,9 +3,8 @@
 -- `known[2]` is the node's highest fencing token, the `mark`, which stands in for missing counters. `found[3]`,
 -- `found[5]` and so on are the counters.
 local number, lowered, mark = ARGV[4], ARGV[5], known[2] or ''
--- Usually the proposal can be used without further calls: it is above the counters and the mark, which is above the
--- floor, and it begins with the digits of the mark, so that it is not far ahead. It does not matter here if a counter
--- is no number.
+-- Usually the proposal can be used without further calls. It must be above the counters and above the mark, which is
+-- above the floor. It must begin with the digits of the mark, so that it is not far ahead.
 local usual = #mark == 19 and string.sub(number, 1, 7) <= mark and mark <= lowered
 for i = 3, #found, 2 do
   usual = usual and (found[i] or '') <= lowered
@@ -18,7 +17,7 @@ if number ~= '' and not usual then
     return redis.error_reply('NOMARK the marker holds no numbers to count on from')
   end
   -- A client's clock that is far ahead must not use up the fencing tokens. The limit is an hour ahead of both the mark
-  -- and this server's clock. Fractions are exact enough for that.
+  -- and this server's clock.
   local usable = number - mark <= 3686400000000 or number / 1024000000 <= redis.call('TIME')[1] + 3600
   for i = 3, #found, 2 do
     -- A counter that is not a number counts as missing. A counter below the floor counts as the floor, because restored

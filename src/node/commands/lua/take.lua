@@ -6,8 +6,7 @@ if found[1] then
 end
 for i = 2, #found, 2 do
   if found[i] and found[i] ~= ARGV[1] then
-    -- The holder's token is a secret, so only its hash may leave the server. In the value of readers, the owner is
-    -- followed by a blank.
+    -- The holder's token is a secret, so only its hash may leave the server.
     return {0, redis.call('PTTL', KEYS[i + 1]), redis.sha1hex(string.match(found[i], '^%S*')), i / 2 - 1}
   end
 end

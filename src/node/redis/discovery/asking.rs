@@ -63,7 +63,9 @@ impl Reach {
             client(info, self.tls, "", &self.certificates).ok()
         });
         let made = made.map(|client| self.rotation.apply(client));
-        made.ok_or_else(|| ConnectFailure::down("the address that was told cannot be used"))
+        made.ok_or_else(|| {
+            ConnectFailure::down("the reported address of its server cannot be used")
+        })
     }
 
     pub(crate) fn limit(&self, connect_timeout: Duration) -> Duration {
@@ -116,7 +118,7 @@ async fn ask<T>(
     if let Some(connection) = kept {
         match connection.send_packed_commands(questions, 0, count).await {
             Ok(replies) => return read(replies),
-            // The witness may accept a new connection.
+            // Try again, because the witness may accept a new connection.
             Err(error) if error.kind() == ErrorKind::Io => {}
             Err(error) => return Err(error.into()),
         }
@@ -157,7 +159,7 @@ fn is_refusal(error: &RedisError) -> bool {
 /// A host as servers report it, in lower case.
 pub(crate) fn host_in(text: &str) -> Result<String, AskError> {
     if text.len() > LONGEST_HOST || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(garbled("the address that it told is none"));
+        return Err(garbled("it reported an invalid address"));
     }
     Ok(text.to_ascii_lowercase())
 }

@@ -308,7 +308,7 @@ impl Heard {
                 ..silent(
                     address,
                     match said {
-                        Some((_, None)) => Some(lasting("knows nobody who has the slot")),
+                        Some((_, None)) => Some(lasting("knows no owner of the slot")),
                         Some((_, Some(owner))) if self.is_outdated(slot, owner) => {
                             Some(lasting(OUTDATED))
                         }
@@ -321,7 +321,7 @@ impl Heard {
     }
 }
 
-const OUTDATED: &str = "names an owner of the slot whose config epoch is lower than that of an owner before it; run `CLUSTER BUMPEPOCH` on that owner; if the cluster was restored from older files, restart this process";
+const OUTDATED: &str = "names an owner of the slot with a lower config epoch than a former owner; run `CLUSTER BUMPEPOCH` on that owner; if the cluster was restored from older files, restart this process";
 
 fn lasting(reason: &str) -> Trouble {
     Trouble {

@@ -283,13 +283,13 @@ mod tests {
         let mut known = known_after(&[told(1, "5"), told(1, "5"), told(1, "5")]);
         assert_eq!(known.confirmed("r", "5"), None, "nobody said where we are");
         known.set_server("r", &place(1, "5"));
-        // Two of three are most: those that were asked last.
+        // The two of three that were asked last are a majority.
         assert_eq!(known.confirmed("r", "5"), Some(at(2)));
         known.note(0, at(9), told(1, "5"));
         assert_eq!(known.confirmed("r", "5"), Some(at(3)));
         assert_eq!(known.confirmed("other", "5"), None);
         assert_eq!(known.confirmed("r", "4"), None);
-        // What one said holds, though it answers no more, until it says something else.
+        // A statement holds until the Sentinel says something else, even if it stops answering.
         known.note(2, at(10), silent());
         assert_eq!(known.confirmed("r", "5"), Some(at(3)));
         known.note(2, at(11), told(2, "6"));

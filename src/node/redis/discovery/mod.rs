@@ -287,14 +287,13 @@ const NO_DATABASES: &str = "a cluster has no databases but 0; leave it out";
 
 const SOCKET: &str = "is reached over TCP; use `redis://host:port` or `rediss://host:port`";
 
-const DATABASE: &str =
-    "has no databases; leave it out, and choose that of a Sentinel's master with `database`";
+const DATABASE: &str = "has no databases; leave the number out, and choose the database of a Sentinel's master with `database`";
 
 const TWICE: &str = "is listed twice; list each once";
 
-const BAD_WITHIN: &str = "`confirm_within` must be from 100 ms to 1 min; 3 s are usual";
+const BAD_WITHIN: &str = "`confirm_within` must be from 100 ms to 1 min; 3 s is usual";
 
-const MIXED: &str = "some are reached with TLS and some without; use `rediss://` for all or for none, and the master alike";
+const MIXED: &str = "some are reached with TLS and some without; use `rediss://` for all of them or for none; the master is reached in the same way";
 
 #[cfg(test)]
 mod tests {

@@ -126,7 +126,6 @@ fn assert_token(token: Option<FencingToken>, value: &Value) {
 /// Returns whether `read` succeeded. If not, the error contains nothing harmful.
 fn judged<T: Debug>(value: &Value, read: Result<T, NodeError>) -> bool {
     match read {
-        // What has no value cannot be an answer.
         Ok(reply) => assert!(*value != Value::Nil, "{reply:?}"),
         Err(error) => {
             assert_harmless(&error);
