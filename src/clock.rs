@@ -1,4 +1,4 @@
-//! The [`Clock`] port, by which the deadlines of leases are measured, and its [`Moment`]s.
+//! The [`Clock`] port, which measures the deadlines of leases, and its [`Moment`]s.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,22 +6,23 @@ use std::time::SystemTime;
 
 pub use crate::moment::Moment;
 
-/// A monotonic clock that goes on counting while the machine is suspended. The standard library's `Instant` stands
-/// still then on Linux and macOS, so a machine that wakes up would believe in a lease that ended long ago. Every
-/// check of a deadline asks this clock; no check relies on a timer.
+/// A monotonic clock that goes on counting while the machine is suspended.
+///
+/// The standard library's `Instant` stops during suspend on Linux and macOS, so a machine that wakes up would believe
+/// in a lease that ended long ago. Every check of a deadline reads this clock instead of relying on a timer.
 pub trait Clock: fmt::Debug + Send + Sync + 'static {
-    /// The present moment. Must never go backwards.
+    /// The current moment. Must never go backwards.
     fn now(&self) -> Moment;
 
-    /// Microseconds since 1970, by a clock that people set; it may go backwards. Fencing tokens begin with it if
-    /// nothing better is known, and it is one of the clocks that end records. Default: the operating system's; zero
-    /// before 1970.
+    /// Microseconds since 1970, from a clock that people can set and that may go backwards. New fencing tokens start
+    /// from it if no higher token is known, and it is one of the clocks that end stored records. Default: the operating
+    /// system's clock, and zero before 1970.
     fn unix_micros(&self) -> u64 {
         system_unix_micros()
     }
 
-    /// Whether it follows the time of the caller's runtime, which can be paused. Then a manager has no thread of its own,
-    /// and its watchdog runs on that runtime, too. Default: no.
+    /// Whether the clock follows the time of the caller's runtime, which a test can pause. If so, the manager has no
+    /// thread of its own, and its watchdog runs on that runtime. Default: no.
     fn follows_runtime(&self) -> bool {
         false
     }
@@ -47,13 +48,17 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 }
 
 /// The operating system's clock that counts suspend: `CLOCK_BOOTTIME` on Linux and Android, the continuous clock on
-/// Apple systems, the performance counter on Windows. Without one, reading panics.
+/// Apple systems, and the performance counter on Windows.
+///
+/// # Panics
+///
+/// Reading the clock panics if the system does not have it.
 #[derive(Clone, Copy, Debug, Default)]
 #[non_exhaustive]
 pub struct SystemClock;
 
 impl SystemClock {
-    /// The clock.
+    /// Returns the clock.
     #[must_use]
     pub const fn new() -> Self {
         Self
@@ -72,12 +77,12 @@ fn system_now() -> Moment {
 
     #[cfg(any(target_os = "linux", target_os = "android"))]
     const CLOCK: ClockId = ClockId::CLOCK_BOOTTIME;
-    // Darwin's CLOCK_MONOTONIC is the continuous clock; elsewhere it is the best there is.
+    // On Apple systems, CLOCK_MONOTONIC is the continuous clock. Elsewhere it is the best there is.
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     const CLOCK: ClockId = ClockId::CLOCK_MONOTONIC;
 
     let Ok(time) = CLOCK.now() else {
-        // Any value in its place might keep an ended lease valid.
+        // Do not guess, because any value could keep an ended lease valid.
         panic!("the system has no clock to measure leases with: {CLOCK:?}");
     };
     let seconds = u64::try_from(time.tv_sec()).unwrap_or(0);
@@ -95,7 +100,7 @@ fn system_now() -> Moment {
     Moment::ORIGIN + ORIGIN.get_or_init(Instant::now).elapsed()
 }
 
-/// A clock that follows tokio's, so that a test with paused time owns the leases too.
+/// A clock that follows tokio's time, so that a test that pauses time also controls the leases.
 #[cfg(feature = "test-util")]
 #[derive(Clone, Copy, Debug)]
 pub struct TokioClock {
@@ -123,7 +128,7 @@ impl Default for TokioClock {
 #[cfg(feature = "test-util")]
 impl Clock for TokioClock {
     fn now(&self) -> Moment {
-        // Not from the origin itself: a deadline just after the start may reach back before it.
+        // Start above zero, because a deadline soon after the start can reach back before it.
         Moment::from_nanos(1_000_000_000) + self.origin.elapsed()
     }
 
@@ -139,7 +144,7 @@ impl Clock for TokioClock {
         let (start, unix) = *START.get_or_init(|| (Instant::now(), system_unix_micros()));
         let now = tokio::time::Instant::now().into_std();
         let micros = |span: Duration| u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
-        // Paused time may have begun before that.
+        // Subtract as well, because time may have been paused before `START` was read.
         unix.saturating_add(micros(now.saturating_duration_since(start)))
             .saturating_sub(micros(start.saturating_duration_since(now)))
     }

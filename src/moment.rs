@@ -1,11 +1,11 @@
-//! [`Moment`]: a point on the clock that leases are measured with.
+//! [`Moment`]: a point in time on the clock that measures leases.
 
 use std::fmt;
 use std::ops::{Add, AddAssign};
 use std::time::Duration;
 
-/// A point in time on a clock that counts suspend, in nanoseconds since that clock's origin. Moments of two clocks
-/// cannot be compared. All arithmetic saturates.
+/// A point in time on a [`Clock`](crate::clock::Clock), in nanoseconds since that clock's origin. Moments of different
+/// clocks cannot be compared. All arithmetic saturates.
 ///
 /// # Examples
 ///
@@ -36,13 +36,13 @@ impl Moment {
         self.0
     }
 
-    /// How long after `earlier` this is; zero if it is not after it.
+    /// The time from `earlier` to this moment, or zero if `earlier` is later.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// The moment `span` before this one, the origin at the earliest.
+    /// The moment `span` before this one, or the origin if that is later.
     #[must_use]
     pub fn saturating_sub(self, span: Duration) -> Self {
         Self(self.0.saturating_sub(nanos(span)))
@@ -69,7 +69,7 @@ impl fmt::Debug for Moment {
     }
 }
 
-/// A span in nanoseconds; what does not fit (584 years) is the largest there is.
+/// Saturates at 584 years.
 fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -1,5 +1,4 @@
-//! The seam to the runtime and the operating system: the one place that spawns tasks, so that a simulation knows to which
-//! process each belongs, and that asks for random numbers.
+//! The only place that spawns tasks and asks for random numbers, so that a simulation can control both.
 
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
@@ -18,8 +17,7 @@ pub(crate) fn spawn_on(
     spawn_as(runtime, task, false)
 }
 
-/// The same for a task of the manager's thread. A simulation has all tasks on one thread, and is told which they are, so
-/// that they go on where the others are blocked.
+/// Spawns a task on the manager's thread. In a simulation, such tasks go on while others are blocked.
 #[track_caller]
 pub(crate) fn spawn_in_background(
     thread: &Handle,
@@ -38,7 +36,7 @@ fn spawn_as(
     if let Some(world) = simulation::world() {
         return runtime.spawn(world.wrap(Box::pin(task), is_background));
     }
-    // Only a simulation asks.
+    // Only a simulation uses it.
     let _ = is_background;
     runtime.spawn(task)
 }
@@ -62,15 +60,13 @@ fn random() -> Result<u64, getrandom::Error> {
     getrandom::u64()
 }
 
-/// A random number for pauses, of managers and of Redis nodes. Without entropy pauses are equal, which is slower but not
-/// wrong.
+/// A random number for pauses. Without entropy all pauses are equal, which is slower but not wrong.
 pub(crate) fn for_pause() -> u64 {
     random().unwrap_or(u64::MAX / 2)
 }
 
-/// What the simulator of `tests/simulation` puts in the place of the network, of randomness and of the scheduler of
-/// tasks. Only built with `--cfg tower_redlock_simulation`, and no part of the interface. The name is long so that nobody
-/// else's flag, which the compiler gives to all crates, is the same by chance.
+/// Lets the simulator in `tests/simulation` replace the network, randomness and the scheduler. Only built with `--cfg
+/// tower_redlock_simulation`, whose name is long because the compiler passes it to all crates.
 #[cfg(tower_redlock_simulation)]
 pub mod simulation {
     use std::cell::RefCell;
@@ -89,16 +85,16 @@ pub mod simulation {
 
     impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-    /// What surrounds the processes of a simulation.
+    /// The surroundings of the processes in a simulation.
     pub trait World: Send + Sync {
         /// Connects to a server.
         fn connect(&self, host: &str, port: u16) -> Boxed<io::Result<Box<dyn Stream>>>;
 
-        /// Fills `bytes` from the seed of the simulation.
+        /// Fills `bytes` with random numbers that the simulation's seed determines.
         fn fill_random(&self, bytes: &mut [u8]);
 
-        /// Makes a task part of the process that spawns it. It is one of the manager's thread if it `is_background`, or is
-        /// spawned by one.
+        /// Assigns a task to the process that spawns it. It belongs to the manager's thread if it `is_background` or is
+        /// spawned by such a task.
         fn wrap(&self, task: Boxed<()>, is_background: bool) -> Boxed<()>;
     }
 
@@ -106,7 +102,7 @@ pub mod simulation {
         static WORLD: RefCell<Option<Arc<dyn World>>> = const { RefCell::new(None) };
     }
 
-    /// Takes the world away when it is dropped.
+    /// Removes the world when it is dropped.
     #[must_use = "the world is gone when this is dropped"]
     pub struct Installed(());
 
@@ -122,7 +118,7 @@ pub mod simulation {
         }
     }
 
-    /// Makes `world` the surroundings of all that runs on this thread.
+    /// Installs `world` for everything that runs on this thread.
     pub fn install(world: Arc<dyn World>) -> Installed {
         WORLD.with(|current| current.replace(Some(world)));
         Installed(())

@@ -1,5 +1,5 @@
-//! The kinds of nodes: `RedisNode` (feature `redis`) and [`MemoryNode`]. A node runs single commands only; quorums, deadlines
-//! and retries are the manager's. [`NodeState`] and [`NodeError`] say how a node is.
+//! The kinds of nodes: `RedisNode` (feature `redis`) and [`MemoryNode`]. A node only runs single commands. The manager
+//! is responsible for quorums, deadlines and retries.
 
 mod commands;
 pub(crate) mod memory;
@@ -15,7 +15,8 @@ pub use self::redis::{Credentials, RedisNode};
 pub use self::state::{NodeError, NodeErrorKind, NodeState, ServerStatus};
 pub(crate) use self::state::{foreign_config, quarantined, unmarked};
 
-/// The port: private, but for our own tests with faults between a manager and its nodes.
+/// The items of the node port. They are private, except in our own tests, which put faults between a manager and its
+/// nodes.
 #[cfg_attr(
     not(tower_redlock_tests),
     allow(unused_imports, reason = "tests use all of it")

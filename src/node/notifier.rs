@@ -8,19 +8,19 @@ use tokio::sync::Notify;
 
 use crate::namespace::NodeKey;
 
-/// Tells waiting callers when a lock is released on one node. Notices may be missing, late, repeated or wrong: a waiting
-/// caller also polls, and a notice never grants a lock.
+/// Notifies waiting callers when a lock is released on one node. Notices may be missing, late, repeated or wrong. They
+/// never grant a lock, and waiting callers also poll.
 pub trait Notifier: fmt::Debug + Send + Sync + 'static {
     /// Reports the releases of `key` to `sender` until the subscription is dropped.
     fn subscribe(&self, key: &NodeKey, sender: NoticeSender) -> Subscription;
 }
 
-/// A subscription, until it is dropped.
+/// A subscription to notices. Dropping it ends it.
 #[must_use = "a subscription that is dropped ends"]
 pub struct Subscription(Box<dyn Fn() + Send + Sync>);
 
 impl Subscription {
-    /// A subscription that `end` ends.
+    /// A subscription that calls `end` when it is dropped.
     pub(crate) fn new(end: impl Fn() + Send + Sync + 'static) -> Self {
         Self(Box::new(end))
     }
@@ -59,14 +59,13 @@ struct Arrivals {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct NodeNotices {
-    // How many senders there are for the node, and a bit for each that is open.
+    // One bit of `open` for each sender.
     senders: u32,
     open: u64,
     released: bool,
 }
 
 impl NodeNotices {
-    /// Whether all subscriptions on the node work.
     const fn is_open(&self) -> bool {
         self.senders > 0 && self.open.count_ones() == self.senders
     }
@@ -76,18 +75,18 @@ impl NodeNotices {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Notices {
-    /// On how many nodes the key was released.
+    /// The number of nodes that announced a release.
     pub released: usize,
-    /// On how many nodes all subscriptions work right now.
+    /// The number of nodes on which all subscriptions are open now.
     pub open: usize,
     /// The lowest value of [`open`](Self::open) since then.
     pub least_open: usize,
-    /// How long the holder had waited, as far as the notices say that.
+    /// The longest time that a former holder had waited, according to the notices.
     pub waited: Duration,
 }
 
 impl NoticeReceiver {
-    /// A receiver for this number of nodes.
+    /// A receiver for the notices of this many nodes.
     #[must_use]
     pub fn new(nodes: usize) -> Self {
         Self {
@@ -101,7 +100,8 @@ impl NoticeReceiver {
         }
     }
 
-    /// One more sender for the node with the index `node`: one for each key, at most 64.
+    /// Adds a sender for the node with the index `node`. Each key needs a sender of its own, and there can be at most
+    /// 64 for a node.
     #[must_use]
     pub fn sender(&self, node: usize) -> NoticeSender {
         let mut bit = 0;
@@ -139,11 +139,11 @@ impl NoticeReceiver {
         arrivals.waited = Duration::ZERO;
     }
 
-    /// Waits until something changes, for one task.
+    /// Waits until something changes. Only one task can wait.
     ///
     /// # Cancel safety
     ///
-    /// It changes nothing, so it can be dropped at any time.
+    /// This method is cancel safe, because it changes nothing.
     pub async fn changed(&self) {
         self.inbox.changed.notified().await;
     }
@@ -151,7 +151,7 @@ impl NoticeReceiver {
 
 impl Inbox {
     fn arrivals(&self) -> MutexGuard<'_, Arrivals> {
-        // Nothing below can panic half-way.
+        // Ignore poison, because no code that holds this mutex can panic half-way.
         self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -177,27 +177,26 @@ impl Arrivals {
     }
 }
 
-/// Takes the notices of one key on one node from its [`Notifier`]. Cheap to clone.
+/// Receives the notices about one key from the [`Notifier`] of one node. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct NoticeSender {
     inbox: Arc<Inbox>,
     node: usize,
-    // Its bit among those of the node.
+    // The bit of this sender in `NodeNotices::open`.
     bit: u64,
 }
 
 impl NoticeSender {
-    /// The subscription works from now on. Earlier releases were not reported.
+    /// Earlier releases were not reported.
     pub(crate) fn opened(&self) {
         self.inbox.note(self.node, |own| own.open |= self.bit);
     }
 
-    /// The subscription does not work any more.
     pub(crate) fn closed(&self) {
         self.inbox.note(self.node, |own| own.open &= !self.bit);
     }
 
-    /// The key was released by a holder who had `waited` so long for it, or zero.
+    /// `waited` is zero if it is unknown.
     pub(crate) fn released(&self, waited: Duration) {
         let mut arrivals = self.inbox.arrivals();
         arrivals.waited = arrivals.waited.max(waited);
@@ -241,14 +240,12 @@ mod tests {
         );
         receiver.forget();
         assert_eq!(receiver.notices().released, 0);
-        // What the nodes say may differ, as where one was written to later.
         for (sender, waited) in [(&first, 3), (&second, 5), (&first, 4)] {
             sender.released(Duration::from_millis(waited));
         }
         assert_eq!(receiver.notices().waited, Duration::from_millis(5));
         receiver.forget();
         assert_eq!(receiver.notices().waited, Duration::ZERO);
-        // A sender for a node that does not exist changes nothing.
         receiver.sender(9).opened();
         assert_eq!(receiver.notices().open, 1);
     }

@@ -1,4 +1,4 @@
-//! The state of a node, its errors, and what a node is given when it starts.
+//! The state of a node, its errors, and the context in which it starts.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -14,16 +14,16 @@ use crate::clock::Clock;
 use crate::namespace::Namespace;
 use crate::node::commands::ClusterConfig;
 
-/// A command on its way to a node.
+/// A command that runs on a node.
 pub type NodeFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
 
-/// What a node is given when it starts.
+/// What a manager passes to a node that it starts.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct NodeContext {
     /// The manager's clock.
     pub clock: Arc<dyn Clock>,
-    /// Where the node registers the server it found.
+    /// The registry of servers in which the node enters its own.
     pub registry: ServerRegistry,
     /// How long the manager waits for the reply to a command. Default: 200 ms.
     pub node_timeout: Duration,
@@ -31,10 +31,10 @@ pub struct NodeContext {
     pub namespace: Namespace,
     /// Whether the restart guard is on. Default: `true`.
     pub guarded: bool,
-    /// Whether the manager only looks, without the right to write. Default: `false`.
+    /// Whether the manager only observes and writes nothing. Default: `false`.
     #[cfg_attr(not(feature = "redis"), allow(dead_code))]
     pub(crate) observes: bool,
-    /// Where renewals run. Default: where the node is started.
+    /// The runtime of renewals. Default: the one in which the node is started.
     pub(crate) background: Option<Handle>,
 }
 
@@ -54,49 +54,49 @@ impl NodeContext {
     }
 }
 
-/// The state of a node. Serialised, it is `{"is": "up"}`, or `{"is": "down", "reason": ".."}` with a reason.
+/// The state of a node. It is serialised as `{"is": "up"}`, or with a reason as `{"is": "down", "reason": ".."}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "is", content = "reason", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum NodeState {
-    /// The first attempt to connect is under way.
+    /// The first attempt to connect is in progress.
     Connecting,
-    /// It takes commands.
+    /// The node accepts commands.
     Up,
-    /// It does not reply. The manager connects to it again and again.
+    /// The node does not reply. The manager keeps trying to reconnect.
     Down(NodeError),
-    /// It replies but cannot serve as a node. It is checked again every second.
+    /// The server replies but cannot serve as a node. It is checked again every second.
     Refused(NodeError),
-    /// It was closed.
+    /// The node was closed.
     Closed,
 }
 
-/// What the server of a node says of itself (`INFO`, once a second).
+/// What the server of a node reports about itself. The node asks once a second, by `INFO`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ServerStatus {
-    /// Its `redis_version`. Valkey gives the version of Redis that it is compatible with.
+    /// The server's `redis_version`. Valkey reports the version of Redis that it is compatible with.
     pub version: String,
-    /// Where it was reached: host and port, or the path of a socket.
+    /// Where the server was reached: host and port, or the path of a socket.
     pub address: String,
-    /// Its role: `master`.
+    /// The server's role: `master`.
     pub role: String,
-    /// The memory that it uses, in bytes.
+    /// The memory in use, in bytes.
     pub used_memory: u64,
-    /// Its `maxmemory`, in bytes; `None` without a limit.
+    /// The server's `maxmemory` in bytes, or `None` without a limit.
     pub max_memory: Option<u64>,
-    /// Whether it is too full for more stored responses. It still grants locks and finds stored responses.
+    /// Whether the server is too full for more stored responses. It still grants locks and finds stored responses.
     pub is_full: bool,
-    /// How far its clock is ahead of ours, in microseconds, if that is known.
+    /// How far the server's clock is ahead of ours, in microseconds, if known.
     pub clock_ahead: Option<i64>,
 }
 
-/// Why a node did not do what was asked.
+/// Why a node did not run a command.
 #[derive(Clone, PartialEq, Eq)]
 pub struct NodeError {
     kind: NodeErrorKind,
     detail: Cow<'static, str>,
-    // The digest of the node's config, if another config is the reason.
+    // The digest of the config that the node has instead of ours.
     config: Option<Box<str>>,
 }
 
@@ -110,7 +110,7 @@ impl fmt::Debug for NodeError {
 }
 
 impl NodeError {
-    /// An error of `kind`. `detail` says what happened, without secrets.
+    /// `detail` says what happened, without secrets.
     pub(crate) fn new(kind: NodeErrorKind, detail: impl Into<Cow<'static, str>>) -> Self {
         Self {
             kind,
@@ -136,20 +136,19 @@ impl NodeError {
         self.config.as_deref()
     }
 
-    /// What kind of error it is.
+    /// The kind of the error.
     #[must_use]
     pub const fn kind(&self) -> NodeErrorKind {
         self.kind
     }
 
-    /// Whether the command may have taken effect, or may still do so.
+    /// Whether the command may have taken effect, or may still take effect.
     #[cfg(tower_redlock_tests)]
     #[must_use]
     pub const fn outcome_unknown(&self) -> bool {
         self.may_have_run()
     }
 
-    /// Whether the command may have taken effect, or may still do so.
     pub(crate) const fn may_have_run(&self) -> bool {
         matches!(
             self.kind,
@@ -169,41 +168,41 @@ impl fmt::Display for NodeError {
 
 impl std::error::Error for NodeError {}
 
-/// As its text.
+/// Serialised as its text.
 impl Serialize for NodeError {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-/// The kinds of [`NodeError`].
+/// The kinds of [`NodeError`]. The command had no effect, except with `Interrupted`, `TimedOut`, `NotReplicated` and
+/// `Garbled`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NodeErrorKind {
-    /// There is no connection, or its server is not confirmed. The command was not sent.
+    /// There is no connection, or the server behind it is not confirmed.
     Unavailable,
-    /// The connection broke while the command was under way.
+    /// The connection broke before the reply.
     Interrupted,
-    /// No reply came in time.
+    /// No reply came within the time-out.
     TimedOut,
-    /// The server refused the command; it had no effect.
+    /// The server refused the command.
     Rejected,
-    /// The server has no memory left for the command; it had no effect.
+    /// The server has no memory left for the command.
     Full,
-    /// The server has too little memory left for more stored responses, but grants locks. The command had no effect.
+    /// The server has too little memory left for more stored responses, but still grants locks.
     FullForRecords,
-    /// The key, or a key that belongs to it, holds a value of another program. The command had no effect.
+    /// Another program stored a value in the key or in a key that belongs to it.
     WrongType,
-    /// Too few replicas acknowledged the lock in time, so it does not count. The server itself has it.
+    /// Too few replicas acknowledged the lock in time, so it does not count.
     NotReplicated,
-    /// The server's reply made no sense.
+    /// The reply was not one that the command can have.
     Garbled,
-    /// The server cannot serve as a node: wrong role, eviction, missing rights, listed twice.
+    /// The server cannot serve as a node, for example because it is a replica, evicts keys, or is listed twice.
     Misconfigured,
-    /// The node serves processes with another list of nodes, other settings or another format. The command had no
-    /// effect.
+    /// The node serves processes that have another list of nodes, other settings or another format.
     Foreign,
-    /// The node may have lost locks that it granted, and does not grant before those have ended. The command had no effect.
+    /// The node may have lost locks, so it grants nothing until they have ended.
     Quarantined,
     /// The node was closed.
     Closed,
@@ -212,12 +211,12 @@ pub enum NodeErrorKind {
 pub(crate) fn unmarked() -> NodeError {
     NodeError::new(
         NodeErrorKind::Rejected,
-        "the highest fencing token in its key `..!node` is missing, no number, or the last possible one; delete that key: the node learns it from the others",
+        "the highest fencing token in its key `..!node` is missing, no number, or the last possible one; delete that key, and the node learns the token from the other nodes",
     )
 }
 
 pub(crate) fn quarantined() -> NodeError {
-    let detail = "it may have forgotten locks and does not vote before those have ended";
+    let detail = "it may have forgotten locks and does not vote before they have ended";
     NodeError::new(NodeErrorKind::Quarantined, detail)
 }
 
@@ -239,15 +238,15 @@ pub(crate) fn foreign_config(theirs: &str, ours: &str) -> String {
 
 const LONGEST_CONFIG: usize = 1_000;
 
-/// The servers of one manager's nodes, so that one server is never counted as two nodes.
+/// The servers of one manager's nodes. It ensures that no server is counted as two nodes.
 #[derive(Clone, Debug, Default)]
 pub struct ServerRegistry {
     servers: Arc<Mutex<Parts>>,
-    // Of the next node that gets a clone.
+    // The group of the node that gets the next clone.
     pub(crate) group: usize,
 }
 
-/// By server and part of it: the node's name and group.
+/// The name and group of each node, by its server and tag.
 type Parts = HashMap<(String, String), (String, usize)>;
 
 impl ServerRegistry {
@@ -257,8 +256,8 @@ impl ServerRegistry {
         Self::default()
     }
 
-    /// Registers the part `tag` of the server `run_id` as the server of `node`; an error if it is another node's. Returns
-    /// a node of its group that is another part of the same server.
+    /// Registers the part `tag` of the server `run_id` for `node`. Returns another node of the same group that is a
+    /// different part of this server, if there is one. Fails if another node has this part.
     pub(crate) fn claim(
         &self,
         node: &str,

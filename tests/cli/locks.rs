@@ -422,7 +422,7 @@ async fn a_user_without_the_right_to_scan_is_told_so() {
         fleet.ask(server, &["ACL", "SETUSER", "default", "-scan"]);
     }
     let list = fleet.run(&["list"]).await.with(69);
-    let text = "may not run `SCAN`, which is needed for lists alone; add `+scan`";
+    let text = "may not run `SCAN`, which only lists need; add `+scan`";
     assert!(list.err.contains(text), "{}", list.err);
     assert!(list.err.contains("`redlock acl --read-only`"));
     fleet.run(&["who", "k"]).await.with(0);

@@ -72,7 +72,7 @@ async fn a_right_that_is_taken_away_is_noticed() {
     server.run("ACL SETUSER u on >p ~* &* +@all");
     let node = ready(&server.url_as("u", "p")).await;
     server.run("ACL SETUSER u -info");
-    refused(&node, "ACL does not allow to run `INFO`").await;
+    refused(&node, "ACL does not allow us to run `INFO`").await;
     server.run("ACL SETUSER u +info");
     up_again(&node).await;
 }

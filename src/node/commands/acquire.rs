@@ -1,4 +1,4 @@
-//! Acquire: sets the keys to the token for a ttl, if all of them are free.
+//! The command that acquires a lock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,54 +15,53 @@ use crate::token::{FencingToken, OwnerToken};
 /// A request to acquire a lock on one node.
 #[derive(Clone, Debug)]
 pub struct AcquireRequest {
-    /// What to lock.
+    /// The keys to lock.
     pub keys: NodeKeys,
-    /// The owner.
+    /// The owner token.
     pub token: OwnerToken,
-    /// For how long.
+    /// How long the node stores the keys.
     pub ttl: Duration,
-    /// The config that the node must have; `None`: it grants under any.
+    /// The config that the node must have. With `None`, the node grants under any config.
     pub config: Option<Arc<ClusterConfig>>,
-    /// The proposed fencing token; `None`: no fencing.
+    /// The proposed fencing token. With `None`, the grant has no fencing token.
     pub fence: Option<Fence>,
-    /// Whether one of the keys is enough: the first that is free.
+    /// Whether to lock only one of the keys, the first that is free.
     pub any: bool,
 }
 
 /// A node's reply to an acquire or a recall.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AcquireReply {
-    /// The keys were free (or held this very token) and now hold our token for a full ttl.
+    /// The keys were free or held our token. They now hold it for a full ttl.
     Granted {
-        /// What the counters of the keys were set to; `None` if the request had no fence.
+        /// The fencing token of the grant.
         fence: Option<FencingToken>,
     },
-    /// Only to a request for any of its keys: this one was free, and now holds our token for a full ttl.
+    /// One of the keys was free and now holds our token for a full ttl.
     Slot {
-        /// Which it is: its index among the requested ones.
+        /// The index of that key in the request.
         index: usize,
-        /// As for a grant.
+        /// The fencing token of the grant.
         fence: Option<FencingToken>,
     },
-    /// A key holds another token; of a request for any of its keys, all do, and this one ends first. Nothing was changed.
+    /// A key holds another token: if the request allows any key, the one that ends first. Nothing was changed.
     Held(Holder),
     #[cfg_attr(not(feature = "idempotency"), allow(dead_code))]
-    /// Only to a recall: the key has a record that has not ended. Nothing was changed.
+    /// A recall found a record that has not ended. Nothing was changed.
     Recorded(Record),
     #[cfg_attr(not(feature = "idempotency"), allow(dead_code))]
-    /// Only to a recall: granted, and the node will store no record of an earlier owner.
+    /// A recall acquired the lock. From now on the node stores no record of an earlier owner.
     Promised {
-        /// As for a grant.
+        /// The fencing token of the grant.
         fence: Option<FencingToken>,
-        /// The record that the key has, if the recall [adopts](crate::node::RecallRequest::adopt).
+        /// The existing record, if the recall [adopts](crate::node::RecallRequest::adopt).
         record: Option<Record>,
-        /// The node's clock at that time, in milliseconds since 1970. A record that ends later has not ended there.
+        /// The node's time in milliseconds since 1970. A record that ends later had not ended on this node.
         now: u64,
     },
 }
 
 impl AcquireReply {
-    /// Whether a key holds our token now.
     pub(crate) const fn is_grant(&self) -> bool {
         matches!(
             self,
@@ -132,7 +131,7 @@ pub(crate) mod on_redis {
         cmd
     }
 
-    /// Whether `SET` serves this request as well as a script: one key, no fencing token, and no restart guard.
+    /// Whether one `SET` can serve this request.
     fn is_bare(request: &AcquireRequest) -> bool {
         let config = request.config.as_deref();
         request.keys.as_slice().len() == 1
@@ -142,7 +141,7 @@ pub(crate) mod on_redis {
             && config.is_none_or(|config| !config.guarded)
     }
 
-    /// Acquires by one `SET`, which compares no config. `None` if it was not set: only the script tells the holder.
+    /// Acquires by one `SET`. Returns `None` if it failed, because only the script can report the holder.
     async fn set(
         link: &Link,
         connection: &mut Connection,
@@ -157,7 +156,7 @@ pub(crate) mod on_redis {
             .arg(millis(request.ttl));
         let set = run_and_wait(link, connection, &SCRIPT, cmd).await;
         let (value, acknowledged) = match set {
-            // The script knows more: a server without memory for a key refuses this also where the key is held.
+            // Let the script find the reason, because a server without memory refuses `SET` even if the key is held.
             Err(error) if !error.may_have_run() => return Ok(None),
             set => set?,
         };
@@ -169,7 +168,7 @@ pub(crate) mod on_redis {
         Ok(Some(reply))
     }
 
-    /// Releases the lock if too few replicas have it. Of a recall, a record that too few have is not returned either: a
+    /// Releases the lock if too few replicas have it. It also hides a record that too few replicas have, because a
     /// failover may lose it.
     pub(crate) async fn judge(
         connection: &mut Connection,
@@ -179,7 +178,8 @@ pub(crate) mod on_redis {
     ) -> Result<AcquireReply, NodeError> {
         match acknowledged {
             Err(error) if !matches!(reply, AcquireReply::Held(_)) => {
-                // If this fails or is dropped, the manager still sends a release, for it takes the error as no grant.
+                // If this fails or is dropped, the manager still sends a release, because it counts the error as no
+                // grant.
                 let release = ReleaseRequest {
                     keys: request.keys.clone(),
                     token: request.token,
@@ -196,7 +196,7 @@ pub(crate) mod on_redis {
         }
     }
 
-    /// The command of an acquire or a recall, with the one key more that some have.
+    /// The arguments that acquires and recalls have in common, with one more key for some scripts.
     pub(crate) fn take(
         script: &Script,
         request: &AcquireRequest,
@@ -219,8 +219,8 @@ pub(crate) mod on_redis {
         standing(&mut cmd, request.config.as_deref(), identity);
         match request.fence {
             Some(fence) => {
-                // None is less than every number: a proposal below one step is less than every next fencing token, and
-                // one above the last usable number is never taken.
+                // An empty text is less than every number. It stands for proposals that are less than every next
+                // fencing token, or above the last usable one.
                 let usable = Some(fence.token.get()).filter(|it| *it <= FencingToken::LAST_COUNTED);
                 let lowered = usable.and_then(|it| it.checked_sub(FencingToken::STEP));
                 cmd.arg(digits(fence.token))
@@ -264,7 +264,6 @@ pub(crate) mod on_redis {
         }
     }
 
-    /// The reply to a request for any of its keys, if one was free.
     fn slot(reply: &Value) -> Option<AcquireReply> {
         let Value::Array(items) = reply else {
             return None;
@@ -361,7 +360,6 @@ impl Store {
         Ok(AcquireReply::Granted { fence })
     }
 
-    /// The same for one of several readers.
     fn acquire_shared(
         &mut self,
         request: &AcquireRequest,
@@ -384,7 +382,7 @@ impl Store {
         Ok(AcquireReply::Granted { fence })
     }
 
-    /// The first key that is free, or else the one that ends first, with its index.
+    /// The first free key, or the key that ends first, with its index.
     fn first_free(&self, request: &AcquireRequest, now: Moment) -> (usize, NodeKey) {
         let left = |(_, key): &(usize, &NodeKey)| {
             let rival = self.rival(&NodeKeys::from((*key).clone()), &request.token, now);

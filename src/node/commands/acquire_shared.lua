@@ -1,7 +1,7 @@
--- Acquires a lock for one more reader: beside others, unless a writer waits, and beside no other owner.
+-- Acquires a lock for a reader, unless another kind of owner has it or a writer waits for it.
 -- KEYS: as for an acquire of one key, then the key that waiting writers set.
--- ARGV: as for an acquire, then 7 how the value of readers begins (see `readers`).
--- Replies as an acquire. Who renews is not stopped by a writer.
+-- ARGV: as for an acquire, then 7 the head of the readers' value (see `readers`).
+-- Replies like an acquire. A waiting writer does not stop a reader that has the lock already.
 -- use admit
 -- use readers
 local time = redis.call('TIME')
@@ -20,7 +20,7 @@ end
 local ends = now + ARGV[2]
 local value = ARGV[7] .. others .. ' ' .. ARGV[1] .. ' ' .. string.format('%.0f', ends)
 local ttl = string.format('%.0f', math.max(last, ends) - now)
--- The first write, and so the one that a server without memory refuses.
+-- This must be the first write, because a server without memory refuses only that one.
 local done = redis.pcall('SET', KEYS[3], value, found[2] and 'XX' or 'NX', 'PX', ttl)
 if not done or done.err then
   return done or redis.error_reply('WRONGTYPE the key holds no lock')

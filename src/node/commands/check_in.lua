@@ -1,10 +1,13 @@
--- Tells whether the node may vote, and begins its quarantine if it may have lost data.
--- KEYS: the marker. ARGV: 1 the server's identity ('any' if lost data does not matter), 2 the digest of the config, 3
--- its text, 4 how long a quarantine lasts under it in milliseconds, 5 a random name, 6 '' or, if the members are being
--- changed, how long one lasted at least under the config that is replaced; 'look' to change nothing, 7 the format.
--- Replies {1, highest fencing token or ''} if it may vote; {2, name of the quarantine, how long one lasted under the
--- config that was replaced or else 0, 1 if it has voted under this config or else 0} if not; {-2, config, its digest}
--- under another config.
+-- Reports whether the node may vote, and begins its quarantine if it may have lost data.
+-- KEYS: the marker.
+-- ARGV: 1 the server's identity ('any' if lost data does not matter), 2 the digest of the config, 3 its text, 4 how
+-- long its quarantines last in milliseconds, 5 a random name, 6 '', or 'look' to change nothing, or, to replace another
+-- config, how long that config's quarantines lasted at least, 7 the format.
+-- Replies:
+-- {1, highest fencing token or ''} if it may vote;
+-- {2, name of the quarantine, how long quarantines lasted under a replaced config or 0, whether it has voted under this
+-- config (1 or 0)} if not;
+-- {-2, config, its digest} if it has another config.
 -- use identity
 -- use is_told
 local me = identity(ARGV[1])
@@ -28,7 +31,7 @@ if not agreed then
   redis.call('HDEL', KEYS[1], 'identity', 'accepted', 'vote')
 end
 if me == 'any' or agreed and is_told(known[1], me) then
-  -- What acquires compare. If the server is out of memory for it, they are refused as everything else is.
+  -- Acquires compare this field. If the server has no memory for it, it refuses acquires as well.
   local vote = ARGV[2] .. ' ' .. me
   if known[10] ~= vote then
     redis.pcall('HSET', KEYS[1], 'vote', vote)
@@ -38,7 +41,7 @@ end
 if former > 0 then
   redis.call('HSET', KEYS[1], 'former', former)
 end
--- The name tells whose quarantine it is: that of another server or list has ended.
+-- The name contains the identity and the config. A quarantine with another one is over.
 local quarantine = known[4]
 local whose, list = string.match(quarantine or '', '^(.*):([^:]*):[^:]*$')
 if list ~= ARGV[2] or not is_told(whose, me) then

@@ -1,13 +1,14 @@
--- Sets the ttl of many locks again, each only if its owner still holds it.
--- KEYS: the marker, then for each lock its keys: each with its counter; then, where locks may be set again, for each
--- lock the tombstone of its owner.
--- ARGV: 1 what the node is to vote for (see `refused`); of each of the locks: 2 how many keys it has, 3 its ttl in
--- milliseconds, 4 '1' to set it where it is absent, 5 how long its counters live ('' if it has no fencing token); then
--- for each lock its owner token and, if it has one, its fencing token.
--- Replies {1 if the node may vote or else 0, then 'all' if all are extended, else one item per lock: 1 extended, 2 set
--- again, 0 absent, {remaining milliseconds, tag of the holder} held by another owner, or a text: the error}; or
--- {-2, config, its digest} under another config. The calls on locks are protected, so that one failure does not hide the
--- replies of the other locks.
+-- Renews the ttl of several locks, each only if its owner still holds it.
+-- KEYS: the marker, then for each lock its keys, each with its counter, and if locks may be set again, the tombstones
+-- of all owners.
+-- ARGV: 1 the wanted vote (see `refused`); for all locks 2 the number of keys of each, 3 the ttl in milliseconds, 4 '1'
+-- to set absent keys again, 5 how long counters live ('' without fencing tokens); then for each lock its owner token
+-- and its fencing token, if there is one.
+-- Replies {1 if the node may vote and 0 if not, then 'all' if all locks are extended, or one item per lock}: 1
+-- extended, 2 set again, 0 absent, {remaining milliseconds, tag of the holder} if another owner holds it, or the text
+-- of an error.
+-- Replies {-2, config, its digest} if the node has another config.
+-- Locks are accessed by `pcall`, so that one failure does not hide the replies for other locks.
 -- use counted
 local known = redis.call('HMGET', KEYS[1], 'vote', 'hwm', 'floor')
 -- use identity
@@ -23,14 +24,14 @@ local last = 1 + count * 2 * per
 local found = count > 0 and redis.call('MGET', unpack(KEYS, 2, last)) or {}
 local mark = counted(known[3]) and counted(known[2])
 
--- Extends the lock whose keys stand from `first` to `final` in `found`, and raises its counters to `number`.
+-- Extends the lock whose keys are at `first` to `final` in `found`, and raises its counters to `number`.
 local function extend(first, final, owner, number, tombstone)
   local absent, rival = false, nil
   for i = first, final, 2 do
     absent, rival = absent or not found[i], rival or found[i] and found[i] ~= owner and i
   end
   if rival then
-    -- Its other keys stay until its release: the holder counts on them until it is told.
+    -- Leave the other keys, because the holder counts on them until it learns of the loss.
     return {redis.call('PTTL', KEYS[rival + 1]), redis.sha1hex(string.match(found[rival], '^%S*'))}
   elseif absent and (ARGV[4] ~= '1' or redis.call('GET', tombstone)) then
     return 0
@@ -38,7 +39,7 @@ local function extend(first, final, owner, number, tombstone)
   local trouble = number and not mark and 'NOMARK the marker holds no numbers to count on from'
   for i = first + 1, number and mark and final + 1 or 0, 2 do
     if found[i] ~= number then
-      -- A late command must not lower what the mark stands for.
+      -- A late command must not lower the counter below the mark.
       local value = found[i] and counted(found[i]) or mark
       value = value < number and number or value
       local done = found[i] == value or redis.pcall('SET', KEYS[i + 1], value, 'PX', keep)
@@ -49,12 +50,12 @@ local function extend(first, final, owner, number, tombstone)
     redis.pcall('HSET', KEYS[1], 'hwm', number)
     mark = number
   end
-  -- If the server is out of memory for a counter, the lock is still extended; a key that is set again needs its counter.
+  -- If the server has no memory for a counter, extend the lock anyway. But a key that is set again needs its counter.
   local answer = absent and (trouble or 2) or 1
   for i = first, answer ~= trouble and final or 0, 2 do
     local done = found[i] and redis.pcall('PEXPIRE', KEYS[i + 1], ttl)
     done = done or redis.pcall('SET', KEYS[i + 1], owner, 'NX', 'PX', ttl)
-    -- A key of another type looked absent.
+    -- A key of another type looked absent to MGET.
     answer = not done and 'WRONGTYPE the key holds no lock' or type(done) == 'table' and done.err or answer
   end
   return answer

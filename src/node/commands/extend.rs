@@ -1,4 +1,4 @@
-//! Extend: sets the ttl of many locks again where we still own them.
+//! The command that renews the ttl of locks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,22 +14,22 @@ use crate::token::OwnerToken;
 /// A request to extend one lock on one node.
 #[derive(Clone, Debug)]
 pub struct ExtendRequest {
-    /// What is locked.
+    /// The keys of the lock.
     pub keys: NodeKeys,
-    /// The owner.
+    /// The owner token.
     pub token: OwnerToken,
-    /// For how long from now on.
+    /// The new ttl, from now on.
     pub ttl: Duration,
-    /// Whether to set keys where they are absent, unless the owner has a [tombstone](crate::node::ReleaseRequest::since).
+    /// Whether to set absent keys again, unless the owner has a [tombstone](crate::node::ReleaseRequest::since).
     pub refill: bool,
-    /// As for an acquire. A node in quarantine is written all the same, and says so.
+    /// The config that the node must have. A node in quarantine extends the lock too, and reports the quarantine.
     pub config: Option<Arc<ClusterConfig>>,
-    /// The fencing token of the lock: lower counters are raised to it.
+    /// The lock's fencing token, to which lower counters are raised.
     pub fence: Option<Fence>,
 }
 
 impl ExtendRequest {
-    /// What locks that one run of the script extends have in common. They do so only if they are neighbours in a batch.
+    /// What neighbours in a batch must have in common so that one run of the script can extend them.
     pub(crate) fn shape(&self) -> impl Ord {
         let keep = self.fence.map(|fence| fence.keep);
         let keys = self.keys.as_slice().len();
@@ -44,22 +44,23 @@ impl ExtendRequest {
     }
 }
 
-/// A node's reply to one lock of an extend.
+/// A node's reply for one lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtendReply {
-    /// The keys held our token and their ttl was set again.
+    /// The keys held our token, and their ttl was renewed.
     Extended,
-    /// A key was absent and, as asked for, now holds our token for a full ttl.
+    /// A key was absent and was set again, as requested, for a full ttl.
     Refilled,
-    /// Either of these on a node in quarantine: the lock is there, and counts at most while its last vote there does.
+    /// The lock was extended or set again, but the node is in quarantine. It counts at most as long as the node's last
+    /// vote for it.
     Quarantined,
-    /// A key was absent and was left so.
+    /// A key was absent. Nothing was changed.
     Absent,
     /// A key holds another token. Nothing was changed.
     Held(Holder),
 }
 
-/// The result of an extend: one error for all, or one result per lock.
+/// One error for the whole command, or one result per lock.
 pub type ExtendReplies = Result<Vec<Result<ExtendReply, NodeError>>, NodeError>;
 
 #[cfg(feature = "redis")]
@@ -77,8 +78,7 @@ pub(crate) mod on_redis {
     pub(crate) static SCRIPT: Script = Script::of(include_str!("extend.lua"));
     pub(crate) static SHARED: Script = Script::of(include_str!("extend_shared.lua"));
 
-    /// How many keys of locks one run of the script covers: a script holds up all other clients, so a big batch goes out as
-    /// several short runs.
+    /// How many keys one run of the script covers, because a script blocks all other clients.
     const CHUNK: usize = 100;
 
     pub(crate) async fn extend(link: &Link, requests: &[ExtendRequest]) -> ExtendReplies {
@@ -186,7 +186,6 @@ pub(crate) mod on_redis {
         cmd
     }
 
-    /// Whether one run of the script extends both.
     fn alike(a: &ExtendRequest, b: &ExtendRequest) -> bool {
         a.shape() == b.shape() && a.config == b.config
     }
@@ -197,7 +196,7 @@ pub(crate) mod on_redis {
             let is_shared = first.is_some_and(|keys| keys.first().is_shared());
             let keys = first.map_or(1, |keys| keys.as_slice().len());
             same.chunks(match is_shared {
-                // Its script extends one reader.
+                // The script for readers extends only one.
                 true => 1,
                 false => (CHUNK / keys.max(1)).max(1),
             })
@@ -300,7 +299,7 @@ impl Store {
             return self.extend_shared(request, voting, now);
         }
         if let Some((_, holder)) = self.rival(keys, &request.token, now) {
-            // Its other keys stay until its release: the holder counts on them until it is told.
+            // Leave the other keys, because the holder counts on them until it learns of the loss.
             return Ok(ExtendReply::Held(holder));
         }
         let held = self.holds_all(keys, &request.token, now);
@@ -310,7 +309,7 @@ impl Store {
         let counters = &mut self.data.counters;
         let raise = |fence| counters.raise(keys, fence, now);
         let counted = request.fence.map(raise).transpose();
-        // If the counters are unusable the lock is still extended; a key that is set again needs its counter.
+        // If the counters are unusable, extend the lock anyway. But a key that is set again needs its counter.
         if !held {
             counted?;
         }
@@ -322,7 +321,6 @@ impl Store {
         })
     }
 
-    /// The same for one of several readers.
     fn extend_shared(
         &mut self,
         request: &ExtendRequest,
@@ -334,7 +332,7 @@ impl Store {
             Ok(readers) => readers,
             Err(holder) => return Ok(ExtendReply::Held(holder)),
         };
-        // That of all: the key was taken from them.
+        // The key may have been taken from all readers.
         let is_void = |token: &OwnerToken| self.is_void(key, token, now);
         let stays_out = || is_void(&request.token) || is_void(&key.owners());
         if !is_ours && (!request.refill || stays_out()) {

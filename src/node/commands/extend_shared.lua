@@ -1,8 +1,10 @@
--- Sets the end of a reader again, if it still has the lock.
--- KEYS: the marker, the lock, its counter, the tombstone of the reader, the key that says that the lock was taken from all.
--- ARGV: 1 what the node is to vote for (see `refused`), 2 the owner token of the reader, 3 the ttl in milliseconds, 4 '1' to
--- set it where it is absent, 5 its fencing token ('' for none), 6 how long counters live, 7 how the value of readers begins.
--- Replies as an extend of one lock.
+-- Renews the share of a reader, if it still has the lock.
+-- KEYS: the marker, the lock, its counter, the reader's tombstone, the key that exists if the lock was taken from all
+-- readers.
+-- ARGV: 1 the wanted vote (see `refused`), 2 the owner token of the reader, 3 the ttl in milliseconds, 4 '1' to set an
+-- absent share again, 5 the fencing token or '', 6 how long counters live, 7 the head of the readers' value (see
+-- `readers`).
+-- Replies like an extend of one lock.
 -- use counted
 -- use readers
 local known = redis.call('HMGET', KEYS[1], 'vote', 'hwm', 'floor')
@@ -26,7 +28,7 @@ local number, mark, trouble = ARGV[5], counted(known[3]) and counted(known[2]), 
 if number ~= '' and not mark then
   trouble = 'NOMARK the marker holds no numbers to count on from'
 elseif number ~= '' then
-  -- A late command must not lower what the mark stands for.
+  -- A late command must not lower the counter below the mark.
   local value = found[2] and counted(found[2]) or mark
   value = value < number and number or value
   local done = found[2] == value or redis.pcall('SET', KEYS[3], value, 'PX', ARGV[6])
@@ -41,7 +43,7 @@ end
 local ends = now + ARGV[3]
 local value = ARGV[7] .. others .. ' ' .. ARGV[2] .. ' ' .. string.format('%.0f', ends)
 local ttl = string.format('%.0f', math.max(last, ends) - now)
--- A server without memory refuses only the first write of a script, and this one never.
+-- Begin with PEXPIRE, because a server without memory refuses only the first write, and never this one.
 if is_ours then
   redis.call('PEXPIRE', KEYS[2], ttl)
 end

@@ -1,15 +1,15 @@
--- Tells who holds keys, and for how long the results of idempotency keys are stored. Of an owner token only its hash leaves
--- the server, and the label behind it; of a record only its end.
+-- Reports who holds keys, and how long results of idempotency keys are stored. Owner tokens are secret, so that only
+-- their hashes and labels may leave the server.
 -- KEYS: for each key the lock, its counter and its record.
--- Replies for each key {hash of the owner or '', its label or '', remaining milliseconds (-1: without an end; -2: nothing is
--- there, so it is free), the counter or '', for how many milliseconds its record is kept: -1 without one}. The label of
--- readers names them all: 'shared: web-1, web-2'.
+-- Replies for each key {hash of the owner or '', its label or '', remaining milliseconds (-1 without an expiry, -2 if
+-- there is no key), the counter or '', remaining milliseconds of its record or -1}.
+-- The label of readers lists all of them: 'shared: web-1, web-2'.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 -- use record
 -- use readers
 
--- Nothing else of an owner token may leave the server.
+-- Returns '' for an owner token that has another form, because such a text may be secret.
 local function label_of(owner)
   local digits, label = string.match(owner, '^(%x+):([%w%-_.@]+)$')
   return digits and #digits == 40 and #label <= 64 and label or ''
@@ -18,7 +18,7 @@ end
 local answers = {}
 for i = 1, #KEYS, 3 do
   local found = redis.call('MGET', KEYS[i], KEYS[i + 1])
-  -- Readers stand behind a blank.
+  -- In the value of readers, the owner is followed by a blank.
   local owner = found[1] and string.match(found[1], '^%S*')
   local label, sign = label_of(owner or ''), ': '
   for reader in string.gmatch(owner and readers(found[1], owner, '', now) or '', ' (%S+) %d+') do

@@ -1,5 +1,4 @@
-//! For operators: who holds keys; a scan for keys that are held; and a takeover, which puts an owner in the place of
-//! another one.
+//! The commands for operators.
 
 use std::time::Duration;
 
@@ -10,63 +9,63 @@ use crate::node::memory::keyed::Now;
 use crate::node::memory::store::Store;
 use crate::token::{FencingToken, OwnerHash, OwnerToken};
 
-/// Time to free a key that was taken, and to announce that.
+/// Extra ttl after a takeover, in which the key is released and announced.
 pub(crate) const MOMENT: Duration = Duration::from_secs(1);
 
-/// One key on one node.
+/// The state of a key on one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyReply {
-    /// Its holder.
+    /// The holder, if the key is held.
     pub holding: Option<Holding>,
-    /// Whether the node has something else there, which is not a lock.
+    /// Whether the key exists but is not a lock.
     pub is_other: bool,
-    /// For how much longer the node stores the result of this idempotency key, if it has one.
+    /// How much longer the node stores the result of this idempotency key, if there is one.
     pub stored_for: Option<Duration>,
 }
 
-/// Who holds a key on one node.
+/// The holder of a key on one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holding {
-    /// The hash of its owner token.
+    /// The hash of the owner token.
     pub owner: OwnerHash,
-    /// The label of its process; empty if it has none. For readers: `shared: `, and the labels of all of them.
+    /// The label of the holder's process, or empty. For readers, it is `shared: ` and all their labels.
     pub label: String,
-    /// The counter of the key: its fencing token, if it has one.
+    /// The counter of the key, if it has one.
     pub fence: Option<FencingToken>,
-    /// For how much longer, unless it is extended. `None`: without an end.
+    /// The remaining ttl, or `None` if the key does not expire.
     pub remaining: Option<Duration>,
 }
 
-/// A request for some keys that are held.
+/// A request for some of the held keys.
 #[derive(Clone, Debug)]
 pub struct ScanRequest {
     /// The namespace of the keys.
     pub namespace: Namespace,
-    /// How the keys begin.
+    /// The prefix of the keys.
     pub prefix: String,
-    /// Zero, or [`next`](ScanReply::next) of the reply before.
+    /// Zero, or the [`next`](ScanReply::next) of the last reply.
     pub cursor: u64,
 }
 
-/// Some keys; the same one may come again.
+/// Some held keys. A scan can return a key more than once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScanReply {
     /// The keys.
     pub keys: Vec<LockKey>,
-    /// Where to go on; zero if these were the last.
+    /// The cursor of the next request, or zero at the end.
     pub next: u64,
 }
 
-/// A request to put an owner in the place of another one.
+/// A request to replace the owner of a key.
 #[derive(Clone, Debug)]
 pub struct TakeOverRequest {
-    /// The key, alone.
+    /// The key. There must be only one.
     pub keys: NodeKeys,
-    /// Its present owner. Nothing is changed where it is another one.
+    /// The present owner. Nothing is changed if the key has another one.
     pub from: OwnerHash,
-    /// The next owner, for the rest of the ttl.
+    /// The new owner.
     pub to: OwnerToken,
-    /// How long the present owner cannot set it again; and how long the next one has a key that had no end.
+    /// For how long the present owner cannot set the key again. A key that did not expire gets this ttl.
     pub void: Duration,
 }
 
@@ -84,9 +83,8 @@ pub(crate) mod on_redis {
     pub(crate) static HOLDERS: Script = Script::of(include_str!("holders.lua"));
     pub(crate) static TAKE_OVER: Script = Script::of(include_str!("take_over.lua"));
 
-    const NO_SCAN: &str = "its ACL user may not run `SCAN`, which is needed for lists alone; add `+scan` to the user's rule, or use one of the rule that `redlock acl --read-only` prints";
+    const NO_SCAN: &str = "its ACL user may not run `SCAN`, which only lists need; add `+scan` to the user's rule, or use a user with the rule that `redlock acl --read-only` prints";
 
-    /// How many keys the server looks at for one reply.
     const AT_ONCE: usize = 1_000;
 
     pub(crate) async fn holders(link: &Link, keys: &NodeKeys) -> Result<Vec<KeyReply>, NodeError> {
@@ -133,7 +131,7 @@ pub(crate) mod on_redis {
         })
     }
 
-    /// What `PTTL` replies where nothing is.
+    /// `PTTL` without a key.
     const GONE: i64 = -2;
 
     fn read_label(label: String) -> Option<String> {
@@ -157,7 +155,6 @@ pub(crate) mod on_redis {
         read_scan(&reply, &request.namespace).ok_or_else(|| garbled("a SCAN"))
     }
 
-    /// A text that is no pattern.
     fn escaped(text: &str) -> String {
         let special = |char| matches!(char, '*' | '?' | '[' | ']' | '^' | '\\');
         let mut escaped = String::new();
@@ -172,7 +169,7 @@ pub(crate) mod on_redis {
         let [Value::BulkString(next), Value::Array(names)] = items(reply)? else {
             return None;
         };
-        // Not every name is that of a lock: other programs may write beside us.
+        // Skip names of other programs.
         let key = |name: &Value| match name {
             Value::BulkString(name) => namespace.lock_key(std::str::from_utf8(name).ok()?),
             _ => None,
@@ -189,14 +186,13 @@ pub(crate) mod on_redis {
     ) -> Result<Option<Duration>, NodeError> {
         let mut connection = link.background()?;
         let key = request.keys.first();
-        // A script must be given its keys, and only the server knows the name of the tombstone.
+        // A script needs the names of all its keys, and the tombstone's name depends on the owner.
         let mut look = redis::cmd("MGET");
         let found = connection.call(look.arg(key.as_str())).await;
         let found = found.map_err(|error| failed(&error))?;
         let Some([Value::BulkString(value)]) = items(&found) else {
             return Ok(None);
         };
-        // Readers stand behind a blank.
         let owner = value.split(|byte| *byte == b' ').next();
         let owner = owner.unwrap_or_default();
         let digits = owner.get(..OwnerToken::DIGITS);

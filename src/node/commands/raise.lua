@@ -1,10 +1,10 @@
--- Writes the fencing token of a lock back, if the lock is still its owner's, or the owner is one of its readers.
+-- Writes the fencing token of a lock back, if the owner still has the lock or is one of its readers.
 -- KEYS: the marker, then for each key the lock and its counter.
--- ARGV: 1 the owner token, 2 the fencing token, 3 how long counters live in milliseconds, 4 what the node is to vote
--- for (see `refused`).
--- Replies 1 if no counter is below the fencing token any more, 0 if a key is not the owner's; {-1} in quarantine, where
--- the lock may be one that was lost and came back, {-2, config, its digest} under another config, an error as for an
--- acquire.
+-- ARGV: 1 the owner token, 2 the fencing token, 3 how long counters live in milliseconds, 4 the wanted vote (see
+-- `refused`).
+-- Replies 1 if no counter is below the fencing token now, 0 if the owner does not have a key, {-1} in quarantine,
+-- because the lock may be from before the node lost data, {-2, config, its digest} if the node has another config, or
+-- an error as for an acquire.
 -- use identity
 -- use refused
 -- use counted
@@ -15,7 +15,7 @@ if refusal then
 end
 local found = redis.call('MGET', unpack(KEYS, 2))
 for i = 1, #found, 2 do
-  -- Only readers stand in a value with blanks.
+  -- Only values of readers contain blanks.
   if found[i] ~= ARGV[1] and not string.find(found[i] or '', ' ' .. ARGV[1] .. ' ', 1, true) then
     return 0
   end

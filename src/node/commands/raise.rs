@@ -1,4 +1,4 @@
-//! Raise: raises the counters of keys that hold the token to the lock's fencing token.
+//! The command that writes fencing tokens back.
 
 use std::sync::Arc;
 
@@ -9,16 +9,17 @@ use crate::node::commands::{ClusterConfig, Fence};
 use crate::node::memory::store::Store;
 use crate::token::OwnerToken;
 
-/// A request to write the fencing token of a lock back to one node.
+/// A request to write a lock's fencing token back to a node.
 #[derive(Clone, Debug)]
 pub struct RaiseRequest {
-    /// What is locked.
+    /// The keys of the lock.
     pub keys: NodeKeys,
-    /// The owner.
+    /// The owner token.
     pub token: OwnerToken,
     /// The fencing token of the lock.
     pub fence: Fence,
-    /// As for an acquire: a node that may have lost data does not raise, for the lock may be one that it had before.
+    /// The config that the node must have. It refuses in quarantine, because the lock may be one that it had before it
+    /// lost data.
     pub config: Option<Arc<ClusterConfig>>,
 }
 

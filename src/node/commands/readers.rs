@@ -1,10 +1,8 @@
-//! Readers: owners that have a lock together, each until an end of its own. On a node they are one owner to everybody else:
-//! the key holds [`OwnerToken::readers`], and behind it the owner token and the end of each. So an acquire for one owner
-//! knows nothing of them, nor does another program.
+//! Readers: owners that share a lock, each until its own end. For other owners, a shared lock has a single owner: the
+//! key holds [`OwnerToken::readers`], followed by the owner token and the end of each reader.
 //!
-//! A writer that waits sets a key beside the lock, which it shares with other writers in the same way. New readers are
-//! refused while it is there; those that have the lock renew it all the same. It is a hint, has a short life of its own,
-//! and never votes.
+//! A waiting writer sets another key next to the lock. Several writers share that key in the same way. While it exists,
+//! new readers are refused, but present readers can renew. It is only a hint with a short life, and never votes.
 
 use crate::moment::Moment;
 use crate::namespace::NodeKey;
@@ -18,7 +16,8 @@ impl Store {
         matches!(self.readers(key, token, now), Ok((_, true)))
     }
 
-    /// The readers that have the key, without `token`, and whether that is one of them, too; or who has it instead.
+    /// The other readers of the key, and whether `token` is a reader. Fails with the holder if readers do not have the
+    /// key.
     pub(crate) fn readers(
         &self,
         key: &NodeKey,

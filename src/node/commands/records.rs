@@ -1,5 +1,4 @@
-//! Records of idempotency keys. Recall: acquires the lock of a key, or returns its record. Complete: stores the record and
-//! releases the lock.
+//! The commands for records of idempotency keys.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,45 +15,42 @@ use crate::token::OwnerToken;
 /// A request to acquire the lock of an idempotency key, or to return its record.
 #[derive(Clone, Debug)]
 pub struct RecallRequest {
-    /// The lock: one key, with a fence.
+    /// The request for the lock. It must have one key and a fence.
     pub lock: AcquireRequest,
-    /// Whether the lock is wanted even if there is a record, to bring a record of too few nodes to all of them.
+    /// Whether to acquire the lock even if there is a record, in order to copy it to all nodes.
     pub adopt: bool,
-    /// How long a node remembers at least the owner of its last grant without a record: longer than that can believe to
-    /// have the lock.
+    /// How long the node remembers this grant at least if no record follows. It must be longer than an owner can
+    /// believe that it has the lock.
     pub linger: Duration,
 }
 
 /// A request to store a record and to release the lock of its key, in one step.
 ///
-/// A node stores the record if it has none of a higher ballot, and if it granted the lock to no other owner since it
-/// granted it to us: a later owner may have looked for a record and found none. Where it remembers no grant, it stores
-/// the record if the lock is ours there and the counter of the key is not above the ballot. It stores no record of a
-/// lower ballot than the fencing token that it granted us, and none that has [ended](Record::until). In any case the
-/// lock is released if it is ours.
+/// The node refuses a record that has [ended](Record::until), or has a lower ballot than the node's record or our
+/// grant. It also refuses a record if it granted the lock to another owner since, because that owner may have found
+/// none. If it remembers no grant, we must have the lock, and the counter must not be above the ballot. The lock is
+/// always released.
 #[derive(Clone, Debug)]
 pub struct CompleteRequest {
-    /// The lock that is released: one key.
+    /// The release of the lock. It must have one key.
     pub release: ReleaseRequest,
-    /// The record; `None`: the request may run again, and the node forgets that it granted the lock.
+    /// The record. With `None`, the request can run again, and the node forgets the grant.
     pub record: Option<Record>,
-    /// Whether a quorum is known to have the record: then it is stored whatever was granted since.
+    /// Whether a quorum is known to have the record. If so, later grants do not prevent storing it.
     pub chosen: bool,
-    /// As for an acquire.
+    /// The config that the node must have.
     pub config: Option<Arc<ClusterConfig>>,
 }
 
 /// A node's reply to a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompleteReply {
-    /// The node has the record now, or had it; without a record, it has forgotten the grant. The lock is not ours there
-    /// any more.
+    /// The node has the record, or has forgotten the grant if there is none. We do not have the lock any more.
     Stored {
-        /// How many connections listened for the release, if there was one.
+        /// How many connections listened for the release.
         listeners: u32,
     },
-    /// The node granted the lock to another owner since, or has a record of a higher ballot, or may not vote, or the
-    /// record has ended: nothing was stored, and the lock is not ours there.
+    /// The node refused the record or may not vote. Nothing was stored, and we do not have the lock any more.
     Refused,
 }
 
@@ -135,7 +131,7 @@ pub(crate) mod on_redis {
         }
     }
 
-    /// The record in the reply to a recall: its ballot, its end and its body, with a blank between them.
+    /// The record in a recall's reply.
     fn record_in(kept: Vec<u8>) -> Result<Record, NodeError> {
         let head = || {
             let mut parts = kept.splitn(3, |byte| *byte == b' ');
@@ -144,7 +140,6 @@ pub(crate) mod on_redis {
             Some((ballot, whole(until)?, kept.len() - body.len()))
         };
         let (ballot, until, start) = head().ok_or_else(|| garbled("a recall"))?;
-        // The body is not copied.
         let body = Bytes::from(kept).slice(start..);
         Ok(Record {
             ballot,
@@ -159,7 +154,7 @@ pub(crate) mod on_redis {
         text.parse().ok().filter(|_| is_plain)
     }
 
-    /// Runs a completion. A record that too few replicas have does not count; it stays where it is.
+    /// If too few replicas have a record, it stays on the server but does not count.
     pub(crate) async fn complete(
         link: &Link,
         request: &CompleteRequest,
@@ -177,7 +172,6 @@ pub(crate) mod on_redis {
             link.memory
                 .stored(record.body.len().try_into().unwrap_or(u64::MAX));
         }
-        // Without a record there is nothing that replicas must have.
         let (value, acknowledged) = match &request.record {
             Some(_) => run_and_wait(link, &mut connection, &COMPLETE, cmd).await?,
             None => (run(&mut connection, &COMPLETE, &cmd).await?, Ok(())),
@@ -252,7 +246,7 @@ pub(crate) mod on_redis {
         }
     }
 
-    /// A server deletes a key at once whose ttl is zero.
+    /// A server deletes a key immediately if its ttl is zero.
     #[cfg(test)]
     #[test]
     fn the_replicas_are_told_of_a_record_also_in_its_last_millisecond() {
@@ -287,7 +281,7 @@ impl Store {
     ) -> Result<AcquireReply, NodeError> {
         let lock = &request.lock;
         let key = lock.keys.first();
-        // A record can be returned whatever the lease.
+        // Return a record regardless of the lock.
         let config = lock.config.as_deref();
         self.data.markers.admit(lock.keys.namespace(), config)?;
         let record = self.data.records.record(key, now);
@@ -319,7 +313,7 @@ impl Store {
         let namespace = request.release.keys.namespace();
         let config = request.config.as_deref();
         let voting = self.data.markers.is_voting(namespace, config)?;
-        // A node that may have lost data can still store what a quorum has.
+        // A node that may have lost data can still store a chosen record.
         let stored = (voting || request.chosen) && self.keep_record(request, key, token, now);
         let released = self.release(&request.release, now.moment);
         Ok(match (stored, released) {
@@ -341,31 +335,31 @@ impl Store {
             return true;
         };
         if record.until <= now.unix_millis() {
-            // Another caller may have found that it has ended.
+            // Another caller may already have seen that the record has ended.
             return false;
         }
         let slot = self.data.records.live(key, now);
         let known = slot.and_then(|slot| slot.record(now));
         let known = known.map(|known| known.ballot);
         if known > Some(record.ballot) {
-            // The writer of that record was told of ours, if ours was chosen.
+            // If our record was chosen, the writer of the newer record knew it.
             return request.chosen;
         }
         let same = known == Some(record.ballot);
         let ours = match slot.and_then(|slot| slot.last.as_ref()) {
             Some(last) => last == token,
-            // That the lock is ours proves nothing by itself: an extension may have set it again after the grant of a
-            // later owner had ended.
+            // Holding the lock is not enough, because an extension may have set it again after the grant of a later
+            // owner had ended.
             None => {
                 let surpassed = self.data.counters.surpass(key, record.ballot, now.moment);
                 !surpassed && self.holds(key, token, now.moment)
             }
         };
-        // A grant from before the last promotion does not count: a later grant may have been lost.
+        // A grant from before the last promotion does not count, because a later grant may have been lost.
         let floor = self.data.counters.floor(request.release.keys.namespace());
         let ours = ours && record.ballot.get() > floor;
-        // The grant promised that nothing is stored under a lower ballot than its number. An earlier owner may have a
-        // ballot between the two, and the owner of this grant one that other nodes agreed on.
+        // The grant promised to store nothing under a lower ballot than its fencing token. An earlier owner can have a
+        // ballot in between, and so can this owner, if other nodes granted it a lower token.
         let promised = slot.and_then(|slot| slot.promised);
         let kept = promised.is_none_or(|promised| promised <= record.ballot);
         let right = same || ours && kept || request.chosen;

@@ -1,4 +1,4 @@
-//! Release: deletes the keys that hold the token, and announces that if the request says so.
+//! The command that releases a lock.
 
 use std::time::Duration;
 
@@ -10,25 +10,25 @@ use crate::token::OwnerToken;
 /// A request to release a lock on one node.
 #[derive(Clone, Debug)]
 pub struct ReleaseRequest {
-    /// What is locked.
+    /// The keys of the lock.
     pub keys: NodeKeys,
-    /// The owner.
+    /// The owner token.
     pub token: OwnerToken,
-    /// Whether the release is announced: not that of a lost round, or contenders would wake each other for nothing.
+    /// Whether to announce the release. Not after a lost round, because contenders would wake each other for nothing.
     pub announce: bool,
-    /// How long the owner had waited: with the notice, to contenders who want to know whose turn it is.
+    /// How long the owner had waited. The notice contains it, so that contenders know whose turn it is.
     pub waited: Duration,
-    /// When the first command of this owner was sent. A node whose connection is younger leaves a *tombstone*, which
-    /// voids commands in the old connection's socket.
+    /// When the first command of this owner was sent. If a node's connection is younger, its release leaves a
+    /// *tombstone*, which voids commands in the socket of the old connection.
     pub since: Option<Moment>,
-    /// Whether it goes the way of the renewals, as no caller waits for it. Not where a command by the callers' way may
-    /// still run, for it could overtake that.
+    /// Whether the release uses the connection for renewals, because no caller waits for it. Not while a command of
+    /// this owner may still run on the connection for calls, because the release could overtake it.
     pub background: bool,
 }
 
 impl ReleaseRequest {
-    /// The same to a node where an abandoned command of this owner `may_still_run`, if so. On the calls' connection it
-    /// comes after their commands, and its tombstone voids a renewal.
+    /// A copy for a node on which an abandoned command of this owner `may_still_run`. Such a release follows the
+    /// owner's commands on the connection for calls and leaves a tombstone that voids a renewal.
     pub(crate) fn for_node(&self, may_still_run: bool) -> Self {
         let mut request = self.clone();
         if may_still_run {
@@ -42,12 +42,12 @@ impl ReleaseRequest {
 /// A node's reply to a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReleaseReply {
-    /// At least one key held our token, and none does any more.
+    /// At least one key held our token, and was deleted.
     Released {
-        /// How many connections were listening for this release.
+        /// How many connections listened for the release.
         listeners: u32,
     },
-    /// No key held our token. Nothing was changed.
+    /// No key held our token. Nothing was deleted.
     NotOwner,
 }
 
@@ -64,10 +64,10 @@ pub(crate) mod on_redis {
     pub(crate) static SCRIPT: Script = Script::of(include_str!("release.lua"));
     pub(crate) static SHARED: Script = Script::of(include_str!("release_shared.lua"));
 
-    /// How long a tombstone lives: longer than a command can wait in the socket of a connection that was given up.
+    /// How long a tombstone lives, which is longer than a command can wait in the socket of an abandoned connection.
     const TOMBSTONE: Duration = Duration::from_secs(60);
 
-    /// Also while the server is not confirmed: a key that is left there would block others once it is.
+    /// Releases a lock even if the server is not confirmed, because a remaining key would block others once it is.
     pub(crate) async fn release(
         link: &Link,
         request: &ReleaseRequest,
@@ -100,7 +100,7 @@ pub(crate) mod on_redis {
                 false => cmd.arg(""),
             };
         }
-        // Less than a millisecond is none.
+        // Omit waits of less than a millisecond.
         let waited = u64::try_from(request.waited.as_millis()).unwrap_or(u64::MAX);
         if leaves || waited > 0 {
             cmd.arg(waited);
@@ -127,7 +127,6 @@ pub(crate) mod on_redis {
         cmd
     }
 
-    /// How long the tombstone lives in milliseconds; empty where none is left.
     pub(crate) fn tombstone_life(cmd: &mut Cmd, leaves: bool) {
         match leaves {
             true => cmd.arg(millis(TOMBSTONE)),
@@ -149,7 +148,7 @@ pub(crate) mod on_redis {
         }
     }
 
-    /// What was given up may run at any time, by whichever connection.
+    /// An abandoned command can run at any time and on either connection.
     #[cfg(test)]
     #[test]
     fn a_release_after_doubt_leaves_a_tombstone_and_goes_the_way_of_calls() {
@@ -201,7 +200,6 @@ impl Store {
         }
     }
 
-    /// The same for one of several readers.
     fn release_shared(&mut self, request: &ReleaseRequest, now: Moment) -> ReleaseReply {
         let key = request.keys.first();
         let Ok((others, true)) = self.readers(key, &request.token, now) else {

@@ -1,11 +1,11 @@
--- Releases a lock for one of its readers. The last one frees it, and announces that.
--- KEYS: the lock, then the reader's tombstone, if one is to be left.
--- ARGV: 1 the owner token of the reader, 2 how long the tombstone lives in milliseconds ('' for none), 3 the channel of the
--- releases, or '' for no notice, 4 how the value of readers begins (see `readers`).
--- Replies as a release.
+-- Ends the share of a reader. The last reader deletes the lock and announces that.
+-- KEYS: the lock, then the reader's tombstone, if one is needed.
+-- ARGV: 1 the owner token of the reader, 2 how long the tombstone lives in milliseconds or '', 3 the channel of the
+-- releases ('' for no notice), 4 the head of the readers' value (see `readers`).
+-- Replies like a release.
 -- use readers
 if ARGV[2] ~= '' then
-  -- As for a release.
+  -- If the server has no memory for this, a late command of the reader can set its share again for one ttl.
   redis.pcall('SET', KEYS[2], '', 'PX', ARGV[2])
 end
 local time = redis.call('TIME')
@@ -20,7 +20,7 @@ elseif others == '' then
   return told
 end
 local ttl = string.format('%.0f', last - now)
--- A server without memory refuses only the first write of a script, and this one never.
+-- Begin with PEXPIRE, because a server without memory refuses only the first write, and never this one.
 redis.call('PEXPIRE', KEYS[1], ttl)
 redis.call('SET', KEYS[1], ARGV[4] .. others, 'PX', ttl)
 return 0

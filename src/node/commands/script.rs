@@ -1,5 +1,7 @@
-//! How commands run on a Redis server: each is one script, run by its hash; and how the parts of replies are read. Scripts
-//! use nothing newer than Redis 6.2 and carry no flags line, so they run even when the server is out of memory.
+//! Runs commands as Lua scripts on a Redis server, and reads the parts of their replies.
+//!
+//! Scripts work with Redis 6.2 and later. They have no flags line, so that they run even if the server is out of
+//! memory.
 
 use std::io::Write as _;
 use std::sync::{Arc, OnceLock};
@@ -19,12 +21,11 @@ use crate::token::{FencingToken, OwnerHash};
 
 const FOREVER: Duration = Duration::from_secs(100 * 366 * 24 * 3_600);
 
-/// In place of the server's identity if it does not matter what data it may have lost.
+/// In place of the server's identity if lost data does not matter.
 const ANY: &str = "any";
 
-/// One script: its text, and the hash it is run by. A line `-- use name` stands for one of [`PIECES`]. Most pieces are
-/// functions, and stand where they are needed, because every run defines them again, which costs as much as a good part of
-/// a call. The others are statements, which share variables with the text around them: `admit`, `take`, `number`, `let_go`.
+/// A script and its hash. Each line `-- use name` is replaced by one of [`PIECES`]. Pieces with functions are included
+/// where they are needed, because defining functions costs time in each run.
 #[derive(Debug)]
 pub(crate) struct Script {
     source: &'static str,
@@ -32,7 +33,7 @@ pub(crate) struct Script {
 }
 
 const PIECES: [(&str, &str); 10] = [
-    // Some use one that comes after them.
+    // In this order, because some pieces use a later one.
     ("-- use admit\n", include_str!("lua/admit.lua")),
     ("-- use take\n", include_str!("lua/take.lua")),
     ("-- use number\n", include_str!("lua/number.lua")),
@@ -80,14 +81,12 @@ impl Script {
     }
 }
 
-/// One argument in several pieces.
 pub(crate) struct Parts<'a>(pub(crate) &'a [&'a str]);
 
 impl ToRedisArgs for Parts<'_> {
     fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
         let mut writer = out.writer_for_next_arg();
         for part in self.0 {
-            // Into memory, which does not fail.
             let _ = writer.write_all(part.as_bytes());
         }
     }
@@ -95,7 +94,7 @@ impl ToRedisArgs for Parts<'_> {
 
 impl redis::ToSingleRedisArg for Parts<'_> {}
 
-/// A fencing token as servers have it: nineteen digits, which compare as texts. Empty for none.
+/// A fencing token as nineteen digits, which compare as text. Empty without one.
 pub(crate) struct Digits(pub(crate) Option<u64>);
 
 pub(crate) const fn digits(token: FencingToken) -> Digits {
@@ -116,18 +115,17 @@ impl ToRedisArgs for Digits {
 
 impl redis::ToSingleRedisArg for Digits {}
 
-/// An expiry in milliseconds that a server accepts.
+/// An expiry that a server accepts.
 pub(crate) fn life(keep: Duration) -> u64 {
     millis(keep.min(FOREVER))
 }
 
-/// Whole milliseconds, rounded up: the server must not keep a key for less than asked.
+/// Whole milliseconds, rounded up, because a server must not keep a key for less than the ttl.
 pub(crate) fn millis(ttl: Duration) -> u64 {
     let millis = ttl.as_nanos().div_ceil(1_000_000).max(1);
     u64::try_from(millis).unwrap_or(u64::MAX)
 }
 
-/// Empty for no.
 pub(crate) const fn flag(yes: bool) -> &'static str {
     if yes { "1" } else { "" }
 }
@@ -180,7 +178,7 @@ pub(crate) async fn run_and_wait(
             Ok(value) => Ok((value, Ok(()))),
             Err(error) => Err(explained(error)),
         },
-        // In a box, so that the futures of plain nodes stay small.
+        // Box this future, so that those of nodes without replicas stay small.
         Some(replicas) => {
             let called = Box::pin(call_and_wait(connection, replicas, script, cmd)).await;
             called.map_err(explained)
@@ -188,8 +186,8 @@ pub(crate) async fn run_and_wait(
     }
 }
 
-/// Runs a script and waits for the replicas. One connection carries one such wait at a time: the server holds up
-/// everything behind a `WAIT`, also releases.
+/// Runs a script and waits for the replicas. A connection has one such wait at a time, because `WAIT` blocks everything
+/// behind it.
 async fn call_and_wait(
     connection: &mut Connection,
     replicas: &Replicas,
@@ -227,7 +225,7 @@ pub(crate) async fn call_all(
     if !values.iter().any(is_lost_script) {
         return Ok(values);
     }
-    // All of it again: running it twice does no harm.
+    // Run the whole pipeline again, which does no harm.
     for script in scripts {
         connection.call(&script.load()).await?;
     }
@@ -290,7 +288,7 @@ pub(crate) fn items(reply: &Value) -> Option<&[Value]> {
     }
 }
 
-/// The holder behind a reply's remaining milliseconds (-1: no expiry) and hash.
+/// Reads a holder from its remaining milliseconds (-1 without an expiry) and its hash.
 pub(crate) fn holder(remaining: &Value, tag: &Value) -> Option<Holder> {
     let (Value::Int(remaining), Value::BulkString(tag)) = (remaining, tag) else {
         return None;
@@ -307,7 +305,7 @@ pub(crate) fn holder(remaining: &Value, tag: &Value) -> Option<Holder> {
     })
 }
 
-/// Values that make sense as a reply to no command, but for the first number.
+/// Values that are not a reply to any command, except the `1`.
 #[cfg(test)]
 pub(crate) fn nonsense() -> Vec<Value> {
     let tag = || Value::BulkString(b"0123456789abcdef0123456789abcdef01234567".to_vec());

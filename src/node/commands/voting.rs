@@ -1,5 +1,4 @@
-//! Whether a node may vote. Check-in: asks the node; if it may have lost data, begins its quarantine. Promote: ends the
-//! quarantine that is named, if the node is in it.
+//! The commands that ask whether a node may vote, and end its quarantine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,76 +9,75 @@ use crate::node::memory::store::{Marker, Markers, Mode, Store};
 use crate::node::{NodeError, unmarked};
 use crate::token::FencingToken;
 
-/// A request to tell whether a node may vote.
+/// A request to check in at a node.
 #[derive(Clone, Debug)]
 pub struct CheckInRequest {
     /// The namespace of the locks.
     pub namespace: Namespace,
     /// The config that the node must have.
     pub config: Arc<ClusterConfig>,
-    /// The length of this node's quarantines under the config.
+    /// How long this node's quarantines last under the config.
     pub quarantine: Duration,
-    /// A random name for the quarantine that begins with this, if one does.
+    /// A random name, in case a quarantine begins.
     pub fresh: String,
-    /// What to do about a node that has another config or none.
+    /// What to do if the node has another config or none.
     pub mode: CheckInMode,
 }
 
-/// What a check-in does about a node that has another config or none.
+/// What a check-in does to a node that has another config or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckInMode {
-    /// Nothing is changed: one without a config answers as if it were in quarantine.
+    /// Changes nothing. A node without a config replies as if it were in quarantine.
     Look,
-    /// One without a config is put into quarantine (if the config is [guarded](ClusterConfig::guarded)); one with
-    /// another is left alone.
+    /// A node without a config gets ours, and is put into quarantine if ours is [guarded](ClusterConfig::guarded). A
+    /// node with another config is left alone.
     Normal,
-    /// Both are put into quarantine: the list is being changed.
+    /// Replaces another config by ours, because an operator changes the list of nodes. The node is put into quarantine
+    /// if ours is guarded.
     Adopt {
-        /// At least so long, as an operator says.
+        /// How long quarantines lasted at least under the config that is replaced.
         former: Duration,
     },
 }
 
-/// Whether a node may vote.
+/// A node's reply to a check-in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CheckInReply {
-    /// It has lost no data since it was promoted.
+    /// The node has lost no data since it was promoted.
     Voting {
-        /// The highest value that any of its counters ever had; `None` if there was none.
+        /// The highest value that any counter of the node ever had.
         high_water: Option<FencingToken>,
     },
-    /// It may have lost data.
+    /// The node may have lost data.
     Quarantined {
         /// The name of its present quarantine.
         id: String,
-        /// How long quarantines lasted under the config that ours has replaced there; zero if it has replaced none
-        /// since the node voted last.
+        /// How long quarantines lasted under a config that ours has replaced since the last vote; otherwise zero.
         former: Duration,
-        /// Whether it has voted under our config: then all nodes had accepted the config.
+        /// Whether the node has voted under our config, which implies that all nodes had accepted it.
         accepted: bool,
-        /// Whether it has nothing to lose, because it never granted anything.
+        /// Whether the node has nothing to lose because it never granted anything.
         unused: bool,
     },
-    /// It has another config.
+    /// The node has another config.
     Foreign {
-        /// That config, as shown to people.
+        /// Its text.
         config: String,
-        /// The digest of that.
+        /// Its digest.
         digest: String,
     },
 }
 
-/// The end of a node's quarantine.
+/// A request to end a node's quarantine.
 #[derive(Clone, Debug)]
 pub struct PromoteRequest {
     /// The namespace of the locks.
     pub namespace: Namespace,
     /// The config that the node must have.
     pub config: Arc<ClusterConfig>,
-    /// The name of the quarantine that ends. If the node is in another one by now, nothing is done.
+    /// The name of the quarantine. The node changes nothing if it is in another one.
     pub quarantine: String,
-    /// Its high-water mark is raised to this, and no counter counts for less from then on: restored data may hold old
-    /// ones.
+    /// The new high-water mark. Lower counters count as this from then on, because restored data can hold old counters.
     pub floor: Option<FencingToken>,
 }
 
@@ -141,7 +139,7 @@ pub(crate) mod on_redis {
                 id: text(id),
                 former: Duration::from_millis(u64::try_from(*former).unwrap_or(0)),
                 accepted: *accepted == 1,
-                // A server cannot tell whether it has had locks before.
+                // A server does not know whether it has ever had locks.
                 unused: false,
             }),
             Some(
@@ -161,7 +159,7 @@ pub(crate) mod on_redis {
     fn mark_of(value: &Value) -> Result<Option<FencingToken>, NodeError> {
         match (token_of(value, "a check-in"), value) {
             (Ok(Some(mark)), _) if mark.get() > FencingToken::LAST_COUNTED => Err(unmarked()),
-            // Not a fencing token at all.
+            // The reply is a text but not a fencing token.
             (Err(_), Value::BulkString(_)) => Err(unmarked()),
             (mark, _) => mark,
         }
@@ -191,8 +189,7 @@ pub(crate) mod on_redis {
         }
     }
 
-    /// Evictions, on Redis only: looks whether the server has evicted keys since the last time. Then the marker loses the
-    /// server's identity, so that the node does not vote before a quarantine.
+    /// Puts the node into quarantine if the server has evicted keys since the last check.
     pub(crate) async fn look_at_evictions(
         connection: &mut Connection,
         namespace: &Namespace,
@@ -253,7 +250,7 @@ impl Store {
         let mark = self.data.counters.mark(&request.namespace);
         let high_water = mark.as_ref().ok().copied().flatten();
         match (self.data.markers.check_in(request, high_water), mark) {
-            // The other nodes would be given this mark.
+            // Fail, because the other nodes would get this mark.
             (CheckInReply::Voting { .. }, Err(error)) => Err(error),
             (reply, _) => Ok(reply),
         }

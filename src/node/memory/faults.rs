@@ -1,4 +1,4 @@
-//! Faults of a memory node, as servers fail. Feature `test-util`.
+//! Faults of a memory node that resemble those of a server. Feature `test-util`.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use crate::node::{NodeError, NodeErrorKind, NodeFuture, NodeState};
 
 pub(super) struct Faults {
     pub(super) mode: watch::Sender<Mode>,
-    // The commands in the sockets of a frozen node: they run when the node is thawed, wanted or not.
+    // Commands that wait in the sockets of a frozen node. They run when it is thawed, even if their callers have gone.
     backlog: Mutex<Vec<Queued>>,
 }
 
@@ -34,7 +34,6 @@ impl Default for Faults {
 }
 
 impl Faults {
-    /// A frozen server looks as if it were up.
     pub(super) fn state(&self) -> NodeState {
         match *self.mode.borrow() {
             Mode::Up | Mode::Frozen => NodeState::Up,
@@ -45,13 +44,13 @@ impl Faults {
     pub(super) fn well(&self) -> NodeFuture<Result<(), NodeError>> {
         let mut mode = self.mode.subscribe();
         Box::pin(async move {
-            // The sender cannot go while a node exists that could be waited for.
+            // `wait_for` fails only if the node is dropped meanwhile.
             let _ = mode.wait_for(|mode| *mode == Mode::Up).await;
             Ok(())
         })
     }
 
-    /// Runs `command` by `execute` now; or leaves it to be executed when the node is thawed; or refuses it.
+    /// Runs `command` by `execute`, queues it until the node is thawed, or refuses it.
     pub(super) async fn run<C, T>(
         &self,
         command: C,
@@ -63,14 +62,14 @@ impl Faults {
     {
         let (sender, receiver) = oneshot::channel();
         {
-            // Modes change under this mutex, so no command slips in after a thaw has emptied the backlog.
+            // Modes change under this mutex, so that no command is queued after a thaw has emptied the backlog.
             let mut backlog = self.backlog();
             let mode = *self.mode.borrow();
             match mode {
                 Mode::Up => return Ok(execute(command)),
                 Mode::Down => return Err(down()),
                 Mode::Frozen => backlog.push(Box::new(move |store, now| {
-                    // Nobody may wait for the reply any more.
+                    // The caller may have gone.
                     let _ = sender.send(command(store, now));
                 })),
             }
@@ -94,8 +93,7 @@ impl fmt::Debug for Faults {
     }
 }
 
-/// What a [`MemoryNode`](crate::node::MemoryNode) had at one moment. Made by
-/// [`MemoryNode::snapshot`](crate::node::MemoryNode::snapshot); clones share it.
+/// The data that a [`MemoryNode`](crate::node::MemoryNode) had at one moment. Clones share it.
 #[derive(Clone)]
 pub struct MemorySnapshot(pub(super) Arc<Data>);
 

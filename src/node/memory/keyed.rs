@@ -1,5 +1,5 @@
-//! What a node keeps by key: [`KeyMap`], with the [`Counters`] of fencing tokens and the records of idempotency keys.
-//! [`Now`]: the clocks by which that ends.
+//! What a node stores for each key: [`KeyMap`], the [`Counters`] of fencing tokens, and the records of idempotency
+//! keys.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -16,7 +16,7 @@ use crate::token::FencingToken;
 #[cfg(feature = "idempotency")]
 use crate::token::OwnerToken;
 
-/// A map by key. A key's hash has a random secret of this process already, so clients cannot choose keys that collide.
+/// A map by key. It needs no further hash function, because keys contain a hash with a random secret of this process.
 pub(crate) type KeyMap<V> = HashMap<NodeKey, V, BuildHasherDefault<Known>>;
 
 #[derive(Clone, Copy, Default)]
@@ -28,7 +28,7 @@ impl Hasher for Known {
     }
 
     fn write(&mut self, bytes: &[u8]) {
-        // No key is hashed by its bytes. If it were, it would still have one hash.
+        // Never called, because keys are not hashed by their bytes.
         for byte in bytes {
             self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
         }
@@ -39,16 +39,15 @@ impl Hasher for Known {
     }
 }
 
-/// Sweeps out what has ended, where the map would have to grow.
+/// Removes entries that have ended before the map would have to grow.
 pub(crate) fn make_room<V>(map: &mut KeyMap<V>, lives: impl Fn(&V) -> bool) {
     if map.len() == map.capacity() {
         map.retain(|_, value| lives(value));
-        // For twice as many as are left: each sweep follows as many inserts.
+        // Reserve twice the present number, so that sweeps stay rare.
         map.reserve(map.len());
     }
 }
 
-/// The clocks at one command.
 #[derive(Clone, Copy)]
 pub(crate) struct Now {
     pub(crate) moment: Moment,
@@ -69,11 +68,11 @@ impl Now {
     }
 }
 
-/// The counters of one node, and the highest value of each namespace.
+/// The counters of one node, and the marks of its namespaces.
 #[derive(Clone, Default)]
 pub(crate) struct Counters {
     counts: KeyMap<Count>,
-    // By the namespaces that were chosen, which are few.
+    // By the root of the namespace.
     marks: BTreeMap<Box<str>, Mark>,
 }
 
@@ -85,9 +84,9 @@ struct Count {
 
 #[derive(Clone, Copy, Default)]
 struct Mark {
-    // It stands in for missing counters.
+    // The high-water mark, which stands in for missing counters.
     highest: u64,
-    // A lower counter counts as this: restored data may hold old counters.
+    // Lower counters count as this, because restored data can hold old counters.
     floor: u64,
 }
 
@@ -98,7 +97,6 @@ impl Counters {
         counts.then_some(count.value)
     }
 
-    /// The counter of `key` as a fencing token.
     pub(crate) fn token(&self, key: &NodeKey, now: Moment) -> Option<FencingToken> {
         FencingToken::new(self.count(key, now)?)
     }
@@ -145,7 +143,7 @@ impl Counters {
     ) -> Result<(), NodeError> {
         let highest = self.countable(keys.namespace())?.highest;
         for key in keys.as_slice() {
-            // A late command must not lower what the mark stands for.
+            // A late command must not lower the counter below the mark.
             let count = self.count(key, now);
             let value = count.unwrap_or(highest).max(fence.token.get());
             let keep = match self.counts.get(key) {
@@ -158,28 +156,27 @@ impl Counters {
     }
 
     #[cfg(feature = "idempotency")]
-    /// Whether a lock on `key` may have been granted with a higher number than `token`.
+    /// Whether a lock on `key` may have been granted with a higher fencing token than `token`.
     pub(crate) fn surpass(&self, key: &NodeKey, token: FencingToken, now: Moment) -> bool {
-        // A missing counter may have come as far as the mark.
+        // A missing counter may have been as high as the mark.
         let count = self.count(key, now);
         let mark = self.countable(key.namespace());
         let count = count.or_else(|| mark.map(|mark| mark.highest).ok());
         count.is_none_or(|count| count > token.get())
     }
 
-    /// The highest value that any counter of `namespace` ever had.
     pub(crate) fn mark(&self, namespace: &Namespace) -> Result<Option<FencingToken>, NodeError> {
         Ok(FencingToken::new(self.countable(namespace)?.highest))
     }
 
     #[cfg(feature = "idempotency")]
-    /// A fencing token up to this may be from before the node lost data.
+    /// Fencing tokens up to this one may come from before the node lost data.
     pub(crate) fn floor(&self, namespace: &Namespace) -> u64 {
         let mark = self.marks.get(namespace.root());
         mark.map_or(0, |mark| mark.floor)
     }
 
-    /// From now on no counter of `namespace` counts for less than `floor`, which the other nodes gave.
+    /// Raises the mark and the floor of `namespace` to `floor`, which comes from the other nodes.
     pub(crate) fn raise_floor(&mut self, namespace: &Namespace, floor: Option<FencingToken>) {
         let floor = floor.map_or(0, FencingToken::get);
         self.change_mark(namespace, |mark| {
@@ -190,7 +187,7 @@ impl Counters {
         });
     }
 
-    /// The mark of `namespace`, if there are fencing tokens left above it.
+    /// The mark of `namespace`. Fails if no fencing tokens are left above it.
     fn countable(&self, namespace: &Namespace) -> Result<Mark, NodeError> {
         let mark = self.marks.get(namespace.root()).copied();
         let mark = mark.unwrap_or_default();
@@ -208,14 +205,13 @@ impl Counters {
     }
 }
 
-/// Whether a proposal is more than an hour ahead of our clock and of the mark, or leaves no fencing tokens above it.
+/// Whether a proposal is more than an hour ahead of both our clock and the mark, or leaves no fencing tokens above it.
 fn is_absurd(proposal: u64, mark: u64, unix_micros: u64) -> bool {
     let ahead = |of: u64| proposal / FencingToken::STEP > of.saturating_add(HOUR);
     let last = proposal > FencingToken::LAST_COUNTED;
     last || ahead(mark / FencingToken::STEP) && ahead(unix_micros)
 }
 
-/// In microseconds.
 const HOUR: u64 = 3_600 * 1_000_000;
 
 #[cfg(feature = "idempotency")]
@@ -228,10 +224,10 @@ pub(crate) struct Records {
 #[derive(Clone)]
 pub(crate) struct Slot {
     pub(crate) last: Option<OwnerToken>,
-    // The number that it was granted the lock with: nothing is stored under a lower ballot.
+    // The fencing token of that grant. No record with a lower ballot is stored.
     pub(crate) promised: Option<FencingToken>,
     record: Option<Record>,
-    // Until when `last` is remembered at least. The record has its own end.
+    // `last` is remembered at least until then. The record has its own end.
     expires: Moment,
 }
 
@@ -277,7 +273,7 @@ impl Records {
         slot
     }
 
-    /// Notes the owner that was granted the lock. A record that is there keeps its end.
+    /// Remembers the owner of a new grant. An existing record keeps its end.
     pub(crate) fn grant(
         &mut self,
         key: &NodeKey,

@@ -1,4 +1,4 @@
-//! [`MemoryNode`]: a node inside the process, for development, tests and single-process services.
+//! [`MemoryNode`]: a node inside the process.
 
 #[cfg(feature = "test-util")]
 mod faults;
@@ -29,9 +29,12 @@ use crate::node::{
 #[cfg(feature = "idempotency")]
 use crate::node::{CompleteReply, CompleteRequest, RecallRequest};
 
-/// A node that keeps its locks in the memory of this process. It behaves like a Redis node in everything that the lock
-/// protocol can see. Clones share one state, so several managers in one process can share nodes. With the feature
-/// `test-util` it can be given to a manager, and made to fail: `go_down`, `freeze` and `forget`.
+/// A node that keeps its locks in the memory of this process, for development, tests and services with a single
+/// process.
+///
+/// It behaves like a Redis node in everything that the lock protocol can see. Clones share one state, so several managers
+/// in a process can share a node. With the feature `test-util`, you can pass it to a manager, and make it fail by
+/// `go_down`, `freeze` and `forget`.
 ///
 /// # Examples
 ///
@@ -61,7 +64,7 @@ struct Inner {
 }
 
 impl MemoryNode {
-    /// An empty node called `name`.
+    /// Creates an empty node with this name.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
         Self {
@@ -75,7 +78,7 @@ impl MemoryNode {
         }
     }
 
-    /// Runs `command` on the store when it is polled: with faults, also later or not at all.
+    /// Runs `command` on the store when the future is polled. An injected fault can delay or prevent that.
     fn run<T: Send + 'static>(
         &self,
         command: impl FnOnce(&mut Store, Now) -> Result<T, NodeError> + Send + 'static,
@@ -89,7 +92,7 @@ impl MemoryNode {
         })
     }
 
-    /// The same, not counted among the commands for locks.
+    /// Like [`run`](Self::run), but does not count the command.
     fn run_apart<T: Send + 'static>(
         &self,
         command: impl FnOnce(&mut Store, Now) -> Result<T, NodeError> + Send + 'static,
@@ -107,30 +110,29 @@ impl MemoryNode {
     }
 }
 
-/// Fault hooks and a look inside.
 #[cfg(feature = "test-util")]
 impl MemoryNode {
-    /// From now on commands fail at once, as if nothing listened on the port. The keys stay.
+    /// Makes commands fail immediately, as if no server listened. The keys remain.
     pub fn go_down(&self) {
         let mut backlog = self.inner.faults.backlog();
         self.inner.faults.mode.send_replace(Mode::Down);
         self.inner.store().listeners.set_deaf(true);
-        // A frozen server that dies takes the commands in its sockets with it.
+        // A frozen server that dies loses the commands in its sockets.
         backlog.clear();
     }
 
-    /// Takes commands again, after [`go_down`](Self::go_down).
+    /// Accepts commands again, after [`go_down`](Self::go_down).
     pub fn come_up(&self) {
         self.inner.faults.mode.send_replace(Mode::Up);
         self.inner.store().listeners.set_deaf(false);
     }
 
-    /// From now on commands wait, as if the server process were stopped, and run in their order when it is thawed.
+    /// Makes commands wait, as if the server process were stopped. They run in order when the node is thawed.
     pub fn freeze(&self) {
         self.inner.faults.mode.send_replace(Mode::Frozen);
     }
 
-    /// Runs again, after [`freeze`](Self::freeze).
+    /// Runs the waiting commands and continues, after [`freeze`](Self::freeze).
     pub fn thaw(&self) {
         let mut backlog = self.inner.faults.backlog();
         self.inner.faults.mode.send_replace(Mode::Up);
@@ -139,7 +141,7 @@ impl MemoryNode {
         }
     }
 
-    /// Loses every key, the counters and the memory of having voted, as a restart without persistence does.
+    /// Loses every key, the counters and the memory of having voted, like a server that restarts without persistence.
     pub fn forget(&self) {
         let mut store = self.inner.store();
         store.data = Data::default();
@@ -162,10 +164,9 @@ impl MemoryNode {
     }
 }
 
-/// More of both, for our own tests.
 #[cfg(all(feature = "test-util", tower_redlock_tests))]
 impl MemoryNode {
-    /// The secret that holds `key` (as the node knows it, with its namespace) right now.
+    /// The secret that holds `key` now. The key includes its namespace.
     #[must_use]
     pub fn holder(&self, key: &str) -> Option<Vec<u8>> {
         let now = self.inner.now().moment;
@@ -178,40 +179,39 @@ impl MemoryNode {
             .map(|(_, entry)| entry.token.expose().to_vec())
     }
 
-    /// Its data right now, for a later [`restore`](Self::restore), as a server saves it to a file.
+    /// The present data, like the file that a server saves. See [`restore`](Self::restore).
     #[must_use]
     pub fn snapshot(&self) -> MemorySnapshot {
         MemorySnapshot(Arc::new(self.inner.store().data.clone()))
     }
 
-    /// Restores that data and loses all later data, as a server that restarts from its file. What has expired meanwhile
-    /// is gone. It does not vote before it was promoted.
+    /// Replaces all data by `snapshot`, like a server that restarts from its file. Locks that have expired since then
+    /// are gone. The node does not vote until it is promoted.
     pub fn restore(&self, snapshot: &MemorySnapshot) {
         use std::sync::atomic::{AtomicU64, Ordering};
 
         static RESTORED: AtomicU64 = AtomicU64::new(0);
 
-        // No two quarantines have one name.
+        // Give each quarantine a name of its own.
         let id = format!("restored:{}", RESTORED.fetch_add(1, Ordering::Relaxed));
         let mut store = self.inner.store();
         store.data.clone_from(&snapshot.0);
         store.data.markers.restart(&id);
     }
 
-    /// How many commands have run so far.
+    /// The number of commands that have run so far.
     #[must_use]
     pub fn commands(&self) -> u64 {
         self.inner.store().commands
     }
 
-    /// How many subscriptions to releases there are.
+    /// The number of subscriptions to releases.
     #[must_use]
     pub fn subscriptions(&self) -> usize {
         self.inner.store().listeners.len()
     }
 
-    /// From now on releases are not announced, as if the right to subscribe were missing or the connection lost; the
-    /// node serves all the same.
+    /// Stops announcing releases, as if the right to subscribe were missing.
     pub fn fall_silent(&self) {
         self.inner.store().listeners.set_deaf(true);
     }
@@ -229,13 +229,13 @@ impl Inner {
     }
 
     fn store(&self) -> MutexGuard<'_, Store> {
-        // A panic inside the store's short methods leaves it whole, so poison means nothing here.
+        // Ignore poison, because a panic in one of the store's short methods leaves it whole.
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn execute<T>(&self, command: impl FnOnce(&mut Store, Now) -> T) -> T {
         let mut store = self.store();
-        // Under the mutex, so that times go up from command to command.
+        // Read the clock under the mutex, so that time never goes back from one command to the next.
         let now = self.now();
         command(&mut store, now)
     }
@@ -247,7 +247,7 @@ impl Node for MemoryNode {
     }
 
     fn start(&self, context: NodeContext) {
-        // The first manager's clock stays: entries of two clocks could not be compared.
+        // Keep the first manager's clock, because entries of two clocks could not be compared.
         let _ = self.inner.clock.set(context.clock);
     }
 

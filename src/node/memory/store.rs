@@ -1,4 +1,4 @@
-//! [`Store`]: the state of one node: the locks, its [`Markers`], and the [`Listeners`] to releases.
+//! [`Store`]: the state of one node: its locks, its [`Markers`] and the [`Listeners`] to releases.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,11 +21,12 @@ pub(crate) struct Store {
     pub(crate) commands: u64,
 }
 
-/// What a server saves to its file.
+/// The data that a server saves to its file.
 #[derive(Clone, Default)]
 pub(crate) struct Data {
     pub(crate) entries: KeyMap<Entry>,
-    // Owners whose keys were taken from them, and until when they cannot set them again; readers no more than that key.
+    // An owner from which a key was taken cannot set keys until this moment. The token of readers is void only for the
+    // taken key.
     pub(crate) void: Vec<(OwnerHash, NodeKey, Moment)>,
     pub(crate) counters: Counters,
     pub(crate) markers: Markers,
@@ -37,11 +38,11 @@ pub(crate) struct Data {
 pub(crate) struct Entry {
     pub(crate) token: OwnerToken,
     pub(crate) expires: Moment,
-    // Those that have it together, if the token stands for readers.
+    // The readers, if the lock is shared.
     pub(crate) readers: Vec<Reader>,
 }
 
-/// A reader and its end.
+/// A reader and the moment at which its share ends.
 pub(crate) type Reader = (OwnerToken, Moment);
 
 impl Entry {
@@ -104,12 +105,11 @@ impl Store {
     }
 }
 
-/// Whether the node may vote, and under which config, by the roots of namespaces.
+/// For the root of each namespace, whether the node may vote and under which config.
 #[derive(Clone, Default)]
 pub(crate) struct Markers {
-    // There are few.
     pub(crate) markers: BTreeMap<Box<str>, Marker>,
-    // Whether the node may have lost locks. A new node never had any.
+    // Whether the node may have lost locks. False for a new node.
     pub(crate) forgot: bool,
 }
 
@@ -117,8 +117,8 @@ pub(crate) struct Markers {
 pub(crate) struct Marker {
     pub(crate) digest: String,
     pub(crate) config: String,
-    // How long quarantines last under this config, and how long under the one that it replaced, until that was waited
-    // for.
+    // How long quarantines last under this config, and how long they lasted under the one that it replaced, until the
+    // node has waited for that.
     pub(crate) quarantine: Duration,
     pub(crate) former: Duration,
     // Whether the node has voted under this config.
@@ -131,7 +131,7 @@ pub(crate) enum Mode {
     Voting,
     Quarantined {
         id: String,
-        // It never had anything to lose.
+        // Whether the node never had anything to lose.
         unused: bool,
     },
 }
@@ -168,8 +168,7 @@ impl Markers {
         }
     }
 
-    /// The server restarts with the data that it has: its identity is new, so that a quarantine called `id` begins
-    /// under each marker.
+    /// Restarts the server with its present data. Each marker enters the quarantine `id`.
     #[cfg(feature = "test-util")]
     pub(crate) fn restart(&mut self, id: &str) {
         for marker in self.markers.values_mut() {
@@ -182,12 +181,11 @@ impl Markers {
     }
 }
 
-/// The senders of one node, by key.
 #[derive(Default)]
 pub(crate) struct Listeners {
     senders: KeyMap<Vec<(u64, NoticeSender)>>,
     next: u64,
-    // A node that is down sends no notices.
+    // Whether no notices are sent.
     deaf: bool,
 }
 
@@ -240,7 +238,6 @@ impl Listeners {
         }
     }
 
-    /// How many subscriptions there are.
     #[cfg(feature = "test-util")]
     pub(crate) fn len(&self) -> usize {
         self.senders.values().map(Vec::len).sum()

@@ -1,5 +1,5 @@
-//! How a server is reached: its URL, the certificates, and user and password, also those that change ([`Rotation`]). The
-//! client's `StreamingCredentialsProvider` gives up after one failed `AUTH`; a node must try again.
+//! How a server is reached. We do not use the client's `StreamingCredentialsProvider`, because it gives up after one
+//! failed `AUTH`.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,18 +20,18 @@ use crate::settings::server::{Credentials, CredentialsSource, NodeSettings, TlsS
 #[cfg(feature = "tls")]
 use crate::settings::server::{Pem, is_pem};
 
-/// The user, the password and the database on a server, where they are not those of its URL.
+/// The user, password and database on a server, if they are not in its URL.
 #[derive(Clone, Default)]
 pub(super) struct Access {
     pub(super) user: Option<String>,
     pub(super) password: Option<String>,
     pub(super) database: Option<u32>,
-    /// In place of them.
+    /// Replaces the user and the password.
     pub(super) source: Option<CredentialsSource>,
 }
 
 impl Access {
-    /// The node's own user and password come first, then those in its URL, then those of all nodes.
+    /// The node's own credentials take precedence over those in its URL, and these over those of all nodes.
     pub(super) fn of(
         node: &NodeSettings,
         place: &str,
@@ -96,16 +96,14 @@ fn password(node: &NodeSettings, place: &str) -> Result<Option<String>, ConfigEr
     }
 }
 
-const PASSWORD_TOO: &str = "is given beside `password`; leave out one of them";
-const EMPTY_PASSWORD: &str = "is empty; leave it out if the server asks for none";
+const PASSWORD_TOO: &str = "is given in addition to `password`; leave out one of them";
+const EMPTY_PASSWORD: &str = "is empty; leave it out if the server needs no password";
 const NO_PASSWORD: &str = "the file is empty; it must hold the password and nothing else";
 
-/// The certificates of a TLS connection, as PEM.
 #[derive(Clone, Default)]
 pub(super) struct Certificates {
     pub(super) root: Option<Vec<u8>>,
     pub(super) client: Option<(Vec<u8>, Vec<u8>)>,
-    /// The setting that they are from.
     #[cfg(feature = "tls")]
     pub(super) place: String,
 }
@@ -167,8 +165,7 @@ const NO_CERTIFICATE: &str = "is missing: a private key needs the certificate th
 const CERTIFICATES_ARE_OFF: &str =
     "certificates need the feature `tls` of `tower-redlock`; enable it in Cargo.toml";
 
-/// The server at the URL of the setting `place`, and whether it is reached over TLS. An error never repeats the URL,
-/// which may hold a password.
+/// Reads a URL. Also returns whether it uses TLS. Errors never contain the URL, which may contain a password.
 pub(super) fn read(
     url: &str,
     place: &str,
@@ -190,17 +187,17 @@ pub(super) fn read(
     if url.contains("#insecure") {
         return refuse(INSECURE);
     }
-    // The client's own error may quote parts of the URL, so it is not passed on.
+    // Do not pass on the client's error, because it can quote parts of the URL.
     match url.into_connection_info() {
         Ok(info) if !says_more(url) && info.redis_settings().db() >= 0 => Ok((info, tls)),
         _ => refuse(MALFORMED),
     }
 }
 
-/// Whether text that the client ignores stands behind the `?`: `redis://h?db=3` must not silently have no effect.
+/// Whether the URL has parameters that the client ignores, for example `redis://h?db=3`.
 fn says_more(url: &str) -> bool {
     let known: &[&str] = match url.split_once("://") {
-        // We use RESP3 whatever it says, and URLs written for other clients have it.
+        // We ignore `protocol` and always use RESP3, but URLs for other clients have it.
         Some(("redis" | "rediss" | "valkey" | "valkeys", _)) => &["protocol"],
         _ => &["user", "pass", "db", "protocol"],
     };
@@ -210,7 +207,6 @@ fn says_more(url: &str) -> bool {
     url.contains('#') || names.any(|name| !known.contains(&name))
 }
 
-/// `host:port` in lower case, or the path of a socket.
 pub(super) fn address_of(addr: &ConnectionAddr) -> String {
     match addr {
         ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
@@ -244,7 +240,7 @@ pub(super) fn client(
 #[cfg(feature = "tls")]
 fn tls_client(info: ConnectionInfo, certificates: &Certificates) -> Result<Client, ConfigError> {
     // The client panics on its first connection if the process has no provider. An error means that the program has
-    // chosen one itself, which is as good.
+    // chosen one itself.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let Certificates {
         root,
@@ -272,21 +268,21 @@ const INSECURE: &str = "`#insecure` would accept any server as a node and is not
 const NOT_PEM: &str =
     "is not in PEM form (`-----BEGIN CERTIFICATE-----`, for a key `-----BEGIN PRIVATE KEY-----`)";
 #[cfg(feature = "tls")]
-const BAD_CERTIFICATES: &str = "the certificates cannot be used; check that root, client certificate and key are PEM and whole";
+const BAD_CERTIFICATES: &str = "the certificates cannot be used; check that the root, the client certificate and the key are complete PEM texts";
 
-/// The credentials of one node, if they change.
+/// Credentials that change.
 #[derive(Default)]
 pub(super) struct Rotation {
     source: Option<CredentialsSource>,
-    // The last ones and those before, which must not be seen in any text either.
+    // The latest credentials and those before, whose passwords must not appear in logs or errors either.
     known: Mutex<Vec<Credentials>>,
-    // A connection could not renew them, and none has authenticated since.
+    // Whether a connection failed to renew them, and none has authenticated since.
     is_stale: AtomicBool,
-    // Where the callback runs: known once the node is started.
+    // The runtime of the callback, known once the node has started.
     calls: OnceLock<Handle>,
 }
 
-/// A call that ends when nobody waits for it.
+/// A call of the callback. Dropping it ends the call.
 struct Call(JoinHandle<()>);
 
 impl Drop for Call {
@@ -303,7 +299,6 @@ impl Rotation {
         })
     }
 
-    /// The callback is called on this runtime.
     pub(super) fn begin(&self, calls: Handle) {
         let _ = self.calls.set(calls);
     }
@@ -321,10 +316,11 @@ impl Rotation {
             return Ok(None);
         };
         let asked = Instant::now();
-        // The program's: where its calls run, for it may block its thread, or leave tasks there. A panic ends its task.
+        // Use the program's runtime, because the callback can block its thread or spawn tasks there. A panic only ends
+        // this task.
         let (answer, answered) = oneshot::channel();
         let call = async move {
-            // Nobody waits for it any more.
+            // The caller may have gone.
             let _ = answer.send((source.0)().await);
         };
         let _call = Call(match self.calls.get() {
@@ -358,11 +354,10 @@ impl Rotation {
         if let Some(user) = &credentials.user {
             settings = settings.set_username(user);
         }
-        // It could be opened before.
+        // This cannot fail, because the client was opened before with other credentials.
         Client::open(info.set_redis_settings(settings)).unwrap_or(client)
     }
 
-    /// What must not be seen in any text.
     pub(super) fn secrets(&self) -> Vec<String> {
         let known = self.known();
         let secrets = known.iter().map(|known| known.password.clone());
@@ -373,5 +368,4 @@ impl Rotation {
 const PANICKED: &str = "the callback panicked";
 const LONGEST_CALL: Duration = Duration::from_secs(10);
 pub(super) const SOONEST: Duration = Duration::from_millis(100);
-/// The number of credentials whose passwords are kept out of texts.
 const REMEMBERED: usize = 64;

@@ -1,4 +1,4 @@
-//! [`RedisNode`]: the settings of a Redis node, and the nodes that they make.
+//! [`RedisNode`]: the settings of a Redis node.
 
 use std::error::Error;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::settings::error::{ConfigError, within};
 use crate::settings::server::Pem;
 use crate::settings::server::{Credentials, CredentialsSource, NodeSettings, Secret, Url};
 
-/// The settings of a Redis or Valkey server that is to be a node. Give them to
+/// The settings of a Redis or Valkey server that serves as a node. Pass them to
 /// [`Settings::redis_nodes`](crate::Settings::redis_nodes).
 ///
 /// # Examples
@@ -41,7 +41,7 @@ impl From<RedisNode> for NodeSettings {
 }
 
 impl RedisNode {
-    /// The node at `url`: `redis://[[user]:password@]host[:port][/database]`, `rediss://..` for TLS (feature
+    /// A node at the given URL: `redis://[[user]:password@]host[:port][/database]`, `rediss://..` for TLS (feature
     /// `tls`), or `unix:///path[?user=..&pass=..&db=..]`.
     pub fn new(url: &str) -> Self {
         Self(NodeSettings {
@@ -50,11 +50,11 @@ impl RedisNode {
         })
     }
 
-    /// The node whose server is the one that the Sentinels at `urls` call `master`. List every Sentinel, in all
-    /// processes alike.
+    /// A node whose server is the one that Sentinels call `master`. List all Sentinels, and the same ones in every
+    /// process.
     ///
-    /// A URL is `redis://[[user]:password@]host:port`, or `rediss://..` for TLS to the Sentinels and to the server. Its
-    /// user and password are for that Sentinel; set those for the server with [`user`](Self::user) and
+    /// Each URL is `redis://[[user]:password@]host:port`, or `rediss://..` to use TLS for the Sentinels and the server.
+    /// Its user and password are for that Sentinel. Set those of the server with [`user`](Self::user) and
     /// [`password`](Self::password).
     pub fn sentinel<U: AsRef<str>>(urls: impl IntoIterator<Item = U>, master: &str) -> Self {
         Self(NodeSettings {
@@ -64,12 +64,12 @@ impl RedisNode {
         })
     }
 
-    /// The nodes that are slots of the Redis Cluster with these servers: three, unless set with [`slots`](Self::slots).
+    /// The nodes of a Redis Cluster. Each node is a slot; there are three unless set with [`slots`](Self::slots).
     ///
-    /// List one or more servers of the cluster; the node finds the others. A URL is
-    /// `redis://[[user]:password@]host:port`, or `rediss://..` for TLS; the user and password of the first URL are used
-    /// for all servers. All processes must have the same number of slots, and the same [name](Self::name) (`cluster`
-    /// unless set).
+    /// List one or more servers of the cluster; the others are found through them. Each URL is
+    /// `redis://[[user]:password@]host:port`, or `rediss://..` for TLS. The user and password of the first URL are used
+    /// for all servers. All processes must have the same number of slots and the same [name](Self::name), which is
+    /// `cluster` unless set.
     pub fn cluster<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> Self {
         Self(NodeSettings {
             cluster: list(urls),
@@ -77,27 +77,28 @@ impl RedisNode {
         })
     }
 
-    /// The node's name in logs and errors. Unless set: `host:port` or the path of the socket, then `/database` unless
-    /// that is 0; with Sentinels `sentinel:` and the name of the master.
+    /// Sets the name of the node in logs and errors. Default: `host:port` or the path of the socket, followed by
+    /// `/database` unless that is 0; with Sentinels, `sentinel:` and the name of the master.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.0.name = Some(name.into());
         self
     }
 
-    /// The user on the server, in place of the one in the URL.
+    /// Sets the user on the server. It replaces the one in the URL.
     pub fn user(mut self, user: impl Into<String>) -> Self {
         self.0.user = Some(user.into());
         self
     }
 
-    /// The password on the server, in place of the one in the URL, without percent-encoding.
+    /// Sets the password on the server, without percent-encoding. It replaces the one in the URL.
     pub fn password(mut self, password: impl Into<String>) -> Self {
         self.0.password = Some(Secret(password.into()));
         self
     }
 
-    /// A callback for user and password that change, in place of all others. It must return within 10 s.
-    /// `docs::several_servers`, "Credentials that change", says when it is called, and what follows from an error.
+    /// Sets a callback that returns the current user and password. It replaces all other credentials, and must return
+    /// within 10 s. The guide says when it is called and what happens if it fails: see `docs::several_servers`,
+    /// "Credentials that change".
     ///
     /// # Examples
     ///
@@ -106,7 +107,7 @@ impl RedisNode {
     /// use std::time::Duration;
     /// use tower_redlock::node::{Credentials, RedisNode};
     ///
-    /// /// Signs a token that is valid for fifteen minutes.
+    /// Signs a token that is valid for fifteen minutes.
     /// async fn token() -> Result<String, Error> {
     ///     Ok("token".to_owned())
     /// }
@@ -127,67 +128,68 @@ impl RedisNode {
         self
     }
 
-    /// The database on the server, in place of the one in the URL.
+    /// Sets the database on the server. It replaces the one in the URL.
     pub const fn database(mut self, database: u32) -> Self {
         self.0.database = Some(database);
         self
     }
 
-    /// How many replicas must acknowledge a lock before it counts as granted or extended, at least 1. Unless set: none.
+    /// Sets how many replicas must acknowledge a lock before it counts as granted or extended, at least 1. Default:
+    /// none.
     ///
-    /// Each acquire and each extension is followed by a `WAIT` for that number of replicas, for at most a third of the
-    /// manager's [`node_timeout`](crate::Settings::node_timeout). If fewer acknowledge, the node has not granted
-    /// ([`NotReplicated`](crate::node::NodeErrorKind::NotReplicated)), and the key is released; such an extension does
-    /// not count.
+    /// Each acquire and each extension then waits for the replicas by `WAIT`, for at most a third of the manager's
+    /// [`node_timeout`](crate::Settings::node_timeout). If too few replicas acknowledge an acquire, the node releases
+    /// the key and reports [`NotReplicated`](crate::node::NodeErrorKind::NotReplicated). If too few acknowledge an
+    /// extension, it does not count.
     ///
-    /// A failover may choose a replica that has not acknowledged. So either require *all* replicas that can be chosen,
-    /// and lose the node with the first of them, or rely on the restart guard.
+    /// A failover can promote a replica that has not acknowledged. Either require *all* replicas that can be promoted,
+    /// so that the node is lost with the first of them, or rely on the restart guard.
     pub const fn require(mut self, replicas: u32) -> Self {
         self.0.require = Some(replicas);
         self
     }
 
-    /// For how long the answer of a Sentinel (in a cluster: of a server) counts. A server is this node only while more
-    /// than half of the Sentinels named it within this time. From 100 ms to 1 min; unless set: 3 s.
+    /// Sets for how long the answer of a Sentinel, or of a server in a cluster, counts. The server is used only while
+    /// more than half of them have named it within this time. From 100 ms to 1 min; default: 3 s.
     ///
-    /// With a shorter time the node goes down sooner if most Sentinels cannot be reached. With a longer one its
-    /// quarantine after a failover takes that much longer.
+    /// With a shorter time, the node goes down sooner when most Sentinels cannot be reached. A longer time extends its
+    /// quarantine after a failover.
     ///
     /// # Assumptions
     ///
-    /// No lock is held on both sides of a partition (`docs::promises`), as long as:
+    /// No lock is held on both sides of a partition (`docs::promises`) under these conditions:
     ///
     /// * All processes have the same list and the same `confirm_within`. Host and port are compared as they are
     ///   written.
-    /// * No Sentinel forgets: it keeps the configuration file that it writes, and nobody has it monitor a former master
-    ///   by hand before the locks there have ended.
-    /// * Each address of the master that Sentinels give leads to one server at a time.
+    /// * Sentinels keep the configuration files that they write, and nobody makes one monitor a former master before
+    ///   the locks on that server have ended.
+    /// * Each address of the master that Sentinels report leads to one server at a time.
     pub const fn confirm_within(mut self, limit: Duration) -> Self {
         self.0.confirm_within = Some(limit);
         self
     }
 
-    /// Makes each script read the server's identity, so that a server that was demoted and promoted again does not vote
-    /// even for a moment (`docs::several_servers`, "The identity of a server"). Set it for every instance with a stand-by.
-    /// Default: `false`; then scripts do so once a check has seen a replica or a promotion.
+    /// Makes each script read the server's identity, so that a server that was demoted and promoted again never votes,
+    /// even for a moment. Set it for every instance with a stand-by. Default: `false`, and scripts begin to read the
+    /// identity when a check sees a replica or a promotion. See `docs::several_servers`, "The identity of a server".
     pub const fn expect_replicas(mut self, expect: bool) -> Self {
         self.0.expect_replicas = expect;
         self
     }
 
-    /// Says that the server, and any server that takes its place, keeps every write that it has acknowledged. A restart or
-    /// failover then costs no quarantine. Default: `false`. All processes must say the same of a node.
+    /// Declares that the server, and any server that replaces it, keeps every write that it has acknowledged. Restarts
+    /// and failovers then cause no quarantine. Default: `false`. All processes must have the same setting for a node.
     ///
-    /// For services with a transaction log, such as AWS MemoryDB. Do **not** set it for servers that acknowledge a
-    /// write before a replica or a disk has it, because a failover of such a server would make two holders. After a
-    /// snapshot was restored, delete the key `lk!node` before the first process starts.
+    /// Use this for services with a transaction log, such as AWS MemoryDB. Do **not** use it for servers that
+    /// acknowledge a write before a replica or a disk has it, because after a failover of such a server, a lock can
+    /// have two holders. After you restore a snapshot, delete the key `lk!node` before the first process starts.
     pub const fn durable(mut self, durable: bool) -> Self {
         self.0.durable = durable;
         self
     }
 
-    /// The certificate of the authority that vouches for the server, in place of the public ones: the path of a PEM
-    /// file, or the PEM text itself (`-----BEGIN CERTIFICATE-----` ..).
+    /// Sets the certificate of the authority that signed the server's certificate. It replaces the public authorities.
+    /// Give the path of a PEM file or the PEM text (`-----BEGIN CERTIFICATE-----` ..).
     #[cfg(feature = "tls")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
     pub fn root_certificate(mut self, certificate: impl Into<String>) -> Self {
@@ -195,7 +197,7 @@ impl RedisNode {
         self
     }
 
-    /// The certificate and private key that we show to a server that asks for them: paths of PEM files, or PEM texts.
+    /// Sets our certificate and private key, for servers that ask for them. Give paths of PEM files or PEM texts.
     #[cfg(feature = "tls")]
     #[cfg_attr(docsrs, doc(cfg(feature = "tls")))]
     pub fn client_certificate(
@@ -208,7 +210,7 @@ impl RedisNode {
         self
     }
 
-    /// How many nodes a [cluster](Self::cluster) is: 1, 3, 5, .. 15; unless set: 3.
+    /// Sets how many nodes a [cluster](Self::cluster) has: 1, 3, 5 and so on up to 15. Default: 3.
     pub const fn slots(mut self, nodes: u16) -> Self {
         self.0.slots = Some(nodes);
         self
@@ -223,25 +225,25 @@ fn list<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> Vec<Url> {
 /// For our own tests.
 #[cfg(tower_redlock_tests)]
 impl RedisNode {
-    /// How long one attempt to connect may take.
+    /// Limits one attempt to connect.
     pub const fn connect_timeout(mut self, limit: Duration) -> Self {
         self.0.connect_timeout = Some(limit);
         self
     }
 
-    /// How long required replicas may take.
+    /// Sets how long the required replicas may take.
     pub const fn within(mut self, limit: Duration) -> Self {
         self.0.within = Some(limit);
         self
     }
 
-    /// How many connections carry the commands of callers.
+    /// Sets how many connections carry the commands of callers.
     pub const fn connections(mut self, count: usize) -> Self {
         self.0.connections = Some(count);
         self
     }
 
-    /// The node, without a manager.
+    /// Builds the node without a manager.
     ///
     /// # Errors
     ///
@@ -255,12 +257,12 @@ impl RedisNode {
     }
 }
 
-/// The connections for callers if replicas are required: each carries one acquire at a time. Otherwise one is best.
+/// The number of connections for callers if replicas are required, because each carries one acquire at a time.
 const CONNECTIONS: usize = 4;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl LiveNode {
-    /// Makes the node of the setting `place`, or the nodes of a cluster. `all` has the settings that the node lacks.
+    /// Builds the node of the setting `place`, or the nodes of a cluster. `all` has the defaults of all nodes.
     pub(crate) fn build(
         node: &NodeSettings,
         place: &str,
@@ -292,7 +294,7 @@ impl LiveNode {
                 node.require
                     .map(|require| Replicas::new(require, node.within)),
                 node.connections.unwrap_or(usual),
-                // Required replicas are expected, and without replicas there is no server to promote.
+                // A node without replicas has no server that could be promoted.
                 node.expect_replicas || node.require.is_some() || is_watched,
                 node.durable,
                 target,
@@ -306,10 +308,10 @@ impl LiveNode {
 const SLOTS: u16 = 3;
 const MOST_SLOTS: u16 = 15;
 const NO_CLUSTER: &str = "is for clusters; give the URLs of its servers with `cluster`";
-const BAD_SLOTS: &str = "must be odd, from 1 to 15: then any two numbers have a slot in common, and processes that differ are refused; 3 are usual, each on a master of its own";
+const BAD_SLOTS: &str = "must be odd, from 1 to 15, because any two such numbers have a slot in common, so that processes that differ are refused; 3 is usual, each on a master of its own";
 const MASTER_TOO: &str = "is for servers in cluster mode, and this one has a `master` that Sentinels know; leave out one of them";
 
-/// Where the node is, or the nodes of a cluster.
+/// The target of a node, or those of a cluster.
 fn targets(
     node: &NodeSettings,
     place: &str,
@@ -361,6 +363,6 @@ const NO_REPLICAS: &str = "`require` was given 0 replicas; it must be at least 1
 const NO_SENTINELS: &str =
     "`confirm_within` is for nodes that are found through Sentinels or in a cluster; leave it out";
 const NO_NAME: &str = "is empty; leave it out for host and port";
-const URL_TOO: &str = "tells where the node is, and so does its `url`; leave out one of them";
+const URL_TOO: &str = "says where the node is, and so does its `url`; leave out one of them";
 const NOWHERE: &str = "is missing; give a URL, `sentinels` and `master`, or `cluster`; environment variables for nodes replace the whole list of a file";
-const NO_MASTER: &str = "is missing: by which name do the Sentinels know the server?";
+const NO_MASTER: &str = "is missing; give the name by which the Sentinels know the server";

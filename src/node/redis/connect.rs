@@ -1,5 +1,5 @@
-//! One attempt to connect: the handshake, and a look at the server, which [`Looks`] repeat every second while the
-//! connection lives. The credentials of a connection are renewed before they end.
+//! One attempt to connect, with the first check of the server. [`Looks`] repeats the check every second. The
+//! credentials of a connection are renewed before they expire.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -28,7 +28,7 @@ use crate::seam::for_pause;
 
 const QUEUE: usize = 1024;
 
-/// Every script, to be loaded when a connection is made.
+/// All scripts. They are loaded on each new connection.
 static SCRIPTS: &[&Script] = &[
     &acquire::on_redis::SCRIPT,
     &acquire::on_redis::ANY,
@@ -48,7 +48,7 @@ static SCRIPTS: &[&Script] = &[
     &records::on_redis::COMPLETE,
 ];
 
-/// The previous connection, as the server names it.
+/// The previous connection of this supervisor, as the server identifies it.
 pub(super) struct Former {
     run_id: String,
     client_id: i64,
@@ -61,9 +61,8 @@ pub(super) async fn connect(
     looks: &Looks<'_>,
     former: &mut Option<Former>,
 ) -> Result<(Connection, watch::Receiver<()>), ConnectFailure> {
-    // Before anything can be sent on it: one tombstone too many does no harm.
+    // Read the time before connecting. A time that is too early only causes a needless tombstone.
     let since = context.clock.now();
-    // It carries no subscriptions, so nothing is pushed but its own end.
     let route = link.route().await?;
     let (mut connection, lost) = open(link, &route, |_| false).await?;
     let asked = context.clock.now();
@@ -81,7 +80,7 @@ pub(super) async fn connect(
     {
         bury(&mut connection, former.client_id).await;
     }
-    // The number may be that of a stranger, at a server that may be another one.
+    // Without a `run_id` the client id proves nothing, because the server may be another one.
     *former = client_id.filter(|_| is_known).map(|client_id| Former {
         run_id: info.run_id().to_owned(),
         client_id,
@@ -95,14 +94,14 @@ pub(super) async fn connect(
     let connection = Connection::new(connection, seen, signals);
     connection.end_with(lost.clone());
     if let Some(place) = route.place {
-        // That of the background watches for all of them that the server is the master, see `supervisor::replaced`.
+        // The background's connection watches for all of them: see `supervisor::replaced`.
         if let (Some(witnesses), BACKGROUND) = (link.target.way.witnesses(), index) {
             let (run_id, limit) = (connection.info().run_id(), link.connect_timeout / 8);
             witnesses.accept(&place, run_id, limit).await?;
         }
     }
     if !matches!(connection.info().evicted(), "" | "0") {
-        // Before the first lock is granted on it.
+        // Check before the first lock is granted on this connection.
         looks.evictions(&connection).await?;
     }
     Ok((connection, lost))
@@ -113,7 +112,7 @@ pub(super) async fn open(
     route: &Route,
     hear: impl Fn(&PushInfo) -> bool + Send + Sync + 'static,
 ) -> Result<(Multiplexed, watch::Receiver<()>), ConnectFailure> {
-    // If the client ends silently, it drops the sender, which the receiver notices, too.
+    // If the client ends silently, it drops the sender, which also wakes the receiver.
     let (sender, lost) = watch::channel(());
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(None)
@@ -139,7 +138,7 @@ async fn look(
 ) -> Result<(Info, Option<i64>), ConnectFailure> {
     let mut pipeline = redis::pipe();
     if link.replicas.is_some() {
-        // It waits for no replica, and shows whether we have the right.
+        // This waits for no replica, but shows whether we have the right.
         pipeline.cmd("WAIT").arg(0).arg(1);
     }
     pipeline.cmd("INFO");
@@ -152,13 +151,13 @@ async fn look(
     if asks_for_rights {
         pipeline.add_command(rights::question(&namespace, reads_only));
     }
-    // The name is for operators, the id is a precaution; an ACL may forbid both.
+    // The name is for operators, and the id allows `bury`. An ACL may forbid both.
     pipeline.cmd("CLIENT").arg("SETNAME").arg("tower-redlock");
     pipeline.cmd("CLIENT").arg("ID");
     let replies = connection
         .send_packed_commands(&pipeline, 0, pipeline.len())
         .await
-        .map_err(|error| link.failure(&error, "look at the server"))?;
+        .map_err(|error| link.failure(&error, "check the server"))?;
     let mut replies = replies.into_iter().map(Value::extract_error);
     let mut next = || replies.next().unwrap_or(Ok(Value::Nil));
 
@@ -176,7 +175,7 @@ async fn look(
     if asks_for_rights {
         rights::judge(&namespace, reads_only, next()).map_err(ConnectFailure::Refused)?;
     }
-    // Whether the name was accepted does not matter.
+    // Ignore whether the name was accepted.
     let _ = next();
     let client_id = match next() {
         Ok(Value::Int(id)) => Some(id),
@@ -185,8 +184,8 @@ async fn look(
     Ok((info, client_id))
 }
 
-/// Ends our previous connection on the server's side: the server may still read an acquire from its socket after the
-/// release on the new one. This needs the right to run `CLIENT KILL`.
+/// Ends our previous connection, from whose socket the server could still read an acquire after the release on the new
+/// one. This needs the right to `CLIENT KILL`.
 async fn bury(connection: &mut Multiplexed, client_id: i64) {
     let mut kill = redis::cmd("CLIENT");
     kill.arg("KILL").arg("ID").arg(client_id);
@@ -244,17 +243,16 @@ pub(super) const LOOK: Duration = Duration::from_secs(1);
 const LIMIT: Duration = Duration::from_millis(200);
 const GRACE: Duration = Duration::from_millis(5);
 
-/// How a node's servers are looked at.
+/// The repeated checks of a node's servers.
 pub(super) struct Looks<'a> {
     link: &'a Link,
     context: &'a NodeContext,
-    /// How long a reply may take.
     limit: Duration,
 }
 
 impl<'a> Looks<'a> {
     pub(super) fn new(link: &'a Link, context: &'a NodeContext) -> Self {
-        // A `WAIT` may hold up the reply.
+        // A `WAIT` can delay the reply.
         let wait = link.replicas.as_ref();
         let wait = wait.map_or(Duration::ZERO, Replicas::limit);
         Self {
@@ -264,7 +262,7 @@ impl<'a> Looks<'a> {
         }
     }
 
-    /// The findings of a look that began at `asked`, valid until after the next look.
+    /// Records the result of a check that was sent at `asked`. It is valid until after the next check.
     pub(super) fn seen(&self, info: Info, asked: Moment) -> Seen {
         self.link.memory.seen(&self.link.name, &info);
         if info.may_be_replaced() {
@@ -308,7 +306,6 @@ impl<'a> Looks<'a> {
     }
 
     fn compare_clocks(&self, info: &Info, asked: Moment) {
-        // Servers that hide their time are as good as others.
         let Some(server) = info.time() else {
             return;
         };
@@ -335,7 +332,7 @@ impl<'a> Looks<'a> {
     }
 
     pub(super) async fn evictions(&self, connection: &Connection) -> Result<(), ConnectFailure> {
-        // Without the guard a node votes all the same.
+        // Without the restart guard, evictions do not change whether a node votes.
         if !self.context.guarded {
             return Ok(());
         }
@@ -345,9 +342,9 @@ impl<'a> Looks<'a> {
         let look = voting::on_redis::look_at_evictions(&mut own, &namespace);
         match timeout(self.limit, look).await {
             Ok(Ok(())) => Ok(()),
-            // It may lack the right to say so, and grants nothing.
+            // An observer may lack the right to write, and grants nothing.
             Ok(Err(_)) if self.context.observes => Ok(()),
-            // The server is not used before that is known.
+            // Do not use the server until this is known.
             Ok(Err(error))
                 if matches!(
                     error.kind(),
@@ -371,7 +368,7 @@ impl<'a> Looks<'a> {
         let mut call = std::pin::pin!(own.call(&cmd));
         let reply = match timeout(self.limit, call.as_mut()).await {
             Ok(reply) => Some(reply),
-            // If this process slept, the reply is already in the socket.
+            // If this process was suspended, the reply may already be in the socket.
             Err(_) => timeout(GRACE, call).await.ok(),
         };
         let broken = |error: &RedisError| error.kind() == redis::ErrorKind::Io;
@@ -390,7 +387,6 @@ impl<'a> Looks<'a> {
 }
 
 impl Link {
-    /// Whether the server can serve as this node.
     pub(super) fn judge(&self, info: &Info, context: &NodeContext) -> Result<(), ConnectFailure> {
         let is_witnessed = matches!(self.target.way, Way::Witnessed(_));
         if is_witnessed && info.is_replica() {
@@ -401,7 +397,8 @@ impl Link {
         let in_cluster = self.target.tag.is_some();
         info.check(in_cluster).map_err(ConnectFailure::Refused)?;
         match info.check_identity() {
-            // Sentinels name a server, which must be told from the one before; a cluster numbers the owners of a slot.
+            // Behind Sentinels, only the identity distinguishes a server from the one before it. In a cluster, the
+            // epoch does.
             Err(error) if context.guarded || is_witnessed && !in_cluster => {
                 Err(ConnectFailure::Refused(error))
             }

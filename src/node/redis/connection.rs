@@ -1,5 +1,4 @@
-//! One live connection and the signals around it. [`connect`] is the one place where the client gets its connections; in
-//! a simulation, from there.
+//! A live connection and its signals. Only [`connect`] opens connections, so that a simulation can replace them.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -21,8 +20,8 @@ use crate::node::redis::error;
 use crate::node::redis::info::Info;
 use crate::seam;
 
-/// One connection that has passed the checks. Commands go out in the order in which they were queued, so a release
-/// takes effect after a dropped acquire.
+/// A checked connection. It sends commands in the order in which they were queued, so a release takes effect after a
+/// dropped acquire.
 #[derive(Clone, Debug)]
 pub(crate) struct Connection {
     multiplexed: Multiplexed,
@@ -37,7 +36,7 @@ pub(super) struct Seen {
     pub(super) until: Moment,
 }
 
-/// Given in place of an identity: the script reads the server's identity itself.
+/// Replaces the identity, and makes scripts read the server's identity themselves.
 const ASK: &str = "ask";
 /// The identity of all servers of a durable node.
 const DURABLE: &str = "durable";
@@ -46,27 +45,26 @@ const DURABLE: &str = "durable";
 pub(crate) struct Signals {
     pub(super) suspect: Notify,
     pub(super) recheck: Notify,
-    /// Another connection of the node was told that.
+    /// Another connection requests a new check.
     pub(super) warned: Notify,
     clock: Arc<dyn Clock>,
     since: Moment,
     pub(super) address: String,
-    // The number of the failover by which the server became the master, where Sentinels tell it; else empty.
+    // The number of the failover that made the server the master, or empty if Sentinels do not report it.
     epoch: String,
-    // What the scripts are given in place of an identity: they read the server's own, unless the node is durable.
+    // Given to scripts in place of an identity if they must read the server's own, or if the node is durable.
     asking: String,
-    // A script has compared the config on this connection, and no gap in the looks came after it.
+    // Whether a script has compared the config on this connection since the last gap in the checks.
     compared: AtomicBool,
-    // Held by the one command that may make the server hold up this connection.
+    // Held by a command that makes the server block this connection.
     turn: Mutex<()>,
-    // The supervisor has given up the connection, so commands need not wait for replies any more. A flag and a bell,
-    // because every command listens: a watch channel would cost each of them several times as much.
+    // The supervisor has given up the connection, so that commands stop waiting for replies. A flag and a bell are
+    // several times cheaper for each command than a watch channel.
     condemned: AtomicBool,
     bell: Notify,
 }
 
 impl Connection {
-    /// A connection to a server at which this was `seen`.
     pub(super) fn new(multiplexed: Multiplexed, seen: Seen, signals: Signals) -> Self {
         Self {
             multiplexed,
@@ -75,13 +73,12 @@ impl Connection {
         }
     }
 
-    /// Ends all waiting for replies once the connection has ended: the client can lose a command that reaches its
-    /// channel while the other end is being closed.
+    /// Ends all waiting for replies with the connection, because the client can lose a command that it queues at that
+    /// moment.
     pub(super) fn end_with(&self, lost: watch::Receiver<()>) {
         seam::spawn(condemn_after(lost, Arc::clone(&self.signals)));
     }
 
-    /// The number of the failover by which the server became the master; empty if its Sentinels do not tell it.
     pub(super) fn epoch(&self) -> &str {
         &self.signals.epoch
     }
@@ -105,7 +102,7 @@ impl Connection {
         &self.signals
     }
 
-    /// The server's identity, for a script that is sent now. After too old a look the script reads it itself.
+    /// The server's identity for a script that is sent now.
     pub(crate) fn identity(&self) -> &str {
         match &self.seen.identity {
             Some(identity) if self.is_seen_at(self.signals.clock.now()) => identity,
@@ -113,17 +110,16 @@ impl Connection {
         }
     }
 
-    /// Whether the last look still holds. If not, the process stood still, or the server did.
+    /// Whether the last check is still valid.
     pub(super) fn is_seen_at(&self, now: Moment) -> bool {
         now <= self.seen.until
     }
 
-    /// Whether a script has compared the config since the last gap in the looks, so that a command need not.
+    /// Whether a command can rely on an earlier comparison of the config.
     pub(crate) fn is_compared(&self) -> bool {
         self.signals.compared.load(Ordering::Acquire) && self.is_seen_at(self.signals.clock.now())
     }
 
-    /// A script has compared the config.
     pub(crate) fn was_compared(&self) {
         if self.is_seen_at(self.signals.clock.now()) {
             self.signals.compared.store(true, Ordering::Release);
@@ -160,15 +156,14 @@ impl Connection {
 }
 
 async fn condemn_after(mut lost: watch::Receiver<()>, signals: Arc<Signals>) {
-    // An error says that the client's task is gone, which is the same.
+    // An error means that the client's task has ended, which also ends the connection.
     let _ = lost.changed().await;
     signals.condemn();
 }
 
 impl Signals {
-    /// The signals of a connection that exists since `since`. `epoch` is part of the identity that the scripts compare: a
-    /// server that becomes the master again, without having noticed that it was demoted, lacks the locks granted
-    /// elsewhere in between.
+    /// `epoch` becomes part of the identity, because a server that is the master again and has not noticed its demotion
+    /// lacks the locks that were granted meanwhile.
     pub(super) fn new(
         clock: Arc<dyn Clock>,
         since: Moment,
@@ -212,7 +207,7 @@ impl Signals {
         reply: impl Future<Output = Result<T, RedisError>>,
     ) -> Result<T, RedisError> {
         let mut unanswered = Unanswered(Some(&self.suspect));
-        // Before the look at the flag, so that the bell is not missed in between.
+        // Listen before reading the flag, so that the bell is not missed in between.
         let bell = self.bell.notified();
         let given_up = || (redis::ErrorKind::Io, "the server does not answer").into();
         if self.condemned.load(Ordering::Acquire) {
@@ -248,7 +243,7 @@ impl Signals {
     }
 }
 
-/// Raises suspicion when it is dropped armed.
+/// Requests a check of the server if it is dropped while set.
 struct Unanswered<'a>(Option<&'a Notify>);
 
 impl Drop for Unanswered<'_> {
@@ -301,7 +296,6 @@ mod simulated {
     use crate::seam;
     use crate::seam::simulation::World;
 
-    /// A connection whose driver ends with its last clone, as that of a real one does.
     #[derive(Clone, Debug)]
     pub(in crate::node::redis) struct Multiplexed {
         connection: MultiplexedConnection,

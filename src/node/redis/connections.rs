@@ -1,4 +1,4 @@
-//! [`Connections`]: the connections for commands of one node, and the state they add up to. Each has a supervisor.
+//! [`Connections`]: a node's connections for commands, and their combined state.
 
 use tokio::sync::watch;
 
@@ -7,20 +7,18 @@ use crate::node::redis::error::unavailable;
 use crate::node::{NodeError, NodeErrorKind, NodeState};
 use crate::token::OwnerToken;
 
-/// The connections of one node that carry commands: [one for the background](BACKGROUND), and those for the calls. All
-/// commands of one owner's calls go over the same one, so that a release comes after its acquire, and `WAIT` after its
-/// write.
+/// The connections of a node that carry commands: [one for the background](BACKGROUND), and one or more for calls. All
+/// calls of an owner use the same one, so that a release follows its acquire.
 pub(crate) struct Connections {
     status: watch::Sender<Status>,
 }
 
-/// The connection of the manager's thread. It does not share a thread with callers, so it also leads the others to the
-/// server: see [`Link::is_leading`].
+/// The connection of the manager's thread. Callers cannot block it, so it decides which server the other connections
+/// must reach: see [`Link::is_leading`].
 ///
 /// [`Link::is_leading`]: super::link::Link::is_leading
 pub(crate) const BACKGROUND: usize = 0;
 
-/// What is known of all of them.
 struct Status {
     slots: Box<[Slot]>,
     doubt: Option<NodeState>,
@@ -33,7 +31,6 @@ struct Slot {
 }
 
 impl Connections {
-    /// With so many for the calls.
     pub(super) fn new(calls: usize) -> Self {
         let slot = Slot {
             state: NodeState::Connecting,
@@ -56,15 +53,14 @@ impl Connections {
         if calls < 2 {
             return 1;
         }
-        // FNV-1a: the same token must give the same connection, nothing else.
+        // FNV-1a maps the same token to the same connection, which is all we need.
         let mix =
             |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
         let hash = token.digits().bytes().fold(0xcbf2_9ce4_8422_2325, mix);
-        // Its upper bits are the better half.
+        // Use the upper bits, which are mixed better.
         1 + usize::try_from(hash >> 40).unwrap_or_default() % calls
     }
 
-    /// For a release, which may go by the connection of the background.
     pub(crate) fn for_release(
         &self,
         token: &OwnerToken,
@@ -98,7 +94,7 @@ impl Connections {
         self.status.borrow().slots.get(index)?.connection.clone()
     }
 
-    /// The state of the node: that of its worst connection, whose locks cannot be acquired here.
+    /// The state of the worst connection, because locks cannot be acquired on it.
     pub(super) fn state(&self) -> NodeState {
         together(&self.status.borrow()).clone()
     }
@@ -106,14 +102,14 @@ impl Connections {
     pub(super) async fn wait_for(&self, claim: impl Fn(&NodeState) -> bool) -> NodeState {
         let mut status = self.status.subscribe();
         let reached = status.wait_for(|status| claim(together(status))).await;
-        // The sender lives in `self`, so this cannot fail.
+        // This cannot fail, because `self` owns the sender.
         reached.map_or(NodeState::Closed, |status| together(&status).clone())
     }
 
     pub(super) async fn ended(&self) {
         let mut status = self.status.subscribe();
         let over = |slot: &Slot| slot.state == NodeState::Closed && slot.connection.is_none();
-        // Likewise.
+        // This cannot fail, because `self` owns the sender.
         let _ = status
             .wait_for(|status| status.slots.iter().all(over))
             .await;
@@ -268,7 +264,7 @@ mod tests {
         assert_eq!(Connections::new(1).of(&token(7)), 1);
     }
 
-    /// A connection to a server that says nothing.
+    /// A connection to a silent server.
     async fn connection() -> Connection {
         let (ours, _theirs) = tokio::io::duplex(64);
         let info = RedisConnectionInfo::default()

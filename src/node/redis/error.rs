@@ -1,4 +1,4 @@
-//! Errors of the client and the server as [`NodeError`]s and [`ConnectFailure`]s, without secrets.
+//! Errors of the client and the server, without secrets.
 
 use std::borrow::Cow;
 
@@ -35,27 +35,24 @@ pub(crate) fn rejected(text: &str) -> NodeError {
     }
     let detail = if is_missing_right(text) {
         format!(
-            "its ACL does not allow what locks need (see the rule in `docs::several_servers`; `ACL LOG` on the server has the command): {cause}"
+            "its ACL does not allow what locks need (see the rule in `docs::several_servers`; `ACL LOG` on the server shows the command): {cause}"
         )
     } else if is_read_only(text) {
         format!("it is no longer a master: {cause}")
     } else if is_elsewhere(text) {
-        format!(
-            "its slot is on another server or on its way there, or the cluster is down: {cause}"
-        )
+        format!("its slot is on another server or is being moved, or the cluster is down: {cause}")
     } else {
         format!("it refused the command: {cause}")
     };
     NodeError::new(NodeErrorKind::Rejected, detail)
 }
 
-/// Whether a server of a cluster says that its slot is on another one or on its way, or that the cluster is down.
 pub(super) fn is_elsewhere(text: &str) -> bool {
     ELSEWHERE.iter().any(|code| text.contains(code))
 }
 
 const ELSEWHERE: [&str; 4] = ["MOVED ", "ASK ", "TRYAGAIN ", "CLUSTERDOWN "];
-const WRONG_TYPE: &str = "the key holds something that is not a lock, or not what belongs beside one; use another namespace or remove it";
+const WRONG_TYPE: &str = "the key, or a key that belongs to it, holds a value of another program that is not a lock; remove that value or use another namespace";
 
 pub(crate) fn failed(error: &RedisError) -> NodeError {
     match error.kind() {
@@ -64,7 +61,7 @@ pub(crate) fn failed(error: &RedisError) -> NodeError {
             let cause = scrub(&error.to_string());
             NodeError::new(
                 NodeErrorKind::Interrupted,
-                format!("the connection broke while the command was under way: {cause}"),
+                format!("the connection broke before the reply to a command: {cause}"),
             )
         }
         _ => {
@@ -77,17 +74,17 @@ pub(crate) fn failed(error: &RedisError) -> NodeError {
     }
 }
 
-/// Whether what is asked for is on another server now.
+/// Whether the error says that another server has the key now.
 pub(super) fn is_not_there(text: &str) -> bool {
     is_read_only(text) || text.contains("MOVED ")
 }
 
 fn is_read_only(text: &str) -> bool {
-    // Older servers wrap the errors of calls inside a script in a text of their own.
+    // Search the whole text, because older servers wrap errors of calls in a script.
     text.contains("READONLY")
 }
 
-/// Whether the server cannot answer now and may soon: it loads its data, say, or runs a long script.
+/// Whether the server will probably answer soon, for example because it is loading data.
 pub(super) fn is_not_ready(error: &RedisError) -> bool {
     matches!(
         error.kind(),
@@ -101,7 +98,7 @@ pub(super) fn is_not_ready(error: &RedisError) -> bool {
 }
 
 pub(crate) fn is_missing_right(text: &str) -> bool {
-    // In scripts older servers have a sentence, and newer ones another, not always behind the code.
+    // Servers of different versions report a missing right in scripts by different sentences.
     let texts = [
         "NOPERM",
         "The user executing the script can't",
@@ -118,14 +115,13 @@ pub(crate) fn server_text(error: &RedisError) -> String {
     }
 }
 
-/// A text fit for logs: without tokens, and without `secrets`, should the server quote them.
+/// Removes `secrets` and what [`scrub`] removes.
 pub(super) fn clean(text: &str, secrets: &[String]) -> String {
     let hide = |text: String, secret: &String| text.replace(secret, "…");
     scrub(&secrets.iter().fold(text.to_owned(), hide))
 }
 
-/// Makes a server's text fit for logs: servers quote arguments, which can be tokens or a password, and other programs
-/// reply with anything.
+/// Removes tokens and control characters from a server's text, because servers quote arguments.
 pub(super) fn scrub(text: &str) -> String {
     let text = text
         .split_once("with args beginning")
@@ -138,7 +134,7 @@ pub(super) fn scrub(text: &str) -> String {
             digits.push(character);
             continue;
         }
-        // No honest text holds so long a number, but tokens and their hashes look like this.
+        // Numbers of this length are probably tokens or their hashes.
         if digits.len() >= 16 {
             clean.push('…');
         } else {
@@ -153,15 +149,15 @@ pub(super) fn scrub(text: &str) -> String {
 }
 
 pub(super) enum ConnectFailure {
-    /// It may come back any time.
+    /// The server can come back without any action.
     Down(NodeError),
-    /// An operator has to fix it.
+    /// An operator has to fix this.
     Refused(NodeError),
-    /// The server must be looked at again at once, because of a reply on this connection.
+    /// The server must be checked again immediately, because of a reply on this connection.
     Changed,
-    /// The same, because of a reply on another connection.
+    /// The server must be checked again immediately, because of a reply on another connection.
     Warned,
-    /// The server was demoted, got another server's data, and was promoted again.
+    /// The server was demoted, received another server's data, and was promoted again.
     Promoted,
 }
 
@@ -191,11 +187,11 @@ pub(super) fn failure(secrets: &[String], error: &RedisError, act: &str) -> Conn
             if matches!(code, "WRONGPASS" | "NOAUTH") {
                 misconfigured(wrong_password(&cause))
             } else if text.contains("unknown command") && text.contains("HELLO") {
-                // The client knows only one of the two ways servers quote the name.
+                // The client recognises only one of two forms in which servers quote the name.
                 misconfigured(NO_RESP3.to_owned())
             } else if is_missing_right(&text) {
                 misconfigured(format!(
-                    "its ACL does not allow to {act}; see the rule in `docs::several_servers`: {cause}"
+                    "its ACL does not allow us to {act}; see the rule in `docs::several_servers`: {cause}"
                 ))
             } else {
                 misconfigured(format!("it refused to let us {act}: {cause}"))
@@ -225,7 +221,7 @@ fn wrong_password(cause: &str) -> String {
 fn is_tls(error: &RedisError) -> bool {
     use std::error::Error;
 
-    // The client keeps its cause in an `Arc`, and shows that one.
+    // The client wraps the cause in an `Arc`, and `source` returns the `Arc`.
     error
         .source()
         .and_then(|source| source.downcast_ref::<std::sync::Arc<dyn Error + Send + Sync>>())
@@ -267,7 +263,6 @@ mod tests {
         let valkey =
             of("ERR ACL failure in script: User locks has no permissions to run the 'del'");
         assert!(valkey.contains("its ACL does not allow"), "{valkey}");
-        // Redis 7.0 keeps the command to itself.
         let unnamed = of("ERR The user executing the script can't run this command");
         assert!(unnamed.contains("`ACL LOG` on the server"), "{unnamed}");
         assert!(of("WRONGTYPE Operation against a key").contains("not a lock"));

@@ -1,5 +1,5 @@
-//! [`Info`]: a server's reply to `INFO`, and whether the server can serve as a node; [`Skew`]: how far its clock is from
-//! ours. The client splits the reply (`InfoDict`); it does not judge it.
+//! [`Info`]: a server's reply to `INFO`, and whether the server can serve as a node. [`Skew`] and [`Memory`] are made
+//! from it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -20,18 +20,15 @@ pub(super) struct Info {
     cluster: String,
     version: String,
     run_id: String,
-    // The replication id and offset at which it was last promoted. A promotion sets both, and only the end of the
-    // backlog clears them.
+    // The replication id and offset of the last promotion. They are cleared only when the server frees its backlog.
     former: String,
     since: String,
     evicted: String,
     used_memory: u64,
     maxmemory: u64,
-    // Whether a replica is attached.
     has_replica: bool,
-    // Whether it says that it writes no append-only file.
     has_no_file: bool,
-    // Microseconds since 1970, unless it hides its time.
+    // Microseconds since 1970, unless the server hides its time.
     time: Option<u64>,
 }
 
@@ -78,13 +75,11 @@ impl Info {
         }
     }
 
-    /// The server process; it changes with every restart.
     pub(super) fn run_id(&self) -> &str {
         &self.run_id
     }
 
-    /// The server's identity: its process and its last promotion, as in `commands/lua/identity.lua`. Every restart and
-    /// promotion changes it, a backup does not. A freed backlog clears the promotion, see [`is_still`](Self::is_still).
+    /// The server's identity, as in `commands/lua/identity.lua`. Every restart and promotion changes it.
     pub(super) fn identity(&self) -> String {
         let Self {
             run_id,
@@ -102,12 +97,12 @@ impl Info {
         self.since != "-1" && self.former.bytes().any(|digit| digit != b'0')
     }
 
-    /// Whether it may get another server's data over live connections.
+    /// Whether the server may receive another server's data while connections live on.
     pub(super) fn may_be_replaced(&self) -> bool {
         self.has_replica || self.was_promoted()
     }
 
-    /// Whether this is the server that was known as `identity`, with the same data (as in `commands/lua/identity.lua`).
+    /// Whether this server has the former `identity` and the same data (as in `commands/lua/is_told.lua`).
     pub(super) fn is_still(&self, identity: &str) -> bool {
         let now = self.identity();
         let before = identity.strip_prefix(&self.run_id);
@@ -131,7 +126,7 @@ impl Info {
         let refuse = |why: String| Err(NodeError::new(NodeErrorKind::Misconfigured, why));
         if self.version.is_empty() || self.role.is_empty() {
             return refuse(
-                "its INFO lacks `redis_version` or `role`, without which nothing can be told of it; use the server itself, not a proxy in front of it".to_owned(),
+                "its INFO lacks `redis_version` or `role`, so that it cannot be checked; connect to the server itself and not to a proxy".to_owned(),
             );
         }
         if version(&self.version) < OLDEST {
@@ -154,14 +149,13 @@ impl Info {
         }
         if self.policy != "noeviction" {
             return refuse(format!(
-                "its `maxmemory-policy` is `{}`, so it may throw locks away; set it to `noeviction`",
+                "its `maxmemory-policy` is `{}`, so it may evict locks; set it to `noeviction`",
                 scrub(&self.policy)
             ));
         }
         Ok(())
     }
 
-    /// Whether it tells its identity.
     pub(super) fn check_identity(&self) -> Result<(), NodeError> {
         let parts = [&self.run_id, &self.former, &self.since];
         if parts.iter().any(|part| part.is_empty()) {
@@ -171,7 +165,7 @@ impl Info {
     }
 }
 
-const NO_IDENTITY: &str = "its INFO lacks `run_id`, `master_replid2` or `second_repl_offset`, which tell that it restarted or failed over; use the server itself, not a proxy in front of it, or give that up with `restart_guard = false`";
+const NO_IDENTITY: &str = "its INFO lacks `run_id`, `master_replid2` or `second_repl_offset`, which show restarts and failovers; connect to the server itself and not to a proxy, or turn this check off by `restart_guard = false`";
 const IN_CLUSTER: &str = "it runs in cluster mode, which moves keys between servers; name it with `cluster`, or use independent servers with `cluster-enabled no`";
 const NO_CLUSTER: &str = "it does not run in cluster mode; give its URL without `cluster`";
 
@@ -187,7 +181,7 @@ fn version(text: &str) -> (u64, u64) {
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
 }
 
-/// A reply that took longer says too little.
+/// Slower replies say too little about the clock.
 const SLOW: Duration = Duration::from_millis(500);
 const STEP: Duration = Duration::from_millis(250);
 const RATE: u32 = 1_000;
@@ -195,17 +189,16 @@ const RATE: u32 = 1_000;
 /// What a server's reply says about its clock.
 #[derive(Clone, Debug)]
 pub(super) struct Reading<'a> {
-    /// The server process.
     pub(super) run_id: &'a str,
-    /// Microseconds since 1970, by the server.
+    /// In microseconds since 1970.
     pub(super) server: u64,
-    /// The same by this process, when the reply came.
+    /// In microseconds since 1970.
     pub(super) ours: u64,
     pub(super) asked: Moment,
     pub(super) answered: Moment,
 }
 
-/// What follows from it, in seconds.
+/// Clock differences in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Found {
     pub(super) ahead: f64,
@@ -225,13 +218,13 @@ struct Last {
 }
 
 impl Skew {
-    /// How many seconds the server was ahead by the last reading.
+    /// How many seconds the server was ahead at the last reading.
     pub(super) fn ahead(&self) -> Option<f64> {
         let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         last.as_ref().map(|last| last.ahead)
     }
 
-    /// Compares a reading with the last one. `None` if the reply was too slow to show anything.
+    /// Compares a reading with the last one. Returns `None` if the reply was too slow.
     pub(super) fn found(&self, reading: &Reading<'_>) -> Option<Found> {
         let took = reading.answered.since(reading.asked);
         if took > SLOW {
@@ -265,17 +258,16 @@ fn seconds(later: u64, earlier: u64) -> f64 {
     if later < earlier { -span } else { span }
 }
 
-/// The share of `maxmemory`, in percent, beyond which no request with an idempotency key begins; the rest is for locks.
+/// Above this percentage of `maxmemory`, no request with an idempotency key begins, so that locks keep the rest.
 const FULL_AT: u32 = 75;
 
-/// How full a server is.
 #[cfg_attr(not(feature = "idempotency"), allow(dead_code))]
 #[derive(Default)]
 pub(crate) struct Memory {
-    // As of the last look at it; a limit of 0 is none.
+    // From the last check. A limit of 0 means none.
     used: AtomicU64,
     limit: AtomicU64,
-    // What this process has stored there since.
+    // The bytes that this process has stored since then.
     since: AtomicU64,
 }
 
@@ -296,7 +288,7 @@ impl Memory {
         self.is_beyond(FULL_AT, 0)
     }
 
-    /// An error of a full server says how full it is.
+    /// Adds to the error of a full server how full it is.
     pub(crate) fn explain(&self, error: NodeError) -> NodeError {
         use NodeErrorKind::{Full, FullForRecords};
         if !matches!(error.kind(), Full | FullForRecords) {
@@ -304,7 +296,7 @@ impl Memory {
         }
         let [used, limit] = [&self.used, &self.limit].map(|it| it.load(Ordering::Relaxed));
         if limit == 0 {
-            // The limit is newer than the last look at it.
+            // `maxmemory` was set after the last check.
             return error;
         }
         let detail = format!(
@@ -315,7 +307,7 @@ impl Memory {
         NodeError::new(error.kind(), detail)
     }
 
-    /// Whether the response of a run that began earlier may be stored: half of the room for locks is left to those.
+    /// Whether a response of this size may be stored.
     pub(super) fn has_room(&self, bytes: u64) -> bool {
         let more = self
             .since
@@ -335,7 +327,7 @@ fn megabytes(bytes: u64) -> String {
     format!("{:.1} MB", bytes as f64 / 1e6)
 }
 
-/// What a server takes for a value, by and large: it rounds sizes up.
+/// A value takes about this much memory, because servers round sizes up.
 const fn in_use(bytes: u64) -> u64 {
     bytes.saturating_add(bytes / 8)
 }
@@ -345,7 +337,6 @@ mod tests {
     use super::*;
 
     const GOOD: &str = "# Server\r\nredis_version:7.0.15\r\nrun_id:abc\r\n\r\n# Memory\r\nmaxmemory_policy:noeviction\r\nrole:master\r\nconnected_slaves:0\r\ncluster_enabled:0\r\nmaster_replid:def\r\nmaster_replid2:0000\r\nsecond_repl_offset:-1\r\nevicted_keys:7\r\n";
-    /// `GOOD` after the server was promoted.
     fn promoted(former: &str, since: u32) -> Info {
         let text = GOOD.replace("0000", former);
         Info::parse(&text.replace(":-1", &format!(":{since}")))
@@ -448,7 +439,7 @@ mod tests {
         assert_eq!(first.identity(), "abc/f00:42");
         assert!(first.is_still("abc/f00:42") && fresh.is_still("abc"));
         assert!(!first.is_still("abc") && !second.is_still("abc/f00:42"));
-        // It was cleared.
+        // After the promotion was cleared.
         assert!(fresh.is_still("abc/f00:42"));
         for other in ["abcd", "abcd/f00:42", "ab", "ab/f00:42", "x/abc/f", ""] {
             assert!(!fresh.is_still(other), "{other}");
@@ -463,7 +454,7 @@ mod clocks {
     const SECOND: u64 = 1_000_000;
     const NOW: u64 = 1_700_000_000 * SECOND;
 
-    /// A server so many microseconds ahead, asked at this second, which took so many milliseconds.
+    /// The reply of a server whose clock is `ahead` microseconds ahead, asked at `second`, after `took` milliseconds.
     fn reading(ahead: i64, second: u64, took: u64) -> Reading<'static> {
         let asked = Moment::ORIGIN + Duration::from_secs(second);
         let true_time = NOW + second * SECOND;
@@ -507,7 +498,7 @@ mod clocks {
         near(step(3_600_000_000, 2), Some(3_600.0));
         near(step(3_600_000_000, 3), None);
         near(step(-1_000_000, 4), Some(-3_601.0));
-        // Not looked at for an hour, in which it gained two seconds.
+        // After an hour without checks, in which the clock gained two seconds.
         near(step(1_000_000, 3_604), None);
     }
 

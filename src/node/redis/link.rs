@@ -1,5 +1,4 @@
-//! [`Link`]: one node and its server, as its supervisors, commands and listener share it; in it, how many [`Replicas`]
-//! must acknowledge a lock, by a `WAIT` after each acquire and each renewal.
+//! [`Link`]: what the supervisors, commands and listener of a node share; and [`Replicas`], which waits for replicas.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -26,21 +25,19 @@ pub(crate) struct Link {
     pub(super) target: Target,
     pub(super) connect_timeout: Duration,
     pub(super) subscriptions: Arc<Subscriptions>,
-    /// How many replicas must acknowledge, if any.
     pub(crate) replicas: Option<Replicas>,
-    // Whichever server it has, its marker alone says whether it remembers.
+    // Only the marker shows whether a durable node remembers, because any server may have replaced another one.
     pub(super) is_durable: bool,
     #[cfg_attr(not(feature = "idempotency"), allow(dead_code))]
     pub(crate) memory: Memory,
-    // Each script reads the server's identity itself, because the server may be replaced while connections live on.
+    // Whether each script reads the server's identity, because the server may be replaced while connections live on.
     asks_identity: AtomicBool,
-    // Whether it was said that the server tells no identity.
+    // Whether it was logged that the server reports no identity.
     told_of_identity: AtomicBool,
-    // Whether it was said that the server has no append-only file.
+    // Whether it was logged that the server has no append-only file.
     #[cfg(feature = "idempotency")]
     told_of_file: AtomicBool,
     pub(crate) connections: Connections,
-    /// Of the server's clock.
     pub(super) skew: Skew,
     closing: watch::Sender<bool>,
     started: AtomicBool,
@@ -75,7 +72,7 @@ impl Link {
         }
     }
 
-    /// In a cluster the keys of a node begin with the tag of its slot.
+    /// In a cluster, puts the tag of the node's slot before its keys.
     pub(super) fn place(&self, keys: &mut NodeKeys) {
         if let Some(tag) = &self.target.tag {
             *keys = keys.tagged(tag);
@@ -92,7 +89,6 @@ impl Link {
         self.connection_of(self.connections.of(token))
     }
 
-    /// The connection of the [background](BACKGROUND).
     pub(crate) fn background(&self) -> Result<Connection, NodeError> {
         self.connection_of(BACKGROUND)
     }
@@ -109,21 +105,19 @@ impl Link {
         self.asks_identity.load(Ordering::Relaxed)
     }
 
-    /// From now on each script reads the server's identity itself. Logged the first time.
+    /// Makes each script read the server's identity, and logs the first time.
     pub(super) fn ask_identity(&self) {
         if !self.asks_identity.swap(true, Ordering::Relaxed) {
             crate::trace::identity_asked(&self.name);
         }
     }
 
-    /// Said once: the server tells no identity.
     pub(super) fn tell_of_identity(&self) {
         if !self.told_of_identity.swap(true, Ordering::Relaxed) {
             crate::trace::no_identity(&self.name);
         }
     }
 
-    /// Said once, before the first record.
     #[cfg(feature = "idempotency")]
     pub(crate) fn tell_of_file(&self, connection: &Connection) {
         if connection.info().has_no_file() && !self.told_of_file.swap(true, Ordering::Relaxed) {
@@ -145,7 +139,7 @@ impl Link {
         let mut closing = self.closing.subscribe();
         tokio::select! {
             biased;
-            // The sender lives in `self`, so this cannot fail.
+            // This cannot fail, because `self` owns the sender.
             _ = closing.wait_for(|closing| *closing) => {}
             () = work => {}
         }
@@ -158,15 +152,15 @@ impl Link {
     pub(super) fn stop(&self) {
         self.closing.send_replace(true);
         if self.begin() {
-            // There are no supervisors, and there will be none.
+            // There are no supervisors that would do this.
             for index in 0..self.connections.count() {
                 self.publish(index, NodeState::Closed, None);
             }
         }
     }
 
-    /// Whether all other connections must lead to this one's server: another server could grant a lock which the first
-    /// has granted already. With witnesses only that of the background leads.
+    /// Whether all other connections must reach the same server as this one, because a different server could grant a
+    /// lock again. With witnesses, only the background's connection leads.
     pub(super) const fn is_leading(&self, index: usize) -> bool {
         index == BACKGROUND || matches!(self.target.way, Way::Direct(_))
     }
@@ -188,7 +182,7 @@ impl Link {
     }
 
     fn changed(&self, state: &NodeState) {
-        // What becomes of its connections then is our own doing.
+        // Do not log changes that closing causes.
         if *self.closing.borrow() {
             return;
         }
@@ -230,7 +224,6 @@ impl Link {
         }
     }
 
-    /// A connection authenticated with the last credentials.
     pub(super) fn credentials_work(&self) {
         instruments::credentials_stale(&self.name, false);
         if self.target.rotation.set_stale(false) {
@@ -249,11 +242,11 @@ impl Link {
     }
 }
 
-/// How many replicas must have a lock before it counts, and how long they may take.
+/// How many replicas must acknowledge a lock, and how long they may take.
 #[derive(Debug)]
 pub(crate) struct Replicas {
     require: u32,
-    // Set by tests alone, in place of a third of the node time-out.
+    // Set only in tests, instead of a third of the node time-out.
     within: Option<Duration>,
     // Known once the node has started.
     limit: OnceLock<Duration>,
@@ -268,7 +261,6 @@ impl Replicas {
         }
     }
 
-    /// Takes the limit from the manager's node time-out.
     pub(super) fn begin(&self, context: &NodeContext) {
         self.limit
             .get_or_init(|| self.within.unwrap_or(context.node_timeout / 3));
@@ -278,7 +270,7 @@ impl Replicas {
         self.limit.get().copied().unwrap_or_default()
     }
 
-    /// The command that waits for the replicas. It takes whole milliseconds, and 0 would be for ever.
+    /// The command that waits for the replicas. It needs at least 1 ms, because 0 would wait for ever.
     pub(crate) fn wait(&self) -> Cmd {
         let millis = self.limit().as_millis().max(1);
         let mut cmd = redis::cmd("WAIT");

@@ -1,5 +1,5 @@
-//! The connection for release notices. The client's own re-subscription mistakes the confirmations for replies to other
-//! commands, so we subscribe again ourselves, on a connection that carries nothing else.
+//! The connection for release notices. It renews subscriptions itself, because the client's own re-subscription
+//! mistakes the confirmations for replies to other commands.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::node::redis::subscriptions::{Batch, Subscriptions};
 use crate::node::redis::supervisor::NEW_BACKOFF;
 use crate::seam::for_pause;
 
-/// How often a silent connection is tested.
+/// How often an idle connection is tested.
 const TICK: Duration = Duration::from_secs(3);
 const REPLY_LIMIT: Duration = Duration::from_secs(1);
 const REFUSED_PAUSE: Duration = Duration::from_secs(30);
@@ -36,12 +36,11 @@ async fn serve(link: &Link) {
     let subscriptions = &link.subscriptions;
     let mut backoff = NEW_BACKOFF;
     loop {
-        // Without listeners no connection is needed. While the node is down, the supervisors re-connect it first.
+        // Connect only for listeners, and only after the supervisors have reconnected the node.
         subscriptions.work().await;
         let is_up = |state: &NodeState| *state == NodeState::Up;
         link.connections.wait_for(is_up).await;
         if !subscriptions.is_used() {
-            // The listeners have left while the node was down.
             continue;
         }
         let end = match attempt(link).await {
@@ -72,7 +71,7 @@ async fn serve(link: &Link) {
     }
 }
 
-/// Connects once. Returns when to authenticate again, too.
+/// Connects once. Also returns when to authenticate again.
 async fn attempt(link: &Link) -> Option<(Multiplexed, watch::Receiver<()>, Option<Instant>)> {
     let again = link.credentials().await.ok()?;
     let made = timeout(link.connect_timeout, connect(link)).await;
@@ -85,15 +84,14 @@ async fn connect(link: &Link) -> Result<(Multiplexed, watch::Receiver<()>), Conn
     let route = link.route().await?;
     let hear = move |push: &PushInfo| hear(&subscriptions, push);
     let (mut connection, lost) = open(link, &route, hear).await?;
-    // For operators; an ACL may forbid it.
+    // For operators. An ACL may forbid it.
     let mut name = redis::cmd("CLIENT");
     name.arg("SETNAME").arg("tower-redlock-notices");
     let _ = connection.send_packed_command(&name).await;
     Ok((connection, lost))
 }
 
-/// Returns whether the connection must end: the server has ended a subscription by itself, because its slot has gone to
-/// another server. The client takes that for a reply.
+/// Returns whether the connection must end, because the server has ended a subscription whose slot has moved.
 fn hear(subscriptions: &Subscriptions, push: &PushInfo) -> bool {
     match (&push.kind, &*push.data) {
         (PushKind::Message | PushKind::SMessage, [Value::BulkString(channel), notice]) => {
@@ -107,7 +105,7 @@ fn hear(subscriptions: &Subscriptions, push: &PushInfo) -> bool {
     }
 }
 
-/// How long the holder had waited, if the notice says so: anybody may publish anything.
+/// How long the holder had waited, or zero if the text is not a number, because anyone can publish anything.
 fn waited(notice: &Value) -> Duration {
     let text = match notice {
         Value::BulkString(text) => str::from_utf8(text).ok(),
@@ -131,19 +129,19 @@ async fn bring(
                 return connection.send_packed_command(&ping).await.map(drop);
             }
             let mut other = connection.clone();
-            // Both are sent at once: a new listener does not wait for those that end.
+            // Send both at the same time, so that new listeners do not wait for those that end.
             let (joined, left) = tokio::join!(join(connection, &batch), leave(&mut other, &batch));
             joined.and(left)
         };
         let reply = tokio::select! {
             biased;
-            // An error says that the client's task is gone, which is the same.
+            // An error means that the client's task has ended, which also ends the connection.
             _ = lost.changed() => return Stopped::Lost,
             reply = timeout(REPLY_LIMIT, asked) => reply,
         };
         match reply {
             Ok(Ok(())) => {}
-            // A long-running script, say, or a slot that has moved. They are accepted later, perhaps elsewhere.
+            // Try again, because the server may run a long script or the slot may have moved.
             Ok(Err(error))
                 if !batch.is_empty()
                     && (is_not_ready(&error) || is_elsewhere(&server_text(&error))) =>
@@ -171,7 +169,7 @@ async fn bring(
     }
 }
 
-/// Waits until the connection is to be tested, which is never without listeners.
+/// Waits until the connection must be tested. Without listeners that is never.
 async fn idle(subscriptions: &Subscriptions) {
     loop {
         sleep(TICK).await;
@@ -191,19 +189,18 @@ async fn join(connection: &mut Multiplexed, batch: &Batch) -> Result<(), RedisEr
 
 async fn leave(connection: &mut Multiplexed, batch: &Batch) -> Result<(), RedisError> {
     match names(&batch.leave) {
-        // Without names it would end all subscriptions.
+        // Without names, the command would end all subscriptions.
         names if names.is_empty() => Ok(()),
         names if are_sharded(&names) => each(connection, "SUNSUBSCRIBE", &names).await,
         names => connection.unsubscribe(&names).await,
     }
 }
 
-/// Whether these channels are those of a slot of a cluster: then they have its tag.
 fn are_sharded(names: &[&str]) -> bool {
     names.iter().any(|name| name.starts_with('{'))
 }
 
-/// One command for each channel: the client has none for sharded channels, and counts one reply for a command.
+/// Sends one command per channel, because the client expects one reply per command.
 async fn each(
     connection: &mut Multiplexed,
     command: &str,
@@ -249,16 +246,14 @@ mod tests {
     use crate::node::NoticeReceiver;
     use crate::node::redis::connection::over;
 
-    /// Room for the longest command.
     const LONGEST: usize = 1 << 20;
-    /// How far away the server is.
     const AWAY: Duration = Duration::from_millis(250);
 
     fn key(number: usize) -> NodeKey {
         Namespace::default().node_key(&LockKey::new(format!("k{number}")).unwrap())
     }
 
-    /// A server that takes its time for each command, and that answers so many PINGs and then falls silent.
+    /// A slow server that answers this many PINGs and then is silent.
     async fn serve(mut stream: DuplexStream, pings: Arc<AtomicU32>, answered: u32) {
         let mut buffer = vec![0; LONGEST];
         while let Ok(count @ 1..) = stream.read(&mut buffer).await {
@@ -283,7 +278,6 @@ mod tests {
         }
     }
 
-    /// A connection to such a server, which counts the PINGs.
     async fn connected(answered: u32) -> (Multiplexed, Arc<AtomicU32>) {
         let pings = Arc::new(AtomicU32::new(0));
         let (ours, theirs) = tokio::io::duplex(LONGEST);

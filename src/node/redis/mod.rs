@@ -1,41 +1,29 @@
-//! [`RedisNode`]: a Redis or Valkey server as a node. The guide has the rules: `docs::several_servers`. A server that does not
-//! fit is *refused*: it gets no commands, and is checked again from time to time.
+//! [`RedisNode`]: a Redis or Valkey server as a node. A server that does not fit is *refused*: it gets no commands and
+//! is checked again from time to time.
 //!
 //! # Data on the server
 //!
-//! For the lock `order:42` in the namespace `lk`:
+//! These keys and channels belong to the lock `order:42` in the namespace `lk`:
 //!
 //! | name | content |
 //! |---|---|
-//! | `lk:order:42` | the lock: the owner's token, 40 hexadecimal digits, and behind a `:` the [instance](crate::Settings::instance) of its holder; expires with the lease |
-//! | `lk:order:42` of readers | forty zeros and `:shared`, then for each reader a blank, its token, a blank and its end in milliseconds since 1970; expires with the last of them |
-//! | `lk!writer:order:42` | forty zeros and `:waiting`, then in the same way the writers that wait for readers |
+//! | `lk:order:42` | the lock: the owner token, which is 40 hexadecimal digits, then `:` and the [instance](crate::Settings::instance) of its holder; expires with the lease |
+//! | `lk:order:42`, shared by readers | forty zeros and `:shared`, then for each reader a blank, its token, a blank and its end in milliseconds since 1970; expires with the last reader |
+//! | `lk!writer:order:42` | forty zeros and `:waiting`, then in the same format the writers that wait |
 //! | `lk!fence:order:42` | the counter of the lock's fencing tokens; expires |
 //! | `lk!node` | the marker, a hash that shows whether the server still has its locks |
-//! | `lk!dead:..` | a tombstone, also of a permit or an idempotency key's lock, for a minute: commands of this owner that were given up with a connection have no effect |
-//! | `lk!taken:order:42` | the same for all readers of the key, from whom an operator has taken it |
-//! | `lk!free:order:42` | the channel on which releases are announced, each with how many milliseconds its holder had waited |
-//! | `lk!permit:order:42:SLOT` | a slot of its permits, as a lock; with the counter `lk!permit!fence:order:42:SLOT`, and one channel for all slots, `lk!permit!free:order:42` |
+//! | `lk!dead:..` | the tombstone of an owner, which voids its late commands; expires after a minute |
+//! | `lk!taken:order:42` | a tombstone for all readers of the key, written when an operator takes it |
+//! | `lk!free:order:42` | the channel on which releases are announced, each with the milliseconds that its holder had waited |
+//! | `lk!permit:order:42:SLOT` | a permit slot, which is a lock with the counter `lk!permit!fence:order:42:SLOT`; all slots share the channel `lk!permit!free:order:42` |
 //! | `lk!idem:..`, with `lk!idem!..` | the locks of idempotency keys, with counters and channels |
-//! | `lk!idem!record:..` | the last owner of an idempotency key's lock and, once there is one, the stored response |
+//! | `lk!idem!record:..` | the last owner of an idempotency key's lock and, if there is one, the stored response |
 //!
 //! # Connections
 //!
-//! Callers' commands go over one connection of their runtime (several, if replicas are required; one owner's commands
-//! stay on one), renewals and the background's over another, of the manager's thread. Both are called `tower-redlock` on
-//! the server. `tower-redlock-notices` carries the subscriptions while a caller waits. A command that was given up may
-//! run after one that went the other way: so its owner's release leaves a tombstone.
-//!
-//! # Failures
-//!
-//! | cause | effect |
-//! |---|---|
-//! | the connection breaks | [`Interrupted`]; new attempts after 0 to 50 ms, the bound doubling up to 2 s |
-//! | the server does not reply | commands wait for their callers' deadlines; after one that is given up a `PING` is sent, and without a reply in 200 ms, or the node time-out if that is longer, the node is down |
-//!
-//! `docs::errors` has the rest.
-//!
-//! [`Interrupted`]: super::NodeErrorKind::Interrupted
+//! The commands of callers use one connection on their runtime, or several if replicas are required. Renewals and other
+//! work of the manager's thread use another one. On the server both have the name `tower-redlock`. While callers wait,
+//! `tower-redlock-notices` carries the subscriptions.
 
 mod access;
 #[cfg(test)]
@@ -83,7 +71,7 @@ use crate::node::{CompleteReply, CompleteRequest, RecallRequest};
 use crate::seam;
 pub use crate::settings::server::Credentials;
 
-/// A [`RedisNode`] as its manager uses it: it connects once it is started. Clones are one node.
+/// A running [`RedisNode`]. Clones share one node.
 #[derive(Clone)]
 pub struct LiveNode {
     handle: Arc<Owned>,
@@ -249,7 +237,6 @@ impl Node for LiveNode {
 }
 
 impl LiveNode {
-    /// A node that has not been started.
     pub(super) fn of(link: Link) -> Self {
         Self {
             handle: Arc::new(Owned {
@@ -262,13 +249,12 @@ impl LiveNode {
         &self.handle.link.target.address
     }
 
-    /// The rules for the users of its servers.
+    /// The ACL rules for the users of its servers.
     pub(crate) fn rules(&self, namespace: &Namespace, reads_only: bool) -> Vec<(String, String)> {
         rights::rules(&self.handle.link, namespace, reads_only)
     }
 }
 
-/// Asks each witness again and again.
 fn ask_witnesses(link: &Arc<Link>, witnesses: &Witnesses, background: &Handle) {
     match &witnesses.source {
         Source::Sentinels(sentinels) => {
@@ -276,7 +262,7 @@ fn ask_witnesses(link: &Arc<Link>, witnesses: &Witnesses, background: &Handle) {
                 seam::spawn_in_background(background, ask_sentinel(Arc::clone(link), index));
             }
         }
-        // One of its nodes asks for all of them.
+        // The first node of a cluster asks for all its nodes.
         Source::Cluster(cluster, slot) if cluster.is_first(*slot) => {
             let ask = ask_cluster(Arc::clone(link), Arc::clone(cluster), background.clone());
             seam::spawn_in_background(background, ask);
@@ -295,7 +281,7 @@ async fn ask_sentinel(link: Arc<Link>, index: usize) {
 
 async fn ask_cluster(link: Arc<Link>, cluster: Arc<Cluster>, background: Handle) {
     let find = async {
-        // Who has no credentials yet is refused, and that would count as an answer.
+        // Wait for credentials, because a server would refuse us without them, which counts as an answer.
         while link.credentials().await.is_err() {
             sleep(cluster.reach.pause()).await;
         }
@@ -327,7 +313,7 @@ impl Notifier for LiveNode {
 
 impl fmt::Debug for LiveNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Not the client: it holds the credentials.
+        // Without the client, which contains the credentials.
         f.debug_struct("RedisNode")
             .field("name", &self.handle.link.name)
             .field("state", &self.handle.link.connections.state())
@@ -335,8 +321,8 @@ impl fmt::Debug for LiveNode {
     }
 }
 
-/// The part that clones of a node and its commands hold. The supervisors hold only [`Link`], so they end when the
-/// last handle is gone.
+/// Shared by the clones of a node and its commands. Supervisors hold only the [`Link`], so that they end when the last
+/// handle is dropped.
 struct Owned {
     link: Arc<Link>,
 }

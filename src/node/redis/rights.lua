@@ -1,6 +1,6 @@
--- Tries each command that locks need, so that a missing right is known before the first lock.
--- KEYS: a lock's name, for the rule of keys alone; and a name beside locks that nothing has.
--- ARGV: the calls, in words, of which `KEY` stands for the second key. None changes anything: see `rights.rs`.
+-- Tries each command that locks need, so that missing rights are found before the first lock.
+-- KEYS: the name of a lock, so that Redis checks the user's key patterns; and a name next to it that no key has.
+-- ARGV: the calls as texts, in which `KEY` is replaced by the second key. They change nothing (see `rights.rs`).
 -- Replies the error of each call, or ''.
 local errors = {}
 for i, call in ipairs(ARGV) do

@@ -1,5 +1,4 @@
-//! The rights that the user of a server needs: the rule that gives them, and the look at connect whether the user has
-//! them.
+//! The ACL rights that a user needs.
 
 use redis::{Cmd, RedisError, Value};
 
@@ -13,8 +12,7 @@ use crate::node::{NodeError, NodeErrorKind};
 
 pub(super) static RIGHTS: Script = Script::of(include_str!("rights.lua"));
 
-/// A call of each command of our scripts. A server checks rights before arguments, and these it refuses, or finds that
-/// there is nothing to do: so nothing is written, whatever the user may do.
+/// A call for each command of our scripts. Servers check rights before arguments, and these arguments change nothing.
 const READS: [&str; 5] = ["get KEY", "mget KEY", "pttl KEY", "hmget KEY f", "time"];
 const WRITES: [&str; 5] = [
     "set KEY v PX 0",
@@ -24,7 +22,7 @@ const WRITES: [&str; 5] = [
     "hdel KEY f",
 ];
 
-/// For notices of releases, which locks can do without.
+/// For notices of releases. Locks also work without these rights.
 const NOTICES: [&str; 3] = ["publish", "subscribe", "unsubscribe"];
 const IN_CLUSTERS: [&str; 3] = ["spublish", "ssubscribe", "sunsubscribe"];
 
@@ -37,7 +35,7 @@ fn command(call: &'static str) -> &'static str {
     call.split(' ').next().unwrap_or_default()
 }
 
-/// About the keys of this namespace, which has the node's tag.
+/// Asks whether the user has the rights for this namespace, which contains the node's tag.
 pub(super) fn question(namespace: &Namespace, reads_only: bool) -> Cmd {
     let mut cmd = RIGHTS.run(2, 12);
     cmd.arg([&*namespace.start(), "rights"].concat())
@@ -48,7 +46,7 @@ pub(super) fn question(namespace: &Namespace, reads_only: bool) -> Cmd {
     cmd
 }
 
-/// Refuses the server if the reply to the [`question`] is that a right is missing. Whatever else is wrong, commands meet.
+/// Refuses the server if the reply to the [`question`] shows a missing right. Other errors are left to later commands.
 pub(super) fn judge(
     namespace: &Namespace,
     reads_only: bool,
@@ -91,7 +89,7 @@ fn granted(commands: &[&str]) -> String {
     format!("+{}", commands.join(" +"))
 }
 
-/// The rule of the user of a node's servers, and that of a user of its Sentinels, each behind the place where it belongs.
+/// The ACL rules for the node's servers and its Sentinels, each with the place where it belongs.
 pub(super) fn rules(link: &Link, namespace: &Namespace, reads_only: bool) -> Vec<(String, String)> {
     let (settings, sentinels) = match &link.target.way {
         Way::Direct(client) => (client.get_connection_info().redis_settings(), None),

@@ -1,5 +1,6 @@
-//! [`Subscriptions`]: which channels of one node are listened to, and what the server knows of that. No I/O. One command
-//! joins up to 500 channels: with one at a time, which is the client's way, a connection joins twenty times fewer a second.
+//! [`Subscriptions`]: the channels of a node that have listeners, and their state on the server. Does no I/O.
+//!
+//! Channels are joined in batches, because one command per channel would be twenty times slower.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,16 +17,15 @@ use crate::node::{NoticeSender, Subscription};
 pub(super) struct Subscriptions {
     channels: Mutex<Channels>,
     changed: Notify,
-    // Whether a missing right was reported.
+    // Whether a missing right was logged.
     reported: AtomicBool,
 }
 
 #[derive(Default)]
 struct Channels {
-    // In order of their names, so that the order of commands and of notices is no matter of chance.
+    // Sorted, so that the order of commands and notices is deterministic.
     by_name: BTreeMap<Arc<str>, Channel>,
-    // Channels whose state on the server is not the one we want. Two sets, so that a new listener never waits behind
-    // all those that end.
+    // Channels to join and to leave. They are two sets, so that new listeners do not wait for those that end.
     to_join: BTreeSet<Arc<str>>,
     to_leave: BTreeSet<Arc<str>>,
     next: u64,
@@ -43,24 +43,23 @@ impl Channel {
     }
 }
 
-/// What the server knows of a channel.
+/// The state of a channel on the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Server {
-    /// We are not subscribed.
     #[default]
     Off,
-    /// We asked to be, and it has not confirmed yet.
+    /// Subscribing, not confirmed yet.
     Joining,
-    /// We are.
+    /// Subscribed.
     On,
-    /// We asked to be no longer, and it has not confirmed yet.
+    /// Unsubscribing, not confirmed yet.
     Leaving,
 }
 
-/// How many channels one command joins or leaves: a long command holds up all other clients of the server.
+/// The most channels in one command, because a long command blocks all other clients.
 pub(super) const CHUNK: usize = 500;
 
-/// What to ask of the server next: at most one command of each kind, so one round trip.
+/// The next commands to the server, which take one round trip.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub(super) join: Vec<Arc<str>>,
@@ -75,7 +74,7 @@ impl Batch {
 
 impl Subscriptions {
     fn channels(&self) -> MutexGuard<'_, Channels> {
-        // Nothing below can panic half-way.
+        // Ignore poison, because no code that holds this mutex can panic half-way.
         self.channels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -165,7 +164,6 @@ impl Subscriptions {
         });
     }
 
-    /// The key of the channel `name` was released.
     pub(super) fn announce(&self, name: &[u8], waited: Duration) {
         let Ok(name) = std::str::from_utf8(name) else {
             return;
@@ -211,7 +209,7 @@ impl Channels {
             (Server::On, false) => {
                 self.to_leave.remove(name);
             }
-            // It is looked at again when the server has confirmed.
+            // `done` marks it again when the server has confirmed.
             (Server::Joining | Server::Leaving, _) => {}
         }
     }
@@ -243,7 +241,6 @@ mod tests {
         Namespace::default().node_key(&LockKey::new(name).unwrap())
     }
 
-    /// Asks the server, which agrees; tells how many channels were joined and left.
     fn turn(subscriptions: &Subscriptions) -> (usize, usize) {
         let batch = subscriptions.next_batch();
         let sizes = (batch.join.len(), batch.leave.len());
@@ -294,7 +291,7 @@ mod tests {
         assert_eq!(turn(&subscriptions), (1, 0));
         drop(second);
         assert_eq!(turn(&subscriptions), (0, 1));
-        // What was never asked for needs not be given back.
+        // A channel that was never joined need not be left.
         drop(subscriptions.subscribe(&key("b"), receiver.sender(0)));
         assert!(subscriptions.next_batch().is_empty() && !subscriptions.is_used());
     }

@@ -1,5 +1,5 @@
-//! The supervisor of one connection: connects, checks the server, watches it and re-connects. The client's
-//! `ConnectionManager` would send commands to a new server before anybody has checked it, so a restart would pass unseen.
+//! The supervisor of one connection. We do not use the client's `ConnectionManager`, because it would send commands to
+//! a restarted server before it is checked.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,18 +17,17 @@ use crate::node::{NodeContext, NodeState};
 use crate::protocol::backoff::{Backoff, jitter};
 use crate::seam::for_pause;
 
-/// The pauses between attempts to connect: the bound doubles from 50 ms to 2 s.
+/// The pauses between attempts to connect. Their upper limit doubles from 50 ms to 2 s.
 pub(super) const NEW_BACKOFF: Backoff =
     Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
-/// The pause, more or less by half, before a server that cannot serve is looked at again: an operator has to fix it
-/// first.
+/// The average pause before a refused server is checked again.
 const SLOW_PAUSE: Duration = Duration::from_secs(1);
 
 const DRAIN_LIMIT: Duration = Duration::from_secs(1);
 const HEALTHY: Duration = Duration::from_secs(1);
 
 pub(super) async fn supervise(link: Arc<Link>, index: usize, context: NodeContext) {
-    // Also when the runtime drops this task: those that wait for the end must see it.
+    // Even if the runtime drops this task, tasks that wait for its end must notice.
     let _end = OnEnd(&link, index);
     let work = serve(&link, index, &context);
     link.until_closing(work).await;
@@ -40,7 +39,7 @@ struct OnEnd<'a>(&'a Link, usize);
 impl Drop for OnEnd<'_> {
     fn drop(&mut self) {
         self.0.publish(self.1, NodeState::Closed, None);
-        // There is nothing left to renew them for.
+        // The credentials are not needed any more.
         crate::instruments::credentials_stale(&self.0.name, false);
     }
 }
@@ -79,9 +78,9 @@ async fn serve(link: &Link, index: usize, context: &NodeContext) {
             ConnectFailure::Changed | ConnectFailure::Warned | ConnectFailure::Promoted => {
                 let reason = match failure {
                     ConnectFailure::Promoted => unavailable(PROMOTED),
-                    _ => unavailable("it is no longer the master and is being looked at again"),
+                    _ => unavailable("it is no longer the master and is being checked again"),
                 };
-                // At once, unless this happens again and again.
+                // Reconnect immediately, unless this happens repeatedly.
                 let pause = match settled {
                     true => Duration::ZERO,
                     false => backoff.next(for_pause()),
@@ -94,7 +93,7 @@ async fn serve(link: &Link, index: usize, context: &NodeContext) {
     }
 }
 
-/// Connects once. Returns when to authenticate again, too.
+/// Connects once. Also returns when to authenticate again.
 async fn attempt(
     link: &Link,
     index: usize,
@@ -102,7 +101,7 @@ async fn attempt(
     looks: &Looks<'_>,
     former: &mut Option<Former>,
 ) -> Result<(Connection, watch::Receiver<()>, Option<Instant>), ConnectFailure> {
-    // Apart from the time limit of the attempt: credentials may come from far away.
+    // Not part of the attempt's time limit, because the callback may take longer.
     let again = link.credentials().await?;
     let attempt = connect(link, index, context, looks, former);
     match timeout(link.connect_timeout, attempt).await {
@@ -120,7 +119,7 @@ async fn attempt(
     }
 }
 
-const PROMOTED: &str = "it was demoted and promoted again, and may have another server's data now; it is being looked at again";
+const PROMOTED: &str = "it was demoted and promoted again, and may have another server's data now; it is being checked again";
 
 async fn keep_up(
     link: &Link,
@@ -135,7 +134,7 @@ async fn keep_up(
         );
     }
     link.publish(index, NodeState::Up, Some(connection.clone()));
-    // Again, for the first connection may have come up in between.
+    // Check again, because the leading connection may have come up in between.
     if !link.agrees(index, connection) {
         return ConnectFailure::Warned;
     }
@@ -149,13 +148,13 @@ async fn keep_up(
     }
 }
 
-/// Lets queued commands finish, then ends the connection.
+/// Waits for queued commands, then ends the connection.
 async fn drain(link: &Link, index: usize) {
     let connection = link.connections.last_connection(index);
-    // New commands are refused from here on; the connection stays so that `stopped` waits for the rest.
+    // From here on new commands are refused. Keep the connection, because `Connections::ended` waits until it is gone.
     link.publish(index, NodeState::Closed, connection.clone());
     if let Some(mut connection) = connection {
-        // Replies come in order: after this one, those of all earlier commands have come.
+        // Replies come in order, so after this reply all earlier commands are answered.
         let _ = timeout(DRAIN_LIMIT, connection.call(&redis::cmd("PING"))).await;
         connection.signals().condemn();
     }
@@ -173,11 +172,11 @@ async fn watch_over(
     loop {
         let due = tokio::select! {
             biased;
-            // An error says that the client's task is gone, which is the same.
+            // An error means that the client's task has ended, which also ends the connection.
             _ = lost.changed() => return disconnected(),
             () = signals.recheck.notified() => return ConnectFailure::Changed,
             () = signals.warned.notified() => return ConnectFailure::Warned,
-            // Before the suspicions: however many there are, they must not put off the look.
+            // Before the suspicions, so that they cannot delay the check.
             () = sleep_until(next) => true,
             () = signals.suspect.notified() => false,
         };
@@ -211,8 +210,8 @@ fn disconnected() -> ConnectFailure {
     ConnectFailure::down("the connection was lost")
 }
 
-/// Waits until most witnesses name another server, and that server agrees: a server that is cut off from its witnesses
-/// goes on serving us, and a single witness proves nothing.
+/// Waits until most witnesses name another server and that server confirms it. A server that is cut off from its
+/// witnesses still serves us, and a single witness proves nothing.
 async fn replaced(link: &Link, index: usize, connection: &Connection) {
     let (Some(witnesses), BACKGROUND) = (link.target.way.witnesses(), index) else {
         return std::future::pending().await;
@@ -231,7 +230,7 @@ async fn show_doubt(link: &Link, witnesses: &Witnesses, connection: &Connection)
         let until = witnesses.confirmed_until(connection).ok();
         if doubted != Some(until.is_none()) {
             doubted = Some(until.is_none());
-            // The connection stays: locks can still be released on it.
+            // Keep the connection, because locks can still be released on it.
             link.doubt(until.is_none().then(|| witnesses.unconfirmed()));
         }
         let over = async {

@@ -1,5 +1,5 @@
--- Reads what the node may vote for and its highest fencing token from the marker into `known`. Ends the script with the
--- reply that says so if the node may not vote for what the client wants.
+-- Reads the node's vote and its highest fencing token from the marker into `known`. If the vote is not the wanted one,
+-- the script may end here with a refusal.
 local known = redis.call('HMGET', KEYS[1], 'vote', 'hwm')
 if known[1] ~= ARGV[3] then
   -- use identity

@@ -1,6 +1,6 @@
--- The fencing token in `text`, nineteen digits that leave room for the next ones and their hand-overs; that of none for
--- nothing; `nil` for everything else: anybody may write to a key. Nineteen digits compare as texts, and Lua's numbers
--- cannot hold them.
+-- Returns the fencing token in `text`, zero for `nil`, or `nil` for any other text, which another program may have
+-- written. The upper limit leaves room for the next tokens. Tokens are compared as texts of nineteen digits, because
+-- Lua's numbers cannot hold them.
 local function counted(text)
   text = text or '0000000000000000000'
   return #text == 19 and string.find(text, '^%d+$') and text <= '9223372036854773759' and text or nil

@@ -1,7 +1,6 @@
--- The server's identity: `told`, as the client read it on this connection; or, where `told` ends with 'ask', as the
--- server itself says now. That is its process and, if it was promoted, its last promotion: a master that was demoted and
--- promoted again keeps its connections but has another server's locks. What stands before 'ask' stays: the number of the
--- failover by which the server became the master according to its Sentinels.
+-- Returns the server's identity: `told` as the client read it or, if it ends with 'ask', what the server reports now.
+-- That is its process and its last promotion, if any, because a master that was demoted and promoted again keeps its
+-- connections but not its locks. Behind Sentinels, the number of the failover comes before 'ask'.
 local function identity(told)
   if string.sub(told, -3) ~= 'ask' then
     return told
@@ -11,7 +10,7 @@ local function identity(told)
   local since = string.match(data, 'second_repl_offset:(%-?%d+)')
   told = string.sub(told, 1, -4) .. string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
   if role ~= 'master' then
-    -- It has the data of its master, which has another identity.
+    -- A replica has the data of its master, and so another identity.
     return told .. '/' .. role
   elseif since ~= '-1' and string.find(former, '[^0]') then
     return told .. '/' .. former .. ':' .. since

@@ -1,6 +1,6 @@
--- Reads the record of an idempotency key at `now`, in milliseconds since 1970. Returns an error or `nil`; then of the last
--- grant the owner, the fencing token and until when they are remembered; then of the record the ballot, the end, and the
--- text from the ballot on: '', 0 and '' if there is none, or if it has ended.
+-- Reads the record of an idempotency key at `now`, in milliseconds since 1970. Returns an error or `nil`; the owner and
+-- fencing token of the last grant, and until when they are remembered; and the record's ballot, its end, and the text
+-- from the ballot on. The last three are '', 0 and '' if there is no record or it has ended.
 local function record(key, now)
   local text = redis.pcall('GET', key) or '  0 '
   if type(text) == 'table' then

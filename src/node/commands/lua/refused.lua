@@ -1,6 +1,6 @@
--- The reply that says so if this node may not vote for `wanted`: the digest of the client's config, a blank, and the
--- server's identity ('any' if lost data does not matter); '' without a config. `vote` is the field of the marker that
--- says for what it may. The client's check-in writes that field, or finds out why it cannot.
+-- Returns the refusal if this node may not cast the `wanted` vote, which is the digest of the client's config, a blank,
+-- and the server's identity ('any' if lost data does not matter); or '' without a config. `vote` is the one that the
+-- marker allows. Check-ins write it.
 local function refused(vote, wanted)
   local digest, told = string.sub(wanted, 1, 40), identity(string.sub(wanted, 42))
   if wanted == '' or vote == digest .. ' ' .. told then

@@ -1,4 +1,4 @@
-//! How witnesses are asked, and how the servers are reached that they name.
+//! Asks witnesses, and connects to the servers that they name.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 const QUESTIONS: u32 = 6;
 const LONGEST_HOST: usize = 253;
 
-/// How servers are reached that witnesses name, and by which clock their statements grow old.
+/// How to connect to servers that witnesses name, and for how long statements count.
 pub(crate) struct Reach {
     pub(crate) settings: RedisConnectionInfo,
     pub(crate) rotation: Arc<Rotation>,
@@ -63,10 +63,11 @@ impl Reach {
             client(info, self.tls, "", &self.certificates).ok()
         });
         let made = made.map(|client| self.rotation.apply(client));
-        made.ok_or_else(|| ConnectFailure::down("the address that was told cannot be used"))
+        made.ok_or_else(|| {
+            ConnectFailure::down("the reported address of its server cannot be used")
+        })
     }
 
-    /// How long an answer may take.
     pub(crate) fn limit(&self, connect_timeout: Duration) -> Duration {
         self.within.min(connect_timeout / 2)
     }
@@ -77,7 +78,6 @@ impl Reach {
     }
 }
 
-/// A connection for single questions.
 async fn connection(client: &Client) -> Result<Multiplexed, RedisError> {
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(None)
@@ -92,9 +92,8 @@ pub(crate) async fn info_of(client: &Client) -> Result<Info, RedisError> {
     Ok(Info::parse(&text))
 }
 
-/// Why a question had no answer.
 pub(crate) enum AskError {
-    /// It does not know what was asked for.
+    /// The witness does not know the master.
     Unknown(&'static str),
     Failed(RedisError),
 }
@@ -109,7 +108,6 @@ pub(crate) fn garbled(reason: &'static str) -> AskError {
     RedisError::from((ErrorKind::UnexpectedReturnType, reason)).into()
 }
 
-/// Asks a witness over the connection that is kept, or a new one.
 async fn ask<T>(
     witness: &Client,
     kept: &mut Option<Multiplexed>,
@@ -120,7 +118,7 @@ async fn ask<T>(
     if let Some(connection) = kept {
         match connection.send_packed_commands(questions, 0, count).await {
             Ok(replies) => return read(replies),
-            // The witness may be back on a new connection.
+            // Try again, because the witness may accept a new connection.
             Err(error) if error.kind() == ErrorKind::Io => {}
             Err(error) => return Err(error.into()),
         }
@@ -129,7 +127,7 @@ async fn ask<T>(
     read(connection.send_packed_commands(questions, 0, count).await?)
 }
 
-/// Asks a witness, within `limit`.
+/// Asks a witness over the kept connection, or over a new one if that is broken.
 pub(crate) async fn ask_within<T>(
     limit: Duration,
     witness: &Client,
@@ -158,10 +156,10 @@ fn is_refusal(error: &RedisError) -> bool {
     error.kind() != ErrorKind::Io && !is_not_ready(error)
 }
 
-/// A host as servers tell it, in lower case.
+/// A host as servers report it, in lower case.
 pub(crate) fn host_in(text: &str) -> Result<String, AskError> {
     if text.len() > LONGEST_HOST || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(garbled("the address that it told is none"));
+        return Err(garbled("it reported an invalid address"));
     }
     Ok(text.to_ascii_lowercase())
 }

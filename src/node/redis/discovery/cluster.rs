@@ -1,10 +1,10 @@
-//! [`Cluster`]: a Redis Cluster, of which each used slot is a node. All its servers, masters and replicas, are the
-//! witnesses: they are asked again and again who has the slots. The client's own `cluster_async` follows the `MOVED` of
-//! a single server, which is no majority.
+//! [`Cluster`]: a Redis Cluster in which each used slot is a node. All its servers, including replicas, are witnesses
+//! and are asked repeatedly who owns the slots. We do not use the client's `cluster_async`, because it believes the
+//! `MOVED` of a single server.
 //!
-//! No server goes back to an older owner of a slot, nor takes one with a lower config epoch (source: the Redis Cluster
-//! specification). So the rule for Sentinels holds here as well, as long as two majorities have a server in common. The
-//! masters alone would not do, because a failover changes who they are.
+//! A server never returns to an earlier owner of a slot and never accepts an owner with a lower config epoch (source:
+//! the Redis Cluster specification). So the rule for Sentinels also holds here if any two majorities have a server in
+//! common. Masters alone would not suffice, because a failover changes which servers are masters.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,13 +22,13 @@ use crate::node::redis::discovery::confirmation::{
 };
 use crate::node::redis::error::ConnectFailure;
 
-/// The views of more servers would take too much of a core.
+/// A limit, because comparing more views would take too much CPU time.
 const MOST_SERVERS: usize = 300;
 
 pub(crate) struct Cluster {
     seeds: Vec<Address>,
     pub(crate) reach: Arc<Reach>,
-    /// The slots that are nodes, each with what is known of its owner.
+    /// The slots that are nodes, and what is known of their owners.
     slots: Vec<(u16, Arc<watch::Sender<Confirmation>>)>,
     heard: Mutex<Heard>,
     changed: Notify,
@@ -36,12 +36,12 @@ pub(crate) struct Cluster {
 
 #[derive(Default)]
 struct Heard {
-    /// The last answer from each address, and why there was none since.
+    /// The last answer from each address, or why there is none.
     answers: BTreeMap<Address, Answer>,
-    /// The servers of the cluster by their ids, as most of them say.
+    /// The servers of the cluster by id, as agreed by most of them.
     servers: Arc<BTreeMap<String, Address>>,
-    /// The highest config epoch that an owner of each slot has had, as most servers said. If an operator gives a slot to
-    /// another master and back (`DELSLOTS`, `ADDSLOTS`), only this shows that another server has granted locks.
+    /// The highest config epoch of each slot's owner that most servers confirmed. If an operator gives a slot away and
+    /// back, only this shows that another server may have granted locks.
     highest: BTreeMap<u16, u64>,
     asked: BTreeSet<Address>,
     wanted: BTreeSet<Address>,
@@ -53,14 +53,12 @@ struct Answer {
     trouble: Option<Trouble>,
 }
 
-/// A cluster as one of its servers sees it.
+/// The cluster from the view of one server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct View {
-    /// Who says so.
     id: String,
-    /// The servers of the cluster, by their ids.
     servers: Arc<BTreeMap<String, Address>>,
-    /// Who has the slots that are nodes.
+    /// The owners of the slots that are nodes.
     owners: BTreeMap<u16, Place>,
 }
 
@@ -91,7 +89,6 @@ impl Cluster {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known of the owner of `slot`, one of those that are nodes.
     pub(crate) fn confirmation(&self, slot: u16) -> Arc<watch::Sender<Confirmation>> {
         let known = self.slots.iter().find(|(known, _)| *known == slot);
         known.map_or_else(
@@ -100,12 +97,11 @@ impl Cluster {
         )
     }
 
-    /// Whether this is the node that asks for all of them.
     pub(crate) fn is_first(&self, slot: u16) -> bool {
         self.slots.first().is_some_and(|(first, _)| *first == slot)
     }
 
-    /// Waits until there is a server that is not asked yet.
+    /// Waits for a server that is not asked yet.
     pub(crate) async fn next_to_ask(&self) -> Address {
         loop {
             if let Some(new) = self.heard().next_unasked() {
@@ -115,7 +111,7 @@ impl Cluster {
         }
     }
 
-    /// Asks one server until nobody names it any more.
+    /// Asks a server until no other server names it any more.
     pub(crate) async fn ask_on(
         &self,
         address: &Address,
@@ -128,7 +124,7 @@ impl Cluster {
         let read = |replies| read_replies(replies, &slots, address, self.reach.tls);
         let mut kept = None;
         while self.heard().wanted.contains(address) {
-            // The time at which the question was sent counts: the reply is no older than that.
+            // Use the time of the question, because the reply is no older than that.
             let asked = self.reach.now();
             let said = match self.reach.client(address) {
                 Ok(client) => ask_within(limit, &client, &mut kept, &questions, read, &clean).await,
@@ -168,7 +164,7 @@ impl Cluster {
 }
 
 impl Heard {
-    /// Takes an answer. Returns whether that changes who the servers may be.
+    /// Returns whether the answer can change the list of servers.
     fn take(
         &mut self,
         address: &Address,
@@ -190,7 +186,7 @@ impl Heard {
             }
             Err(trouble) => {
                 let is_old = |(asked, _): &mut (Moment, View)| trouble.lasting || *asked < horizon;
-                // What it said counts no more, nor does it name servers, itself among them.
+                // Its old statement does not count any more, and the servers that it named may be gone.
                 let gone = answer.view.take_if(is_old).is_some();
                 answer.trouble = Some(trouble);
                 gone
@@ -198,7 +194,6 @@ impl Heard {
         }
     }
 
-    /// Most servers named owners with these epochs.
     fn owned(&mut self, epochs: Vec<(u16, u64)>) {
         for (slot, epoch) in epochs {
             let highest = self.highest.entry(slot).or_default();
@@ -217,7 +212,6 @@ impl Heard {
             .filter_map(|answer| answer.view.as_ref())
     }
 
-    /// The seeds, and the servers that anyone names.
     fn named(&self, seeds: &[Address]) -> BTreeSet<Address> {
         let named = self.views().flat_map(|(_, view)| view.servers.values());
         named.chain(seeds).cloned().collect()
@@ -229,8 +223,8 @@ impl Heard {
         Some(new)
     }
 
-    /// Accepts a list of servers that majorities of the new list and of the old one report. So a server that was told to
-    /// forget the others does not become a cluster of its own, nor does one without slots.
+    /// Accepts a list of servers if majorities of both the new and the old list report it. So a server that was told to
+    /// forget the others cannot become a cluster of its own. Servers that know no owners do not count.
     fn count(&mut self) {
         let mut sayings: BTreeMap<Vec<&String>, (&View, BTreeSet<&str>)> = BTreeMap::new();
         for (_, view) in self.views().filter(|(_, view)| !view.owners.is_empty()) {
@@ -252,7 +246,6 @@ impl Heard {
         }
     }
 
-    /// The last view of each server, at any address.
     fn last(&self) -> BTreeMap<&str, &(Moment, View)> {
         let mut last = BTreeMap::new();
         for said in self.views() {
@@ -264,7 +257,7 @@ impl Heard {
         last
     }
 
-    /// Whether this seed belongs to another cluster, which other processes may have taken for ours.
+    /// Whether this seed belongs to another cluster, which other processes may be using.
     fn is_of_another(&self, seed: &Address) -> bool {
         let view = self
             .answers
@@ -276,7 +269,7 @@ impl Heard {
         })
     }
 
-    /// The witnesses of a slot's owner; before they are known, the seeds, whose word does not count.
+    /// The witnesses for a slot's owner. Until they are known, these are the seeds, whose statements do not count.
     fn witnesses(
         &self,
         slot: u16,
@@ -315,7 +308,7 @@ impl Heard {
                 ..silent(
                     address,
                     match said {
-                        Some((_, None)) => Some(lasting("knows nobody who has the slot")),
+                        Some((_, None)) => Some(lasting("knows no owner of the slot")),
                         Some((_, Some(owner))) if self.is_outdated(slot, owner) => {
                             Some(lasting(OUTDATED))
                         }
@@ -328,7 +321,7 @@ impl Heard {
     }
 }
 
-const OUTDATED: &str = "names an owner of the slot whose config epoch is lower than that of an owner before it; run `CLUSTER BUMPEPOCH` on that owner; if the cluster was restored from older files, restart this process";
+const OUTDATED: &str = "names an owner of the slot with a lower config epoch than a former owner; run `CLUSTER BUMPEPOCH` on that owner; if the cluster was restored from older files, restart this process";
 
 fn lasting(reason: &str) -> Trouble {
     Trouble {
@@ -337,7 +330,7 @@ fn lasting(reason: &str) -> Trouble {
     }
 }
 
-/// Reads the reply to `CLUSTER NODES` of the server at `asked`, which may not know its own host.
+/// The server at `asked` may not know its own host.
 pub(crate) fn read_replies(
     replies: Vec<Value>,
     slots: &[u16],
@@ -367,7 +360,7 @@ pub(crate) fn read_replies(
         if !epoch.bytes().all(|byte| byte.is_ascii_digit()) {
             return Err(garbled("a config epoch of `CLUSTER NODES` is no number"));
         }
-        // Slots on their way are in brackets: they are their former owner's until they have arrived.
+        // A slot that moves is in brackets and belongs to its former owner until it has arrived.
         let owned: Vec<(u16, u16)> = ranges.iter().filter_map(|range| range_in(range)).collect();
         let is_owned = |slot: &u16| {
             owned
@@ -394,7 +387,8 @@ fn range_in(text: &str) -> Option<(u16, u16)> {
     Some((first.parse().ok()?, last.parse().ok()?))
 }
 
-/// `host:port@bus[,name[,..]]`. With TLS the name, where it has one: certificates are made out for names.
+/// Reads `host:port@bus[,name[,..]]`. With TLS, uses the name if there is one, because certificates are issued for
+/// names.
 fn address_in(text: &str, asked: &Address, is_own: bool, tls: bool) -> Result<Address, AskError> {
     let no_address = || garbled("an address of `CLUSTER NODES` makes no sense");
     let mut parts = text.split(',');
@@ -474,7 +468,7 @@ e :0@0 master,noaddr - 0 1 0 disconnected
         ("h".to_owned(), port)
     }
 
-    /// What the server `id` sees: these servers, and the owner of the slot 5.
+    /// The view of the server `id`, with these servers and the owner of slot 5.
     fn view(id: &str, servers: &[&str], owner: (u16, &str)) -> View {
         let servers = (1..)
             .zip(servers)
@@ -490,7 +484,7 @@ e :0@0 master,noaddr - 0 1 0 disconnected
         }
     }
 
-    /// Who most say that has the slot 5, after these views of the servers at these ports.
+    /// The owner of slot 5 that most confirm after the servers at these ports report these views.
     fn owner(views: &[(u16, View)]) -> Option<(u16, String)> {
         owner_after(&mut Heard::default(), views)
     }
@@ -543,10 +537,11 @@ e :0@0 master,noaddr - 0 1 0 disconnected
         );
         let promoted = Some((4, "7".to_owned()));
         assert_eq!(owner(&["b", "c", "d", "e"].map(new)), promoted);
-        // Two masters that have not heard of a failover do not confirm the old owner, nor two that have the new one.
+        // Two masters that have not heard of a failover do not confirm the old owner. Neither do the two that have
+        // confirm the new one.
         let torn = [old("a"), old("b"), old("e"), new("c"), new("d"), new("f")];
         assert_eq!(owner(&torn), None);
-        // One server that is asked at two addresses has one say.
+        // A server that is asked at two addresses has one vote.
         let doubled = [old("a"), old("b"), old("c"), (12, old("a").1)];
         assert_eq!(owner(&doubled), None);
         let strangers = ["x", "y", "z"].map(|id| (at("a"), view(id, &all, (1, "1"))));

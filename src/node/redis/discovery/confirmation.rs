@@ -1,12 +1,11 @@
-//! [`Confirmation`]: whether most of a node's witnesses name its server: Sentinels, or the servers of a cluster.
+//! [`Confirmation`]: whether most witnesses name the node's server.
 //!
-//! A witness goes from one server to the next and never back; each change has a growing number, its *epoch*. Two
-//! majorities have one witness in common. So if most named one server in answer to questions of some time or later,
-//! every process that hears another server from most hears it after that time.
+//! A witness moves from one server to the next and never back, and each move has a higher *epoch*. Any two majorities
+//! have a witness in common. So if most witnesses named a server in answers to questions that were sent at some time or
+//! later, a process can learn of its replacement from a majority only after that time.
 
 use crate::moment::Moment;
 
-/// Where a witness says that the server is.
 pub(crate) type Address = (String, u16);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,15 +18,15 @@ pub(crate) struct Statement {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) address: Address,
-    /// Digits, or empty if unknown. A server that becomes the master a second time has another epoch.
+    /// Digits, or empty if unknown. A server that becomes the master again has a new epoch.
     pub(crate) epoch: String,
 }
 
-/// Why a witness told nothing.
+/// Why a witness has not answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Trouble {
     pub(crate) reason: String,
-    /// It replied, and will refuse until an operator fixes something.
+    /// The witness replied, and will refuse until an operator fixes something.
     pub(crate) lasting: bool,
 }
 
@@ -36,7 +35,7 @@ pub(crate) struct Witness {
     /// Its address.
     pub(crate) name: String,
     pub(crate) statement: Option<(Moment, Statement)>,
-    /// Why it did not reply since.
+    /// Why it has not replied since.
     pub(crate) trouble: Option<Trouble>,
 }
 
@@ -44,12 +43,12 @@ pub(crate) struct Witness {
 struct Server {
     run_id: String,
     epoch: String,
-    /// Its addresses: witnesses may know it by several.
+    /// Several, because witnesses can know the server by different addresses.
     addresses: Vec<Address>,
     confirmed: Option<Moment>,
 }
 
-/// What all witnesses said last.
+/// The last statements of all witnesses.
 #[derive(Clone, Debug)]
 pub(crate) struct Confirmation {
     witnesses: Vec<Witness>,
@@ -69,7 +68,6 @@ impl Confirmation {
         }
     }
 
-    /// Takes others for the witnesses, with what each of them said.
     pub(crate) fn replace(&mut self, witnesses: Vec<Witness>) {
         self.witnesses = witnesses;
         self.count();
@@ -89,7 +87,7 @@ impl Confirmation {
                 state.trouble = None;
             }
             Err(trouble) => {
-                // A witness that refuses names no server any more. One that does not reply has not said anything new.
+                // A witness that refuses does not name a server any more. Silence changes nothing.
                 if trouble.lasting {
                     state.statement = None;
                 }
@@ -109,7 +107,6 @@ impl Confirmation {
         self.count();
     }
 
-    /// Witnesses know the server by this address, too.
     pub(crate) fn add_address(&mut self, address: &Address) {
         if let Some(server) = &mut self.server
             && !server.addresses.contains(address)
@@ -123,7 +120,7 @@ impl Confirmation {
         let confirmed = self.server.as_ref().and_then(|server| {
             let names = |place: &Place| server.is(place);
             let mut asked: Vec<Moment> = self.votes(names).map(|(asked, _)| asked).collect();
-            // Of the majority that was asked last, the one that was asked first.
+            // Take the majority with the latest questions, and of those the earliest question.
             asked.sort_unstable_by(|one, other| other.cmp(one));
             asked.get(self.most() - 1).copied()
         });
@@ -147,7 +144,7 @@ impl Confirmation {
             .filter(move |(_, place)| wanted(place))
     }
 
-    /// Whether a witness is listed before, by another address.
+    /// Whether the witness is the same as an earlier one with another address.
     fn is_double(&self, index: usize) -> bool {
         let mut ids = self.witnesses.iter().map(id).take(index + 1);
         match ids.next_back() {
@@ -168,7 +165,7 @@ impl Confirmation {
         named
     }
 
-    /// The server that most witnesses may mean: they agree on the epoch, and its address is the most frequent one.
+    /// The most frequent address with an epoch on which most witnesses agree.
     pub(crate) fn likely_master(&self, since: Moment) -> Option<Place> {
         let named = self.named(since);
         let votes = |epoch: &str| -> usize {
@@ -186,7 +183,7 @@ impl Confirmation {
         votes >= self.most()
     }
 
-    /// Whether most witnesses named the node's server last.
+    /// Whether most witnesses named the node's server in their last answers.
     pub(crate) fn is_settled(&self) -> bool {
         let server = self.server.as_ref();
         server.is_some_and(|server| server.confirmed.is_some())
@@ -202,7 +199,7 @@ impl Confirmation {
         self.witnesses.iter().all(has_replied)
     }
 
-    /// Whether the witnesses that refuse leave no majority.
+    /// Whether too many witnesses refuse to leave a majority.
     pub(crate) fn is_hopeless(&self) -> bool {
         let refuses = |state: &&Witness| state.trouble.as_ref().is_some_and(|it| it.lasting);
         let refusing = self.witnesses.iter().filter(refuses).count();
@@ -273,7 +270,6 @@ mod tests {
         Confirmation::new(["x", "y", "z", "v", "w"].into_iter().take(count))
     }
 
-    /// What is known after these statements of Sentinels that were asked one second after the other.
     fn known_after(statements: &[Result<Statement, Trouble>]) -> Confirmation {
         let mut known = listed(statements.len());
         for (index, statement) in statements.iter().enumerate() {
@@ -287,13 +283,13 @@ mod tests {
         let mut known = known_after(&[told(1, "5"), told(1, "5"), told(1, "5")]);
         assert_eq!(known.confirmed("r", "5"), None, "nobody said where we are");
         known.set_server("r", &place(1, "5"));
-        // Two of three are most: those that were asked last.
+        // The two of three that were asked last are a majority.
         assert_eq!(known.confirmed("r", "5"), Some(at(2)));
         known.note(0, at(9), told(1, "5"));
         assert_eq!(known.confirmed("r", "5"), Some(at(3)));
         assert_eq!(known.confirmed("other", "5"), None);
         assert_eq!(known.confirmed("r", "4"), None);
-        // What one said holds, though it answers no more, until it says something else.
+        // A statement holds until the Sentinel says something else, even if it stops answering.
         known.note(2, at(10), silent());
         assert_eq!(known.confirmed("r", "5"), Some(at(3)));
         known.note(2, at(11), told(2, "6"));
@@ -382,11 +378,11 @@ mod tests {
         assert!(known.is_hopeless());
     }
 
-    /// One question: when it was sent, how long later the Sentinel saw it, and how long later we had the answer.
+    /// A question: when it was sent, how much later the Sentinel saw it, and how much later we had the answer.
     type Question = (usize, u64, u64, u64);
 
-    /// What a process knows that asks like this, with the time of each answer: Sentinels go from the server 1 to the
-    /// server 2 at the second of `moves`, if at all.
+    /// What a process learns from these questions, and when. Sentinels go from server 1 to server 2 at the second in
+    /// `moves`.
     fn known(moves: &[u64], questions: &[Question], at_server: u16) -> Vec<(u64, Option<Moment>)> {
         let mut answers: Vec<(u64, usize, u64, u16)> = questions
             .iter()

@@ -1,5 +1,5 @@
-//! Where a node is and how to get there: at the address of a URL, or where most of its [`witnesses`] say that its server
-//! is: Sentinels ([`sentinel`]) or the servers of a cluster ([`cluster`]). [`confirmation`] counts what they said.
+//! Finds the server of a node: at a URL, or where most of its [`witnesses`] say that it is. Witnesses are Sentinels
+//! ([`sentinel`]) or the servers of a cluster ([`cluster`]). [`confirmation`] counts their statements.
 
 pub(super) mod asking;
 pub(super) mod cluster;
@@ -25,25 +25,23 @@ use crate::settings::error::{ConfigError, ensure, within};
 use crate::settings::server::Url;
 
 pub(super) struct Target {
-    /// `host:port` in lower case, or the path of a socket: the same for two URLs of one address.
+    /// `host:port` in lower case, or the path of a socket.
     pub(super) address: String,
-    /// The address and, unless it is 0, the database.
+    /// The address, and the database unless it is 0.
     pub(super) name: String,
-    /// What must not be seen in any text.
     pub(super) secrets: Vec<String>,
-    /// The user for credentials without one, if any.
+    /// The user for credentials without one.
     pub(super) user: Option<String>,
     pub(super) rotation: Arc<Rotation>,
     pub(super) way: Way,
-    /// What all keys there begin with, in a cluster.
+    /// The prefix of all keys, in a cluster.
     pub(super) tag: Option<String>,
 }
 
-/// How connections are made.
 pub(super) enum Way {
-    /// To one address.
+    /// A server at a fixed address.
     Direct(Client),
-    /// To where the server is.
+    /// The server that witnesses name.
     Witnessed(Witnesses),
 }
 
@@ -74,7 +72,7 @@ impl Target {
         let secrets = password.map(str::to_owned).into_iter().collect();
         let user = settings.username().map(str::to_owned);
         let info = info
-            // Only RESP3 tells of a lost connection without traffic.
+            // Only RESP3 reports a lost connection without traffic.
             .set_redis_settings(
                 settings
                     .set_protocol(ProtocolVersion::RESP3)
@@ -93,14 +91,13 @@ impl Target {
     }
 }
 
-/// The servers of a setting, and what they have in common.
+/// The servers that a setting lists.
 struct Listed {
     servers: Vec<(Address, RedisConnectionInfo, Client)>,
     tls: bool,
 }
 
 impl Listed {
-    /// Reads the URLs in the setting `name`, of servers that are `what`.
     fn read(
         urls: &[Url],
         (name, what): (&str, &str),
@@ -177,7 +174,6 @@ impl Listed {
     }
 }
 
-/// The node whose server Sentinels call `master`.
 pub(super) fn behind_sentinels(
     urls: &[Url],
     master: &str,
@@ -212,7 +208,7 @@ pub(super) fn behind_sentinels(
     addresses.sort_unstable();
     Ok(Target {
         address: format!("sentinel:{master}@{}", addresses.join(",")),
-        // Never the address of the master, which changes.
+        // Without the address of the master, which changes.
         name: format!("sentinel:{master}"),
         secrets,
         user: access.user.clone(),
@@ -226,7 +222,7 @@ pub(super) fn behind_sentinels(
     })
 }
 
-/// The nodes that are slots of one cluster.
+/// The nodes of a cluster.
 pub(super) fn in_cluster(
     urls: &[Url],
     (name, used): (&str, &[u16]),
@@ -276,7 +272,6 @@ fn check_time(confirmed: Duration, place: &str) -> Result<(), ConfigError> {
     )
 }
 
-/// For how long it may count.
 const LEAST_WITHIN: Duration = Duration::from_millis(100);
 
 const MOST_WITHIN: Duration = Duration::from_secs(60);
@@ -292,14 +287,13 @@ const NO_DATABASES: &str = "a cluster has no databases but 0; leave it out";
 
 const SOCKET: &str = "is reached over TCP; use `redis://host:port` or `rediss://host:port`";
 
-const DATABASE: &str =
-    "has no databases; leave it out, and choose that of a Sentinel's master with `database`";
+const DATABASE: &str = "has no databases; leave the number out, and choose the database of a Sentinel's master with `database`";
 
 const TWICE: &str = "is listed twice; list each once";
 
-const BAD_WITHIN: &str = "`confirm_within` must be from 100 ms to 1 min; 3 s are usual";
+const BAD_WITHIN: &str = "`confirm_within` must be from 100 ms to 1 min; 3 s is usual";
 
-const MIXED: &str = "some are reached with TLS and some without; use `rediss://` for all or for none, and the master alike";
+const MIXED: &str = "some are reached with TLS and some without; use `rediss://` for all of them or for none; the master is reached in the same way";
 
 #[cfg(test)]
 mod tests {

@@ -1,5 +1,5 @@
-//! What Sentinels are asked, and how their replies are read. The client's `SentinelClient` believes a single Sentinel, and
-//! does not tell how old its word is.
+//! The questions to Sentinels, and their replies. We do not use the client's `SentinelClient`, because it believes a
+//! single Sentinel and does not report the age of its answer.
 
 use std::collections::HashMap;
 
@@ -8,10 +8,9 @@ use redis::{Client, Pipeline, RedisError, Value};
 use crate::node::redis::discovery::asking::{AskError, garbled, host_in};
 use crate::node::redis::discovery::confirmation::{Address, Place, Statement};
 
-/// The Sentinels that watch one master.
 pub(crate) struct Sentinels {
     pub(crate) master: String,
-    /// Each with its address.
+    /// With their addresses.
     pub(crate) listed: Vec<(String, Client)>,
 }
 
@@ -26,7 +25,7 @@ impl Sentinels {
             .cmd("SENTINEL")
             .arg("GET-MASTER-ADDR-BY-NAME")
             .arg(&self.master);
-        // During a failover the address in this reply lags behind; the epoch does not.
+        // During a failover, the address in this reply may be old, but the epoch is current.
         questions.cmd("SENTINEL").arg("MASTER").arg(&self.master);
         questions.cmd("SENTINEL").arg("MYID");
         questions
@@ -45,7 +44,7 @@ pub(crate) fn read_replies(replies: Vec<Value>) -> Result<Statement, AskError> {
     if !epoch.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(garbled("its `config-epoch` is no number"));
     }
-    // Older Sentinels have none, and the user may lack the right to ask.
+    // Older Sentinels have no id, and the user may lack the right to ask.
     let id = next().ok().and_then(|id| redis::from_redis_value(id).ok());
     let place = Place { address, epoch };
     Ok(Statement { place, id })

@@ -1,13 +1,14 @@
-//! Which slots of a cluster are nodes, and the hash tag that leads to each.
+//! Chooses the slots of a cluster that are nodes, and their hash tags.
 
 const SLOTS: u16 = 16_384;
 
-/// The slots of `count` nodes for each of `groups`, group after group, spread evenly: where the masters have even ranges
-/// of slots, each node is on another one. Those of the first group are the same for any number of groups.
+/// The slots of `count` nodes for each of `groups`, group by group, spread evenly. If the masters have even ranges,
+/// each node is on a different master. The first group has the same slots for any number of groups.
 pub(crate) fn spread(count: u16, groups: usize) -> Vec<u16> {
     let (all, count) = (usize::from(SLOTS), usize::from(count.max(1)));
     let slot = |group: usize, node: usize| {
-        // In halves of the part that a group has of a node's range. The first group has the middle of that range.
+        // Each group takes the middle of its part of a node's range, and the first group takes the middle of the whole
+        // range.
         let half = match group {
             0 => groups,
             _ => (groups / 2 + group) % groups * 2 + 1,
@@ -18,14 +19,14 @@ pub(crate) fn spread(count: u16, groups: usize) -> Vec<u16> {
     slots.filter_map(|slot| u16::try_from(slot).ok()).collect()
 }
 
-/// What every key of a slot begins with, so that it is in that slot: the shortest hash tag, in braces.
+/// The prefix for keys of a slot: the shortest hash tag that leads to it, in braces.
 pub(crate) fn tag(slot: u16) -> String {
     let tags = (0_u32..).map(|number| format!("{number:x}"));
     let mut fitting = tags.filter(|tag| slot_of(tag.as_bytes()) == slot);
     format!("{{{}}}", fitting.next().unwrap_or_default())
 }
 
-/// CRC-16/XMODEM, as the Redis Cluster specification has it.
+/// CRC-16/XMODEM, as in the Redis Cluster specification.
 fn slot_of(tag: &[u8]) -> u16 {
     let shift = |crc: u16, _| match crc & 0x8000 {
         0 => crc << 1,
@@ -65,7 +66,7 @@ mod tests {
 
     #[test]
     fn a_tag_leads_to_its_slot() {
-        // As `CLUSTER KEYSLOT` tells it.
+        // As `CLUSTER KEYSLOT` reports it.
         assert_eq!(slot_of(b"123456789"), 12_739);
         assert_eq!(slot_of(b""), 0);
         for slot in spread(7, 1).into_iter().chain([0, SLOTS - 1]) {

@@ -1,5 +1,5 @@
-//! [`Witnesses`]: Sentinels, or the servers of a cluster. They are asked one by one again and again where the node's
-//! server is, and what most of them say counts for a time.
+//! [`Witnesses`]: Sentinels or the servers of a cluster. Each is asked repeatedly where the node's server is, and the
+//! answer of most of them counts for a time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,6 @@ use crate::node::{NodeContext, NodeError};
 
 pub(crate) const CONFIRM_WITHIN: Duration = Duration::from_secs(3);
 
-/// Who tells where a node's server is, and how to get there.
 pub(crate) struct Witnesses {
     pub(crate) source: Source,
     pub(crate) reach: Arc<Reach>,
@@ -28,7 +27,7 @@ pub(crate) struct Witnesses {
 
 pub(crate) enum Source {
     Sentinels(Sentinels),
-    /// Its servers tell who has one slot.
+    /// The servers of a cluster, and the slot whose owner they report.
     Cluster(Arc<Cluster>, u16),
 }
 
@@ -38,12 +37,11 @@ pub(crate) struct Route {
 }
 
 impl Witnesses {
-    /// Takes the clock by which confirmations are measured.
     pub(crate) fn begin(&self, context: &NodeContext) {
         self.reach.clock.get_or_init(|| Arc::clone(&context.clock));
     }
 
-    /// What all processes must have alike.
+    /// The settings that must be equal in all processes.
     pub(crate) fn agreed(&self) -> String {
         let within = self.reach.within;
         match &self.source {
@@ -70,7 +68,7 @@ impl Witnesses {
         self.confirmation.borrow().describe(self.reach.horizon())
     }
 
-    /// The way to the server that most name, within two thirds of `limit`.
+    /// The route to the server that most witnesses name. Waits at most for two thirds of `limit`.
     pub(crate) async fn master(&self, limit: Duration) -> Result<Route, ConnectFailure> {
         let mut news = self.confirmation.subscribe();
         let is_enough = |known: &Confirmation| {
@@ -102,8 +100,7 @@ impl Witnesses {
         })
     }
 
-    /// Accepts the server `run_id`, reached at `place`, as the node's, if most Sentinels name it, be it by another
-    /// address.
+    /// Accepts the server `run_id` at `place` if most witnesses name it, even by another address.
     pub(crate) async fn accept(
         &self,
         place: &Place,
@@ -147,11 +144,11 @@ impl Witnesses {
         ))
     }
 
-    /// Looks up the servers at unknown addresses. Returns whether most Sentinels name another server, and that is a
+    /// Asks servers at unknown addresses for their ids. Returns whether most witnesses name another server that is a
     /// master.
     async fn other_names(&self, run_id: &str, epoch: &str, limit: Duration) -> bool {
         let named = self.confirmation.borrow().named(self.reach.horizon());
-        // Servers with their votes.
+        // Servers with their epochs and votes.
         let mut servers: Vec<(String, String, usize)> = Vec::new();
         for (place, votes) in named {
             let known = self.confirmation.borrow().knows(&place.address);
@@ -185,7 +182,8 @@ impl Witnesses {
         (!info.is_replica()).then(|| info.run_id().to_owned())
     }
 
-    /// Waits until most Sentinels name another server than that of `connection`, or a later failover to the same one.
+    /// Waits until most witnesses name another server than that of `connection`, or a later failover to the same
+    /// server.
     pub(crate) async fn left(&self, connection: &Connection, limit: Duration) {
         let mut news = self.confirmation.subscribe();
         loop {
@@ -195,14 +193,13 @@ impl Witnesses {
                 return;
             }
             sleep(self.reach.pause()).await;
-            // The sender lives in `self`, so this cannot fail.
+            // This cannot fail, because `self` owns the sender.
             let _ = news.changed().await;
         }
     }
 }
 
 impl Witnesses {
-    /// Asks one Sentinel for ever.
     pub(crate) async fn ask_sentinel(
         &self,
         index: usize,
@@ -217,7 +214,7 @@ impl Witnesses {
         };
         let (questions, mut kept) = (sentinels.questions(), None);
         loop {
-            // The time at which the question was sent counts: the reply is no older than that.
+            // Use the time of the question, because the reply is no older than that.
             let asked = self.reach.now();
             let said = ask_within(limit, sentinel, &mut kept, &questions, read_replies, &clean);
             let said = said.await;

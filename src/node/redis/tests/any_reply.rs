@@ -1,4 +1,4 @@
-//! Claims for any reply of a server, or of a Sentinel: `tests/fuzz/corpus` has inputs.
+//! Properties that hold for any reply of a server or a Sentinel. Inputs are in `tests/fuzz/corpus`.
 
 use std::fmt::Debug;
 
@@ -14,11 +14,10 @@ use crate::node::commands::{acquire, extend, raise, records, release, voting};
 use crate::node::{AcquireReply, CheckInReply, ClusterConfig, NodeError};
 use crate::token::FencingToken;
 
-/// How many locks the extend was for.
+/// The number of locks in the extend.
 const LOCKS: usize = 2;
 
-/// Reads the RESP value, or the three of a Sentinel, in `input` as the reply to every command. Returns whether it makes
-/// sense as a reply to any.
+/// Reads `input` as the reply to every command. Returns whether it makes sense as any.
 fn reply(input: &[u8]) -> bool {
     let Ok(value) = redis::parse_redis_value(input) else {
         return false;
@@ -45,7 +44,7 @@ fn reply(input: &[u8]) -> bool {
     sense
 }
 
-/// A grant, a holder and a record are read as they are written, to the last digit.
+/// Grants, holders and records are read as they are written.
 fn acquired(value: &Value, config: &ClusterConfig) -> bool {
     let read = records::on_redis::read_recall(value.clone(), Some(config))
         .or_else(|_| acquire::on_redis::read(value, None, Some(config)));
@@ -70,7 +69,7 @@ fn acquired(value: &Value, config: &ClusterConfig) -> bool {
     judged(value, read)
 }
 
-/// There is one reply for each lock, or an error for all.
+/// There is a reply for each lock, or an error for all.
 fn extended(value: &Value, config: &ClusterConfig) -> bool {
     let read = extend::on_redis::read(value, LOCKS, Some(config));
     if let Ok(replies) = &read {
@@ -82,7 +81,7 @@ fn extended(value: &Value, config: &ClusterConfig) -> bool {
     judged(value, read)
 }
 
-/// A highest token is one from which can be counted on.
+/// The highest fencing token leaves room for more.
 fn checked_in(value: &Value) -> bool {
     let read = voting::on_redis::read_check_in(value);
     if let Ok(CheckInReply::Voting { high_water, .. }) = &read {
@@ -91,7 +90,6 @@ fn checked_in(value: &Value) -> bool {
     judged(value, read)
 }
 
-/// What a server says of itself.
 fn server(value: &Value) -> bool {
     let Ok(text) = redis::from_redis_value::<String>(value.clone()) else {
         return false;
@@ -101,7 +99,6 @@ fn server(value: &Value) -> bool {
     judged(value, info.check(false))
 }
 
-/// What a Sentinel says of the master.
 fn sentinel(replies: Vec<Value>) -> bool {
     let statement = match sentinel::read_replies(replies) {
         Ok(statement) => statement,
@@ -116,7 +113,6 @@ fn sentinel(replies: Vec<Value>) -> bool {
     true
 }
 
-/// What a server of a cluster says of it.
 fn view(replies: Vec<Value>) -> bool {
     let asked = ("the first".to_owned(), 7_000);
     cluster::read_replies(replies, &[2_731, 8_192, 13_654], &asked, true).is_ok()
@@ -127,10 +123,9 @@ fn assert_token(token: Option<FencingToken>, value: &Value) {
     assert_eq!(*value, Value::BulkString(text.into_bytes()));
 }
 
-/// Whether `read` makes sense; if not, the error is harmless.
+/// Returns whether `read` succeeded. If not, the error contains nothing harmful.
 fn judged<T: Debug>(value: &Value, read: Result<T, NodeError>) -> bool {
     match read {
-        // What has no value cannot be an answer.
         Ok(reply) => assert!(*value != Value::Nil, "{reply:?}"),
         Err(error) => {
             assert_harmless(&error);
@@ -144,7 +139,6 @@ fn assert_harmless(error: &NodeError) {
     assert_short(&error.to_string());
 }
 
-/// One line of a log, and not a long one.
 fn assert_short(text: &str) {
     let is_line = !text.chars().any(char::is_control);
     assert!(is_line && text.chars().count() < 1_600, "{text:?}");
