@@ -175,8 +175,8 @@ impl Serialize for NodeError {
     }
 }
 
-/// The kinds of [`NodeError`]. The command had no effect, except with `Interrupted`, `TimedOut`, `NotReplicated` and
-/// `Garbled`.
+/// The kinds of [`NodeError`]. With `Interrupted`, `TimedOut`, `NotReplicated` and `Garbled`, the command may have
+/// taken effect. With all other kinds, it had no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NodeErrorKind {

@@ -32,9 +32,9 @@ use crate::node::{CompleteReply, CompleteRequest, RecallRequest};
 /// A node that keeps its locks in the memory of this process, for development, tests and services with a single
 /// process.
 ///
-/// It behaves like a Redis node in everything that the lock protocol can see. Clones share one state, so several managers
-/// in a process can share a node. With the feature `test-util`, you can pass it to a manager, and make it fail by
-/// `go_down`, `freeze` and `forget`.
+/// It behaves like a Redis node in everything that the lock protocol can see. Clones share one state, so several
+/// managers in a process can share a node. With the feature `test-util`, you can pass it to a manager, and make it fail
+/// by `go_down`, `freeze` and `forget`.
 ///
 /// # Examples
 ///

@@ -294,7 +294,7 @@ impl LiveNode {
                 node.require
                     .map(|require| Replicas::new(require, node.within)),
                 node.connections.unwrap_or(usual),
-                // A node without replicas has no server that could be promoted.
+                // Servers that witnesses can promote are replicas, too.
                 node.expect_replicas || node.require.is_some() || is_watched,
                 node.durable,
                 target,

@@ -52,7 +52,7 @@ pub(super) fn is_elsewhere(text: &str) -> bool {
 }
 
 const ELSEWHERE: [&str; 4] = ["MOVED ", "ASK ", "TRYAGAIN ", "CLUSTERDOWN "];
-const WRONG_TYPE: &str = "the key, or a key that belongs to it, holds a value of another program that is not a lock; remove that value or use another namespace";
+const WRONG_TYPE: &str = "the key, or a key that belongs to it, holds a value that is not a lock or its data; remove that value or use another namespace";
 
 pub(crate) fn failed(error: &RedisError) -> NodeError {
     match error.kind() {

@@ -257,7 +257,7 @@ impl Heard {
         last
     }
 
-    /// Whether this seed belongs to another cluster, which other processes may be using.
+    /// Whether this seed belongs to another cluster, which other processes may use instead of ours.
     fn is_of_another(&self, seed: &Address) -> bool {
         let view = self
             .answers
