@@ -225,13 +225,13 @@ async fn fencing_tokens_that_nobody_remembers_are_told_as_a_warning() {
     );
     tokio::time::sleep(Duration::from_secs(13)).await;
     // The first that votes makes a quorum with the two that remember, so it alone is at risk.
-    let line = book.line("they may repeat");
+    let line = book.line("tokens may repeat");
     assert!(line.starts_with("WARN") && line.contains("n0"), "{line}");
     // Where somebody says that no lock is held there is no risk, and no error.
     nodes[..3].iter().for_each(MemoryNode::forget);
     looked_at().await;
     locks.bootstrap().await.unwrap();
-    book.line("they may repeat");
+    book.line("tokens may repeat");
     let again = |line: &&String| line.contains("votes again") && line.starts_with("INFO");
     assert_eq!(book.lines().iter().filter(again).count(), 6);
 }

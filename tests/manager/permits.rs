@@ -482,7 +482,7 @@ async fn a_permit_is_of_one_key_and_there_are_1_to_256() {
     assert!(locks.try_acquire("plain").await.unwrap().slot().is_none());
     let keys = LockKeys::new(["a", "b"]).unwrap();
     let error = all.try_acquire(keys).await.unwrap_err().to_string();
-    assert!(error.contains("of one key"), "{error}");
+    assert!(error.contains("have only one key"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]

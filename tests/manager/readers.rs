@@ -647,7 +647,7 @@ async fn work_that_reads_cannot_write_and_work_that_writes_may_read() {
     assert_eq!(reading.fence(), again.fence());
     let began = Instant::now();
     let error = locks.acquire_in(&scope, order(), SECOND).await.unwrap_err();
-    assert!(error.to_string().contains("release it"), "{error}");
+    assert!(error.to_string().contains("release the key"), "{error}");
     assert_eq!(began.elapsed(), Duration::ZERO);
     drop((reading, again));
     let writing = locks.acquire_in(&scope, order(), SECOND).await.unwrap();

@@ -426,7 +426,7 @@ mod tests {
         if cfg!(feature = "tls") {
             let error = named(&["redis://s", "rediss://t"], "m").err().unwrap();
             assert!(
-                error.to_string().contains("for all or for none"),
+                error.to_string().contains("for all of them or for none"),
                 "{error:?}"
             );
         }
