@@ -24,8 +24,8 @@ use crate::seam::for_pause;
 
 pub(crate) struct Contender<'a> {
     call: Call<'a>,
-    // Only for permits: a seat in front of all waiters of this process, while the contender has the turn. It stands
-    // before `turn` here, because the seat must be dropped before the turn.
+    // Only for permits: a seat in front of all waiters of this process, while the contender has the turn. This field is
+    // declared before `turn`, because the seat must be dropped before the turn.
     front: Option<LockSeat<'a>>,
     // A contender for a permit can do without the turn until it has found all slots held. A contender for several keys
     // passes on most of its turns while it waits for another process: see `narrow_turn`.
