@@ -35,8 +35,7 @@ use crate::protocol::renewal::{Renewal, Terms};
 use crate::token::{FencingToken, OwnerHash, OwnerToken};
 use crate::trace::Caller;
 
-/// One round, which sends one acquire to each node. If the nodes grant the lock, [`settle`](Self::settle) completes the
-/// round, and [`win`](Self::win) makes it a lock.
+/// One acquire for each node. If a quorum grants it, [`settle`](Self::settle) and then [`win`](Self::win) make a lock.
 pub(crate) struct Asking {
     pub(crate) shared: Arc<Shared>,
     pub(crate) want: Want,

@@ -70,7 +70,6 @@ impl<'a> Contender<'a> {
         contender
     }
 
-    /// Asks the nodes, round after round, until the call ends.
     pub(crate) async fn contend(mut self) -> Result<Acquired, AcquireError> {
         if self.call.wait.is_patient()
             && let Some(cooling) = self.cooling()

@@ -134,8 +134,7 @@ impl Wakeup {
     }
 }
 
-/// A place in the queue. A lock that is handed over to it always gets a guard, even if the caller has left, so that
-/// dropping the guard releases the lock.
+/// A place in the queue. A lock that is handed over to it always gets a guard, even if the caller has left.
 #[must_use = "a seat that is dropped is given up"]
 pub(crate) struct LockSeat<'a> {
     pub(crate) shared: &'a Arc<Shared>,

@@ -52,7 +52,7 @@ impl RunGuard {
         self.guard.handle()
     }
 
-    /// The fencing token of this run.
+    /// The fencing token of the lock.
     #[must_use]
     pub const fn fence(&self) -> FencingToken {
         self.fence

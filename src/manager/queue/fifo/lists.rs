@@ -325,7 +325,6 @@ impl<T, N: Clone> WaitLists<T, N> {
         self.next_waiter(name, ttl).is_some()
     }
 
-    /// Calls the [next waiter](Self::next_waiter) with `handover`, or returns `handover` if there is none.
     pub(super) fn hand_over(
         &mut self,
         name: &str,

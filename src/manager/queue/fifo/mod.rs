@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The turns of several keys are taken together or not at all, so callers cannot deadlock. If a called waiter has left,
-//! dropping its handover passes it on, so no wake-up is lost. No waiter is woken under the mutex.
+//! dropping its handover passes it on, so no wake-up is lost.
 //!
 //! The module uses nothing of this crate except the module `sync`, so that `tests/queue` can run it under a model
 //! checker.
@@ -106,7 +106,6 @@ impl<H: Handover> Queue<H> {
         self.change(|lists, dispatch| lists.hand_over(name, ttl, handover, dispatch))
     }
 
-    /// Whether a waiter would take a lock on `name` with this `ttl`.
     pub(crate) fn has_next_waiter(&self, name: &str, ttl: Duration) -> bool {
         self.lists().has_next_waiter(name, ttl)
     }
