@@ -14,7 +14,8 @@ pub struct Lease {
     pub keys: LockKeys,
     // Not public, because handlers can see the lease through their handle, and the owner token is a secret.
     pub(crate) owner: OwnerToken,
-    /// The fencing token of the first holder, if fencing is on. Later holders of the lock have higher tokens.
+    /// The fencing token of the first holder, if fencing is on. Holders to whom this lock is handed over have higher
+    /// tokens.
     pub(crate) fence: Option<FencingToken>,
     /// How long nodes keep the counters of its fencing tokens after the last write.
     pub(crate) counter_ttl: Duration,

@@ -99,7 +99,7 @@ struct End {
     turn: Option<Turn>,
     // Whether the end counts as a loss. `None` if the token was never held, or once the end is counted.
     was_lost: Option<bool>,
-    // Whether nothing is logged any more if the token stays on a node until its ttl ends it.
+    // True if a token that stays on a node until its ttl ends it needs no message in the log.
     is_logged: bool,
 }
 
@@ -329,8 +329,8 @@ impl Freeing {
         self.later.take().into_pending()
     }
 
-    /// Sends the release again to nodes that are not free, until the ttl has ended the token. If `logs`, logs a token
-    /// that is left on a node until then.
+    /// Sends the release again to nodes that are not free, until the ttl has ended the token. If `logs`, a token that
+    /// is left until then is logged.
     pub(crate) async fn again(mut self, logs: bool) {
         let jobs = self.nodes.to_be_released();
         let mut jobs = Fanout::new(jobs.map(|node| (node, self.retry(node))));

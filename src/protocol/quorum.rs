@@ -65,8 +65,8 @@ impl Default for Drift {
     }
 }
 
-/// The deadline of a lease: the `needed`-th largest send time of what the nodes have `confirmed`, plus the `validity`
-/// (the ttl minus the drift). `None` if fewer than `needed` nodes have confirmed.
+/// The deadline of a lease: the `needed`-th largest of the `confirmed` send times, plus the `validity` (the ttl minus
+/// the drift). Each node that has confirmed a grant or an extension has one send time, of the last such command.
 pub(crate) fn deadline<I>(confirmed: I, needed: usize, validity: Duration) -> Option<Moment>
 where
     I: IntoIterator<Item = Moment>,

@@ -4,11 +4,11 @@ use crate::token::FencingToken;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Recalled {
-    /// No record decides this round, only the verdict on the lock.
+    /// The verdict on the lock, because no record decides the round.
     Lock(Verdict),
     /// A quorum has the record of this ballot, so it never changes.
     Replay(FencingToken),
-    /// A quorum may have had the record of some nodes, so a record must be brought to a quorum.
+    /// Some nodes have a record that a quorum may have had, so a record must be brought to a quorum.
     Adopt,
 }
 

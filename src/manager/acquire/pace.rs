@@ -145,9 +145,9 @@ impl Pace {
         is_notified: bool,
         random: u64,
     ) -> Duration {
-        // Ask again when the holder's lease ends, but not earlier than that because of the lease. Add a millisecond,
-        // because a server keeps a key until the last millisecond of its life is over. If the lease seems to have ended
-        // already, no notice will come, so poll as often as without notices.
+        // When the holder's lease ends, no notice comes, so ask again then at the latest. Add a millisecond, because a
+        // server keeps a key until the last millisecond of its life is over. If the lease seems to have ended already,
+        // poll as often as without notices.
         let lease = remaining.filter(|left| !left.is_zero());
         let is_announced = remaining.is_none_or(|left| !left.is_zero());
         let backoff = if is_announced && is_notified {

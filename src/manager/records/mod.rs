@@ -1,5 +1,4 @@
-//! [`RunGuard`]: idempotent work, whose result is stored on the nodes as a record. [`complete`](mod@complete) writes
-//! the record in the step that releases the lock, and brings it to nodes that lack it.
+//! [`RunGuard`]: idempotent work, whose result is stored on the nodes as a record.
 
 pub(crate) mod complete;
 

@@ -108,8 +108,8 @@ impl Want {
 
 /// Where the kinds differ in a round.
 impl Want {
-    /// The keys of the next round. For a permit they begin with a random slot, so that callers seldom ask for the same
-    /// slots.
+    /// The keys of the next round. For a permit they begin with a random slot, because callers then seldom compete for
+    /// the same slots.
     pub(crate) fn keys(&self, keys: &NodeKeys) -> NodeKeys {
         let Self::Permit { limit, asks_all } = self else {
             return keys.clone();

@@ -74,7 +74,7 @@ impl Recall {
 
 #[derive(Debug)]
 pub(crate) struct Granted {
-    /// The record that is to be written to a quorum, so that the work is not run.
+    /// The record that is to be written to a quorum in place of a run.
     pub(crate) record: Option<Record>,
     pub(crate) clocks: Clocks,
 }
@@ -187,7 +187,7 @@ const DAY: Duration = Duration::from_secs(24 * 3_600);
 /// How long an earlier holder may believe that it holds the lock.
 fn before_run(longest: &AtomicU64, terms: &Terms) -> Duration {
     let own = terms.max_hold.saturating_add(terms.ttl);
-    // Rounded up.
+    // One millisecond is added, because `as_millis` rounds down.
     let millis = u64::try_from(own.as_millis()).unwrap_or(u64::MAX);
     let before = longest.fetch_max(millis.saturating_add(1), Ordering::Relaxed);
     own.max(Duration::from_millis(before))

@@ -201,7 +201,7 @@ pub(crate) struct Turn<H: Handover> {
 }
 
 impl<H: Handover> Turn<H> {
-    /// Takes a seat in front of all waiters, which must be dropped before the turn. Returns `None` for several keys.
+    /// Takes a seat in front of all waiters. The seat must be dropped before the turn. `None` for several keys.
     pub(crate) fn front_seat(&self, ttl: Duration) -> Option<Seat<H>> {
         let [name] = self.names.as_slice() else {
             return None;
