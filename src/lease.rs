@@ -28,7 +28,7 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// What is locked; the first of several keys.
+    /// The first of the keys.
     #[must_use]
     pub(crate) fn key(&self) -> &LockKey {
         self.keys.first()

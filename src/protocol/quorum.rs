@@ -44,7 +44,7 @@ pub(crate) struct Drift {
 impl Drift {
     pub(crate) const DEFAULT_FACTOR: f64 = 0.01;
 
-    /// A drift of `factor` of the ttl and two milliseconds. `None` unless the factor is in `0.0..=0.5`.
+    /// `None` unless `factor` is in `0.0..=0.5`.
     pub(crate) fn new(factor: f64) -> Option<Self> {
         (0.0..=0.5).contains(&factor).then_some(Self { factor })
     }

@@ -71,7 +71,7 @@ impl Renewal {
         self.cap = since + max_hold;
     }
 
-    /// The end of validity. The origin of time if no quorum has confirmed the lock.
+    /// The end of validity, which `max_hold` limits.
     pub(crate) fn deadline(&self, nodes: &OnNodes) -> Moment {
         nodes.deadline().min(self.cap)
     }

@@ -52,7 +52,6 @@ pub(crate) enum Decision {
     Again,
 }
 
-/// Where the kinds differ within this process.
 impl Want {
     /// The keys of nodes for a lock on `names`. Fails if there are several keys for readers or permits, or if a
     /// permit's key leaves no room for the number of its slot.
@@ -106,7 +105,7 @@ impl Want {
     }
 }
 
-/// Where the kinds differ in a round.
+/// What depends on the kind in a round.
 impl Want {
     /// The keys of the next round. For a permit they begin with a random slot, because callers then seldom compete for
     /// the same slots.

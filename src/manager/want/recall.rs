@@ -155,7 +155,7 @@ pub(super) fn forget(node: &dyn Node, request: &ReleaseRequest) -> NodeFuture<Fr
     })
 }
 
-/// The nodes' clocks at the grant of a run, in milliseconds since 1970.
+/// The nodes' clocks at the grant of a run.
 #[derive(Debug)]
 pub(crate) struct Clocks {
     showed: Vec<u64>,
