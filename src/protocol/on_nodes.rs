@@ -37,7 +37,7 @@ pub(crate) enum Has {
     Anothers(Holder),
     /// Another owner's token on one of several keys, found by an extension. The other keys may have ours.
     Partly,
-    /// The stored result of a run, because of which it did not grant the lock.
+    /// The stored result of a run, so the node did not grant the lock.
     Withheld,
 }
 

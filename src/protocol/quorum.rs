@@ -66,7 +66,8 @@ impl Default for Drift {
 }
 
 /// The deadline of a lease: the `needed`-th largest of the `confirmed` send times, plus the `validity` (the ttl minus
-/// the drift). Each node that has confirmed a grant or an extension has one send time, of the last such command.
+/// the drift). Each node that has confirmed a grant or an extension has one send time, of the last such command. `None`
+/// if there are fewer.
 pub(crate) fn deadline<I>(confirmed: I, needed: usize, validity: Duration) -> Option<Moment>
 where
     I: IntoIterator<Item = Moment>,

@@ -69,7 +69,7 @@ pub(crate) async fn acquire_for(
     tokio::select! {
         biased;
         () = shared.set.all_asked() => {}
-        // Do not wait during a shutdown. The queue refuses the call a few lines later.
+        // Do not wait during a shutdown, because the call is refused anyway.
         () = shared.registry.closing.given() => {}
     }
     let outcome = report.around(call.queue_and_contend()).await;
