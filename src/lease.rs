@@ -7,29 +7,28 @@ use crate::lock_key::LockKeys;
 use crate::moment::Moment;
 use crate::token::{FencingToken, OwnerToken};
 
-/// One granted lock as a value: its keys, its owner and its deadline at the grant. The
-/// [`LockHandle`](crate::LockHandle) tells whether the lock is still held.
+/// A granted lock as a value. Whether the lock is still held is known to its [`LockHandle`](crate::LockHandle).
 #[derive(Clone, Debug)]
 pub struct Lease {
     /// What is locked.
     pub keys: LockKeys,
-    // It contains the secret owner token, so handlers, which see the lease through their handle, must not see it.
+    // Not public, because handlers can see the lease through their handle, and the owner token is a secret.
     pub(crate) owner: OwnerToken,
-    /// The fencing token of the first holder, if fencing is on. Holders to whom the lock is handed over have higher
-    /// ones.
+    /// The fencing token of the first holder, if fencing is on. Holders to whom this lock is handed over have higher
+    /// tokens.
     pub(crate) fence: Option<FencingToken>,
-    /// How long nodes keep the counters of its fencing tokens after they were written.
+    /// How long nodes keep the counters of its fencing tokens after the last write.
     pub(crate) counter_ttl: Duration,
-    /// The time to live that was sent to the nodes. It never changes during a lease.
+    /// The time to live that was sent to the nodes.
     pub ttl: Duration,
-    /// When the round that won began.
+    /// When the acquires of the granted round were sent.
     pub started: Moment,
-    /// The end of validity, as of the grant.
+    /// The end of validity at the grant. Renewals do not change it.
     pub deadline: Moment,
 }
 
 impl Lease {
-    /// What is locked; the first of several keys.
+    /// The first of the keys.
     #[must_use]
     pub(crate) fn key(&self) -> &LockKey {
         self.keys.first()

@@ -1,5 +1,5 @@
-//! [`Asking`]: one round over all nodes for one owner token. It ends as a [`HeldLease`], or as a [`Freeing`] that gives
-//! back what it set. If it is dropped at any point, it gives everything back in the background.
+//! [`Asking`]: one round over all nodes for one owner token. It ends as a [`HeldLease`], or as a [`Freeing`] that
+//! releases the keys it has set. If it is dropped, it releases them in the background.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -35,14 +35,13 @@ use crate::protocol::renewal::{Renewal, Terms};
 use crate::token::{FencingToken, OwnerHash, OwnerToken};
 use crate::trace::Caller;
 
-/// One round, which sends one acquire to each node. A granted round is [settled](Self::settle), and becomes a lock by
-/// [`win`](Self::win).
+/// One acquire for each node. If a quorum grants it, [`settle`](Self::settle) and then [`win`](Self::win) make a lock.
 pub(crate) struct Asking {
     pub(crate) shared: Arc<Shared>,
     pub(crate) want: Want,
     terms: Terms,
     request: AcquireRequest,
-    // The keys that a lock of this round is on: all that are requested; of the slots of a permit, the one that a quorum
+    // The keys of the lock. For a permit these are all requested slots at first, and later the slot that a quorum
     // granted.
     keys: NodeKeys,
     fence: Option<FencingToken>,
@@ -50,8 +49,8 @@ pub(crate) struct Asking {
     pub(crate) nodes: OnNodes,
     errors: Vec<(usize, NodeError)>,
     fanout: Fanout<Reply>,
-    // Another owner has the lock, or contenders share the nodes: then the release of what the round set frees nothing that
-    // others wait for, and is not announced to them.
+    // Whether another owner, other contenders or a record stood in the way. If so, the release of this round is not
+    // announced, because it frees nothing that others wait for.
     is_lost: bool,
     // Only `win` and `give_back` take it.
     obligation: Option<Obligation>,
@@ -83,7 +82,7 @@ impl Asking {
             fence: counter_ttl.and_then(|keep| shared.set.proposal(keep)),
             any: want.is_permit(),
         };
-        // Before anything can leave: validity counts from here, for every node.
+        // Read the clock before any command can be sent, because validity counts from here for every node.
         let sent = shared.set.clock.now();
         let of = if want.is_permit() {
             Keys::Any
@@ -108,7 +107,7 @@ impl Asking {
         })
     }
 
-    /// Asks the nodes and returns the result as soon as it is certain, after the node time-out at the latest.
+    /// Asks the nodes. Returns the result as soon as it is certain, or after the node time-out at the latest.
     pub(crate) async fn decide(&mut self) -> Decision {
         let mut deadline = pin!(sleep(self.shared.set.node_timeout));
         loop {
@@ -118,7 +117,7 @@ impl Asking {
             if self.shared.set.voting.is_blocked() {
                 return Decision::Lock(Verdict::NoQuorum);
             }
-            // Nodes whose answers make no sense can leave it open when all have answered.
+            // If some answers made no sense, the result can be open even though all nodes have answered.
             let no_more = || Decision::Lock(Verdict::NoQuorum);
             let last = self.fanout.is_empty().then(no_more);
             if let Some(decision) = self.want.decide(&self.nodes).or(last) {
@@ -133,7 +132,7 @@ impl Asking {
         }
     }
 
-    /// Takes in one more reply after the verdict. Returns `false` once the node time-out is over.
+    /// Waits for one more reply after the verdict. Returns `false` once the node time-out is over.
     #[cfg(feature = "idempotency")]
     async fn hear_one_more(&mut self) -> bool {
         let spent = self.shared.set.clock.now().since(self.sent);
@@ -191,7 +190,7 @@ fn landed(shared: &Shared, request: &AcquireRequest, node: usize, reply: &Reply)
             (*fence, 0)
         }
         Ok(AcquireReply::Slot { index, fence }) if request.any => (*fence, *index),
-        // No answer to this request: the node may have set the key.
+        // This grant does not fit the request, so it does not count. But the node may have set a key.
         Ok(reply) if reply.is_grant() => return Landed::Abandoned,
         Ok(AcquireReply::Held(holder)) => return Landed::Anothers(*holder),
         Ok(_) => return Landed::Withheld,
@@ -201,7 +200,7 @@ fn landed(shared: &Shared, request: &AcquireRequest, node: usize, reply: &Reply)
         }
     };
     if fence.is_none() && request.fence.is_some() {
-        // It says that it has our token, and cannot be relied on: it counts as a node that may have it.
+        // We asked for a fencing token and got none, so the grant does not count. But the node may have our token.
         return Landed::Abandoned;
     }
     shared.set.ran(node);
@@ -210,7 +209,7 @@ fn landed(shared: &Shared, request: &AcquireRequest, node: usize, reply: &Reply)
 
 /// The lock.
 impl Asking {
-    /// Makes a lock of a granted and settled round. If no validity is left by now, everything is released.
+    /// Turns a granted and settled round into a lock. If no validity is left, fails and releases everything.
     pub(crate) fn win(
         mut self,
         turn: Option<Turn>,
@@ -231,7 +230,7 @@ impl Asking {
             return Err(AcquireError::NoQuorum(error));
         }
         let Some(obligation) = self.obligation.take() else {
-            // Unreachable: only this call and `give_back` take it, and both consume the round.
+            // Unreachable, because only this function and `give_back` take it, and after either the round is over.
             return Err(self.no_quorum());
         };
         let late = self.fanout.take();
@@ -272,7 +271,7 @@ impl Asking {
         }
     }
 
-    /// For a permit: all slots that were asked for, as long as a node may set another slot than the one that is held.
+    /// For a permit: all requested slots, if a node may still set another slot than the one that is held.
     fn may_have_others(&self) -> Option<NodeKeys> {
         let may_set = |node| self.nodes.is_in_flight(node) || self.nodes.may_still_run(node);
         let is_open = self.want.is_permit() && (0..self.nodes.len()).any(may_set);
@@ -284,13 +283,14 @@ impl Asking {
         let (shared, request) = (&self.shared, self.request.clone());
         let job = take_late_replies(Arc::clone(shared), Arc::clone(held), late, request);
         if !shared.common.tasks.spawn(false, job) {
-            // No room to wait for the late replies: given up, so that a release does not wait for them either.
+            // There is no room for the task, so nobody waits for the late replies. They count as abandoned, so that a
+            // release does not wait for them either.
             abandon(held, pending);
             held.plan_top_up(shared.set.clock.now() + shared.set.node_timeout);
         }
     }
 
-    /// Keeps the slot that most nodes granted, and gives the other slots back.
+    /// Keeps the slot that most nodes granted, and releases the other slots.
     fn keep_best_slot(&mut self) {
         let slots = self.request.keys.as_slice();
         let Some((index, key)) = self
@@ -330,7 +330,7 @@ async fn take_late_replies(
                     free_stray(&shared, node, stray, lease.owner, lease.ttl);
                     Landed::Absent
                 }
-                // The fencing token is settled by now.
+                // The fencing token of the lock is already settled, so this one no longer matters.
                 _ => Landed::Ours { fence: None, key },
             },
             landed => landed,
@@ -351,19 +351,18 @@ fn abandon(held: &HeldLease, nodes: Vec<usize>) {
     }
 }
 
-/// The way back.
+/// The release of a round.
 impl Asking {
-    /// Releases the keys of the round, and waits until the nodes that granted it are free, for at most a quorum of
-    /// them.
+    /// Releases the keys of the round. Waits for the nodes that granted the lock, but for at most a quorum of them.
     pub(crate) async fn release(mut self) {
         if let Some(freeing) = self.give_back() {
-            // Never an error that matters: a release that is not confirmed goes on in the background.
+            // The error does not matter, because a release that is not confirmed goes on in the background.
             let _ = Release::new(freeing).quorum().await;
         }
     }
 
-    /// Begins to free everything that the round has set or may still set. A node that may have granted, or has not
-    /// replied yet, is freed in the background.
+    /// Begins to release all keys that the round has set or may still set. Nodes that have not replied, or whose
+    /// command may still run, are freed in the background.
     pub(crate) fn give_back(&mut self) -> Option<Freeing> {
         let obligation = self.obligation.take()?;
         while let Some((node, reply)) = self.fanout.take_ready() {
@@ -394,7 +393,7 @@ impl Asking {
     }
 }
 
-/// Frees a node after its late `reply`, unless it has nothing.
+/// Waits for the late `reply` of a node, and frees the node if it may have the token.
 async fn free_after(reply: NodeFuture<Reply>, free: NodeFuture<Freed>) -> Freed {
     let may_have_it = match reply.await {
         Ok(reply) => reply.is_grant(),
@@ -409,8 +408,9 @@ async fn free_after(reply: NodeFuture<Reply>, free: NodeFuture<Freed>) -> Freed 
 
 impl Drop for Asking {
     fn drop(&mut self) {
-        // If no node granted a lost round, nobody waits for what a late acquire may set. Its release then stays on the
-        // calls' runtime, because a thread switch would cost the replay of a stored response a fifth of its time.
+        // If no node granted a lost round, nobody waits for its release. The release then stays on the runtime of the
+        // call, because a switch to the background thread would cost the replay of a stored response a fifth of its
+        // time.
         let is_over = self.is_lost && self.nodes.count_ours() == 0;
         let release = if is_over {
             Release::new
@@ -421,7 +421,7 @@ impl Drop for Asking {
     }
 }
 
-/// What is settled once a round was granted.
+/// The steps between a grant and the lock: the slot, the record and the fencing token are settled.
 impl Asking {
     pub(crate) async fn settle(&mut self) -> Result<(), AcquireError> {
         match self.want {
@@ -462,7 +462,7 @@ impl Asking {
         self.settle_fence(verdict).await
     }
 
-    /// Settles the fencing token of a granted round. If the nodes do not agree on one, the highest is written back,
+    /// Settles the fencing token of a granted round. If no quorum reports the same token, writes the highest one back,
     /// which takes a second round trip.
     async fn settle_fence(&mut self, verdict: FenceVerdict) -> Result<(), AcquireError> {
         let Some(Fence { keep, .. }) = self.request.fence else {
@@ -480,7 +480,7 @@ impl Asking {
                 self.shared.set.fences.written_back.fetch_add(1, Relaxed);
                 Box::pin(self.write_back(Fence { token, keep })).await
             }
-            // No round is granted without fencing tokens.
+            // Unreachable, because `landed` counts no grant without a fencing token.
             FenceVerdict::None => Err(self.no_quorum()),
         }
     }
@@ -499,7 +499,7 @@ impl Asking {
         let lower = lower.map(|(node, _)| *node);
         let mut raising = shared.set.send(lower, |node| node.raise(request.clone()));
         let mut deadline = pin!(sleep(shared.set.node_timeout));
-        // Those that reported it have it already.
+        // Nodes that reported this token have it already.
         let mut have = granted
             .iter()
             .filter(|(_, number)| *number == token)

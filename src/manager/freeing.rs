@@ -1,12 +1,12 @@
-//! [`Freeing`]: one owner token that is given back, first until a quorum of nodes is free of it, then in the background
-//! until all are, or its ttl has ended it.
+//! [`Freeing`] releases one owner token on the nodes. The caller waits until a quorum of nodes is free of it. Then the
+//! work goes on in the background, until all nodes are free or the ttl has ended the token.
 //!
 //! ```text
 //!   Freeing ──► Release ─ quorum().await ─► the caller goes on
 //!                  └───── drop ───────────► rest(), again(): in the background
 //! ```
 //!
-//! If commands of the lock are still in flight to a node, the node is asked once they have landed.
+//! A node is asked only after the commands that are in flight to it have landed.
 
 use std::future::ready;
 use std::pin::pin;
@@ -34,8 +34,7 @@ pub(crate) type Freed = Result<ReleaseReply, NodeError>;
 
 pub(crate) type FreeCommand = fn(&dyn Node, &ReleaseRequest) -> NodeFuture<Freed>;
 
-/// A release that has begun, driven by the caller that awaits it. If it is dropped at any point, it goes on in the
-/// background.
+/// A release that has begun. If it is dropped, it goes on in the background.
 pub(crate) struct Release(
     // Only `drop` takes it.
     Option<Freeing>,
@@ -78,35 +77,35 @@ pub(crate) struct Freeing {
     pub(crate) shared: Arc<Shared>,
     command: (ReleaseRequest, FreeCommand),
     nodes: OnNodes,
-    // The lock, if commands that may set its token were in flight at the release.
+    // The lock, if commands that may set its token were in flight when its release began.
     held: Option<Arc<HeldLease>>,
-    // How many nodes count as free of it for the caller, who waits for a quorum.
+    // How many nodes count as free. The caller waits until this is a quorum.
     confirmed: usize,
     replies: Fanout<Freed>,
-    // Nodes that nobody waits for: they are freed in the background.
+    // The releases that no caller waits for.
     later: Fanout<Freed>,
     sent: Moment,
-    // By then the ttl has ended the lock on its own.
+    // By this moment the ttl has ended the token on all nodes.
     until: Moment,
     obligation: Option<Obligation>,
-    // How many other processes heard of the release: the highest count of a node. The cooldown grows with it.
+    // The highest number of listeners that a node counted for the release. The cooldown grows with it.
     listeners: u32,
     end: End,
 }
 
 #[derive(Default)]
 struct End {
-    // The right to contend for the keys, to be passed on.
+    // The turn of the lock, which passes on at the end.
     turn: Option<Turn>,
-    // Whether it counts as a loss. There until the end is counted, and only if the lock was held.
+    // Whether the end counts as a loss. `None` if the token was never held, or once the end is counted.
     was_lost: Option<bool>,
-    // The log has said, or need not say, that its ttl ends it.
+    // True if a token that stays on a node until its ttl ends it needs no message in the log.
     is_logged: bool,
 }
 
 /// How it begins.
 impl Freeing {
-    /// Frees all nodes from a lock of this `ttl`. Nothing is sent yet.
+    /// Prepares the release of a token with this `ttl`. Sends nothing.
     pub(crate) fn new(
         shared: &Arc<Shared>,
         command: (ReleaseRequest, FreeCommand),
@@ -158,20 +157,19 @@ impl Freeing {
         freeing
     }
 
-    /// The caller waits only for nodes that are known to have the token, and for at most a quorum of them.
+    /// Makes the caller wait only for nodes that are known to have the token, and for at most a quorum of them.
     pub(crate) fn wait_for_granted(&mut self) {
         self.confirmed = self.needed().saturating_sub(self.nodes.count_ours());
     }
 
-    /// For the hint of a writer: each node that may have it is asked before anything counts as confirmed.
+    /// For the hint of a writer: no node counts as free before it has replied, and a hint that is left is not logged.
     pub(crate) const fn of_hint(mut self) -> Self {
         self.confirmed = 0;
         self.end.is_logged = true;
         self
     }
 
-    /// Frees a node in the background. `with` makes the command that frees it, for example one that first waits for an
-    /// answer.
+    /// Frees a node in the background. `with` can wrap the release, for example to wait for a late reply first.
     pub(crate) fn later(
         &mut self,
         index: usize,
@@ -218,8 +216,8 @@ impl Freeing {
         }
     }
 
-    /// Sends a node a command once no other command is in flight there that may set the token. `send` gets the release
-    /// for that node, and whether the node may have the token.
+    /// Sends a node a command after the commands that are in flight to it have landed. `send` gets the release for this
+    /// node, and whether the node may have the token.
     pub(crate) fn once_landed<T: 'static>(
         &self,
         index: usize,
@@ -285,7 +283,7 @@ impl Freeing {
                 self.shared.set.tell_run(node, RELEASE);
                 self.freed(node, &reply);
             }
-            // It is tried again.
+            // The release is sent again in the background.
             Err(error) if is_retryable(&error) => {
                 self.shared.set.log_refusal(node, RELEASE, &error);
             }
@@ -320,7 +318,7 @@ impl Freeing {
         self.hear(usize::MAX).await;
         self.replies.abandon();
         if self.is_due() {
-            // Boxed, as it is seldom needed.
+            // Boxed, because it is seldom needed.
             Box::pin(self.again(true)).await;
         }
     }
@@ -331,8 +329,8 @@ impl Freeing {
         self.later.take().into_pending()
     }
 
-    /// Asks the nodes that are not free again and again, until the ttl has ended the lock. If it `logs`, a lock that is
-    /// left is logged.
+    /// Sends the release again to nodes that are not free, until the ttl has ended the token. If `logs`, a token that
+    /// is left until then is logged.
     pub(crate) async fn again(mut self, logs: bool) {
         let jobs = self.nodes.to_be_released();
         let mut jobs = Fanout::new(jobs.map(|node| (node, self.retry(node))));
@@ -360,7 +358,7 @@ impl Freeing {
         self.until
     }
 
-    /// Sends `node` a command repeatedly, once no other command is in flight there that may set the lock.
+    /// Sends `node` a command repeatedly, after the commands that are in flight to it have landed.
     pub(crate) fn retry_until<T: Send + 'static>(
         &self,
         until: Moment,
@@ -400,20 +398,21 @@ impl Freeing {
         }
     }
 
-    /// Whether its end was counted, or the token was never held.
+    /// Whether the end was counted, or the token was never held.
     pub(crate) const fn is_finished(&self) -> bool {
         self.end.was_lost.is_none()
     }
 
     fn pass_on(&mut self) {
-        // Dropped at the end of this function, it passes on: the next caller looks at the cooldown first.
+        // The turn passes on when this function returns. The cooldown must have begun by then, because the next caller
+        // looks at it first.
         let turn = self.end.turn.take();
         let (first, queue) = (self.request().keys.first(), &self.shared.common.queue);
         let others = match first.slot() {
             None if turn.is_none() || self.listeners == 0 => return,
             None => self.listeners,
             Some(_) if !self.request().announce => return,
-            // One caller of this process listens, too, if any waits.
+            // If callers of this process wait for a slot, one of them is among the listeners.
             Some(_) => {
                 let is_heard_here = queue.is_in_use(first.announced().as_str());
                 self.listeners.saturating_sub(u32::from(is_heard_here))
@@ -437,7 +436,7 @@ impl Drop for Freeing {
     }
 }
 
-/// Frees `node` of another slot than the one that the quorum granted, in the background.
+/// Releases, in the background, a slot on `node` that is not the slot of the permit.
 pub(crate) fn free_stray(
     shared: &Arc<Shared>,
     node: usize,
@@ -450,7 +449,8 @@ pub(crate) fn free_stray(
         token,
         announce: false,
         waited: Duration::ZERO,
-        // No tombstone: the owner still wants the other slot there.
+        // Without a send time the node sets no tombstone. It would refuse our token, but we may still want the slot of
+        // the permit there.
         since: None,
         background: true,
     };
@@ -459,7 +459,8 @@ pub(crate) fn free_stray(
     let (fence, key) = (None, 0);
     nodes.land(node, sent, Landed::Ours { fence, key });
     let command = (request, release as FreeCommand);
-    // Counted by itself, unless the manager is shut down: the permit may be released before.
+    // The stray slot has its own entry in the ledger, because the permit may be released earlier. It has none if the
+    // manager has shut down.
     let obligation = shared.common.ledger.begin(ttl);
     let freeing = Freeing::new(shared, command, nodes, obligation, ttl);
     drop(Release::new(freeing));

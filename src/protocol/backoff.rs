@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-/// A uniformly distributed part of `span`, chosen by `random`.
+/// A part of `span`, uniformly distributed if `random` is.
 pub(crate) fn jitter(random: u64, span: Duration) -> Duration {
     let span = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
     // The high half of the product is uniform in 0..span without a division.
@@ -35,18 +35,18 @@ impl Backoff {
     }
 }
 
-/// How long to pause after a split vote: a random part of the time in which all contenders can try one after another at
-/// half a round trip each. In a simulation this resolved splits of up to 30 contenders in about three round trips.
+/// How long to pause after a split: a random time of up to half a round trip for each contender. In a simulation this
+/// resolved splits of up to 30 contenders in about three round trips.
 pub(crate) fn after_split(random: u64, contenders: usize, round_trip: Duration) -> Duration {
     let contenders = u32::try_from(contenders.max(2)).unwrap_or(u32::MAX);
     jitter(random, round_trip.saturating_mul(contenders) / 2)
 }
 
-/// How long a contender that has waited for `age` lets others go first, after a release by a holder that had waited for
-/// `before`: zero if the contender has waited for nearly as long, otherwise up to one and a half round trips.
+/// How long a contender that has waited for `age` pauses after a release by a holder that had waited for `before`: zero
+/// if the contender has waited for nearly as long, otherwise up to one and a half round trips.
 pub(crate) fn until_due(age: Duration, before: Duration, round_trip: Duration) -> Duration {
     let missing = before.saturating_sub(age).as_nanos();
-    // A difference of less than a tenth is chance.
+    // A difference of less than a tenth means nothing, because the clocks of two processes differ.
     let share = missing.saturating_mul(10) / before.as_nanos().max(1);
     match u32::try_from(share) {
         Ok(0) => Duration::ZERO,
@@ -54,7 +54,7 @@ pub(crate) fn until_due(age: Duration, before: Duration, round_trip: Duration) -
     }
 }
 
-/// How long to pause after a contended release, so that the slowest contender can try.
+/// How long the cooldown after a contended release is, so that even the slowest contender can try first.
 pub(crate) fn give_way(listeners: u32, round_trip: Duration) -> Duration {
     let round_trip = round_trip.clamp(Duration::from_millis(1), Duration::from_millis(25));
     round_trip.saturating_mul(4_u32.saturating_add(listeners.min(64))) / 2
@@ -91,14 +91,14 @@ mod tests {
     fn who_has_waited_for_less_than_the_holder_lets_others_go_first() {
         let delay = |age, before| until_due(age * MS, before * MS, 10 * MS);
         assert_eq!(delay(0, 0), Duration::ZERO, "nothing is known");
-        // Whoever is nearly due may go: the clocks of two processes are not one.
+        // A contender that has waited for nearly as long does not pause.
         for age in [91, 100, 1_000] {
             assert_eq!(delay(age, 100), Duration::ZERO, "{age}");
         }
         let delays = [90, 75, 50, 0].map(|age| delay(age, 100));
         assert_eq!(delays, [3 * MS / 2, 3 * MS, 15 * MS / 2, 15 * MS]);
         assert_eq!(until_due(Duration::ZERO, Duration::MAX, 10 * MS), 15 * MS);
-        // Before a process that gives way comes back.
+        // The longest pause ends before the cooldown of the releasing process does.
         assert!(delay(0, 100) < give_way(1, 10 * MS) - 9 * MS);
     }
 

@@ -1,6 +1,6 @@
-//! [`OnNodes`]: what each node has of one owner token, by what was sent to the node and what it answered. It gives the
-//! [verdict](OnNodes::verdict) of a round, the [deadline](OnNodes::deadline) of a lease, and the nodes that are [to be
-//! released](OnNodes::is_to_be_released).
+//! [`OnNodes`] knows what each node has of one owner token, from the commands that were sent and the answers. From this
+//! it computes the [verdict](OnNodes::verdict) of a round, the [deadline](OnNodes::deadline) of a lease, and the nodes
+//! that are [to be released](OnNodes::is_to_be_released).
 //!
 //! ```text
 //!   send ──► in flight ──► landed: the node answered, or the command was abandoned and may still run
@@ -8,10 +8,8 @@
 //!
 //! A command that may set the token is *in flight* from the decision to send it. It has *landed* once the node has
 //! answered it, or nobody waits for the answer any more. An abandoned command may still run, until a release with a
-//! *tombstone* (a key that makes the node refuse this token) has made it harmless.
-//!
-//! A node *grants* if it sets the token for an acquire, and *confirms* if it answers that it has the token. A node *in
-//! quarantine* may have forgotten the locks of others, and does not vote.
+//! *tombstone* (a key that makes the node refuse this token) has made it harmless. A node in *quarantine* may have
+//! forgotten the locks of others, and does not vote.
 
 use std::mem;
 use std::time::Duration;
@@ -28,7 +26,6 @@ use crate::token::Holder;
 pub(crate) enum Has {
     /// No token, as far as is known.
     Nothing,
-    /// Our token.
     Ours {
         /// When the last confirmed command that set or extended it was sent.
         since: Moment,
@@ -37,23 +34,22 @@ pub(crate) enum Has {
         /// The index of the granted key, if one of several keys is enough; otherwise 0.
         key: usize,
     },
-    /// Another owner's token.
     Anothers(Holder),
-    /// An extension of a lock on several keys found another owner's token on one of them. The other keys may hold ours.
+    /// Another owner's token on one of several keys, found by an extension. The other keys may have ours.
     Partly,
-    /// The stored result of a run, in place of a lock.
+    /// The stored result of a run, so the node did not grant the lock.
     Withheld,
 }
 
 /// How a command that may set the token has landed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Landed {
-    /// The node has our token, for a full ttl from the command on.
+    /// The node has our token, for a full ttl.
     Ours {
         fence: Option<FencingToken>,
         key: usize,
     },
-    /// A node in quarantine answered at this moment that it has our token. This counts only while an earlier vote does.
+    /// A node in quarantine answered at this moment that it has our token.
     InQuarantine(Moment),
     Anothers(Holder),
     Partly,
@@ -61,14 +57,14 @@ pub(crate) enum Landed {
     Absent,
     /// The node has what it had before.
     NoEffect,
-    /// The command may have run, or may still run. Earlier confirmations still count.
+    /// The command may have run, or may still run.
     Abandoned,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keys {
     All,
-    /// The first that is free.
+    /// One of the keys: the first that is free on the node.
     Any,
 }
 
@@ -77,9 +73,9 @@ struct AtNode {
     has: Has,
     in_flight: u16,
     may_still_run: bool,
-    // It refused a release for good, so only the ttl ends what it has.
+    // The node has refused a release for good, so only the ttl ends the token there.
     refuses_release: bool,
-    // It may have forgotten what was sent before this.
+    // The node may have forgotten commands that were sent before this moment.
     forgot: Moment,
 }
 
@@ -103,11 +99,12 @@ pub(crate) enum Verdict {
     Granted,
     /// Another owner holds the lock, or is the only other contender and may hold it.
     Contended {
-        /// How long until a quorum of nodes is free of other owners if nobody extends or releases; `None` if never.
+        /// How long until a quorum of nodes is free of other owners if nobody extends or releases. `None` if never.
         remaining: Option<Duration>,
     },
+    /// No contender has a quorum.
     Split {
-        /// At least how many contenders there are, including this one.
+        /// How many contenders were seen, including this one.
         contenders: usize,
         remaining: Option<Duration>,
     },
@@ -150,8 +147,8 @@ impl OnNodes {
         }
     }
 
-    /// `node` may have forgotten what was sent before `forgot`. Returns whether it counts at `now` by such a command;
-    /// it continues to count.
+    /// Notes that `node` may have forgotten commands that were sent before `forgot`. Returns whether its vote at `now`
+    /// is from such a command. That vote still counts.
     pub(crate) fn doubt(&mut self, node: usize, forgot: Moment, now: Moment) -> bool {
         let Some(at) = self.nodes.get_mut(node) else {
             return false;
@@ -184,13 +181,13 @@ impl OnNodes {
         }
     }
 
-    /// Takes what is known of the nodes, for the next phase of the token.
+    /// Takes the state of all nodes, for the next phase of the token.
     pub(crate) fn take(&mut self) -> Self {
         let nodes = mem::take(&mut self.nodes);
         Self { nodes, ..*self }
     }
 
-    /// `node` does not have the token, and no command that may set it can still run there.
+    /// Notes that `node` does not have the token, and that no command can set it there any more.
     pub(crate) fn free(&mut self, node: usize) {
         if let Some(node) = self.nodes.get_mut(node) {
             *node = AtNode::FREE;
@@ -205,8 +202,8 @@ impl OnNodes {
 }
 
 impl AtNode {
-    /// A node in quarantine confirms our token. This counts only while our last vote of the node is within its
-    /// validity, because until then no other owner can have a live vote there.
+    /// A node in quarantine confirms our token. This counts only if our last vote from this node is within its
+    /// validity, because then no other owner can have a valid vote from it.
     fn confirm_in_quarantine(&mut self, sent: Moment, now: Moment, validity: Duration) {
         match self.has {
             Has::Ours { since, fence, key } if now < since + validity => {
@@ -216,7 +213,8 @@ impl AtNode {
         }
     }
 
-    /// An earlier confirmation still counts. Whether another owner has the node is not known any more.
+    /// A command was abandoned. An earlier confirmation of our token still counts, but what the node said of another
+    /// owner does not, because the command may have changed it.
     fn abandon(&mut self) {
         self.may_still_run = true;
         if matches!(self.has, Has::Anothers(_) | Has::Partly) {
@@ -224,7 +222,7 @@ impl AtNode {
         }
     }
 
-    /// A node that has confirmed a later command has our token, whatever it answers to an earlier command.
+    /// Takes in an answer, unless the node has confirmed our token to a command that was sent later.
     fn says(&mut self, sent: Moment, has: Has) {
         if !matches!(self.has, Has::Ours { since, .. } if since > sent) {
             self.has = has;
@@ -259,7 +257,7 @@ impl OnNodes {
     /// Whether `node` may lack our token and is not being asked.
     pub(crate) fn is_missed(&self, node: usize) -> bool {
         let is_missed = |node: &AtNode| match node.has {
-            // Of a command that is in flight it may have forgotten the effect.
+            // It counts as missed even while it is being asked, because it may forget that command as well.
             Has::Ours { since, .. } => since < node.forgot,
             _ => node.in_flight == 0,
         };
@@ -274,7 +272,7 @@ impl OnNodes {
         self.nodes.get(node).is_some_and(|node| node.may_still_run)
     }
 
-    /// Whether `node` has our token, may have it or may get it.
+    /// Whether `node` has our token, or may have or get it, and has not refused its release.
     pub(crate) fn is_to_be_released(&self, node: usize) -> bool {
         let is_due = |node: &AtNode| node.may_have_it() && !node.refuses_release;
         self.nodes.get(node).is_some_and(is_due)
@@ -288,7 +286,7 @@ impl OnNodes {
         !self.nodes.iter().any(AtNode::may_have_it)
     }
 
-    /// How many nodes have nobody's token, and cannot get ours.
+    /// How many nodes have no token and cannot get ours.
     pub(crate) fn count_free(&self) -> usize {
         let is_free = |node: &AtNode| matches!(node.has, Has::Nothing | Has::Withheld);
         self.count(|node| is_free(node) && !node.may_have_it())
@@ -324,7 +322,7 @@ impl OnNodes {
 
 /// The lease.
 impl OnNodes {
-    /// Until when the lock may be relied on; the origin of time if a quorum does not confirm it.
+    /// The end of validity. The origin of time if no quorum has confirmed the token.
     pub(crate) fn deadline(&self) -> Moment {
         let since = self.nodes.iter().filter_map(|node| match node.has {
             Has::Ours { since, .. } => Some(since),
@@ -346,9 +344,9 @@ impl OnNodes {
     }
 }
 
-/// The round. Its questions are asked from the moment at which a command is in flight to each node until the lock is won.
+/// The round, from the moment at which commands to all nodes are in flight until the lock is won.
 impl OnNodes {
-    /// The verdict, as soon as no missing answer can change it. `None` also if so many nodes withhold the lock that
+    /// The verdict, as soon as no missing answer can change it. It stays `None` if so many nodes withhold the lock that
     /// only their stored results can decide.
     pub(crate) fn verdict(&self) -> Option<Verdict> {
         match self.keys {
@@ -368,7 +366,8 @@ impl OnNodes {
         } else if failed > spare {
             Some(Verdict::NoQuorum)
         } else if granted + withheld + refused >= needed && refused + failed > spare {
-            // Nodes that withhold the lock count as ours: they would grant it to a caller that asks for it in any case.
+            // Nodes that withhold the lock count as ours, because they would grant it in spite of the stored result to
+            // a caller that asks for that.
             Some(self.not_granted(granted + withheld))
         } else {
             None
@@ -384,12 +383,13 @@ impl OnNodes {
         }
         Some(match self.verdict_of_all()? {
             Verdict::Granted if best + self.count_in_flight() >= needed => return None,
-            // Others took some of the keys at the same time, each at other nodes.
+            // Enough nodes granted a key, but different keys, because others took some of the keys at the same time.
             Verdict::Granted => Verdict::Split {
                 contenders: 2,
                 remaining: Some(Duration::ZERO),
             },
-            // Each node names the holder of the key that ends first there, and these may be different keys.
+            // This only looks like a split, because each node names the holder of the key that ends first there, and
+            // these may be different keys.
             Verdict::Split { remaining, .. } if self.count_ours() == 0 => {
                 Verdict::Contended { remaining }
             }
@@ -410,8 +410,8 @@ impl OnNodes {
         self.count(|node| matches!(node.has, Has::Ours { key, .. } if key == wanted))
     }
 
-    /// Keeps one key. Returns the nodes that granted another key, with the index of that key: the caller releases
-    /// these, and they count as free here.
+    /// Keeps only the votes for one key. Returns the nodes that granted another key, with the index of that key. They
+    /// count as free from now on, so the caller must release these keys.
     pub(crate) fn keep_only(&mut self, wanted: usize) -> SmallVec<[(usize, usize); 1]> {
         self.keys = Keys::All;
         let mut strays = SmallVec::new();
@@ -438,7 +438,7 @@ impl OnNodes {
         keys().max_by_key(|key| keys().filter(|other| other == key).count())
     }
 
-    /// Contended or split. `ours` is how many nodes would grant us the lock.
+    /// The verdict for a round that is contended or split. `ours` nodes would grant us the lock.
     fn not_granted(&self, ours: usize) -> Verdict {
         let mut holders: SmallVec<[(u64, usize); 4]> = SmallVec::new();
         let mut waits: SmallVec<[Option<Duration>; 8]> = smallvec![Some(Duration::ZERO); ours];

@@ -44,7 +44,7 @@ pub(crate) struct Drift {
 impl Drift {
     pub(crate) const DEFAULT_FACTOR: f64 = 0.01;
 
-    /// A drift of `factor` of the ttl and two milliseconds. `None` unless the factor is in `0.0..=0.5`.
+    /// `None` unless `factor` is in `0.0..=0.5`.
     pub(crate) fn new(factor: f64) -> Option<Self> {
         (0.0..=0.5).contains(&factor).then_some(Self { factor })
     }
@@ -65,16 +65,15 @@ impl Default for Drift {
     }
 }
 
-/// The deadline of a lease: the `needed`-th largest of the send times of the nodes' last confirmed grants or
-/// extensions, plus the `validity`, which is the ttl minus the drift. `None` if fewer than `needed` nodes ever
-/// confirmed. The formula serves the grant and every renewal.
+/// The deadline of a lease: the `needed`-th largest of the `confirmed` send times, plus the `validity` (the ttl minus
+/// the drift). Each node that has confirmed a grant or an extension has one send time, of the last such command. `None`
+/// if there are fewer.
 pub(crate) fn deadline<I>(confirmed: I, needed: usize, validity: Duration) -> Option<Moment>
 where
     I: IntoIterator<Item = Moment>,
     I::IntoIter: Clone,
 {
-    // There are only a handful of moments, and every lock computes this several times, so counting costs less than a
-    // sorted copy.
+    // There are only a few moments, so counting costs less than sorting a copy of them.
     let sent = confirmed.into_iter();
     let is_anchor = |candidate: &Moment| {
         let (mut later, mut same) = (0, 0);
@@ -88,8 +87,8 @@ where
     Some(anchor + validity)
 }
 
-/// How long a node that may have lost locks must not vote: the longest lease that any process may take, by a clock that
-/// may differ by `drift`. Other processes may count the votes of a replaced server for `confirmed` longer.
+/// How long a node that may have lost locks must not vote: the longest lease of any process, on a clock that differs by
+/// `drift`. If other processes may count the votes of a replaced server for a while, that time (`confirmed`) is added.
 pub(crate) fn quarantine(max_ttl: Duration, confirmed: Duration, drift: Drift) -> Duration {
     let drifting = |time: Duration| time.saturating_add(drift.of(time));
     let lease = drifting(max_ttl);
@@ -107,6 +106,7 @@ pub(crate) fn quarantine(max_ttl: Duration, confirmed: Duration, drift: Drift) -
 pub(crate) enum FenceVerdict {
     /// A quorum reports this token.
     Agreed(FencingToken),
+    /// This is the highest token, and it must be written back.
     Open(FencingToken),
     None,
 }
@@ -124,8 +124,8 @@ pub(crate) fn agree(
     }
 }
 
-/// The verdict if the fencing token is the ballot of a record: only the highest token counts, because a node stores
-/// nothing under a lower ballot than it has promised.
+/// The verdict for a run, whose fencing token is the ballot of its record. Only the highest token counts, because a
+/// node stores no record under a lower ballot than it has promised.
 #[cfg(feature = "idempotency")]
 pub(crate) fn highest(
     fences: impl Iterator<Item = FencingToken> + Clone,
@@ -234,7 +234,6 @@ mod tests {
     }
 
     proptest! {
-        /// A lock that rests on a vote which was forgotten has ended by the clocks of all when the node votes again.
         #[test]
         fn no_holder_relies_on_a_vote_for_longer(
             max_ttl in 10_u64..86_400_000, confirmed in 0_u64..60_000, factor in 0.0..0.5,

@@ -4,11 +4,11 @@ use crate::token::FencingToken;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Recalled {
-    /// No record is in the way: the verdict on the lock.
+    /// The verdict on the lock, because no record decides the round.
     Lock(Verdict),
     /// A quorum has the record of this ballot, so it never changes.
     Replay(FencingToken),
-    /// Some nodes have a record, which may have been chosen, so a record must be brought to a quorum.
+    /// Some nodes have a record that a quorum may have had, so a record must be brought to a quorum.
     Adopt,
 }
 
@@ -36,15 +36,14 @@ pub(crate) fn recalled(
     nodes.verdict().map(Recalled::Lock)
 }
 
-/// The state of a record that some nodes have.
-///
-/// Each node treats the record as absent once its own clock reaches the end, and returns the time of its clock with
-/// every grant. So a caller can tell a node where the record has ended from a node that never had it.
+/// The state of a record that some nodes have. A node treats the record as absent once its own clock reaches the end.
+/// It returns its time with every grant, so a caller knows on which nodes the record has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Life {
-    /// A quorum can have it.
+    /// A quorum can still have it.
     Kept,
     Over,
+    /// More replies are needed.
     Open,
 }
 
@@ -82,7 +81,6 @@ mod tests {
         None => unreachable!(),
     };
 
-    /// The answer of a node.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum Answer {
         Lock(Landed),
@@ -109,7 +107,6 @@ mod tests {
     const DOWN: Answer = Answer::Lock(Landed::NoEffect);
     const LATE: Answer = Answer::Lock(Landed::Abandoned);
 
-    /// A round, with the ballots of the records.
     struct Recall(OnNodes, Vec<FencingToken>);
 
     impl Recall {
@@ -151,7 +148,7 @@ mod tests {
             verdict(&[GRANTED, record(7), record(5), record(7), record(7)]),
             replay
         );
-        // Two more may have it.
+        // The two missing nodes may have the record.
         assert_eq!(verdict(&[GRANTED, GRANTED, record(7)]), None);
         assert_eq!(
             verdict(&[GRANTED, GRANTED, record(7), GRANTED]),
@@ -185,8 +182,6 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 4096, ..ProptestConfig::default() })]
 
-        /// With records: a verdict comes at the latest with the last answer, a quorum of one record is never missed,
-        /// and nothing runs where an answer that is in tells of a record.
         #[test]
         fn records_are_never_passed_over(
             answers in prop::collection::vec(any_answer(), 5),
@@ -241,8 +236,6 @@ mod tests {
         }
     }
 
-    /// For every quorum and every number of nodes on which it has ended, all who hear enough to tell tell the same, and
-    /// those who hear all can tell.
     #[test]
     fn nobody_finds_a_record_kept_that_another_found_over() {
         for nodes in 1..8 {
@@ -262,7 +255,7 @@ mod tests {
                     let differs = lives.iter().any(|life| *life != all && *life != Life::Open);
                     assert!(!differs, "{nodes} {masked} {ended}: {lives:?}");
                 }
-                // Nor once more of them have ended: those who found it over are right for ever.
+                // A record that was found over stays over when it ends on more nodes.
                 for later in quorum.spare() + 1..=nodes {
                     assert!(nodes - later < quorum.needed());
                 }

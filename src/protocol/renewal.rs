@@ -15,7 +15,7 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    /// How long a confirmed command may be relied on, from the moment before it was sent.
+    /// How long a confirmed command counts, from its send time.
     pub(crate) fn validity(&self) -> Duration {
         self.ttl.saturating_sub(self.drift.of(self.ttl))
     }
@@ -30,7 +30,7 @@ impl Terms {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Renewal {
     terms: Terms,
-    // When the last full round (the grant, then renewals) was sent.
+    // When the grant or the last renewal on all nodes was sent.
     round: Moment,
     top_up: Option<Moment>,
     // The latest deadline that `max_hold` allows.
@@ -42,8 +42,9 @@ pub(crate) enum Step {
     Wait,
     /// Extend the lock on every node, and set it again on nodes that lack it.
     Renew,
+    /// Set the lock on nodes that lack it.
     TopUp,
-    /// Notify the holder: the deadline is a few milliseconds away.
+    /// Notify the holder, because the deadline is a few milliseconds away.
     Ending,
 }
 
@@ -70,7 +71,7 @@ impl Renewal {
         self.cap = since + max_hold;
     }
 
-    /// Until when the lock may be relied on; the origin of time if it never could be.
+    /// The end of validity, which `max_hold` limits.
     pub(crate) fn deadline(&self, nodes: &OnNodes) -> Moment {
         nodes.deadline().min(self.cap)
     }
@@ -111,8 +112,8 @@ impl Renewal {
         deadline.saturating_sub(self.terms.early())
     }
 
-    /// A third of the ttl after the last round if a quorum confirmed that round, otherwise soon after it. `None` once
-    /// `max_hold` is reached.
+    /// A third of the ttl after the last round if a quorum confirmed that round, otherwise soon after it. `None` if
+    /// `max_hold` sets the deadline.
     fn renew_at(&self, nodes: &OnNodes, deadline: Moment) -> Option<Moment> {
         if deadline == self.cap {
             return None;

@@ -15,12 +15,11 @@ use crate::namespace::NodeKeys;
 use crate::protocol::renewal::Terms;
 use crate::trace::Caller;
 
-/// The result of a successful call.
 pub(crate) enum Acquired {
     Lock(LockGuard),
     #[cfg(feature = "idempotency")]
     Run(LockGuard, Granted),
-    /// The record of a run, in place of its lock.
+    /// A round that found the stored result of a run, so that no lock is needed.
     #[cfg(feature = "idempotency")]
     Found(Box<Asking>),
 }
@@ -43,7 +42,7 @@ impl Call<'_> {
             .is_in_use(self.keys.first().as_str())
     }
 
-    /// Joins an open lease of readers, if there is one.
+    /// Joins the lock of other readers of this process, if they have one that this caller can share.
     pub(super) fn join(&self) -> Option<Acquired> {
         if !self.want.is_shared() || self.shared.registry.closing.is_given() {
             return None;

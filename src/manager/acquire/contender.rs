@@ -1,4 +1,4 @@
-//! [`Contender`]: the one caller of this process that asks the nodes for its keys. It does what its [`Pace`] says.
+//! [`Contender`] asks the nodes for its keys. Its [`Pace`] decides what it does after each round.
 
 use std::future::pending;
 use std::time::Duration;
@@ -24,21 +24,21 @@ use crate::seam::for_pause;
 
 pub(crate) struct Contender<'a> {
     call: Call<'a>,
-    // For permits, while it has the turn: a seat in front of all waiters of this process. It is given up before the
-    // turn.
+    // Only for permits: a seat in front of all waiters of this process, while the contender has the turn. This field is
+    // declared before `turn`, because the seat must be dropped before the turn.
     front: Option<LockSeat<'a>>,
-    // For several keys, while it waits for another process: only the turns of the blocking key and of keys before it
-    // with our hint, or `None`. The other turns are passed on. For permits: `None` until all slots were found held.
+    // A contender for a permit can do without the turn until it has found all slots held. A contender for several keys
+    // passes on most of its turns while it waits for another process: see `narrow_turn`.
     turn: Option<Turn>,
     // A lock that a holder of this process passed to this contender.
     handed: Option<LockGuard>,
-    // The blocking key, if the nodes tell it, and whether readers have it.
+    // The blocking key is the key that another owner has. The flag says whether readers have it.
     rival: Option<(NodeKey, bool)>,
-    // While readers have the blocking key: our hints on this key, and on keys before it that readers had.
+    // While readers have the blocking key: our hints on this key, and on keys before it that readers had earlier.
     hints: Vec<WaitingWriter>,
-    // Whether it waited in the queue before.
+    // Whether the call has waited in the queue.
     queued: bool,
-    // While it waits for other processes.
+    // `Some` while the contender waits for other processes.
     listening: Option<Listening>,
     pace: Pace,
 }
@@ -51,8 +51,8 @@ struct Listening {
 impl<'a> Contender<'a> {
     pub(crate) fn new(call: Call<'a>, turn: Option<Turn>, queued: bool) -> Self {
         if let Some(turn) = turn.as_ref().filter(|_| call.keys.are_several()) {
-            // If the nodes refuse one key, the turns of the others pass on, so callers that do not wait may wait for
-            // them.
+            // If the nodes refuse one key, this contender soon passes on the turns of the other keys. Therefore even
+            // callers that do not wait for locks may wait for these turns.
             turn.set_being_released(true);
         }
         let mut contender = Self {
@@ -70,14 +70,13 @@ impl<'a> Contender<'a> {
         contender
     }
 
-    /// Asks the nodes, round after round, until the call ends.
     pub(crate) async fn contend(mut self) -> Result<Acquired, AcquireError> {
         if self.call.wait.is_patient()
             && let Some(cooling) = self.cooling()
         {
             Box::pin(self.cool_down(cooling)).await?;
         }
-        // The first caller for a key has a right to one whole round, however short its own wait is.
+        // A caller that did not queue gets one whole round, even if its own limit is shorter than a round.
         let mut limit = self.limit().filter(|_| self.queued);
         loop {
             if let Some(guard) = self
@@ -109,14 +108,14 @@ impl<'a> Contender<'a> {
                 },
                 Step::NoQuorum => return Err(asking.no_quorum()),
                 Step::GiveUp => return Err(self.gives_up(verdict)),
-                // Boxed, because a lock that is free needs no room for it.
+                // Boxed to keep this future small, because a call for a free lock never comes here.
                 step => Box::pin(self.go_again(asking, verdict, step)).await?,
             }
             limit = self.limit();
         }
     }
 
-    /// Releases the keys of a lost round, and waits until the next round makes sense.
+    /// Releases the keys of a lost round, and waits until it is time for the next round.
     async fn go_again(
         &mut self,
         asking: Asking,
@@ -138,7 +137,7 @@ impl<'a> Contender<'a> {
         self.listen(remaining, round_trip).await
     }
 
-    /// Queues behind callers that found all slots held. Returns whether it had to wait.
+    /// For a permit: queues behind callers that found all slots held. Returns whether it had to wait.
     async fn queue(&mut self) -> Result<bool, AcquireError> {
         let mut queued = false;
         match self.call.turn(&mut queued).await? {
@@ -152,12 +151,12 @@ impl<'a> Contender<'a> {
         Ok(queued)
     }
 
-    /// Prepares a round. It forgets all notices, because the replies of the round will be newer.
+    /// Prepares a round. Forgets all notices that have come, because the replies of the round will be newer.
     fn asking(&self, limit: Option<Duration>) -> Result<Asking, AcquireError> {
         if let Some(listening) = &self.listening {
             listening.notices.forget();
         }
-        // A round without any time could only set keys that must be released again.
+        // With no time left, a round could only set keys that must be released again.
         if limit.is_some_and(|limit| limit.is_zero()) {
             return Err(self.call.busy());
         }
@@ -199,7 +198,7 @@ impl<'a> Contender<'a> {
     }
 
     fn gives_up(&self, verdict: Verdict) -> AcquireError {
-        // After a split perhaps no caller has the lock, so the nodes do not say for how long another caller has it.
+        // After a split perhaps no caller has the lock, so the replies do not say how long another caller will have it.
         let Verdict::Contended { remaining } = verdict else {
             return self.call.busy();
         };
@@ -217,7 +216,7 @@ impl<'a> Contender<'a> {
     fn won(mut self, asking: Asking) -> Result<Acquired, AcquireError> {
         self.front = None;
         let (shared, want) = (self.call.shared, &self.call.want);
-        // With permits and readers the turn passes on, because the next waiter may find another slot free, or share the
+        // A permit or a reader does not keep the turn, because the next waiter may find another slot free, or share the
         // lock.
         let keeps_turn = !want.is_permit() && !want.is_shared();
         let turn = self.turn.take_if(|_| keeps_turn);
@@ -279,8 +278,8 @@ impl Contender<'_> {
         self.turn = turn.inspect(|turn| turn.set_being_released(false));
     }
 
-    /// Takes back the turns that [`narrow_turn`](Self::narrow_turn) passed on. If they are not free, passes all turns
-    /// on, and queues again.
+    /// Takes back the turns that [`narrow_turn`](Self::narrow_turn) passed on. If one of them is not free, passes on
+    /// all turns, and queues for all keys again.
     async fn widen_turn(&mut self) -> Result<(), AcquireError> {
         if !self.call.keys.are_several() {
             return Ok(());
@@ -289,7 +288,7 @@ impl Contender<'_> {
         let turn = match turn.and_then(|turn| turn.widen(&names(&self.call.keys))) {
             Some(turn) => turn,
             None => {
-                // From now on it waits for callers of this process, not for other processes.
+                // From now on the call waits for callers of this process, so it needs no notices and no hints.
                 let end = || {
                     self.listening = None;
                     self.hints.clear();
@@ -340,8 +339,9 @@ impl Contender<'_> {
             self.rival.as_ref().is_some_and(|(_, is_read)| *is_read),
         ));
         self.narrow_turn();
-        // Other processes will have the lock for a while, so subscribing now saves a round trip afterwards. A caller
-        // that has not found all permits held does not listen, because each release would only begin another cooldown.
+        // Subscribe now, because other processes will have the lock for a while, and subscribing after the cooldown
+        // would cost a round trip. A caller for a permit that has not found all slots held does not subscribe, because
+        // each release would only begin another cooldown.
         if self.turn.is_some() || !self.call.want.is_permit() {
             self.subscribe()?;
         }
@@ -412,8 +412,7 @@ impl Contender<'_> {
         self.widen_turn().await
     }
 
-    /// If readers have the blocking key, leaves a hint on the nodes, which then refuse new readers. Otherwise takes all
-    /// hints back.
+    /// Leaves a hint on the nodes if readers have the blocking key. Otherwise takes all hints back.
     async fn stop_readers(&mut self) {
         let Some((key, true)) = &self.rival else {
             return self.hints.clear();
@@ -436,7 +435,7 @@ impl Contender<'_> {
         }
     }
 
-    /// Waits for `done`; `None` if a permit was handed over before that.
+    /// Waits for `done`. Returns `None` if a holder of this process hands over its permit before that.
     async fn unless_called<F: Future>(
         &mut self,
         done: F,

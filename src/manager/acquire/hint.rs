@@ -16,7 +16,7 @@ use crate::node::{ExtendReplies, ExtendRequest, ReleaseRequest};
 use crate::protocol::on_nodes::{Keys, Landed, OnNodes};
 use crate::token::OwnerToken;
 
-/// A hint: nodes that have it refuse new readers. It is no vote. Dropping it releases it.
+/// A hint that a waiting writer leaves on the nodes, which then refuse new readers. Dropping it releases it.
 pub(crate) struct WaitingWriter {
     shared: Arc<Shared>,
     key: NodeKeys,
@@ -52,14 +52,15 @@ impl WaitingWriter {
         self.key.first().as_str() <= key.writer().as_str()
     }
 
-    /// Sets the hint again, unless less than a third of its life is over. The replies are heard in the background.
+    /// Sets the hint again once a third of its life is over. Does not wait for the replies.
     pub(crate) async fn renew(&mut self) {
         let now = self.shared.set.clock.now();
         if now < self.due {
             return;
         }
         self.due = now + life(&self.shared) / 3;
-        // An extend sets the key in one step. A bare acquire takes two, and a release might overtake the second.
+        // Not an acquire, because an acquire can take two commands, and a release could overtake the second one. An
+        // extend sets the key in one command.
         let request = ExtendRequest {
             keys: self.key.clone(),
             token: self.token,
@@ -77,7 +78,8 @@ impl WaitingWriter {
         tokio::select! {
             biased;
             () = &mut heard => {}
-            // The command is on its way now, so a release that begins later comes after it.
+            // The first poll has sent the commands, so a release that begins later comes after them. A task takes in
+            // the replies.
             () = ready(()) => {
                 self.shared.common.tasks.spawn(false, heard);
             }
@@ -107,12 +109,13 @@ impl WaitingWriter {
             background: false,
         };
         let mut nodes = nodes(&self.nodes).clone();
-        // Nobody waits for the commands that are in flight.
+        // The replies to commands in flight change the original but not this copy, so the copy counts these commands as
+        // abandoned.
         nodes.abandon_all();
         let command = (request, release as FreeCommand);
         let life = life(&self.shared);
         let freeing = Freeing::new(&self.shared, command, nodes, Some(obligation), life);
-        // Not logged, because a hint that is left on a node soon expires.
+        // If a node does not release the hint, nothing is logged, because the hint soon expires there.
         Some(freeing.of_hint())
     }
 
@@ -135,7 +138,7 @@ impl WaitingWriter {
 
 impl Drop for WaitingWriter {
     fn drop(&mut self) {
-        // The writer has given up, so readers may come.
+        // Announce the release, because the writer has given up and waiting readers can try again.
         drop(self.freeing(true).map(Release::in_background));
     }
 }

@@ -1,4 +1,4 @@
-//! One call for a lock: first the queue of this process, then rounds over the nodes.
+//! Acquires locks. A call first queues in this process, and then asks the nodes in rounds.
 //!
 //! ```text
 //!   call ──► turn ──► contender ──► round ──► nodes
@@ -43,7 +43,7 @@ pub(crate) async fn acquire(
     let keys = want.node_keys(&shared.set.namespace, &names)?;
     match acquire_for(shared, terms, (keys, want.clone()), limit).await? {
         Acquired::Lock(guard) => Ok(guard),
-        // Only a call for a run gets anything else.
+        // These are results of runs. Calls for runs use `acquire_for`, so they do not come here.
         #[cfg(feature = "idempotency")]
         Acquired::Run(guard, _) => Ok(guard),
         #[cfg(feature = "idempotency")]
@@ -51,8 +51,6 @@ pub(crate) async fn acquire(
     }
 }
 
-/// Acquires `keys` in the way that `want` says. The turns of several keys are taken together or not at all, so that
-/// callers never deadlock.
 pub(crate) async fn acquire_for(
     shared: &Arc<Shared>,
     terms: Terms,
@@ -71,7 +69,7 @@ pub(crate) async fn acquire_for(
     tokio::select! {
         biased;
         () = shared.set.all_asked() => {}
-        // At a shutdown the call goes on, and the queue refuses it.
+        // Do not wait during a shutdown, because the call is refused anyway.
         () = shared.registry.closing.given() => {}
     }
     let outcome = report.around(call.queue_and_contend()).await;
@@ -98,13 +96,13 @@ impl Call<'_> {
                     Some(joined) => return Ok(joined),
                     None => Some(turn),
                 },
-                // After a lapse, `turn` queues again and does not return it.
+                // Unreachable, because `turn` does not return a lapse: it queues again.
                 Wakeup::Lapsed => return Err(self.busy()),
                 Wakeup::Lock(guard) if !self.want.fits(guard.slot()) => None,
                 Wakeup::Lock(guard) => return Ok(self.handed_on(guard)),
             }
         };
-        // Boxed, so that the futures of the many waiting callers are small: only one caller per key contends.
+        // Boxed to keep the futures of waiting callers small. Most callers of a busy key wait, and only one contends.
         Box::pin(Contender::new(self, turn, queued).contend()).await
     }
 }

@@ -1,10 +1,9 @@
-//! [`Pace`]: what a contender does next. It is given what was seen, the time and random numbers, and returns the next
-//! step.
+//! [`Pace`] decides what a contender does after each round. It has no I/O, clock or random numbers of its own.
 //!
 //! ```text
 //!   granted ────────► Take
 //!   no quorum ──────► NoQuorum     even if the caller would wait
-//!   contended ──┬───► GiveUp       the caller does not wait, or not any longer
+//!   contended ──┬───► GiveUp       the caller does not wait, or its time is over
 //!               └───► Listen       wait for a release, and ask again
 //!   split ──────┬───► GiveUp       the caller's time is over, or it does not wait and has tried often enough
 //!               ├───► StandBack    pause for a random time, and ask again
@@ -19,11 +18,11 @@ use crate::protocol::on_nodes::Verdict;
 #[derive(Clone, Debug)]
 pub(crate) struct Pace {
     is_patient: bool,
-    // Split votes since a round was last contended.
+    // How many rounds were split since the last round that was contended.
     splits: u32,
-    // How many contended in the last split. After a release, as many are expected to contend again.
+    // How many contenders took part in the last split. After a release, the same number is expected to contend again.
     contenders: usize,
-    // The fencing token of a granted round could not be settled.
+    // A round of this call was granted, but its fencing token could not be settled.
     is_unsettled: bool,
     // The last wait ended because the subscriptions had begun to work, not because of a release.
     has_opened: bool,
@@ -94,12 +93,13 @@ impl Pace {
         if self.is_patient {
             return times.left.is_zero();
         }
-        // Bounded by time, too: with a slow node a split may only seem one, and every round takes its time-out.
+        // The time is limited as well, because with a slow node a round can look split when it is not, and each such
+        // round lasts for a whole node time-out.
         self.splits >= MAX_SPLITS || times.waited >= times.node_timeout * SPLIT_TIMEOUTS
     }
 
-    /// Whether the call ends because the fencing token of a granted round could not be settled. If too few nodes
-    /// confirmed it (`is_lack`), the call ends only the second time, because a node may have died since its grant.
+    /// Whether the call ends because the fencing token of a granted round could not be settled. If the reason is a lack
+    /// of confirmations (`is_lack`), the call ends only the second time, because a node may have died since its grant.
     pub(crate) fn must_end(&mut self, is_lack: bool, left: Duration) -> bool {
         let is_again = std::mem::replace(&mut self.is_unsettled, true);
         let is_over = self.is_patient && left.is_zero();
@@ -116,13 +116,13 @@ impl Pace {
         }
         let round_trip = reckoned(round_trip);
         let delay = after_split(random(), self.contenders, round_trip);
-        // The share of contenders with a short delay asks immediately. They are about two, which cannot split an odd number
-        // of nodes.
+        // Contenders that drew a short delay ask immediately. On average these are about two contenders, and two cannot
+        // split an odd number of nodes.
         (delay >= round_trip * 3 / 4).then_some(delay)
     }
 
-    /// How long to let others go first after a release by a `holder` that had waited for this time. This contender has
-    /// `waited`.
+    /// How long to pause after a release, so that contenders that have waited for longer can ask first. `holder` is how
+    /// long the holder had waited for the lock, or zero if that is unknown.
     pub(crate) fn after_release(
         &self,
         waited: Duration,
@@ -137,16 +137,17 @@ impl Pace {
         (!delay.is_zero()).then_some(delay)
     }
 
-    /// How long to listen for a release before the nodes are asked again, if a holder's lease ends after `remaining`.
-    /// `is_notified`: a quorum of nodes announces releases.
+    /// How long to listen for a release before the nodes are asked again. `remaining` is the rest of the holder's
+    /// lease. `is_notified` says whether a quorum of nodes announces releases to this contender.
     pub(crate) fn listen_for(
         &mut self,
         remaining: Option<Duration>,
         is_notified: bool,
         random: u64,
     ) -> Duration {
-        // Until the holder's lease ends or is released, nobody else can have the lock. A server keeps a key until the last
-        // millisecond of its life is over. If the lease seems to have ended already, no notice will come.
+        // When the holder's lease ends, no notice comes, so ask again then at the latest. Add a millisecond, because a
+        // server keeps a key until the last millisecond of its life is over. If the lease seems to have ended already,
+        // poll as often as without notices.
         let lease = remaining.filter(|left| !left.is_zero());
         let is_announced = remaining.is_none_or(|left| !left.is_zero());
         let backoff = if is_announced && is_notified {
@@ -169,8 +170,7 @@ impl Pace {
     }
 }
 
-/// The round trip by which contenders spread their rounds: at least a millisecond, for timers, and at most that of a
-/// slow node.
+/// The round trip from which pauses are computed: at least 1 ms, because timers are no finer, and at most 25 ms.
 pub(crate) fn reckoned(round_trip: Duration) -> Duration {
     round_trip.clamp(MILLISECOND, Duration::from_millis(25))
 }
@@ -180,9 +180,9 @@ const FIRST_POLL: Duration = Duration::from_millis(4);
 const SLOWEST_POLL: Duration = Duration::from_millis(100);
 const FIRST_POLL_NOTIFIED: Duration = Duration::from_millis(100);
 const SLOWEST_POLL_NOTIFIED: Duration = Duration::from_secs(1);
-/// How many split votes in a row count as contention.
+/// After how many split rounds a contender listens for a release, or gives up if its caller does not wait.
 const MAX_SPLITS: u32 = 8;
-/// For how many node time-outs a caller that does not wait tries again after split votes.
+/// For how many node time-outs a caller that does not wait tries again after split rounds.
 const SPLIT_TIMEOUTS: u32 = 2;
 
 #[cfg(test)]

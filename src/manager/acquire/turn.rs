@@ -26,8 +26,8 @@ impl Call<'_> {
             let wakeup = self.called(seat).await?;
             *queued = true;
             match wakeup {
-                // The lock was lost since the hand-off. Dropping the guard passes its turn to the next caller, and this
-                // call queues again.
+                // The lock was lost after it was handed over. Dropping the guard passes its turn to the next caller,
+                // and this call queues again.
                 Wakeup::Lock(guard) if guard.is_lost() => {}
                 Wakeup::Lapsed => {}
                 wakeup => return Ok(wakeup),
@@ -35,12 +35,13 @@ impl Call<'_> {
         }
     }
 
-    /// Enters the queue for one key. A caller that does not wait for locks is refused if the key is in use, unless
-    /// nothing is known of the holder and the caller may get a record, a permit, or a lock that it may share.
+    /// Enters the queue for one key. A caller that does not wait for locks is refused if the key is in use, except that
+    /// a call for a record, a permit or a shared lock may queue while the holder is not known.
     fn enter(&self) -> Result<Entered<Passed>, Refused<Holder>> {
         let want = &self.want;
         let names = slice::from_ref(self.keys.first().shared());
-        // A caller that takes no hand-offs enters with a ttl of zero, which no lock has.
+        // A lock is handed over only to a waiter with the same ttl. No lock has a ttl of zero, so a caller that enters
+        // with zero never gets the lock of another caller.
         let ttl = if want.is_handed_on() {
             self.terms.ttl
         } else {
@@ -87,7 +88,7 @@ impl Call<'_> {
         before_wait();
         match self.called(seat).await? {
             Wakeup::Turn(turn) => Ok(turn),
-            // A lock is handed off only to a caller that wants its key alone.
+            // Unreachable, because locks are handed over only to callers that want a single key.
             Wakeup::Lock(_) | Wakeup::Lapsed => Err(self.busy()),
         }
     }
@@ -109,7 +110,7 @@ pub(crate) fn names(keys: &NodeKeys) -> Vec<Name> {
     keys.map(|key| Name::clone(key.shared())).collect()
 }
 
-/// The value with which a waiter is called. Dropping it passes the turn on, or releases the lock.
+/// What a waiter in the queue gets. Dropping it passes the turn on, or releases the lock.
 pub(crate) enum Wakeup {
     Turn(Turn),
     Lock(LockGuard),
@@ -123,7 +124,7 @@ impl Wakeup {
             Passed::Turn(turn) => Self::Turn(turn),
             Passed::Lock(tenancy) if !tenancy.lease.accept(tenancy.number) => Self::Lapsed,
             Passed::Lock(tenancy) => {
-                // The lock still has the `max_hold` of the former holder, which may differ.
+                // Set the `max_hold` of this caller, because the lock still has the one of its former holder.
                 if tenancy.lease.hold_for(tenancy.number, max_hold) {
                     shared.registry.replan(&tenancy.lease);
                 }
@@ -133,7 +134,7 @@ impl Wakeup {
     }
 }
 
-/// A place in the queue. A tenancy that is handed over always gets a guard, even if the caller leaves.
+/// A place in the queue. A lock that is handed over to it always gets a guard, even if the caller has left.
 #[must_use = "a seat that is dropped is given up"]
 pub(crate) struct LockSeat<'a> {
     pub(crate) shared: &'a Arc<Shared>,

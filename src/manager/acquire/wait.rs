@@ -104,8 +104,8 @@ impl ReleaseNotices {
         self.receiver.forget();
     }
 
-    /// Waits for `needed` notices; after the first notice, for at most `grace`. If `opening`, it also returns once the
-    /// subscriptions work.
+    /// Waits until `needed` nodes have announced a release, but after the first notice for at most `grace`. If
+    /// `opening`, it also returns when `needed` subscriptions have begun to work.
     pub(crate) async fn next(&self, needed: usize, grace: Duration, opening: bool) -> Woken {
         loop {
             let notices = self.receiver.notices();

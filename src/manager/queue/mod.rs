@@ -1,4 +1,4 @@
-//! The order in which callers of this process get a key. [`fifo`] is the queue, which knows nothing of locks and nodes.
+//! The order in which callers of this process get a key. The queue itself is [`fifo`].
 
 pub(crate) mod fifo;
 
@@ -12,7 +12,7 @@ use crate::instruments;
 use crate::moment::Moment;
 use crate::namespace::NodeKey;
 
-/// The mutex of [`fifo`]. `tests/queue` puts a model checker's in its place.
+/// The mutex type of [`fifo`]. `tests/queue` replaces it by the mutex of a model checker.
 mod sync {
     pub(super) use std::sync::{Mutex, MutexGuard};
 }
@@ -33,11 +33,11 @@ impl Holder {
     }
 }
 
-/// Until when a lock of this process may be relied on, as an atomic.
+/// The end of validity of a lock of this process, which can be read without a mutex.
 #[derive(Debug)]
 pub(crate) struct Deadline {
     nanos: AtomicU64,
-    // For how long after that moment the nodes keep the lock.
+    // How long the nodes keep the key after the end of validity.
     reserve: Duration,
 }
 
@@ -63,13 +63,13 @@ impl Deadline {
     }
 }
 
-/// The callers of one manager that wait.
+/// The waiting callers of one manager.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Waiters(Arc<Mutex<ByAge>>);
 
 #[derive(Debug, Default)]
 struct ByAge {
-    // The oldest come first.
+    // Callers that have waited for longer come first.
     waiters: BTreeMap<(Moment, u64), NodeKey>,
     next: u64,
     // How many of the waiters wait for other processes.
@@ -131,7 +131,7 @@ impl Drop for Waiter {
         let gone = list.waiters.remove(&self.at);
         list.outside -= usize::from(!self.in_queue);
         drop(list);
-        // Dropped outside the mutex, to hold it for less time.
+        // The key is dropped after the mutex is unlocked, to hold the mutex for less time.
         drop(gone);
         if self.in_queue {
             instruments::waiting_less();
@@ -139,13 +139,12 @@ impl Drop for Waiter {
     }
 }
 
-/// The keys that are in cooldown after a contended release: otherwise this process would win them again every time,
-/// because it is the first to know that they are free. Losing an entry costs only fairness, so the number of entries is
-/// limited.
+/// The keys that are in cooldown. Without a cooldown, a process would win its own released keys again every time,
+/// because it is the first to know that they are free. A lost entry costs only fairness, so their number is limited.
 #[derive(Debug, Default)]
 pub(crate) struct Cooldown {
     until: Mutex<HashMap<Arc<str>, Moment>>,
-    // Whether there are entries: usually there are none, and then callers need not lock the mutex.
+    // Whether there are entries. Usually there are none, and then callers need not lock the mutex.
     are_some: AtomicBool,
 }
 

@@ -44,7 +44,8 @@ impl fmt::Display for CompleteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "the result was stored by {} nodes where {} are needed; begin again with this key to find out whether it is durable",
+            "only {} of the {} needed nodes stored the result in time; \
+             begin a run with the same key again to find out whether the result is stored",
             self.confirmed, self.needed
         )
     }
@@ -56,18 +57,18 @@ impl std::error::Error for CompleteError {}
 #[derive(Default)]
 pub(crate) struct Room {
     permit: Option<OwnedSemaphorePermit>,
-    // For each node.
+    // How much of it is for each node.
     bytes: usize,
 }
 
 impl Room {
-    /// Waits for room for a record of so many `bytes`. `None` if there is none within ten node time-outs.
+    /// Waits for room for a record of this length. Returns `None` if there is none within ten node time-outs.
     pub(crate) async fn wait(shared: &Shared, bytes: usize) -> Option<Self> {
         if bytes <= LEAST {
             return Some(Self::default());
         }
         let nodes = shared.set.nodes.len();
-        // A record that would never fit is sent alone, with all of the room.
+        // A record that is larger than the whole room takes all of it, and is sent alone.
         let bytes = bytes.min(RoomForRecords::UNDER_WAY / nodes);
         let rooms = Arc::clone(&shared.common.room_for_records.under_way);
         let room = rooms.acquire_many_owned(u32::try_from(bytes * nodes).ok()?);
@@ -85,8 +86,8 @@ impl Room {
     }
 }
 
-/// Writes `record` as the result of the work under a lock, and gives the lock back by `freeing`. Returns once a quorum
-/// of nodes has stored it. If the future is dropped, this goes on in the background.
+/// Writes `record` to the nodes in the step that releases the lock. Returns once a quorum of nodes has stored it. If
+/// the future is dropped, the writing goes on in the background.
 pub(super) fn complete(
     freeing: Freeing,
     record: Option<Record>,
@@ -99,8 +100,8 @@ pub(super) fn complete(
     Completion(Some(completing)).quorum()
 }
 
-/// Returns the record that a round found on a quorum. In the background, nodes that lack it get it, and what the round
-/// has set is released.
+/// Returns the record that a round found on a quorum. In the background, writes the record to nodes that lack it, and
+/// releases the keys that the round has set.
 pub(super) fn found(mut asking: Asking) -> Result<Record, AcquireError> {
     let Want::Run(recall) = &asking.want else {
         return Err(asking.no_quorum());
@@ -126,7 +127,7 @@ pub(super) fn found(mut asking: Asking) -> Result<Record, AcquireError> {
     Ok(record)
 }
 
-/// The writing of one record. If it is dropped, at any point, the writing goes on in the background.
+/// The writing of one record. If it is dropped, the writing goes on in the background.
 struct Completion(
     // Only `drop` takes it.
     Option<Completing>,
@@ -153,18 +154,18 @@ impl Drop for Completion {
 type Stored = Result<CompleteReply, NodeError>;
 
 struct Completing {
-    // The lock to give back.
+    // The release of the lock.
     freeing: Freeing,
-    // What a node is to store when it frees the lock.
+    // The record that a node stores when it releases the lock.
     record: Option<Record>,
     // Whether a quorum has the record.
     chosen: bool,
     // How many nodes have stored the record.
     stored: usize,
     replies: Fanout<Stored>,
-    // The room that is still taken for nodes whose replies are awaited.
+    // The room for nodes that have not replied yet.
     room: Room,
-    // Nodes that do not have the record yet, if there is one.
+    // If there is a record: the nodes that do not have it yet.
     lacking: Vec<usize>,
 }
 
@@ -181,7 +182,7 @@ impl Completing {
         }
     }
 
-    /// Asks all nodes that may have the lock, each once no command is in flight there that may set the lock.
+    /// Asks all nodes that may have the lock. A node is asked only after the commands in flight to it have landed.
     fn ask_all(&mut self) {
         let nodes = self.freeing.nodes().to_be_released();
         self.replies = Fanout::new(nodes.map(|node| (node, self.ask(node))));
@@ -246,13 +247,13 @@ impl Completing {
             Err(error) if is_retryable(&error) => {
                 self.freeing.shared.set.log_refusal(node, COMPLETE, &error);
             }
-            // This node does not get the record; in the end its lock is released without it.
+            // The node has refused the record for good. In the end its lock is released without a record.
             Err(error) => self.freeing.shared.set.refused(node, COMPLETE, &error),
         }
     }
 
     fn has_stored(&mut self, node: usize, reply: &CompleteReply) {
-        // `Refused`: the node is free of the lock, but may not have the record.
+        // If the node refused, it is free of the lock, but perhaps lacks the record.
         let CompleteReply::Stored { listeners } = reply else {
             return self.freeing.free(node, 0);
         };
@@ -261,8 +262,8 @@ impl Completing {
         self.lacking.retain(|other| *other != node);
     }
 
-    /// The work in the background: nodes that failed are asked again, and once a quorum has the record, all other nodes
-    /// get it.
+    /// Continues in the background: asks nodes that failed again, and once a quorum has the record, brings it to all
+    /// other nodes.
     async fn rest(mut self) {
         if !self.freeing.is_finished() {
             let _ = self.quorum().await;
@@ -280,7 +281,7 @@ impl Completing {
     }
 
     async fn make_up(mut self) {
-        // If there is no room to keep the record, nodes that lack it get it when a caller next asks for it.
+        // Without room to keep the record in memory, nodes that lack it get it when a caller next asks for it.
         if let Ok(_room) = self.room_to_keep() {
             if self.lacking.is_empty() || !self.has_quorum() {
                 let nodes: Vec<usize> = self.freeing.nodes().to_be_released().collect();
@@ -315,7 +316,7 @@ impl Completing {
             () = self.send_again(&lacking, until) => false,
         };
         if is_closing {
-            // One last time, for nodes that can be reached.
+            // Before the shutdown, send the record once more to the nodes that can be reached.
             let until = shared.set.clock.now() + shared.set.node_timeout;
             let lacking = self.lacking.clone();
             let last = self.send_again(&lacking, until);
@@ -323,7 +324,7 @@ impl Completing {
         }
     }
 
-    /// Sends the record to `nodes` repeatedly, at most until `until`. Meanwhile the release goes on at the other nodes.
+    /// Sends the record to `nodes` repeatedly, at most until `until`. Meanwhile the other nodes are released.
     async fn send_again(&mut self, nodes: &[usize], until: Moment) {
         let stored = nodes.iter().map(|node| (*node, self.retry(*node, until)));
         let mut jobs = Fanout::new(stored);
@@ -353,5 +354,5 @@ fn without_record<E: 'static>(
 const COMPLETE: &str = "complete";
 const SPREAD: Duration = Duration::from_secs(60);
 const TURNS: u32 = 10;
-/// Records up to this length need no room on their way, because the limit of jobs already bounds their memory.
+/// Records up to this length need no [`Room`], because the limit of tasks already bounds their memory.
 const LEAST: usize = RoomForRecords::KEPT / TaskTracker::LIMIT;

@@ -1,7 +1,4 @@
 //! [`RunGuard`]: idempotent work, whose result is stored on the nodes as a record.
-//!
-//! [`recall`] asks the nodes for the record of a key or, if there is none, for its lock. [`complete`](mod@complete)
-//! writes the record in the step that releases the lock, and brings it to nodes that lack it.
 
 pub(crate) mod complete;
 
@@ -54,13 +51,13 @@ impl RunGuard {
         self.guard.handle()
     }
 
-    /// The fencing token of this run.
+    /// The fencing token of the lock.
     #[must_use]
     pub const fn fence(&self) -> FencingToken {
         self.fence
     }
 
-    /// Waits for room to send `bytes` to the nodes. `None` if its turn does not come in time, or if fewer nodes than a
+    /// Waits for room to send `bytes` to the nodes. Returns `None` if there is none in time, or if fewer nodes than a
     /// quorum have room to store them.
     pub(crate) async fn room(&self, bytes: usize) -> Option<Room> {
         let shared = &self.guard.shared;
@@ -71,7 +68,7 @@ impl RunGuard {
     }
 
     /// Stores the result and releases the lock in the same step. After `Ok`, every caller with this key gets this
-    /// result, for as long as it is kept. If the lock was lost, this still succeeds unless another caller was granted
+    /// result, for as long as it is kept. Even if the lock was lost, this succeeds unless another caller was granted
     /// the lock since.
     ///
     /// Large results take turns: the bytes of results under way, times the number of nodes, are at most 8 MiB. Results
@@ -96,7 +93,7 @@ impl RunGuard {
     }
 
     pub(crate) async fn store(self, result: Bytes, room: Room) -> Result<(), CompleteError> {
-        // The end is decided only here: later writes of the same result take the end from the record.
+        // The end is computed only here. Later writes of the same result take the end from the record.
         let clock = &*self.guard.shared.set.clock;
         let until = self.clocks.end_after(clock, self.keep);
         self.end(Some((result, until)), room).await
@@ -145,9 +142,9 @@ impl LockManager {
     /// Until the result ends, all callers that get a result for `key` get the same result. But **the work may be done
     /// twice**: a caller may crash, or lose the lock, before it stores the result.
     ///
-    /// A result is kept for `keep`, at least one second, by the median of the clocks of the nodes and of the process
-    /// that stored it. If clocks differ by up to *d*, the end is up to *d* early or late, and near it a call may fail
-    /// with [`AcquireError::NoQuorum`].
+    /// A result is kept for `keep`, but for at least one second. Its end is computed by the median of the clocks of the
+    /// nodes and of the process that stored it. If clocks differ by up to *d*, the end is up to *d* early or late, and
+    /// near the end a call can fail with [`AcquireError::NoQuorum`].
     ///
     /// # Errors
     ///
@@ -210,12 +207,12 @@ impl LockManager {
         let (guard, granted) = match acquire_for(shared, terms, (keys, want), limit).await? {
             Acquired::Run(guard, granted) => (guard, granted),
             Acquired::Found(asking) => return Ok(IdempotentRun::Replay(found(*asking)?.body)),
-            // The lock of a run is never handed on, so this does not happen.
+            // Unreachable, because the lock of a run is never handed over.
             Acquired::Lock(_) => return Err(AcquireError::Contended { remaining: None }),
         };
         let lacking = || AcquireError::NoQuorum(shared.set.no_quorum(Vec::new()));
         let run = RunGuard {
-            // Every run asks for a fencing token, so a node that grants the lock without a token is out of order.
+            // Every run asks for a fencing token, so only faulty nodes grant the lock without one.
             fence: guard.fence().ok_or_else(lacking)?,
             guard,
             keep,
@@ -224,7 +221,7 @@ impl LockManager {
         let Some(record) = granted.record else {
             return Ok(IdempotentRun::Execute(run));
         };
-        // It is not known whether a quorum ever had this record, so it is written to a quorum before a caller gets it.
+        // Perhaps no quorum ever had this record, so it is written to a quorum before the caller gets it.
         let body = record.body.clone();
         let room = Room::wait(shared, body.len()).await.ok_or_else(lacking)?;
         let settled = run.end(Some((record.body, record.until)), room).await;

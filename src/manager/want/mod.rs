@@ -1,8 +1,8 @@
-//! [`Want`]: what a call asks the nodes for.
+//! [`Want`] says what a call asks the nodes for.
 //!
-//! A permit is a lock on one of the key's *slots*. Nodes do not count holders, because that would admit too many: if
-//! each of three nodes has room for two holders, three holders find two nodes each. A node grants the first slot of the
-//! request that is free there. `tests/models/permits.rs` has both rules.
+//! A permit is a lock on one of the key's *slots*. A node grants the first requested slot that is free there. Nodes do
+//! not count holders, because that would admit too many: if each of three nodes had room for two holders, three holders
+//! could each find a quorum of two nodes. `tests/models/permits.rs` has both rules.
 
 #[cfg(feature = "idempotency")]
 pub(crate) mod recall;
@@ -33,7 +33,7 @@ pub(crate) enum Want {
     /// A lock on one of the slots of a key.
     Permit {
         limit: u32,
-        /// Whether it asks for all slots rather than for a few of them.
+        /// Whether it asks for all slots, or only for a few of them.
         asks_all: bool,
     },
     /// The stored result of a run or, if there is none, the lock to compute it.
@@ -52,7 +52,6 @@ pub(crate) enum Decision {
     Again,
 }
 
-/// The differences in this process.
 impl Want {
     /// The keys of nodes for a lock on `names`. Fails if there are several keys for readers or permits, or if a
     /// permit's key leaves no room for the number of its slot.
@@ -106,10 +105,10 @@ impl Want {
     }
 }
 
-/// The differences in a round.
+/// What depends on the kind in a round.
 impl Want {
-    /// The keys of the next round. For a permit they begin with a random slot, so that callers seldom ask for the same
-    /// slots.
+    /// The keys of the next round. For a permit they begin with a random slot, because callers then seldom compete for
+    /// the same slots.
     pub(crate) fn keys(&self, keys: &NodeKeys) -> NodeKeys {
         let Self::Permit { limit, asks_all } = self else {
             return keys.clone();
@@ -138,7 +137,7 @@ impl Want {
         }
     }
 
-    /// Keeps the parts of a reply that do not concern the lock itself.
+    /// Keeps the record and the clock of a reply, for a run.
     #[cfg_attr(
         not(feature = "idempotency"),
         expect(
@@ -176,8 +175,7 @@ impl Want {
         })
     }
 
-    /// Changes the request of the next round, after [`Decision::Again`]. Returns `false` if the last round asked for
-    /// all already.
+    /// Changes the request for the next round, after [`Decision::Again`]. Returns `false` if it was changed before.
     pub(crate) fn ask_again(&mut self) -> bool {
         match self {
             Self::Permit { asks_all, .. } => !std::mem::replace(asks_all, true),

@@ -1,5 +1,5 @@
-//! [`Recall`]: the part of a round that asks the nodes for the record of a key or, if there is none, for the lock to
-//! make one.
+//! [`Recall`] is the part of a round that only runs have. It asks the nodes for the record of a key or, if there is
+//! none, for the lock.
 
 use std::cmp::Reverse;
 use std::mem::replace;
@@ -25,7 +25,7 @@ pub(crate) struct Recall {
     quorum: Quorum,
     // Whether nodes are asked to grant the lock even if they have a record.
     adopt: bool,
-    // For how long nodes remember a grant without a result.
+    // How long nodes remember a grant without a result.
     linger: Duration,
     // How long a run may last.
     longest: Duration,
@@ -35,7 +35,7 @@ pub(crate) struct Recall {
     adopted: Vec<Record>,
     // The clocks of the nodes that granted.
     clocks: Vec<u64>,
-    // The record that is to be written to a quorum in place of a run, once the round is settled.
+    // Set when the round is settled: the record that is to be written to a quorum, so that the work is not run.
     record: Option<Record>,
 }
 
@@ -80,8 +80,8 @@ pub(crate) struct Granted {
 }
 
 impl Recall {
-    /// How long fencing counters are kept: at least as long as the run, because a node that does not remember the grant
-    /// needs the counter to know that no other caller was granted the lock since.
+    /// How long fencing counters are kept: at least as long as the run. A node that does not remember the grant of a
+    /// run sees by its counter whether another caller was granted the lock since.
     pub(crate) fn counter_ttl(&self, shared: &Shared, ttl: Duration) -> Duration {
         shared.runs.counter_ttl.max(ttl).max(self.longest)
     }
@@ -117,7 +117,7 @@ impl Recall {
         self.stored.iter().filter(has)
     }
 
-    /// Decides whether a record takes the place of the run. Returns `false` if that takes more replies.
+    /// Decides whether a record takes the place of the run. Returns `false` if more replies are needed for that.
     pub(crate) fn settle_record(&mut self) -> bool {
         let (record, life) = self.highest_record();
         self.record = record.filter(|_| life == Life::Kept);
@@ -155,7 +155,7 @@ pub(super) fn forget(node: &dyn Node, request: &ReleaseRequest) -> NodeFuture<Fr
     })
 }
 
-/// The nodes' clocks at the grant of a run, in milliseconds since 1970.
+/// The nodes' clocks at the grant of a run.
 #[derive(Debug)]
 pub(crate) struct Clocks {
     showed: Vec<u64>,
@@ -187,13 +187,14 @@ const DAY: Duration = Duration::from_secs(24 * 3_600);
 /// How long an earlier holder may believe that it holds the lock.
 fn before_run(longest: &AtomicU64, terms: &Terms) -> Duration {
     let own = terms.max_hold.saturating_add(terms.ttl);
-    // Rounded up.
+    // One millisecond is added, because `as_millis` rounds down.
     let millis = u64::try_from(own.as_millis()).unwrap_or(u64::MAX);
     let before = longest.fetch_max(millis.saturating_add(1), Ordering::Relaxed);
     own.max(Duration::from_millis(before))
 }
 
-/// How long nodes remember a grant without a result: longer than its commands can be under way.
+/// How long nodes remember a grant without a result: for as long as an earlier holder may run, or `keep` if that is
+/// less, but always for longer than a command of the run can be under way.
 fn linger(before: Duration, ttl: Duration, keep: Duration) -> Duration {
     let under_way = ttl.saturating_mul(4);
     before.min(keep).max(under_way).max(Duration::from_secs(60))

@@ -195,7 +195,7 @@ fn too_many_failures_are_no_quorum_whatever_the_rest_says() {
 
 #[test]
 fn losing_is_not_reported_before_it_is_known_why() {
-    // Two down and one refusal: the lock is out of reach, but two more answers tell contended from no quorum.
+    // After two failures and one refusal there can be no grant, but the verdict still depends on two more answers.
     assert_eq!(verdict(&[DOWN, DOWN, held(1, 5)]), None);
     assert_eq!(
         verdict(&[DOWN, DOWN, held(1, 5), DOWN]),
@@ -219,9 +219,9 @@ fn a_node_in_quarantine_counts_while_the_vote_before_does() {
     for (node, now, counts) in [
         (2, 3_500, true),
         (2, valid - 1, true),
-        // By then another owner may have been granted the lock by it.
+        // Our vote has ended, so the node may have granted the lock to another owner since.
         (2, valid, false),
-        // It never granted ours.
+        // The node never granted our token.
         (3, 3_500, false),
     ] {
         let mut nodes = granted_on(0..3);
@@ -231,10 +231,10 @@ fn a_node_in_quarantine_counts_while_the_vote_before_does() {
         nodes.land(node, at(3_400), Landed::InQuarantine(at(now)));
         let sent = if counts { 3_400 } else { 0 };
         assert_eq!(nodes.deadline(), at(sent + valid), "{node} {now}");
-        // A node that does not count is released all the same.
+        // A node is released even if it does not count.
         assert!(nodes.is_to_be_released(node));
     }
-    // Nor does a node count whose last word was that it has another's.
+    // A node does not count if it last answered that another owner has its vote.
     let mut nodes = granted_on(0..3);
     nodes.land(2, at(1_000), held(1, 1));
     nodes.land(2, at(3_400), Landed::InQuarantine(at(3_500)));

@@ -79,7 +79,7 @@ fn a_lone_contender_does_not_stand_back_and_draws_no_random_number() {
     let draw = || unreachable!("nothing is drawn");
     assert_eq!(pace.after_split(MS, draw), None);
     assert_eq!(pace.after_release(MS, Duration::ZERO, MS, draw), None);
-    // By age, a caller that has waited longer than the holder had goes first.
+    // A caller that has waited for longer than the holder had does not pause.
     assert_eq!(pace.after_release(9 * MS, 5 * MS, MS, draw), None);
     let younger = pace.after_release(MS, 10 * MS, MS, draw);
     assert!(younger.is_some_and(|delay| delay <= 2 * MS), "{younger:?}");
@@ -90,7 +90,7 @@ fn the_nodes_are_asked_again_when_the_lease_of_the_holder_is_over() {
     let mut pace = Pace::new(true);
     let end = pace.listen_for(Some(7 * MS), true, u64::MAX);
     assert_eq!(end, 8 * MS, "a server keeps a key for its last millisecond");
-    // Where nothing announces the end, it is polled for, soon at first.
+    // If no notice announces the end, the contender polls for it, soon at first.
     let polled = Pace::new(true).listen_for(Some(Duration::ZERO), true, u64::MAX);
     assert!(polled < FIRST_POLL && polled > FIRST_POLL / 2, "{polled:?}");
     let notified = Pace::new(true).listen_for(None, true, u64::MAX);
@@ -108,7 +108,7 @@ fn callers_of_several_keys_do_not_hurry_twice_because_subscriptions_work() {
 }
 
 proptest! {
-    /// Whatever is seen: a caller whose time is over does not go on, and waits are bounded.
+    /// For any verdicts: a caller whose time is over does not go on, and waits are bounded.
     #[test]
     fn it_comes_to_an_end(
         verdicts in prop::collection::vec((0_u8..4, 0_usize..9), 1..40),

@@ -1,8 +1,8 @@
-//! [`WaitLists`]: the waiters of each key in order, and the choice of the waiter that gets a key when it comes free.
+//! [`WaitLists`] keeps the waiters of each key in order, and chooses the waiter that gets a key when it comes free.
 //!
-//! A waiter for several keys is in the list of one of its keys that is in use. When this key comes free, the waiter
-//! gets all its keys if the others are free, too. Otherwise it moves to the list of another key that is in use, and the
-//! next waiter is offered the free key.
+//! A waiter for several keys is in the list of only one of them, which is in use. When this key comes free and the
+//! waiter's other keys are free as well, the waiter gets all of them. Otherwise it moves to the list of another key
+//! that is in use, and the free key is offered to the next waiter.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, hash_map};
 use std::mem;
@@ -41,36 +41,37 @@ pub(super) struct WaitLists<T, N> {
     pub(super) waiting: usize,
     // The number of the last caller.
     callers: u64,
-    // The number of the last caller that entered in front of all others. These numbers count down.
+    // The number of the last caller that entered in front of all others. These numbers count down from `FIRST`.
     front: u64,
     pub(super) bounds: Bounds,
     closed: bool,
 }
 
 pub(super) struct Entry<N> {
-    // The turn has ended, and the next caller is being chosen. That is over before the mutex is unlocked.
+    // The turn has ended, and the next caller is being chosen. Always false when the mutex is unlocked.
     is_open: bool,
     // The numbers of the waiters in the list of this key.
     waiters: BTreeSet<u64>,
-    // How many of these waiters would share the key with the waiter before them.
+    // How many of these waiters can share the key with the waiter before them.
     followers: usize,
-    // The lock is being released. Even callers that do not wait for locks may wait for the end of the release.
+    // The key is about to come free, so even callers that do not wait for locks may wait for it.
     being_released: bool,
     holder: Option<N>,
 }
 
 pub(super) struct Waiter<T> {
-    // The keys that the caller wants.
+    // All keys that the caller wants.
     wants: Vec<Name>,
-    // The ttl that a lock must have to be handed over to the caller.
+    // Only a lock with this ttl is handed over to the caller.
     ttl: Duration,
     // The wanted key in whose list this waiter is.
     name: Name,
     call: Call<T>,
-    // Whether the caller waits even if the key is not about to come free.
+    // False if the caller waits only for keys that are about to come free.
     may_wait: bool,
-    // Whether the caller would share the key with others, and whether the waiter before it would, too, when it came.
+    // Whether the caller can share the key with others.
     shares: bool,
+    // Whether the caller and the waiter before it could both share the key when the caller came.
     follows: bool,
 }
 
@@ -80,10 +81,11 @@ pub(super) enum Call<T> {
     SentAway(SentAway),
 }
 
-/// Makes the turns of called waiters, and keeps foreign code (wakers and drops) until the mutex is unlocked.
+/// Makes the turns of called waiters. Collects wakers and holders under the mutex, to wake and drop them after it is
+/// unlocked.
 pub(super) struct Dispatch<'a, T, N> {
     turn: &'a dyn Fn(&[Name]) -> T,
-    // Usually there is one of each.
+    // Usually there is at most one of each.
     wakers: SmallVec<[Waker; 1]>,
     holders: SmallVec<[N; 1]>,
 }
@@ -101,8 +103,8 @@ impl<T, N: Clone> WaitLists<T, N> {
         }
     }
 
-    /// Takes all of these keys, or adds a waiter for the first key that is in use, to which a lock with this `ttl` may
-    /// pass. Returns the number of the waiter, or `None` if the caller has the turn.
+    /// Takes all of these keys if they are free. Otherwise adds a waiter to the list of the first key that is in use.
+    /// Returns the number of the waiter, or `None` if the caller has the turn.
     pub(super) fn enter(
         &mut self,
         names: &[Name],
@@ -150,8 +152,8 @@ impl<T, N: Clone> WaitLists<T, N> {
         Ok(Some(self.callers))
     }
 
-    /// Puts the caller that has the turn of a key in front of all its waiters, so that a holder in this process can
-    /// pass its lock to that caller. Returns the number of its place.
+    /// Adds a waiter in front of all others and returns its number. The caller has the turn of the key already, and can
+    /// now get a permit from a holder in this process as well.
     pub(super) fn enter_in_front(&mut self, name: &Name, ttl: Duration) -> u64 {
         self.front -= 1;
         let call = match self.closed {
@@ -179,7 +181,7 @@ impl<T, N: Clone> WaitLists<T, N> {
             return false;
         }
         if let [name] = names {
-            // A shortcut for the usual case, which hashes the key only once.
+            // The usual case of one key has a shortcut, which hashes the key only once.
             let place = self.entries.entry(Name::clone(name));
             let is_free = matches!(place, hash_map::Entry::Vacant(_));
             place.or_default();
@@ -195,8 +197,8 @@ impl<T, N: Clone> WaitLists<T, N> {
         true
     }
 
-    /// Whether a caller that does not wait for locks may wait for this key: it is being released, there is room in the
-    /// queue, and no waiter wants the key alone.
+    /// Whether a caller that does not wait for locks may wait for this key. It may if the key is being released, the
+    /// queue has room, and no waiter wants only this key.
     fn is_being_released(&self, name: &str) -> bool {
         let Some(entry) = self.entries.get(name) else {
             return false;
@@ -234,7 +236,7 @@ impl<T, N: Clone> WaitLists<T, N> {
             && let hash_map::Entry::Occupied(place) = self.entries.entry(Name::clone(name))
             && place.get().waiters.is_empty()
         {
-            // No waiter wants the key. This is a shortcut for the usual case, which hashes the key only once.
+            // The usual case of one key without waiters has a shortcut, which hashes the key only once.
             dispatch.holders.extend(place.remove().holder);
             return;
         }
@@ -245,7 +247,7 @@ impl<T, N: Clone> WaitLists<T, N> {
                 dispatch.holders.extend(entry.holder.take());
             }
         }
-        // The waiters are offered the keys in the order in which they came, no matter which of the keys they wait for.
+        // Waiters are asked in the order in which they came, no matter in which of the lists they are.
         while let Some(number) = names.iter().filter_map(|name| self.next(name)).min() {
             self.offer(number, dispatch);
         }
@@ -265,8 +267,8 @@ impl<T, N: Clone> WaitLists<T, N> {
         self.entries.get(name).is_none_or(|entry| entry.is_open)
     }
 
-    /// Gives the first waiter for an open key all keys that it wants. If one of them is in use, moves the waiter to the
-    /// list of that key, or sends it away if it does not wait.
+    /// Gives a waiter all keys that it wants. If one of them is in use, moves the waiter to the list of that key, or
+    /// sends it away if it may not wait for it.
     fn offer(&mut self, number: u64, dispatch: &mut Dispatch<'_, T, N>) {
         self.unlink(number);
         let Some(waiter) = self.waiters.get(&number) else {
@@ -303,8 +305,8 @@ impl<T, N: Clone> WaitLists<T, N> {
         }
     }
 
-    /// The waiter to which the lock on a key can pass: the first that wants this key alone, with this `ttl`. `None` if
-    /// an earlier waiter for several keys lacks only this one.
+    /// The waiter to which a lock can be handed over: the first that wants only this key, if it wants this `ttl`.
+    /// `None` if an earlier waiter for several keys lacks only this key.
     fn next_waiter(&self, name: &str, ttl: Duration) -> Option<u64> {
         for number in self.entries.get(name)?.waiters.iter() {
             let waiter = self.waiters.get(number)?;
@@ -323,7 +325,6 @@ impl<T, N: Clone> WaitLists<T, N> {
         self.next_waiter(name, ttl).is_some()
     }
 
-    /// Returns `handover` if there is no [`next_waiter`](Self::next_waiter).
     pub(super) fn hand_over(
         &mut self,
         name: &str,
@@ -408,8 +409,8 @@ impl<T, N: Clone> WaitLists<T, N> {
 }
 
 impl<N> Entry<N> {
-    /// How many waiters count towards the limit of a key. The waiter in front does not count, and adjacent readers
-    /// count as one.
+    /// How many waiters count towards the limit of a key. A waiter in front does not count, and adjacent waiters that
+    /// can share the key count as one.
     fn in_line(&self) -> usize {
         let is_in_front = self.waiters.first().is_some_and(|number| *number < FIRST);
         self.waiters.len() - self.followers - usize::from(is_in_front)
@@ -437,11 +438,12 @@ impl<'a, T, N> Dispatch<'a, T, N> {
         }
     }
 
-    /// Wakes the waiters that were called or sent away, and drops holders. The caller must not hold the mutex.
+    /// Wakes waiters and drops holders. The caller must not hold the mutex.
     pub(super) fn finish(self) {
         drop(self.holders);
         self.wakers.into_iter().for_each(Waker::wake);
     }
 }
 
+// Waiters in front of all others have numbers below this, all other waiters have numbers above it.
 const FIRST: u64 = 1 << 63;

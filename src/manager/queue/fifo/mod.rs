@@ -1,17 +1,17 @@
-//! [`Queue`]: the one caller of this process that contends for a key, and the callers that wait.
+//! [`Queue`] chooses the one caller of this process that contends for a key, and makes the other callers wait.
 //!
 //! ```text
 //!   enter ──► Turn  (the key is not in use here: contend for it)
 //!     │         │ dropped, or handed over with a lock: the first waiter is called
 //!     │         ▼
 //!     ├─────► Seat ──► Handover  (a turn, or a lock with its turn)
-//!     └─────► Refused  (it would have to wait and will not, or the queue is full or closed)
+//!     └─────► Refused  (the caller does not wait for locks, or the queue is full or closed)
 //! ```
 //!
-//! The turns of several keys are taken together or not at all. If a called waiter has left, dropping its handover
-//! passes it on, so no wake-up is lost. No waiter is woken under the mutex.
+//! The turns of several keys are taken together or not at all, so callers cannot deadlock. If a called waiter has left,
+//! dropping its handover passes it on, so no wake-up is lost.
 //!
-//! The module depends on nothing of this crate except the module `sync`, so that `tests/queue` can run it under a model
+//! The module uses nothing of this crate except the module `sync`, so that `tests/queue` can run it under a model
 //! checker.
 
 mod lists;
@@ -53,13 +53,13 @@ impl<H: Handover> Queue<H> {
     }
 
     fn lists(&self) -> MutexGuard<'_, WaitLists<H, H::Holder>> {
-        // A poisoned mutex is safe to use, because no panic leaves the lists half-linked: wakers and drops, which could
-        // panic, run outside the mutex.
+        // A poisoned mutex is safe to use. Only wakers and drops could panic, and they run outside the mutex, so no
+        // panic leaves the lists half changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enters the queue for all of `names`. A lock passes to this caller only if the lock has this `ttl`. Adjacent
-    /// callers with `shares` count as one waiter.
+    /// Enters the queue for all of `names`. Only a lock with this `ttl` is handed over to the caller. Adjacent callers
+    /// with `shares` count as one waiter.
     pub(crate) fn enter(
         self: &Arc<Self>,
         names: &[Name],
@@ -95,7 +95,7 @@ impl<H: Handover> Queue<H> {
         changed
     }
 
-    /// Calls the first waiter that wants `name` alone with `handover`, a lock of this `ttl`. Returns `handover` if no
+    /// Gives `handover`, a lock with this `ttl`, to the first waiter that wants only `name`. Returns `handover` if no
     /// waiter takes it.
     pub(crate) fn hand_over(
         self: &Arc<Self>,
@@ -106,7 +106,6 @@ impl<H: Handover> Queue<H> {
         self.change(|lists, dispatch| lists.hand_over(name, ttl, handover, dispatch))
     }
 
-    /// Whether a waiter for `name` alone would take a lock of this `ttl`.
     pub(crate) fn has_next_waiter(&self, name: &str, ttl: Duration) -> bool {
         self.lists().has_next_waiter(name, ttl)
     }
@@ -143,12 +142,12 @@ impl<H: Handover> Queue<H> {
     }
 }
 
-/// The place of a waiter: a future that resolves to the handover. Dropping it gives the place up, and passes on a
-/// handover that has already come.
+/// The place of a waiter in the queue. As a future it resolves to the handover. Dropping it gives up the place, and
+/// passes on a handover that has already come.
 #[must_use = "a seat that is dropped is given up"]
 pub(crate) struct Seat<H: Handover> {
     queue: Arc<Queue<H>>,
-    // `None` once the caller was called or sent away, or has left.
+    // `None` once the caller has taken its handover, was sent away, or has left.
     number: Option<u64>,
 }
 
@@ -189,7 +188,7 @@ impl<H: Handover> Future for Seat<H> {
 
 impl<H: Handover> Drop for Seat<H> {
     fn drop(&mut self) {
-        // Dropped outside the mutex, because a handover that was not taken locks the mutex to pass on.
+        // The mutex is not locked here, because dropping a handover locks it to pass the turn on.
         drop(self.leave());
     }
 }
@@ -197,13 +196,12 @@ impl<H: Handover> Drop for Seat<H> {
 /// The right of one caller to contend for keys and to hold them. Dropping it passes it to the next waiter.
 pub(crate) struct Turn<H: Handover> {
     queue: Arc<Queue<H>>,
-    // Usually there is one.
+    // Usually there is only one.
     names: SmallVec<[Name; 1]>,
 }
 
 impl<H: Handover> Turn<H> {
-    /// A seat in front of all others; `None` if there are several keys. The caller must give the seat up before the
-    /// turn.
+    /// Takes a seat in front of all waiters. The seat must be dropped before the turn. `None` for several keys.
     pub(crate) fn front_seat(&self, ttl: Duration) -> Option<Seat<H>> {
         let [name] = self.names.as_slice() else {
             return None;
@@ -223,7 +221,7 @@ impl<H: Handover> Turn<H> {
         });
     }
 
-    /// Sets whether the keys are about to come free, so that even callers that do not wait for locks may wait for them.
+    /// Sets whether the keys are about to come free. If so, even callers that do not wait for locks may wait for them.
     pub(crate) fn set_being_released(&self, being_released: bool) {
         self.queue.change(|lists, dispatch| {
             for name in &self.names {
