@@ -130,7 +130,7 @@ async fn a_slot_that_moves_is_a_node_that_forgot() {
         cluster.begin_migration(slot, 1, 2);
         // The keys are neither all here nor all there: that is no vote.
         let error = first.try_acquire("other").await.unwrap_err();
-        assert!(error.to_string().contains("on its way"), "{error}");
+        assert!(error.to_string().contains("is being moved"), "{error}");
         cluster.end_migration(slot, 1, 2);
         let (got, refused) = granted(&second, "k").await;
         assert!(guard.is_lost(), "a second holder");

@@ -25,6 +25,7 @@ use std::sync::Arc;
 use claims::{Bench, Remote};
 use support::PATIENCE;
 use support::nodes;
+use support::resp::Raw;
 use support::server::{Kind, Server};
 use tower_redlock::node::MemoryNode;
 use tower_redlock::node::{LiveNode, RedisNode};
@@ -67,6 +68,15 @@ impl Real {
     }
 }
 
+/// Once it is dropped, the server no longer counts it.
+struct Listener(Raw);
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let _ = self.0.end();
+    }
+}
+
 impl Bench for Real {
     const REMOTE: bool = true;
 
@@ -79,7 +89,9 @@ impl Bench for Real {
     }
 
     fn listen(&self, name: &str) -> Box<dyn Send> {
-        Box::new(self.server.subscribe(&nodes::key(name).channel().concat()))
+        Box::new(Listener(
+            self.server.subscribe(&nodes::key(name).channel().concat()),
+        ))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Just enough of the protocol to talk to a server past the code under test. Blocking.
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -24,6 +25,13 @@ impl Raw {
         }
         self.0.get_mut().write_all(message.as_bytes())?;
         self.answer()
+    }
+
+    /// Ends the connection, and returns once the server has ended it, too.
+    pub fn end(&mut self) -> std::io::Result<()> {
+        self.0.get_mut().shutdown(Shutdown::Write)?;
+        self.0.read_to_end(&mut Vec::new())?;
+        Ok(())
     }
 
     /// Reads one answer, or one message of a subscription.
