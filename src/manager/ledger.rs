@@ -6,8 +6,8 @@
 //!                 └────────────────────▲  └──────► left to expire
 //! ```
 //!
-//! Each owner token has one [`Obligation`], which moves with the work. If an obligation is dropped before it is met, its
-//! token counts as left on nodes. This happens if a node fails or the runtime ends, for example.
+//! Each owner token has one [`Obligation`], which moves with the work. If an obligation is dropped before it is met, for
+//! example because a node failed or the runtime ended, its token counts as left on nodes.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
