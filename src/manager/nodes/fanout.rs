@@ -22,8 +22,8 @@ enum Slot<T> {
 impl<T> Fanout<T> {
     pub(crate) fn new(futures: impl IntoIterator<Item = (usize, NodeFuture<T>)>) -> Self {
         let futures = futures.into_iter();
-        // Reserve room for all futures. The lower size hint of a filtered iterator is zero, so `collect` would allocate
-        // several times.
+        // Reserve room for all futures, because `extend` uses the lower size hint, which is zero for a filtered
+        // iterator, and would grow the vector step by step.
         let mut slots = SmallVec::with_capacity(futures.size_hint().1.unwrap_or(0));
         slots.extend(futures.map(|(node, future)| (node, Slot::Pending(future))));
         Self { slots }
