@@ -15,8 +15,7 @@ use crate::manager::queue::fifo::Entered;
 use crate::manager::shared::Shared;
 use crate::node::NodeFuture;
 
-/// The right to a held lock. Dropping it releases the lock on every node, in the background. It dereferences to its
-/// [`LockHandle`].
+/// The right to a held lock. Dropping it releases the lock on every node, in the background.
 ///
 /// A watchdog extends the lock, for at most the manager's `max_hold`. The lock can still be *lost* if the nodes cannot
 /// be reached until its validity ends. Work that must not go on without the lock watches [`lost`](LockHandle::lost), or
@@ -46,8 +45,8 @@ impl LockGuard {
         }
     }
 
-    /// The first guard of a lock, which the watchdog extends from now on. `None` if the manager is shutting down; the
-    /// lock is then released in the background.
+    /// The first guard of a lock, which the watchdog extends from now on. If the manager is shutting down, the lock is
+    /// released instead.
     pub(crate) fn first(shared: &Arc<Shared>, lease: Arc<HeldLease>) -> Option<Self> {
         let inserted = shared.registry.insert(&lease);
         let guard = Self::new(Arc::clone(shared), Tenancy::new(lease, 0));
@@ -113,7 +112,7 @@ impl LockGuard {
     /// # Errors
     ///
     /// [`ReleaseError::Lost`] if the lock had been lost before. [`ReleaseError::Unconfirmed`] if too few nodes answered
-    /// in time; the release goes on in the background.
+    /// in time.
     ///
     /// # Cancel safety
     ///

@@ -188,8 +188,7 @@ impl LockHandle {
     }
 
     /// Waits until [`drain`](crate::LockManager::drain) or [`shutdown`](crate::LockManager::shutdown) asks holders to
-    /// finish. Use it in work that has no end of its own, such as a stream of events. The lock is held and extended as
-    /// before.
+    /// finish. Use it in work that has no end of its own, such as a stream of events.
     ///
     /// # Cancel safety
     ///

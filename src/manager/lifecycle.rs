@@ -238,8 +238,7 @@ impl LockManager {
     /// # Errors
     ///
     /// [`NoQuorum`] if a node is not connected within the connect time-out: then no node was taken over. If a node does
-    /// not answer later, or if too few nodes vote after their quarantine, call this again, or leave that node out of
-    /// the list.
+    /// not answer later, or if too few nodes vote after their quarantine, call this again.
     ///
     /// # Cancel safety
     ///
@@ -261,11 +260,9 @@ impl LockManager {
 
     /// Retires the nodes before processes move to other nodes, which `successor` names for people. Processes with the
     /// retired nodes are granted nothing and extend nothing any more, and their errors name the successor. Returns how
-    /// long to wait until no lock on the retired nodes is valid. Then start the processes with the other nodes
-    /// (`docs::operating`).
+    /// long to wait until no lock on the retired nodes is valid. `docs::operating` describes such a move.
     ///
-    /// The nodes stay retired until they lose their data or are [adopted](Self::adopt_nodes). Without fencing and
-    /// without a restart guard, processes notice the retirement only when they connect.
+    /// The nodes stay retired until they lose their data or are [adopted](Self::adopt_nodes).
     ///
     /// # Errors
     ///

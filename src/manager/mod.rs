@@ -66,8 +66,6 @@ use crate::settings::error::{ConfigError, ensure};
 /// keys gets them when all are free. Between processes, the caller that has waited longest usually comes first, but
 /// there is no limit to how often a process may lose.
 ///
-/// Waiting callers do not poll: their process listens for releases.
-///
 /// # Examples
 ///
 /// ```
@@ -149,8 +147,8 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// [`RunError::Acquire`] if the lock was not acquired: `work` was not called. [`RunError::Lost`] if the lock was
-    /// lost before `work` had a result: `work` was dropped half-way.
+    /// [`RunError::Acquire`] if the lock was not acquired. [`RunError::Lost`] if the lock was lost before `work` had a
+    /// result: `work` was dropped half-way.
     ///
     /// # Cancel safety
     ///
@@ -240,7 +238,6 @@ impl LockManager {
         Ok(guard.along_with(others?))
     }
 
-    /// The group of nodes that has `key`.
     pub(crate) fn group(&self, key: &LockKey) -> &Arc<Shared> {
         let group = match self.groups.len() {
             1 => None,
@@ -347,9 +344,7 @@ impl LockManager {
     /// hold a key at the same time. Meanwhile no *writer*, a caller that wants the lock alone, can hold it.
     ///
     /// While a writer waits, new readers queue behind it or are refused. A shared lock has one key, and cannot be made
-    /// exclusive. Readers of one process that call within a tenth of the ttl share one lease, and their
-    /// [`max_hold`](Self::with_max_hold) counts from its grant. A handle with a limit of [permits](Self::permits) loses
-    /// the limit. `docs::sharing` has an example.
+    /// exclusive. `docs::sharing` has an example, and says how long a reader can hold a lock.
     #[must_use]
     pub fn shared(&self) -> Self {
         Self {

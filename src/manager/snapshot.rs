@@ -206,7 +206,7 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// It changes nothing, so it can be dropped at any time.
+    /// Dropping the future changes nothing.
     #[doc(hidden)]
     pub async fn all_voting(&self) -> Result<(), AcquireError> {
         let begun = self.groups.iter().map(|group| group.begun());

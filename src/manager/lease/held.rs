@@ -24,10 +24,9 @@ use crate::trace::Caller;
 pub(crate) type Queue = queue::Queue<Passed>;
 pub(crate) type Turn = queue::Turn<Passed>;
 
+/// What passes to the next caller of this process.
 pub(crate) enum Passed {
-    /// A turn without a lock: contend for the keys.
     Turn(Turn),
-    /// A lock, with its turn.
     Lock(Tenancy),
 }
 
@@ -164,7 +163,7 @@ struct Inner {
 pub(crate) struct LetGo {
     pub(crate) end: End,
     pub(crate) keys: NodeKeys,
-    /// `None` if the loss of the lock has already passed the turn to the next caller.
+    /// `None` if the loss of the lock has already passed the turn on.
     pub(crate) turn: Option<Turn>,
     /// `None` if the lock was released before.
     pub(crate) obligation: Option<Obligation>,
@@ -227,7 +226,7 @@ impl HeldLease {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Applies an event, and then unlocks the mutex and performs the effects, because they can run foreign code.
+    /// Applies an event. Performs its effects after unlocking the mutex, because they can run foreign code.
     fn change<T>(&self, event: impl FnOnce(&mut Inner) -> (T, Effects)) -> (T, Effects) {
         let mut inner = self.inner();
         let (value, effects) = event(&mut inner);
@@ -290,7 +289,6 @@ impl HeldLease {
         effects.lost.is_some()
     }
 
-    /// Offers the lock to a new tenant, who has this much `time` to accept it.
     pub(crate) fn offer(self: &Arc<Self>, terms: &HandOff, time: Duration) -> Option<Tenancy> {
         let effects = self.apply(|state| state.offer(self.clock.now(), terms, time));
         let tenant = effects.hand_over?;

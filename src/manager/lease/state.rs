@@ -53,9 +53,7 @@ enum Phase {
 #[derive(Debug, Default, PartialEq, Eq)]
 #[must_use = "the driver performs them"]
 pub(super) struct Effects {
-    /// Wake the tasks that wait for the end.
     pub(super) notify_ended: bool,
-    /// Wake the release.
     pub(super) notify_landed: bool,
     pub(super) lost: Option<LossReason>,
     /// Pass the turn to the next caller, because the lock is lost.
@@ -231,8 +229,7 @@ impl LeaseState {
         is_missed
     }
 
-    /// `node` may have forgotten what was sent to it before `forgot`. If the lock counts on that, plans a top-up and
-    /// returns `true`.
+    /// Returns whether the lock counts on a command that `node` may have forgotten. If so, plans a top-up.
     pub(super) fn doubt(&mut self, node: usize, forgot: Moment, now: Moment) -> bool {
         let is_counted = self.phase == Phase::Held && self.nodes.doubt(node, forgot, now);
         if is_counted {
@@ -293,7 +290,6 @@ impl LeaseState {
         (shared, effects)
     }
 
-    /// Removes one guard. Returns whether it was the last one.
     pub(super) const fn leave(&mut self) -> bool {
         self.guards = self.guards.saturating_sub(1);
         self.guards == 0

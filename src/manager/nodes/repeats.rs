@@ -59,7 +59,7 @@ impl Repeats {
     }
 
     /// Ends `trouble` after a success, unless it happened within the last minute, because then only some calls succeed.
-    /// Returns how often it was not logged.
+    /// Returns how often it happened since it was last logged.
     pub(crate) fn end(&self, trouble: Trouble, now: impl FnOnce() -> Moment) -> Option<u64> {
         if !self.may_end.load(Ordering::Relaxed) {
             return None;

@@ -180,7 +180,7 @@ pub(super) enum Tokens {
 }
 
 impl Roll {
-    /// Makes the roll of these nodes, in groups of `size`. Unless they are `guarded`, all vote.
+    /// Unless the nodes are `guarded`, all of them vote from the beginning.
     pub(super) fn new(
         names: Vec<String>,
         (size, needed): (usize, usize),
@@ -373,7 +373,7 @@ impl Roll {
         Some(quarantine.since.max(self.complete? + self.notice))
     }
 
-    /// When the quarantine is over, or `None` if its wait has not begun.
+    /// `None` if the wait of the quarantine has not begun.
     fn end_of(&self, node: usize) -> Option<Moment> {
         let quarantine = self.quarantine(node)?;
         // Use the longest former quarantine that any node knows, because a lock under the replaced list may be on other
@@ -441,7 +441,6 @@ impl Roll {
     }
 }
 
-/// Consequences of a quarantine.
 impl Roll {
     /// The next log line about a quarantine. Each line is logged once.
     pub(super) fn next_line(&mut self, node: usize, now: Moment) -> Option<Logged> {
@@ -509,7 +508,6 @@ impl Roll {
     }
 }
 
-/// Questions of people.
 impl Roll {
     pub(super) fn status(&self, node: usize, now: Moment) -> VotingStatus {
         match self.nodes.get(node).map(|known| &known.state) {

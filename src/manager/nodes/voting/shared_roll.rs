@@ -91,7 +91,6 @@ impl SharedRoll {
     }
 }
 
-/// For the monitors of nodes.
 impl SharedRoll {
     pub(super) fn at<T>(&self, node: usize, ask: impl FnOnce(&mut Roll, usize) -> T) -> T {
         ask(&mut self.roll(), self.place(node))
@@ -131,7 +130,6 @@ impl SharedRoll {
     }
 }
 
-/// What an operator says.
 impl SharedRoll {
     pub(crate) fn trust_new(&self, trusted: bool) {
         self.roll().trust_new(trusted);
@@ -141,8 +139,7 @@ impl SharedRoll {
         self.begin(|roll| &mut roll.trust, Duration::ZERO)
     }
 
-    /// Takes all nodes over from processes with another config. `former` is the length of their quarantines, for nodes
-    /// that do not know it.
+    /// `former` is the length of quarantines under the list that is replaced, for nodes that do not know it.
     pub(crate) fn adopt_all(&self, former: Duration) -> Overriding<'_> {
         self.begin(|roll| &mut roll.adoption, former)
     }
@@ -228,7 +225,6 @@ impl SharedRoll {
     }
 }
 
-/// The questions of the group, and of its callers.
 impl SharedRoll {
     pub(crate) fn is_blocked(&self) -> bool {
         self.all.blocked.load(Ordering::Acquire)
