@@ -7,8 +7,8 @@ use crate::key_error::KeyError;
 use crate::node::{NodeError, NodeErrorKind};
 use crate::settings::error::ConfigError;
 
-/// Why a lock was not acquired. Nothing is held: keys that the attempt set are being released. `?` makes a
-/// [`Rejection`](crate::layer::Rejection) of it, the response that a layer would give.
+/// Why a lock was not acquired. Keys that the attempt set are being released. `?` turns it into the
+/// [`Rejection`](crate::layer::Rejection) with which a layer would respond.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AcquireError {
@@ -20,7 +20,7 @@ pub enum AcquireError {
         /// The rest of the holder's lease, which it may extend or release early. `None` if that is unknown.
         remaining: Option<Duration>,
     },
-    /// Another holder had the lock until the end of the wait.
+    /// Another holder still had the lock at the end of the wait.
     #[non_exhaustive]
     WaitTimeout {
         /// How long the wait was.
@@ -28,10 +28,10 @@ pub enum AcquireError {
         /// The rest of the holder's lease, when the nodes were last asked.
         remaining: Option<Duration>,
     },
-    /// Too many callers of this process wait already.
+    /// Too many callers of this process already wait.
     #[non_exhaustive]
     QueueFull {
-        /// How many may wait.
+        /// How many callers may wait.
         limit: usize,
         /// Whether the key's queue is full, rather than all queues together.
         of_key: bool,
@@ -126,7 +126,8 @@ impl fmt::Display for AcquireError {
     }
 }
 
-// Each variant's text has that of its content, so the content is not a source: a chain would print it twice.
+// The inner error is not the `source`, because the text of each variant contains the inner text. A reporter that prints
+// the chain of sources would print it twice.
 impl std::error::Error for AcquireError {}
 
 impl From<KeyError> for AcquireError {
@@ -136,7 +137,7 @@ impl From<KeyError> for AcquireError {
 }
 
 /// Too many nodes cannot vote, or a node serves processes with another list of nodes or other settings. The text names
-/// each of these nodes: it is for logs, not for clients.
+/// these nodes, so it is for logs and not for clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NoQuorum {
@@ -144,7 +145,7 @@ pub struct NoQuorum {
     pub(crate) nodes: usize,
     pub(crate) failures: Vec<NodeFailure>,
     pub(crate) retry_after: Option<Duration>,
-    // Some nodes serve processes with another list, however many vote.
+    // A node serves processes with another list. Then nothing is granted, no matter how many nodes vote.
     pub(crate) disagreed: bool,
 }
 
@@ -161,7 +162,7 @@ impl NoQuorum {
         self.disagreed || self.failures.iter().any(is_foreign)
     }
 
-    /// Whether a lack of memory is the reason: with the full nodes, enough nodes vote.
+    /// Whether a lack of memory is the reason: enough nodes would vote if the full nodes had room.
     pub(crate) fn is_full(&self) -> bool {
         use NodeErrorKind::{Full, FullForRecords};
         let is_full =
@@ -172,7 +173,7 @@ impl NoQuorum {
             && self.nodes.saturating_sub(self.failures.len() - full) >= self.needed
     }
 
-    /// The nodes that do not vote, or block all grants, and why.
+    /// The nodes that do not vote or that block all grants, and why.
     #[must_use]
     pub fn failures(&self) -> &[NodeFailure] {
         &self.failures
@@ -289,13 +290,13 @@ impl From<ConfigError> for ConnectError {
     }
 }
 
-/// Why a lock ended before its guard did. `?` makes a [`Rejection`](crate::layer::Rejection) of it: 503 `lock-lost`.
+/// Why a lock ended before its guard did. `?` turns it into a [`Rejection`](crate::layer::Rejection): 503 `lock-lost`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LossReason {
     /// Its validity ended without a successful extension.
     Expired,
-    /// Other owners have it on so many nodes that no quorum can have it.
+    /// Other owners have it on so many nodes that it cannot have a quorum any more.
     Taken,
     /// It was held for `max_hold`.
     MaxHold,
@@ -363,11 +364,11 @@ impl From<AcquireError> for RunError {
     }
 }
 
-/// Why a release is not certain to have freed the lock. The ttl ends the keys that are left.
+/// Why a release may not have freed the lock. Keys that are left on nodes end with their ttl.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReleaseError {
-    /// The lock had been lost before it was released: the work may have run without it.
+    /// The lock had been lost before it was released. The work may have run without it.
     Lost(LossReason),
     /// Fewer nodes than a quorum confirmed within the node time-out. The release goes on in the background.
     #[non_exhaustive]

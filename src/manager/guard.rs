@@ -15,23 +15,22 @@ use crate::manager::queue::fifo::Entered;
 use crate::manager::shared::Shared;
 use crate::node::NodeFuture;
 
-/// The right to a held lock. Dropping it releases the lock on every node, in the background. It dereferences to its
-/// [`LockHandle`].
+/// The right to a held lock. Dropping it releases the lock on every node, in the background.
 ///
 /// A watchdog extends the lock, for at most the manager's `max_hold`. The lock can still be *lost* if the nodes cannot
 /// be reached until its validity ends. Work that must not go on without the lock watches [`lost`](LockHandle::lost), or
 /// runs inside [`LockManager::run`](crate::LockManager::run).
 ///
-/// Dropping it never blocks and never panics. If the manager's runtime has ended, or 10 000 releases are under way, the
-/// lock stays on the nodes until its ttl ends.
+/// Dropping the guard never blocks and never panics. If the manager's runtime has ended, or 10 000 releases are under
+/// way, the lock stays on the nodes until its ttl ends.
 #[must_use = "a guard that is not bound releases the lock at once"]
 #[clippy::has_significant_drop]
 pub struct LockGuard {
     pub(super) shared: Arc<Shared>,
     handle: LockHandle,
-    // `release` or `resign` was called.
+    // Set by `release` and `resign`, so that dropping the guard does not let the lock go a second time.
     is_over: bool,
-    // If the handle has several locks: the guards of all but the first.
+    // If the handle observes several locks: the guards of all locks except the first.
     others: Vec<Self>,
 }
 
@@ -46,8 +45,8 @@ impl LockGuard {
         }
     }
 
-    /// The first guard of a lock, which the watchdog extends from now on. `None` if the manager is shutting down: then
-    /// the lock is released in the background.
+    /// The first guard of a lock, which the watchdog extends from now on. If the manager is shutting down, the lock is
+    /// released instead.
     pub(crate) fn first(shared: &Arc<Shared>, lease: Arc<HeldLease>) -> Option<Self> {
         let inserted = shared.registry.insert(&lease);
         let guard = Self::new(Arc::clone(shared), Tenancy::new(lease, 0));
@@ -88,14 +87,14 @@ impl LockGuard {
         self
     }
 
-    /// An observer of this lock.
+    /// Returns an observer of this lock.
     #[must_use]
     pub fn handle(&self) -> LockHandle {
         self.handle.clone()
     }
 
     /// Returns one more guard of this lock, for a part of the work that may outlast this guard. The lock is released
-    /// when its last guard is dropped. No node is asked.
+    /// when its last guard is dropped.
     ///
     /// # Errors
     ///
@@ -112,9 +111,8 @@ impl LockGuard {
     ///
     /// # Errors
     ///
-    /// [`ReleaseError::Lost`] if the lock had been lost before: the work may have run without it.
-    /// [`ReleaseError::Unconfirmed`] if too few nodes answered in time; the release goes on in the background until the
-    /// ttl has ended the lock.
+    /// [`ReleaseError::Lost`] if the lock had been lost before. [`ReleaseError::Unconfirmed`] if too few nodes answered
+    /// in time.
     ///
     /// # Cancel safety
     ///
@@ -127,7 +125,7 @@ impl LockGuard {
         self.is_over = true;
         let (released, lost) = match let_go(&self.shared, &self.tenancy) {
             Some((freeing, lost)) => (Release::new(freeing).quorum().await, lost),
-            // The lock was handed on, or others share it.
+            // The lock passed to the next waiter, or other guards still share it.
             None => (Ok(()), lost_before),
         };
         lost.map_or(released, |reason| Err(ReleaseError::Lost(reason)))
@@ -163,11 +161,10 @@ impl LockGuard {
     }
 }
 
-/// Ends a tenancy: passes the lock to the next waiter of this process, or prepares its release. `None` if there is
-/// nothing to release.
+/// Ends a tenancy: passes the lock to the next waiter, or prepares its release. `None` if there is nothing to release.
 fn let_go(shared: &Arc<Shared>, tenancy: &Tenancy) -> Option<(Freeing, Option<LossReason>)> {
     if !tenancy.leave() {
-        // Others still share the lock.
+        // Other guards or readers still share the lock.
         return None;
     }
     let held = &tenancy.lease;
@@ -207,21 +204,23 @@ fn passes_on(shared: &Arc<Shared>, held: &Arc<HeldLease>) -> bool {
             crate::instruments::released("handed-on");
             return true;
         }
-        // All waiters have left in the meantime, so this call takes the lock back and releases it. If this thread was
-        // paused for so long that the hand-over lapsed, the lock has another tenant, and there is nothing to release.
+        // All waiters have left in the meantime, so this call takes the lock back, by accepting it, and releases it. It
+        // cannot take the lock back if this thread was paused until the hand-over lapsed. Then the watchdog has ended
+        // that tenancy in its place, and there is nothing to release here.
         if !held.accept(number) {
             return true;
         }
     }
     if key.slot().is_some() {
-        // Waiters of this process get the notice of this release before its replies, which tell how long to give way.
-        // Until then, give way to one process.
+        // The replies to this release will say how many other processes wait, and so for how long to give way to them.
+        // Waiters of this process get the notice of the release before these replies arrive. Until then, give way as if
+        // one other process waited.
         shared.give_way(key, 1, Duration::ZERO);
     }
     false
 }
 
-/// Closes a lease of readers and takes a turn for its release, because readers hold none.
+/// Closes a lease of readers, and takes a turn for its release, because readers hold no turn.
 fn turn_of_readers(shared: &Shared, held: &HeldLease) -> Option<Turn> {
     let key = held.keys.first();
     if !key.is_shared() {
@@ -233,14 +232,15 @@ fn turn_of_readers(shared: &Shared, held: &HeldLease) -> Option<Turn> {
     }
     let (names, queue) = (slice::from_ref(key.shared()), &shared.common.queue);
     let Ok(Entered::Turn(turn)) = queue.enter(names, held.lease.ttl, false, false) else {
-        // Another caller has the turn and asks the nodes.
+        // Another caller has the turn and already asks the nodes.
         return None;
     };
     turn.set_being_released(true);
     Some(turn)
 }
 
-/// A permit is passed on at most this many times, because other processes meanwhile wait for all permits of this one.
+/// How many times a permit passes on before it is released. Less often than a lock, because other processes wait while
+/// this process passes on all permits that it holds.
 const PASSES_OF_PERMITS: u32 = 4;
 
 pub(crate) fn end_lapsed(shared: &Arc<Shared>, lapsed: Tenancy) {
@@ -258,7 +258,7 @@ impl Deref for LockGuard {
 impl Drop for LockGuard {
     fn drop(&mut self) {
         if !self.is_over {
-            // A release that is dropped goes on in the background.
+            // Dropping a `Release` does not cancel it: it goes on in the background.
             let freeing = let_go(&self.shared, &self.tenancy).map(|(freeing, _)| freeing);
             drop(freeing.map(Release::in_background));
         }
@@ -300,7 +300,7 @@ mod tests {
         }
     }
 
-    /// Runs something when it is woken, on the thread that wakes it.
+    /// A waker that runs a closure on the thread that wakes it.
     struct Then(Mutex<Option<Box<dyn FnOnce() + Send>>>);
 
     impl Wake for Then {
@@ -310,7 +310,7 @@ mod tests {
         }
     }
 
-    /// The thread that hands the lock over stands still before it does, and the hand-over lapses meanwhile.
+    /// The thread that hands the lock over is paused before it does so, and the hand-over lapses meanwhile.
     #[tokio::test]
     async fn a_hand_over_that_comes_after_its_lapse_takes_nothing_away() {
         let clock = Hand(Arc::new(AtomicU64::new(1_000_000_000)));
@@ -324,11 +324,12 @@ mod tests {
         assert!(next.as_mut().poll(&mut cx).is_pending());
         let shared = Arc::clone(&locks.shared);
         let stall = move || {
-            // Until the watchdog looks at the lock.
+            // Move the clock to a time at which the watchdog looks at the lock.
             clock.0.fetch_add(4_000_000_000, Ordering::SeqCst);
             renew_due(&shared, end_lapsed);
         };
-        // The end of the tenancy is told between the choice of the next tenant and the hand-over.
+        // The holder is notified of its end between the choice of the next tenant and the hand-over, and this waker
+        // makes the hand-over lapse there.
         let waker = Waker::from(Arc::new(Then(Mutex::new(Some(Box::new(stall))))));
         let mut lost = pin!(guard.handle().lost());
         assert!(

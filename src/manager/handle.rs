@@ -20,14 +20,14 @@ use crate::manager::shared::Shared;
 use crate::manager::tasks::Signal;
 use crate::token::{FencingToken, OwnerHash};
 
-/// An observer of a held lock. It can query the lock and wait for its loss, and neither extends nor releases it. It is
-/// cheap to clone. Once the guard is released, it reports the lock as lost.
+/// An observer of a held lock. It can query the lock and wait for its loss, but does not keep it: once the guard is
+/// released, the handle reports the lock as lost.
 #[derive(Clone)]
 pub struct LockHandle {
     pub(super) tenancy: Tenancy,
     others: Option<Arc<Others>>,
     pub(super) waited: Duration,
-    // The manager's signal that holders should come to an end.
+    // The manager's signal that its holders should finish.
     drain: Arc<Signal>,
 }
 
@@ -61,8 +61,8 @@ impl LockHandle {
     }
 
     /// The fencing token for `key`, if `key` is one of the keys of this handle. Keys in different
-    /// [groups](crate::Settings::groups), and keys that a [`LockScope`](crate::LockScope) already held, have different
-    /// tokens.
+    /// [groups](crate::Settings::groups), and keys that a [`LockScope`](crate::LockScope) already held, have tokens of
+    /// their own.
     #[must_use]
     pub fn fence_of(&self, key: &LockKey) -> Option<FencingToken> {
         let lock = self.lock_of(key)?;
@@ -83,7 +83,7 @@ impl LockHandle {
         }
     }
 
-    /// Makes this the handle of these locks, too.
+    /// Adds these locks to the handle.
     pub(crate) fn speak_for(&mut self, tenancies: Vec<Tenancy>) {
         let locks = iter::once(&self.tenancy).chain(&tenancies);
         let keys = locks.flat_map(|lock| lock.lease.lease.keys.as_slice());
@@ -104,7 +104,7 @@ impl LockHandle {
         self.tenancy.lease.keys.first().slot()
     }
 
-    /// Whether this is a lock of [readers](crate::LockManager::shared).
+    /// Whether this lock is held by [readers](crate::LockManager::shared).
     #[must_use]
     pub fn is_shared(&self) -> bool {
         self.tenancy.lease.keys.first().is_shared()
@@ -116,7 +116,7 @@ impl LockHandle {
         OwnerHash::of(&self.tenancy.lease.lease.owner)
     }
 
-    /// The owner hash for the token of [`fence_of`](Self::fence_of), if `key` is one of the keys of this handle.
+    /// The owner hash to be stored next to the token of [`fence_of`](Self::fence_of).
     #[must_use]
     pub fn owner_hash_of(&self, key: &LockKey) -> Option<OwnerHash> {
         let lock = self.lock_of(key)?;
@@ -128,7 +128,7 @@ impl LockHandle {
     }
 
     pub(crate) fn is_of(&self, shared: &Shared) -> bool {
-        // Each manager has a signal of its own.
+        // Each manager has its own signal, and all groups of a manager share that signal.
         Arc::ptr_eq(&self.drain, &shared.common.drain)
     }
 
@@ -152,14 +152,14 @@ impl LockHandle {
         &self.tenancy.lease.lease
     }
 
-    /// Whether the lock may no longer be relied on; also `true` after the release. This reads the clock and needs no
-    /// timer, so it is exact even if the process was suspended. Once `true`, it stays `true`.
+    /// Whether the lock is lost or released. This reads the clock and needs no timer, so it is exact even if the
+    /// process was suspended. Once `true`, it stays `true`.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.locks().any(Tenancy::is_lost)
     }
 
-    /// How long the lock may be relied on if nothing extends it; zero once it is lost.
+    /// How long the lock stays valid if nothing extends it; zero once it is lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
         let remaining = self.locks().map(Tenancy::remaining);
@@ -173,13 +173,13 @@ impl LockHandle {
         self.waited
     }
 
-    /// Waits until the lock is lost, or until a few milliseconds before its validity ends, so that work can be stopped
-    /// in time. From then on the lock is not extended. The future also completes when the guard is released. After the
+    /// Waits until the lock is lost or released. If the validity of the lock is about to end, the future completes a
+    /// few milliseconds earlier, so that work can be stopped in time, and the lock is not extended any more. After the
     /// host was suspended, it completes within a second.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future changes nothing; a new one completes just as well.
+    /// Dropping the future changes nothing.
     pub fn lost(&self) -> Lost {
         let mut lost = Lost::new(self.tenancy.clone());
         let others = self.locks().skip(1).cloned();
@@ -188,12 +188,11 @@ impl LockHandle {
     }
 
     /// Waits until [`drain`](crate::LockManager::drain) or [`shutdown`](crate::LockManager::shutdown) asks holders to
-    /// finish. Use it in work that has no end of its own, such as a stream of events. The lock is held and extended as
-    /// before. The future borrows nothing.
+    /// finish. Use it in work that has no end of its own, such as a stream of events.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future changes nothing; a new one completes just as well.
+    /// Dropping the future changes nothing.
     pub fn draining(&self) -> impl Future<Output = ()> + Send + use<> {
         let drain = Arc::clone(&self.drain);
         async move { drain.given().await }
@@ -217,13 +216,13 @@ impl fmt::Debug for LockHandle {
 }
 
 pin_project! {
-    /// The future of [`LockHandle::lost`](crate::LockHandle::lost). It borrows nothing.
+    /// The future of [`LockHandle::lost`](crate::LockHandle::lost).
     #[must_use = "futures do nothing unless polled"]
     pub struct Lost {
         tenancy: Tenancy,
         #[pin]
         ended: OwnedNotified,
-        // Fires when this reader leaves, which may be before the other readers of the lease leave.
+        // Notified when this reader leaves, which can be before the other readers of the lease leave.
         #[pin]
         left: Option<OwnedNotified>,
         others: Vec<Pin<Box<Lost>>>,
@@ -242,7 +241,7 @@ impl Lost {
         }
     }
 
-    /// Never completes because of [`LossReason::Expired`], if `so`: for work that continues without its lock.
+    /// If `so`, the future does not complete when the lock expires, because the work is to continue without the lock.
     pub(crate) fn but_not_by_expiry(mut self, so: bool) -> Self {
         self.but_not_by_expiry = so;
         self
@@ -258,7 +257,7 @@ impl Lost {
         poll_fn(|cx| lost.as_mut().poll_beside(cx, |cx| work.as_mut().poll(cx))).await
     }
 
-    /// Polls `work`, unless the lock has ended. If there is a result, it wins over a loss at the same moment.
+    /// Polls `work`, unless the lock has ended. If `work` has a result, that wins over a loss at the same moment.
     pub(crate) fn poll_beside<T>(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -291,7 +290,8 @@ impl Future for Lost {
         }
         let (tenancy, lease) = (&*this.tenancy, &this.tenancy.lease);
         loop {
-            // No wake-up can be lost between this check and the poll, because the notification was created before both.
+            // `ended` and `left` were created before this check. So if the lock ends after the check, the polls below
+            // see it.
             if let Some(reason) = tenancy.ended_because() {
                 if reason != LossReason::Released {
                     lease.end_is_announced();

@@ -41,7 +41,7 @@ pub struct KeyStatus {
     name: NodeKey,
 }
 
-/// What the replies of all nodes on one key amount to.
+/// What the replies of all nodes about one key amount to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -77,8 +77,7 @@ pub struct KeyOnNode {
 pub struct KeyHolder {
     /// The hash of its owner token.
     pub owner: OwnerHash,
-    /// Its [instance](crate::Settings::instance); may be empty. Of readers: `shared: `, and the instances of all of
-    /// them.
+    /// Its [instance](crate::Settings::instance), which can be empty. For readers: `shared: ` and all their instances.
     pub instance: String,
     /// The fencing token on this node, which may differ from the token of the lock.
     pub fence: Option<FencingToken>,
@@ -98,7 +97,7 @@ pub struct LockList {
     pub locks: Vec<KeyStatus>,
     /// Whether there may be more locks.
     pub more: bool,
-    /// Whether a quorum of each group of nodes votes and has listed its keys. If not, there may be more locks.
+    /// Whether a quorum of each group of nodes votes and has listed its keys.
     pub has_quorum: bool,
     /// The nodes that do not vote or could not answer, each with its first error.
     pub failures: Vec<String>,
@@ -190,14 +189,14 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// It changes nothing, so it can be dropped at any time.
+    /// Dropping the future changes nothing.
     pub async fn holders(&self, key: impl AsRef<str>) -> Result<KeyStatus, KeyError> {
         who(self, &self.space(), LockKey::new(key)?).await
     }
 
     /// Asks all nodes who computes the result of an idempotency key, and [for how long](KeyOnNode::stored_for) it is
-    /// stored. `key` is the key of [`begin_idempotent`](Self::begin_idempotent), or of a request's
-    /// [handle](crate::idempotency::Idempotent::handle).
+    /// stored. `key` is the key that was passed to [`begin_idempotent`](Self::begin_idempotent), or the key of a
+    /// request's [handle](crate::idempotency::Idempotent::handle).
     ///
     /// # Errors
     ///
@@ -205,19 +204,19 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// It changes nothing, so it can be dropped at any time.
+    /// Dropping the future changes nothing.
     #[cfg(feature = "idempotency")]
     pub async fn idempotent_holders(&self, key: impl AsRef<str>) -> Result<KeyStatus, KeyError> {
         who(self, &self.shared.runs.namespace, LockKey::new(key)?).await
     }
 
-    /// Lists at most `limit` locks of all processes on keys that begin with `prefix`; with a handle for
-    /// [permits](Self::permits), the permits. Each node looks at all its keys (`SCAN`), for at most ten seconds: for
-    /// operators, not for requests.
+    /// Lists at most `limit` locks of all processes on keys that begin with `prefix`. A handle for
+    /// [permits](Self::permits) lists permits. Each node looks at all its keys (`SCAN`) for up to ten seconds, so this
+    /// is for operators, not for requests.
     ///
     /// # Cancel safety
     ///
-    /// It changes nothing, so it can be dropped at any time.
+    /// Dropping the future changes nothing.
     pub async fn list(&self, prefix: &str, limit: usize) -> LockList {
         list(self, &self.space(), prefix, limit).await
     }
@@ -233,15 +232,16 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// It changes nothing, so it can be dropped at any time.
+    /// Dropping the future changes nothing.
     #[cfg(feature = "idempotency")]
     pub async fn list_idempotent(&self, prefix: &str, limit: usize) -> LockList {
         list(self, &self.shared.runs.namespace, prefix, limit).await
     }
+
     /// Takes a key from the holder that was `seen`, on each node where that holder still has it, and frees the key
-    /// after the rest of its ttl. Returns the number of these nodes. A living holder [loses its
-    /// lock](crate::error::LossReason::Taken). With `at_once` the key is free without the wait, so that two holders may
-    /// be at work.
+    /// after the rest of its ttl. Returns on how many nodes the key was freed. A living holder [loses its
+    /// lock](crate::error::LossReason::Taken). With `at_once` the key is freed without the wait, so that the old and a
+    /// new holder may work at the same time.
     ///
     /// # Errors
     ///
@@ -359,7 +359,7 @@ async fn list_group(
         }
         let keys = keys.as_slice().iter().enumerate();
         let found = keys.map(|(index, key)| status(shared, key, index, &replies));
-        // Some were released meanwhile.
+        // A key without a holder was released after the node listed it.
         list.locks
             .extend(found.filter(|key| key.holder().is_some()));
     }
@@ -443,7 +443,8 @@ fn status(shared: &Shared, key: &NodeKey, index: usize, replies: &Holdings) -> K
 
 fn holder(holding: &Holding, now: u64) -> KeyHolder {
     let since = holding.fence.map(FencingToken::micros);
-    // After a quarantine they begin a little ahead of the clock; further ahead they say nothing of it.
+    // After a quarantine, new tokens are a little ahead of the clock. A token that is further ahead does not show the
+    // time of its grant.
     let since = since.filter(|since| *since <= now + AHEAD);
     KeyHolder {
         owner: holding.owner,
@@ -459,5 +460,5 @@ const NO_LOCK: &str =
 const AHEAD: u64 = 2_000_000;
 const PATIENCE: Duration = Duration::from_secs(1);
 const LONGEST_SCAN: Duration = Duration::from_secs(10);
-/// How long a command may wait in the socket of a connection that was given up.
+/// How long a command can wait in the socket of an abandoned connection.
 const LONGEST_DELAY: Duration = Duration::from_secs(60);

@@ -6,8 +6,8 @@
 //!                 └────────────────────▲  └──────► left to expire
 //! ```
 //!
-//! Each owner token has one [`Obligation`], which moves with the work. An obligation that is dropped unmet has left its
-//! token on nodes, for example because a node failed or the runtime ended.
+//! Each owner token has one [`Obligation`], which moves with the work. If an obligation is dropped before it is met, for
+//! example because a node failed or the runtime ended, its token counts as left on nodes.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -26,8 +26,8 @@ pub(crate) struct Ledger {
     // How many obligations are open, by their stage.
     open: [AtomicUsize; 3],
     closed: AtomicBool,
-    // How many tokens were left to expire, by the second in which they expire. There is at most one entry for each
-    // second of the longest ttl.
+    // How many tokens were left to expire, by the second in which they expire. Old entries are removed, so there is at
+    // most one entry for each second of the longest ttl.
     left: Mutex<BTreeMap<u64, usize>>,
     empty: Notify,
 }
@@ -52,10 +52,10 @@ impl Ledger {
         })
     }
 
-    /// Counts a token that is about to be sent to nodes, with this `ttl`. `None` once the ledger is closed.
+    /// Counts a token that is about to be sent to nodes. `None` once the ledger is closed.
     pub(crate) fn begin(self: &Arc<Self>, ttl: Duration) -> Option<Obligation> {
-        // Counted before `closed` is read: either this call sees that the ledger is closed, or the call that closes it
-        // sees the count.
+        // Count the token before reading `closed`, so that a shutdown misses no token: either this call sees that the
+        // ledger is closed, or the shutdown, which closes it first, sees the count.
         self.count(Stage::Acquiring).fetch_add(1, SeqCst);
         let is_closed = self.closed.load(SeqCst);
         let obligation = Obligation {
@@ -71,8 +71,8 @@ impl Ledger {
         self.closed.store(true, SeqCst);
     }
 
-    /// Counts the open obligations by stage. None is missed, because an obligation enters its next stage before it
-    /// leaves the last one, and the stages are read in their order.
+    /// Counts the open obligations by stage. An obligation enters its next stage before it leaves the last one, and the
+    /// stages are read in order, so none is missed.
     pub(crate) fn open(&self) -> [usize; 3] {
         STAGES.map(|stage| self.count(stage).load(SeqCst))
     }
@@ -112,8 +112,7 @@ impl Ledger {
     }
 }
 
-/// The duty to delete one owner token from all nodes. If it is dropped before it is [met](Self::meet), the token counts
-/// as left on nodes.
+/// The duty to delete one owner token from all nodes.
 #[derive(Debug)]
 #[must_use = "what is dropped unmet counts as left on the nodes"]
 pub(crate) struct Obligation {
@@ -140,7 +139,7 @@ impl Drop for Obligation {
     fn drop(&mut self) {
         let ledger = &self.ledger;
         if !self.is_met {
-            // A command may still be in flight, so the ttl counts from now, not from the grant.
+            // A command that sets the token may still be in flight, so its ttl counts from now, not from the grant.
             let mut left = ledger.left_by_second();
             *left = left.split_off(&ledger.second_after(Duration::ZERO));
             *left.entry(ledger.second_after(self.ttl)).or_default() += 1;

@@ -76,7 +76,7 @@ impl LockManager {
         })
     }
 
-    /// Waits until every group is connected. If one cannot be, begins to close all nodes, because their tasks would
+    /// Waits until every group is connected. If a group cannot connect, closes all nodes, because their tasks would
     /// otherwise go on.
     pub(crate) async fn connected(&self, limit: Duration) -> Result<(), ConnectError> {
         let end = Instant::now() + limit;
@@ -116,7 +116,7 @@ impl Shared {
         }
     }
 
-    /// Waits until a quorum of nodes votes and, for a moment longer, for the other nodes. A refused node is an error.
+    /// Waits until a quorum of nodes votes, and a moment longer for the other nodes. A refused node is an error.
     async fn connected(&self, end: Instant, limit: Duration) -> Result<(), ConnectError> {
         let set = &self.set;
         let moment = set.node_timeout.max(STRAGGLERS);
@@ -124,21 +124,21 @@ impl Shared {
         let missing = self.judge(&ready, limit)?;
         set.voting.recheck_all();
         set.quorum_votes(end, true).await.map_err(refusal)?;
-        // Not logged before the quorum votes: if a missing node has never accepted the list, the call above fails.
+        // Missing nodes are logged only once the quorum votes. If a missing node has never accepted the list, no quorum
+        // votes, and the call above has returned that as an error.
         for (index, error) in missing.into_iter().filter(|(node, _)| !set.is_up(*node)) {
             crate::trace::node_missing(set.name_of(index), &error);
         }
-        // Wait a moment for the other nodes that are up, because new nodes are no longer trusted once this has
-        // returned.
+        // Wait a moment for the other nodes that are up, because the caller stops trusting new nodes when this returns.
         let settled = || set.voting.settled() >= set.up();
         set.voting.news_until(moment, settled).await;
-        // Checked even with a quorum, because one node may serve processes with another list while the other nodes are
-        // a quorum.
+        // Check this even though a quorum votes: a single node that serves processes with another list blocks all
+        // grants.
         set.disagreement()
             .map_or(Ok(()), |error| Err(refusal(error)))
     }
 
-    /// Which nodes take commands by `end`. Once `enough` nodes do, the other nodes have only this `moment` left.
+    /// Returns which nodes take commands by `end`. Once `enough` nodes do, waits only this `moment` for the others.
     async fn ready(&self, end: Instant, enough: usize, moment: Duration) -> Vec<bool> {
         let mut waiting = self.set.send_all(|node| node.ready());
         let mut ready = vec![false; self.set.nodes.len()];
@@ -189,8 +189,8 @@ impl Shared {
             return Err(ConnectError::Misconfigured(refused));
         }
         if missing.len() > set.terms.quorum.spare() {
-            // The error also names the nodes that serve other processes, because an operator who repairs the missing
-            // nodes would meet those next.
+            // The error also names the nodes that serve processes with another list. Otherwise the operator would learn
+            // of these nodes only after the missing nodes are repaired.
             let mut error = set.without_quorum(missing);
             let blocking = set.voting.blocking(set.clock.now());
             error.failures.splice(..0, blocking);
@@ -237,14 +237,12 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// [`NoQuorum`] if a node is not connected within the connect time-out: then no node was taken over. Also if a node
-    /// does not answer later, or if too few nodes vote after their quarantine: call this again, or leave that node out
-    /// of the list.
+    /// [`NoQuorum`] if a node is not connected within the connect time-out: then no node was taken over. If a node does
+    /// not answer later, or if too few nodes vote after their quarantine, call this again.
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, the nodes that were asked by then are taken over. No node is asked before all are
-    /// connected.
+    /// If the future is dropped, the nodes that were asked by then are taken over.
     pub async fn adopt_nodes(&self, former: Option<Duration>) -> Result<(), NoQuorum> {
         let end = Instant::now() + self.shared.set.connecting.timeout;
         for group in &*self.groups {
@@ -253,30 +251,29 @@ impl LockManager {
         let voting = &self.shared.set.voting;
         let _adoption = voting.adopt_all(former.unwrap_or_default());
         self.settled().await?;
-        // Wait a moment for the last node, because a process that starts before it votes would have to wait for that
-        // node again.
+        // Wait a moment until the last node votes, too, because a process that starts before that would have to wait
+        // for the quarantine of that node.
         let moment = 2 * self.shared.set.node_timeout;
         voting.news_until(moment, || !voting.is_taking_over()).await;
         Ok(())
     }
 
-    /// Retires the nodes in favour of others, which `successor` names for people. Processes that have these nodes are
-    /// granted nothing and extend nothing any more, and their errors name the successor. Returns how long to wait until
-    /// no lock on these nodes is valid; then processes with the other nodes may start (`docs::operating`).
+    /// Retires the nodes before processes move to other nodes, which `successor` names for people. Processes with the
+    /// retired nodes are granted nothing and extend nothing any more, and their errors name the successor. Returns how
+    /// long to wait until no lock on the retired nodes is valid. `docs::operating` describes such a move.
     ///
-    /// The nodes stay retired until they lose their data or are [adopted](Self::adopt_nodes). Without fencing and
-    /// without a restart guard, processes notice it only when they connect.
+    /// The nodes stay retired until they lose their data or are [adopted](Self::adopt_nodes).
     ///
     /// # Errors
     ///
-    /// [`NoQuorum`] if so many nodes did not answer within the connect time-out that those could still grant locks:
-    /// call this again. Also if a node serves processes with other nodes or settings.
+    /// [`NoQuorum`] if the nodes that did not answer within the connect time-out could still grant locks: call this
+    /// again. Also if a node serves processes with other nodes or settings.
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, the nodes that were asked by then are retired.
     pub async fn retire_nodes(&self, successor: &str) -> Result<Duration, NoQuorum> {
-        // It is shown on terminals.
+        // Keep only characters that are safe to print, because the successor is shown on terminals.
         let is_shown = |it: &char| it.is_alphanumeric() || it.is_ascii_graphic() || *it == ' ';
         let successor: String = successor.chars().filter(is_shown).collect();
         let config = Arc::new(ClusterConfig::retired(&successor));
@@ -302,7 +299,7 @@ impl LockManager {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShutdownReport {
-    /// Locks that were still held when the grace was over, and that this call ended.
+    /// Locks that were still held after the grace, and that this call ended.
     pub lost: usize,
     /// Locks whose guards were still alive at the end, including lost locks.
     pub held: usize,
@@ -311,8 +308,8 @@ pub struct ShutdownReport {
     pub acquiring: usize,
     /// Locks whose release some node had not confirmed at the end. The release goes on in the background.
     pub unconfirmed: usize,
-    /// Locks that are not released any more, and that some node may have for up to two ttls: the node refused the
-    /// release or did not answer for a whole ttl, or the background had no room or has ended.
+    /// Locks that are not released any more, and that a node may have for up to two ttls. For example, the node refused
+    /// the release, or did not answer for a whole ttl.
     pub expiring: usize,
 }
 
@@ -328,13 +325,12 @@ impl ShutdownReport {
 impl LockManager {
     /// Asks all present and later holders of this manager's locks to finish:
     /// [`LockHandle::draining`](crate::LockHandle::draining) completes. Call it when the server begins to stop. Locks
-    /// are granted as before, until [`shutdown`](Self::shutdown). This cannot be undone.
+    /// are still granted, until [`shutdown`](Self::shutdown).
     pub fn drain(&self) {
         self.shared.common.drain.give();
     }
 
-    /// Waits until [`drain`](Self::drain) or [`shutdown`](Self::shutdown) is called; completes immediately if one of
-    /// them was. The future borrows nothing.
+    /// Waits until [`drain`](Self::drain) or [`shutdown`](Self::shutdown) has been called.
     ///
     /// # Cancel safety
     ///
@@ -344,7 +340,7 @@ impl LockManager {
         async move { drain.given().await }
     }
 
-    /// Whether [`drain`](Self::drain) or [`shutdown`](Self::shutdown) was called.
+    /// Whether [`drain`](Self::drain) or [`shutdown`](Self::shutdown) has been called.
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.shared.common.drain.is_given()
@@ -352,11 +348,10 @@ impl LockManager {
 
     /// Ends the manager in an orderly way. Call it after the server has stopped and before the runtime ends.
     ///
-    /// From the call on, new locks are refused with [`ShuttingDown`](crate::AcquireError::ShuttingDown), and holders
-    /// are asked to finish. Holders have the time `grace` to release their locks. Locks that are still held after that
-    /// are *lost* with [`LossReason::Shutdown`], and their releases have two more node time-outs, at least 250 ms. As
-    /// soon as all nodes have confirmed all releases, the connections are closed; otherwise the releases go on in the
-    /// background.
+    /// New locks are refused with [`ShuttingDown`](crate::AcquireError::ShuttingDown), and holders are asked to finish.
+    /// Locks that are still held after `grace` are *lost* with [`LossReason::Shutdown`], and their releases get two
+    /// more node time-outs, at least 250 ms. Once all nodes have confirmed all releases, the connections are closed.
+    /// Otherwise the releases go on in the background.
     ///
     /// # Cancel safety
     ///
@@ -375,7 +370,7 @@ impl LockManager {
             is_empty = shared.common.ledger.is_empty_within(last).await;
         }
         if is_empty {
-            // No new work begins, so the nodes can be closed.
+            // Nothing is held, and nothing new begins, so the nodes can be closed.
             self.close_nodes(shared.common.tasks.timer(LONGEST_CLOSE))
                 .await;
             groups().for_each(|group| group.registry.stop());

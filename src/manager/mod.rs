@@ -56,22 +56,15 @@ use crate::settings::error::{ConfigError, ensure};
 
 /// Acquires and releases locks over a set of nodes.
 ///
-/// A manager is cheap to clone. Clones, and handles with other times ([`with_ttl`](Self::with_ttl),
-/// [`with_max_hold`](Self::with_max_hold), [`with_max_wait`](Self::with_max_wait)), share connections and background
-/// tasks. A manager belongs to the tokio runtime on which it was built: when that runtime ends, its locks are lost. It
-/// can be used from other runtimes. Locks are renewed on a separate thread, so a handler that blocks its thread loses
-/// no lock.
+/// A manager is cheap to clone. Clones and handles with other times, such as [`with_ttl`](Self::with_ttl), share
+/// connections and background tasks. A manager can be used from several runtimes. If the runtime on which it was built
+/// ends, all its locks are lost. A separate thread renews the locks, so a handler that blocks its thread loses no lock.
 ///
 /// # Fairness
 ///
 /// Within a process, callers that wait for one key get it in the order of their calls. A caller that waits for several
-/// keys gets them when all are free.
-///
-/// Between processes, the caller that has waited longest usually comes first, but there is no limit to how often a
-/// process may lose.
-///
-/// A waiter does not poll. Its process listens for releases, and asks the nodes again when the holder's lease ends, and
-/// at least once a second (every 100 ms while fewer than a quorum of nodes announce releases).
+/// keys gets them when all are free. Between processes, the caller that has waited longest usually comes first, but
+/// there is no limit to how often a process may lose.
 ///
 /// # Examples
 ///
@@ -87,20 +80,19 @@ use crate::settings::error::{ConfigError, ensure};
 /// ```
 #[derive(Clone)]
 pub struct LockManager {
-    // The first of the groups, for the parts that all groups share.
+    // The first group, for code that needs only the parts that all groups have in common.
     pub(crate) shared: Arc<Shared>,
     pub(crate) groups: Arc<[Arc<Shared>]>,
-    // The times of this handle; other handles of the manager may have other times.
+    // The times of this handle. Other handles of the same manager can have other times.
     pub(crate) times: Times,
     pub(crate) want: Want,
 }
 
 impl LockManager {
-    /// Acquires `keys` if they are free, and fails immediately if one of them is not. `keys` is one key (a text or a
-    /// [`LockKey`](crate::LockKey)), an array or `Vec` of keys, or [`LockKeys`]; all of them are taken or none.
+    /// Acquires all of `keys` or none, and fails immediately if one of them is not free. `keys` is one key (a string or
+    /// a [`LockKey`](crate::LockKey)), an array or `Vec` of keys, or [`LockKeys`].
     ///
-    /// If another caller of this manager holds a key or contends for it, no node is asked. If several contenders split
-    /// the votes, the call tries again for at most two node time-outs.
+    /// If several callers split the votes of the nodes, the call tries again for at most two node time-outs.
     ///
     /// # Errors
     ///
@@ -117,22 +109,21 @@ impl LockManager {
         self.acquire_within(lock_keys(keys)?, Duration::ZERO).await
     }
 
-    /// Acquires all of `keys` or none, waiting up to the [`max_wait`](Self::with_max_wait) of this handle while others
-    /// hold some of them. `keys` are as for [`try_acquire`](Self::try_acquire), up to 64.
+    /// Acquires all of `keys` or none, and waits for them for at most the [`max_wait`](Self::with_max_wait) of this
+    /// handle. `keys` are up to 64 keys, given as for [`try_acquire`](Self::try_acquire).
     ///
-    /// Each node takes all keys in one step, so callers never deadlock. The lock has one ttl, one guard and one fencing
-    /// token, which is greater than the token of every earlier holder of each key. Keys of several
-    /// [groups](crate::Settings::groups) are acquired one group after another, and each group has its own
+    /// Callers that acquire several keys never deadlock. The keys have one guard, one ttl and one fencing token. Keys
+    /// of several [groups](crate::Settings::groups) are acquired one group after another, and each group has its own
     /// [token](LockHandle::fence_of).
     ///
     /// # Errors
     ///
-    /// [`AcquireError::WaitTimeout`] if other callers held a key all the time; see [`AcquireError`] for the rest.
+    /// [`AcquireError::WaitTimeout`] if a key was still held at the end of the wait; see [`AcquireError`] for the rest.
     ///
     /// # Cancel safety
     ///
-    /// As for [`try_acquire`](Self::try_acquire). If a waiter is dropped, its turn passes to the next caller. Poll the
-    /// future or drop it: a future that has its turn and is not polled keeps other callers waiting.
+    /// As for [`try_acquire`](Self::try_acquire). If a waiter is dropped, its turn passes to the next caller. Drop a
+    /// future that you do not poll any more, because it keeps other callers waiting if it has its turn.
     ///
     /// # Examples
     ///
@@ -152,13 +143,12 @@ impl LockManager {
             .await
     }
 
-    /// Acquires `keys` as [`acquire`](Self::acquire) does, runs `work` under the lock, and releases the lock. If the
-    /// lock is lost before `work` has a result, `work` is dropped half-way.
+    /// Acquires `keys` as [`acquire`](Self::acquire) does, runs `work`, and releases the lock.
     ///
     /// # Errors
     ///
-    /// [`RunError::Acquire`] if the lock was not acquired: `work` was not called. [`RunError::Lost`] if the lock was
-    /// lost before `work` had a result.
+    /// [`RunError::Acquire`] if the lock was not acquired. [`RunError::Lost`] if the lock was lost before `work` had a
+    /// result: `work` was dropped half-way.
     ///
     /// # Cancel safety
     ///
@@ -181,11 +171,11 @@ impl LockManager {
     {
         let guard = self.acquire(keys).await?;
         let outcome = {
-            // The work is dropped before the guard, so it ends before the lock does.
+            // This block drops the work before the guard, so that the work ends before the lock does.
             let work = work(guard.handle());
             guard.lost().or_done(work).await.map_err(RunError::Lost)
         };
-        // A release that is not confirmed goes on in the background and does not change the result of the work.
+        // An unconfirmed release is no error here: it goes on in the background, and the work has its result.
         let _ = guard.release().await;
         outcome
     }
@@ -220,10 +210,10 @@ impl LockManager {
             }
             guards.push(acquire(group, self.times.terms, (keys, &self.want), left).await?);
         }
-        // There is at least one key, so there is a guard.
+        // `keys` is never empty, so there is at least one guard.
         let guard = LockGuard::together(guards).ok_or_else(KeyError::no_key)?;
         let guard = guard.waited_for(wait.waited(&self.shared));
-        // The first lock may have been lost while the call waited for the others.
+        // An earlier group's lock may have been lost while the call waited for a later group.
         let lost = guard.lost_before().map(AcquireError::Lost);
         lost.map_or(Ok(guard), Err)
     }
@@ -248,7 +238,6 @@ impl LockManager {
         Ok(guard.along_with(others?))
     }
 
-    /// The group of nodes that has `key`.
     pub(crate) fn group(&self, key: &LockKey) -> &Arc<Shared> {
         let group = match self.groups.len() {
             1 => None,
@@ -288,9 +277,8 @@ impl LockManager {
 }
 
 impl LockManager {
-    /// Returns a handle of this manager whose locks have this `ttl`: at least 10 ms and the node time-out, at most
-    /// `max_ttl`, in whole milliseconds. If the handle's `max_hold` is shorter, it is raised to the ttl. A holder
-    /// passes its lock only to a caller that wants the same ttl.
+    /// Returns a handle of this manager whose locks have this `ttl`: whole milliseconds, at least 10 ms and at least
+    /// the node time-out, and at most `max_ttl`. If the handle's `max_hold` is shorter, it is raised to the ttl.
     ///
     /// # Errors
     ///
@@ -324,8 +312,8 @@ impl LockManager {
     /// together, hold a key at the same time.
     ///
     /// Permits limit load. They do not guard data, because [`fence`](LockHandle::fence) orders only the holders of one
-    /// [`slot`](LockHandle::slot). A permit is on one key. Permits and locks on one key are independent of each other.
-    /// If processes use different limits for a key, the highest counts.
+    /// [`slot`](LockHandle::slot). A permit has one key. Permits do not exclude locks on the same key. If processes use
+    /// different limits for a key, the highest limit counts.
     ///
     /// # Errors
     ///
@@ -352,15 +340,11 @@ impl LockManager {
         })
     }
 
-    /// Returns a handle of this manager whose callers *share* locks: any number of readers, in all processes together,
-    /// hold a key at the same time, and no writer holds the lock meanwhile. A *writer* is a caller that wants the lock
-    /// alone.
+    /// Returns a handle of this manager whose callers are *readers*: any number of them, in all processes together,
+    /// hold a key at the same time. Meanwhile no *writer*, a caller that wants the lock alone, can hold it.
     ///
-    /// Readers of one process that come within a tenth of the ttl share one lease, and
-    /// [`max_hold`](Self::with_max_hold) counts from its grant. While a writer waits, new readers queue behind it or
-    /// are refused. A shared lock is on one key, and cannot be made exclusive. `docs::sharing` has an example, and says
-    /// what a reader's [`fence`](LockHandle::fence) is for. Readers and [permits](Self::permits) are independent of
-    /// each other: the new handle is for readers only.
+    /// While a writer waits, new readers queue behind it or are refused. A shared lock has one key, and cannot be made
+    /// exclusive. `docs::sharing` has an example, and says how long a reader can hold a lock.
     #[must_use]
     pub fn shared(&self) -> Self {
         Self {

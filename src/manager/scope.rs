@@ -42,9 +42,9 @@ pub struct LockScope {
 #[derive(Default)]
 struct Work {
     held: Mutex<Locks>,
-    // Parts of the work acquire one after the other: otherwise two parts that acquire at the same time would not know
-    // of each other's locks, and would wait for them in vain. The mutex guards no value that a panic could leave
-    // half-changed.
+    // Makes the parts of the work acquire one after another. Two parts that acquire at the same time would not know of
+    // each other's locks, and would wait for them in vain. `AssertUnwindSafe` is correct here, because the mutex guards
+    // no value that a panic could leave half-changed.
     turn: AssertUnwindSafe<tokio::sync::Mutex<()>>,
 }
 
@@ -86,13 +86,12 @@ impl fmt::Debug for LockScope {
 }
 
 impl LockManager {
-    /// Acquires all of `keys` or none, for a part of the work that `scope` stands for. If the work already holds a key,
-    /// the lock is shared, and no node is asked for this key. The guard covers all of `keys`; each has the [fencing
-    /// token](LockHandle::fence_of) of its lock.
+    /// Acquires all of `keys` or none, for a part of the work that has this `scope`. If the work already holds a key,
+    /// the new guard shares that lock. Each key has the [fencing token](LockHandle::fence_of) of its lock.
     ///
     /// The call waits for at most `max_wait`, or the [`max_wait`](Self::with_max_wait) of this handle if that is less.
     /// Work that already holds locks waits only for keys that sort after all keys that it holds, and tries other keys
-    /// once, so pieces of work never deadlock. Parts of one piece of work acquire one after the other.
+    /// once, so pieces of work never deadlock.
     ///
     /// # Errors
     ///
@@ -188,7 +187,7 @@ impl LockManager {
         }
         let is_held = |key: &&LockKey| shared.iter().any(|handle| handle.covers(key));
         let missing = keys.as_slice().iter().filter(|key| !is_held(key));
-        // `LockKeys` cannot be empty: an error means that no key is missing.
+        // `LockKeys` cannot be empty, so an error here means that no key is missing.
         Ok((guards, LockKeys::new(missing).ok()))
     }
 
@@ -206,6 +205,6 @@ impl LockManager {
 }
 
 fn together(guards: Vec<LockGuard>) -> Result<LockGuard, AcquireError> {
-    // There is at least one key, and if none is missing, a guard holds it.
+    // There is at least one key, and no key is missing, so there is a guard that holds it.
     LockGuard::together(guards).ok_or_else(|| KeyError::no_key().into())
 }

@@ -28,12 +28,11 @@ use crate::settings::constants::HandOff;
 #[cfg(feature = "idempotency")]
 use crate::settings::constants::usual;
 
-/// The parts that the handles, guards and tasks of one manager share. Each group of nodes has one `Shared`. The
-/// watchdog does not keep it alive.
+/// The parts that the handles, guards and tasks of one manager share. Each group of nodes has one `Shared`.
 pub(crate) struct Shared {
     pub(crate) set: Arc<NodeSet>,
-    // Keeps the nodes of all groups watched for as long as one group has a lock, because any of them may serve
-    // processes with another list.
+    // Never read. It keeps the nodes of all groups monitored for as long as one group has a lock, because a node of any
+    // group may turn out to serve processes with another list, and then no group may grant or extend locks.
     _sets: Arc<[Arc<NodeSet>]>,
     pub(crate) common: Arc<Common>,
     #[cfg(feature = "idempotency")]
@@ -46,15 +45,15 @@ pub(crate) struct Shared {
 
 pub(crate) struct Common {
     pub(crate) hand_off: HandOff,
-    // How long fencing counters are kept, unless the ttl of a lock is longer; `None` if fencing is off.
+    // How long nodes keep fencing counters, unless the ttl of a lock is longer. `None` if fencing is off.
     pub(crate) fencing: Option<Duration>,
     pub(crate) queue: Arc<Queue>,
-    // For snapshots, and for the limit of callers that wait for other processes.
+    // The waiting callers, for snapshots and for the limit of callers that wait for other processes.
     pub(crate) waiters: Waiters,
     pub(crate) tasks: Arc<TaskTracker>,
-    // The owner tokens that may be on nodes: a shutdown waits until all of them are released.
+    // Counts the owner tokens that may be on nodes. A shutdown waits until all of them are released.
     pub(crate) ledger: Arc<Ledger>,
-    // Given once the holders of locks were asked to come to an end.
+    // Given once the holders of locks are asked to finish.
     pub(crate) drain: Arc<Signal>,
     #[cfg(feature = "idempotency")]
     pub(crate) room_for_records: RoomForRecords,
@@ -64,9 +63,9 @@ pub(crate) struct Common {
 pub(crate) struct Runs {
     // The namespace of requests with idempotency keys.
     pub(crate) namespace: Namespace,
-    // The least time for which fencing counters of runs are kept. Runs have fencing tokens even if fencing is off.
+    // How long nodes keep the fencing counters of runs, at least. Runs have fencing tokens even if fencing is off.
     pub(crate) counter_ttl: Duration,
-    // The longest `max_hold` plus ttl of all runs that were begun so far, in milliseconds.
+    // The longest `max_hold` plus ttl of all runs that have begun so far, in milliseconds.
     pub(crate) longest: AtomicU64,
 }
 
@@ -177,7 +176,7 @@ impl Shared {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Lets other processes go first for `key`, after a release that notified `others` of them.
+    /// Lets other processes go first, after a release of `key` that notified `others` of them.
     pub(crate) fn give_way(&self, key: &NodeKey, others: u32, round_trip: Duration) {
         let pause = match others {
             0 => Duration::ZERO,
@@ -199,8 +198,7 @@ impl Shared {
         self.common.queue.close();
     }
 
-    /// Runs `job`, which releases `keys`, in the `background` or where calls run. If there is no room for it, the keys
-    /// are left to their ttl.
+    /// Runs `job`, which releases `keys`. If there is no room for it, the keys end with their ttl.
     pub(crate) fn spawn_release(
         &self,
         keys: &NodeKeys,
@@ -232,8 +230,8 @@ pub(crate) struct RoomForRecords {
 
 #[cfg(feature = "idempotency")]
 impl RoomForRecords {
-    /// A network of 1 Gbit/s carries this in 70 ms. That must be less than the default node time-out, because commands
-    /// for locks wait behind records.
+    /// A network of 1 Gbit/s carries this in 70 ms. Commands for locks wait behind records, so this time must be
+    /// shorter than the default node time-out.
     pub(crate) const UNDER_WAY: usize = 8 << 20;
     pub(crate) const KEPT: usize = 64 << 20;
 }

@@ -18,7 +18,7 @@ use crate::node::{ClusterConfig, Node, NodeState, ServerStatus};
 use crate::token::FencingToken;
 
 impl LockManager {
-    /// Returns the held locks, the waiting callers, and the state of the nodes, for people and scrapes.
+    /// Returns the held locks, the waiting callers, and the state of the nodes.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let shared = &self.shared;
@@ -93,8 +93,9 @@ impl LockManager {
     }
 }
 
-/// The locks, queues and nodes of a manager at one moment. Serialised, times are seconds with fractions and fencing
-/// tokens are strings. It contains lock keys, and the names and addresses of nodes, but no owner token and no password.
+/// The locks, queues and nodes of a manager at one moment. When it is serialised, times are seconds with fractions, and
+/// fencing tokens are strings. It contains lock keys and the names and addresses of nodes, but no owner tokens and no
+/// passwords.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Snapshot {
@@ -104,7 +105,7 @@ pub struct Snapshot {
     pub has_quorum: bool,
     /// The [instance](crate::Settings::instance) of this process.
     pub instance: String,
-    /// How many locks are held or lost with a live guard.
+    /// How many locks have a guard, including locks that are lost.
     pub held: usize,
     /// How many keys are in use: held, contended for, or being released.
     pub keys: usize,
@@ -127,7 +128,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    // How many locks, and how many queues, are listed one by one.
+    // At most this many locks and this many queues are listed.
     pub(crate) const MOST: usize = 100;
 }
 
@@ -140,7 +141,7 @@ pub struct HeldLock {
     /// The time since the grant, or since the lock was passed to the present holder.
     #[serde(serialize_with = "seconds")]
     pub held_for: Duration,
-    /// How much of the lock's validity is left unless it is extended.
+    /// How long the lock stays valid if nothing extends it.
     #[serde(serialize_with = "seconds")]
     pub remaining: Duration,
     /// Whether the lock was lost.
@@ -151,11 +152,11 @@ pub struct HeldLock {
     pub fence: Option<FencingToken>,
 }
 
-/// The callers of this process that wait for one key.
+/// The callers of this process that wait for a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct QueueStatus {
-    /// The key that they wait for.
+    /// The key.
     pub key: String,
     /// How many callers wait.
     pub waiting: usize,
@@ -183,8 +184,8 @@ fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Er
 }
 
 impl LockManager {
-    /// Whether enough nodes of each group vote, so that locks can be granted. This answers from the last replies; each
-    /// node is asked once a second. Use it for a readiness probe, not before each lock. It is `false` once a
+    /// Whether enough nodes of each group vote, so that locks can be granted. Each node is asked once a second, and
+    /// this answers from the last replies. Use it for a readiness probe, not before each lock. It is `false` once a
     /// [shutdown](Self::shutdown) has begun.
     #[must_use]
     pub fn has_quorum(&self) -> bool {
@@ -205,7 +206,7 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// It changes nothing, so it can be dropped at any time.
+    /// Dropping the future changes nothing.
     #[doc(hidden)]
     pub async fn all_voting(&self) -> Result<(), AcquireError> {
         let begun = self.groups.iter().map(|group| group.begun());
@@ -221,7 +222,7 @@ impl LockManager {
             if groups.all(|(group, begun)| group.votes_since(begun)) && !voting.is_blocked() {
                 return Ok(());
             }
-            // There is no news when a node goes up or down, or at a shutdown, so look again after a while.
+            // `news` does not resolve when a node goes up or down, or at a shutdown, so look again after a while.
             let _news = timeout(LOOK, news).await;
         }
     }

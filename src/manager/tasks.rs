@@ -1,8 +1,8 @@
-//! [`TaskTracker`]: work that goes on when its caller is gone, such as releases, late replies and extensions.
+//! [`TaskTracker`]: runs work that goes on when its caller is gone, such as releases, late replies and extensions.
 //!
-//! Renewals, and releases that nobody waits for, run in the *background*, on a thread of the manager's own. Tokio puts
-//! a task that a handler wakes into that worker's LIFO slot, from which no other worker steals, so a handler that
-//! blocks its thread would keep all locks from being renewed.
+//! Renewals, and releases that nobody waits for, run in the *background*, on a thread of the manager. On a worker of
+//! the application, a handler that blocks its thread could keep all locks from being renewed: tokio puts a task that a
+//! handler wakes into that worker's LIFO slot, from which no other worker steals.
 
 use std::io;
 use std::pin::Pin;
@@ -22,18 +22,18 @@ use crate::seam;
 pub(crate) struct TaskTracker {
     calls: Handle,
     pub(super) background: Handle,
-    // The thread ends.
+    // Given when the background thread is to end.
     pub(super) ended: Arc<Signal>,
     limit: usize,
-    // Each job that counts towards the limit has a clone.
+    // Each job that counts towards the limit has a clone of this, so the number of clones is the number of jobs.
     counted: Arc<()>,
 }
 
 impl TaskTracker {
-    /// The most jobs at a time. Locks beyond it are left to their ttl.
+    /// At most this many jobs run at a time. If there is no room for a release, its lock ends with its ttl.
     pub(crate) const LIMIT: usize = 10_000;
 
-    /// Begins the thread, unless the `clock` follows the runtime `calls`. Fails if the system gives no thread.
+    /// Starts the background thread. If the `clock` follows the runtime, as in tests, jobs run on `calls` instead.
     pub(crate) fn begin(calls: Handle, clock: &dyn Clock) -> io::Result<Self> {
         let ended = Arc::default();
         let background = match clock.follows_runtime() {
@@ -49,7 +49,7 @@ impl TaskTracker {
         })
     }
 
-    /// Runs `job` where calls run or in the `background`; `false` if there is no room for it.
+    /// Runs `job` on the runtime of the calls or in the `background`. `false` if there is no room for it.
     pub(crate) fn spawn(
         &self,
         background: bool,
@@ -57,7 +57,7 @@ impl TaskTracker {
     ) -> bool {
         let token = Arc::clone(&self.counted);
         if background && self.ended.is_given() {
-            // The thread may take a moment to end.
+            // The background has ended, even if its thread still runs for a moment, so the job is dropped.
             return true;
         }
         if self.count() > self.limit {
@@ -68,8 +68,8 @@ impl TaskTracker {
         true
     }
 
-    /// Runs `job` whether there is room or not: for extensions and for records, which held locks and running requests
-    /// already limit.
+    /// Runs `job` even if there is no room. This is for extensions and records, because held locks and running requests
+    /// already limit their number.
     pub(crate) fn spawn_anyway(
         &self,
         background: bool,
@@ -109,7 +109,7 @@ fn begin_thread(ended: Arc<Signal>) -> io::Result<Handle> {
     let thread = std::thread::Builder::new().name("tower-redlock".to_owned());
     thread.spawn(move || {
         runtime.block_on(ended.given());
-        // A look-up of a name may take long, and nobody waits for it.
+        // Do not wait for blocking tasks, because the look-up of a host name can take long and nobody needs it now.
         runtime.shutdown_background();
     })?;
     Ok(handle)
@@ -134,7 +134,7 @@ impl<F: Future<Output = ()>> Future for Counted<F> {
 /// Waits until `look` finds something. It looks immediately, and whenever all waiters of `changed` are notified.
 pub(crate) async fn notified_until<T>(changed: &Notify, look: impl Fn() -> Option<T>) -> T {
     loop {
-        // Before the look, so that no change is missed in between.
+        // Create this before calling `look`, so that no change between the two is missed.
         let notified = changed.notified();
         if let Some(found) = look() {
             return found;
@@ -204,7 +204,7 @@ mod tests {
         }
     }
 
-    /// Waits until the tasks in the background of the manager are gone, and so its thread.
+    /// Calls `end`, and waits until the background tasks of the manager are dropped, because its thread has ended.
     fn ends(end: impl FnOnce(Runtime, LockManager) -> Option<Runtime>) {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let connect = || LockManager::builder().memory(3).connect();

@@ -1,4 +1,4 @@
-//! The watchdog: one timer and, per node, one batch of extensions for all held locks.
+//! The watchdog extends all held locks, with one timer and with one batch of extensions for each node.
 
 use std::sync::{Arc, Weak};
 
@@ -11,13 +11,13 @@ use crate::moment::Moment;
 use crate::node::{ExtendRequest, Fence};
 use crate::protocol::on_nodes::Landed;
 
-/// Extends the locks of a manager until the manager is gone, and calls `end_lapsed` for tenancies that no caller
-/// accepted in time. If this future is dropped earlier, the manager ends.
+/// Extends the locks of a manager until the manager is gone. Calls `end_lapsed` for hand-overs that no caller accepted
+/// in time. If this future is dropped earlier, all locks are lost.
 pub(crate) fn watch(
     shared: &Arc<Shared>,
     end_lapsed: fn(&Arc<Shared>, Tenancy),
 ) -> impl Future<Output = ()> + Send + use<> {
-    // Made outside the async block, because the future may be dropped before its first poll.
+    // Made outside the async block, so that all locks are lost even if the future is dropped before its first poll.
     let mut lose_all = LoseAllOnDrop(Arc::downgrade(shared));
     let (shared, registry) = (Arc::downgrade(shared), Arc::clone(&shared.registry));
     async move {
@@ -32,7 +32,8 @@ pub(crate) fn watch(
     }
 }
 
-/// Runs on the runtime on which the manager was built. If that runtime ends, the manager ends.
+/// Runs on the runtime on which the manager was built. If that runtime ends, it drops this future, and all locks are
+/// lost.
 pub(crate) fn stay(shared: &Arc<Shared>) -> impl Future<Output = ()> + Send + use<> {
     let mut lose_all = LoseAllOnDrop(Arc::downgrade(shared));
     let ended = Arc::clone(&shared.common.tasks.ended);
@@ -63,9 +64,10 @@ impl Drop for LoseAllOnDrop {
 pub(crate) fn renew_due(shared: &Arc<Shared>, end_lapsed: fn(&Arc<Shared>, Tenancy)) {
     let set = &shared.set;
     let mut batches: Vec<Vec<Due>> = set.nodes.iter().map(|_| Vec::new()).collect();
-    // The send time of all batches. It is read before any command leaves, because the validity counts from it.
+    // The send time of all batches. It is read before any command is sent, because the validity of locks counts from
+    // it.
     let sent = set.clock.now();
-    // While a node serves processes with another list, nothing is extended, so that held locks end with their validity.
+    // While a node serves processes with another list, nothing is extended, so held locks end with their validity.
     let blocked = set.voting.is_blocked();
     for lease in shared.registry.due(sent) {
         let (nodes, lapsed) = lease.tick(sent);
@@ -116,7 +118,7 @@ async fn extend(set: Arc<NodeSet>, index: usize, mut batch: Vec<Due>, sent: Mome
     let requests = batch.iter().map(|(request, _)| request.clone()).collect();
     let replies = set.reply(node.extend(requests)).await;
     let mut replies = replies.unwrap_or_else(|error| vec![Err(error); batch.len()]);
-    // If a node answers for fewer locks than it was asked about, the missing replies count as time-outs.
+    // If the node answers for fewer locks than it was asked about, the missing replies count as time-outs.
     replies.resize_with(batch.len(), || Err(set.timed_out()));
     for ((request, lease), reply) in batch.iter().zip(replies) {
         if let Err(error) = &reply {
@@ -138,7 +140,7 @@ mod tests {
         drop(locks.try_acquire("one").await.unwrap());
         let first = planned();
         assert!(first.is_some());
-        // It looks after the lock now, and finds it gone.
+        // Let the watchdog run, so that it sees that the lock is gone.
         for _ in 0..10 {
             tokio::task::yield_now().await;
         }

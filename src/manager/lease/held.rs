@@ -1,4 +1,4 @@
-//! [`HeldLease`]: the driver of [`LeaseState`] for one lock. A method that has the name of an event is described there.
+//! [`HeldLease`] drives the [`LeaseState`] of one lock. See there for the methods that have the name of an event.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,10 +24,9 @@ use crate::trace::Caller;
 pub(crate) type Queue = queue::Queue<Passed>;
 pub(crate) type Turn = queue::Turn<Passed>;
 
+/// What passes to the next caller of this process.
 pub(crate) enum Passed {
-    /// A turn without a lock: contend for the keys.
     Turn(Turn),
-    /// A lock, with its turn.
     Lock(Tenancy),
 }
 
@@ -39,18 +38,18 @@ impl queue::Handover for Passed {
     }
 }
 
-/// A lock as one of its tenants has it.
+/// A lock from the view of one of its tenants.
 #[derive(Clone)]
 pub(crate) struct Tenancy {
     pub(crate) lease: Arc<HeldLease>,
     pub(crate) number: u32,
-    // Of a reader, who has the lock together with others of this process.
+    // Set for a reader, which shares the lock with other readers of this process.
     share: Option<Arc<Share>>,
 }
 
 struct Share {
     guards: AtomicU32,
-    // Notified when the last of them is gone.
+    // Notified when the last guard of this reader is gone.
     left: Arc<Notify>,
 }
 
@@ -69,7 +68,7 @@ impl Tenancy {
     }
 
     pub(crate) fn join(lease: Arc<HeldLease>) -> Option<Self> {
-        // A shared lock is never handed on, so its readers are all of the first tenant.
+        // A shared lock never passes to another tenant, so all its readers have the number of the first tenant.
         let reader = Self::new(lease, 0);
         reader.lease.share(reader.number).is_ok().then_some(reader)
     }
@@ -79,7 +78,7 @@ impl Tenancy {
         share.is_some_and(|share| share.guards.load(Ordering::Acquire) == 0)
     }
 
-    /// Notified when this reader has left; the lease notifies of all other ends.
+    /// Notified when this reader has left. `HeldLease::ended` is notified of all other ends.
     pub(crate) fn left(&self) -> Option<&Arc<Notify>> {
         self.share.as_ref().map(|share| &share.left)
     }
@@ -96,7 +95,7 @@ impl Tenancy {
         lease.deadline.get().since(lease.clock.now())
     }
 
-    /// Why the lock has ended for this tenant or is about to.
+    /// Why the lock has ended for this tenant, or is about to end.
     pub(crate) fn ended_because(&self) -> Option<LossReason> {
         if self.has_left() {
             return Some(LossReason::Released);
@@ -131,42 +130,42 @@ impl Tenancy {
 }
 
 pub(crate) struct HeldLease {
-    // Its number in its manager.
+    // The number of the lock in its manager.
     pub(crate) id: u64,
     pub(crate) lease: Lease,
     pub(crate) keys: NodeKeys,
-    // How long the caller had waited that got it from the nodes.
+    // How long the caller that got the lock from the nodes had waited for it.
     pub(crate) waited: Duration,
     pub(crate) clock: Arc<dyn Clock>,
-    // These two show the state to a reader without the mutex. They change under the mutex only.
+    // The deadline and the tenant of the state, to be read without the mutex. They change only under the mutex.
     deadline: Arc<Deadline>,
     tenant: AtomicU32,
-    // When the watchdog looks at this lock again, in nanoseconds. It changes under the mutex of the registry only.
+    // When the watchdog looks at this lock again, in nanoseconds. It changes only under the mutex of the registry.
     due: AtomicU64,
     inner: Mutex<Inner>,
-    /// Notified when the end is announced, when the lock has ended, and when it passes to a new tenant.
+    /// Notified when the end is announced, when the lock has ended, and when the lock passes to a new tenant.
     pub(crate) ended: Arc<Notify>,
     landed: Notify,
 }
 
 struct Inner {
     state: LeaseState,
-    // Of a permit: all slots that were asked for, if a node may have set another one of them than ours.
+    // For a permit: all slots that were asked for, as long as a node may have set another slot than ours.
     asked: Option<NodeKeys>,
-    // The right to contend for the keys, until the lock is lost or released. A permit and a reader have none.
+    // The right to contend for the keys, until the lock is lost or released. Permits and readers have none.
     turn: Option<Turn>,
-    // To free the nodes: passes to the release.
+    // The duty to free the nodes. It passes to the release.
     obligation: Option<Obligation>,
     caller: Caller,
 }
 
-/// What the release of a lock takes over.
+/// The parts of a lock that pass to its release.
 pub(crate) struct LetGo {
     pub(crate) end: End,
     pub(crate) keys: NodeKeys,
-    /// The right to contend for the keys, unless the loss has passed it on.
+    /// `None` if the loss of the lock has already passed the turn on.
     pub(crate) turn: Option<Turn>,
-    /// The duty to free all other nodes. `None` if the lock was released before.
+    /// `None` if the lock was released before.
     pub(crate) obligation: Option<Obligation>,
 }
 
@@ -223,11 +222,11 @@ impl HeldLease {
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        // What is done under it is short and cannot panic half-way.
+        // Ignore poisoning, because no change under this mutex can panic half-way.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Applies an event, and performs its effects once the mutex is unlocked, because they run foreign code.
+    /// Applies an event. Performs its effects after unlocking the mutex, because they can run foreign code.
     fn change<T>(&self, event: impl FnOnce(&mut Inner) -> (T, Effects)) -> (T, Effects) {
         let mut inner = self.inner();
         let (value, effects) = event(&mut inner);
@@ -261,9 +260,9 @@ impl HeldLease {
     /// Whether the lock is lost for the tenant `number`.
     ///
     /// This usually takes no mutex: each end of a lock moves the deadline to the origin or the tenant to the next
-    /// number, so a deadline in the future means that the lock is held. A deadline in the past may be out of date,
-    /// because an extension may not be visible here yet. So before the answer is *lost*, the state is asked under the
-    /// mutex, which also makes the loss final.
+    /// number, so a deadline in the future means that the lock is held. A deadline in the past can be out of date,
+    /// because this thread may not see the latest extension yet. So before it answers *lost*, this method asks the
+    /// state under the mutex, which also makes the loss final.
     fn is_lost(&self, number: u32) -> bool {
         if self.tenant.load(Ordering::Acquire) != number {
             return true;
@@ -284,13 +283,12 @@ impl HeldLease {
         self.inner().state.end_is_announced();
     }
 
-    /// Loses the lock immediately; `false` if it has ended before.
+    /// Loses the lock immediately. `false` if it had ended before.
     pub(crate) fn lose(&self, reason: LossReason) -> bool {
         let effects = self.apply(|state| state.lose(reason, self.clock.now()));
         effects.lost.is_some()
     }
 
-    /// Offers the lock to a new tenant, who has so much `time` to accept it.
     pub(crate) fn offer(self: &Arc<Self>, terms: &HandOff, time: Duration) -> Option<Tenancy> {
         let effects = self.apply(|state| state.offer(self.clock.now(), terms, time));
         let tenant = effects.hand_over?;
@@ -312,9 +310,8 @@ impl HeldLease {
         self.clock.now() >= self.deadline.get()
     }
 
-    /// Does what is due at `now`. Returns the nodes to which the caller sends an extension, and the tenancy that has
-    /// lapsed, which the caller ends. The caller [lands](Self::land) each of these commands once, even if it is not
-    /// sent.
+    /// Returns the nodes to which the caller is to send an extension, and the tenancy that the caller is to end because
+    /// nobody accepted it in time. The caller [lands](Self::land) each extension once, even if it does not send it.
     pub(crate) fn tick(self: &Arc<Self>, now: Moment) -> (Vec<usize>, Option<Tenancy>) {
         let effects = self.apply(|state| state.tick(now));
         let lapsed = |number| Tenancy::new(Arc::clone(self), number);
@@ -325,7 +322,7 @@ impl HeldLease {
         let _ = self.apply(|state| state.land(node, sent, landed, self.clock.now()));
     }
 
-    /// After [`let_go`](Self::let_go): waits until no command that may set our token is in flight to `node`, and
+    /// After [`let_go`](Self::let_go): waits until no command that can set our token is in flight to `node`, and
     /// returns what the nodes have then.
     pub(crate) async fn landed(&self, node: usize) -> OnNodes {
         let look = || {
@@ -336,7 +333,8 @@ impl HeldLease {
         notified_until(&self.landed, look).await
     }
 
-    /// For a permit: no node has another slot than ours, once no command is in flight or may still run.
+    /// Called for a permit when its stray slots have been freed. If no command can still set another slot, the release
+    /// need not free the other slots.
     pub(crate) fn has_only_its_slot(&self) {
         let mut inner = self.inner();
         let nodes = &inner.state.nodes;
@@ -361,7 +359,7 @@ impl HeldLease {
         *self.inner().state.renewal.terms()
     }
 
-    /// Only the registry calls it, under its mutex.
+    /// Only for the registry, under its mutex.
     pub(super) fn plan(&self) {
         let due = self.inner().state.due();
         self.due.store(due.as_nanos(), Ordering::Relaxed);
@@ -386,7 +384,8 @@ impl HeldLease {
                 turn: inner.turn.take_if(|_| !effects.pass_turn),
                 obligation: inner.obligation.take(),
             };
-            // Before the end can be seen: a caller that sees it and tries once may wait for the release.
+            // Set this before anyone can see the end. A caller that sees the end and tries only once can then wait for
+            // the release.
             if let Some(turn) = &let_go.turn {
                 turn.set_being_released(true);
             }

@@ -1,8 +1,8 @@
 //! One lock that this process holds, from its grant to its end.
 //!
-//! [`state`] decides: a pure state machine that takes events with their time, and returns effects. [`held`] keeps the
-//! state in a mutex and runs the effects. The [`Registry`] sorts all held locks by the time at which each is due, for
-//! the watchdog.
+//! [`state`] is a pure state machine that takes events with their time, and returns effects. [`held`] keeps the state
+//! in a mutex and performs the effects. The [`Registry`] has all held locks, sorted by the time at which the watchdog
+//! looks at them again.
 
 pub(crate) mod held;
 pub(crate) mod open;
@@ -23,16 +23,16 @@ use crate::moment::Moment;
 #[derive(Default)]
 pub(crate) struct Registry {
     state: Mutex<Plan>,
-    // Notifies the watchdog that a lock is due before it would wake, or that it should stop.
+    // Wakes the watchdog if a lock is due earlier than planned, or if the watchdog should stop.
     changed: Notify,
-    // Given once the manager takes no more locks.
+    // Given once the manager grants no more locks.
     pub(crate) closing: Signal,
 }
 
 #[derive(Default)]
 pub(crate) struct Plan {
     pub(crate) leases: BTreeMap<(Moment, u64), Arc<HeldLease>>,
-    // The moment until which the watchdog sleeps. `None`: it sleeps until it is notified.
+    // The moment until which the watchdog sleeps, or `None` if it sleeps until it is notified.
     pub(crate) armed: Option<Moment>,
     pub(crate) stopped: bool,
 }
@@ -42,14 +42,15 @@ impl Registry {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a lock, which the watchdog extends from now on. Returns `false` if the manager takes no more locks.
+    /// Adds a lock, which the watchdog extends from now on. Returns `false` if the manager grants no more locks.
     pub(crate) fn insert(&self, lease: &Arc<HeldLease>) -> bool {
         let mut state = self.state();
-        // Read under the mutex, so that a shutdown, which loses all locks in the registry, misses no lock.
+        // Check this under the mutex. A shutdown gives the signal before it loses all locks in the registry, so it
+        // misses no lock: the lock is either in the registry by then, or is refused here.
         if self.closing.is_given() {
             return false;
         }
-        // Under the mutex, because a top-up may have been planned since the lock was made.
+        // Plan again, because a top-up may have been planned since the lock was made.
         lease.plan();
         self.place(&mut state, lease);
         crate::instruments::held_more();
@@ -59,7 +60,7 @@ impl Registry {
     fn place(&self, state: &mut Plan, lease: &Arc<HeldLease>) {
         let due = lease.due();
         state.leases.insert((due, lease.id), Arc::clone(lease));
-        // Usually the watchdog need not be woken, because a new lock is due later than the locks before it.
+        // A new lock is usually due later than the locks before it. Then the watchdog need not be woken.
         if state.armed.is_none_or(|armed| due < armed) {
             state.armed = Some(due);
             self.changed.notify_one();
@@ -79,10 +80,10 @@ impl Registry {
         }
     }
 
-    /// `node` may have forgotten what was sent before `forgot`: extends each lock there that counts the node by that,
-    /// immediately. If the node has granted one to another process since, the reply says so.
+    /// `node` may have forgotten locks that were sent to it before `forgot`. Extends these locks immediately. If the
+    /// node has granted one of them to another process since, the reply says so.
     pub(crate) fn doubt(&self, node: usize, forgot: Moment, now: Moment) {
-        // All in one batch: the watchdog waits for the mutex.
+        // Keep the mutex for all locks, so that the watchdog waits for it and extends them in one batch.
         let mut state = self.state();
         let leases: Vec<_> = state.leases.values().map(Arc::clone).collect();
         for lease in leases.iter().filter(|it| it.doubt(node, forgot, now)) {
@@ -94,7 +95,7 @@ impl Registry {
         self.state().leases.values().map(Arc::clone).collect()
     }
 
-    /// Returns how many were not lost before.
+    /// Loses all locks. Returns how many of them were not lost before.
     pub(crate) fn lose_all(&self, reason: LossReason) -> usize {
         let leases = self.leases().into_iter();
         leases.filter(|lease| lease.lose(reason)).count()
@@ -116,8 +117,9 @@ impl Registry {
                     return false;
                 }
                 let first = state.leases.keys().next().map(|(due, _)| *due);
-                // A planned wake-up stays planned even if its lock is gone: the next lock is due later, so it need not
-                // wake this task. Otherwise every lock that is taken while no other is held would wake it.
+                // A planned wake-up stays planned even if its lock is gone. The next lock is due later than that, so it
+                // does not wake this task. Without this, each lock that is added while no other lock is held would wake
+                // this task.
                 let planned = state.armed.filter(|armed| *armed > now);
                 state.armed = first.into_iter().chain(planned).min();
                 state.armed
@@ -145,15 +147,15 @@ impl Registry {
 
     fn replan_in(&self, state: &mut Plan, lease: &Arc<HeldLease>) {
         if state.leases.remove(&(lease.due(), lease.id)).is_some() {
-            // Planned under the mutex: this plan includes all earlier changes, and a later change finds the lock in the
-            // registry.
+            // The mutex is held from the removal to the insertion. So this plan includes all earlier changes, and a
+            // later change finds the lock in the registry and plans it again.
             lease.plan();
             self.place(state, lease);
         }
     }
 }
 
-/// The longest sleep of the watchdog while a tick is planned, because timers do not run while the host is suspended.
+/// While a tick is planned, the watchdog sleeps at most this long, because timers stop while the host is suspended.
 const LOOK: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -163,7 +165,7 @@ mod tests {
     use crate::moment::Moment;
     use crate::protocol::on_nodes::Landed;
 
-    /// The watchdog of a manager with this clock runs on the runtime of the test, not between two lines of it.
+    /// With this clock, the watchdog runs on the thread of the test, and so not between two lines of the test.
     #[derive(Debug)]
     struct RuntimeClock;
 

@@ -1,6 +1,6 @@
 //! [`OpenLeases`]: the leases that readers of a process share.
 //!
-//! A process asks the nodes once for several readers of a key. More readers may join the lease for a part of its ttl.
+//! A process asks the nodes once for several readers of a key: more readers may join the lease for a part of its ttl.
 //! Callers that already wait for the key in this process come first, so a reader joins only when its turn has come.
 
 use std::collections::HashMap;
@@ -40,19 +40,20 @@ impl OpenLeases {
         Tenancy::join(lease)
     }
 
-    /// Opens a `lease` that was granted just now. The more leases are held, the longer a new lease is open, because
-    /// each command of a reader looks at all leases on the node.
+    /// Lets readers join a `lease` that was granted just now. The more leases the process has, the longer a new lease
+    /// is open, because each command for a reader makes the node look at all leases.
     pub(crate) fn open(&self, lease: &Arc<HeldLease>, terms: &Terms) {
         let share_key = share_key(lease.keys.first(), terms);
         let mut all = self.leases();
         let leases = all.entry(share_key).or_default();
         let time = terms.ttl / OPEN_FOR * leases.count.max(1);
         leases.count += 1;
-        // Never the last reference to the lease before: its guard has one until it has closed that lease.
+        // This drops a reference to the lease before, but never the last one: the guard of that lease keeps one until
+        // it has closed the lease.
         leases.last = Some((Arc::clone(lease), lease.clock.now() + time));
     }
 
-    /// Forgets a lease that was given up. Returns whether the process has other leases on the same key.
+    /// Forgets a lease that is about to be released. Returns whether the process has other leases on the key.
     pub(crate) fn close(&self, lease: &HeldLease) -> bool {
         let share_key = share_key(lease.keys.first(), &lease.terms());
         let mut all = self.leases();
@@ -60,7 +61,7 @@ impl OpenLeases {
             return false;
         };
         leases.count = leases.count.saturating_sub(1);
-        // Never the last reference to the lease, because the caller has one.
+        // This is never the last reference to the lease, because the caller has one.
         drop(leases.last.take_if(|(last, _)| last.id == lease.id));
         let has_others = leases.count > 0;
         if !has_others {

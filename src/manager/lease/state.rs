@@ -8,10 +8,9 @@
 //! ```
 //!
 //! Only `Held` can be extended, so nothing revives a lock once its end was announced. A `Held` lock can pass to another
-//! caller of this process, its next *tenant*. Each tenant has a number; for all but the present tenant the lock has
-//! ended.
+//! caller of this process, its next *tenant*. Each tenant has a number. For all earlier tenants the lock has ended.
 //!
-//! Events return [`Effects`], which the driver, [`held`](super::held), performs once it has unlocked the state.
+//! Each event returns [`Effects`], which [`held`](super::held) performs once it has unlocked the state.
 
 use std::time::Duration;
 
@@ -26,18 +25,19 @@ pub(super) struct LeaseState {
     pub(super) nodes: OnNodes,
     pub(super) renewal: Renewal,
     phase: Phase,
-    // While `Held`, as the nodes confirm it; fixed from `Ending` on; the origin of time once the lock has ended.
+    // While `Held`, it follows from what the nodes confirmed. `Ending` fixes it. Once the lock has ended, it is the
+    // origin of time.
     pub(super) deadline: Moment,
-    // When the round was sent that the nodes granted.
+    // When the round that the nodes granted was sent.
     started: Moment,
     pub(super) tenant: u32,
-    // When the present tenant got it.
+    // When the present tenant got the lock.
     pub(super) since: Moment,
-    // How many guards share it: those of the present tenant.
+    // How many guards the present tenant has.
     guards: u32,
-    // Whether the holder was notified of the end before it came.
+    // Whether the holder was notified that the end was near.
     announced: bool,
-    // When the hand-over to the present tenant lapses, until it is accepted.
+    // When the hand-over to the present tenant lapses. `None` once the tenant has accepted it.
     lapses: Option<Moment>,
 }
 
@@ -49,13 +49,11 @@ enum Phase {
     Released,
 }
 
-/// The work that an event gives to the driver.
+/// What the driver has to do after an event.
 #[derive(Debug, Default, PartialEq, Eq)]
 #[must_use = "the driver performs them"]
 pub(super) struct Effects {
-    /// Wake the tasks that wait for the end.
     pub(super) notify_ended: bool,
-    /// Wake the release.
     pub(super) notify_landed: bool,
     pub(super) lost: Option<LossReason>,
     /// Pass the turn to the next caller, because the lock is lost.
@@ -70,10 +68,10 @@ pub(super) struct Effects {
 
 #[derive(Debug)]
 pub(crate) struct End {
-    /// If a command is in flight, ask [`HeldLease::landed`](super::held::HeldLease::landed) later.
+    /// If a command is in flight, [`HeldLease::landed`](super::held::HeldLease::landed) has the later state.
     pub(crate) nodes: OnNodes,
     pub(crate) lost: Option<LossReason>,
-    /// Why the lock was about to end, if its holder released it before that.
+    /// Why the lock was about to end, if its holder was notified of that and released it in time.
     pub(crate) given_up: Option<LossReason>,
 }
 
@@ -82,7 +80,7 @@ impl End {
         self.lost.is_some() || self.given_up.is_some()
     }
 
-    /// Whether its ttl has ended it, or is about to.
+    /// Whether the lock has expired, or was about to expire.
     pub(crate) fn has_expired(&self) -> bool {
         self.lost.or(self.given_up) == Some(LossReason::Expired)
     }
@@ -202,26 +200,27 @@ impl LeaseState {
         landed: Landed,
         now: Moment,
     ) -> Effects {
-        // Before the answer is looked at: an answer after the deadline moves nothing, because a loss is final.
+        // Check the deadline before using the answer. An answer that arrives after the deadline does not extend the
+        // lock, because a loss is final.
         let mut effects = self.check(now);
         self.nodes.land(node, sent, landed);
         match self.phase {
             Phase::Held => {
                 let deadline = self.renewal.deadline(&self.nodes);
-                // A deadline that moved back means that too few nodes still have our token.
+                // The deadline moves back to the past if too few nodes still have our token.
                 if self.nodes.is_taken() || deadline <= now {
                     return self.lose(LossReason::Taken, now);
                 }
                 self.deadline = deadline;
             }
-            // The end was announced: it does not move any more.
+            // The end was announced or has come, so it does not move any more.
             Phase::Ending(_) | Phase::Lost(_) => {}
             Phase::Released => effects.notify_landed = true,
         }
         effects
     }
 
-    /// Plans a top-up at `at` if nodes lack the lock, and returns whether they do.
+    /// Plans a top-up at `at` if a node lacks the lock. Returns whether a node lacks it.
     pub(super) fn plan_top_up(&mut self, at: Moment) -> bool {
         let is_missed = self.phase == Phase::Held && self.nodes.count_ours() < self.nodes.len();
         if is_missed {
@@ -230,8 +229,7 @@ impl LeaseState {
         is_missed
     }
 
-    /// `node` may have forgotten what was sent before `forgot`. If the lock counts it by that, plans a top-up and
-    /// returns `true`.
+    /// Returns whether the lock counts on a command that `node` may have forgotten. If so, plans a top-up.
     pub(super) fn doubt(&mut self, node: usize, forgot: Moment, now: Moment) -> bool {
         let is_counted = self.phase == Phase::Held && self.nodes.doubt(node, forgot, now);
         if is_counted {
@@ -240,8 +238,7 @@ impl LeaseState {
         is_counted
     }
 
-    /// Passes the lock to a new tenant, who has so much `time` to [accept](Self::accept) it, if `terms` allow it. The
-    /// lock has then ended for all earlier tenants.
+    /// If `terms` allow it, passes the lock to a new tenant, who has this much `time` to [accept](Self::accept) it.
     pub(super) fn offer(&mut self, now: Moment, terms: &HandOff, time: Duration) -> Effects {
         let comfortable = self.deadline.since(now) >= self.renewal.terms().ttl / 2;
         let passes = self.tenant < terms.max_passes && now.since(self.started) < terms.max_time;
@@ -263,12 +260,12 @@ impl LeaseState {
         }
     }
 
-    /// `tenant` takes the lock; `false` if that came too late.
+    /// `tenant` accepts the lock. `false` if it is too late.
     pub(super) fn accept(&mut self, tenant: u32) -> bool {
         self.tenant == tenant && self.lapses.take().is_some()
     }
 
-    /// Returns whether that changes anything.
+    /// Sets the `max_hold` of `tenant`. Returns whether that changes anything.
     pub(super) fn hold_for(&mut self, tenant: u32, max_hold: Duration) -> bool {
         let is_new = self.phase == Phase::Held && self.tenant == tenant;
         let changes = is_new && self.renewal.terms().max_hold != max_hold;
@@ -283,7 +280,7 @@ impl LeaseState {
         let (ended, effects) = self.ended_because(tenant, now);
         let shared = match ended {
             Some(reason) => Err(reason),
-            // The last guard has left.
+            // The last guard has left, and the lock is about to be released.
             None if self.guards == 0 => Err(LossReason::Released),
             None => {
                 self.guards += 1;
@@ -293,15 +290,14 @@ impl LeaseState {
         (shared, effects)
     }
 
-    /// Removes one guard. Returns whether it was the last.
     pub(super) const fn leave(&mut self) -> bool {
         self.guards = self.guards.saturating_sub(1);
         self.guards == 0
     }
 
-    /// The last guard has left: nothing extends the lock any more.
+    /// Ends the lock for its release, after the last guard has left.
     pub(super) fn let_go(&mut self, now: Moment) -> (End, Effects) {
-        // The deadline may have passed, and no event may have noticed that yet.
+        // Check the deadline, because no event may have noticed yet that it has passed.
         let mut effects = self.check(now);
         let (lost, given_up) = match self.phase {
             Phase::Held => (None, None),
@@ -309,7 +305,8 @@ impl LeaseState {
             Phase::Lost(reason) => (Some(reason), None),
             Phase::Released => (Some(LossReason::Released), None),
         };
-        // It is released in time, but the work was cut off as if it had been lost, and that is to be seen.
+        // The lock is released in time, but its work was stopped as if the lock had been lost. Report it as lost, so
+        // that operators see why the work was stopped.
         effects.lost = effects.lost.or(given_up);
         if lost.is_none() {
             effects.held_for = Some(now.since(self.since));
@@ -317,7 +314,8 @@ impl LeaseState {
         effects.notify_ended |= self.phase != Phase::Released;
         self.phase = Phase::Released;
         self.deadline = Moment::ORIGIN;
-        // Commands that are in flight land in this state. The release asks for that by `HeldLease::landed`.
+        // Commands that are in flight still land in this state, where the release asks for them with
+        // `HeldLease::landed`. So the state may be emptied only if no command is in flight.
         let nodes = match self.nodes.count_in_flight() {
             0 => self.nodes.take(),
             _ => self.nodes.clone(),

@@ -28,7 +28,7 @@ impl NodeSet {
         match self.problem(node, now) {
             Some(reason) => VotingStatus::Failing { reason },
             None if self.is_up(node) => status,
-            // Without the restart guard a node is assumed to vote before it was ever reached.
+            // Without the restart guard, the roll says that a node votes even if the node was never reached.
             None => VotingStatus::Unknown,
         }
     }
@@ -101,7 +101,8 @@ pub(crate) async fn gauge(set: Weak<NodeSet>, voting: Arc<SharedRoll>) {
     loop {
         let news = voting.news();
         let Some(set) = set.upgrade() else {
-            // Otherwise the gauges would show healthy nodes for as long as the process runs.
+            // The nodes are gone. Set their gauges to zero, because the gauges would otherwise show healthy nodes for
+            // as long as the process runs.
             for name in shown {
                 crate::instruments::node(&name, false, false);
             }

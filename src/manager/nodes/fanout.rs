@@ -9,7 +9,7 @@ use tokio::time::Sleep;
 
 use crate::node::NodeFuture;
 
-/// The futures of one command to several nodes, polled together. For a few nodes that is cheaper than a task for each.
+/// The futures of one command to several nodes, polled together. For few nodes this is cheaper than a task for each.
 pub(crate) struct Fanout<T> {
     slots: SmallVec<[(usize, Slot<T>); 1]>,
 }
@@ -22,8 +22,8 @@ enum Slot<T> {
 impl<T> Fanout<T> {
     pub(crate) fn new(futures: impl IntoIterator<Item = (usize, NodeFuture<T>)>) -> Self {
         let futures = futures.into_iter();
-        // Reserves room for all futures: a filtered iterator has no minimum length, so the room would grow step by
-        // step.
+        // Reserve room for all futures, because `extend` uses the lower size hint, which is zero for a filtered
+        // iterator, and would grow the vector step by step.
         let mut slots = SmallVec::with_capacity(futures.size_hint().1.unwrap_or(0));
         slots.extend(futures.map(|(node, future)| (node, Slot::Pending(future))));
         Self { slots }
@@ -53,7 +53,7 @@ impl<T> Fanout<T> {
         if let Some(reply) = self.take_ready() {
             return Poll::Ready(Some(reply));
         }
-        // Every node is polled before any reply is looked at, so that all commands are under way.
+        // Poll every future before returning a reply, so that the commands to all nodes are sent.
         for (_, slot) in &mut self.slots {
             if let Slot::Pending(future) = slot
                 && let Poll::Ready(reply) = future.as_mut().poll(cx)
@@ -87,7 +87,7 @@ impl<T> Fanout<T> {
         })
     }
 
-    /// Gives up on the nodes that have not answered, and returns them. Their commands may still run.
+    /// Gives up on the nodes that have not answered, and returns them. Their commands can still run.
     pub(crate) fn abandon(&mut self) -> Vec<usize> {
         let late = self.pending().collect();
         self.slots

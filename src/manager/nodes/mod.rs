@@ -33,11 +33,11 @@ pub(crate) struct NodeSet {
     pub(crate) nodes: Vec<Arc<dyn Node>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) namespace: Namespace,
-    // Whether the manager only looks whether nodes vote, and changes nothing on them.
+    // Whether the manager only looks whether nodes vote, without changing anything on them.
     pub(crate) observes: bool,
     // The label that nodes store next to our owner tokens.
     pub(crate) instance: Label,
-    // The node list and the settings that the nodes must agree to.
+    // The node list and the settings that each node must accept.
     pub(crate) config: Arc<ClusterConfig>,
     pub(crate) terms: CommonTerms,
     pub(crate) node_timeout: Duration,
@@ -52,7 +52,7 @@ pub(crate) struct NodeSet {
 pub(crate) struct CommonTerms {
     pub(crate) quorum: Quorum,
     pub(crate) drift: Drift,
-    // No lease of any process is longer.
+    // No process has a longer lease than this.
     pub(crate) max_ttl: Duration,
     pub(crate) max_clock_skew: Duration,
 }
@@ -93,7 +93,7 @@ impl NodeSet {
         reply.unwrap_or_else(|_| Err(self.timed_out()))
     }
 
-    /// The error if nothing may be granted or extended, because some nodes serve processes with another list.
+    /// The error if nothing may be granted or extended, because a node serves processes with another list.
     pub(crate) fn disagreement(&self) -> Option<NoQuorum> {
         self.voting.is_blocked().then(|| NoQuorum {
             retry_after: self.quorum_in().filter(|_| !self.voting.serves_others()),
@@ -121,7 +121,7 @@ impl NodeSet {
     }
 
     pub(crate) fn failure(&self, node: usize, error: NodeError) -> NodeFailure {
-        // The node knows only that it is quarantined, but this process knows for how long.
+        // The node knows only that it is quarantined. This process also knows for how long.
         let is_vague = error.kind() == NodeErrorKind::Quarantined;
         let explain = || self.voting.explain(node, self.clock.now());
         let explained = is_vague.then(explain).flatten();
@@ -152,7 +152,7 @@ impl NodeSet {
         (0..self.nodes.len()).filter(|n| self.is_up(*n)).count()
     }
 
-    /// Waits until every node was asked once, so that it is known which processes the nodes serve.
+    /// Waits until every node was asked once which processes it serves.
     pub(crate) async fn all_asked(&self) {
         if self.voting.were_all_asked() {
             return;
@@ -197,7 +197,7 @@ impl NodeSet {
     }
 
     pub(crate) fn proposal(&self, keep: Duration) -> Option<Fence> {
-        // If the clock is far off, the nodes ignore the proposal and go on from the tokens that they have.
+        // If the clock gives no valid token, propose the lowest one: the nodes go on from the tokens that they have.
         let token = FencingToken::proposed_at(self.clock.unix_micros()).or(FencingToken::new(1))?;
         Some(Fence { token, keep })
     }
@@ -245,7 +245,7 @@ impl NodeSet {
 }
 
 impl NodeSet {
-    /// How an extension has landed, by its reply. Also passes on what the reply says about the node.
+    /// How an extension has landed. Also records what the reply says about the node.
     pub(crate) fn after_extend(
         &self,
         node: usize,
@@ -261,13 +261,13 @@ impl NodeSet {
             }
             Ok(ExtendReply::Quarantined) => {
                 self.voting.recheck(node);
-                // Other processes may still count a server that this server has replaced, and then each of the two
-                // could have a vote.
+                // If this server has replaced another one, other processes may still count the former server. The node
+                // would have two votes if this reply counted, too.
                 let node = self.nodes.get(node);
                 if node.is_some_and(|node| node.settle_time().is_zero()) {
                     Landed::InQuarantine(self.clock.now())
                 } else {
-                    // Our token is on the node, and counts once the node votes again.
+                    // Our token is on the node, but counts only once the node votes again.
                     Landed::Abandoned
                 }
             }
@@ -277,7 +277,7 @@ impl NodeSet {
             Err(error) => {
                 self.heard(node, error);
                 self.log_refusal(node, "extend", error);
-                // If one of several keys has another type, the keys before it are set.
+                // If one of several keys has another type, the node has already set the keys before that one.
                 if error.kind() == NodeErrorKind::WrongType {
                     return Landed::Abandoned;
                 }
@@ -289,7 +289,7 @@ impl NodeSet {
 
 impl Drop for NodeSet {
     fn drop(&mut self) {
-        // Wakes the monitors, which then see that the nodes are gone, and end.
+        // Wake the monitors, so that they see that the nodes are gone, and end.
         self.voting.recheck_all();
     }
 }

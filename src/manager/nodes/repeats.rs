@@ -1,4 +1,4 @@
-//! [`Repeats`]: a trouble is logged immediately the first time, and then at most once a minute, with its count.
+//! [`Repeats`] logs a trouble immediately the first time, and then at most once a minute, with its count.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -24,19 +24,19 @@ struct Entry {
     trouble: Trouble,
     logged: Moment,
     last: Moment,
-    // How often it happened since it was logged.
+    // How often the trouble happened since it was logged.
     unlogged: u64,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Repeats {
     entries: Mutex<Vec<Entry>>,
-    // Whether a success may end an entry. If not, it need not lock the mutex.
+    // Whether a success may end an entry. If not, a success need not lock the mutex.
     may_end: AtomicBool,
 }
 
 impl Repeats {
-    /// Returns how often `trouble` happened since it was last logged, if it is to be logged now.
+    /// If `trouble` is to be logged now, returns how often it happened since it was last logged.
     pub(crate) fn count(&self, trouble: Trouble, now: Moment) -> Option<u64> {
         let mut entries = self.entries();
         if let Some(known) = entries.iter_mut().find(|known| known.trouble == trouble) {

@@ -11,8 +11,8 @@ use crate::protocol::backoff::Backoff;
 use crate::seam::for_pause;
 
 impl NodeSet {
-    /// Waits until a quorum of nodes votes, and no node is left that must be trusted or taken over: for as long as
-    /// quarantines last, and otherwise until `end`. If the call `fails_fast`, it also ends once all nodes that are up
+    /// Waits until a quorum of nodes votes and all nodes are trusted or taken over as an operator asks. It waits for as
+    /// long as quarantines last, and otherwise until `end`. If it `fails_fast`, it also ends once all nodes that are up
     /// have answered and one of them serves processes with another list.
     pub(crate) async fn quorum_votes(
         &self,
@@ -47,7 +47,7 @@ impl NodeSet {
                 Next::GiveUp => return Err(self.not_voting()),
                 Next::Wait(end) => end,
             };
-            // There is no news when a node goes down, so look again after a while.
+            // `news` does not resolve when a node goes down, so look again after a while.
             let look = Instant::now() + LOOK;
             let _news = timeout_at(end.unwrap_or(look).min(look), news).await;
         }
@@ -92,7 +92,7 @@ struct Patience {
     end: Instant,
     fails_fast: bool,
     connect_timeout: Duration,
-    /// How long nodes may take from the end of their quarantine to their vote.
+    /// How long nodes can take from the end of their quarantine to their vote.
     grace: Duration,
     recovers: bool,
     extended: bool,
@@ -106,7 +106,7 @@ struct Sight {
     trusting: bool,
     /// A quorum will vote at a known time, but does not vote yet.
     recovers: bool,
-    /// A quorum is up and votes by now or at a known time.
+    /// A quorum is up, and votes now or at a known time.
     is_up: bool,
 }
 
@@ -130,7 +130,7 @@ impl Patience {
             self.extended = true;
         }
         if now >= self.end && !seen.recovers && seen.is_up && !self.graced {
-            // A node may have come up at the last moment, and will vote at the next.
+            // A node that came up just before the end needs a moment to vote, so wait once more.
             self.graced = true;
             self.end = now + self.grace;
         }
@@ -141,8 +141,8 @@ impl Patience {
         }
     }
 
-    /// Whether nodes get more time after a quarantine. Unless the call fails fast, they get it only after the end and,
-    /// while nodes are trusted, only once, because a node may come and go.
+    /// Whether nodes get more time after a quarantine. Unless the call fails fast, they get it only after `end`. While
+    /// nodes are trusted, they get it only once, because a node that comes and goes must not prolong the call forever.
     fn may_extend(&self, is_over: bool, seen: Sight) -> bool {
         self.fails_fast || is_over && !(self.extended && seen.trusting)
     }
@@ -162,15 +162,14 @@ pub(crate) async fn retry<T>(
     command: impl Fn(&dyn Node) -> NodeFuture<Result<T, NodeError>> + Send,
 ) -> Result<T, Missed> {
     let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
-    // A node that is slow rather than down gets more time at each try; otherwise no command to it would be answered
-    // before `until`.
+    // A slow node gets more time at each try, because otherwise none of the commands might be answered before `until`.
     let mut patience = set.node_timeout;
     let node = set.nodes.get(index).ok_or(Missed::Refused)?;
     loop {
         let left = until.since(set.clock.now());
         match timeout(left, node.ready()).await {
             Ok(Ok(())) => {}
-            // The node refused us, perhaps only for a moment, for example while a password changes.
+            // The node refused the connection. This can end soon, for example if its password is being changed.
             Ok(Err(error)) if is_retryable(&error) && !left.is_zero() => {
                 sleep(backoff.next(for_pause()).min(left)).await;
                 continue;
@@ -197,8 +196,7 @@ pub(crate) async fn retry<T>(
     }
 }
 
-/// Whether the same command may work later. The type of a key, and the processes that the nodes serve, do not change
-/// soon.
+/// Whether the same command may succeed later.
 pub(crate) fn is_retryable(error: &NodeError) -> bool {
     !matches!(
         error.kind(),
@@ -233,7 +231,7 @@ mod tests {
         ..NOTHING
     };
 
-    /// What is done at each of these times, in seconds since the start, and until when.
+    /// Checks the next step at each of these times, in seconds since the start.
     fn run(fails_fast: bool, sights: &[(f64, Sight, Next)], start: Instant) {
         let mut patience = Patience {
             end: start + END,
@@ -306,7 +304,7 @@ mod tests {
             ];
             run(fails_fast, &steps, start);
         }
-        // Before its end, who waits for it anyhow gains nothing.
+        // Before `end`, a call that does not fail fast gets no more time.
         let wait = Next::Wait(Some(start + END));
         let steps = [
             (2.0, RECOVERS, wait),

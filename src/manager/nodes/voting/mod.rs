@@ -1,5 +1,5 @@
 //! Which nodes vote, and how a node that may have lost its data gets its vote back. A [`monitor`] asks each node
-//! repeatedly. [`Roll`] has the rule, as a value, and [`SharedRoll`] shares it between tasks.
+//! repeatedly. [`Roll`] is the rule as a value, and [`SharedRoll`] shares it between tasks.
 //!
 //! ```text
 //!   unknown ─────► voting, quarantined, foreign    by its first answer
@@ -10,12 +10,12 @@
 //! ```
 //!
 //! The rule is a delayed restart, timed by the clocks of the clients. A node that may have lost data answers a
-//! *check-in* with the name of its quarantine, which no other quarantine has: its identity, the digest of the config, a
-//! random number. Each process waits on its own clock, from its first sight of that name, for the [length of a
-//! quarantine](crate::protocol::quorum::quarantine); longer for a server that witnesses confirm, and for a node that
-//! was taken over from a list whose quarantines lasted longer. Then the process reads the high-water marks of the nodes
-//! that vote, and ends the quarantine of that name. The highest mark becomes the floor of later fencing tokens. If
-//! fewer than a quorum vote, the clock of the process and the skew of clocks give the floor.
+//! *check-in* with the unique name of its quarantine: its identity, the digest of the config, and a random number. Each
+//! process waits on its own clock, from its first sight of that name, for the [length of a
+//! quarantine](crate::protocol::quorum::quarantine). The wait is longer for a server that witnesses confirm, and for a
+//! node that was taken over from a list whose quarantines lasted longer. Then the process reads the high-water marks of
+//! the nodes that vote, and ends the quarantine of that name. The highest mark becomes the floor of later fencing
+//! tokens. If fewer than a quorum vote, the floor comes from the clock of the process and the skew of clocks.
 //!
 //! A node that was taken over keeps all nodes from granting until its quarantine is over. A *list* of nodes grants
 //! nothing before each of its nodes has accepted the list once, nor while a node is known to serve another list.
@@ -47,7 +47,7 @@ use crate::protocol::quorum::quarantine;
 use crate::seam::for_pause;
 use crate::token::FencingToken;
 
-/// Called while a node is in quarantine, with the first sight of that, and now.
+/// Called while a node is in quarantine, with the time at which that was first seen, and with the time now.
 type Forgot<'a> = &'a (dyn Fn(Moment, Moment) + Sync);
 
 pub(crate) async fn monitor(
@@ -79,7 +79,7 @@ pub(crate) async fn monitor(
     }
 }
 
-/// One check-in. Returns when to ask again; `None` if never.
+/// Does one check-in. Returns when to ask again, or `None` if never.
 async fn ask(set: &NodeSet, index: usize, forgot: Forgot<'_>) -> Option<Duration> {
     let node = set.nodes.get(index)?;
     let mode = match set.observes {
@@ -97,12 +97,13 @@ async fn ask(set: &NodeSet, index: usize, forgot: Forgot<'_>) -> Option<Duration
             }
             Some(apply(set, index, &**node, reply, forgot).await)
         }
-        // It was closed, and nobody opens it again. A node that says so and still takes commands is asked again.
+        // The node was closed, and nobody opens it again. If it still takes commands, the error is wrong: ask again.
         Err(error) if error.kind() == NodeErrorKind::Closed && !set.is_up(index) => None,
-        // It is down, slow, or refuses: what was known of it holds until it answers, but its replies do not count.
+        // The node is down, slow, or refuses the command. The roll keeps what it knew of the node until the node
+        // answers again, but the failure keeps the node from counting.
         Err(error) => {
             let next = refused(set, index, CHECK_IN, &error);
-            // Before it was ever connected nobody has asked it, and the error says nothing.
+            // If the node was never connected, the command has not reached it, and the error says nothing about it.
             if !was_connecting {
                 set.voting.replies(index, |replies| replies.failed(error));
                 set.voting.unanswered(index);
@@ -130,8 +131,7 @@ fn request(set: &NodeSet, node: &dyn Node, mode: CheckInMode) -> CheckInRequest 
     }
 }
 
-/// Has the nodes serve a config that no process has. The error has the nodes that did not answer, if they could still
-/// serve a quorum.
+/// Makes the nodes serve a config that no process has. Fails if the nodes that did not answer could still be a quorum.
 pub(crate) async fn retire(
     set: &NodeSet,
     config: &Arc<ClusterConfig>,
@@ -149,7 +149,8 @@ pub(crate) async fn retire(
         for (node, reply) in replies(set, &missing, |it| check_in(set, it, CheckInMode::Look)).await
         {
             match reply {
-                // Whoever has other settings than the service does not know how long its locks last.
+                // This process has other settings than the service, so it cannot know how long the locks of the service
+                // last.
                 Ok(CheckInReply::Foreign { config, digest })
                     if ClusterConfig::successor(&config).is_none() =>
                 {
@@ -192,7 +193,8 @@ async fn replies(
 }
 
 pub(crate) fn length(set: &NodeSet, node: &dyn Node) -> Duration {
-    // Two promotions may be by two clocks, of which the second is behind: it must have come up with the floor of the first.
+    // Two successive promotions can take their floors from the clocks of two processes. If the second clock is behind,
+    // it must have passed the first floor by then. So a quarantine lasts at least as long as the skew of clocks.
     let longest = set.terms.max_ttl.max(set.terms.max_clock_skew);
     quarantine(longest, node.settle_time(), set.terms.drift)
 }
@@ -234,7 +236,8 @@ async fn apply(
                 roll.quarantined(node, found);
                 roll.quarantine(node).map(|known| known.since)
             };
-            // Where witnesses name the server, each command reads its identity, and an extension tells nothing now.
+            // If witnesses confirm the server of the node, each command already checks the identity of that server.
+            // Then an extension now would tell nothing new.
             let since = set.voting.event(index, now, event);
             if let Some(since) = since.filter(|_| node.settle_time().is_zero()) {
                 forgot(since, now);
@@ -249,7 +252,7 @@ fn votes(set: &NodeSet, index: usize) {
     runs(set, index, None);
     set.voting.replies(index, Replies::votes);
     match set.voting.event(index, set.clock.now(), Roll::voted) {
-        // The log did not speak of its quarantine, so it does not speak of the end.
+        // The quarantine was not logged when it began, so its end is not logged either.
         Some(quarantine) if quarantine.unused && quarantine.logged == Logged::Nothing => {}
         Some(quarantine) if quarantine.unused || quarantine.origin == Origin::New => {
             crate::trace::new_node_votes(set.name_of(index));
@@ -271,7 +274,8 @@ async fn follow(set: &NodeSet, index: usize, node: &dyn Node, found: (Moment, St
     if let Some(line) = set.voting.at(index, |roll, node| roll.next_line(node, now)) {
         log(set, index, line, left.unwrap_or_default()).await;
     }
-    // While a node serves others nothing is promoted, however long it waits.
+    // If the wait is over and the node was not promoted, a node serves processes with another list. Nothing is promoted
+    // while that lasts, so ask at the usual pace.
     let left = left.filter(|left| !left.is_zero());
     left.unwrap_or(IDLE).min(IDLE)
 }
@@ -313,13 +317,13 @@ async fn promote(set: &NodeSet, index: usize, node: &dyn Node, id: String) -> Du
             votes(set, index);
             IDLE
         }
-        // Another process has promoted it, or it has forgotten once more: the next check-in tells.
+        // Another process has promoted the node, or the node has lost its data again. Check in now to see which.
         Ok(false) => Duration::ZERO,
         Err(error) => refused(set, index, PROMOTION, &error),
     }
 }
 
-/// The highest fencing token that any process may have had, by our clock and the skew of clocks.
+/// The highest fencing token that any process can have had, by our clock and the skew of clocks.
 fn latest(set: &NodeSet) -> Option<FencingToken> {
     let skew = u64::try_from(set.terms.max_clock_skew.as_micros()).unwrap_or(u64::MAX);
     FencingToken::proposed_at(set.clock.unix_micros().saturating_add(skew))
@@ -352,7 +356,7 @@ fn refused(set: &NodeSet, index: usize, command: &'static str, error: &NodeError
     if is_lasting && set.voting.at(index, is_news) {
         crate::trace::command_failed(set.name_of(index), command, error, 1);
     }
-    // A fault that somebody must repair is asked about less often.
+    // Ask less often if somebody must repair the fault.
     if is_retryable(error) && !is_lasting {
         SOON
     } else {

@@ -1,4 +1,4 @@
-//! [`Roll`]: which nodes vote, as a value without mutex, clock or tasks. [`voting`](super) has the rules.
+//! [`Roll`]: which nodes vote, as a value without mutex, clock or tasks. [`voting`](super) explains the rules.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -53,21 +53,20 @@ pub(super) struct Quarantine {
     pub(super) since: Moment,
     pub(super) length: Duration,
     pub(super) origin: Origin,
-    /// The node says how long quarantines lasted under the list that ours replaced; zero if there was none.
+    /// How long quarantines lasted under the list that ours replaced, as the node says. Zero if there was none.
     pub(super) former: Duration,
-    /// The node says that it has voted under our list, so every node has accepted that list.
+    /// The node says that it has voted under our list. This proves that every node has accepted the list.
     pub(super) accepted: bool,
-    /// The node says that it never granted anything.
+    /// The node says that it has never granted anything.
     pub(super) unused: bool,
     pub(super) logged: Logged,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// Nothing is known yet. The other nodes will decide whether the node is new or forgot.
+    /// The answers of the other nodes will decide whether the node is new or has forgotten its data.
     #[default]
     Unclear,
-    /// Nothing says that the node was ever used.
     New,
     /// The node restarted, was flushed, or failed over.
     Forgot,
@@ -123,19 +122,19 @@ impl Quarantine {
 pub(super) struct Roll {
     // The nodes of all groups, one group after the other.
     nodes: Vec<Known>,
-    // How many nodes are a group, and how many of a group make a quorum.
+    // How many nodes a group has, and how many of these are a quorum.
     size: usize,
     needed: usize,
-    // How long processes with another list take to notice that a node has left them.
+    // How long processes with another list can take to notice that a node has left their list.
     notice: Duration,
     // Since when all nodes are known to have accepted the list.
     complete: Option<Moment>,
-    // The setting `bootstrap` says that these have nothing to forget: nodes that were never seen, or whose first answer
-    // was the quarantine that they are in.
+    // Nodes that have nothing to forget, because the setting `bootstrap` says so. A node leaves this set when it enters
+    // a quarantine after another state, because it may have granted locks by then.
     trusted_as_new: BTreeSet<usize>,
-    // No lock is held: the next check-in ends each quarantine.
+    // An operator says that no lock is held, so the next check-in of each node ends its quarantine.
     pub(super) trust: Override,
-    // The next check-in takes each node over from processes with another config.
+    // An operator adopts the nodes: the next check-in takes each node over from processes with another config.
     pub(super) adoption: Override,
 }
 
@@ -143,10 +142,10 @@ pub(super) struct Roll {
 struct Known {
     name: String,
     state: VoteState,
-    // Whether a check-in of it has ended, with an answer or without.
+    // Whether a check-in of the node has ended, with an answer or without one.
     asked: bool,
     answered: bool,
-    // The command that the node refuses and needs for its vote, and why.
+    // A command without which the node cannot vote and that it refuses, and why.
     refusal: Option<(&'static str, NodeError)>,
 }
 
@@ -166,7 +165,7 @@ pub(super) type Call = fn(&mut Roll) -> &mut Override;
 impl Override {
     pub(super) fn end(&mut self) {
         self.calls -= 1;
-        // Otherwise another call waits for the nodes that it has not reached.
+        // If another call is under way, it still waits for the nodes that are pending.
         if self.calls == 0 {
             *self = Self::default();
         }
@@ -181,7 +180,7 @@ pub(super) enum Tokens {
 }
 
 impl Roll {
-    /// The nodes with these names, in groups of `size`. Unless they are `guarded`, all vote.
+    /// Unless the nodes are `guarded`, all of them vote from the beginning.
     pub(super) fn new(
         names: Vec<String>,
         (size, needed): (usize, usize),
@@ -201,7 +200,7 @@ impl Roll {
             nodes: names.into_iter().map(known).collect(),
             size,
             needed,
-            // Processes that reach a node have its answer by then, because they ask each second.
+            // Each process asks its nodes once a second. So a process that can reach a node has its answer by then.
             notice: 2 * IDLE + node_timeout,
             ..Self::default()
         }
@@ -219,7 +218,7 @@ impl Roll {
 
     pub(super) fn quarantined(&mut self, node: usize, mut found: Quarantine) {
         if let Some(known) = self.quarantine_mut(node) {
-            // The node may have forgotten what it said of the list that ours replaced.
+            // The node may have lost its data since it told us about the list that ours replaced.
             found.former = found.former.max(known.former);
             if known.id == found.id {
                 known.former = found.former;
@@ -260,13 +259,13 @@ impl Roll {
         Some(std::mem::replace(&mut known.state, state))
     }
 
-    /// A check-in had no answer. Returns whether it was the first.
+    /// A check-in had no answer. Returns whether it was the first check-in of the node.
     pub(super) fn unanswered(&mut self, node: usize) -> bool {
         let known = self.nodes.get_mut(node);
         known.is_some_and(|known| !std::mem::replace(&mut known.asked, true))
     }
 
-    /// To be called after each event. Returns whether all nodes have accepted the list now, but had not before.
+    /// Called after each event. Returns whether all nodes have accepted the list now, but had not before.
     pub(super) fn completes(&mut self, now: Moment) -> bool {
         let accepts =
             |state: &VoteState| *state == VoteState::Voting || state.quarantine().is_some();
@@ -302,7 +301,7 @@ impl Roll {
     }
 }
 
-/// The questions: what the nodes have said.
+/// Questions about what the nodes have said.
 impl Roll {
     pub(super) fn mode(&self, node: usize) -> CheckInMode {
         let former = self.adoption.former;
@@ -353,7 +352,7 @@ impl Roll {
         })
     }
 
-    /// Whether a quorum of the group of `node` votes, and so knows the highest fencing tokens.
+    /// Whether a quorum of the node's group votes, and so knows the highest fencing tokens.
     fn remembers(&self, node: usize) -> bool {
         let first = node / self.size * self.size;
         let group = self.states().skip(first).take(self.size);
@@ -361,11 +360,11 @@ impl Roll {
     }
 }
 
-/// The questions: when a quarantine ends.
+/// Questions about the end of a quarantine.
 impl Roll {
-    /// When the wait of a quarantine began; `None` if it has not. It begins once all nodes have accepted the list, and
-    /// processes with another list have had time to notice. A node that has voted under our config proves that all
-    /// have.
+    /// When the wait of a quarantine began, or `None` if it has not begun. It begins once all nodes have accepted the
+    /// list and processes with another list have had time to notice that. A node that votes, or that has voted under
+    /// our list, proves that this has happened.
     fn began(&self, quarantine: &Quarantine) -> Option<Moment> {
         let is_proven = quarantine.accepted || self.does_any_vote();
         if is_proven {
@@ -374,10 +373,11 @@ impl Roll {
         Some(quarantine.since.max(self.complete? + self.notice))
     }
 
-    /// When the quarantine is over; `None` if its wait has not begun.
+    /// `None` if the wait of the quarantine has not begun.
     fn end_of(&self, node: usize) -> Option<Moment> {
         let quarantine = self.quarantine(node)?;
-        // A lock under a replaced list may rest on other nodes than the one that tells of that list.
+        // Use the longest former quarantine that any node knows, because a lock under the replaced list may be on other
+        // nodes than the nodes that remember that list.
         let quarantines = self.states().filter_map(VoteState::quarantine);
         let former = quarantines.map(|other| other.former).max();
         let length = quarantine.length.max(former.unwrap_or_default());
@@ -390,13 +390,13 @@ impl Roll {
 
     fn is_spared(&self, node: usize) -> bool {
         self.quarantine(node).is_some_and(|quarantine| {
-            // If no node votes and another one forgot its data, this one may have been used, too, until it forgot.
+            // If no node votes and another node has lost its data, this node may look unused for the same reason.
             let is_unused = quarantine.unused && (self.does_any_vote() || self.is_intact());
             is_unused || self.is_trusted(node)
         })
     }
 
-    /// Whether an operator says that `node` has nothing to forget.
+    /// Whether an operator has said that `node` has nothing to forget.
     fn is_trusted(&self, node: usize) -> bool {
         self.trusted_as_new.contains(&node) || self.trust.pending.contains(&node)
     }
@@ -416,7 +416,8 @@ impl Roll {
         self.is_over(node, now) && !self.serves_others()
     }
 
-    /// When each node of `group` that `is_up` votes, if that is known; the shortest time first.
+    /// How long until each node of `group` that `is_up` votes, the shortest time first. Leaves out nodes for which this
+    /// is not known.
     pub(super) fn until_votes(
         &self,
         group: Range<usize>,
@@ -428,7 +429,7 @@ impl Roll {
             VoteState::Quarantined(_) if self.is_exempt(node) => Some(Duration::ZERO),
             _ => self.left(node, now),
         };
-        // A node of any group that is taken over keeps all from granting.
+        // While a node of any group is being taken over, no node grants anything.
         let states = (0..).zip(self.states());
         let taken_over = states.filter(|(_, state)| state.is_taken_over());
         let least = taken_over.filter_map(|(node, _)| wait(node)).max();
@@ -440,9 +441,8 @@ impl Roll {
     }
 }
 
-/// What follows from a quarantine.
 impl Roll {
-    /// The next line of the log on a quarantine. Each is logged once.
+    /// The next log line about a quarantine. Each line is logged once.
     pub(super) fn next_line(&mut self, node: usize, now: Moment) -> Option<Logged> {
         let line = match self.end_of(node) {
             Some(_) => Logged::Wait,
@@ -450,7 +450,7 @@ impl Roll {
         };
         let is_spared = self.is_spared(node);
         let quarantine = self.quarantine_mut(node).filter(|_| !is_spared)?;
-        // The other nodes may not have answered yet.
+        // Wait before logging this, because the other nodes may just not have answered yet.
         if line == Logged::Incomplete && now.since(quarantine.since) < IDLE {
             return None;
         }
@@ -458,7 +458,7 @@ impl Roll {
         (before < line).then_some(line)
     }
 
-    /// Whether nothing says that `node` was ever used. This is decided once, when the other nodes are first asked.
+    /// Whether nothing says that `node` was ever used. The first call decides this.
     pub(super) fn is_new(&mut self, node: usize, intact: usize) -> bool {
         self.quarantine_mut(node).is_some_and(|it| {
             if it.origin == Origin::Unclear {
@@ -479,12 +479,11 @@ impl Roll {
         }
     }
 
-    /// What is known of the fencing tokens of `node`, which is to be promoted; `None` if it may not be promoted any
-    /// more.
+    /// What is known of the fencing tokens of `node`, which is to be promoted, or `None` if it may not be promoted now.
     pub(super) fn promotion(&mut self, node: usize, intact: usize, now: Moment) -> Option<Tokens> {
-        // A node that nothing is known of may be as new as it looks.
+        // Ask this first, because it decides whether the node is new if no earlier log line has.
         let is_new = self.is_new(node, intact);
-        // The operator's word that no lock is held may have ended meanwhile.
+        // The operator's call that trusts the node may have ended while the other nodes were asked.
         if !self.may_promote(node, now) {
             return None;
         }
@@ -509,7 +508,6 @@ impl Roll {
     }
 }
 
-/// The questions of people.
 impl Roll {
     pub(super) fn status(&self, node: usize, now: Moment) -> VotingStatus {
         match self.nodes.get(node).map(|known| &known.state) {
@@ -527,7 +525,7 @@ impl Roll {
 
     pub(super) fn explain(&self, node: usize, now: Moment) -> Option<NodeError> {
         let known = self.nodes.get(node)?;
-        // Until that is repaired, no waiting helps.
+        // A refusal comes first, because no waiting helps until it is repaired.
         if let Some((_, error)) = &known.refusal {
             return Some(error.clone());
         }

@@ -1,4 +1,4 @@
-//! [`SharedRoll`]: the roll of all groups, shared by their tasks, which it wakes when something becomes known.
+//! [`SharedRoll`] shares the roll of all groups between tasks, and wakes them when something becomes known.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use crate::manager::tasks::notified_until;
 use crate::moment::Moment;
 use crate::node::{NodeError, NodeErrorKind};
 
-/// The nodes of one group, by their places in it, and what is known of the whole list.
+/// The roll as one group sees it. Its methods take a node's place in the group.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedRoll {
     all: Arc<All>,
@@ -26,15 +26,15 @@ pub(crate) struct SharedRoll {
 #[derive(Debug)]
 struct All {
     roll: Mutex<Roll>,
-    // Of each node, whether what it replies counts now.
+    // For each node, whether its replies count now.
     replies: Vec<Mutex<Replies>>,
-    // Of each node: ask it now.
+    // For each node, notified when its monitor should ask it now.
     wake: Vec<Notify>,
-    // Something became known.
+    // Notified when something became known.
     changed: Notify,
-    // Every node was asked once, or the first callers have waited long enough for that.
+    // Whether every node was asked once, or the first callers have waited long enough for that.
     all_asked: AtomicBool,
-    // Nothing may be granted or extended. As in `roll`, for callers that have no time for a mutex.
+    // Whether nothing may be granted or extended. A copy of what `roll` says, to be read without the mutex.
     blocked: AtomicBool,
 }
 
@@ -52,8 +52,7 @@ impl Drop for Overriding<'_> {
 }
 
 impl SharedRoll {
-    /// The nodes with these names, in groups of `size`; each node replies within `node_timeout`. It begins with the
-    /// first group.
+    /// Makes the roll as the first group sees it. Each group has `size` nodes.
     pub(crate) fn new(
         names: Vec<String>,
         size: usize,
@@ -92,7 +91,6 @@ impl SharedRoll {
     }
 }
 
-/// For the monitors of nodes.
 impl SharedRoll {
     pub(super) fn at<T>(&self, node: usize, ask: impl FnOnce(&mut Roll, usize) -> T) -> T {
         ask(&mut self.roll(), self.place(node))
@@ -112,7 +110,7 @@ impl SharedRoll {
         drop(roll);
         self.all.changed.notify_waiters();
         if completed {
-            // The wait of the nodes in quarantine has begun.
+            // The wait of quarantined nodes begins now, so their monitors must plan its end.
             self.recheck_all();
         }
         result
@@ -132,7 +130,6 @@ impl SharedRoll {
     }
 }
 
-/// What an operator says.
 impl SharedRoll {
     pub(crate) fn trust_new(&self, trusted: bool) {
         self.roll().trust_new(trusted);
@@ -142,8 +139,7 @@ impl SharedRoll {
         self.begin(|roll| &mut roll.trust, Duration::ZERO)
     }
 
-    /// Takes all nodes over from processes with another config. `former` is the length of their quarantines, if the
-    /// nodes do not know it.
+    /// `former` is the length of quarantines under the list that is replaced, for nodes that do not know it.
     pub(crate) fn adopt_all(&self, former: Duration) -> Overriding<'_> {
         self.begin(|roll| &mut roll.adoption, former)
     }
@@ -174,7 +170,8 @@ impl SharedRoll {
         Some(ask(&mut replies.unwrap_or_else(PoisonError::into_inner)))
     }
 
-    /// The node has refused a command for a lock. Only a new error has it asked again; otherwise every caller would.
+    /// The node has refused a command for a lock. It is asked again only if the error says something new, because
+    /// otherwise each caller would have it asked.
     pub(crate) fn heard(&self, node: usize, error: &NodeError, now: Moment) {
         self.replies(node, |replies| replies.refused(error, now));
         let is_known = |roll: &mut Roll, node| match error.kind() {
@@ -201,7 +198,7 @@ impl SharedRoll {
         self.all.wake.iter().for_each(Notify::notify_one);
     }
 
-    /// Resolves at the next answer of a node. Create it before the roll is asked.
+    /// Resolves at the next answer of a node. Create it before you ask the roll.
     pub(crate) fn news(&self) -> tokio::sync::futures::Notified<'_> {
         self.all.changed.notified()
     }
@@ -228,7 +225,6 @@ impl SharedRoll {
     }
 }
 
-/// The questions of the group, and of its callers.
 impl SharedRoll {
     pub(crate) fn is_blocked(&self) -> bool {
         self.all.blocked.load(Ordering::Acquire)

@@ -7,18 +7,17 @@ use serde::{Serialize, Serializer};
 use crate::moment::Moment;
 use crate::node::{NodeError, NodeErrorKind};
 
-/// Whether a node's votes count towards the quorum now. Serialised, it is `{"is": "voting"}`, with the fields of the
-/// variant; times are seconds.
+/// Whether a node's votes count towards the quorum now. When it is serialised, it is `{"is": "voting"}` with the fields
+/// of the variant, and times are seconds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum VotingStatus {
-    /// Not known yet: the node was not asked yet.
+    /// The node has not been asked yet.
     Unknown,
     /// Its votes count.
     Voting,
-    /// It takes no commands, did not answer twice in a row, or refuses commands. A refusal counts for five seconds,
-    /// unless another command runs meanwhile.
+    /// It takes no commands, did not answer twice in a row, or has refused a command within the last five seconds.
     Failing {
         /// Why its replies do not count.
         reason: String,
@@ -28,7 +27,7 @@ pub enum VotingStatus {
         /// How much longer; `None` until every node has accepted the list.
         #[serde(serialize_with = "optional_seconds")]
         remaining: Option<Duration>,
-        /// Whether enough other nodes remember the fencing tokens. If not, the clock decides how they continue.
+        /// Whether enough other nodes remember the fencing tokens. If not, later tokens continue from the clock.
         remembered: bool,
     },
     /// It serves processes with other nodes or settings, and until that ends, nothing is granted or extended.
@@ -50,13 +49,13 @@ pub(crate) fn optional_seconds<S: Serializer>(
 pub(crate) struct Replies {
     // How many check-ins have begun.
     pub(crate) begun: u64,
-    // The last of them that found that it votes.
+    // The number of the last check-in that found that the node votes.
     voted: u64,
-    // How many in a row had no answer.
+    // How many check-ins in a row had no answer.
     unanswered: u32,
-    // Why the last had none.
+    // Why the last check-in had no answer.
     failure: Option<NodeError>,
-    // When it last refused a command for a lock, and why. None has run since.
+    // When the node last refused a command for a lock, and why. `None` once such a command has run.
     refused: Option<(Moment, NodeError)>,
 }
 
@@ -68,7 +67,7 @@ impl Replies {
     pub(crate) fn answered(&mut self) {
         self.unanswered = 0;
         if self.failure.take().is_some() {
-            // A refusal from before says nothing of the node that is back.
+            // The node is back. A refusal from before its failure says nothing about it now.
             self.refused = None;
         }
     }
@@ -105,7 +104,7 @@ impl Replies {
 
     pub(crate) fn problem(&self, now: Moment) -> Option<&NodeError> {
         let failure = self.failure.as_ref();
-        // One late answer may be this process's own delay.
+        // A single time-out does not count, because this process itself may have been slow.
         let once = |error: &&NodeError| error.kind() == NodeErrorKind::TimedOut;
         let failure = failure.filter(|error| self.unanswered > 1 || !once(error));
         let refused = self.refused.as_ref();
@@ -114,7 +113,7 @@ impl Replies {
     }
 }
 
-/// How long a refusal counts, so that a node that nobody asks any more can come back.
+/// How long a refusal counts. It ends without a success, because callers may no longer ask the node.
 const REMEMBERED: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
