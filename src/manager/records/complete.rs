@@ -23,7 +23,8 @@ use crate::node::{
 use crate::protocol::on_nodes::Has;
 use crate::protocol::recall::Recalled;
 
-/// Fewer nodes than a quorum stored a result in time. The next caller with this key finds out whether it is stored.
+/// Fewer nodes than a quorum confirmed the end of a run in time. The next caller with this key finds out whether a result
+/// is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CompleteError {
@@ -44,8 +45,8 @@ impl fmt::Display for CompleteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "only {} of the {} needed nodes stored the result in time; \
-             begin a run with the same key again to find out whether the result is stored",
+            "only {} of the {} needed nodes confirmed the end of the run in time; \
+             begin a run with the same key again to find out whether a result is stored",
             self.confirmed, self.needed
         )
     }
