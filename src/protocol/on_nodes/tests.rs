@@ -137,6 +137,29 @@ fn the_remaining_time_is_when_a_quorum_is_free() {
 }
 
 #[test]
+fn a_verdict_tells_how_long_others_hold_the_lock() {
+    let held = [held(1, 30), held(2, 10), held(1, 20)];
+    let remaining = |answers: &[Landed]| verdict(answers).unwrap().remaining();
+    assert_eq!(remaining(&held), Some(Duration::from_millis(30)));
+    assert_eq!(remaining(&[held[0]; 3]), Some(Duration::from_millis(30)));
+    assert_eq!(remaining(&[GRANTED; 3]), None);
+    assert_eq!(remaining(&[DOWN; 3]), None);
+}
+
+#[test]
+fn a_vote_is_missed_if_its_node_forgot_after_it_was_sent() {
+    let mut nodes = granted_on([0]);
+    assert!(!nodes.is_missed(0) && nodes.is_missed(1));
+    nodes.doubt(0, at(0), at(0));
+    assert!(
+        !nodes.is_missed(0),
+        "it was sent when the node had forgotten"
+    );
+    nodes.doubt(0, at(1), at(1));
+    assert!(nodes.is_missed(0));
+}
+
+#[test]
 fn the_key_in_the_way_is_the_one_that_most_nodes_tell_of() {
     let of_key = |key| {
         Landed::Anothers(Holder {
