@@ -160,6 +160,24 @@ fn a_vote_is_missed_if_its_node_forgot_after_it_was_sent() {
 }
 
 #[test]
+fn an_owner_refuses_us_if_it_holds_the_blocking_key() {
+    let holds = |tag, key| {
+        Landed::Anothers(Holder {
+            tag,
+            remaining: None,
+            key: Some(key),
+        })
+    };
+    let nodes = answered(Keys::All, &[holds(7, 1), holds(8, 1), holds(9, 0)]);
+    assert!(nodes.is_refused_by(7) && nodes.is_refused_by(8));
+    assert!(
+        !nodes.is_refused_by(9),
+        "it holds a key that fewer nodes tell of"
+    );
+    assert!(!nodes.is_refused_by(6));
+}
+
+#[test]
 fn the_key_in_the_way_is_the_one_that_most_nodes_tell_of() {
     let of_key = |key| {
         Landed::Anothers(Holder {
