@@ -22,7 +22,7 @@ use http::{Method, Response, StatusCode};
 
 use self::body::LayerBody;
 use self::rejection::{By, Cause, Rejection, RejectionKind};
-use crate::manager::{AcquireError, LockManager, Lost};
+use crate::manager::{AcquireError, LockManager};
 
 /// What happens to a request when too few nodes answer in time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -34,9 +34,7 @@ pub enum OnNoQuorum {
     /// The request runs without a lock and, in an `IdempotencyLayer`, without a record. It is still refused if the
     /// nodes serve processes with another list of nodes, because such a process may hold the key.
     ///
-    /// A request whose lock expires while it runs continues without it
-    /// ([`LossReason::Expired`](crate::error::LossReason::Expired)): the nodes stopped answering, or the process was
-    /// paused. Other losses still end it.
+    /// A request that has begun with a lock is still dropped if the lock is lost.
     ///
     /// In the handler, [`Held::of`](crate::layer::Held::of) then returns
     /// [`UnlockedReason::NoQuorum`](crate::layer::UnlockedReason::NoQuorum), and `Idempotent::handle` returns `None`.
@@ -52,11 +50,6 @@ impl OnNoQuorum {
             _ => false,
         };
         nodes_fail && self == Self::RunUnlocked
-    }
-
-    /// What ends a running request. One that may begin without its lock also continues without it.
-    pub(crate) fn ends_with(self, lost: Lost) -> Lost {
-        lost.but_not_by_expiry(self == Self::RunUnlocked)
     }
 }
 

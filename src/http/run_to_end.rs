@@ -8,8 +8,8 @@ use http::Request;
 use tokio::runtime::Handle;
 use tower_service::Service;
 
+use super::Detachments;
 use super::state::RequestState;
-use super::{Common, Detachments, OnNoQuorum};
 use crate::seam;
 use crate::trace::Caller;
 
@@ -25,16 +25,11 @@ use crate::trace::Caller;
 pub struct RunToEndService<S> {
     inner: S,
     detachments: Option<Detachments>,
-    on_no_quorum: OnNoQuorum,
 }
 
 impl<S> RunToEndService<S> {
-    pub(crate) fn new(inner: S, common: &Common) -> Self {
-        Self {
-            inner,
-            detachments: common.detachments().cloned(),
-            on_no_quorum: common.on_no_quorum,
-        }
+    pub(crate) const fn new(inner: S, detachments: Option<Detachments>) -> Self {
+        Self { inner, detachments }
     }
 }
 
@@ -62,12 +57,7 @@ where
         let Some((guard, detachments)) = guard.zip(detachments) else {
             return Box::pin(inner);
         };
-        let lost = self.on_no_quorum.ends_with(guard.lost());
-        let work = async move {
-            let result = lost.or_done(inner).await.ok();
-            drop(guard);
-            result
-        };
+        let work = async move { guard.lost().or_done(inner).await.ok() };
         let work = Detached::new(work, detachments);
         Box::pin(async move {
             match work.await {

@@ -263,9 +263,7 @@ impl Execution {
     {
         let connects = request.method() == Method::CONNECT;
         let lock = self.guard.handle();
-        let on_no_quorum = self.options.common.on_no_quorum;
-        let lost = || on_no_quorum.ends_with(lock.lost());
-        let result = match lost().or_done(service.call(request)).await {
+        let result = match lock.lost().or_done(service.call(request)).await {
             Ok(result) => result,
             Err(reason) => return Ok(self.options.common.refuse(reason)),
         };
@@ -291,7 +289,11 @@ impl Execution {
             (None, LayerBody::passed(body))
         } else {
             // Watch the lock, because it can also be lost while the body is read.
-            match lost().or_done(collect_up_to(body, limit, |_| true)).await {
+            match lock
+                .lost()
+                .or_done(collect_up_to(body, limit, |_| true))
+                .await
+            {
                 Ok(collected) => (replay_of(&head, &collected), collected.again()),
                 Err(reason) => return Ok(self.options.common.refuse(reason)),
             }

@@ -187,10 +187,7 @@ where
                     match admitted {
                         Ok((parts, guard)) => {
                             let (mut service, options) = (call.service, call.options);
-                            let on_no_quorum = options.common.on_no_quorum;
-                            let lost = guard
-                                .as_ref()
-                                .map(|guard| on_no_quorum.ends_with(guard.lost()));
+                            let lost = guard.as_ref().map(|guard| guard.lost());
                             let inner = service.call(Request::from_parts(parts, call.body));
                             let hold = guard.map(|guard| Hold { guard, options });
                             state.set(State::Running { inner, lost, hold });
@@ -215,7 +212,7 @@ where
                         (Ok(Ok(response)), Some(Hold { guard, options }))
                             if options.holds_until_body && !response.body().is_end_stream() =>
                         {
-                            let lost = options.common.on_no_quorum.ends_with(guard.lost());
+                            let lost = guard.lost();
                             let held = response.map(|body| LayerBody::held(body, lost, guard));
                             return Poll::Ready(Ok(held));
                         }

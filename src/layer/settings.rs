@@ -205,7 +205,9 @@ impl<S> Layer<S> for RedlockLayer<OnDisconnect> {
     type Service = RedlockService<RunToEndService<S>>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        let inner = RunToEndService::new(inner, &self.options.common);
+        let common = &self.options.common;
+        let detachments = common.detachments().cloned();
+        let inner = RunToEndService::new(inner, detachments);
         RedlockService::new(inner, Arc::clone(&self.options))
     }
 }

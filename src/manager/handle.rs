@@ -226,7 +226,6 @@ pin_project! {
         #[pin]
         left: Option<OwnedNotified>,
         others: Vec<Pin<Box<Lost>>>,
-        but_not_by_expiry: bool,
     }
 }
 
@@ -237,14 +236,7 @@ impl Lost {
             left: tenancy.left().cloned().map(Notify::notified_owned),
             tenancy,
             others: Vec::new(),
-            but_not_by_expiry: false,
         }
-    }
-
-    /// If `so`, the future does not complete when the lock expires, because the work is to continue without the lock.
-    pub(crate) fn but_not_by_expiry(mut self, so: bool) -> Self {
-        self.but_not_by_expiry = so;
-        self
     }
 
     pub(crate) fn is_overdue(&self) -> bool {
@@ -280,11 +272,8 @@ impl Future for Lost {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<LossReason> {
         let mut this = self.project();
-        let completes = |reason| !(*this.but_not_by_expiry && reason == LossReason::Expired);
         for other in &mut *this.others {
-            if let Poll::Ready(reason) = other.as_mut().poll(cx)
-                && completes(reason)
-            {
+            if let Poll::Ready(reason) = other.as_mut().poll(cx) {
                 return Poll::Ready(reason);
             }
         }
@@ -296,11 +285,7 @@ impl Future for Lost {
                 if reason != LossReason::Released {
                     lease.end_is_announced();
                 }
-                return if completes(reason) {
-                    Poll::Ready(reason)
-                } else {
-                    Poll::Pending
-                };
+                return Poll::Ready(reason);
             }
             let left = this.left.as_mut().as_pin_mut();
             if left.is_some_and(|left| left.poll(cx).is_ready()) {
