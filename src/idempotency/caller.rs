@@ -18,7 +18,9 @@ pub fn header(name: &'static str) -> impl Fn(&Parts) -> Option<String> + Clone {
         if values.next().is_some() {
             return None;
         }
-        String::from_utf8(value.as_bytes().to_vec()).ok()
+        let value = std::str::from_utf8(value.as_bytes()).ok()?;
+        // HTTP/2 delivers the spaces around a value, which are no part of it.
+        Some(value.trim().to_owned())
     }
 }
 
@@ -70,6 +72,7 @@ mod tests {
         let tenant = |headers| header("x-tenant")(&parts(headers));
         let acme = Some("acme".to_owned());
         assert_eq!(tenant(&[("x-tenant", b"acme")]), acme);
+        assert_eq!(tenant(&[("x-tenant", b" acme\t")]), acme);
         assert_eq!(tenant(&[]), None);
         assert_eq!(
             tenant(&[("x-tenant", b"mallory"), ("x-tenant", b"acme")]),

@@ -185,7 +185,8 @@ impl Settings {
     /// How long a node keeps a lock that nobody extends, and so how long a lock outlives a crashed holder.
     ///
     /// The ttl does not limit the work, because the watchdog extends a held lock every third of the ttl. From 10 ms to
-    /// 24 h, in whole milliseconds; default: 10 s. Use less than a second only in tests.
+    /// 24 h, in whole milliseconds; default: 10 s. Use less than a second only in tests. A ttl above 10 s also raises
+    /// [`max_ttl`](Self::max_ttl), which all processes must share.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.given.ttl = Some(ttl);
         self

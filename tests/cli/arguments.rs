@@ -15,6 +15,17 @@ async fn a_wrong_argument_is_a_usage_error() {
         &["release", "k"],
         &["run", "k"],
         &["run", "k", "--wait", "soon", "--", "true"],
+        // `humantime` panics at this sum, and takes an M for a month.
+        &[
+            "run",
+            "k",
+            "--wait",
+            "18446744073709551615s1000ms",
+            "--",
+            "true",
+        ],
+        &["wait", "--timeout", "1M"],
+        &["nodes", "retire", "", "--yes"],
         &["list", "--limit", "many"],
         &["who", "a\nb", "--redis", "redis://127.0.0.1:1"],
     ] {
@@ -155,4 +166,14 @@ async fn a_shell_gets_its_completion() {
         }
     }
     ended(redlock(&["completion", "abacus"])).await.with(64);
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn output_that_cannot_be_written_is_an_error() {
+    let mut completion = redlock(&["completion", "bash"]);
+    completion.stdout(fs::File::create("/dev/full").unwrap());
+    let child = completion.spawn().unwrap();
+    let ended = crate::told(child.wait_with_output().unwrap()).with(74);
+    assert!(ended.err.contains("cannot write the output"), "{ended:?}");
 }

@@ -56,7 +56,7 @@ impl Who {
         say(&match self.json {
             true => as_json(&status),
             false => as_text(&status),
-        });
+        })?;
         let is_known = status.verdict != KeyVerdict::Unknown;
         Ok(code(&locks, is_known))
     }
@@ -148,7 +148,7 @@ impl List {
         say(&match self.json {
             true => as_json(&list),
             false => listed(&list),
-        });
+        })?;
         for failure in &list.failures {
             tell(&format!("not listed: {failure}"));
         }
@@ -204,7 +204,7 @@ impl Release {
     pub(crate) async fn run(&self, source: &Source) -> Result<u8, Failure> {
         let locks = observe(source).await?;
         let seen = self.key.ask(&locks).await?;
-        say(&as_text(&seen));
+        say(&as_text(&seen))?;
         let is_known = seen.holder().is_some() || seen.verdict != KeyVerdict::Unknown;
         let code = code(&locks, is_known);
         let Some(holder) = seen.holder().filter(|_| code == 0) else {
@@ -213,7 +213,7 @@ impl Release {
         confirm(&self.intent(&seen, holder), self.yes)?;
         let freed = locks.force_release(&seen, self.now);
         let freed = waiting(freed, || "waiting until the holder has lost it".to_owned()).await?;
-        say(&format!("freed on {freed} of {} nodes\n", seen.nodes.len()));
+        say(&format!("freed on {freed} of {} nodes\n", seen.nodes.len()))?;
         let after = self.key.ask(&locks).await?;
         let is_left = after.holder().is_some_and(|now| now.owner == holder.owner);
         match after.verdict {

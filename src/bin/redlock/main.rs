@@ -40,9 +40,10 @@ Exit codes:
   1   not done, because you answered no
   64  an argument is wrong or missing
   69  too few nodes vote or answer
+  74  the output cannot be written
   75  another process holds the lock; for `release`: another holder has acquired it in the meantime
   76  the lock was lost while the command ran
-  78  a setting is wrong, or a node serves processes with other nodes or settings
+  78  a setting is wrong, even if an argument sets it, or a node serves processes with other nodes or settings
   126 the command of `run` cannot be started; 127 it was not found
 Otherwise `run` exits with the code of its command, or with 128 plus the number of the signal that ended it.
 
@@ -97,6 +98,7 @@ struct Failure {
 const SAID_NO: u8 = 1;
 const USAGE: u8 = 64;
 const NO_QUORUM: u8 = 69;
+const OUTPUT: u8 = 74;
 const HELD: u8 = 75;
 const LOST: u8 = 76;
 const SETTINGS: u8 = 78;
@@ -182,8 +184,13 @@ fn read(path: &PathBuf) -> Result<Settings, Failure> {
     toml::from_str(&text).map_err(|error| fail(error.message()))
 }
 
-fn duration(text: &str) -> Result<Duration, humantime::DurationError> {
-    humantime::parse_duration(text)
+fn duration(text: &str) -> Result<Duration, String> {
+    // `humantime` panics if the sum of the parts overflows. Its `M` is a month, where the writer probably means minutes.
+    let mut numbers = text.split(|char: char| !char.is_ascii_digit());
+    if text.len() > 100 || numbers.any(|digits| digits.len() > 10) || text.contains('M') {
+        return Err("expected a duration such as `90s` or `5min`".to_owned());
+    }
+    humantime::parse_duration(text).map_err(|error| error.to_string())
 }
 
 impl Program {
@@ -203,14 +210,14 @@ impl Program {
                 let rules = source.settings()?.acl(read_only)?;
                 for (place, rule) in &rules {
                     let place = (rules.len() > 1).then(|| format!("# {place}\n"));
-                    show::say(&format!("{}{rule}\n", place.unwrap_or_default()));
+                    show::say(&format!("{}{rule}\n", place.unwrap_or_default()))?;
                 }
                 Ok(0)
             }
             Command::Completion { shell } => {
                 let mut script = Vec::new();
                 clap_complete::generate(shell, &mut Self::command(), "redlock", &mut script);
-                show::say(&String::from_utf8_lossy(&script));
+                show::say(&String::from_utf8_lossy(&script))?;
                 Ok(0)
             }
         }

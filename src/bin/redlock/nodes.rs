@@ -40,7 +40,7 @@ impl Status {
                 false => as_text(&snapshot),
             };
             let clear = self.watch && !self.json && show::is_watched();
-            let is_read = say(&[if clear { show::CLEAR_SCREEN } else { "" }, &text].concat());
+            let is_read = say(&[if clear { show::CLEAR_SCREEN } else { "" }, &text].concat())?;
             if !(self.watch && is_read) {
                 return Ok(code(&locks, snapshot.has_quorum));
             }
@@ -172,7 +172,7 @@ impl Wait {
         let snapshot = locks.snapshot();
         match waited {
             Ok(Ok(())) => {
-                say(&format!("all {} nodes vote\n", snapshot.nodes.len()));
+                say(&format!("all {} nodes vote\n", snapshot.nodes.len()))?;
                 Ok(0)
             }
             Ok(Err(error)) => Err(error.into()),
@@ -221,6 +221,7 @@ pub(crate) enum Nodes {
 )]
 pub(crate) struct Retire {
     /// The name of the new nodes, for the people who read the errors
+    #[arg(value_parser = clap::builder::NonEmptyStringValueParser::new())]
     successor: String,
     /// Does not ask for confirmation
     #[arg(long)]
@@ -238,7 +239,7 @@ impl Retire {
         let retiring = locks.retire_nodes(&self.successor);
         let left = waiting(retiring, || "connecting".to_owned()).await?;
         waiting(sleep(left), || "waiting until no lock is valid".to_owned()).await;
-        say("retired; no lock on these nodes is valid any more\n");
+        say("retired; no lock on these nodes is valid any more\n")?;
         Ok(0)
     }
 }
@@ -279,6 +280,6 @@ async fn voting(
     work: impl Future<Output = Result<(), NoQuorum>>,
 ) -> Result<u8, Failure> {
     waiting(work, || locks.snapshot().verdict).await?;
-    say(&format!("{}\n", locks.snapshot().verdict));
+    say(&format!("{}\n", locks.snapshot().verdict))?;
     Ok(0)
 }

@@ -5,13 +5,20 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::{Failure, SAID_NO, USAGE};
+use crate::{Failure, OUTPUT, SAID_NO, USAGE};
 
 /// Prints `text` to the standard output. Returns whether it still has a reader.
-pub(crate) fn say(text: &str) -> bool {
+pub(crate) fn say(text: &str) -> Result<bool, Failure> {
     let mut out = io::stdout().lock();
     let written = out.write_all(text.as_bytes());
-    written.and_then(|()| out.flush()).is_ok()
+    match written.and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure::new(
+            OUTPUT,
+            format!("cannot write the output: {error}"),
+        )),
+        Ok(()) => Ok(true),
+    }
 }
 
 pub(crate) fn tell(text: &str) {

@@ -32,45 +32,42 @@ struct Call {
 
 /// Each script by a sentence that no script before it has, in the order in which the crate loads them, and its calls.
 const KINDS: [(&str, Make); 14] = [
-    ("-- Acquires a lock, all of its keys or none.", acquire),
+    ("-- Acquires all keys of a lock or none.", acquire),
     (
-        "-- Acquires one of several locks: the first that is free.",
+        "-- Acquires the first of several locks that is free.",
         acquire,
     ),
     (
-        "-- Sets the ttl of many locks again, each only if its owner still holds it.",
+        "-- Renews the ttl of several locks, each only if its owner still holds it.",
         extend,
     ),
     (
-        "-- Releases a lock, as far as it is still its owner's, and announces that.",
+        "-- Deletes the keys of a lock that its owner still holds, and announces that.",
         release,
     ),
     (
-        "-- Writes the fencing token of a lock back, if the lock is still its owner's",
+        "-- Writes the fencing token of a lock back, if the owner still has the lock",
         raise,
     ),
-    ("-- Tells whether the node may vote", check_in),
+    ("-- Reports whether the node may vote", check_in),
+    ("-- Ends the named quarantine.", promote),
     (
-        "-- Ends a quarantine, if the node is still in the one that is named.",
-        promote,
-    ),
-    (
-        "-- Tells whether the server has evicted keys since the last time.",
+        "-- Checks whether the server has evicted keys since the last check.",
         evictions,
     ),
-    ("-- Acquires a lock for one more reader", acquire_shared),
+    ("-- Acquires a lock for a reader", acquire_shared),
     (
-        "-- Sets the end of a reader again, if it still has the lock.",
+        "-- Renews the share of a reader, if it still has the lock.",
         extend_shared,
     ),
-    ("-- Releases a lock for one of its readers.", release_shared),
+    ("-- Ends the share of a reader.", release_shared),
     ("-- Tries each command that locks need", rights),
     (
         "-- Acquires the lock of an idempotency key, or returns its record.",
         recall,
     ),
     (
-        "-- Stores the record of an idempotency key and releases its lock.",
+        "-- Stores the record of an idempotency key and releases its lock",
         complete,
     ),
 ];
