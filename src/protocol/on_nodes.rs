@@ -97,7 +97,7 @@ impl AtNode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Granted,
-    /// Another owner holds the lock, or is the only other contender and may hold it.
+    /// Another owner holds the lock on a quorum of nodes.
     Contended {
         /// How long until a quorum of nodes is free of other owners if nobody extends or releases. `None` if never.
         remaining: Option<Duration>,
@@ -455,7 +455,7 @@ impl OnNodes {
 
         let most = holders.iter().map(|(_, nodes)| *nodes).max().unwrap_or(0);
         let contenders = holders.len() + usize::from(ours > 0);
-        if most >= self.quorum.needed() || contenders < 2 {
+        if most >= self.quorum.needed() {
             Verdict::Contended { remaining }
         } else {
             Verdict::Split {

@@ -137,6 +137,18 @@ fn the_remaining_time_is_when_a_quorum_is_free() {
 }
 
 #[test]
+fn a_split_counts_the_contenders_and_us_if_a_node_is_ours() {
+    let contenders = |answers: &[Landed]| match verdict(answers) {
+        Some(Verdict::Split { contenders, .. }) => contenders,
+        other => panic!("{other:?}"),
+    };
+    let [one, two, three] = [1, 2, 3].map(|tag| held(tag, 10));
+    assert_eq!(contenders(&[one, two, three]), 3);
+    assert_eq!(contenders(&[GRANTED, GRANTED, one, one, DOWN]), 2);
+    assert_eq!(contenders(&[GRANTED, one, two, two]), 3);
+}
+
+#[test]
 fn a_verdict_tells_how_long_others_hold_the_lock() {
     let held = [held(1, 30), held(2, 10), held(1, 20)];
     let remaining = |answers: &[Landed]| verdict(answers).unwrap().remaining();
