@@ -56,7 +56,7 @@ impl Thing {
         match self {
             Self::Lock => "a lock that is held",
             Self::Counter => "the counter of a key",
-            Self::LongCounter => "the same of a key of 512 bytes",
+            Self::LongCounter => "the counter of a key of 512 bytes",
             Self::Grant => "a request with an idempotency key: the last owner of its lock",
             Self::RequestCounter => "its counter",
             Self::Record => "its stored response, without the bytes of the response itself",
