@@ -1,5 +1,3 @@
-//! [`Lease`]: a granted lock as a value.
-
 use std::time::Duration;
 
 use crate::lock_key::LockKey;

@@ -1,5 +1,3 @@
-//! The errors of a manager.
-
 use std::fmt;
 use std::time::Duration;
 

@@ -90,7 +90,7 @@ pub struct LockManager {
 
 impl LockManager {
     /// Acquires all of `keys` or none, and fails immediately if one of them is not free. `keys` is one key (a string or
-    /// a [`LockKey`](crate::LockKey)), an array or `Vec` of keys, or [`LockKeys`].
+    /// a [`LockKey`]), an array or `Vec` of keys, or [`LockKeys`].
     ///
     /// If several callers split the votes of the nodes, the call tries again for at most two node time-outs.
     ///

@@ -128,7 +128,6 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    // At most this many locks and this many queues are listed.
     pub(crate) const MOST: usize = 100;
 }
 

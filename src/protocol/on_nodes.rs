@@ -55,7 +55,6 @@ pub(crate) enum Landed {
     Partly,
     Withheld,
     Absent,
-    /// The node has what it had before.
     NoEffect,
     /// The command may have run, or may still run.
     Abandoned,
@@ -374,7 +373,6 @@ impl OnNodes {
         }
     }
 
-    /// The verdict if each node grants one of several keys.
     fn verdict_of_any(&self) -> Option<Verdict> {
         let needed = self.quorum.needed();
         let best = self.best_key().map_or(0, |key| self.votes_for(key));

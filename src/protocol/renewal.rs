@@ -26,7 +26,6 @@ impl Terms {
     }
 }
 
-/// The plan of one lock's renewals.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Renewal {
     terms: Terms,

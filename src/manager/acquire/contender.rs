@@ -36,7 +36,6 @@ pub(crate) struct Contender<'a> {
     rival: Option<(NodeKey, bool)>,
     // While readers have the blocking key: our hints on this key, and on keys before it that readers had earlier.
     hints: Vec<WaitingWriter>,
-    // Whether the call has waited in the queue.
     queued: bool,
     // `Some` while the contender waits for other processes.
     listening: Option<Listening>,

@@ -95,7 +95,6 @@ impl Tenancy {
         lease.deadline.get().since(lease.clock.now())
     }
 
-    /// Why the lock has ended for this tenant, or is about to end.
     pub(crate) fn ended_because(&self) -> Option<LossReason> {
         if self.has_left() {
             return Some(LossReason::Released);
@@ -130,7 +129,6 @@ impl Tenancy {
 }
 
 pub(crate) struct HeldLease {
-    // The number of the lock in its manager.
     pub(crate) id: u64,
     pub(crate) lease: Lease,
     pub(crate) keys: NodeKeys,
@@ -154,12 +152,10 @@ struct Inner {
     asked: Option<NodeKeys>,
     // The right to contend for the keys, until the lock is lost or released. Permits and readers have none.
     turn: Option<Turn>,
-    // The duty to free the nodes. It passes to the release.
     obligation: Option<Obligation>,
     caller: Caller,
 }
 
-/// The parts of a lock that pass to its release.
 pub(crate) struct LetGo {
     pub(crate) end: End,
     pub(crate) keys: NodeKeys,

@@ -95,7 +95,7 @@ impl Registry {
         self.state().leases.values().map(Arc::clone).collect()
     }
 
-    /// Loses all locks. Returns how many of them were not lost before.
+    /// Returns how many locks were not lost before.
     pub(crate) fn lose_all(&self, reason: LossReason) -> usize {
         let leases = self.leases().into_iter();
         leases.filter(|lease| lease.lose(reason)).count()

@@ -1,4 +1,4 @@
-//! [`LeaseState`]: the life of one held lock as a pure state machine. No clock, no mutex, no task.
+//! [`LeaseState`]: the life of one held lock as a pure state machine.
 //!
 //! ```text
 //!   Held ───────────────► Ending      the deadline is near
@@ -49,7 +49,6 @@ enum Phase {
     Released,
 }
 
-/// What the driver has to do after an event.
 #[derive(Debug, Default, PartialEq, Eq)]
 #[must_use = "the driver performs them"]
 pub(super) struct Effects {

@@ -1,5 +1,3 @@
-//! One command to several nodes at the same time.
-
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll};

@@ -63,7 +63,6 @@ impl Deadline {
     }
 }
 
-/// The waiting callers of one manager.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Waiters(Arc<Mutex<ByAge>>);
 

@@ -155,7 +155,6 @@ impl Drop for Completion {
 type Stored = Result<CompleteReply, NodeError>;
 
 struct Completing {
-    // The release of the lock.
     freeing: Freeing,
     // The record that a node stores when it releases the lock.
     record: Option<Record>,

@@ -159,7 +159,6 @@ pub(super) fn forget(node: &dyn Node, request: &ReleaseRequest) -> NodeFuture<Fr
 #[derive(Debug)]
 pub(crate) struct Clocks {
     showed: Vec<u64>,
-    // When the nodes were asked.
     asked: Moment,
 }
 

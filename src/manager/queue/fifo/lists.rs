@@ -60,7 +60,6 @@ pub(super) struct Entry<N> {
 }
 
 pub(super) struct Waiter<T> {
-    // All keys that the caller wants.
     wants: Vec<Name>,
     // Only a lock with this ttl is handed over to the caller.
     ttl: Duration,
@@ -85,7 +84,6 @@ pub(super) enum Call<T> {
 /// unlocked.
 pub(super) struct Dispatch<'a, T, N> {
     turn: &'a dyn Fn(&[Name]) -> T,
-    // Usually there is at most one of each.
     wakers: SmallVec<[Waker; 1]>,
     holders: SmallVec<[N; 1]>,
 }

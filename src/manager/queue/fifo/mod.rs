@@ -8,8 +8,7 @@
 //!     └─────► Refused  (the caller does not wait for locks, or the queue is full or closed)
 //! ```
 //!
-//! The turns of several keys are taken together or not at all, so callers cannot deadlock. If a called waiter has left,
-//! dropping its handover passes it on, so no wake-up is lost.
+//! The turns of several keys are taken together or not at all, so callers cannot deadlock.
 //!
 //! The module uses nothing of this crate except the module `sync`, so that `tests/queue` can run it under a model
 //! checker.
@@ -196,7 +195,6 @@ impl<H: Handover> Drop for Seat<H> {
 /// The right of one caller to contend for keys and to hold them. Dropping it passes it to the next waiter.
 pub(crate) struct Turn<H: Handover> {
     queue: Arc<Queue<H>>,
-    // Usually there is only one.
     names: SmallVec<[Name; 1]>,
 }
 
