@@ -107,7 +107,7 @@ impl RedisNode {
     /// use std::time::Duration;
     /// use tower_redlock::node::{Credentials, RedisNode};
     ///
-    /// Signs a token that is valid for fifteen minutes.
+    /// /// Signs a token that is valid for fifteen minutes.
     /// async fn token() -> Result<String, Error> {
     ///     Ok("token".to_owned())
     /// }
