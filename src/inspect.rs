@@ -29,7 +29,7 @@ use crate::node::NodeState;
 /// | `/` | the page, which reloads every two seconds |
 /// | `/?still` | the page without reloading |
 /// | `/snapshot.json`, `/?json` | [`Snapshot`] as JSON |
-/// | `/?fleet` | up to 100 locks of all processes, by [`LockManager::list`], for which each node scans its keys |
+/// | `/?fleet` | up to 100 locks of all processes. Each node scans its keys, as for [`LockManager::list`] |
 /// | `/fleet.json`, `/?fleet&json` | [`LockList`] as JSON |
 ///
 /// # Examples
@@ -51,7 +51,7 @@ pub struct InspectService {
 }
 
 impl InspectService {
-    /// Makes the page of `locks`.
+    /// Makes the page for the manager `locks`.
     #[must_use]
     pub const fn new(locks: LockManager) -> Self {
         Self { locks }
@@ -75,7 +75,7 @@ impl<B> Service<Request<B>> for InspectService {
 }
 
 async fn respond(locks: &LockManager, method: &Method, uri: &Uri) -> Response<String> {
-    // The page links to queries, because such links work with and without a slash at the end of its address.
+    // The page links to queries, because these work with and without a slash at the end of the page's address.
     let view = match (uri.path(), uri.query().unwrap_or_default()) {
         ("/snapshot.json", _) => "json",
         ("/fleet.json", _) => "fleet&json",
@@ -119,7 +119,7 @@ fn response(status: StatusCode, kind: &'static str, text: String) -> Response<St
 const HTML: &str = "text/html; charset=utf-8";
 const JSON: &str = "application/json";
 const TEXT: &str = "text/plain; charset=utf-8";
-/// Allows only the style of the page, by its hash. A test checks the hash.
+/// Allows nothing but [`STYLE`], by its hash, which a test checks.
 const POLICY: &str = "default-src 'none'; style-src 'sha256-COTnAwCGvoDjRAxaZBCWNIUENqp2gSbr4AxpdWj1gZk='; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 const CROSS_ORIGIN_RESOURCE_POLICY: HeaderName =
@@ -237,8 +237,8 @@ const FLEET: [&str; 5] = ["Key", "Holder", "Held for", "Remaining", "Nodes"];
 
 type Cell = (&'static str, String);
 
-/// Adds a table whose first column names the rows. The roles are explicit, because a narrow window turns cells into
-/// blocks.
+/// Adds a table whose first column names the rows. The roles are explicit, because in a narrow window `inspect.css`
+/// shows cells as blocks, which have no role.
 fn table<const N: usize>(
     page: &mut String,
     title: &str,

@@ -1,6 +1,6 @@
 //! Functions that return the caller of a request, so that no client gets the response to another client's request.
 //!
-//! [`IdempotencyLayer::new`](crate::IdempotencyLayer::new) takes one of them, or any
+//! [`IdempotencyLayer::new`](crate::IdempotencyLayer::new) takes one of these functions, or any
 //! `Fn(&http::request::Parts) -> Option<String>`. The text must be an identity that the client cannot choose.
 
 use std::any::Any;
@@ -8,13 +8,12 @@ use std::any::Any;
 use http::request::Parts;
 
 /// Takes the caller from the request header `name`. A request is refused if the header is missing, empty, repeated or
-/// not UTF-8. Use it only behind a proxy that sets the header on every request and removes the header that a client
-/// sends.
+/// not UTF-8. Use it only behind a proxy that sets the header on every request, and removes any that the client sent.
 pub fn header(name: &'static str) -> impl Fn(&Parts) -> Option<String> + Clone {
     move |parts| {
         let mut values = parts.headers.get_all(name).iter();
         let value = values.next()?;
-        // Refuse a repeated header, because a proxy may have added its line after the line of a client.
+        // Refuse a repeated header, because a proxy may have added its own after the client's.
         if values.next().is_some() {
             return None;
         }
@@ -44,13 +43,13 @@ pub fn extension<T: Any + Send + Sync>(
     move |parts| parts.extensions.get::<T>().map(&identify)
 }
 
-/// For a service without callers: all clients of a host share their keys. A client that sends the key and the payload
-/// of another client gets the response to that client's request.
+/// Treats all clients of a host as one caller. A client that sends another client's key and payload gets the response
+/// to the other client's request.
 pub fn nobody() -> impl Fn(&Parts) -> Option<String> + Clone {
     |_| Some(NOBODY.to_owned())
 }
 
-// No header can have this value.
+// Differs from every caller in a header, because no header can have this value.
 const NOBODY: &str = "\0nobody";
 
 #[cfg(test)]

@@ -19,16 +19,17 @@ use crate::{Failure, LOST, Source, duration};
 
 /// Runs a command under a lock, for as long as the command takes.
 ///
-/// The command finds the key in REDLOCK_KEY, the fencing token in REDLOCK_FENCE, and the slot of a permit in REDLOCK_SLOT. All
-/// other variables that begin with REDLOCK_ are removed, because they can hold passwords.
+/// The command finds the key in REDLOCK_KEY, the fencing token in REDLOCK_FENCE, and the slot of a permit in
+/// REDLOCK_SLOT. All other variables that begin with REDLOCK_ are removed, because they can hold passwords.
 ///
-/// SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to the command. If the lock is lost, the command gets SIGTERM. Without a
-/// terminal, the signals reach the whole process group of the command.
+/// SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed on to the command. If the lock is lost, the command gets SIGTERM.
+/// Without a terminal, the signals reach the whole process group of the command.
 ///
-/// After a signal or a loss, this program keeps the lock, if it can, until all these processes have ended. Ten seconds after the
-/// command has ended, or after the loss, they get SIGKILL. If the command ends without a signal, its lock is released
-/// immediately, so let the command wait for the processes that it starts. On a terminal, this program only waits for the
-/// command. If this program is killed, the command continues without a lock.
+/// After a signal, this program keeps the lock until the whole group has ended. After the loss of the lock, it waits
+/// for the group as well. Ten seconds after the loss, or after the end of the command, the group gets SIGKILL. If the
+/// command ends without a signal, its lock is released immediately, so let the command wait for the processes that it
+/// starts. On a terminal, this program only waits for the command. If this program is killed, the command continues
+/// without a lock.
 #[derive(Args)]
 #[command(
     after_help = "Example:\n  redlock run nightly-report --wait 5s -- ./report.sh --day yesterday"
@@ -36,19 +37,19 @@ use crate::{Failure, LOST, Source, duration};
 pub(crate) struct Run {
     /// The key
     key: String,
-    /// Takes one of this many permits of the key, so that as many commands may run at the same time
+    /// Lets up to this many commands run at the same time, each with one permit of the key
     #[arg(long)]
     permits: Option<u32>,
     /// Takes the key as a reader: other readers may run at the same time, but no exclusive holder
     #[arg(long, conflicts_with = "permits")]
     shared: bool,
-    /// How long to wait while another process holds the lock. After it, the exit code is 75
+    /// How long to wait while another process holds the lock. After that, the exit code is 75
     #[arg(long, value_parser = duration, default_value = "0s")]
     wait: Duration,
     /// How long the lock outlives a crash, instead of the ttl in the settings
     #[arg(long, value_parser = duration)]
     ttl: Option<Duration>,
-    /// The longest time for the command. After it, the lock is lost. Default: no limit
+    /// How long the command may take. After that, the lock is lost. Default: no limit
     #[arg(long, value_parser = duration)]
     max_hold: Option<Duration>,
     /// Passes the variables that begin with REDLOCK_ on to the command, with their passwords
@@ -142,7 +143,8 @@ impl Run {
     }
 }
 
-/// Waits until the command has ended; after a signal or a loss, until its process group has ended. `None` if the lock was lost.
+/// Waits until the command has ended; after a signal or a loss, until its process group has ended. Returns `None` if
+/// the lock was lost.
 async fn attend(
     mut child: Child,
     guard: &LockGuard,
@@ -155,7 +157,7 @@ async fn attend(
     let mut kill_at: Option<Instant> = None;
     let mut is_killed = false;
     loop {
-        // A killed process stays in the group until its parent has waited for it.
+        // Give up a second after SIGKILL, because dead processes stay in the group until their parent reaps them.
         let is_over = |at: Option<Instant>| is_killed && at.is_some_and(|at| at <= Instant::now());
         if let Some(status) = status
             && (!is_ending || is_over(kill_at) || group.is_gone())
@@ -189,7 +191,7 @@ async fn attend(
                 group.send(signal);
                 is_ending = true;
             }
-            // There is no signal for the end of processes that are not our children.
+            // Poll the group, because no event reports the end of processes that are not our children.
             () = sleep(LOOK), if status.is_some() => {}
         }
     }
@@ -232,6 +234,7 @@ mod signals {
 
     pub(super) const TERM: i32 = Signal::SIGTERM as i32;
     pub(super) const KILL: i32 = Signal::SIGKILL as i32;
+    // For Ctrl-C and Ctrl-\, a terminal sends these to the command itself.
     const OF_KEYS: [i32; 2] = [Signal::SIGINT as i32, Signal::SIGQUIT as i32];
 
     pub(super) struct Signals(Vec<(i32, unix::Signal)>);
@@ -258,7 +261,7 @@ mod signals {
 
     /// The processes that get signals.
     pub(super) enum Group {
-        /// The command and all processes that it has started, which are a process group if there is no terminal.
+        /// Without a terminal: the process group of the command, with all processes that it has started.
         All(Pid),
         /// Only the command.
         One(Option<Pid>),
@@ -285,7 +288,7 @@ mod signals {
         /// Whether no process is left. Call it only after the command itself has ended.
         pub(super) fn is_gone(&self) -> bool {
             let Self::All(id) = *self else { return true };
-            // As the first process of a container, this program must wait for the processes that the command leaves behind.
+            // As the first process of a container, this program must reap the processes that the command leaves behind.
             while let Ok(WaitStatus::Exited(..) | WaitStatus::Signaled(..)) =
                 waitpid(Pid::from_raw(-id.as_raw()), Some(WaitPidFlag::WNOHANG))
             {}

@@ -24,7 +24,7 @@ pub fn header(name: &'static str) -> Key<Value> {
     Key::from_take(Take::Value(Source::Header(name), None))
 }
 
-/// Uses the value of the query parameter `name`, decoded like a form. A request with a missing, empty or repeated
+/// Uses the value of the query parameter `name`, form-decoded. A request with a missing, empty or repeated
 /// parameter, or with a value that is not UTF-8, is refused with 400.
 pub fn query(name: &'static str) -> Key<Value> {
     Key::from_take(Take::Value(Source::Query(name), None))
@@ -35,8 +35,8 @@ pub fn method() -> Key {
     from_fn(|parts| parts.method.as_str().to_owned())
 }
 
-/// Makes one part of the key with a function of the request's head, which returns text or bytes, or an `Option` or a
-/// `Result` of them. If it returns `None`, the request runs without a lock.
+/// Makes one part of the key from the request's head. `make` returns text or bytes, or an `Option` or a `Result` of
+/// them. If it returns `None`, the request runs without a lock.
 ///
 /// # Examples
 ///
@@ -51,14 +51,15 @@ pub fn from_fn<R: IntoKeyPart>(make: impl Fn(&Parts) -> R + Send + Sync + 'stati
 }
 
 #[cfg(feature = "axum")]
-/// Uses the path parameter `name`, percent-decoded: `42` of `/orders/42/pay` on the route `/orders/{order_id}/pay`.
+/// Uses the path parameter `name`, percent-decoded. On the route `/orders/{order_id}/pay`, the `order_id` of
+/// `/orders/42/pay` is `42`.
 ///
 /// The layer must be inside the router, because the router finds the parameters (`docs::requests`, "Path parameters").
 /// If the route has no such parameter, every request is refused with 500 `misconfigured`, unless the key is
 /// [`optional`](Key::optional). A value that is not UTF-8 is refused with 400.
 ///
 /// In a `fallback_service`, all requests run without a lock. In and around a
-/// [nested service](axum::Router::nest_service), only the parameters of the path under which it is nested are known.
+/// [nested service](axum::Router::nest_service), only the parameters of its own mount path are known.
 pub fn path(name: &'static str) -> Key<Value> {
     Key::from_take(Take::Value(Source::Path(name), None))
 }
@@ -66,8 +67,8 @@ pub fn path(name: &'static str) -> Key<Value> {
 #[cfg(feature = "axum")]
 /// Uses the complete path of the route as the program wrote it, such as `/orders/{order_id}/pay`.
 ///
-/// It works in the same places as [`path`], except below a [`nest_service`](axum::Router::nest_service), where requests
-/// run without a lock.
+/// It works wherever [`path`] works, except below a [`nest_service`](axum::Router::nest_service), where requests run
+/// without a lock.
 pub fn matched_path() -> Key {
     Key::from_take(Take::MatchedPath)
 }
@@ -131,9 +132,9 @@ impl<P: IntoKeyPart> IntoKeyPart for Result<P, KeyError> {
     }
 }
 
-/// A key that is made of parts, by the functions of [`key`](crate::key).
+/// A key that consists of parts. The functions in [`key`](crate::key) make it.
 ///
-/// `V` is `Value` if the key is exactly one value from the client, which [`parse`](Key::parse) needs.
+/// `V` is `Value` if the key is exactly one value from the client. Only such a key has [`parse`](Key::parse).
 #[must_use = "a key does nothing until it is given to a layer"]
 pub struct Key<V = ()> {
     steps: Vec<Step>,
@@ -177,7 +178,7 @@ impl<V> Key<V> {
         Key::of(steps)
     }
 
-    /// Appends the parts of `other`, so that both together are one key. If one of the two needs no lock, the request
+    /// Appends the parts of `other`, so that both together are one key. If either of them needs no lock, the request
     /// runs without a lock.
     pub fn and<W>(self, other: Key<W>) -> Key {
         let mut steps = self.steps;
@@ -185,8 +186,8 @@ impl<V> Key<V> {
         Key::of(steps)
     }
 
-    /// Locks the keys of `other`, too: all keys or none. If one of the two needs no lock, only the keys of the other
-    /// are locked.
+    /// Locks the keys of `other` as well, all keys or none. If either of the two needs no lock, only the keys of the
+    /// remaining one are locked.
     pub const fn also<E: KeyExtractor>(self, other: E) -> Also<Self, E> {
         Also {
             first: self,
@@ -258,7 +259,7 @@ pub struct Also<A, B> {
 }
 
 impl<A: KeyExtractor, B: KeyExtractor> Also<A, B> {
-    /// Locks the keys of `other`, too.
+    /// Locks the keys of `other` as well.
     pub const fn also<E: KeyExtractor>(self, other: E) -> Also<Self, E> {
         Also {
             first: self,

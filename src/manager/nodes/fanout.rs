@@ -7,7 +7,7 @@ use tokio::time::Sleep;
 
 use crate::node::NodeFuture;
 
-/// The futures of one command to several nodes, polled together. For few nodes this is cheaper than a task for each.
+/// The futures of one command to several nodes, polled together. For few nodes this is cheaper than a task per node.
 pub(crate) struct Fanout<T> {
     slots: SmallVec<[(usize, Slot<T>); 1]>,
 }
@@ -20,8 +20,8 @@ enum Slot<T> {
 impl<T> Fanout<T> {
     pub(crate) fn new(futures: impl IntoIterator<Item = (usize, NodeFuture<T>)>) -> Self {
         let futures = futures.into_iter();
-        // Reserve room for all futures, because `extend` uses the lower size hint, which is zero for a filtered
-        // iterator, and would grow the vector step by step.
+        // Reserve by the upper size hint. `extend` alone would reserve by the lower one, which is zero for a filtered
+        // iterator, and grow the vector step by step.
         let mut slots = SmallVec::with_capacity(futures.size_hint().1.unwrap_or(0));
         slots.extend(futures.map(|(node, future)| (node, Slot::Pending(future))));
         Self { slots }

@@ -1,4 +1,4 @@
-//! The commands that ask whether a node may vote, and end its quarantine.
+//! Check-in, which asks whether a node may vote, and promotion, which ends its quarantine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub struct CheckInRequest {
     pub config: Arc<ClusterConfig>,
     /// How long this node's quarantines last under the config.
     pub quarantine: Duration,
-    /// A random name, in case a quarantine begins.
+    /// A random name for the quarantine that may begin.
     pub fresh: String,
     /// What to do if the node has another config or none.
     pub mode: CheckInMode,
@@ -27,7 +27,7 @@ pub struct CheckInRequest {
 /// What a check-in does to a node that has another config or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckInMode {
-    /// Changes nothing. A node without a config replies as if it were in quarantine.
+    /// Changes nothing. A node without a config replies as if it had got ours.
     Look,
     /// A node without a config gets ours, and is put into quarantine if ours is [guarded](ClusterConfig::guarded). A
     /// node with another config is left alone.
@@ -35,7 +35,7 @@ pub enum CheckInMode {
     /// Replaces another config by ours, because an operator changes the list of nodes. The node is put into quarantine
     /// if ours is guarded.
     Adopt {
-        /// How long quarantines lasted at least under the config that is replaced.
+        /// The least length of quarantines under the replaced config.
         former: Duration,
     },
 }
@@ -43,20 +43,20 @@ pub enum CheckInMode {
 /// A node's reply to a check-in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CheckInReply {
-    /// The node has lost no data since it was promoted.
+    /// The node may vote, because it has lost no data since it was promoted, or our config is not guarded.
     Voting {
         /// The highest value that any counter of the node ever had.
         high_water: Option<FencingToken>,
     },
     /// The node may have lost data.
     Quarantined {
-        /// The name of its present quarantine.
+        /// The name of the quarantine.
         id: String,
-        /// How long quarantines lasted under a config that ours has replaced since the last vote; otherwise zero.
+        /// How long quarantines lasted under the config that ours replaced. Zero once the node has voted under ours.
         former: Duration,
-        /// Whether the node has voted under our config, which implies that all nodes had accepted it.
+        /// Whether the node has voted under our config. If so, every node had accepted it.
         accepted: bool,
-        /// Whether the node has nothing to lose because it never granted anything.
+        /// Whether the node cannot have lost a lock, because it never granted one.
         unused: bool,
     },
     /// The node has another config.
@@ -75,9 +75,10 @@ pub struct PromoteRequest {
     pub namespace: Namespace,
     /// The config that the node must have.
     pub config: Arc<ClusterConfig>,
-    /// The name of the quarantine. The node changes nothing if it is in another one.
+    /// The name of the quarantine. A node that is in another one changes nothing.
     pub quarantine: String,
-    /// The new high-water mark. Lower counters count as this from then on, because restored data can hold old counters.
+    /// The least value for the high-water mark and for each counter from now on, because restored data can hold old
+    /// counters.
     pub floor: Option<FencingToken>,
 }
 
@@ -250,7 +251,7 @@ impl Store {
         let mark = self.data.counters.mark(&request.namespace);
         let high_water = mark.as_ref().ok().copied().flatten();
         match (self.data.markers.check_in(request, high_water), mark) {
-            // Fail, because the other nodes would get this mark.
+            // Fail, because promotions would pass this unusable mark on to other nodes.
             (CheckInReply::Voting { .. }, Err(error)) => Err(error),
             (reply, _) => Ok(reply),
         }

@@ -1,4 +1,4 @@
-//! Faults of a memory node that resemble those of a server. Feature `test-util`.
+//! Makes a memory node fail like a server that is down or frozen. Feature `test-util`.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -44,13 +44,13 @@ impl Faults {
     pub(super) fn well(&self) -> NodeFuture<Result<(), NodeError>> {
         let mut mode = self.mode.subscribe();
         Box::pin(async move {
-            // `wait_for` fails only if the node is dropped meanwhile.
+            // Ignore the error, which occurs only if the node is dropped meanwhile.
             let _ = mode.wait_for(|mode| *mode == Mode::Up).await;
             Ok(())
         })
     }
 
-    /// Runs `command` by `execute`, queues it until the node is thawed, or refuses it.
+    /// Runs `command` with `execute` if the node is up, queues it if frozen, and refuses it if down.
     pub(super) async fn run<C, T>(
         &self,
         command: C,
@@ -62,14 +62,14 @@ impl Faults {
     {
         let (sender, receiver) = oneshot::channel();
         {
-            // Modes change under this mutex, so that no command is queued after a thaw has emptied the backlog.
+            // `thaw` changes the mode under this mutex, so that no command is queued after it has emptied the backlog.
             let mut backlog = self.backlog();
             let mode = *self.mode.borrow();
             match mode {
                 Mode::Up => return Ok(execute(command)),
                 Mode::Down => return Err(down()),
                 Mode::Frozen => backlog.push(Box::new(move |store, now| {
-                    // The caller may have gone.
+                    // Ignore the error, because the caller may have gone.
                     let _ = sender.send(command(store, now));
                 })),
             }

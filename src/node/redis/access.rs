@@ -1,5 +1,6 @@
-//! How a server is reached. We do not use the client's `StreamingCredentialsProvider`, because it gives up after one
-//! failed `AUTH`.
+//! URLs, certificates and credentials of servers.
+//!
+//! We do not use the client's `StreamingCredentialsProvider`, because it gives up after one failed `AUTH`.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,24 +21,24 @@ use crate::settings::server::{Credentials, CredentialsSource, NodeSettings, TlsS
 #[cfg(feature = "tls")]
 use crate::settings::server::{Pem, is_pem};
 
-/// The user, password and database on a server, if they are not in its URL.
+/// The user, password and database that replace those in a server's URL.
 #[derive(Clone, Default)]
 pub(super) struct Access {
     pub(super) user: Option<String>,
     pub(super) password: Option<String>,
     pub(super) database: Option<u32>,
-    /// Replaces the user and the password.
+    /// The callback, which replaces the user and the password.
     pub(super) source: Option<CredentialsSource>,
 }
 
 impl Access {
-    /// The node's own credentials take precedence over those in its URL, and these over those of all nodes.
+    /// Uses the credentials in the node's settings; otherwise those in its URL; otherwise those of all nodes.
     pub(super) fn of(
         node: &NodeSettings,
         place: &str,
         all: &NodeSettings,
     ) -> Result<Self, ConfigError> {
-        // A malformed URL is refused later.
+        // Ignore a malformed URL here, because `read` refuses it.
         let url = node.url.as_ref();
         let url = url.and_then(|url| url.0.as_str().into_connection_info().ok());
         let url = url.as_ref().map(|info| info.redis_settings());
@@ -165,7 +166,7 @@ const NO_CERTIFICATE: &str = "is missing: a private key needs the certificate th
 const CERTIFICATES_ARE_OFF: &str =
     "certificates need the feature `tls` of `tower-redlock`; enable it in Cargo.toml";
 
-/// Reads a URL. Also returns whether it uses TLS. Errors never contain the URL, which may contain a password.
+/// Reads a URL. Also returns whether it uses TLS. Errors never contain the URL, because it may contain a password.
 pub(super) fn read(
     url: &str,
     place: &str,
@@ -194,10 +195,10 @@ pub(super) fn read(
     }
 }
 
-/// Whether the URL has parameters that the client ignores, for example `redis://h?db=3`.
+/// Whether the URL has a part that the client ignores, for example `redis://h?db=3`.
 fn says_more(url: &str) -> bool {
     let known: &[&str] = match url.split_once("://") {
-        // We ignore `protocol` and always use RESP3, but URLs for other clients have it.
+        // Allow `protocol`, because URLs for other clients have it. We always use RESP3.
         Some(("redis" | "rediss" | "valkey" | "valkeys", _)) => &["protocol"],
         _ => &["user", "pass", "db", "protocol"],
     };
@@ -239,8 +240,8 @@ pub(super) fn client(
 
 #[cfg(feature = "tls")]
 fn tls_client(info: ConnectionInfo, certificates: &Certificates) -> Result<Client, ConfigError> {
-    // The client panics on its first connection if the process has no provider. An error means that the program has
-    // chosen one itself.
+    // The client panics on its first connection if the process has no provider. Ignore the error, which means that the
+    // program has chosen a provider itself.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let Certificates {
         root,
@@ -270,19 +271,19 @@ const NOT_PEM: &str =
 #[cfg(feature = "tls")]
 const BAD_CERTIFICATES: &str = "the certificates cannot be used; check that the root, the client certificate and the key are complete PEM texts";
 
-/// Credentials that change.
+/// Credentials that change, from a callback.
 #[derive(Default)]
 pub(super) struct Rotation {
     source: Option<CredentialsSource>,
-    // The latest credentials and those before, whose passwords must not appear in logs or errors either.
+    // The latest credentials first. Earlier ones are kept because their passwords must not appear in logs or errors.
     known: Mutex<Vec<Credentials>>,
-    // Whether a connection failed to renew them, and none has authenticated since.
+    // Whether a renewal has failed, and no connection has authenticated since.
     is_stale: AtomicBool,
-    // The runtime of the callback, known once the node has started.
+    // The runtime that runs the callback. Set when the node starts.
     calls: OnceLock<Handle>,
 }
 
-/// A call of the callback. Dropping it ends the call.
+/// A running callback. Dropping it aborts the callback.
 struct Call(JoinHandle<()>);
 
 impl Drop for Call {
@@ -316,11 +317,11 @@ impl Rotation {
             return Ok(None);
         };
         let asked = Instant::now();
-        // Use the program's runtime, because the callback can block its thread or spawn tasks there. A panic only ends
-        // this task.
+        // Run the callback on the program's runtime, because it can block a thread or spawn tasks. A panic ends only this
+        // task.
         let (answer, answered) = oneshot::channel();
         let call = async move {
-            // The caller may have gone.
+            // Ignore the error, because the caller may have gone.
             let _ = answer.send((source.0)().await);
         };
         let _call = Call(match self.calls.get() {
@@ -354,7 +355,7 @@ impl Rotation {
         if let Some(user) = &credentials.user {
             settings = settings.set_username(user);
         }
-        // This cannot fail, because the client was opened before with other credentials.
+        // This cannot fail, because only the credentials differ from those of the open `client`.
         Client::open(info.set_redis_settings(settings)).unwrap_or(client)
     }
 

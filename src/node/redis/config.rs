@@ -50,11 +50,11 @@ impl RedisNode {
         })
     }
 
-    /// A node whose server is the one that Sentinels call `master`. List all Sentinels, and the same ones in every
+    /// A node whose server is the one that Sentinels know as `master`. List all Sentinels, and the same list in every
     /// process.
     ///
     /// Each URL is `redis://[[user]:password@]host:port`, or `rediss://..` to use TLS for the Sentinels and the server.
-    /// Its user and password are for that Sentinel. Set those of the server with [`user`](Self::user) and
+    /// The user and password in it are for that Sentinel. For the server, use [`user`](Self::user) and
     /// [`password`](Self::password).
     pub fn sentinel<U: AsRef<str>>(urls: impl IntoIterator<Item = U>, master: &str) -> Self {
         Self(NodeSettings {
@@ -64,7 +64,8 @@ impl RedisNode {
         })
     }
 
-    /// The nodes of a Redis Cluster. Each node is a slot; there are three unless set with [`slots`](Self::slots).
+    /// The nodes of a Redis Cluster. Each node is one hash slot of the cluster. There are three nodes by default; see
+    /// [`slots`](Self::slots).
     ///
     /// List one or more servers of the cluster; the others are found through them. Each URL is
     /// `redis://[[user]:password@]host:port`, or `rediss://..` for TLS. The user and password of the first URL are used
@@ -107,7 +108,7 @@ impl RedisNode {
     /// use std::time::Duration;
     /// use tower_redlock::node::{Credentials, RedisNode};
     ///
-    /// Signs a token that is valid for fifteen minutes.
+    /// /// Signs a token that is valid for fifteen minutes.
     /// async fn token() -> Result<String, Error> {
     ///     Ok("token".to_owned())
     /// }
@@ -134,23 +135,23 @@ impl RedisNode {
         self
     }
 
-    /// Sets how many replicas must acknowledge a lock before it counts as granted or extended, at least 1. Default:
+    /// Sets how many replicas, at least 1, must acknowledge a lock before it counts as granted or extended. Default:
     /// none.
     ///
-    /// Each acquire and each extension then waits for the replicas by `WAIT`, for at most a third of the manager's
+    /// Each acquire and each extension then waits for the replicas with `WAIT`, for at most a third of the manager's
     /// [`node_timeout`](crate::Settings::node_timeout). If too few replicas acknowledge an acquire, the node releases
     /// the key and reports [`NotReplicated`](crate::node::NodeErrorKind::NotReplicated). If too few acknowledge an
-    /// extension, it does not count.
+    /// extension, the extension does not count.
     ///
-    /// A failover can promote a replica that has not acknowledged. Either require *all* replicas that can be promoted,
-    /// so that the node is lost with the first of them, or rely on the restart guard.
+    /// A failover can promote a replica that has not acknowledged. Either rely on the restart guard, or require *all*
+    /// replicas that can be promoted. The node then fails as soon as one of them fails.
     pub const fn require(mut self, replicas: u32) -> Self {
         self.0.require = Some(replicas);
         self
     }
 
-    /// Sets for how long the answer of a Sentinel, or of a server in a cluster, counts. The server is used only while
-    /// more than half of them have named it within this time. From 100 ms to 1 min; default: 3 s.
+    /// Sets how long a report that names the node's server counts. The server is used only while more than half of the
+    /// Sentinels, or of the cluster's servers, have named it within this time. From 100 ms to 1 min; default: 3 s.
     ///
     /// With a shorter time, the node goes down sooner when most Sentinels cannot be reached. A longer time extends its
     /// quarantine after a failover.
@@ -161,17 +162,17 @@ impl RedisNode {
     ///
     /// * All processes have the same list and the same `confirm_within`. Host and port are compared as they are
     ///   written.
-    /// * Sentinels keep the configuration files that they write, and nobody makes one monitor a former master before
+    /// * Sentinels keep the configuration files that they write, and nobody points a Sentinel at a former master before
     ///   the locks on that server have ended.
-    /// * Each address of the master that Sentinels report leads to one server at a time.
+    /// * Each address that Sentinels report for the master leads to one server at a time.
     pub const fn confirm_within(mut self, limit: Duration) -> Self {
         self.0.confirm_within = Some(limit);
         self
     }
 
     /// Makes each script read the server's identity, so that a server that was demoted and promoted again never votes,
-    /// even for a moment. Set it for every instance with a stand-by. Default: `false`, and scripts begin to read the
-    /// identity when a check sees a replica or a promotion. See `docs::several_servers`, "The identity of a server".
+    /// even for a moment. Set it for every instance with a stand-by. Default: `false`. Scripts then read the identity
+    /// only once a check has seen a replica or a promotion. See `docs::several_servers`, "The identity of a server".
     pub const fn expect_replicas(mut self, expect: bool) -> Self {
         self.0.expect_replicas = expect;
         self
@@ -257,12 +258,12 @@ impl RedisNode {
     }
 }
 
-/// The number of connections for callers if replicas are required, because each carries one acquire at a time.
+/// The number of connections for callers if replicas are required. `WAIT` lets each carry only one acquire at a time.
 const CONNECTIONS: usize = 4;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl LiveNode {
-    /// Builds the node of the setting `place`, or the nodes of a cluster. `all` has the defaults of all nodes.
+    /// Builds the node, or all nodes of a cluster. Errors begin with `place`. `all` has the defaults of all nodes.
     pub(crate) fn build(
         node: &NodeSettings,
         place: &str,
@@ -294,7 +295,7 @@ impl LiveNode {
                 node.require
                     .map(|require| Replicas::new(require, node.within)),
                 node.connections.unwrap_or(usual),
-                // Servers that witnesses can promote are replicas, too.
+                // Where witnesses can promote a server, there are replicas.
                 node.expect_replicas || node.require.is_some() || is_watched,
                 node.durable,
                 target,
@@ -308,10 +309,10 @@ impl LiveNode {
 const SLOTS: u16 = 3;
 const MOST_SLOTS: u16 = 15;
 const NO_CLUSTER: &str = "is for clusters; give the URLs of its servers with `cluster`";
-const BAD_SLOTS: &str = "must be odd, from 1 to 15, because any two such numbers have a slot in common, so that processes that differ are refused; 3 is usual, each on a master of its own";
+const BAD_SLOTS: &str = "must be odd, from 1 to 15; any two odd numbers of slots share a slot, which refuses processes with another number; 3 is usual, each on a master of its own";
 const MASTER_TOO: &str = "is for servers in cluster mode, and this one has a `master` that Sentinels know; leave out one of them";
 
-/// The target of a node, or those of a cluster.
+/// The target of a node, or all targets of a cluster.
 fn targets(
     node: &NodeSettings,
     place: &str,

@@ -17,7 +17,7 @@ use crate::node::{NoticeSender, Subscription};
 pub(super) struct Subscriptions {
     channels: Mutex<Channels>,
     changed: Notify,
-    // Whether a missing right was logged.
+    // Whether it was logged that the server refuses subscriptions.
     reported: AtomicBool,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct Subscriptions {
 struct Channels {
     // Sorted, so that the order of commands and notices is deterministic.
     by_name: BTreeMap<Arc<str>, Channel>,
-    // Channels to join and to leave. They are two sets, so that new listeners do not wait for those that end.
+    // Two sets, so that a channel to join does not queue behind channels to leave.
     to_join: BTreeSet<Arc<str>>,
     to_leave: BTreeSet<Arc<str>>,
     next: u64,
@@ -56,7 +56,7 @@ enum Server {
     Leaving,
 }
 
-/// The most channels in one command, because a long command blocks all other clients.
+/// How many channels one command may have. A longer command would block all other clients for too long.
 pub(super) const CHUNK: usize = 500;
 
 /// The next commands to the server, which take one round trip.
@@ -209,7 +209,7 @@ impl Channels {
             (Server::On, false) => {
                 self.to_leave.remove(name);
             }
-            // `done` marks it again when the server has confirmed.
+            // `done` calls this function again when the server has confirmed.
             (Server::Joining | Server::Leaving, _) => {}
         }
     }
