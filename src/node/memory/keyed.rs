@@ -68,7 +68,6 @@ impl Now {
     }
 }
 
-/// The counters of one node, and the marks of its namespaces.
 #[derive(Clone, Default)]
 pub(crate) struct Counters {
     counts: KeyMap<Count>,

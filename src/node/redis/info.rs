@@ -186,13 +186,11 @@ const SLOW: Duration = Duration::from_millis(500);
 const STEP: Duration = Duration::from_millis(250);
 const RATE: u32 = 1_000;
 
-/// What a server's reply says about its clock.
 #[derive(Clone, Debug)]
 pub(super) struct Reading<'a> {
     pub(super) run_id: &'a str,
-    /// In microseconds since 1970.
+    // Both in microseconds since 1970.
     pub(super) server: u64,
-    /// In microseconds since 1970.
     pub(super) ours: u64,
     pub(super) asked: Moment,
     pub(super) answered: Moment,
@@ -267,7 +265,7 @@ pub(crate) struct Memory {
     // From the last check. A limit of 0 means none.
     used: AtomicU64,
     limit: AtomicU64,
-    // The bytes that this process has stored since then.
+    // The bytes that this process has stored since the last check.
     since: AtomicU64,
 }
 

@@ -152,7 +152,7 @@ impl Link {
     pub(super) fn stop(&self) {
         self.closing.send_replace(true);
         if self.begin() {
-            // There are no supervisors that would do this.
+            // The supervisors would publish this, but they were never started.
             for index in 0..self.connections.count() {
                 self.publish(index, NodeState::Closed, None);
             }

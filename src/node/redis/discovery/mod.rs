@@ -39,9 +39,7 @@ pub(super) struct Target {
 }
 
 pub(super) enum Way {
-    /// A server at a fixed address.
     Direct(Client),
-    /// The server that witnesses name.
     Witnessed(Witnesses),
 }
 
@@ -91,7 +89,6 @@ impl Target {
     }
 }
 
-/// The servers that a setting lists.
 struct Listed {
     servers: Vec<(Address, RedisConnectionInfo, Client)>,
     tls: bool,
@@ -222,7 +219,6 @@ pub(super) fn behind_sentinels(
     })
 }
 
-/// The nodes of a cluster.
 pub(super) fn in_cluster(
     urls: &[Url],
     (name, used): (&str, &[u16]),
