@@ -20,7 +20,6 @@ pub trait Notifier: fmt::Debug + Send + Sync + 'static {
 pub struct Subscription(Box<dyn Fn() + Send + Sync>);
 
 impl Subscription {
-    /// A subscription that calls `end` when it is dropped.
     pub(crate) fn new(end: impl Fn() + Send + Sync + 'static) -> Self {
         Self(Box::new(end))
     }

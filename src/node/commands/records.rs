@@ -131,7 +131,6 @@ pub(crate) mod on_redis {
         }
     }
 
-    /// The record in a recall's reply.
     fn record_in(kept: Vec<u8>) -> Result<Record, NodeError> {
         let head = || {
             let mut parts = kept.splitn(3, |byte| *byte == b' ');

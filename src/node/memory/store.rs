@@ -168,7 +168,7 @@ impl Markers {
         }
     }
 
-    /// Restarts the server with its present data. Each marker enters the quarantine `id`.
+    /// Puts each marker into the quarantine `id`.
     #[cfg(feature = "test-util")]
     pub(crate) fn restart(&mut self, id: &str) {
         for marker in self.markers.values_mut() {

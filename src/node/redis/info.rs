@@ -305,7 +305,6 @@ impl Memory {
         NodeError::new(error.kind(), detail)
     }
 
-    /// Whether a response of this size may be stored.
     pub(super) fn has_room(&self, bytes: u64) -> bool {
         let more = self
             .since

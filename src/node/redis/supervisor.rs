@@ -148,7 +148,6 @@ async fn keep_up(
     }
 }
 
-/// Waits for queued commands, then ends the connection.
 async fn drain(link: &Link, index: usize) {
     let connection = link.connections.last_connection(index);
     // From here on new commands are refused. Keep the connection, because `Connections::ended` waits until it is gone.
