@@ -67,7 +67,7 @@ pub(crate) mod on_redis {
     /// How long a tombstone lives, which is longer than a command can wait in the socket of an abandoned connection.
     const TOMBSTONE: Duration = Duration::from_secs(60);
 
-    /// Releases a lock even if the server is not confirmed, because a remaining key would block others once it is.
+    /// Releases a lock even if the server is not confirmed, because the key would block others once the server is.
     pub(crate) async fn release(
         link: &Link,
         request: &ReleaseRequest,

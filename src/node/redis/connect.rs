@@ -262,7 +262,7 @@ impl<'a> Looks<'a> {
         }
     }
 
-    /// Records the result of a check that was sent at `asked`. It is valid until after the next check.
+    /// Records the result of a check that was sent at `asked`. It is valid until the next check has ended.
     pub(super) fn seen(&self, info: Info, asked: Moment) -> Seen {
         self.link.memory.seen(&self.link.name, &info);
         if info.may_be_replaced() {

@@ -169,7 +169,7 @@ const NO_IDENTITY: &str = "its INFO lacks `run_id`, `master_replid2` or `second_
 const IN_CLUSTER: &str = "it runs in cluster mode, which moves keys between servers; name it with `cluster`, or use independent servers with `cluster-enabled no`";
 const NO_CLUSTER: &str = "it does not run in cluster mode; give its URL without `cluster`";
 
-/// Whether a line of `INFO` describes a replica. A backup by `redis-cli --rdb` announces no port.
+/// Whether a line of `INFO` describes a replica, and not a backup by `redis-cli --rdb`, which announces no port.
 fn is_replica(name: &str, value: &str) -> bool {
     let number = name.strip_prefix("slave").map(str::parse::<u32>);
     let mut fields = value.split(',').map(str::trim);

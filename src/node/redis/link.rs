@@ -26,7 +26,7 @@ pub(crate) struct Link {
     pub(super) connect_timeout: Duration,
     pub(super) subscriptions: Arc<Subscriptions>,
     pub(crate) replicas: Option<Replicas>,
-    // Only the marker shows whether a durable node remembers, because any server may have replaced another one.
+    // Whether all servers of the node count as one. Only the marker then shows whether a server remembers its locks.
     pub(super) is_durable: bool,
     #[cfg_attr(not(feature = "idempotency"), allow(dead_code))]
     pub(crate) memory: Memory,

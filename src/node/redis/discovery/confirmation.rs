@@ -162,7 +162,7 @@ impl Confirmation {
         named
     }
 
-    /// The most frequent address with an epoch on which most witnesses agree.
+    /// The address that is named most often with the epoch on which most witnesses agree.
     pub(crate) fn likely_master(&self, since: Moment) -> Option<Place> {
         let named = self.named(since);
         let votes = |epoch: &str| -> usize {
@@ -196,7 +196,7 @@ impl Confirmation {
         self.witnesses.iter().all(has_replied)
     }
 
-    /// Whether too many witnesses refuse to leave a majority.
+    /// Whether so many witnesses refuse that no majority is left.
     pub(crate) fn is_hopeless(&self) -> bool {
         let refuses = |state: &&Witness| state.trouble.as_ref().is_some_and(|it| it.lasting);
         let refusing = self.witnesses.iter().filter(refuses).count();

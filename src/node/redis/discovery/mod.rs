@@ -30,7 +30,7 @@ pub(super) struct Target {
     /// The address, and the database unless it is 0.
     pub(super) name: String,
     pub(super) secrets: Vec<String>,
-    /// The user for credentials without one.
+    /// The user for credentials that name no user.
     pub(super) user: Option<String>,
     pub(super) rotation: Arc<Rotation>,
     pub(super) way: Way,
