@@ -71,7 +71,7 @@ async fn serve(link: &Link) {
     }
 }
 
-/// Also returns when to authenticate again.
+/// Returns a connection, and when to authenticate again.
 async fn attempt(link: &Link) -> Option<(Multiplexed, watch::Receiver<()>, Option<Instant>)> {
     let again = link.credentials().await.ok()?;
     let made = timeout(link.connect_timeout, connect(link)).await;

@@ -93,7 +93,7 @@ async fn serve(link: &Link, index: usize, context: &NodeContext) {
     }
 }
 
-/// Also returns when to authenticate again.
+/// Returns a connection, and when to authenticate again.
 async fn attempt(
     link: &Link,
     index: usize,
