@@ -15,12 +15,11 @@ pub trait Notifier: fmt::Debug + Send + Sync + 'static {
     fn subscribe(&self, key: &NodeKey, sender: NoticeSender) -> Subscription;
 }
 
-/// A subscription to notices. Dropping it ends it.
+/// A subscription to notices, which ends when it is dropped.
 #[must_use = "a subscription that is dropped ends"]
 pub struct Subscription(Box<dyn Fn() + Send + Sync>);
 
 impl Subscription {
-    /// A subscription that calls `end` when it is dropped.
     pub(crate) fn new(end: impl Fn() + Send + Sync + 'static) -> Self {
         Self(Box::new(end))
     }
@@ -79,7 +78,7 @@ pub struct Notices {
     pub released: usize,
     /// The number of nodes on which all subscriptions are open now.
     pub open: usize,
-    /// The lowest value of [`open`](Self::open) since then.
+    /// The lowest value of [`open`](Self::open) since the last `forget`.
     pub least_open: usize,
     /// The longest time that a former holder had waited, according to the notices.
     pub waited: Duration,
@@ -187,7 +186,7 @@ pub struct NoticeSender {
 }
 
 impl NoticeSender {
-    /// Earlier releases were not reported.
+    /// Reports that releases are announced from now on. Earlier ones may be missing.
     pub(crate) fn opened(&self) {
         self.inbox.note(self.node, |own| own.open |= self.bit);
     }

@@ -43,12 +43,12 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// The manager calls this once, inside its runtime. A node with connections belongs to one manager.
     fn start(&self, context: NodeContext);
 
-    /// What all processes must agree on for this node besides its name. Default: nothing.
+    /// What all processes must agree on for this node in addition to its name. Default: nothing.
     fn agreed(&self) -> String {
         String::new()
     }
 
-    /// How much longer its quarantine is, because a process may use the former server for that time. Default: zero.
+    /// How much longer a quarantine lasts because a process may still use the former server. Default: zero.
     fn settle_time(&self) -> Duration {
         Duration::ZERO
     }
@@ -116,6 +116,6 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// Lets queued commands finish, and closes the connection.
     fn close(&self) -> NodeFuture<()>;
 
-    /// Where to subscribe to notices of releases, if the node has any.
+    /// Where to subscribe to notices of releases, if the node sends them.
     fn notifier(&self) -> Option<Arc<dyn Notifier>>;
 }

@@ -256,8 +256,8 @@ impl ServerRegistry {
         Self::default()
     }
 
-    /// Registers the part `tag` of the server `run_id` for `node`. Returns another node of the same group that is a
-    /// different part of this server, if there is one. Fails if another node has this part.
+    /// Registers the server `run_id`, or in a cluster its slot `tag`, for `node`. Fails if another node has it. Returns
+    /// a node of the same group that has another slot of this server, if there is one.
     pub(crate) fn claim(
         &self,
         node: &str,

@@ -103,8 +103,8 @@ pub(crate) struct Checked {
 }
 
 impl Checked {
-    /// The config of the `group` with this number, counted from 1. It has the number, because a server may serve only
-    /// one group: if two groups exchanged nodes, a key could be held in both.
+    /// The config of a group, counted from 1. The config contains the number, so that a server serves only one group.
+    /// If two groups exchanged nodes, a key could be held in both.
     pub(crate) fn config(&self, nodes: &[Arc<dyn Node>], group: usize) -> Arc<ClusterConfig> {
         let describe = |node: &Arc<dyn Node>| match node.agreed() {
             more if more.is_empty() => node.name().to_owned(),

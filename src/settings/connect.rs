@@ -70,7 +70,7 @@ impl Settings {
     /// Adds Redis or Valkey servers as nodes.
     ///
     /// Give one or several URLs, or pairs of a node's name and its URL. Without a name, a node is called by its host
-    /// and port, so a node with another address is another node.
+    /// and port, so a new address makes it another node.
     ///
     /// A URL is `redis://[user[:password]@]host[:port][/db]`, `rediss://…` for TLS (feature `tls`), or `unix:///path`.
     /// For more settings, use [`redis_nodes`](Self::redis_nodes).
@@ -148,7 +148,7 @@ impl Settings {
         Ok(found)
     }
 
-    /// Makes the manager, and waits until a quorum of nodes votes. The remaining nodes are logged, and connected in the
+    /// Makes the manager, and waits until a quorum of nodes votes. All other nodes are logged, and connected in the
     /// background.
     ///
     /// # Errors

@@ -87,7 +87,7 @@ pub(crate) fn check_range(
     at_most(field, value, "", most)
 }
 
-/// `whose` says whose bound it is, and ends with a comma.
+/// `whose` names the bound before its value, for example `the ttl, `.
 pub(crate) fn at_least(
     field: &str,
     value: Duration,

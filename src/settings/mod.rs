@@ -195,8 +195,8 @@ impl Settings {
     /// The longest ttl that *any* process uses with these nodes, and the length of every quarantine.
     ///
     /// All processes must have the same value. From 10 ms to 24 h, and at least the [`ttl`](Self::ttl). Default: the
-    /// longer of the `ttl` and 10 s. A node's vote counts if it comes within a tenth of `max_ttl`, or within a second
-    /// if that is longer, but never after `max_ttl`.
+    /// longer of the `ttl` and 10 s. A node's vote counts if it comes within a tenth of `max_ttl` or within a second,
+    /// whichever is longer, but never after `max_ttl`.
     pub fn max_ttl(mut self, max_ttl: Duration) -> Self {
         self.given.max_ttl = Some(max_ttl);
         self
@@ -385,7 +385,7 @@ impl Settings {
         self.with_vars(prefix, value::variables(prefix)?)
     }
 
-    /// Like [`with_env`](Self::with_env), with other variables than those of the process.
+    /// Like [`with_env`](Self::with_env), but with the given variables.
     #[doc(hidden)]
     pub fn with_vars<K: Into<String>, V: Into<String>>(
         mut self,

@@ -184,7 +184,7 @@ impl fmt::Debug for Url {
     }
 }
 
-/// The part of a URL that certainly contains no password. In a malformed URL, the password can be anywhere.
+/// Shows less of a malformed URL, in which the password can be anywhere.
 fn harmless(url: &str) -> String {
     let shown = || {
         let (scheme, rest) = url.split_once("://")?;

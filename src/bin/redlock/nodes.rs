@@ -159,7 +159,7 @@ fn reason(node: &NodeStatus) -> Option<String> {
     after_help = "Example:\n  for server in a b c; do ssh $server systemctl restart redis && redlock wait || break; done"
 )]
 pub(crate) struct Wait {
-    /// The longest time to wait. After it, the exit code is 69. If no other process runs, it must be longer than a quarantine
+    /// The longest time to wait. After that, the exit code is 69. If no other process runs, it must be longer than a quarantine
     #[arg(long, value_parser = duration, default_value = "5m")]
     timeout: Duration,
 }

@@ -44,7 +44,8 @@ pub enum AcquireReply {
         /// The fencing token of the grant.
         fence: Option<FencingToken>,
     },
-    /// A key holds another token: if the request allows any key, the one that ends first. Nothing was changed.
+    /// A key holds another token. For a request of any key, the reply is about the one that ends first. Nothing was
+    /// changed.
     Held(Holder),
     #[cfg_attr(not(feature = "idempotency"), allow(dead_code))]
     /// A recall found a record that has not ended. Nothing was changed.
@@ -196,7 +197,7 @@ pub(crate) mod on_redis {
         }
     }
 
-    /// The arguments that acquires and recalls have in common, with one more key for some scripts.
+    /// The arguments that acquires and recalls have in common. Some scripts get the key `beside`, too.
     pub(crate) fn take(
         script: &Script,
         request: &AcquireRequest,
@@ -219,8 +220,8 @@ pub(crate) mod on_redis {
         standing(&mut cmd, request.config.as_deref(), identity);
         match request.fence {
             Some(fence) => {
-                // An empty text is less than every number. It stands for proposals that are less than every next
-                // fencing token, or above the last usable one.
+                // `lowered` is empty, which is less than every number, if the proposal is less than every next fencing
+                // token, or above the last usable one.
                 let usable = Some(fence.token.get()).filter(|it| *it <= FencingToken::LAST_COUNTED);
                 let lowered = usable.and_then(|it| it.checked_sub(FencingToken::STEP));
                 cmd.arg(digits(fence.token))

@@ -51,8 +51,8 @@ pub enum ExtendReply {
     Extended,
     /// A key was absent and was set again, as requested, for a full ttl.
     Refilled,
-    /// The lock was extended or set again, but the node is in quarantine. It counts at most as long as the node's last
-    /// vote for it.
+    /// The lock was extended or set again, but the node is in quarantine. The extension counts at most as long as the
+    /// node's last vote for the lock.
     Quarantined,
     /// A key was absent. Nothing was changed.
     Absent,

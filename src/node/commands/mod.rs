@@ -41,13 +41,13 @@ impl ClusterConfig {
     /// The version of the format of keys. It is part of every config.
     pub(crate) const FORMAT: u32 = 2;
 
-    /// A config for nodes that were replaced by those of `successor`.
+    /// A config for nodes that the nodes of `successor` replaced.
     #[must_use]
     pub(crate) fn retired(successor: &str) -> Self {
         Self::new(&format!("{RETIRED}{successor}"))
     }
 
-    /// The nodes that replaced those with this config, if it is a retired one.
+    /// The nodes that replaced these, if `text` is a retired config.
     pub(crate) fn successor(text: &str) -> Option<&str> {
         Some(text.split_once(RETIRED)?.1)
     }

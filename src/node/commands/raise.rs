@@ -18,8 +18,8 @@ pub struct RaiseRequest {
     pub token: OwnerToken,
     /// The fencing token of the lock.
     pub fence: Fence,
-    /// The config that the node must have. It refuses in quarantine, because the lock may be one that it had before it
-    /// lost data.
+    /// The config that the node must have. A node in quarantine refuses, because the lock may be from before it lost
+    /// data.
     pub config: Option<Arc<ClusterConfig>>,
 }
 

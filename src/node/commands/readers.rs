@@ -1,5 +1,5 @@
-//! Readers: owners that share a lock, each until its own end. For other owners, a shared lock has a single owner: the
-//! key holds [`OwnerToken::readers`], followed by the owner token and the end of each reader.
+//! Readers: owners that share a lock, each until its own end. To other owners, a shared lock has a single owner,
+//! because the key holds [`OwnerToken::readers`], followed by the owner token and the end of each reader.
 //!
 //! A waiting writer sets another key next to the lock. Several writers share that key in the same way. While it exists,
 //! new readers are refused, but present readers can renew. It is only a hint with a short life, and never votes.

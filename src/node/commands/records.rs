@@ -19,7 +19,7 @@ pub struct RecallRequest {
     pub lock: AcquireRequest,
     /// Whether to acquire the lock even if there is a record, in order to copy it to all nodes.
     pub adopt: bool,
-    /// How long the node remembers this grant at least if no record follows. It must be longer than an owner can
+    /// The least time for which the node remembers this grant if no record follows. It must be longer than an owner can
     /// believe that it has the lock.
     pub linger: Duration,
 }
@@ -27,9 +27,9 @@ pub struct RecallRequest {
 /// A request to store a record and to release the lock of its key, in one step.
 ///
 /// The node refuses a record that has [ended](Record::until), or has a lower ballot than the node's record or our
-/// grant. It also refuses a record if it granted the lock to another owner since, because that owner may have found
-/// none. If it remembers no grant, we must have the lock, and the counter must not be above the ballot. The lock is
-/// always released.
+/// grant. It also refuses a record if it has granted the lock to another owner since our grant, because that owner may
+/// have found no record. If it remembers no grant, we must have the lock, and the counter must not be above the ballot.
+/// The lock is always released.
 #[derive(Clone, Debug)]
 pub struct CompleteRequest {
     /// The release of the lock. It must have one key.
@@ -131,7 +131,6 @@ pub(crate) mod on_redis {
         }
     }
 
-    /// The record in a recall's reply.
     fn record_in(kept: Vec<u8>) -> Result<Record, NodeError> {
         let head = || {
             let mut parts = kept.splitn(3, |byte| *byte == b' ');

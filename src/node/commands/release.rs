@@ -14,15 +14,15 @@ pub struct ReleaseRequest {
     pub keys: NodeKeys,
     /// The owner token.
     pub token: OwnerToken,
-    /// Whether to announce the release. Not after a lost round, because contenders would wake each other for nothing.
+    /// Whether to announce the release. False after a lost round, because contenders would wake each other for nothing.
     pub announce: bool,
     /// How long the owner had waited. The notice contains it, so that contenders know whose turn it is.
     pub waited: Duration,
     /// When the first command of this owner was sent. If a node's connection is younger, its release leaves a
     /// *tombstone*, which voids commands in the socket of the old connection.
     pub since: Option<Moment>,
-    /// Whether the release uses the connection for renewals, because no caller waits for it. Not while a command of
-    /// this owner may still run on the connection for calls, because the release could overtake it.
+    /// Whether the release uses the connection for renewals, because no caller waits for it. False while a command
+    /// of this owner may still run on the connection for calls, because the release could overtake that command.
     pub background: bool,
 }
 
@@ -67,7 +67,7 @@ pub(crate) mod on_redis {
     /// How long a tombstone lives, which is longer than a command can wait in the socket of an abandoned connection.
     const TOMBSTONE: Duration = Duration::from_secs(60);
 
-    /// Releases a lock even if the server is not confirmed, because a remaining key would block others once it is.
+    /// Releases a lock even if the server is not confirmed, because the key would block others once the server is.
     pub(crate) async fn release(
         link: &Link,
         request: &ReleaseRequest,

@@ -115,7 +115,6 @@ impl ToRedisArgs for Digits {
 
 impl redis::ToSingleRedisArg for Digits {}
 
-/// An expiry that a server accepts.
 pub(crate) fn life(keep: Duration) -> u64 {
     millis(keep.min(FOREVER))
 }

@@ -39,7 +39,7 @@ impl Hasher for Known {
     }
 }
 
-/// Removes entries that have ended before the map would have to grow.
+/// If the map would have to grow, first removes entries that have ended.
 pub(crate) fn make_room<V>(map: &mut KeyMap<V>, lives: impl Fn(&V) -> bool) {
     if map.len() == map.capacity() {
         map.retain(|_, value| lives(value));
@@ -68,7 +68,6 @@ impl Now {
     }
 }
 
-/// The counters of one node, and the marks of its namespaces.
 #[derive(Clone, Default)]
 pub(crate) struct Counters {
     counts: KeyMap<Count>,

@@ -117,8 +117,8 @@ pub(crate) struct Markers {
 pub(crate) struct Marker {
     pub(crate) digest: String,
     pub(crate) config: String,
-    // How long quarantines last under this config, and how long they lasted under the one that it replaced, until the
-    // node has waited for that.
+    // How long quarantines last under this config, and how long they lasted under the replaced config. The latter is
+    // zero once the node has voted.
     pub(crate) quarantine: Duration,
     pub(crate) former: Duration,
     // Whether the node has voted under this config.
@@ -131,7 +131,7 @@ pub(crate) enum Mode {
     Voting,
     Quarantined {
         id: String,
-        // Whether the node never had anything to lose.
+        // Whether the node is new, and so has no locks to lose.
         unused: bool,
     },
 }
@@ -168,7 +168,7 @@ impl Markers {
         }
     }
 
-    /// Restarts the server with its present data. Each marker enters the quarantine `id`.
+    /// Puts each marker into the quarantine `id`.
     #[cfg(feature = "test-util")]
     pub(crate) fn restart(&mut self, id: &str) {
         for marker in self.markers.values_mut() {

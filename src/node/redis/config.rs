@@ -309,7 +309,7 @@ impl LiveNode {
 const SLOTS: u16 = 3;
 const MOST_SLOTS: u16 = 15;
 const NO_CLUSTER: &str = "is for clusters; give the URLs of its servers with `cluster`";
-const BAD_SLOTS: &str = "must be odd, from 1 to 15; any two odd numbers of slots share a slot, which refuses processes with another number; 3 is usual, each on a master of its own";
+const BAD_SLOTS: &str = "must be odd, from 1 to 15; any two odd numbers have a slot in common, so that a process with another number is refused; 3 is usual, each on a master of its own";
 const MASTER_TOO: &str = "is for servers in cluster mode, and this one has a `master` that Sentinels know; leave out one of them";
 
 /// The target of a node, or all targets of a cluster.

@@ -28,7 +28,7 @@ use crate::seam::for_pause;
 
 const QUEUE: usize = 1024;
 
-/// All scripts. They are loaded on each new connection.
+/// Loaded on each new connection.
 static SCRIPTS: &[&Script] = &[
     &acquire::on_redis::SCRIPT,
     &acquire::on_redis::ANY,
@@ -94,7 +94,7 @@ pub(super) async fn connect(
     let connection = Connection::new(connection, seen, signals);
     connection.end_with(lost.clone());
     if let Some(place) = route.place {
-        // The background's connection watches for all of them: see `supervisor::replaced`.
+        // Only the background's connection watches for a failover: see `supervisor::replaced`.
         if let (Some(witnesses), BACKGROUND) = (link.target.way.witnesses(), index) {
             let (run_id, limit) = (connection.info().run_id(), link.connect_timeout / 8);
             witnesses.accept(&place, run_id, limit).await?;
@@ -262,7 +262,7 @@ impl<'a> Looks<'a> {
         }
     }
 
-    /// Records the result of a check that was sent at `asked`. It is valid until after the next check.
+    /// Records the result of a check that was sent at `asked`. It is valid until the next check has ended.
     pub(super) fn seen(&self, info: Info, asked: Moment) -> Seen {
         self.link.memory.seen(&self.link.name, &info);
         if info.may_be_replaced() {
@@ -342,9 +342,9 @@ impl<'a> Looks<'a> {
         let look = voting::on_redis::look_at_evictions(&mut own, &namespace);
         match timeout(self.limit, look).await {
             Ok(Ok(())) => Ok(()),
-            // An observer may lack the right to write, and grants nothing.
+            // Ignore errors of an observer, which may lack the right to write and grants nothing.
             Ok(Err(_)) if self.context.observes => Ok(()),
-            // Do not use the server until this is known.
+            // Do not use the server until it is known whether it evicted keys.
             Ok(Err(error))
                 if matches!(
                     error.kind(),

@@ -36,7 +36,7 @@ pub(super) struct Seen {
     pub(super) until: Moment,
 }
 
-/// Replaces the identity, and makes scripts read the server's identity themselves.
+/// In place of an identity, makes scripts read the server's identity themselves.
 const ASK: &str = "ask";
 /// The identity of all servers of a durable node.
 const DURABLE: &str = "durable";
@@ -73,8 +73,8 @@ impl Connection {
         }
     }
 
-    /// Ends all waiting for replies with the connection, because the client can lose a command that it queues at that
-    /// moment.
+    /// Ends all waiting for replies when the connection ends, because the client can lose a command that it queues at
+    /// that moment.
     pub(super) fn end_with(&self, lost: watch::Receiver<()>) {
         seam::spawn(condemn_after(lost, Arc::clone(&self.signals)));
     }
@@ -102,7 +102,6 @@ impl Connection {
         &self.signals
     }
 
-    /// The server's identity for a script that is sent now.
     pub(crate) fn identity(&self) -> &str {
         match &self.seen.identity {
             Some(identity) if self.is_seen_at(self.signals.clock.now()) => identity,
@@ -162,8 +161,8 @@ async fn condemn_after(mut lost: watch::Receiver<()>, signals: Arc<Signals>) {
 }
 
 impl Signals {
-    /// `epoch` becomes part of the identity, because a server that is the master again and has not noticed its demotion
-    /// lacks the locks that were granted meanwhile.
+    /// `epoch` becomes part of the identity, because a server can become the master again without noticing its
+    /// demotion. It then lacks the locks that were granted meanwhile.
     pub(super) fn new(
         clock: Arc<dyn Clock>,
         since: Moment,
@@ -243,7 +242,7 @@ impl Signals {
     }
 }
 
-/// Requests a check of the server if it is dropped while set.
+/// Requests a check of the server if it is dropped before the reply.
 struct Unanswered<'a>(Option<&'a Notify>);
 
 impl Drop for Unanswered<'_> {

@@ -8,7 +8,7 @@ use crate::node::{NodeError, NodeErrorKind, NodeState};
 use crate::token::OwnerToken;
 
 /// The connections of a node that carry commands: [one for the background](BACKGROUND), and one or more for calls. All
-/// calls of an owner use the same one, so that a release follows its acquire.
+/// calls of an owner use the same connection, so that a release follows its acquire.
 pub(crate) struct Connections {
     status: watch::Sender<Status>,
 }
@@ -94,7 +94,7 @@ impl Connections {
         self.status.borrow().slots.get(index)?.connection.clone()
     }
 
-    /// The state of the worst connection, because locks cannot be acquired on it.
+    /// The state of the worst connection, because owners whose calls use it cannot acquire locks.
     pub(super) fn state(&self) -> NodeState {
         together(&self.status.borrow()).clone()
     }

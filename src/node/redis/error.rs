@@ -115,7 +115,6 @@ pub(crate) fn server_text(error: &RedisError) -> String {
     }
 }
 
-/// Removes `secrets` and what [`scrub`] removes.
 pub(super) fn clean(text: &str, secrets: &[String]) -> String {
     let hide = |text: String, secret: &String| text.replace(secret, "…");
     scrub(&secrets.iter().fold(text.to_owned(), hide))

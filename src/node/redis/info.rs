@@ -169,7 +169,7 @@ const NO_IDENTITY: &str = "its INFO lacks `run_id`, `master_replid2` or `second_
 const IN_CLUSTER: &str = "it runs in cluster mode, which moves keys between servers; name it with `cluster`, or use independent servers with `cluster-enabled no`";
 const NO_CLUSTER: &str = "it does not run in cluster mode; give its URL without `cluster`";
 
-/// Whether a line of `INFO` describes a replica. A backup by `redis-cli --rdb` announces no port.
+/// Whether a line of `INFO` describes a replica, and not a backup by `redis-cli --rdb`, which announces no port.
 fn is_replica(name: &str, value: &str) -> bool {
     let number = name.strip_prefix("slave").map(str::parse::<u32>);
     let mut fields = value.split(',').map(str::trim);
@@ -186,13 +186,11 @@ const SLOW: Duration = Duration::from_millis(500);
 const STEP: Duration = Duration::from_millis(250);
 const RATE: u32 = 1_000;
 
-/// What a server's reply says about its clock.
 #[derive(Clone, Debug)]
 pub(super) struct Reading<'a> {
     pub(super) run_id: &'a str,
-    /// In microseconds since 1970.
+    // Both in microseconds since 1970.
     pub(super) server: u64,
-    /// In microseconds since 1970.
     pub(super) ours: u64,
     pub(super) asked: Moment,
     pub(super) answered: Moment,
@@ -267,7 +265,7 @@ pub(crate) struct Memory {
     // From the last check. A limit of 0 means none.
     used: AtomicU64,
     limit: AtomicU64,
-    // The bytes that this process has stored since then.
+    // The bytes that this process has stored since the last check.
     since: AtomicU64,
 }
 
@@ -307,7 +305,6 @@ impl Memory {
         NodeError::new(error.kind(), detail)
     }
 
-    /// Whether a response of this size may be stored.
     pub(super) fn has_room(&self, bytes: u64) -> bool {
         let more = self
             .since

@@ -26,7 +26,7 @@ pub(crate) struct Link {
     pub(super) connect_timeout: Duration,
     pub(super) subscriptions: Arc<Subscriptions>,
     pub(crate) replicas: Option<Replicas>,
-    // Only the marker shows whether a durable node remembers, because any server may have replaced another one.
+    // Whether all servers of the node count as one. Only the marker then shows whether a server remembers its locks.
     pub(super) is_durable: bool,
     #[cfg_attr(not(feature = "idempotency"), allow(dead_code))]
     pub(crate) memory: Memory,
@@ -152,7 +152,7 @@ impl Link {
     pub(super) fn stop(&self) {
         self.closing.send_replace(true);
         if self.begin() {
-            // There are no supervisors that would do this.
+            // The supervisors would publish this, but they were never started.
             for index in 0..self.connections.count() {
                 self.publish(index, NodeState::Closed, None);
             }

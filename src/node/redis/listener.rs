@@ -71,7 +71,7 @@ async fn serve(link: &Link) {
     }
 }
 
-/// Connects once. Also returns when to authenticate again.
+/// Returns a connection, and when to authenticate again.
 async fn attempt(link: &Link) -> Option<(Multiplexed, watch::Receiver<()>, Option<Instant>)> {
     let again = link.credentials().await.ok()?;
     let made = timeout(link.connect_timeout, connect(link)).await;
@@ -129,7 +129,7 @@ async fn bring(
                 return connection.send_packed_command(&ping).await.map(drop);
             }
             let mut other = connection.clone();
-            // Send both at the same time, so that new listeners do not wait for those that end.
+            // Send both at the same time, so that joining a channel does not wait until others are left.
             let (joined, left) = tokio::join!(join(connection, &batch), leave(&mut other, &batch));
             joined.and(left)
         };
@@ -169,7 +169,7 @@ async fn bring(
     }
 }
 
-/// Waits until the connection must be tested. Without listeners that is never.
+/// Waits until the connection must be tested, which is never without listeners.
 async fn idle(subscriptions: &Subscriptions) {
     loop {
         sleep(TICK).await;

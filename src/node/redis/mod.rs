@@ -249,7 +249,6 @@ impl LiveNode {
         &self.handle.link.target.address
     }
 
-    /// The ACL rules for the users of its servers.
     pub(crate) fn rules(&self, namespace: &Namespace, reads_only: bool) -> Vec<(String, String)> {
         rights::rules(&self.handle.link, namespace, reads_only)
     }
@@ -281,7 +280,7 @@ async fn ask_sentinel(link: Arc<Link>, index: usize) {
 
 async fn ask_cluster(link: Arc<Link>, cluster: Arc<Cluster>, background: Handle) {
     let find = async {
-        // Wait for credentials, because a server would refuse us without them, which counts as an answer.
+        // Wait for credentials, because a refusal for lack of them would count as an answer.
         while link.credentials().await.is_err() {
             sleep(cluster.reach.pause()).await;
         }

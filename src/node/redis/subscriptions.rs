@@ -48,11 +48,10 @@ impl Channel {
 enum Server {
     #[default]
     Off,
-    /// Subscribing, not confirmed yet.
+    /// Not confirmed yet.
     Joining,
-    /// Subscribed.
     On,
-    /// Unsubscribing, not confirmed yet.
+    /// Not confirmed yet.
     Leaving,
 }
 

@@ -93,7 +93,7 @@ async fn serve(link: &Link, index: usize, context: &NodeContext) {
     }
 }
 
-/// Connects once. Also returns when to authenticate again.
+/// Returns a connection, and when to authenticate again.
 async fn attempt(
     link: &Link,
     index: usize,
@@ -101,7 +101,7 @@ async fn attempt(
     looks: &Looks<'_>,
     former: &mut Option<Former>,
 ) -> Result<(Connection, watch::Receiver<()>, Option<Instant>), ConnectFailure> {
-    // Not part of the attempt's time limit, because the callback may take longer.
+    // Ask outside the attempt's time limit, because the callback may take longer.
     let again = link.credentials().await?;
     let attempt = connect(link, index, context, looks, former);
     match timeout(link.connect_timeout, attempt).await {
@@ -148,7 +148,6 @@ async fn keep_up(
     }
 }
 
-/// Waits for queued commands, then ends the connection.
 async fn drain(link: &Link, index: usize) {
     let connection = link.connections.last_connection(index);
     // From here on new commands are refused. Keep the connection, because `Connections::ended` waits until it is gone.
@@ -176,7 +175,7 @@ async fn watch_over(
             _ = lost.changed() => return disconnected(),
             () = signals.recheck.notified() => return ConnectFailure::Changed,
             () = signals.warned.notified() => return ConnectFailure::Warned,
-            // Before the suspicions, so that they cannot delay the check.
+            // Poll the timer before the suspicions, so that these cannot delay the check.
             () = sleep_until(next) => true,
             () = signals.suspect.notified() => false,
         };

@@ -53,12 +53,10 @@ struct Answer {
     trouble: Option<Trouble>,
 }
 
-/// The cluster from the view of one server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct View {
     id: String,
     servers: Arc<BTreeMap<String, Address>>,
-    /// The owners of the slots that are nodes.
     owners: BTreeMap<u16, Place>,
 }
 
@@ -101,7 +99,6 @@ impl Cluster {
         self.slots.first().is_some_and(|(first, _)| *first == slot)
     }
 
-    /// Waits for a server that is not asked yet.
     pub(crate) async fn next_to_ask(&self) -> Address {
         loop {
             if let Some(new) = self.heard().next_unasked() {
@@ -186,7 +183,7 @@ impl Heard {
             }
             Err(trouble) => {
                 let is_old = |(asked, _): &mut (Moment, View)| trouble.lasting || *asked < horizon;
-                // Its old statement does not count any more, and the servers that it named may be gone.
+                // The server's old statement does not count any more, and servers that only it named may be gone.
                 let gone = answer.view.take_if(is_old).is_some();
                 answer.trouble = Some(trouble);
                 gone
@@ -330,7 +327,7 @@ fn lasting(reason: &str) -> Trouble {
     }
 }
 
-/// The server at `asked` may not know its own host.
+/// Uses the host in `asked` if that server does not know its own host.
 pub(crate) fn read_replies(
     replies: Vec<Value>,
     slots: &[u16],

@@ -1,8 +1,8 @@
 //! [`Confirmation`]: whether most witnesses name the node's server.
 //!
 //! A witness moves from one server to the next and never back, and each move has a higher *epoch*. Any two majorities
-//! have a witness in common. So if most witnesses named a server in answers to questions that were sent at some time or
-//! later, a process can learn of its replacement from a majority only after that time.
+//! have a witness in common. So if most witnesses named a server when asked at time `t` or later, no process can have
+//! learned of its replacement from a majority before `t`.
 
 use crate::moment::Moment;
 
@@ -32,10 +32,8 @@ pub(crate) struct Trouble {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Witness {
-    /// Its address.
     pub(crate) name: String,
     pub(crate) statement: Option<(Moment, Statement)>,
-    /// Why it has not replied since.
     pub(crate) trouble: Option<Trouble>,
 }
 
@@ -48,7 +46,6 @@ struct Server {
     confirmed: Option<Moment>,
 }
 
-/// The last statements of all witnesses.
 #[derive(Clone, Debug)]
 pub(crate) struct Confirmation {
     witnesses: Vec<Witness>,
@@ -120,7 +117,7 @@ impl Confirmation {
         let confirmed = self.server.as_ref().and_then(|server| {
             let names = |place: &Place| server.is(place);
             let mut asked: Vec<Moment> = self.votes(names).map(|(asked, _)| asked).collect();
-            // Take the majority with the latest questions, and of those the earliest question.
+            // Take the majority that was asked last, and of its questions the earliest.
             asked.sort_unstable_by(|one, other| other.cmp(one));
             asked.get(self.most() - 1).copied()
         });
@@ -165,7 +162,7 @@ impl Confirmation {
         named
     }
 
-    /// The most frequent address with an epoch on which most witnesses agree.
+    /// The address that is named most often with the epoch on which most witnesses agree.
     pub(crate) fn likely_master(&self, since: Moment) -> Option<Place> {
         let named = self.named(since);
         let votes = |epoch: &str| -> usize {
@@ -199,7 +196,7 @@ impl Confirmation {
         self.witnesses.iter().all(has_replied)
     }
 
-    /// Whether too many witnesses refuse to leave a majority.
+    /// Whether so many witnesses refuse that no majority is left.
     pub(crate) fn is_hopeless(&self) -> bool {
         let refuses = |state: &&Witness| state.trouble.as_ref().is_some_and(|it| it.lasting);
         let refusing = self.witnesses.iter().filter(refuses).count();

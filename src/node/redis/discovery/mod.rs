@@ -30,7 +30,7 @@ pub(super) struct Target {
     /// The address, and the database unless it is 0.
     pub(super) name: String,
     pub(super) secrets: Vec<String>,
-    /// The user for credentials without one.
+    /// The user for credentials that name no user.
     pub(super) user: Option<String>,
     pub(super) rotation: Arc<Rotation>,
     pub(super) way: Way,
@@ -39,9 +39,7 @@ pub(super) struct Target {
 }
 
 pub(super) enum Way {
-    /// A server at a fixed address.
     Direct(Client),
-    /// The server that witnesses name.
     Witnessed(Witnesses),
 }
 
@@ -91,7 +89,6 @@ impl Target {
     }
 }
 
-/// The servers that a setting lists.
 struct Listed {
     servers: Vec<(Address, RedisConnectionInfo, Client)>,
     tls: bool,
@@ -222,7 +219,6 @@ pub(super) fn behind_sentinels(
     })
 }
 
-/// The nodes of a cluster.
 pub(super) fn in_cluster(
     urls: &[Url],
     (name, used): (&str, &[u16]),

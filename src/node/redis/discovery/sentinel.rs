@@ -10,7 +10,6 @@ use crate::node::redis::discovery::confirmation::{Address, Place, Statement};
 
 pub(crate) struct Sentinels {
     pub(crate) master: String,
-    /// With their addresses.
     pub(crate) listed: Vec<(String, Client)>,
 }
 

@@ -41,7 +41,6 @@ impl Witnesses {
         self.reach.clock.get_or_init(|| Arc::clone(&context.clock));
     }
 
-    /// The settings that must be equal in all processes.
     pub(crate) fn agreed(&self) -> String {
         let within = self.reach.within;
         match &self.source {
@@ -182,7 +181,7 @@ impl Witnesses {
         (!info.is_replica()).then(|| info.run_id().to_owned())
     }
 
-    /// Waits until most witnesses name another server than that of `connection`, or a later failover to the same
+    /// Waits until most witnesses name a server other than that of `connection`, or a later failover to the same
     /// server.
     pub(crate) async fn left(&self, connection: &Connection, limit: Duration) {
         let mut news = self.confirmation.subscribe();
