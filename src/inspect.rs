@@ -163,7 +163,9 @@ const fn is_unseen(char: char) -> bool {
 }
 
 fn page(snapshot: &Snapshot, still: bool) -> String {
-    let (held, waiting, verdict) = (snapshot.held, snapshot.waiting, &snapshot.verdict);
+    let (held, waiting) = (snapshot.held, snapshot.waiting);
+    // It can name a successor, which is a text of a node.
+    let verdict = Text(&snapshot.verdict);
     let class = if snapshot.has_quorum { GOOD } else { BAD };
     let (reload, other) = if still {
         ("", "<a href=\"?\">Reload every two seconds</a>")

@@ -196,6 +196,8 @@ impl Settings {
                 || given.password.is_some()
                 || given.password_file.is_some()
                 || given.tls.as_ref().is_some_and(|tls| !tls.is_empty());
+            #[cfg(feature = "redis")]
+            let servers = servers || self.credentials.is_some();
             ensure(!servers, "memory", || NO_SERVER)?;
             ensure(count > 0, "memory", || NO_MEMORY)?;
             // If there are too many nodes, the check below refuses them, so do not make them all.

@@ -188,3 +188,12 @@ fn servers_need_the_feature() {
         "{refusal}"
     );
 }
+
+#[cfg(feature = "redis")]
+#[test]
+fn memory_needs_no_credentials() {
+    let never = || async { Err::<tower_redlock::node::Credentials, _>("no vault") };
+    let settings = Settings::default().memory(1).credentials(never);
+    let error = settings.check().unwrap_err().to_string();
+    assert!(error.contains("have neither credentials"), "{error}");
+}

@@ -38,6 +38,16 @@ pub(crate) async fn ask(locks: &LockManager, method: &str, path: &str) -> (u16, 
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_name_of_a_successor_is_text() {
+    let locks = builder().connect().await.unwrap();
+    let left = locks.retire_nodes("<b>new</b>").await.unwrap();
+    tokio::time::sleep(left).await;
+    let (_, _, page) = ask(&locks, "GET", "/").await;
+    assert!(page.contains("&lt;b&gt;new&lt;/b&gt;"), "{page}");
+    assert!(!page.contains("<b>"), "{page}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn hostile_names_are_text() {
     let locks = builder().connect().await.unwrap();
     let _guard = locks.try_acquire(HOSTILE).await.unwrap();

@@ -123,8 +123,7 @@ impl MemoryNode {
 
     /// Accepts commands again, after [`go_down`](Self::go_down).
     pub fn come_up(&self) {
-        self.inner.faults.mode.send_replace(Mode::Up);
-        self.inner.store().listeners.set_deaf(false);
+        self.thaw();
     }
 
     /// Makes commands wait, as if the server process were stopped. They run in order when the node is thawed.
@@ -136,6 +135,7 @@ impl MemoryNode {
     pub fn thaw(&self) {
         let mut backlog = self.inner.faults.backlog();
         self.inner.faults.mode.send_replace(Mode::Up);
+        self.inner.store().listeners.set_deaf(false);
         for queued in backlog.drain(..) {
             self.inner.execute(queued);
         }
