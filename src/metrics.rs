@@ -5,7 +5,7 @@
 //!
 //! | name | kind | label | meaning |
 //! |---|---|---|---|
-//! | `redlock_acquire_total` | counter | `outcome`: `acquired`, `replayed`, `contended`, `wait-timeout`, `queue-full`, `no-quorum`, `too-slow`, `shutting-down`, `lost`, `invalid-key`, `no-entropy`, `cancelled` | calls for a lock that have ended; `replayed`: the result was already stored, so no lock was needed; `cancelled`: the caller was dropped |
+//! | `redlock_acquire_total` | counter | `outcome`: `acquired`, `replayed`, `contended`, `wait-timeout`, `queue-full`, `no-quorum`, `nodes-full`, `too-slow`, `shutting-down`, `lost`, `invalid-key`, `no-entropy`, `cancelled` | calls for a lock that have ended; `replayed`: the result was already stored, so no lock was needed; `cancelled`: the caller was dropped |
 //! | `redlock_acquire_wait_seconds` | histogram | `outcome`: as above, except `invalid-key` | time from the call to its end |
 //! | `redlock_rounds_total` | counter | `verdict`: `granted`, `contended`, `split`, `no-quorum`, `recorded`, `undecided` | rounds over the nodes; `undecided`: the wait ended first |
 //! | `redlock_hold_seconds` | histogram | | time from the grant or hand-off to the release, hand-off or loss |

@@ -164,7 +164,7 @@ pub(crate) fn no_quorum(reason: &dyn Display, times: u64) {
         target: "tower_redlock::lock",
         reason = &*reason.to_string(),
         times,
-        "locks are refused, because too few nodes vote and answer in time"
+        "locks are refused, because too few nodes vote, answer in time and have room"
     );
 }
 

@@ -54,12 +54,13 @@ pub enum AcquireError {
 
 impl AcquireError {
     /// Its label in metrics.
-    pub(crate) const fn word(&self) -> &'static str {
+    pub(crate) fn word(&self) -> &'static str {
         match self {
             Self::InvalidKey(_) => "invalid-key",
             Self::Contended { .. } => "contended",
             Self::WaitTimeout { .. } => "wait-timeout",
             Self::QueueFull { .. } => "queue-full",
+            Self::NoQuorum(error) if error.is_full() => "nodes-full",
             Self::NoQuorum(_) => "no-quorum",
             Self::TooSlow { .. } => "too-slow",
             Self::Lost(_) => "lost",

@@ -39,13 +39,15 @@ async fn status_shows_the_nodes_and_ends_well_with_a_quorum_only() {
     );
     assert!(!status.out.contains("too full"), "{}", status.out);
     let used = json_of(&fleet).await["nodes"][0]["server"]["used_memory"].clone();
-    fleet.ask(0, &["CONFIG", "SET", "maxmemory", &used.to_string()]);
-    let status = fleet.run(&["status"]).await.with(0);
-    assert!(
-        status.out.contains("too full for more stored responses"),
-        "{}",
-        status.out
-    );
+    let used = used.as_u64().unwrap();
+    for (most, reason) in [
+        (used + used / 8, "too full for more stored responses"),
+        (used / 2, "out of memory, so all new locks are refused"),
+    ] {
+        fleet.ask(0, &["CONFIG", "SET", "maxmemory", &most.to_string()]);
+        let status = fleet.run(&["status"]).await.with(0);
+        assert!(status.out.contains(reason), "{}", status.out);
+    }
 
     fleet.servers[0].kill();
     let status = fleet.run(&["status", "--json"]).await.with(0);

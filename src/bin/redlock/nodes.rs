@@ -101,6 +101,7 @@ fn row(node: &NodeStatus) -> [Cell; 5] {
     let vote = match (&node.state, &node.voting) {
         (NodeState::Down(_), _) => "down",
         (NodeState::Refused(_), _) => "refused",
+        (_, VotingStatus::Voting) if is_out_of_memory(node) => "full",
         (_, VotingStatus::Voting) => "votes",
         (_, VotingStatus::Failing { .. }) => "does not count",
         (_, VotingStatus::Foreign { .. }) => "foreign",
@@ -132,6 +133,8 @@ fn row(node: &NodeStatus) -> [Cell; 5] {
 
 const FULL: &str = "too full for more stored responses, so requests with new idempotency keys are refused; raise `maxmemory`, or store responses for a shorter time";
 
+const OUT_OF_MEMORY: &str = "out of memory, so all new locks are refused; raise `maxmemory`, or store responses for a shorter time";
+
 fn mib(bytes: u64) -> String {
     format!("{:.1}MiB", bytes as f64 / f64::from(1 << 20))
 }
@@ -146,8 +149,18 @@ fn reason(node: &NodeStatus) -> Option<String> {
         (_, VotingStatus::Quarantined { remaining, .. }) if remaining.is_none() => {
             Some("it votes once every node has accepted the list of nodes".to_owned())
         }
+        _ if is_out_of_memory(node) => Some(OUT_OF_MEMORY.to_owned()),
         _ => is_full.then(|| FULL.to_owned()),
     }
+}
+
+fn is_out_of_memory(node: &NodeStatus) -> bool {
+    let server = node.server.as_ref();
+    server.is_some_and(|server| {
+        server
+            .max_memory
+            .is_some_and(|most| server.used_memory >= most)
+    })
 }
 
 /// Waits until all nodes vote, for example between the restarts of two servers.
@@ -233,7 +246,7 @@ impl Retire {
         let locks = source.settings()?.connect_lazy()?;
         let count = locks.snapshot().nodes.len();
         let text = format!(
-            "This retires {count} nodes. Processes with this list of nodes lose their locks, and are refused."
+            "This retires the list of nodes ({count}). Processes with this list lose their locks, and are refused."
         );
         confirm(&text, self.yes)?;
         let retiring = locks.retire_nodes(&self.successor);
@@ -266,7 +279,7 @@ impl Adopt {
         let downtime = quarantine + quarantine / 100 + Duration::from_secs(2);
         let count = locks.snapshot().nodes.len();
         let text = format!(
-            "This takes {count} nodes over for this list of nodes and these settings. No lock is granted for about {}: longer if max_ttl was longer before, and by confirm_within longer in a cluster or behind Sentinels. Processes with another list lose their locks and are refused, so stop them first.",
+            "This takes the nodes ({count}) over for this list and these settings. No lock is granted for about {}: longer if max_ttl was longer before, and by confirm_within longer in a cluster or behind Sentinels. Processes with another list lose their locks and are refused, so stop them first.",
             span(Some(downtime))
         );
         confirm(&text, self.yes)?;
