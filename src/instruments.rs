@@ -35,7 +35,7 @@ type Metric = (
 #[rustfmt::skip]
 const METRICS: &[Metric] = &[
     (Counter, "redlock_acquire_total", Some(Count), "Calls for a lock that came to an end.", "outcome",
-        "acquired replayed contended wait-timeout queue-full no-quorum too-slow shutting-down lost invalid-key \
+        "acquired replayed contended wait-timeout queue-full no-quorum nodes-full too-slow shutting-down lost invalid-key \
          no-entropy cancelled"),
     (Histogram, "redlock_acquire_wait_seconds", Some(Seconds), "From the call for a lock to its end.", "", ""),
     (Counter, "redlock_rounds_total", Some(Count), "Rounds over the nodes.", "verdict",

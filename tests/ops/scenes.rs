@@ -189,13 +189,26 @@ pub(crate) async fn a_clock_is_set() -> Scrapes {
 
 pub(crate) async fn a_node_fills_up() -> Scrapes {
     let mut site = Site::new().await;
-    let server = &site.servers[0];
-    let used: f64 = server.info("used_memory").parse().unwrap();
-    let limit = (used / 0.85) as u64;
-    server.run(&format!("CONFIG SET maxmemory {limit}"));
-    let node = &site.locks.snapshot().nodes[0].name;
-    let limit = format!("redlock_node_memory_limit_bytes{{node=\"{node}\"}} {limit}");
-    site.until(&[limit]).await;
+    let mut limits = Vec::new();
+    for (server, node) in site.servers[..3].iter().zip(site.locks.snapshot().nodes) {
+        let used: f64 = server.info("used_memory").parse().unwrap();
+        let limit = (used / 0.85) as u64;
+        server.run(&format!("CONFIG SET maxmemory {limit}"));
+        let node = node.name;
+        limits.push(format!(
+            "redlock_node_memory_limit_bytes{{node=\"{node}\"}} {limit}"
+        ));
+    }
+    site.until(&limits).await;
+    // This is no lack of a quorum, whose alarm would say to look at the network.
+    let refused = site
+        .locks
+        .begin_idempotent("order:1", Duration::from_secs(60))
+        .await;
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("must vote and have room"), "{refused}");
+    site.until(&["redlock_acquire_total{outcome=\"nodes-full\"} 1".to_owned()])
+        .await;
     site.scrape();
     site.scrapes
 }
