@@ -203,7 +203,7 @@ pub(crate) async fn a_node_fills_up() -> Scrapes {
     // This is no lack of a quorum, whose alarm would say to look at the network.
     let refused = site
         .locks
-        .begin_idempotent("order:1", Duration::from_secs(60))
+        .begin_idempotent("order:1", Duration::from_secs(60), Duration::ZERO)
         .await;
     let refused = refused.unwrap_err().to_string();
     assert!(refused.contains("must vote and have room"), "{refused}");
