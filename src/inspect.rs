@@ -185,14 +185,14 @@ fn page(snapshot: &Snapshot, still: bool) -> String {
         LOCK,
         snapshot.locks.iter().map(lock),
     );
-    are_cut(&mut page, snapshot.locks.len());
+    note_if_truncated(&mut page, snapshot.locks.len());
     table(
         &mut page,
         "Queues",
         QUEUE,
         snapshot.queues.iter().map(queue),
     );
-    are_cut(&mut page, snapshot.queues.len());
+    note_if_truncated(&mut page, snapshot.queues.len());
     page + END
 }
 
@@ -222,7 +222,7 @@ fn opening(reload: &str, title: &str) -> String {
     )
 }
 
-fn are_cut(page: &mut String, rows: usize) {
+fn note_if_truncated(page: &mut String, rows: usize) {
     let most = Snapshot::MOST;
     if rows >= most {
         page.push_str(&format!(

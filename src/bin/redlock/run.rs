@@ -235,13 +235,15 @@ mod signals {
     pub(super) const TERM: i32 = Signal::SIGTERM as i32;
     pub(super) const KILL: i32 = Signal::SIGKILL as i32;
     // For Ctrl-C and Ctrl-\, a terminal sends these to the command itself.
-    const OF_KEYS: [i32; 2] = [Signal::SIGINT as i32, Signal::SIGQUIT as i32];
+    const FROM_KEYBOARD: [i32; 2] = [Signal::SIGINT as i32, Signal::SIGQUIT as i32];
 
     pub(super) struct Signals(Vec<(i32, unix::Signal)>);
 
     impl Signals {
         pub(super) fn new() -> io::Result<Self> {
-            let numbers = OF_KEYS.into_iter().chain([TERM, Signal::SIGHUP as i32]);
+            let numbers = FROM_KEYBOARD
+                .into_iter()
+                .chain([TERM, Signal::SIGHUP as i32]);
             let listen = |number| Ok((number, unix::signal(SignalKind::from_raw(number))?));
             numbers.map(listen).collect::<io::Result<_>>().map(Self)
         }
@@ -280,7 +282,7 @@ mod signals {
             let number = Signal::try_from(signal).ok();
             let _ = match *self {
                 Self::All(id) => killpg(id, number),
-                Self::One(Some(id)) if !OF_KEYS.contains(&signal) => kill(id, number),
+                Self::One(Some(id)) if !FROM_KEYBOARD.contains(&signal) => kill(id, number),
                 Self::One(_) => Ok(()),
             };
         }

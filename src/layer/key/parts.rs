@@ -166,7 +166,7 @@ impl<V> Key<V> {
 
     /// Puts a part in front of the key, usually the kind of the resource.
     pub fn prefix(self, prefix: impl Into<Cow<'static, str>>) -> Key {
-        self.behind(Take::Text(prefix.into()))
+        self.after(Take::Text(prefix.into()))
     }
 
     /// Lets requests run without a lock if a value of the key is missing. By default they are refused with 400.
@@ -198,10 +198,10 @@ impl<V> Key<V> {
     /// Locks only the requests for which `condition` returns true. Other requests run without a lock, and their key is
     /// not extracted.
     pub fn when(self, condition: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Key {
-        self.behind(Take::When(Arc::new(condition)))
+        self.after(Take::When(Arc::new(condition)))
     }
 
-    fn behind(self, take: Take) -> Key {
+    fn after(self, take: Take) -> Key {
         Key::<()>::from_take(take).and(self)
     }
 }

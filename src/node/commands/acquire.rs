@@ -111,7 +111,7 @@ pub(crate) mod on_redis {
             None => read(&value, proposed, request.config.as_deref())?,
         };
         if is_bare {
-            connection.was_compared();
+            connection.set_compared();
         }
         judge(&mut connection, request, reply, acknowledged).await
     }

@@ -191,7 +191,7 @@ pub(crate) mod on_redis {
     }
 
     /// Puts the node into quarantine if the server has evicted keys since the last check.
-    pub(crate) async fn look_at_evictions(
+    pub(crate) async fn check_evictions(
         connection: &mut Connection,
         namespace: &Namespace,
     ) -> Result<(), NodeError> {

@@ -41,7 +41,7 @@ impl Faults {
         }
     }
 
-    pub(super) fn well(&self) -> NodeFuture<Result<(), NodeError>> {
+    pub(super) fn until_up(&self) -> NodeFuture<Result<(), NodeError>> {
         let mut mode = self.mode.subscribe();
         Box::pin(async move {
             // Ignore the error, which occurs only if the node is dropped meanwhile.

@@ -260,7 +260,7 @@ impl Node for MemoryNode {
 
     fn ready(&self) -> NodeFuture<Result<(), NodeError>> {
         #[cfg(feature = "test-util")]
-        return self.inner.faults.well();
+        return self.inner.faults.until_up();
         #[cfg(not(feature = "test-util"))]
         return Box::pin(std::future::ready(Ok(())));
     }

@@ -190,13 +190,13 @@ pub(super) fn read(
     }
     // Do not pass on the client's error, because it can quote parts of the URL.
     match url.into_connection_info() {
-        Ok(info) if !says_more(url) && info.redis_settings().db() >= 0 => Ok((info, tls)),
+        Ok(info) if !has_unknown_parts(url) && info.redis_settings().db() >= 0 => Ok((info, tls)),
         _ => refuse(MALFORMED),
     }
 }
 
 /// Whether the URL has a part that the client ignores, for example `redis://h?db=3`.
-fn says_more(url: &str) -> bool {
+fn has_unknown_parts(url: &str) -> bool {
     let known: &[&str] = match url.split_once("://") {
         // Allow `protocol`, because URLs for other clients have it. We always use RESP3.
         Some(("redis" | "rediss" | "valkey" | "valkeys", _)) => &["protocol"],

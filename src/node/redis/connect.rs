@@ -339,7 +339,7 @@ impl<'a> Looks<'a> {
         let mut own = connection.clone();
         let mut namespace = self.context.namespace.clone();
         self.link.place_namespace(&mut namespace);
-        let look = voting::on_redis::look_at_evictions(&mut own, &namespace);
+        let look = voting::on_redis::check_evictions(&mut own, &namespace);
         match timeout(self.limit, look).await {
             Ok(Ok(())) => Ok(()),
             // Ignore errors of an observer, which may lack the right to write and grants nothing.

@@ -119,7 +119,7 @@ impl Connection {
         self.signals.compared.load(Ordering::Acquire) && self.is_seen_at(self.signals.clock.now())
     }
 
-    pub(crate) fn was_compared(&self) {
+    pub(crate) fn set_compared(&self) {
         if self.is_seen_at(self.signals.clock.now()) {
             self.signals.compared.store(true, Ordering::Release);
         }
@@ -129,7 +129,7 @@ impl Connection {
         self.signals.compared.store(false, Ordering::Release);
     }
 
-    pub(super) fn is_beside(&self, other: &Self) -> bool {
+    pub(super) fn is_to_same_server(&self, other: &Self) -> bool {
         self.info().run_id() == other.info().run_id() && self.epoch() == other.epoch()
     }
 

@@ -146,13 +146,13 @@ impl Connections {
     pub(super) fn is_at(&self, index: usize, other: &Connection) -> bool {
         let slots = &self.status.borrow().slots;
         let connection = slots.get(index).and_then(|slot| slot.connection.as_ref());
-        connection.is_none_or(|connection| connection.is_beside(other))
+        connection.is_none_or(|connection| connection.is_to_same_server(other))
     }
 
     pub(super) fn warn_strangers(&self, connection: &Connection) {
         let slots = &self.status.borrow().slots;
         let others = slots.iter().filter_map(|slot| slot.connection.as_ref());
-        for stranger in others.filter(|other| !other.is_beside(connection)) {
+        for stranger in others.filter(|other| !other.is_to_same_server(connection)) {
             stranger.signals().warned.notify_one();
         }
     }
