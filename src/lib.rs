@@ -144,7 +144,7 @@ pub use inspect::InspectService;
 pub use layer::{Held, RedlockLayer};
 pub use lock_key::LockKey;
 pub use manager::{AcquireError, LockGuard, LockHandle, LockManager, LockScope, Lost};
-#[cfg(tower_redlock_simulation)]
+#[cfg(tower_redlock_tests)]
 #[doc(hidden)]
 pub use seam::simulation;
 pub use settings::Settings;

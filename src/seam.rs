@@ -32,7 +32,7 @@ fn spawn_as(
     task: impl Future<Output = ()> + Send + 'static,
     is_background: bool,
 ) -> JoinHandle<()> {
-    #[cfg(tower_redlock_simulation)]
+    #[cfg(tower_redlock_tests)]
     if let Some(world) = simulation::world() {
         return runtime.spawn(world.wrap(Box::pin(task), is_background));
     }
@@ -42,7 +42,7 @@ fn spawn_as(
 }
 
 pub(crate) fn fill_random(bytes: &mut [u8]) -> Result<(), getrandom::Error> {
-    #[cfg(tower_redlock_simulation)]
+    #[cfg(tower_redlock_tests)]
     if let Some(world) = simulation::world() {
         world.fill_random(bytes);
         return Ok(());
@@ -51,7 +51,7 @@ pub(crate) fn fill_random(bytes: &mut [u8]) -> Result<(), getrandom::Error> {
 }
 
 fn random() -> Result<u64, getrandom::Error> {
-    #[cfg(tower_redlock_simulation)]
+    #[cfg(tower_redlock_tests)]
     if let Some(world) = simulation::world() {
         let mut bytes = [0; 8];
         world.fill_random(&mut bytes);
@@ -65,9 +65,9 @@ pub(crate) fn for_pause() -> u64 {
     random().unwrap_or(u64::MAX / 2)
 }
 
-/// Lets the simulator in `tests/simulation` replace the network, randomness and the scheduler. Only built with `--cfg
-/// tower_redlock_simulation`, whose name is long because the compiler passes it to all crates.
-#[cfg(tower_redlock_simulation)]
+/// Lets the simulator in `tests/simulation` replace the network, randomness and the scheduler. Without an installed
+/// [`World`](simulation::World), the crate uses the real ones.
+#[cfg(tower_redlock_tests)]
 pub mod simulation {
     use std::cell::RefCell;
     use std::fmt;

@@ -45,7 +45,7 @@ fn the_census_finds_what_is_asynchronous_and_nothing_else() {
         macro_rules! bodies { ($body:ident) => { impl<B: Body> Body for $body<B> {} } }
         #[cfg(test)]
         mod tests { impl Future for Fake {} pub async fn helper() {} }
-        #[cfg(tower_redlock_simulation)]
+        #[cfg(tower_redlock_tests)]
         mod simulation { impl<S> Stream for S {} }
     ";
     let found = Vec::from_iter(in_file("x", text));
@@ -129,7 +129,7 @@ impl<'ast> Visit<'ast> for Census<'_> {
         // No user meets what only builds for tests and for the simulator have.
         let is_left_out = |attribute: &syn::Attribute| {
             let words = words(attribute);
-            let mut named = ["test", "tower_redlock_simulation"].iter();
+            let mut named = ["test", "tower_redlock_tests"].iter();
             attribute.path().is_ident("cfg") && named.any(|name| words.iter().any(|it| it == name))
         };
         if !module.attrs.iter().any(is_left_out) {

@@ -15,9 +15,8 @@
 //!
 //! Time, servers, Sentinels and the network are those of `tests/simulated`, which knows nothing of the crate.
 //!
-//! All but the first need `--cfg tower_redlock_simulation`, by which the crate takes its connections, its random
-//! numbers and its tasks from the world: `make sim` builds with it. The comparison with real servers is for builds
-//! without.
+//! In a thread with a world, the crate takes its connections, its random numbers and its tasks from that world
+//! (`src/seam.rs`).
 
 #![allow(
     clippy::unwrap_used,
@@ -28,25 +27,15 @@
     reason = "a test fails by panicking, and tells what it did"
 )]
 
-#[cfg(tower_redlock_simulation)]
 mod checkers;
-#[cfg(not(tower_redlock_simulation))]
 mod differential;
-#[cfg(tower_redlock_simulation)]
 mod plan;
-#[cfg(tower_redlock_simulation)]
 mod runner;
-#[cfg(tower_redlock_simulation)]
 mod seam;
-#[cfg(tower_redlock_simulation)]
 mod shrink;
-#[cfg(tower_redlock_simulation)]
 mod traces;
-#[cfg(tower_redlock_simulation)]
 mod workload;
-#[cfg(tower_redlock_simulation)]
 mod worlds;
 
-#[cfg(not(tower_redlock_simulation))]
 #[path = "../support/mod.rs"]
 mod support;

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Poll, ready};
 
-#[cfg(not(tower_redlock_simulation))]
+#[cfg(not(tower_redlock_tests))]
 pub(super) use redis::aio::MultiplexedConnection as Multiplexed;
 use redis::{AsyncConnectionConfig, Client, Cmd, Pipeline, RedisError, Value};
 use tokio::sync::{Mutex, MutexGuard, Notify, watch};
 
-#[cfg(tower_redlock_simulation)]
+#[cfg(tower_redlock_tests)]
 pub(super) use self::simulated::Multiplexed;
 use crate::clock::Clock;
 use crate::moment::Moment;
@@ -257,14 +257,14 @@ pub(super) async fn connect(
     client: &Client,
     config: &AsyncConnectionConfig,
 ) -> Result<Multiplexed, RedisError> {
-    #[cfg(tower_redlock_simulation)]
+    #[cfg(tower_redlock_tests)]
     if let Some(world) = seam::simulation::world() {
         return simulated::connect(&*world, client, config).await;
     }
     let connection = client.get_multiplexed_async_connection_with_config(config);
-    #[cfg(not(tower_redlock_simulation))]
+    #[cfg(not(tower_redlock_tests))]
     return connection.await;
-    #[cfg(tower_redlock_simulation)]
+    #[cfg(tower_redlock_tests)]
     connection.await.map(Multiplexed::from)
 }
 
@@ -278,12 +278,12 @@ pub(super) async fn over(
     let made = redis::aio::MultiplexedConnection::new_with_config(&info, stream, config).await;
     let (connection, driver) = made.unwrap();
     tokio::spawn(driver);
-    #[cfg(tower_redlock_simulation)]
+    #[cfg(tower_redlock_tests)]
     let connection = Multiplexed::from(connection);
     connection
 }
 
-#[cfg(tower_redlock_simulation)]
+#[cfg(tower_redlock_tests)]
 mod simulated {
     use std::ops::{Deref, DerefMut};
     use std::sync::Arc;

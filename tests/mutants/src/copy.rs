@@ -59,7 +59,8 @@ pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        if name.starts_with('.') || name == "target" {
+        // Without the flags in `.cargo`, no suite is built.
+        if (name.starts_with('.') && name != ".cargo") || name == "target" {
             continue;
         }
         match path.is_dir() {

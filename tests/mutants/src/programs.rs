@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-/// Builds the `suites` of the tree in `copy` as the simulator is built, and returns the program of each.
+/// Builds the `suites` of the tree in `copy`, and returns the program of each.
 pub(crate) fn build<'a>(
     copy: &Path,
     suites: impl IntoIterator<Item = &'a str>,
@@ -16,7 +16,7 @@ pub(crate) fn build<'a>(
     let mut build = Command::new(cargo);
     build
         .args(["test", "--no-run", "--all-features"])
-        .args(["--message-format", "json", "--profile", "simulation"])
+        .args(["--message-format", "json"])
         .arg("--target-dir")
         .arg(crate::target())
         .current_dir(copy)

@@ -376,7 +376,7 @@ mod tests {
 
     #[test]
     fn the_plan_of_the_readme_is_one() {
-        let readme = include_str!("../../README.md");
+        let readme = include_str!("../README.md");
         let (_, from) = readme.split_once("```text\n# Its subject").unwrap();
         let (plan, _) = from.split_once("```").unwrap();
         let plan: Plan = format!("# {plan}").parse().unwrap();
