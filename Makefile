@@ -368,12 +368,12 @@ doc:
 	$(CARGO) doc --no-deps --all-features
 	$(CARGO) doc --no-deps --no-default-features
 
-# Users' builds are measured, without what only our tests reach.
-bench cost path: export RUSTFLAGS :=
-bench cost path: export CARGO_TARGET_DIR := $(PUBLISHED)
 bench:
 	$(CARGO) bench --all-features --benches
 
+# Both measure the crate as users build it.
+cost path: export RUSTFLAGS :=
+cost path: export CARGO_TARGET_DIR := $(PUBLISHED)
 # With the names of lines, which cost nothing, for those who look where it goes.
 cost: export CARGO_PROFILE_RELEASE_DEBUG := line-tables-only
 cost: redis-server valgrind
