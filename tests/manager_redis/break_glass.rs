@@ -1,10 +1,8 @@
 //! The runbook of the guide: what it says of keys and markers on real servers. `tests/cli` has its commands.
 
-use std::time::Duration;
-
 use tower_redlock::idempotency::IdempotentRun;
 
-use crate::{Cluster, LONG, connected, eventually};
+use crate::*;
 
 const PAGE: &str = include_str!("../../src/docs/operating.md");
 const KEY: &str = "order:42";

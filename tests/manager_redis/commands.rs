@@ -1,12 +1,9 @@
 //! What a lock costs the servers.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use tower_redlock::{LockManager, Settings};
-
-use crate::support::server::{Server, cannot};
-use crate::{Cluster, connected, eventually};
+use crate::support::server::cannot;
+use crate::*;
 
 const KEEP: Duration = Duration::from_secs(86_400);
 

@@ -1,15 +1,10 @@
 //! What `connect` takes, and how it names what it does not take.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use tower_redlock::LockManager;
 use tower_redlock::error::ConnectError;
-use tower_redlock::snapshot::VotingStatus;
 
-use crate::support::server::{Kind, Server};
-use crate::support::stalls::Stopwatch;
-use crate::{Cluster, eventually};
+use crate::*;
 
 #[tokio::test]
 async fn servers_that_cannot_be_nodes_are_named_with_the_reason_and_no_password() {

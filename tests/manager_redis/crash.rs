@@ -2,14 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::task::JoinSet;
-use tower_redlock::LockManager;
 
-use crate::support::eventually;
-use crate::support::server::Server;
-use crate::{Cluster, acquired, all_up, connected, seen_by_all};
+use crate::*;
 
 /// Many workers on one key, and what they saw.
 struct Load {

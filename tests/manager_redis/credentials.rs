@@ -4,11 +4,9 @@ use std::io::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tower_redlock::node::{Credentials, NodeState, RedisNode};
-use tower_redlock::{LockManager, Settings};
+use tower_redlock::node::Credentials;
 
-use crate::support::server::{Kind, Server};
-use crate::{LONG, MS, all_up, connected, eventually};
+use crate::*;
 
 fn long() -> Settings {
     let builder = LockManager::builder().bootstrap(true);

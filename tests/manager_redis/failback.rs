@@ -1,16 +1,10 @@
 //! Servers whose data is replaced by another's while their processes and connections live on, and those that only look
 //! as if it were.
 
-use std::time::Duration;
-
 use tower_redlock::error::LossReason;
-use tower_redlock::node::{NodeState, RedisNode};
-use tower_redlock::snapshot::VotingStatus;
-use tower_redlock::{AcquireError, LockManager, Settings};
 
-use crate::support::eventually;
-use crate::support::server::{Kind, Server, free_port};
-use crate::{MS, all_up, connected, is_contended, is_quarantined};
+use crate::support::server::free_port;
+use crate::*;
 
 /// Longer than a test takes to come to its point, and short enough to be renewed only after that.
 const TTL: Duration = Duration::from_secs(30);

@@ -1,14 +1,7 @@
 //! A master that is killed, and the replica that takes its place.
 
-use std::time::Duration;
-
-use tower_redlock::node::{NodeState, RedisNode};
-use tower_redlock::{AcquireError, LockManager};
-
 use crate::support::sentinel::Sentinel;
-use crate::support::server::{Kind, Server};
-use crate::support::{PATIENCE, eventually};
-use crate::{LONG, MS, all_up, connected, is_contended, is_quarantined};
+use crate::*;
 
 /// One node: a master, its replica, and the Sentinel that watches them.
 struct Scene {

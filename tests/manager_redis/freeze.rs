@@ -1,12 +1,8 @@
 //! Servers that stop answering and keep their connections.
 
-use std::time::Duration;
-
 use tower_redlock::error::{LossReason, ReleaseError};
 
-use crate::support::stalls::Stopwatch;
-use crate::support::{PATIENCE, eventually};
-use crate::{Cluster, MS, connected};
+use crate::*;
 
 #[tokio::test]
 async fn a_lock_is_lost_within_its_validity_when_no_server_answers() {

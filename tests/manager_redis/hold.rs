@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::{Cluster, MS, connected, eventually, is_down};
+use crate::*;
 
 #[tokio::test]
 async fn an_extension_that_fails_does_not_lose_the_lock() {

@@ -2,14 +2,10 @@
 
 use std::env;
 use std::process::Stdio;
-use std::time::Duration;
 
 use tokio::process::Command;
-use tower_redlock::LockManager;
 
-use crate::support::eventually;
-use crate::support::stalls::Stopwatch;
-use crate::{Cluster, MS, connected};
+use crate::*;
 
 /// Tells the process that is to be killed where the servers are.
 const SERVERS: &str = "TOWER_REDLOCK_TEST_SERVERS";

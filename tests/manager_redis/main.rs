@@ -36,9 +36,10 @@ mod waiting;
 
 use std::time::Duration;
 
-use support::eventually;
 use support::server::{Kind, Server};
-use tower_redlock::node::NodeState;
+use support::stalls::Stopwatch;
+use support::{PATIENCE, eventually};
+use tower_redlock::node::{LiveNode, NodeState, RedisNode};
 use tower_redlock::snapshot::VotingStatus;
 use tower_redlock::{AcquireError, LockGuard, LockManager, Settings};
 

@@ -2,17 +2,13 @@
 //! of.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until};
-use tower_redlock::node::{NodeError, NodeState, RedisNode};
-use tower_redlock::{AcquireError, LockGuard, LockManager, Settings};
+use tower_redlock::node::NodeError;
 
 use crate::support::fake::Fake;
 use crate::support::sentinel::says;
-use crate::support::server::{Kind, Server};
-use crate::support::{PATIENCE, eventually};
-use crate::{MS, all_up, connected, is_contended, is_down, is_quarantined};
+use crate::*;
 
 const TTL: Duration = Duration::from_secs(2);
 /// For how long the word of the Sentinels counts.

@@ -2,14 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tower_redlock::LockManager;
 
-use crate::support::eventually;
-use crate::support::server::Server;
-use crate::{Cluster, MS, acquired, connected, seen_by_all};
+use crate::*;
 
 /// A pair that writers change one half after the other, and what its readers saw.
 #[derive(Default)]

@@ -4,11 +4,8 @@ use std::pin::pin;
 
 use futures_util::FutureExt as _;
 use tokio::task::yield_now;
-use tower_redlock::LockManager;
 
-use crate::support::eventually;
-use crate::support::server::{Kind, Server};
-use crate::{Cluster, LONG};
+use crate::*;
 
 /// Polls `future` so many times, with the other tasks and the servers at work in between, and drops it.
 ///

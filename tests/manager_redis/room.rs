@@ -1,14 +1,10 @@
 //! What clients can make grow on the servers, and for how long it stays there.
 
 use std::ops::RangeInclusive;
-use std::time::Duration;
 
 use tower_redlock::idempotency::{IdempotentRun, RunGuard};
-use tower_redlock::{AcquireError, LockManager};
 
-use crate::support::eventually;
-use crate::support::server::Server;
-use crate::{Cluster, LONG, MS, connected};
+use crate::*;
 
 /// For how long anything stays that is kept beside a lock, but what a request came to.
 const WHILE: i64 = 5 * 60 * 1_000;

@@ -2,10 +2,7 @@
 
 use std::fmt::Debug;
 
-use tower_redlock::LockManager;
-
-use crate::MS;
-use crate::support::server::{Kind, Server};
+use crate::*;
 
 const PASSWORD: &str = "s3cret-right";
 

@@ -3,18 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use tokio::sync::Barrier;
 use tower_redlock::idempotency::{IdempotentRun, RunGuard};
-use tower_redlock::node::{LiveNode, NodeState, RedisNode};
 use tower_redlock::snapshot::NodeStatus;
-use tower_redlock::{AcquireError, LockGuard, LockManager};
 
-use crate::support::eventually;
-use crate::support::server::{Kind, Server};
 use crate::support::wrapper::{Between, Call, Reply, Wrapped};
-use crate::{Cluster, LONG, MS, connected};
+use crate::*;
 
 /// Far more than any of it takes.
 const GRACE: Duration = Duration::from_secs(30);

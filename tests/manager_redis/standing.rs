@@ -1,7 +1,6 @@
 //! Keys that are no locks.
 
-use crate::Cluster;
-use crate::support::eventually;
+use crate::*;
 
 #[tokio::test]
 async fn a_key_of_another_type_is_no_fault_of_the_nodes() {

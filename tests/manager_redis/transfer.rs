@@ -3,12 +3,11 @@
 use std::env;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::task::JoinSet;
-use tower_redlock::LockManager;
 
-use crate::{Cluster, MS, connected};
+use crate::*;
 
 const ACCOUNTS: u64 = 16;
 const WORKERS: usize = 64;

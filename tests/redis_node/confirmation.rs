@@ -1,21 +1,17 @@
 //! A server that was found through Sentinels counts only while most of them stand by it.
 
-use crate::support::requests::*;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::Mutex;
 
 use tower_redlock::FencingToken;
 use tower_redlock::node::{
-    CompleteReply, CompleteRequest, Fence, LiveNode, Node, NodeError, NodeErrorKind, RaiseRequest,
-    RecallRequest, Record, RedisNode, ReleaseReply,
+    CompleteReply, CompleteRequest, Fence, RaiseRequest, RecallRequest, Record,
 };
 
-use crate::support::eventually;
 use crate::support::fake::Fake;
-use crate::support::nodes::{FAR, LONG, acquire, extend, is_down, key, release, settled, token};
+use crate::support::nodes::{FAR, is_down, token};
+use crate::support::requests::*;
 use crate::support::sentinel::says;
-use crate::support::server::{Kind, Server};
-use crate::{GRANTED, connections, down, ready, start};
+use crate::*;
 
 /// For how long the word of the Sentinels counts.
 const WITHIN: Duration = Duration::from_secs(1);

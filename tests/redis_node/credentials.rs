@@ -1,18 +1,13 @@
 //! Users and passwords that change while nodes are in use, on real servers.
 
 use std::io::Error;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::Mutex;
 
-use tower_redlock::node::{
-    Credentials, LiveNode, Node, NodeErrorKind, NodeState, NoticeReceiver, RedisNode,
-};
+use tower_redlock::node::{Credentials, NoticeReceiver};
 
-use crate::support::eventually;
-use crate::support::nodes::{acquire, refusal, release, settled, subscribe};
+use crate::support::nodes::subscribe;
 use crate::support::sentinel::Sentinel;
-use crate::support::server::{Kind, Server};
-use crate::{connections, connections_named, down, ready, start};
+use crate::*;
 
 const MS: Duration = Duration::from_millis(1);
 

@@ -1,21 +1,15 @@
 //! Servers that go away and come back.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures_util::FutureExt as _;
-use tower_redlock::node::{
-    ExtendReply, LiveNode, Node, NodeErrorKind, NodeState, RedisNode, ReleaseReply,
-};
+use tower_redlock::node::ExtendReply;
 
+use crate::support::PATIENCE;
 use crate::support::fake::{Fake, Proxy, sound};
-use crate::support::nodes::{
-    self, acquire, context, extend, is_down, key, ready, release, settled, started,
-};
-use crate::support::server::{Kind, Server};
-use crate::support::{PATIENCE, eventually};
-use crate::{GRANTED, connections, kind_of, served};
+use crate::support::nodes::{self, is_down, ready};
+use crate::*;
 
 #[tokio::test]
 async fn a_node_that_is_down_fails_at_the_first_poll() {

@@ -1,21 +1,15 @@
 //! What was checked at connect and is looked at again while the connection lives.
 
-use crate::support::requests::*;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use tower_redlock::clock::{Clock, Moment};
-use tower_redlock::node::{
-    CheckInMode, CheckInRequest, ClusterConfig, LiveNode, Namespace, Node, NodeErrorKind,
-    NodeState, RedisNode,
-};
+use tower_redlock::node::{CheckInMode, CheckInRequest, ClusterConfig, Namespace};
 
-use crate::support::eventually;
 use crate::support::fake::{Fake, sound};
-use crate::support::nodes::{LONG, acquire, context, ready, settled};
-use crate::support::server::{Kind, Server};
-use crate::{is_refused, kind_of, served, up_again};
+use crate::support::nodes::ready;
+use crate::support::requests::*;
+use crate::*;
 
 /// Waits until nobody asks anything of the node and it is refused all the same, for a reason with these words.
 async fn refused(node: &dyn Node, words: &str) {

@@ -25,11 +25,14 @@ mod sentinel;
 #[cfg(feature = "tls")]
 mod tls;
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use support::eventually;
-use support::nodes::{acquire, context, settled};
+use support::nodes::{LONG, acquire, context, extend, key, refusal, release, settled, started};
 use support::server::{Kind, Server};
 use tower_redlock::node::{
-    AcquireReply, LiveNode, Node, NodeError, NodeErrorKind, NodeState, RedisNode,
+    AcquireReply, LiveNode, Node, NodeError, NodeErrorKind, NodeState, RedisNode, ReleaseReply,
 };
 
 const GRANTED: Result<AcquireReply, NodeError> = Ok(AcquireReply::Granted { fence: None });

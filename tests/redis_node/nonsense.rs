@@ -1,15 +1,12 @@
 //! Servers that answer what no server answers.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use tower_redlock::FencingToken;
-use tower_redlock::node::{Fence, Node, NodeErrorKind, RedisNode};
+use tower_redlock::node::Fence;
 
 use crate::support::fake::{Fake, sound};
-use crate::support::nodes::{self, LONG, acquire, extend, refusal, release, settled, started};
+use crate::support::nodes;
 use crate::support::requests::*;
-use crate::{down, kind_of, start};
+use crate::*;
 
 #[tokio::test]
 async fn a_server_of_another_kind_is_refused() {

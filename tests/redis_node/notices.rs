@@ -1,16 +1,12 @@
 //! Release notices: on a connection of their own, which comes back when it is lost.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
-use tower_redlock::node::{AcquireReply, Node, NoticeReceiver, Subscription};
+use tower_redlock::node::{NoticeReceiver, Subscription};
 
-use crate::support::eventually;
 use crate::support::fake::{Fake, Proxy, sound};
-use crate::support::nodes::{self, acquire, key, ready, release, subscribe};
-use crate::support::server::{Kind, Server};
-use crate::{connections_named, served};
+use crate::support::nodes::{self, ready, subscribe};
+use crate::*;
 
 /// The connections for notices, each by its number.
 fn ids(server: &Server) -> Vec<String> {
@@ -130,7 +126,7 @@ async fn a_connection_that_is_silently_gone_is_noticed_and_replaced() {
     let _second = subscribe(&node, "other", &receiver);
     eventually("closed", || receiver.notices().least_open == 0).await;
     eventually("open anew", || receiver.notices().open == 1).await;
-    nodes::settled(&node).await.unwrap();
+    settled(&node).await.unwrap();
     eventually("both keys again", || channels(&server) == 2).await;
 }
 
@@ -145,7 +141,7 @@ async fn a_connection_that_nobody_waits_for_any_more_is_not_made_when_the_node_c
     tokio::task::yield_now().await;
     drop(subscription);
     server.restart();
-    nodes::settled(&node).await.unwrap();
+    settled(&node).await.unwrap();
     // Time enough to connect: all of this takes turns with the task that would.
     for _ in 0..20 {
         lock_and_release(&node, "k").await;

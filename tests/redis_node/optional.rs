@@ -1,15 +1,12 @@
 //! Servers that lack a command or an answer that a node can do without.
 
-use std::time::Duration;
-
-use tower_redlock::node::{LiveNode, Node, NodeContext, NodeErrorKind, RedisNode, ServerRegistry};
+use tower_redlock::node::{NodeContext, ServerRegistry};
 use tower_redlock::{LockManager, Settings};
 
-use crate::support::eventually;
 use crate::support::fake::{Fake, INFO, Proxy, sound};
-use crate::support::nodes::{context, context_with, refusal, settled, started};
+use crate::support::nodes::context_with;
 use crate::support::sentinel::says;
-use crate::support::server::{Kind, Server};
+use crate::*;
 
 /// The commands that a plain node can do without.
 const OPTIONAL: &str = "CLIENT PUBLISH SUBSCRIBE UNSUBSCRIBE WAIT CONFIG";

@@ -1,15 +1,10 @@
 //! Servers that answer but must not serve as a node.
 
-use std::sync::Arc;
+use tower_redlock::node::ServerRegistry;
 
-use tower_redlock::node::{Node, NodeErrorKind, NodeState, RedisNode, ServerRegistry};
-
-use crate::support::eventually;
-use crate::support::nodes::{
-    acquire, context_with, extend, is_down, ready, refusal, settled, started,
-};
-use crate::support::server::{Kind, Server, cannot};
-use crate::{is_refused, kind_of, served, up_again};
+use crate::support::nodes::{context_with, is_down, ready};
+use crate::support::server::cannot;
+use crate::*;
 
 #[tokio::test]
 async fn what_cannot_serve_as_a_node_is_refused_with_the_reason() {

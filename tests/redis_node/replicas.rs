@@ -1,23 +1,15 @@
 //! Locks that count only once replicas have them.
 
-use crate::support::requests::*;
 use std::fmt::Debug;
-use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tower_redlock::FencingToken;
-use tower_redlock::node::{
-    AcquireReply, CompleteReply, CompleteRequest, ExtendReply, LiveNode, Node, NodeError,
-    NodeErrorKind, NodeState, RecallRequest, Record, RedisNode, ReleaseReply,
-};
+use tower_redlock::node::{CompleteReply, CompleteRequest, ExtendReply, RecallRequest, Record};
 
-use crate::support::nodes::{
-    FAR, acquire, context, extend, key, refill, refusal, release, settled,
-};
-use crate::support::server::{Kind, Server};
-use crate::support::{PATIENCE, eventually};
-use crate::{GRANTED, connections, up_again};
+use crate::support::PATIENCE;
+use crate::support::nodes::{FAR, refill};
+use crate::support::requests::*;
+use crate::*;
 
 /// Longer than a healthy replica takes on a busy machine.
 const LONG: Duration = Duration::from_secs(5);

@@ -1,22 +1,14 @@
 //! What a user may and what memory allows.
 
-use crate::support::requests::*;
-use std::sync::Arc;
-
 use tower_redlock::node::{
-    AcquireReply, AcquireRequest, CompleteReply, CompleteRequest, ExtendReply, Fence, LiveNode,
-    Namespace, Node, NodeErrorKind, NodeState, NoticeReceiver, Notices, RecallRequest, Record,
-    ReleaseReply, ReleaseRequest,
+    AcquireRequest, CompleteReply, CompleteRequest, ExtendReply, Fence, Namespace, NoticeReceiver,
+    Notices, RecallRequest, Record, ReleaseRequest,
 };
 use tower_redlock::{FencingToken, LockKey};
 
-use crate::support::eventually;
-use crate::support::nodes::{
-    FAR, LONG, acquire, context, extend, key, ready, refill, refusal, release, serves, settled,
-    started, subscribe, token, votes,
-};
-use crate::support::server::{Kind, Server};
-use crate::{GRANTED, kind_of, served};
+use crate::support::nodes::{FAR, ready, refill, serves, subscribe, token, votes};
+use crate::support::requests::*;
+use crate::*;
 
 /// The rule that the docs recommend.
 fn documented_rule() -> &'static str {

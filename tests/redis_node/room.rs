@@ -1,18 +1,16 @@
 //! How much room things take on a server, beside what the docs say of it.
 
-use crate::support::requests::*;
-use std::time::Duration;
-
 use futures_util::future::join_all;
 use tower_redlock::clock::{Clock as _, Moment, SystemClock};
 use tower_redlock::node::{
-    AcquireRequest, CompleteRequest, Fence, Label, LiveNode, Namespace, Node as _, NodeKey,
-    NoticeReceiver, RecallRequest, Record, RedisNode, ReleaseRequest, Subscription,
+    AcquireRequest, CompleteRequest, Fence, Label, Namespace, Node as _, NodeKey, NoticeReceiver,
+    RecallRequest, Record, ReleaseRequest, Subscription,
 };
 use tower_redlock::{FencingToken, LockKey};
 
-use crate::support::server::{Kind, Server};
-use crate::support::{PATIENCE, eventually, nodes};
+use crate::support::requests::*;
+use crate::support::{PATIENCE, nodes};
+use crate::*;
 
 const DOCS: &str = include_str!("../../src/docs/errors.md");
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -75,10 +73,10 @@ impl Bench {
     async fn start(server: &Server) -> Self {
         let before = SystemClock::new().now();
         let node = RedisNode::new(&server.url()).build().unwrap();
-        let mut context = nodes::context();
+        let mut context = context();
         context.node_timeout = PATIENCE;
         node.start(context);
-        nodes::settled(&node).await.unwrap();
+        settled(&node).await.unwrap();
         Self {
             node,
             before,

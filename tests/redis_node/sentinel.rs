@@ -1,18 +1,14 @@
 //! Nodes whose master is found through a real Sentinel.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::time::Duration;
 
 use tower_redlock::Settings;
-use tower_redlock::node::{LiveNode, Node, NodeErrorKind, NodeState, RedisNode};
 
-use crate::support::eventually;
 use crate::support::fake::Fake;
-use crate::support::nodes::{acquire, context, is_down, key, refusal, settled};
+use crate::support::nodes::is_down;
 use crate::support::sentinel::{Sentinel, says};
-use crate::support::server::{Kind, Server, free_port};
-use crate::{GRANTED, connections, down, ready, start, up_again};
+use crate::support::server::free_port;
+use crate::*;
 
 /// The node at the master that these Sentinels name.
 fn node(urls: &[String]) -> RedisNode {
@@ -130,34 +126,6 @@ async fn granted_anew(node: &LiveNode, name: &str) {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     panic!("no new master: {node:?}");
-}
-
-#[tokio::test]
-async fn a_node_follows_to_the_new_master() {
-    for kind in Kind::ALL {
-        let mut master = Server::start(kind, &[]);
-        let replica = Server::replica_of(&master, &[]);
-        let sentinel = Sentinel::start(kind, &master, 1);
-        let node = node(&[sentinel.url()]).require(1);
-        let node = node.within(Duration::from_millis(500)).build().unwrap();
-        let mut patient = context();
-        patient.node_timeout = Duration::from_secs(2);
-        node.start(patient);
-        settled(&node).await.unwrap();
-        node.acquire(acquire("k", 1)).await.unwrap();
-        let (before, history) = (master.info("run_id"), master.info("master_replid"));
-        master.kill();
-        eventually("promoted", || sentinel.master() == Some(replica.port())).await;
-        eventually("up", || node.state() == NodeState::Up).await;
-        assert_ne!(replica.info("run_id"), before);
-        assert_ne!(replica.info("master_replid"), history);
-        // It was acknowledged, so it is there; and without a replica nothing is granted any more.
-        assert!(holds(&replica, "k"));
-        let error = node.acquire(acquire("other", 2)).await.unwrap_err();
-        assert_eq!(error.kind(), NodeErrorKind::NotReplicated, "{error}");
-        let _second = Server::replica_of(&replica, &[]);
-        granted_anew(&node, "other").await;
-    }
 }
 
 #[tokio::test]

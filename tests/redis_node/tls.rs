@@ -1,13 +1,10 @@
 //! TLS, with an authority made on the spot.
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
-use tower_redlock::node::{LiveNode, Node, NodeErrorKind, NodeState, RedisNode};
 
-use crate::support::eventually;
-use crate::support::nodes::{refusal, settled, started};
 use crate::support::sentinel::Sentinel;
-use crate::support::server::{Kind, Server, cannot};
-use crate::{ready, start, up_again};
+use crate::support::server::cannot;
+use crate::*;
 
 /// An authority and a certificate of it, for localhost.
 struct Authority {
