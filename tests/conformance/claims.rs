@@ -1,22 +1,9 @@
 //! What every node must do, whatever it is made of.
 
 use std::future::poll_fn;
-use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
 
-use tower_redlock::node::{
-    AcquireReply, AcquireRequest, ExtendReply, ExtendRequest, Holder, Label, Node, NoticeReceiver,
-    OwnerToken, ReleaseReply, ReleaseRequest, Subscription,
-};
-
-use crate::fencing_tokens::*;
-use crate::records::free;
-use crate::standing::*;
-use crate::support::nodes::*;
-use crate::support::requests::*;
-
-use crate::support::{PATIENCE, eventually};
+use crate::*;
 
 /// A started node, and ways around it.
 pub(crate) trait Bench {
@@ -258,7 +245,7 @@ pub(crate) async fn of_two_listeners_to_one_key_each_hears_until_it_leaves(node:
     assert_eq!(first.notices().released, 0, "it has left");
     drop(staying);
     // Nobody is left, on the server neither; that may take a moment.
-    let begin = tokio::time::Instant::now();
+    let begin = Instant::now();
     while lock_and_release(node, "k", true).await != (ReleaseReply::Released { listeners: 0 }) {
         assert!(begin.elapsed() < PATIENCE, "somebody still listens");
     }
@@ -350,7 +337,7 @@ pub(crate) async fn a_dropped_acquire_and_a_release_leave_no_key<B: Bench>(bench
                     tokio::task::yield_now().await;
                 }
                 if round % 3 > 0 {
-                    tokio::time::sleep(limit).await;
+                    sleep(limit).await;
                 }
             } => true,
         };

@@ -1,25 +1,12 @@
 //! What every node must do about processes that agreed on something else.
 
-use std::sync::Arc;
-
-use tower_redlock::FencingToken;
-use tower_redlock::node::{
-    AcquireRequest, CheckInMode, CheckInReply, CheckInRequest, ClusterConfig, ExtendReply, Fence,
-    Namespace, NodeErrorKind,
-};
-
-use crate::claims::*;
-use crate::fencing_tokens::*;
-use crate::standing::*;
-use crate::support::nodes::*;
-use crate::support::requests::*;
+use crate::*;
 
 pub(crate) async fn an_unguarded_process_keeps_to_its_config(bench: &impl Bench) {
     let bare = || Arc::new(ClusterConfig::new("whatever was forgotten").unguarded());
     let node = &*voting(bench, ours()).await;
     // One that wants no number either may get the lock by a plain `SET`, and only extends by what the node agreed to.
-    let fence = Fence::new(FencingToken::new(7_000).unwrap(), LONG);
-    let fenced = acquire_under(bare(), "k", 1).fenced(Some(fence));
+    let fenced = acquire_under(bare(), "k", 1).fenced(fence(7_000));
     let reply = node.acquire(fenced).await;
     assert_shows_both(&reply.unwrap_err(), OURS, "whatever was forgotten");
     let error = extend_refused(node, extend_under(bare(), "k", 1)).await;
@@ -45,9 +32,9 @@ pub(crate) async fn a_node_that_changed_its_config_refuses_the_one_before(bench:
     let node = &*bench.node();
     for guarded in [false, true] {
         let numbered = |config: &Arc<ClusterConfig>, number| {
-            let fence = Fence::new(FencingToken::new(HIGH + number * STEP).unwrap(), LONG);
             let name = format!("{guarded} {number}");
-            acquire_under(Arc::clone(config), &name, 1).fenced(Some(fence))
+            let request = acquire_under(Arc::clone(config), &name, 1);
+            request.fenced(fence(HIGH + number * STEP))
         };
         let after = ClusterConfig::new("nodes b");
         let after = Arc::new(if guarded { after } else { after.unguarded() });

@@ -1,13 +1,6 @@
 //! When what requests came to ends, on every node.
 
-use std::time::Duration;
-
-use tower_redlock::node::{AcquireReply, CompleteRequest, Node};
-
-use crate::claims::*;
-use crate::records::*;
-use crate::support::nodes::*;
-use crate::support::requests::*;
+use crate::*;
 
 const BRIEF: Duration = Duration::from_millis(20);
 /// Long enough to look meanwhile.

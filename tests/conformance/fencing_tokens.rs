@@ -1,19 +1,10 @@
 //! What every node must do with fencing tokens.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 use tower_redlock::key::LockKeys;
-use tower_redlock::node::{
-    AcquireReply, AcquireRequest, ExtendReply, ExtendRequest, Fence, Namespace, Node, NodeKeys,
-    OwnerToken, RaiseReply, RaiseRequest, ReleaseRequest,
-};
-use tower_redlock::{FencingToken, LockKey};
 
-use crate::claims::*;
-use crate::standing::*;
-use crate::support::nodes::*;
-use crate::support::requests::*;
+use crate::*;
 
 pub(crate) const STEP: u64 = FencingToken::STEP;
 /// A proposal that is lower than every counter.
@@ -104,7 +95,7 @@ pub(crate) async fn a_counter_is_kept_for_as_long_as_was_asked(bench: &impl Benc
         bench.forget();
     }
     assert_eq!(pass(node, "high", HIGH).await, HIGH);
-    tokio::time::sleep(Duration::from_millis(60)).await;
+    sleep(Duration::from_millis(60)).await;
     // But it writes one that is gone again, as high as any may have come.
     let again = extend("held", 1).fenced(fence(5 * STEP));
     assert_extend(node, again, ExtendReply::Extended).await;

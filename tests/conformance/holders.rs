@@ -1,22 +1,10 @@
 //! What every node must tell operators: who holds keys, and which are held; and how it takes a key from its holder.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use tower_redlock::OwnerHash;
-use tower_redlock::node::{
-    AcquireReply, AcquireRequest, CheckInMode, CheckInReply, CompleteRequest, ExtendReply,
-    ExtendRequest, Fence, Holding, KeyReply, Label, Namespace, Node, OwnerToken, Record,
-    ReleaseReply, ReleaseRequest, ScanRequest, TakeOverRequest,
-};
-use tower_redlock::{FencingToken, LockKey};
 
-use crate::claims::*;
-use crate::fencing_tokens::*;
-use crate::records::*;
-use crate::standing::*;
-use crate::support::nodes::*;
-use crate::support::requests::*;
+use crate::*;
 
 async fn look(node: &dyn Node, name: &str) -> KeyReply {
     let mut found = node.holders(key(name).into()).await.unwrap();
@@ -29,13 +17,8 @@ async fn of(node: &dyn Node, name: &str) -> Option<Holding> {
 }
 
 async fn lock(node: &dyn Node, name: &str, token: OwnerToken, ttl: Duration) {
-    let reply = node
-        .acquire(AcquireRequest::new(key(name), token, ttl))
-        .await;
-    assert!(
-        matches!(reply, Ok(AcquireReply::Granted { .. })),
-        "{reply:?}"
-    );
+    let request = AcquireRequest::new(key(name), token, ttl);
+    assert_eq!(node.acquire(request).await, GRANTED);
 }
 
 pub(crate) async fn each_key_is_told_with_its_holder(node: &dyn Node) {
@@ -59,17 +42,9 @@ pub(crate) async fn each_key_is_told_with_its_holder(node: &dyn Node) {
 }
 
 pub(crate) async fn a_holder_is_told_with_its_fencing_token(node: &dyn Node) {
-    let number = FencingToken::new(1_800_000_000_000_000_000);
-    let fence = Fence::new(number.unwrap(), LONG);
-    let request = AcquireRequest::new(key("k"), token(1), LONG).fenced(Some(fence));
-    let reply = node.acquire(request).await.unwrap();
-    let AcquireReply::Granted { fence } = reply else {
-        panic!("{reply:?}");
-    };
-    assert_eq!(of(node, "k").await.unwrap().fence, fence);
-    node.release(ReleaseRequest::new(key("k"), token(1), false))
-        .await
-        .unwrap();
+    let got = token_of(node, acquire("k", 1).fenced(fence(HIGH))).await;
+    assert_eq!(of(node, "k").await.unwrap().fence, FencingToken::new(got));
+    assert!(released(node, "k", 1).await);
     assert_eq!(of(node, "k").await, None);
 }
 
@@ -93,14 +68,12 @@ pub(crate) async fn a_stored_result_is_told_by_its_end_alone(node: &dyn Node) {
     let adopted = look(node, "k").await;
     assert!(adopted.holding.is_some() && adopted.stored_for.is_some());
     let both = node.holders(keys(&["j", "k"])).await.unwrap();
-    assert_eq!(
-        both[0],
-        KeyReply {
-            holding: None,
-            is_other: false,
-            stored_for: None
-        }
+    let free = (
+        both[0].holding.as_ref(),
+        both[0].stored_for,
+        both[0].is_other,
     );
+    assert_eq!(free, (None, None, false));
     let owner = |reply: &KeyReply| reply.holding.as_ref().unwrap().owner;
     assert_eq!(owner(&both[1]), owner(&adopted));
 }
@@ -123,11 +96,8 @@ async fn scanned(node: &dyn Node, prefix: &str) -> Vec<String> {
 }
 
 pub(crate) async fn a_scan_tells_the_locks_and_nothing_else(node: &dyn Node) {
-    let fence = FencingToken::new(1_800_000_000_000_000_000);
-    let fence = fence.map(|token| Fence::new(token, LONG));
     for name in ["a:1", "a:2", "a*", "b"] {
-        let request = AcquireRequest::new(key(name), token(1), LONG);
-        node.acquire(request.fenced(fence)).await.unwrap();
+        token_of(node, acquire(name, 1).fenced(fence(HIGH))).await;
     }
     assert_eq!(scanned(node, "").await, ["a*", "a:1", "a:2", "b"]);
     assert_eq!(scanned(node, "a:").await, ["a:1", "a:2"]);
@@ -156,9 +126,7 @@ pub(crate) async fn a_key_is_taken_from_the_owner_that_was_seen_and_from_no_othe
     let operator = token(9).labelled(&Label::new("operator").unwrap());
     lock(node, "k", token(1), LONG).await;
     let seen = of(node, "k").await.unwrap().owner;
-    node.release(ReleaseRequest::new(key("k"), token(1), false))
-        .await
-        .unwrap();
+    assert!(released(node, "k", 1).await);
     assert_eq!(node.take_over(takeover(seen, operator)).await, Ok(None));
     assert_eq!(of(node, "k").await, None);
     lock(node, "k", token(2), LONG).await;

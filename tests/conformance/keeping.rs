@@ -1,22 +1,8 @@
 //! How long every node keeps what requests came to, and when it keeps nothing.
 
 use std::fmt::Debug;
-use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
-use tower_redlock::clock::{Clock as _, SystemClock};
-use tower_redlock::node::{
-    AcquireReply, CompleteReply, CompleteRequest, ExtendReply, Node, NodeError, NodeErrorKind,
-    RecallRequest, ReleaseRequest,
-};
-
-use crate::claims::*;
-use crate::records::*;
-use crate::standing::*;
-use crate::support::nodes::*;
-use crate::support::requests::*;
-
-use crate::support::{PATIENCE, eventually};
+use crate::*;
 
 const BRIEF: Duration = Duration::from_millis(20);
 

@@ -21,13 +21,22 @@ mod slots;
 mod standing;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use claims::{Bench, Remote};
-use support::PATIENCE;
-use support::nodes;
-use support::resp::Raw;
-use support::server::{Kind, Server};
-use tower_redlock::node::{LiveNode, MemoryNode, Node, NoticeReceiver, Notifier, RedisNode};
+use tokio::time::{Instant, sleep};
+use tower_redlock::clock::{Clock as _, SystemClock};
+use tower_redlock::node::*;
+use tower_redlock::{FencingToken, LockKey};
+
+use crate::claims::*;
+use crate::fencing_tokens::*;
+use crate::records::*;
+use crate::standing::*;
+use crate::support::nodes::*;
+use crate::support::requests::*;
+use crate::support::resp::Raw;
+use crate::support::server::{Kind, Server};
+use crate::support::{PATIENCE, eventually};
 
 /// A node on a server of its own.
 struct Real {
@@ -40,7 +49,7 @@ struct Real {
 impl Real {
     async fn start(kind: Kind) -> Self {
         let server = Server::start(kind, &[]);
-        let node = nodes::ready(&server.url()).await;
+        let node = ready(&server.url()).await;
         Self {
             server,
             node,
@@ -54,10 +63,10 @@ impl Real {
         let replica = Server::replica_of(&server, &[]);
         let builder = RedisNode::new(&server.url()).require(1);
         let node = builder.within(PATIENCE).build().unwrap();
-        let mut context = nodes::context();
+        let mut context = context();
         context.node_timeout = 2 * PATIENCE;
         node.start(context);
-        nodes::settled(&node).await.unwrap();
+        settled(&node).await.unwrap();
         Self {
             server,
             node,
@@ -88,15 +97,14 @@ impl Bench for Real {
 
     fn listen(&self, name: &str) -> Box<dyn Send> {
         Box::new(Listener(
-            self.server.subscribe(&nodes::key(name).channel().concat()),
+            self.server.subscribe(&key(name).channel().concat()),
         ))
     }
 }
 
 impl Remote for Real {
     fn set_forever(&self, name: &str) {
-        self.server
-            .command(&["SET", nodes::key(name).as_str(), "foreign"]);
+        self.server.command(&["SET", key(name).as_str(), "foreign"]);
     }
 
     fn command(&self, words: &[&str]) -> String {
@@ -123,7 +131,7 @@ impl Bench for MemoryNode {
     fn listen(&self, name: &str) -> Box<dyn Send> {
         Box::new(Notifier::subscribe(
             self,
-            &nodes::key(name),
+            &key(name),
             NoticeReceiver::new(1).sender(0),
         ))
     }
@@ -132,7 +140,7 @@ impl Bench for MemoryNode {
 /// A started node in this process.
 fn memory() -> MemoryNode {
     let node = MemoryNode::new("memory");
-    node.start(nodes::context());
+    node.start(context());
     node
 }
 

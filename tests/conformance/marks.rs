@@ -1,55 +1,36 @@
 //! What every node must do where its counters are older than the others' tokens, or are none, or leave no room.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use tower_redlock::FencingToken;
-use tower_redlock::node::{
-    AcquireReply, AcquireRequest, CheckInMode, CheckInReply, CheckInRequest, ExtendReply, Fence,
-    Namespace, Node, NodeError, NodeErrorKind, PromoteRequest, RaiseReply, RaiseRequest,
-};
-
-use crate::claims::*;
-use crate::fencing_tokens::*;
-use crate::records::*;
-use crate::standing::*;
-use crate::support::nodes::*;
-use crate::support::requests::*;
+use crate::*;
 
 pub(crate) async fn a_promotion_s_floor_counts_for_keys_with_lower_counters(bench: &impl Bench) {
     const FLOOR: u64 = HIGH + 123;
-    let step = FencingToken::STEP;
-    let number = |number| Some(Fence::new(FencingToken::new(number).unwrap(), LONG));
     let node = &*voting(bench, ours()).await;
     let names = ["first", "raised", "extended", "refilled", "ahead", "last"];
     for name in names {
-        let request = acquire_under(ours(), name, 1).fenced(number(5 * step));
-        let reply = node.acquire(request).await;
-        assert!(matches!(reply, Ok(AcquireReply::Granted { .. })), "{name}");
+        let request = acquire_under(ours(), name, 1).fenced(fence(5 * STEP));
+        token_of(node, request).await;
     }
     let granted = async |config, name, expected| {
         assert!(released(node, name, 1).await);
-        let request = acquire_under(config, name, 1).fenced(number(1));
-        let fence = FencingToken::new(expected);
-        let reply = node.acquire(request).await;
-        assert_eq!(reply, Ok(AcquireReply::Granted { fence }), "{name}");
+        let request = acquire_under(config, name, 1).fenced(fence(1));
+        assert_eq!(token_of(node, request).await, expected, "{name}");
     };
     // A node that is taken over is asked as if it had old data: it has all of its counters.
-    for (config, floor) in [(theirs(), FLOOR), (ours(), 7 * step)] {
+    for (config, floor) in [(theirs(), FLOOR), (ours(), 7 * STEP)] {
         let entered = enter(node, Arc::clone(&config), "x", ADOPT).await;
         let CheckInReply::Quarantined { id, .. } = entered else {
             panic!("{entered:?}");
         };
         assert!(promote(node, config, &id, floor).await);
         if floor == FLOOR {
-            granted(theirs(), "first", FLOOR + step).await;
+            granted(theirs(), "first", FLOOR + STEP).await;
             // Also where the proposal is of a clock that is far ahead, and so above the floor.
             assert!(released(node, "ahead", 1).await);
-            let ahead = number(proposal_ahead(Duration::from_secs(24 * 3_600)));
+            let ahead = fence(proposal_ahead(Duration::from_secs(24 * 3_600)));
             let request = acquire_under(theirs(), "ahead", 1).fenced(ahead);
-            assert_eq!(token_of(node, request).await, FLOOR + step);
+            assert_eq!(token_of(node, request).await, FLOOR + STEP);
             // Whatever is written to them afterwards, as of holders from before.
-            let six = number(6 * step);
+            let six = fence(6 * STEP);
             let raise = RaiseRequest::new(key("raised"), token(1), six.unwrap());
             node.raise(raise).await.unwrap();
             let extend = extend_under(theirs(), "extended", 1).fenced(six);
@@ -58,11 +39,11 @@ pub(crate) async fn a_promotion_s_floor_counts_for_keys_with_lower_counters(benc
             let refill = refill_under(theirs(), "refilled", 1).fenced(six);
             assert_extend(node, refill, ExtendReply::Refilled).await;
             for name in ["raised", "extended", "refilled"] {
-                granted(theirs(), name, FLOOR + step).await;
+                granted(theirs(), name, FLOOR + STEP).await;
             }
         }
     }
-    granted(ours(), "last", FLOOR + step).await;
+    granted(ours(), "last", FLOOR + STEP).await;
 }
 
 /// The lock that it has may be one that it had before it lost others that came after.
@@ -87,8 +68,7 @@ pub(crate) async fn a_node_in_quarantine_raises_nothing(bench: &impl Bench) {
 
 pub(crate) async fn a_promotion_to_where_no_number_is_left_is_refused(bench: &impl Bench) {
     const FLOOR: u64 = HIGH + 123;
-    let step = FencingToken::STEP;
-    let last = i64::MAX.cast_unsigned() - 2 * step;
+    let last = i64::MAX.cast_unsigned() - 2 * STEP;
     bench.forget();
     let node = &*bench.node();
     let id = quarantine(node, ours(), "first").await;
@@ -97,18 +77,15 @@ pub(crate) async fn a_promotion_to_where_no_number_is_left_is_refused(bench: &im
     assert_unmarked(&node.promote(request).await.unwrap_err());
     assert_eq!(quarantine(node, ours(), "second").await, id);
     // Written through it comes to that all the same; and nobody is told of such a mark.
-    let number = |number| Some(Fence::new(FencingToken::new(number).unwrap(), LONG));
     let spoil = async |name| {
-        let request = refill_under(ours(), name, 1).fenced(number(last + 1));
+        let request = refill_under(ours(), name, 1).fenced(fence(last + 1));
         extend_one(node, request).await
     };
     assert_eq!(spoil("k").await, ExtendReply::Quarantined);
     assert_eq!(quarantine(node, ours(), "third").await, id);
     assert!(promote(node, ours(), &id, FLOOR).await);
-    let request = acquire_under(ours(), "new", 1).fenced(number(1));
-    let fence = FencingToken::new(FLOOR + step);
-    let reply = node.acquire(request).await;
-    assert_eq!(reply, Ok(AcquireReply::Granted { fence }));
+    let request = acquire_under(ours(), "new", 1).fenced(fence(1));
+    assert_eq!(token_of(node, request).await, FLOOR + STEP);
     assert_eq!(spoil("other").await, ExtendReply::Refilled);
     let request = CheckInRequest::new(
         Namespace::default(),

@@ -1,19 +1,6 @@
 //! What every node must do for readers: owners that have a key together.
 
-use std::time::Duration;
-
-use tower_redlock::node::{
-    AcquireRequest, ExtendReply, ExtendRequest, Node, NodeErrorKind, NodeKeys, NoticeReceiver,
-    RaiseReply, RaiseRequest, ReleaseReply, ReleaseRequest, TakeOverRequest,
-};
-
-use crate::claims::*;
-use crate::fencing_tokens::*;
-use crate::standing::*;
-use crate::support::nodes::*;
-use crate::support::requests::*;
-
-use crate::support::eventually;
+use crate::*;
 
 fn shared(name: &str) -> NodeKeys {
     NodeKeys::from(key(name)).shared()
@@ -88,7 +75,7 @@ pub(crate) async fn each_reader_ends_by_itself_and_only_its_own_end_is_set(node:
     node.acquire(read("k", 2)).await.unwrap();
     assert_extend(node, extend_reader("k", 2, false), ExtendReply::Extended).await;
     // Its end announces itself by nothing.
-    tokio::time::sleep(Duration::from_millis(320)).await;
+    sleep(Duration::from_millis(320)).await;
     let late = extend_reader("k", 1, false);
     assert_extend(node, late, ExtendReply::Absent).await;
     assert!(!stopped(node, "k", 1).await);
@@ -100,7 +87,7 @@ pub(crate) async fn each_reader_ends_by_itself_and_only_its_own_end_is_set(node:
         node.acquire(brief).await.unwrap();
     }
     assert!(holder(node, "k").await.is_some());
-    tokio::time::sleep(Duration::from_millis(320)).await;
+    sleep(Duration::from_millis(320)).await;
     assert!(holder(node, "k").await.is_none());
 }
 

@@ -1,19 +1,8 @@
 //! What every node must do with what the requests of idempotency keys came to.
 
-use std::time::Duration;
-
 use bytes::Bytes;
-use tower_redlock::FencingToken;
-use tower_redlock::node::{
-    AcquireReply, AcquireRequest, CompleteReply, CompleteRequest, Fence, Node, NodeError, NodeKey,
-    RecallRequest, Record,
-};
 
-use crate::claims::*;
-use crate::support::nodes::*;
-use crate::support::requests::*;
-
-use crate::support::PATIENCE;
+use crate::*;
 
 /// As it should be, and nobody listened.
 pub(crate) const STORED: CompleteReply = CompleteReply::Stored { listeners: 0 };
@@ -22,8 +11,7 @@ pub(crate) const NUMBER: u64 = 1_800_000_000_000_000_123;
 
 /// A request for the lock of `key`, or its record, that proposes `number`.
 pub(crate) fn request(key: NodeKey, owner: u32, number: u64) -> RecallRequest {
-    let fence = Fence::new(FencingToken::new(number).unwrap(), LONG);
-    let lock = AcquireRequest::new(key, token(owner), LONG).fenced(Some(fence));
+    let lock = AcquireRequest::new(key, token(owner), LONG).fenced(fence(number));
     RecallRequest::new(lock, false, LONG)
 }
 
@@ -154,7 +142,7 @@ pub(crate) async fn outlast(node: &dyn Node, span: Duration) {
 pub(crate) async fn free(node: &dyn Node, name: &str) {
     let ended = async {
         while holder(node, name).await.is_some() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            sleep(Duration::from_millis(1)).await;
         }
     };
     let ended = tokio::time::timeout(PATIENCE, ended).await;

@@ -1,14 +1,6 @@
 //! What every node must do where one of several keys is enough.
 
-use std::time::Duration;
-
-use tower_redlock::node::{AcquireReply, AcquireRequest, Fence, Node, ReleaseRequest};
-
-use crate::claims::*;
-use crate::fencing_tokens::*;
-use crate::standing::*;
-use crate::support::nodes::*;
-use crate::support::requests::*;
+use crate::*;
 
 /// The first of the keys that is free, for `owner`.
 fn any_of(names: &[&str], owner: u32) -> AcquireRequest {

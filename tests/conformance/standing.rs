@@ -1,23 +1,8 @@
 //! What every node must do about its right to vote, and about owners that are gone.
 
 use std::fmt::Debug;
-use std::sync::Arc;
-use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
-use tower_redlock::FencingToken;
-use tower_redlock::clock::{Clock as _, SystemClock};
-use tower_redlock::node::{
-    AcquireReply, AcquireRequest, CheckInMode, CheckInReply, CheckInRequest, ClusterConfig,
-    ExtendReply, ExtendRequest, Fence, Namespace, Node, NodeError, NodeErrorKind, PromoteRequest,
-    ReleaseReply,
-};
-
-use crate::claims::*;
-use crate::support::nodes::*;
-use crate::support::requests::*;
-
-use crate::support::PATIENCE;
+use crate::*;
 
 pub(crate) const GRANTED: Result<AcquireReply, NodeError> =
     Ok(AcquireReply::Granted { fence: None });
@@ -137,13 +122,11 @@ pub(crate) async fn a_quarantine_keeps_its_name_until_it_is_over(bench: &impl Be
 
 pub(crate) async fn a_promotion_raises_the_mark_and_never_lowers_it(bench: &impl Bench) {
     const FLOOR: u64 = 1_800_000_000_000_000_123;
-    let step = FencingToken::STEP;
-    let number = |number| Some(Fence::new(FencingToken::new(number).unwrap(), LONG));
     let node = &*bench.node();
     for written in [FLOOR - 5_000, FLOOR + 5_000] {
         bench.forget();
         let id = quarantine(node, ours(), "first").await;
-        let request = refill_under(ours(), "written", 1).fenced(number(written));
+        let request = refill_under(ours(), "written", 1).fenced(fence(written));
         assert_extend(node, request, ExtendReply::Quarantined).await;
         assert!(promote(node, ours(), &id, FLOOR).await);
         let mark = FLOOR.max(written);
@@ -151,12 +134,8 @@ pub(crate) async fn a_promotion_raises_the_mark_and_never_lowers_it(bench: &impl
             panic!("promoted");
         };
         assert_eq!(high_water, FencingToken::new(mark));
-        let request = acquire_under(ours(), "new", 1).fenced(number(1));
-        let fence = FencingToken::new(mark + step);
-        assert_eq!(
-            node.acquire(request).await,
-            Ok(AcquireReply::Granted { fence })
-        );
+        let request = acquire_under(ours(), "new", 1).fenced(fence(1));
+        assert_eq!(token_of(node, request).await, mark + STEP);
     }
 }
 
@@ -236,13 +215,11 @@ pub(crate) async fn renews_again(node: &dyn Node) {
 
 pub(crate) async fn what_comes_late_on_an_old_connection_is_void(bench: &impl Remote) {
     let node = &*voting(bench, ours()).await;
-    let fence = Fence::new(FencingToken::new(1_806_147_584_000_000_000).unwrap(), LONG);
-    let fenced = |name, owner| acquire_under(ours(), name, owner).fenced(Some(fence));
+    let fenced = |name, owner| acquire_under(ours(), name, owner).fenced(fence(HIGH));
     let since = SystemClock::new().now();
     // The second and third of these are acquired in the quick way, and a fourth could be.
     for (name, owner) in [("i", 7), ("j", 8), ("k", 1)] {
-        let reply = node.acquire(fenced(name, owner)).await;
-        assert!(matches!(reply, Ok(AcquireReply::Granted { .. })), "{name}");
+        token_of(node, fenced(name, owner)).await;
     }
     bench.disconnect();
     let begin = Instant::now();
@@ -263,9 +240,6 @@ pub(crate) async fn what_comes_late_on_an_old_connection_is_void(bench: &impl Re
         assert_eq!(late, ExtendReply::Absent, "{name}");
         assert_eq!(holder(node, name).await, None, "{name}");
     }
-    let another = node.acquire(fenced("k", 2)).await;
-    assert!(
-        matches!(another, Ok(AcquireReply::Granted { .. })),
-        "another owner"
-    );
+    // Another owner gets it.
+    token_of(node, fenced("k", 2)).await;
 }
