@@ -81,20 +81,13 @@ pub(crate) async fn released(node: &dyn Node, name: &str, owner: u32) -> bool {
     matches!(reply, ReleaseReply::Released { .. })
 }
 
-pub(crate) async fn a_free_key_is_granted(node: &dyn Node) {
-    assert_eq!(node.acquire(acquire("k", 1)).await, GRANTED);
-    let held = holder(node, "k").await.unwrap();
-    let remaining = held.remaining.unwrap();
-    assert!(remaining <= LONG && remaining > LONG / 2, "{remaining:?}");
-}
-
-pub(crate) async fn a_held_key_is_refused_and_tells_how_long(node: &dyn Node) {
-    let ttl = Duration::from_secs(20);
-    let request = AcquireRequest::new(key("k"), token(1), ttl);
-    node.acquire(request).await.unwrap();
-    let held = in_the_way(node, acquire("k", 2)).await;
-    let remaining = held.remaining.unwrap();
-    assert!(remaining <= ttl && remaining > ttl / 2, "{remaining:?}");
+pub(crate) async fn a_free_key_is_granted_and_a_held_one_refused_with_its_rest(node: &dyn Node) {
+    for (name, ttl) in [("k", Duration::from_secs(20)), ("l", LONG)] {
+        let request = AcquireRequest::new(key(name), token(1), ttl);
+        assert_eq!(node.acquire(request).await, GRANTED);
+        let remaining = in_the_way(node, acquire(name, 2)).await.remaining.unwrap();
+        assert!(remaining <= ttl && remaining > ttl / 2, "{remaining:?}");
+    }
 }
 
 pub(crate) async fn a_refusal_of_several_tells_which_of_them_is_held(node: &dyn Node) {
@@ -142,14 +135,6 @@ pub(crate) async fn a_label_is_a_part_of_the_owner(node: &dyn Node) {
     let released = node.release(release).await.unwrap();
     assert!(matches!(released, ReleaseReply::Released { .. }));
     assert!(holder(node, "k").await.is_none());
-}
-
-pub(crate) async fn the_same_token_is_granted_again_for_a_full_ttl(node: &dyn Node) {
-    let short = AcquireRequest::new(key("k"), token(1), Duration::from_secs(5));
-    node.acquire(short).await.unwrap();
-    assert_eq!(node.acquire(acquire("k", 1)).await, GRANTED);
-    let remaining = left(node, "k").await;
-    assert!(remaining > Duration::from_secs(5), "{remaining:?}");
 }
 
 pub(crate) async fn a_lock_ends_with_its_ttl(node: &dyn Node) {
@@ -256,12 +241,18 @@ pub(crate) async fn of_two_listeners_to_one_key_each_hears_until_it_leaves(node:
     assert_eq!(second.notices().released, 0, "it has left, too");
 }
 
-pub(crate) async fn an_own_lock_is_extended(node: &dyn Node) {
-    let short = AcquireRequest::new(key("k"), token(1), Duration::from_secs(5));
-    node.acquire(short).await.unwrap();
-    assert_extend(node, extend("k", 1), ExtendReply::Extended).await;
-    let remaining = left(node, "k").await;
-    assert!(remaining > Duration::from_secs(5), "{remaining:?}");
+pub(crate) async fn an_own_lock_is_granted_again_or_extended_for_a_full_ttl(node: &dyn Node) {
+    let short = Duration::from_secs(5);
+    for name in ["again", "extended"] {
+        let request = AcquireRequest::new(key(name), token(1), short);
+        assert_eq!(node.acquire(request).await, GRANTED);
+        match name {
+            "again" => assert_eq!(node.acquire(acquire(name, 1)).await, GRANTED),
+            _ => assert_extend(node, extend(name, 1), ExtendReply::Extended).await,
+        }
+        let remaining = left(node, name).await;
+        assert!(remaining > short, "{name}: {remaining:?}");
+    }
 }
 
 pub(crate) async fn an_absent_lock_is_left_absent_unless_refilled(node: &dyn Node) {

@@ -175,17 +175,15 @@ macro_rules! all_claims {
     ($($module:ident: $bench:expr;)*) => {
         $(
             hold!($module, $bench, claims(node): [
-                a_free_key_is_granted,
-                a_held_key_is_refused_and_tells_how_long,
+                a_free_key_is_granted_and_a_held_one_refused_with_its_rest,
                 a_refusal_of_several_tells_which_of_them_is_held,
                 a_tag_tells_holders_apart,
-                the_same_token_is_granted_again_for_a_full_ttl,
                 a_lock_ends_with_its_ttl,
                 only_the_owner_releases,
                 a_listener_hears_of_a_release,
                 a_release_that_is_not_announced_tells_nobody,
                 of_two_listeners_to_one_key_each_hears_until_it_leaves,
-                an_own_lock_is_extended,
+                an_own_lock_is_granted_again_or_extended_for_a_full_ttl,
                 an_absent_lock_is_left_absent_unless_refilled,
                 anothers_lock_is_neither_extended_nor_refilled,
                 an_extension_that_lost_one_of_its_keys_leaves_the_others,

@@ -55,9 +55,9 @@ async fn assert_not_granted(locks: &LockManager, who: &str) {
 }
 
 /// One server's data comes back to it from a replica that has its marker and not the lock, and the one who holds the
-/// lock cannot be asked. Nobody else may be granted it: by the connection that saw it all, once that `knows`, or by a
-/// fresh one. `shown`: the replica was there for some looks.
-async fn come_back(kind: Kind, like: Like, shown: bool, knows: impl AsyncFn(&LockManager)) {
+/// lock cannot be asked. Nobody else may be granted it: by the connection that saw it all, or by a fresh one.
+/// `shown`: the replica was there for some looks. `noticed`: nobody asks for a lock before the failback was seen.
+async fn come_back(kind: Kind, like: Like, shown: bool, noticed: bool) {
     let mut servers = Server::start_many(kind, 3);
     let witness = connected(process(&servers, like, None).bootstrap(true)).await;
     let spare = Server::replica_of(&servers[0], &[]);
@@ -73,7 +73,9 @@ async fn come_back(kind: Kind, like: Like, shown: bool, knows: impl AsyncFn(&Loc
     servers[0].fail_back_from(&spare);
     let before = servers[0].info("run_id");
     assert!(identity(&servers[0]).starts_with(&before), "its own marker");
-    knows(&witness).await;
+    if noticed {
+        eventually("noticed", || is_quarantined(&witness, 0)).await;
+    }
     assert_not_granted(&witness, "the connection that lived on").await;
     let fresh = process(&servers, like, None).connect_lazy().unwrap();
     eventually("asked", || is_quarantined(&fresh, 0)).await;
@@ -83,27 +85,17 @@ async fn come_back(kind: Kind, like: Like, shown: bool, knows: impl AsyncFn(&Loc
 }
 
 #[tokio::test]
-async fn a_declared_node_does_not_grant_at_once_what_it_forgot_in_a_failback() {
+async fn a_declared_node_or_one_that_saw_a_replica_does_not_grant_at_once_what_it_forgot() {
     for kind in Kind::ALL {
-        come_back(kind, EXPECTING, false, async |_: &LockManager| ()).await;
+        come_back(kind, EXPECTING, false, false).await;
+        come_back(kind, PLAIN, true, false).await;
     }
 }
 
 #[tokio::test]
 async fn a_plain_node_does_not_grant_what_it_forgot_in_a_failback_once_that_was_seen() {
     for kind in Kind::ALL {
-        let seen = async |witness: &LockManager| {
-            // Nobody asks for a lock, and it is noticed.
-            eventually("noticed", || is_quarantined(witness, 0)).await;
-        };
-        come_back(kind, PLAIN, false, seen).await;
-    }
-}
-
-#[tokio::test]
-async fn a_plain_node_that_saw_a_replica_does_not_grant_at_once_what_it_forgot_in_a_failback() {
-    for kind in Kind::ALL {
-        come_back(kind, PLAIN, true, async |_: &LockManager| ()).await;
+        come_back(kind, PLAIN, false, true).await;
     }
 }
 
@@ -339,21 +331,6 @@ async fn as_many_evictions_as_before_a_restart_are_seen() {
     }
 }
 
-/// Nobody was there when it happened.
-#[tokio::test]
-async fn a_fresh_process_sees_that_a_node_evicted_locks() {
-    let servers = Server::start_many(Kind::Redis, 3);
-    let first = connected(process(&servers, PLAIN, None).bootstrap(true)).await;
-    first.shutdown(Duration::ZERO).await;
-    let cut_off = process(&servers, PLAIN, Some(0)).connect().await.unwrap();
-    let guard = cut_off.try_acquire("other").await.unwrap();
-    servers[0].run("SET lk:k x PX 60000");
-    evict_for_a_moment(&servers[0]);
-    let fresh = process(&servers, PLAIN, None).connect_lazy().unwrap();
-    eventually("asked", || is_quarantined(&fresh, 0)).await;
-    assert!(!guard.is_lost());
-}
-
 #[tokio::test]
 async fn a_number_of_evictions_that_was_reset_costs_no_vote() {
     let servers = Server::start_many(Kind::Redis, 3);
@@ -370,4 +347,19 @@ async fn a_number_of_evictions_that_was_reset_costs_no_vote() {
     // And the next is a loss again, although their number is known.
     evict_for_a_moment(&servers[0]);
     eventually("noticed", || is_quarantined(&strict, 0)).await;
+}
+
+/// Nobody was there when it happened.
+#[tokio::test]
+async fn a_fresh_process_sees_that_a_node_evicted_locks() {
+    let servers = Server::start_many(Kind::Redis, 3);
+    let first = connected(process(&servers, PLAIN, None).bootstrap(true)).await;
+    first.shutdown(Duration::ZERO).await;
+    let cut_off = process(&servers, PLAIN, Some(0)).connect().await.unwrap();
+    let guard = cut_off.try_acquire("other").await.unwrap();
+    servers[0].run("SET lk:k x PX 60000");
+    evict_for_a_moment(&servers[0]);
+    let fresh = process(&servers, PLAIN, None).connect_lazy().unwrap();
+    eventually("asked", || is_quarantined(&fresh, 0)).await;
+    assert!(!guard.is_lost());
 }
