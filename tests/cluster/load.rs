@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::support::server::Server;
 use crate::*;
 
 /// What is seen inside the lock.
@@ -49,28 +50,18 @@ struct Scene {
 }
 
 impl Scene {
-    /// Waits until locks are granted again; tells how long that took, and until all nodes voted.
-    #[allow(clippy::print_stdout, reason = "it is for whoever reads the run")]
+    /// Waits until locks are granted again, and until all nodes vote.
     async fn goes_on(&self, what: &str) {
-        let begin = Instant::now();
         let before = self.room.entered.load(Ordering::SeqCst);
         let more = || self.room.entered.load(Ordering::SeqCst) > before + 20;
         eventually_or_tell(what, more, || format!("{:?}", self.locks.snapshot().nodes)).await;
-        let granted = begin.elapsed();
         all_vote(&self.locks).await;
-        println!(
-            "{what}: 20 locks in {granted:?}, all vote after {:?}",
-            begin.elapsed()
-        );
     }
 
     fn owner(&self, slot: u16) -> usize {
-        let witness = self
-            .cluster
-            .servers
-            .iter()
-            .position(|server| server.is_running());
-        self.cluster.owner(slot, witness.unwrap()).unwrap()
+        let mut servers = self.cluster.servers.iter();
+        let witness = servers.position(Server::is_running).unwrap();
+        self.cluster.owner(slot, witness).unwrap()
     }
 
     async fn promoted(&self, slot: u16, before: usize) {

@@ -20,8 +20,7 @@ use std::time::Duration;
 use support::eventually_or_tell;
 use support::redis_cluster::RedisCluster;
 use support::server::Kind;
-use tower_redlock::node::NodeState;
-use tower_redlock::node::RedisNode;
+use tower_redlock::node::{NodeState, RedisNode};
 use tower_redlock::snapshot::{NodeStatus, VotingStatus};
 use tower_redlock::{AcquireError, LockGuard, LockManager, Settings};
 
@@ -38,11 +37,8 @@ fn node(cluster: &RedisCluster) -> RedisNode {
 /// As a process of its own has it.
 fn settings(nodes: RedisNode, ttl: Duration) -> Settings {
     let settings = LockManager::builder().redis_nodes([nodes]);
-    settings
-        .bootstrap(true)
-        .ttl(ttl)
-        .max_ttl(ttl)
-        .node_timeout(400 * MS)
+    let settings = settings.bootstrap(true).ttl(ttl).max_ttl(ttl);
+    settings.node_timeout(400 * MS)
 }
 
 async fn connected(settings: Settings) -> LockManager {
@@ -62,12 +58,8 @@ async fn all_vote(locks: &LockManager) {
 
 /// How many nodes vote.
 fn voting(locks: &LockManager) -> usize {
-    locks
-        .snapshot()
-        .nodes
-        .iter()
-        .filter(|node| votes(node))
-        .count()
+    let nodes = locks.snapshot().nodes;
+    nodes.iter().filter(|node| votes(node)).count()
 }
 
 fn is_contended(error: &AcquireError) -> bool {

@@ -24,6 +24,19 @@ async fn a_killed_master_costs_three_nodes_nothing() {
     guard.release().await.unwrap();
 }
 
+/// A lock that the replica of the second master does not have, which takes the place of that.
+async fn acquired_before_its_master_dies(
+    cluster: &mut RedisCluster,
+    locks: &LockManager,
+) -> LockGuard {
+    cluster.servers[4].freeze();
+    cluster.servers[1].run("CLIENT KILL TYPE replica");
+    let guard = locks.acquire("k").await.unwrap();
+    cluster.servers[1].kill();
+    cluster.servers[4].thaw();
+    guard
+}
+
 #[tokio::test]
 async fn one_shard_that_fails_over_is_quarantined() {
     let mut cluster = RedisCluster::start(Kind::Redis, 3, 1);
@@ -31,12 +44,7 @@ async fn one_shard_that_fails_over_is_quarantined() {
     let ttl = 6_000 * MS;
     let shard = || settings(node(&cluster).slots(1), ttl);
     let (first, second) = (connected(shard()).await, connected(shard()).await);
-    // The replica does not have the lock.
-    cluster.servers[4].freeze();
-    cluster.servers[1].run("CLIENT KILL TYPE replica");
-    let guard = first.acquire("k").await.unwrap();
-    cluster.servers[1].kill();
-    cluster.servers[4].thaw();
+    let guard = acquired_before_its_master_dies(&mut cluster, &first).await;
     let since = std::time::Instant::now();
     let (got, refused) = granted(&second, "k").await;
     assert!(guard.is_lost(), "a second holder");
@@ -56,11 +64,7 @@ async fn without_the_guard_one_shard_that_fails_over_has_two_holders() {
         shard.without_restart_guard()
     };
     let (first, second) = (connected(bare()).await, connected(bare()).await);
-    cluster.servers[4].freeze();
-    cluster.servers[1].run("CLIENT KILL TYPE replica");
-    let guard = first.acquire("k").await.unwrap();
-    cluster.servers[1].kill();
-    cluster.servers[4].thaw();
+    let guard = acquired_before_its_master_dies(&mut cluster, &first).await;
     let (got, _) = granted(&second, "k").await;
     assert!(!guard.is_lost() && !got.is_lost(), "two holders");
 }
@@ -77,9 +81,7 @@ async fn a_durable_shard_counts_at_once_after_a_failover_and_not_after_a_flush()
         assert!(error.to_string().contains("durable"), "{error}");
         let guard = durable.acquire("k").await.unwrap();
         cluster.fail_over_to(4);
-        let soon = Duration::from_secs(10);
-        let granted = tokio::time::timeout(soon, granted(&second, "next")).await;
-        let (next, _) = granted.unwrap();
+        let next = granted_soon(&second, "next").await;
         assert!(cluster.servers[4].run("KEYS *").contains("}lk:next"));
         assert!(next.fence() > guard.fence());
         let error = second.try_acquire("k").await.unwrap_err();
@@ -93,6 +95,12 @@ async fn a_durable_shard_counts_at_once_after_a_failover_and_not_after_a_flush()
         let error = durable.try_acquire("k").await.unwrap_err();
         assert!(matches!(error, AcquireError::NoQuorum(_)), "{error}");
     }
+}
+
+async fn granted_soon(locks: &LockManager, key: &str) -> LockGuard {
+    let soon = Duration::from_secs(10);
+    let granted = tokio::time::timeout(soon, granted(locks, key)).await;
+    granted.unwrap().0
 }
 
 async fn is_quarantined(locks: &LockManager) {
@@ -149,9 +157,7 @@ async fn a_slot_of_a_durable_node_moves_with_its_locks() {
         let guard = first.acquire("k").await.unwrap();
         cluster.begin_migration(SLOTS[1], 1, 2);
         cluster.end_migration(SLOTS[1], 1, 2);
-        let soon = Duration::from_secs(10);
-        let granted = tokio::time::timeout(soon, granted(&second, "next")).await;
-        let (next, _) = granted.unwrap();
+        let next = granted_soon(&second, "next").await;
         assert!(cluster.servers[2].run("KEYS *").contains("}lk:next"));
         let error = second.try_acquire("k").await.unwrap_err();
         assert!(is_contended(&error), "{error}");

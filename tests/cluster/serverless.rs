@@ -40,11 +40,7 @@ async fn is_served(service: &Serverless, [holder, waiter]: [Settings; 2]) {
     guard.release().await.unwrap();
     waiting.await.unwrap().unwrap();
     assert!(published(&service.server) > before);
-    let begin = async || {
-        holder
-            .begin_idempotent("invoice:7", LONG, Duration::ZERO)
-            .await
-    };
+    let begin = || holder.begin_idempotent("invoice:7", LONG, Duration::ZERO);
     let Ok(IdempotentRun::Execute(run)) = begin().await else {
         panic!("it was never done");
     };

@@ -1,22 +1,10 @@
 //! What every node must tell operators: who holds keys, and which are held; and how it takes a key from its holder.
 
-use crate::support::requests::*;
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use tower_redlock::OwnerHash;
-use tower_redlock::node::{
-    AcquireReply, AcquireRequest, CheckInMode, CheckInReply, CompleteRequest, ExtendReply,
-    ExtendRequest, Fence, Holding, KeyReply, Label, Namespace, Node, OwnerToken, Record,
-    ReleaseReply, ReleaseRequest, ScanRequest, TakeOverRequest,
-};
-use tower_redlock::{FencingToken, LockKey};
 
-use crate::claims::{Bench, extend_one, labelled};
-use crate::fencing_tokens::keys;
-use crate::records::{NUMBER, STORED, adopt, complete, recall};
-use crate::standing::{ADOPT, check_in, enter, ours, quarantine, theirs, voting};
-use crate::support::nodes::{LONG, key, release, token};
+use crate::*;
 
 async fn look(node: &dyn Node, name: &str) -> KeyReply {
     let mut found = node.holders(key(name).into()).await.unwrap();
@@ -29,19 +17,13 @@ async fn of(node: &dyn Node, name: &str) -> Option<Holding> {
 }
 
 async fn lock(node: &dyn Node, name: &str, token: OwnerToken, ttl: Duration) {
-    let reply = node
-        .acquire(AcquireRequest::new(key(name), token, ttl))
-        .await;
-    assert!(
-        matches!(reply, Ok(AcquireReply::Granted { .. })),
-        "{reply:?}"
-    );
+    let request = AcquireRequest::new(key(name), token, ttl);
+    assert_eq!(node.acquire(request).await, GRANTED);
 }
 
-pub(crate) async fn each_key_is_told_with_its_holder(bench: &impl Bench) {
-    let node = bench.node();
-    lock(&*node, "a", labelled(1, "web-1@77"), LONG).await;
-    lock(&*node, "c", token(2), Duration::from_secs(20)).await;
+pub(crate) async fn each_key_is_told_with_its_holder(node: &dyn Node) {
+    lock(node, "a", labelled(1, "web-1@77"), LONG).await;
+    lock(node, "c", token(2), Duration::from_secs(20)).await;
     let found = node.holders(keys(&["a", "b", "c"])).await.unwrap();
     assert!(found.iter().all(|reply| reply.stored_for.is_none()));
     let found: Vec<_> = found.into_iter().map(|reply| reply.holding).collect();
@@ -55,55 +37,43 @@ pub(crate) async fn each_key_is_told_with_its_holder(bench: &impl Bench) {
     assert!(remaining <= Duration::from_secs(20) && remaining > Duration::from_secs(10));
     assert!(first.remaining.unwrap() > remaining);
     // It is the hash of the whole text: that of the digits alone is another one.
-    lock(&*node, "d", token(1), LONG).await;
-    assert_ne!(of(&*node, "d").await.unwrap().owner, first.owner);
+    lock(node, "d", token(1), LONG).await;
+    assert_ne!(of(node, "d").await.unwrap().owner, first.owner);
 }
 
-pub(crate) async fn a_holder_is_told_with_its_fencing_token(bench: &impl Bench) {
-    let node = bench.node();
-    let number = FencingToken::new(1_800_000_000_000_000_000);
-    let fence = Fence::new(number.unwrap(), LONG);
-    let request = AcquireRequest::new(key("k"), token(1), LONG).fenced(Some(fence));
-    let reply = node.acquire(request).await.unwrap();
-    let AcquireReply::Granted { fence } = reply else {
-        panic!("{reply:?}");
-    };
-    assert_eq!(of(&*node, "k").await.unwrap().fence, fence);
-    node.release(ReleaseRequest::new(key("k"), token(1), false))
-        .await
-        .unwrap();
-    assert_eq!(of(&*node, "k").await, None);
+pub(crate) async fn a_holder_is_told_with_its_fencing_token(node: &dyn Node) {
+    let got = token_of(node, acquire("k", 1).fenced(fence(HIGH))).await;
+    assert_eq!(of(node, "k").await.unwrap().fence, FencingToken::new(got));
+    assert!(released(node, "k", 1).await);
+    assert_eq!(of(node, "k").await, None);
 }
 
-pub(crate) async fn a_stored_result_is_told_by_its_end_alone(bench: &impl Bench) {
-    let node = bench.node();
-    let AcquireReply::Promised { fence, now, .. } = recall(&*node, "k", 1, NUMBER).await else {
+pub(crate) async fn a_stored_result_is_told_by_its_end_alone(node: &dyn Node) {
+    let AcquireReply::Promised { fence, now, .. } = recall(node, "k", 1, NUMBER).await else {
         panic!("nobody has it");
     };
-    let running = look(&*node, "k").await;
+    let running = look(node, "k").await;
     assert_eq!(running.holding.unwrap().fence, fence);
     assert_eq!(running.stored_for, None);
     let record = Record::new(fence.unwrap(), "secret".into(), now + 60_000);
     let request = CompleteRequest::new(release("k", 1), Some(record));
-    assert_eq!(complete(&*node, request).await, STORED);
-    let stored = look(&*node, "k").await;
+    stored(node, request).await;
+    let stored = look(node, "k").await;
     assert_eq!(stored.holding, None);
     let rest = stored.stored_for.unwrap();
     let minute = Duration::from_secs(60);
     assert!(rest <= minute && rest > minute / 2, "{rest:?}");
     // Another one brings it to the nodes that lack it.
-    adopt(&*node, "k", 2, NUMBER).await;
-    let adopted = look(&*node, "k").await;
+    adopt(node, "k", 2, NUMBER).await;
+    let adopted = look(node, "k").await;
     assert!(adopted.holding.is_some() && adopted.stored_for.is_some());
     let both = node.holders(keys(&["j", "k"])).await.unwrap();
-    assert_eq!(
-        both[0],
-        KeyReply {
-            holding: None,
-            is_other: false,
-            stored_for: None
-        }
+    let free = (
+        both[0].holding.as_ref(),
+        both[0].stored_for,
+        both[0].is_other,
     );
+    assert_eq!(free, (None, None, false));
     let owner = |reply: &KeyReply| reply.holding.as_ref().unwrap().owner;
     assert_eq!(owner(&both[1]), owner(&adopted));
 }
@@ -125,27 +95,22 @@ async fn scanned(node: &dyn Node, prefix: &str) -> Vec<String> {
     }
 }
 
-pub(crate) async fn a_scan_tells_the_locks_and_nothing_else(bench: &impl Bench) {
-    let node = bench.node();
-    let fence = FencingToken::new(1_800_000_000_000_000_000);
-    let fence = fence.map(|token| Fence::new(token, LONG));
+pub(crate) async fn a_scan_tells_the_locks_and_nothing_else(node: &dyn Node) {
     for name in ["a:1", "a:2", "a*", "b"] {
-        let request = AcquireRequest::new(key(name), token(1), LONG);
-        node.acquire(request.fenced(fence)).await.unwrap();
+        token_of(node, acquire(name, 1).fenced(fence(HIGH))).await;
     }
-    assert_eq!(scanned(&*node, "").await, ["a*", "a:1", "a:2", "b"]);
-    assert_eq!(scanned(&*node, "a:").await, ["a:1", "a:2"]);
+    assert_eq!(scanned(node, "").await, ["a*", "a:1", "a:2", "b"]);
+    assert_eq!(scanned(node, "a:").await, ["a:1", "a:2"]);
     // A prefix is no pattern.
-    assert_eq!(scanned(&*node, "a*").await, ["a*"]);
-    assert_eq!(scanned(&*node, "[ab]").await, [""; 0]);
+    assert_eq!(scanned(node, "a*").await, ["a*"]);
+    assert_eq!(scanned(node, "[ab]").await, [""; 0]);
 }
 
-pub(crate) async fn all_pages_of_a_scan_are_all_keys(bench: &impl Bench) {
-    let node = bench.node();
+pub(crate) async fn all_pages_of_a_scan_are_all_keys(node: &dyn Node) {
     for number in 0..2_500 {
-        lock(&*node, &number.to_string(), token(1), LONG).await;
+        lock(node, &number.to_string(), token(1), LONG).await;
     }
-    assert_eq!(scanned(&*node, "").await.len(), 2_500);
+    assert_eq!(scanned(node, "").await.len(), 2_500);
 }
 
 fn takeover(from: OwnerHash, to: OwnerToken) -> TakeOverRequest {
@@ -157,56 +122,50 @@ fn takeover(from: OwnerHash, to: OwnerToken) -> TakeOverRequest {
     }
 }
 
-pub(crate) async fn a_key_is_taken_from_the_owner_that_was_seen_and_from_no_other(
-    bench: &impl Bench,
-) {
-    let node = bench.node();
+pub(crate) async fn a_key_is_taken_from_the_owner_that_was_seen_and_from_no_other(node: &dyn Node) {
     let operator = token(9).labelled(&Label::new("operator").unwrap());
-    lock(&*node, "k", token(1), LONG).await;
-    let seen = of(&*node, "k").await.unwrap().owner;
-    node.release(ReleaseRequest::new(key("k"), token(1), false))
-        .await
-        .unwrap();
+    lock(node, "k", token(1), LONG).await;
+    let seen = of(node, "k").await.unwrap().owner;
+    assert!(released(node, "k", 1).await);
     assert_eq!(node.take_over(takeover(seen, operator)).await, Ok(None));
-    assert_eq!(of(&*node, "k").await, None);
-    lock(&*node, "k", token(2), LONG).await;
+    assert_eq!(of(node, "k").await, None);
+    lock(node, "k", token(2), LONG).await;
     assert_eq!(node.take_over(takeover(seen, operator)).await, Ok(None));
-    let other = of(&*node, "k").await.unwrap();
+    let other = of(node, "k").await.unwrap();
     assert_ne!(other.owner, seen);
     let rest = node.take_over(takeover(other.owner, operator)).await;
     let rest = rest.unwrap().unwrap();
     assert!(rest <= LONG && rest > LONG / 2, "{rest:?}");
-    let holding = of(&*node, "k").await.unwrap();
+    let holding = of(node, "k").await.unwrap();
     assert_eq!(holding.label, "operator");
     let remaining = holding.remaining.unwrap();
     assert!(remaining > LONG / 2 && remaining <= rest + Duration::from_secs(1));
 }
 
 pub(crate) async fn an_owner_whose_key_was_taken_sets_it_no_more(bench: &impl Bench) {
-    let node = bench.node();
+    let node = &*bench.node();
     let _listener = bench.listen("k");
     let (owner, operator) = (labelled(1, "web-1"), token(9));
-    lock(&*node, "k", owner, LONG).await;
-    let seen = of(&*node, "k").await.unwrap().owner;
+    lock(node, "k", owner, LONG).await;
+    let seen = of(node, "k").await.unwrap().owner;
     node.take_over(takeover(seen, operator))
         .await
         .unwrap()
         .unwrap();
     let refill = || ExtendRequest::new(key("k"), owner, LONG, true);
-    let reply = extend_one(&*node, refill()).await;
-    assert!(matches!(reply, ExtendReply::Held(_)), "{reply:?}");
+    stopped_by(node, refill()).await;
     let release = ReleaseRequest::new(key("k"), operator, true);
     let released = node.release(release).await.unwrap();
     assert_eq!(released, ReleaseReply::Released { listeners: 1 });
     // It would set the key again otherwise, as after a restart of the node.
-    assert_eq!(extend_one(&*node, refill()).await, ExtendReply::Absent);
-    assert_eq!(of(&*node, "k").await, None);
-    lock(&*node, "k", token(2), LONG).await;
+    assert_extend(node, refill(), ExtendReply::Absent).await;
+    assert_eq!(of(node, "k").await, None);
+    lock(node, "k", token(2), LONG).await;
 }
 
 /// The tombstone is one for all of an owner's commands, wherever its lock is.
 pub(crate) async fn an_owner_is_buried_whatever_kind_of_lock_was_taken(bench: &impl Bench) {
-    let (node, root) = (bench.node(), Namespace::default());
+    let (node, root) = (&*bench.node(), Namespace::default());
     for (number, place) in [root.permits(), root.idempotency()].iter().enumerate() {
         let key = place.node_key(&LockKey::new("k").unwrap());
         let owner = token(u32::try_from(number).unwrap());
@@ -221,47 +180,45 @@ pub(crate) async fn an_owner_is_buried_whatever_kind_of_lock_was_taken(bench: &i
         let release = ReleaseRequest::new(key.clone(), token(9), true);
         node.release(release).await.unwrap();
         let refill = ExtendRequest::new(key, owner, LONG, true);
-        assert_eq!(extend_one(&*node, refill).await, ExtendReply::Absent);
+        assert_extend(node, refill, ExtendReply::Absent).await;
     }
 }
 
 pub(crate) async fn a_look_changes_nothing(bench: &impl Bench) {
     const LOOK: CheckInMode = CheckInMode::Look;
     bench.forget();
-    let node = bench.node();
-    let looked = enter(&*node, ours(), "look", LOOK).await;
-    assert!(
-        matches!(looked, CheckInReply::Quarantined { .. }),
-        "{looked:?}"
+    let node = &*bench.node();
+    assert_eq!(
+        standing(&enter(node, ours(), "look", LOOK).await),
+        "quarantined"
     );
     // Nobody has agreed with the node on anything yet, so that another list is no foreign one.
-    let looked = enter(&*node, theirs(), "look", LOOK).await;
-    assert!(
-        matches!(looked, CheckInReply::Quarantined { .. }),
-        "{looked:?}"
+    assert_eq!(
+        standing(&enter(node, theirs(), "look", LOOK).await),
+        "quarantined"
     );
-    let id = quarantine(&*node, ours(), "first").await;
-    let looked = enter(&*node, ours(), "look", LOOK).await;
+    let id = quarantine(node, ours(), "first").await;
+    let looked = enter(node, ours(), "look", LOOK).await;
     let CheckInReply::Quarantined { id: seen, .. } = looked else {
         panic!("{looked:?}");
     };
     assert_eq!(seen, id);
-    let foreign = enter(&*node, theirs(), "look", LOOK).await;
-    assert!(
-        matches!(foreign, CheckInReply::Foreign { .. }),
-        "{foreign:?}"
+    assert_eq!(
+        standing(&enter(node, theirs(), "look", LOOK).await),
+        "foreign"
     );
-    let node = voting(bench, ours()).await;
-    let looked = enter(&*node, ours(), "look", LOOK).await;
-    assert!(matches!(looked, CheckInReply::Voting { .. }), "{looked:?}");
+    let node = &*voting(bench, ours()).await;
+    assert_eq!(standing(&enter(node, ours(), "look", LOOK).await), "voting");
     bench.forget();
-    enter(&*node, ours(), "look", LOOK).await;
-    let adopted = enter(&*node, theirs(), "x", ADOPT).await;
+    enter(node, ours(), "look", LOOK).await;
+    let adopted = enter(node, theirs(), "x", ADOPT).await;
     // Under a list that it had agreed to, quarantines would have lasted for longer.
     let CheckInReply::Quarantined { former, .. } = adopted else {
         panic!("{adopted:?}");
     };
     assert!(former <= Duration::from_millis(1), "{former:?}");
-    let standing = check_in(&*node, theirs(), "y").await;
-    assert!(matches!(standing, CheckInReply::Quarantined { .. }));
+    assert_eq!(
+        standing(&check_in(node, theirs(), "y").await),
+        "quarantined"
+    );
 }

@@ -21,15 +21,22 @@ mod slots;
 mod standing;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use claims::{Bench, Remote};
-use support::PATIENCE;
-use support::nodes;
-use support::resp::Raw;
-use support::server::{Kind, Server};
-use tower_redlock::node::MemoryNode;
-use tower_redlock::node::{LiveNode, RedisNode};
-use tower_redlock::node::{Node, NoticeReceiver, Notifier};
+use tokio::time::{Instant, sleep};
+use tower_redlock::clock::{Clock as _, SystemClock};
+use tower_redlock::node::*;
+use tower_redlock::{FencingToken, LockKey};
+
+use crate::claims::*;
+use crate::fencing_tokens::*;
+use crate::records::*;
+use crate::standing::*;
+use crate::support::nodes::*;
+use crate::support::requests::*;
+use crate::support::resp::Raw;
+use crate::support::server::{Kind, Server};
+use crate::support::{PATIENCE, eventually};
 
 /// A node on a server of its own.
 struct Real {
@@ -42,7 +49,7 @@ struct Real {
 impl Real {
     async fn start(kind: Kind) -> Self {
         let server = Server::start(kind, &[]);
-        let node = nodes::ready(&server.url()).await;
+        let node = ready(&server.url()).await;
         Self {
             server,
             node,
@@ -56,10 +63,10 @@ impl Real {
         let replica = Server::replica_of(&server, &[]);
         let builder = RedisNode::new(&server.url()).require(1);
         let node = builder.within(PATIENCE).build().unwrap();
-        let mut context = nodes::context();
+        let mut context = context();
         context.node_timeout = 2 * PATIENCE;
         node.start(context);
-        nodes::settled(&node).await.unwrap();
+        settled(&node).await.unwrap();
         Self {
             server,
             node,
@@ -90,15 +97,14 @@ impl Bench for Real {
 
     fn listen(&self, name: &str) -> Box<dyn Send> {
         Box::new(Listener(
-            self.server.subscribe(&nodes::key(name).channel().concat()),
+            self.server.subscribe(&key(name).channel().concat()),
         ))
     }
 }
 
 impl Remote for Real {
     fn set_forever(&self, name: &str) {
-        self.server
-            .command(&["SET", nodes::key(name).as_str(), "foreign"]);
+        self.server.command(&["SET", key(name).as_str(), "foreign"]);
     }
 
     fn command(&self, words: &[&str]) -> String {
@@ -125,7 +131,7 @@ impl Bench for MemoryNode {
     fn listen(&self, name: &str) -> Box<dyn Send> {
         Box::new(Notifier::subscribe(
             self,
-            &nodes::key(name),
+            &key(name),
             NoticeReceiver::new(1).sender(0),
         ))
     }
@@ -134,20 +140,31 @@ impl Bench for MemoryNode {
 /// A started node in this process.
 fn memory() -> MemoryNode {
     let node = MemoryNode::new("memory");
-    node.start(nodes::context());
+    node.start(context());
     node
+}
+
+/// What a claim is about: a node, or a bench with ways around it.
+macro_rules! subject {
+    (node $bench:ident) => {
+        &*$bench.node()
+    };
+    (bench $bench:ident) => {
+        &$bench
+    };
 }
 
 /// Makes a module of tests, one per claim, each over a fresh bench.
 macro_rules! hold {
-    ($module:ident, $bench:expr, $($claims:ident: [$($claim:ident,)*])*) => {
+    ($module:ident, $bench:expr, $($claims:ident($of:ident): [$($claim:ident,)*])*) => {
         mod $module {
             use super::*;
 
             $($(
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $claim() {
-                    $claims::$claim(&$bench).await;
+                    let bench = $bench;
+                    $claims::$claim(subject!($of bench)).await;
                 }
             )*)*
         }
@@ -157,32 +174,29 @@ macro_rules! hold {
 macro_rules! all_claims {
     ($($module:ident: $bench:expr;)*) => {
         $(
-            hold!($module, $bench, claims: [
-                a_free_key_is_granted,
-                a_held_key_is_refused_and_tells_how_long,
+            hold!($module, $bench, claims(node): [
+                a_free_key_is_granted_and_a_held_one_refused_with_its_rest,
                 a_refusal_of_several_tells_which_of_them_is_held,
                 a_tag_tells_holders_apart,
-                the_same_token_is_granted_again_for_a_full_ttl,
                 a_lock_ends_with_its_ttl,
                 only_the_owner_releases,
-                a_release_tells_its_listeners,
                 a_listener_hears_of_a_release,
                 a_release_that_is_not_announced_tells_nobody,
                 of_two_listeners_to_one_key_each_hears_until_it_leaves,
-                an_own_lock_is_extended,
+                an_own_lock_is_granted_again_or_extended_for_a_full_ttl,
                 an_absent_lock_is_left_absent_unless_refilled,
                 anothers_lock_is_neither_extended_nor_refilled,
                 an_extension_that_lost_one_of_its_keys_leaves_the_others,
                 a_batch_is_answered_in_order,
-                keys_do_not_touch_each_other,
-                a_dropped_acquire_and_a_release_leave_no_key,
                 nothing_happens_before_the_first_poll,
                 a_label_is_a_part_of_the_owner,
-            ] fencing_tokens: [
+            ] claims(bench): [
+                a_release_tells_its_listeners,
+                a_dropped_acquire_and_a_release_leave_no_key,
+            ] fencing_tokens(node): [
                 a_grant_counts_one_step_up_or_to_the_proposal,
                 a_refused_acquire_counts_nothing,
                 a_missing_counter_counts_as_the_highest_there_ever_was,
-                a_counter_is_kept_for_as_long_as_was_asked,
                 a_counter_may_be_kept_for_ever,
                 a_proposal_of_a_clock_that_is_far_ahead_is_not_looked_at,
                 a_raise_counts_up_where_the_lock_is_owned,
@@ -194,21 +208,23 @@ macro_rules! all_claims {
                 a_late_grant_leaves_no_token_below_the_mark,
                 no_digit_is_lost,
                 nothing_is_counted_unless_asked,
-            ] standing: [
-                a_node_that_forgot_grants_nothing,
-                a_node_that_forgot_keeps_no_record_but_what_a_quorum_has,
+            ] fencing_tokens(bench): [
+                a_counter_is_kept_for_as_long_as_was_asked,
+            ] standing(node): [
+                a_release_on_the_same_connection_is_no_farewell,
+            ] standing(bench): [
                 a_quarantine_keeps_its_name_until_it_is_over,
                 a_promotion_raises_the_mark_and_never_lowers_it,
                 a_node_that_forgets_again_is_back_in_quarantine,
                 a_node_in_quarantine_is_written_and_does_not_count,
                 a_node_in_quarantine_releases,
-                a_release_on_the_same_connection_is_no_farewell,
-            ] slots: [
+            ] slots(node): [
                 of_any_keys_the_first_that_is_free_is_granted_and_no_other,
                 where_all_of_any_keys_are_held_the_one_that_ends_first_is_told,
                 of_any_keys_the_counter_of_the_granted_one_counts,
+            ] slots(bench): [
                 a_node_in_quarantine_grants_none_of_any_keys,
-            ] readers: [
+            ] readers(node): [
                 readers_have_a_key_together_and_nobody_beside_them,
                 readers_are_one_holder_to_everybody_else,
                 each_reader_ends_by_itself_and_only_its_own_end_is_set,
@@ -216,30 +232,33 @@ macro_rules! all_claims {
                 a_waiting_writer_stops_new_readers_and_no_others,
                 a_reader_comes_back_where_it_is_missing_and_beside_nobody_else,
                 readers_and_writers_count_on_from_each_other,
-                a_reader_of_a_node_in_quarantine_is_written_and_does_not_count,
                 operators_see_readers_and_take_the_key_from_all,
-            ] holders: [
+            ] readers(bench): [
+                a_reader_of_a_node_in_quarantine_is_written_and_does_not_count,
+            ] holders(node): [
                 each_key_is_told_with_its_holder,
                 a_holder_is_told_with_its_fencing_token,
                 a_stored_result_is_told_by_its_end_alone,
                 a_scan_tells_the_locks_and_nothing_else,
                 all_pages_of_a_scan_are_all_keys,
                 a_key_is_taken_from_the_owner_that_was_seen_and_from_no_other,
+            ] holders(bench): [
                 an_owner_whose_key_was_taken_sets_it_no_more,
                 an_owner_is_buried_whatever_kind_of_lock_was_taken,
                 a_look_changes_nothing,
-            ] marks: [
+            ] marks(node): [
+                where_no_number_is_left_nothing_is_granted,
+            ] marks(bench): [
                 a_promotion_s_floor_counts_for_keys_with_lower_counters,
                 a_node_in_quarantine_raises_nothing,
                 a_promotion_to_where_no_number_is_left_is_refused,
-                where_no_number_is_left_nothing_is_granted,
-            ] configs: [
+            ] configs(bench): [
                 a_node_under_another_config_refuses_and_shows_both,
                 a_node_that_changed_its_config_refuses_the_one_before,
                 an_unguarded_process_keeps_to_its_config,
                 what_writes_another_format_is_refused_with_both,
                 a_node_that_is_taken_over_tells_how_long_quarantines_lasted_before,
-            ] records: [
+            ] records(node): [
                 what_was_recorded_is_told_to_the_byte,
                 a_recall_of_what_is_under_way_is_held,
                 a_record_is_adopted_under_a_higher_number,
@@ -250,17 +269,17 @@ macro_rules! all_claims {
                 nothing_is_recorded_under_a_lower_ballot_than_was_promised,
                 a_chosen_record_is_kept_whoever_came,
                 without_a_record_the_key_is_free_again,
-                records_of_one_namespace_are_none_in_another,
-            ] ends: [
+            ] ends(node): [
                 a_record_is_kept_until_its_end,
                 a_record_keeps_its_end_whoever_writes_it_again,
                 the_end_is_that_of_the_record_which_is_there,
                 nothing_is_kept_that_has_ended,
                 a_record_that_has_ended_is_no_obstacle_to_a_lower_ballot,
                 a_grant_tells_what_the_clock_shows,
-            ] keeping: [
-                a_completion_tells_its_listeners,
+            ] keeping(node): [
                 a_grant_is_remembered_for_as_long_as_was_asked,
+            ] keeping(bench): [
+                a_completion_tells_its_listeners,
                 a_node_in_quarantine_keeps_nothing_of_its_own_and_releases,
                 a_record_on_a_node_in_quarantine_is_not_told,
                 records_stay_within_their_config,
@@ -273,28 +292,28 @@ macro_rules! all_claims {
 macro_rules! remote_claims {
     ($($module:ident: $bench:expr;)*) => {
         $(
-            hold!($module, $bench, claims: [
+            hold!($module, $bench, claims(bench): [
                 a_foreign_key_without_expiry_has_no_remaining_time,
                 an_acquire_that_is_dropped_once_executed_leaves_no_key,
                 a_closed_node_says_so,
-            ] marks: [
+            ] marks(bench): [
                 a_counter_that_is_no_number_is_written_over,
                 a_mark_that_is_no_number_refuses,
-            ] readers: [
+            ] readers(bench): [
                 a_release_that_was_given_up_keeps_a_reader_out,
                 what_is_written_by_hand_is_no_reader,
                 without_memory_readers_go_on_and_no_new_one_comes,
-            ] standing: [
+            ] standing(bench): [
                 what_comes_late_on_an_old_connection_is_void,
-            ] configs: [
+            ] configs(bench): [
                 a_format_that_says_nothing_else_is_refused_too,
-            ] keeping: [
+            ] keeping(bench): [
                 a_recall_that_comes_late_is_void,
                 what_is_no_record_is_left_alone,
                 what_was_granted_before_a_promotion_is_not_kept_after_it,
                 where_there_is_no_lock_nothing_is_recalled,
                 without_memory_nothing_is_kept_and_the_lock_is_given_back,
-            ] ends: [
+            ] ends(bench): [
                 a_record_takes_no_room_after_its_end,
             ]);
         )*

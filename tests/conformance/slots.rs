@@ -1,14 +1,6 @@
 //! What every node must do where one of several keys is enough.
 
-use std::time::Duration;
-
-use tower_redlock::node::{AcquireReply, AcquireRequest, Fence, Node, ReleaseRequest};
-
-use crate::claims::{Bench, holder, released};
-use crate::fencing_tokens::{HIGH, LOW, STEP, fence, keys, pass};
-use crate::standing::{config, promote, quarantine};
-use crate::support::nodes::{LONG, acquire, key, token};
-use crate::support::requests::*;
+use crate::*;
 
 /// The first of the keys that is free, for `owner`.
 fn any_of(names: &[&str], owner: u32) -> AcquireRequest {
@@ -30,30 +22,28 @@ async fn taken<'a>(
     }
 }
 
-pub(crate) async fn of_any_keys_the_first_that_is_free_is_granted_and_no_other(bench: &impl Bench) {
-    let node = bench.node();
+pub(crate) async fn of_any_keys_the_first_that_is_free_is_granted_and_no_other(node: &dyn Node) {
     let names = ["a", "b", "c"];
     node.acquire(acquire("a", 1)).await.unwrap();
     for (owner, free) in [(2, "b"), (3, "c")] {
-        let (name, fence) = taken(&*node, &names, any_of(&names, owner)).await;
+        let (name, fence) = taken(node, &names, any_of(&names, owner)).await;
         assert_eq!((name, fence), (free, None));
         // The same command once more changes nothing.
-        assert_eq!(taken(&*node, &names, any_of(&names, owner)).await.0, free);
+        assert_eq!(taken(node, &names, any_of(&names, owner)).await.0, free);
     }
-    assert!(released(&*node, "b", 2).await);
-    assert_eq!(taken(&*node, &names, any_of(&names, 4)).await.0, "b");
-    assert!(holder(&*node, "c").await.is_some());
+    assert!(released(node, "b", 2).await);
+    assert_eq!(taken(node, &names, any_of(&names, 4)).await.0, "b");
+    assert!(holder(node, "c").await.is_some());
     // All that an owner may have of them is released at once.
     let all = ReleaseRequest::new(keys(&names), token(3), false);
     node.release(all).await.unwrap();
-    assert!(holder(&*node, "c").await.is_none());
-    assert!(holder(&*node, "a").await.is_some() && holder(&*node, "b").await.is_some());
+    assert!(holder(node, "c").await.is_none());
+    assert!(holder(node, "a").await.is_some() && holder(node, "b").await.is_some());
 }
 
 pub(crate) async fn where_all_of_any_keys_are_held_the_one_that_ends_first_is_told(
-    bench: &impl Bench,
+    node: &dyn Node,
 ) {
-    let node = bench.node();
     let short = Duration::from_secs(20);
     for (name, ttl) in [("a", LONG), ("b", short), ("c", LONG)] {
         let request = AcquireRequest::new(key(name), token(1), ttl);
@@ -68,23 +58,22 @@ pub(crate) async fn where_all_of_any_keys_are_held_the_one_that_ends_first_is_to
     }
 }
 
-pub(crate) async fn of_any_keys_the_counter_of_the_granted_one_counts(bench: &impl Bench) {
-    let node = bench.node();
+pub(crate) async fn of_any_keys_the_counter_of_the_granted_one_counts(node: &dyn Node) {
     let fenced = |names: &[&str], owner, fence: Option<Fence>| any_of(names, owner).fenced(fence);
-    assert_eq!(pass(&*node, "b", HIGH).await, HIGH);
+    assert_eq!(pass(node, "b", HIGH).await, HIGH);
     node.acquire(acquire("a", 1)).await.unwrap();
-    let got = taken(&*node, &["a", "b"], fenced(&["a", "b"], 2, fence(LOW))).await;
+    let got = taken(node, &["a", "b"], fenced(&["a", "b"], 2, fence(LOW))).await;
     assert_eq!(got, ("b", Some(HIGH + STEP)));
-    assert!(released(&*node, "a", 1).await && released(&*node, "b", 2).await);
-    assert_eq!(pass(&*node, "b", LOW).await, HIGH + 2 * STEP);
+    assert!(released(node, "a", 1).await && released(node, "b", 2).await);
+    assert_eq!(pass(node, "b", LOW).await, HIGH + 2 * STEP);
 }
 
 pub(crate) async fn a_node_in_quarantine_grants_none_of_any_keys(bench: &impl Bench) {
     bench.forget();
-    let node = bench.node();
-    let id = quarantine(&*node, config("this"), "first").await;
+    let node = &*bench.node();
+    let id = quarantine(node, config("this"), "first").await;
     let request = || any_of(&["a", "b"], 1).under(Some(config("this")));
     assert!(node.acquire(request()).await.is_err());
-    assert!(promote(&*node, config("this"), &id, 0).await);
-    assert_eq!(taken(&*node, &["a", "b"], request()).await.0, "a");
+    assert!(promote(node, config("this"), &id, 0).await);
+    assert_eq!(taken(node, &["a", "b"], request()).await.0, "a");
 }

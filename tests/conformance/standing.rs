@@ -1,22 +1,8 @@
 //! What every node must do about its right to vote, and about owners that are gone.
 
-use crate::support::requests::*;
 use std::fmt::Debug;
-use std::sync::Arc;
-use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
-use tower_redlock::FencingToken;
-use tower_redlock::clock::{Clock as _, SystemClock};
-use tower_redlock::node::{
-    AcquireReply, AcquireRequest, CheckInMode, CheckInReply, CheckInRequest, ClusterConfig,
-    CompleteReply, CompleteRequest, ExtendReply, ExtendRequest, Fence, Namespace, Node, NodeError,
-    NodeErrorKind, PromoteRequest, RecallRequest, Record, ReleaseReply,
-};
-
-use crate::claims::{Bench, Remote, extend_one, holder, released};
-use crate::support::PATIENCE;
-use crate::support::nodes::{FAR, LONG, acquire, extend, refill, release};
+use crate::*;
 
 pub(crate) const GRANTED: Result<AcquireReply, NodeError> =
     Ok(AcquireReply::Granted { fence: None });
@@ -57,6 +43,14 @@ pub(crate) async fn enter(
     let fresh = fresh.to_owned();
     let request = CheckInRequest::new(Namespace::default(), config, LONG, fresh, entry);
     node.check_in(request).await.unwrap()
+}
+
+pub(crate) fn standing(reply: &CheckInReply) -> &'static str {
+    match reply {
+        CheckInReply::Voting { .. } => "voting",
+        CheckInReply::Quarantined { .. } => "quarantined",
+        CheckInReply::Foreign { .. } => "foreign",
+    }
 }
 
 pub(crate) async fn promote(
@@ -103,90 +97,45 @@ pub(crate) fn kind<T: Debug>(result: Result<T, NodeError>) -> NodeErrorKind {
     result.unwrap_err().kind()
 }
 
-pub(crate) async fn a_node_that_forgot_grants_nothing(bench: &impl Bench) {
-    bench.forget();
-    let node = bench.node();
-    for looked_at in [false, true] {
-        if looked_at {
-            quarantine(&*node, ours(), "first").await;
-        }
-        let reply = node.acquire(acquire_under(ours(), "k", 1)).await;
-        assert_eq!(kind(reply), NodeErrorKind::Quarantined);
-        assert_eq!(holder(&*node, "k").await, None, "nothing is set");
-    }
-}
-
-pub(crate) async fn a_node_that_forgot_keeps_no_record_but_what_a_quorum_has(bench: &impl Bench) {
-    bench.forget();
-    let node = bench.node();
-    let record = Record::new(FencingToken::new(7).unwrap(), "paid".into(), FAR);
-    let request = CompleteRequest::new(release("k", 1), Some(record.clone()));
-    let request = request.under(Some(ours()));
-    for looked_at in [false, true] {
-        if looked_at {
-            quarantine(&*node, ours(), "first").await;
-        }
-        let kept = node.complete(request.clone()).await;
-        assert_eq!(kept, Ok(CompleteReply::Refused));
-    }
-    // It is right whatever the node has forgotten, and nobody would bring it a second time.
-    let kept = node.complete(request.chosen()).await;
-    assert_eq!(kept, Ok(CompleteReply::Stored { listeners: 0 }));
-    let id = quarantine(&*node, ours(), "second").await;
-    assert!(promote(&*node, ours(), &id, 0).await);
-    let recall = RecallRequest::new(acquire_under(ours(), "k", 2), false, LONG);
-    let found = node.recall(recall).await;
-    assert_eq!(found, Ok(AcquireReply::Recorded(record)));
-}
-
 pub(crate) async fn a_quarantine_keeps_its_name_until_it_is_over(bench: &impl Bench) {
     bench.forget();
-    let node = bench.node();
-    let id = quarantine(&*node, ours(), "first").await;
+    let node = &*bench.node();
+    let id = quarantine(node, ours(), "first").await;
     assert!(id.ends_with("first"), "{id}");
-    assert_eq!(quarantine(&*node, ours(), "second").await, id);
+    assert_eq!(quarantine(node, ours(), "second").await, id);
     let wrong = id.replace("first", "second");
-    assert!(!promote(&*node, ours(), &wrong, 0).await);
-    assert!(!promote(&*node, ours(), "", 0).await);
-    assert!(!promote(&*node, theirs(), &id, 0).await);
-    assert_eq!(quarantine(&*node, ours(), "third").await, id);
+    assert!(!promote(node, ours(), &wrong, 0).await);
+    assert!(!promote(node, ours(), "", 0).await);
+    assert!(!promote(node, theirs(), &id, 0).await);
+    assert_eq!(quarantine(node, ours(), "third").await, id);
     let reply = node.acquire(acquire_under(ours(), "k", 1)).await;
     assert_eq!(kind(reply), NodeErrorKind::Quarantined);
+    assert_eq!(holder(node, "k").await, None, "nothing is set");
 
-    assert!(promote(&*node, ours(), &id, 0).await);
-    assert!(!promote(&*node, ours(), &id, 0).await, "it is over");
-    let standing = check_in(&*node, ours(), "fourth").await;
+    assert!(promote(node, ours(), &id, 0).await);
+    assert!(!promote(node, ours(), &id, 0).await, "it is over");
+    let standing = check_in(node, ours(), "fourth").await;
     let votes = CheckInReply::Voting { high_water: None };
     assert_eq!(standing, votes);
-    assert_eq!(
-        node.acquire(acquire_under(ours(), "k", 1)).await,
-        GRANTED,
-        "promoted"
-    );
+    assert_eq!(node.acquire(acquire_under(ours(), "k", 1)).await, GRANTED);
 }
 
 pub(crate) async fn a_promotion_raises_the_mark_and_never_lowers_it(bench: &impl Bench) {
     const FLOOR: u64 = 1_800_000_000_000_000_123;
-    let step = FencingToken::STEP;
-    let number = |number| Some(Fence::new(FencingToken::new(number).unwrap(), LONG));
-    let node = bench.node();
+    let node = &*bench.node();
     for written in [FLOOR - 5_000, FLOOR + 5_000] {
         bench.forget();
-        let id = quarantine(&*node, ours(), "first").await;
-        let request = refill_under(ours(), "written", 1).fenced(number(written));
-        assert_eq!(extend_one(&*node, request).await, ExtendReply::Quarantined);
-        assert!(promote(&*node, ours(), &id, FLOOR).await);
+        let id = quarantine(node, ours(), "first").await;
+        let request = refill_under(ours(), "written", 1).fenced(fence(written));
+        assert_extend(node, request, ExtendReply::Quarantined).await;
+        assert!(promote(node, ours(), &id, FLOOR).await);
         let mark = FLOOR.max(written);
-        let CheckInReply::Voting { high_water } = check_in(&*node, ours(), "x").await else {
+        let CheckInReply::Voting { high_water } = check_in(node, ours(), "x").await else {
             panic!("promoted");
         };
         assert_eq!(high_water, FencingToken::new(mark));
-        let request = acquire_under(ours(), "new", 1).fenced(number(1));
-        let fence = FencingToken::new(mark + step);
-        assert_eq!(
-            node.acquire(request).await,
-            Ok(AcquireReply::Granted { fence })
-        );
+        let request = acquire_under(ours(), "new", 1).fenced(fence(1));
+        assert_eq!(token_of(node, request).await, mark + STEP);
     }
 }
 
@@ -205,55 +154,49 @@ pub(crate) async fn extend_refused(node: &dyn Node, request: ExtendRequest) -> N
 }
 
 pub(crate) async fn a_node_that_forgets_again_is_back_in_quarantine(bench: &impl Bench) {
-    let node = voting(bench, ours()).await;
+    let node = &*voting(bench, ours()).await;
     assert_eq!(node.acquire(acquire_under(ours(), "k", 1)).await, GRANTED);
     bench.forget();
     let reply = node.acquire(acquire_under(ours(), "k", 2)).await;
     assert_eq!(kind(reply), NodeErrorKind::Quarantined);
-    let first = quarantine(&*node, ours(), "again").await;
+    assert_eq!(holder(node, "k").await, None, "nothing is set");
+    let first = quarantine(node, ours(), "again").await;
     bench.forget();
-    let second = quarantine(&*node, ours(), "once more").await;
+    let second = quarantine(node, ours(), "once more").await;
     assert!(
-        !promote(&*node, ours(), &first, 0).await,
+        !promote(node, ours(), &first, 0).await,
         "it forgot meanwhile"
     );
-    assert!(promote(&*node, ours(), &second, 0).await);
+    assert!(promote(node, ours(), &second, 0).await);
     assert_eq!(node.acquire(acquire_under(ours(), "k", 2)).await, GRANTED);
 }
 
 pub(crate) async fn a_node_in_quarantine_is_written_and_does_not_count(bench: &impl Bench) {
     bench.forget();
-    let node = bench.node();
-    let id = quarantine(&*node, ours(), "first").await;
-    let reply = extend_one(&*node, extend_under(ours(), "k", 1)).await;
-    assert_eq!(reply, ExtendReply::Absent);
-    let reply = extend_one(&*node, refill_under(ours(), "k", 1)).await;
-    assert_eq!(reply, ExtendReply::Quarantined);
-    let left = holder(&*node, "k").await.unwrap().remaining.unwrap();
+    let node = &*bench.node();
+    let id = quarantine(node, ours(), "first").await;
+    assert_extend(node, extend_under(ours(), "k", 1), ExtendReply::Absent).await;
+    assert_extend(node, refill_under(ours(), "k", 1), ExtendReply::Quarantined).await;
+    let left = left(node, "k").await;
     assert!(left > LONG / 2, "{left:?}");
-    let reply = extend_one(&*node, extend_under(ours(), "k", 1)).await;
-    assert_eq!(reply, ExtendReply::Quarantined);
-    let reply = extend_one(&*node, refill_under(ours(), "k", 2)).await;
-    assert!(matches!(reply, ExtendReply::Held(_)), "{reply:?}");
-    assert!(promote(&*node, ours(), &id, 0).await);
-    let reply = extend_one(&*node, extend_under(ours(), "k", 1)).await;
-    assert_eq!(reply, ExtendReply::Extended);
-    let reply = node.acquire(acquire_under(ours(), "k", 2)).await;
-    assert!(matches!(reply, Ok(AcquireReply::Held(_))), "{reply:?}");
+    assert_extend(node, extend_under(ours(), "k", 1), ExtendReply::Quarantined).await;
+    stopped_by(node, refill_under(ours(), "k", 2)).await;
+    assert!(promote(node, ours(), &id, 0).await);
+    assert_extend(node, extend_under(ours(), "k", 1), ExtendReply::Extended).await;
+    in_the_way(node, acquire_under(ours(), "k", 2)).await;
 }
 
 pub(crate) async fn a_node_in_quarantine_releases(bench: &impl Bench) {
     bench.forget();
-    let node = bench.node();
-    quarantine(&*node, ours(), "first").await;
-    extend_one(&*node, refill_under(ours(), "k", 1)).await;
-    assert!(!released(&*node, "k", 2).await);
-    assert!(released(&*node, "k", 1).await);
-    assert_eq!(holder(&*node, "k").await, None);
+    let node = &*bench.node();
+    quarantine(node, ours(), "first").await;
+    extend_one(node, refill_under(ours(), "k", 1)).await;
+    assert!(!released(node, "k", 2).await);
+    assert!(released(node, "k", 1).await);
+    assert_eq!(holder(node, "k").await, None);
 }
 
-pub(crate) async fn a_release_on_the_same_connection_is_no_farewell(bench: &impl Bench) {
-    let node = bench.node();
+pub(crate) async fn a_release_on_the_same_connection_is_no_farewell(node: &dyn Node) {
     let since = SystemClock::new().now();
     assert_eq!(node.acquire(acquire("k", 1)).await, GRANTED);
     let reply = node.release(release("k", 1).since(since)).await;
@@ -271,14 +214,12 @@ pub(crate) async fn renews_again(node: &dyn Node) {
 }
 
 pub(crate) async fn what_comes_late_on_an_old_connection_is_void(bench: &impl Remote) {
-    let node = voting(bench, ours()).await;
-    let fence = Fence::new(FencingToken::new(1_806_147_584_000_000_000).unwrap(), LONG);
-    let fenced = |name, owner| acquire_under(ours(), name, owner).fenced(Some(fence));
+    let node = &*voting(bench, ours()).await;
+    let fenced = |name, owner| acquire_under(ours(), name, owner).fenced(fence(HIGH));
     let since = SystemClock::new().now();
     // The second and third of these are acquired in the quick way, and a fourth could be.
     for (name, owner) in [("i", 7), ("j", 8), ("k", 1)] {
-        let reply = node.acquire(fenced(name, owner)).await;
-        assert!(matches!(reply, Ok(AcquireReply::Granted { .. })), "{name}");
+        token_of(node, fenced(name, owner)).await;
     }
     bench.disconnect();
     let begin = Instant::now();
@@ -291,17 +232,14 @@ pub(crate) async fn what_comes_late_on_an_old_connection_is_void(bench: &impl Re
         sleep(Duration::from_millis(1)).await;
     };
     assert_eq!(reply, ReleaseReply::Released { listeners: 0 });
-    renews_again(&*node).await;
+    renews_again(node).await;
     for name in ["k", "another"] {
         let late = node.acquire(fenced(name, 1)).await;
         assert_eq!(kind(late), NodeErrorKind::Rejected, "{name}");
-        let late = extend_one(&*node, refill(name, 1)).await;
+        let late = extend_one(node, refill(name, 1)).await;
         assert_eq!(late, ExtendReply::Absent, "{name}");
-        assert_eq!(holder(&*node, name).await, None, "{name}");
+        assert_eq!(holder(node, name).await, None, "{name}");
     }
-    let another = node.acquire(fenced("k", 2)).await;
-    assert!(
-        matches!(another, Ok(AcquireReply::Granted { .. })),
-        "another owner"
-    );
+    // Another owner gets it.
+    token_of(node, fenced("k", 2)).await;
 }

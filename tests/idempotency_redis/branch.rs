@@ -4,7 +4,6 @@ use std::env;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
@@ -12,8 +11,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
-use crate::support::PATIENCE;
-use crate::support::server::Server;
+use crate::*;
 
 /// Tells a process its part.
 pub(crate) const PART: &str = "TOWER_REDLOCK_TEST_PART";

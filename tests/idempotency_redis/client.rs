@@ -49,6 +49,12 @@ impl Reply {
         kind.to_owned()
     }
 
+    #[track_caller]
+    pub(crate) fn assert_outcome_unknown(&self) {
+        let told = (self.status.as_u16(), self.problem());
+        assert_eq!(told, (503, "outcome-unknown".to_owned()));
+    }
+
     /// A header that is a number.
     pub(crate) fn number(&self, name: &str) -> u64 {
         let mut found = self.headers.iter().filter(|(other, _)| other == name);

@@ -1,13 +1,6 @@
 //! When what is kept ends: on servers whose clocks differ, and which are given it at different times.
 
-use std::time::Duration;
-
-use tower_redlock::LockManager;
-use tower_redlock::idempotency::IdempotentRun;
-
-use crate::support::eventually;
-use crate::support::server::{Kind, Server};
-use crate::{MAX_WAIT, bootstrap, builder, connected, records};
+use crate::*;
 
 const TTL: Duration = Duration::from_secs(2);
 /// Nothing here depends on how fast the servers are, and a busy machine takes its time.
@@ -29,8 +22,7 @@ impl Site {
     }
 
     async fn manager(&self) -> LockManager {
-        let urls = self.0.iter().map(Server::url);
-        connected(builder(TTL).node_timeout(NODE_TIMEOUT).redis(urls)).await
+        connected(on(&self.0, TTL).node_timeout(NODE_TIMEOUT)).await
     }
 
     /// Has a server lack the record, as if it had been away for longer than the others tried to bring it.
@@ -63,11 +55,8 @@ impl Site {
 
 /// What is told, if it is not to be done.
 async fn told(locks: &LockManager) -> Option<Vec<u8>> {
-    match locks
-        .begin_idempotent("order", DAY, MAX_WAIT)
-        .await
-        .unwrap()
-    {
+    let begun = locks.begin_idempotent("order", DAY, MAX_WAIT).await;
+    match begun.unwrap() {
         IdempotentRun::Replay(body) => Some(body.to_vec()),
         IdempotentRun::Execute(run) => {
             run.abandon().await.unwrap();

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use axum::Router;
 use axum::routing::post;
@@ -11,14 +10,9 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use tower::ServiceExt as _;
-use tower_redlock::idempotency::caller;
-use tower_redlock::{IdempotencyLayer, LockManager};
 
 use crate::client::{Reply, request};
-use crate::support::eventually;
-use crate::support::server::{Kind, Server};
-use crate::support::stalls::Stopwatch;
-use crate::{MAX_WAIT, NODE_TIMEOUT, bootstrap, builder, connected, records};
+use crate::*;
 
 /// Longer than what is done to the servers while a handler runs.
 const TTL: Duration = Duration::from_secs(2);
@@ -70,7 +64,7 @@ impl Site {
             entered: Arc::new(Semaphore::new(0)),
             leave: Arc::new(Semaphore::new(0)),
         };
-        let locks = || connected(builder(TTL).redis(servers.iter().map(Server::url)));
+        let locks = || connected(on(&servers, TTL));
         let (first, second) = tokio::join!(locks(), locks());
         Self {
             first: handler.serve(first),
@@ -119,14 +113,6 @@ impl Site {
     }
 }
 
-#[track_caller]
-fn assert_outcome_unknown(reply: &Reply) {
-    assert_eq!(
-        (reply.status.as_u16(), &*reply.problem()),
-        (503, "outcome-unknown")
-    );
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_two_of_five_dead_the_answer_is_kept_and_those_that_come_back_are_given_it() {
     let mut site = Site::open().await;
@@ -149,7 +135,7 @@ async fn with_three_of_five_dead_the_outcome_is_unknown_and_a_repeat_settles_it(
     let first = site.begin().await;
     site.servers[..3].iter_mut().for_each(Server::kill);
     let (reply, took) = site.end(first).await;
-    assert_outcome_unknown(&reply);
+    reply.assert_outcome_unknown();
     assert!(took < NODE_TIMEOUT * 2, "{took:?}");
     // Two have it. With one that has forgotten everything they are a quorum.
     site.servers[0].restart();
@@ -178,12 +164,9 @@ async fn with_three_frozen_the_outcome_is_unknown_after_the_node_timeout() {
     site.servers[..3].iter().for_each(Server::freeze);
     let (reply, took) = site.end(first).await;
     site.servers[..3].iter().for_each(Server::thaw);
-    assert_outcome_unknown(&reply);
+    reply.assert_outcome_unknown();
     assert!(took < NODE_TIMEOUT * 2, "{took:?}");
     site.all_have_it().await;
     let settled = site.repeat().await;
-    assert_eq!(
-        (settled.status, settled.number("x-run")),
-        (StatusCode::CREATED, 1)
-    );
+    assert_eq!((settled.status.as_u16(), settled.number("x-run")), (201, 1));
 }

@@ -1,8 +1,7 @@
 //! Servers whose memory has a limit: stored responses leave room for locks.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::Router;
 use axum::routing::post;
@@ -11,41 +10,65 @@ use http_body_util::BodyExt as _;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use tower::ServiceExt as _;
-use tower_redlock::IdempotencyLayer;
 use tower_redlock::InspectService;
-use tower_redlock::idempotency::caller;
 use tower_redlock::snapshot::NodeStatus;
 
 use crate::client::{Reply, request};
-use crate::support::PATIENCE;
-use crate::support::server::{Kind, Server};
-use crate::{bootstrap, builder, connected};
+use crate::*;
 
 const TTL: Duration = Duration::from_secs(2);
 /// What servers use without any record, and as much again for records and for locks.
 const LIMIT: &str = "8mb";
 const BODY: usize = 50_000;
 
+/// One route, whose responses are stored.
+#[derive(Clone)]
+struct Shop {
+    app: Router,
+    runs: Arc<AtomicUsize>,
+}
+
+impl Shop {
+    /// Each response has so many bytes, and comes when so many run.
+    fn open(locks: &LockManager, body: usize, at_once: usize) -> Self {
+        let (runs, all_run) = (Arc::<AtomicUsize>::default(), Barrier::new(at_once));
+        let (count, all_run) = (Arc::clone(&runs), Arc::new(all_run));
+        let handler = post(move || async move {
+            count.fetch_add(1, Ordering::SeqCst);
+            all_run.wait().await;
+            "x".repeat(body)
+        });
+        let layer = IdempotencyLayer::new(locks.clone(), caller::nobody());
+        let app = Router::new().route("/orders", handler.layer(layer));
+        Self { app, runs }
+    }
+
+    async fn send(self, number: usize) -> (Reply, bool) {
+        let request = request("/orders".to_owned(), &format!("order-{number}"));
+        Reply::read(self.app.oneshot(request).await.unwrap()).await
+    }
+
+    fn runs(&self) -> usize {
+        self.runs.load(Ordering::SeqCst)
+    }
+}
+
+/// That there is room for locks.
+async fn assert_room(locks: &LockManager) {
+    let mut held = Vec::new();
+    for order in 0..500 {
+        held.push(locks.try_acquire(format!("order:{order}")).await.unwrap());
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn stored_responses_leave_room_for_locks() {
     for kind in Kind::ALL {
         let servers = Server::start_many_with(kind, 3, &["--maxmemory", LIMIT]);
         bootstrap(&servers, TTL, 0).await;
-        let locks = connected(builder(TTL).redis(servers.iter().map(Server::url))).await;
-        let runs = Arc::new(AtomicU32::new(0));
-        let handler = {
-            let runs = Arc::clone(&runs);
-            post(move || async move {
-                runs.fetch_add(1, Ordering::SeqCst);
-                "x".repeat(BODY)
-            })
-        };
-        let layer = IdempotencyLayer::new(locks.clone(), caller::nobody());
-        let app = Router::new().route("/orders", handler.layer(layer));
-        let send = async |number: u32| {
-            let request = request("/orders".to_owned(), &format!("order-{number}"));
-            Reply::read(app.clone().oneshot(request).await.unwrap()).await
-        };
+        let locks = connected(on(&servers, TTL)).await;
+        let shop = Shop::open(&locks, BODY, 1);
+        let send = |number| shop.clone().send(number);
         // What no request knows is how full a server was made since the last look.
         let begun = std::time::Instant::now();
         let mut number = 0;
@@ -56,10 +79,8 @@ async fn stored_responses_leave_room_for_locks() {
             }
             number += 1;
             tokio::time::sleep(Duration::from_millis(50)).await;
-            assert!(
-                begun.elapsed() < PATIENCE && number < 200,
-                "{number} stored"
-            );
+            let is_early = begun.elapsed() < PATIENCE && number < 200;
+            assert!(is_early, "{number} stored");
         };
         assert_eq!(refused.problem(), "nodes-full");
         let nodes = locks.snapshot().nodes;
@@ -69,17 +90,12 @@ async fn stored_responses_leave_room_for_locks() {
         let page = InspectService::new(locks.clone()).oneshot(Request::new(()));
         let page = page.await.unwrap().into_body();
         let page = String::from_utf8(page.collect().await.unwrap().to_bytes().into()).unwrap();
-        assert!(
-            page.contains("votes; too full for more stored responses"),
-            "{page}"
-        );
-        assert_eq!(runs.load(Ordering::SeqCst), number, "it did not run");
+        let text = "votes; too full for more stored responses";
+        assert!(page.contains(text), "{page}");
+        assert_eq!(shop.runs(), number, "it did not run");
         let (_, replayed) = send(0).await;
         assert!(replayed, "what is stored is found");
-        let mut held = Vec::new();
-        for order in 0..500 {
-            held.push(locks.try_acquire(format!("order:{order}")).await.unwrap());
-        }
+        assert_room(&locks).await;
         let error = locks.begin_idempotent("job", TTL, Duration::ZERO).await;
         let error = error.unwrap_err().to_string();
         let told = [
@@ -109,33 +125,14 @@ async fn responses_of_many_that_run_at_once_leave_room_for_locks() {
     for kind in Kind::ALL {
         let servers = Server::start_many_with(kind, 3, &["--maxmemory", "16mb"]);
         bootstrap(&servers, LONG, 0).await;
-        let builder = builder(LONG).redis(servers.iter().map(Server::url));
-        let locks = connected(builder.node_timeout(LONG / 5)).await;
-        let all_run = Arc::new(Barrier::new(AT_ONCE));
-        let runs = Arc::new(AtomicU32::new(0));
-        let handler = {
-            let runs = Arc::clone(&runs);
-            post(move || async move {
-                runs.fetch_add(1, Ordering::SeqCst);
-                all_run.wait().await;
-                "x".repeat(5 * BODY)
-            })
-        };
-        let layer = IdempotencyLayer::new(locks.clone(), caller::nobody());
-        let app = Router::new().route("/orders", handler.layer(layer));
-        let send = |number: usize| {
-            let (app, key) = (app.clone(), format!("order-{number}"));
-            let request = request("/orders".to_owned(), &key);
-            async move { Reply::read(app.oneshot(request).await.unwrap()).await }
-        };
+        let locks = connected(on(&servers, LONG).node_timeout(LONG / 5)).await;
+        let shop = Shop::open(&locks, 5 * BODY, AT_ONCE);
+        let send = |number| shop.clone().send(number);
         let sent: JoinSet<_> = (0..AT_ONCE).map(send).collect();
         for (reply, replayed) in sent.join_all().await {
             assert!(reply.status == 200 && !replayed, "{reply:?}");
         }
-        let mut held = Vec::new();
-        for order in 0..500 {
-            held.push(locks.try_acquire(format!("order:{order}")).await.unwrap());
-        }
+        assert_room(&locks).await;
         let (mut stored, mut noted) = (0, 0);
         for number in 0..AT_ONCE {
             let (reply, replayed) = send(number).await;
@@ -147,7 +144,6 @@ async fn responses_of_many_that_run_at_once_leave_room_for_locks() {
             noted += usize::from(!replayed);
         }
         assert!(stored > 10 && noted > 10, "{stored} and {noted}");
-        assert_eq!(runs.load(Ordering::SeqCst) as usize, AT_ONCE, "once each");
-        drop(held);
+        assert_eq!(shop.runs(), AT_ONCE, "once each");
     }
 }

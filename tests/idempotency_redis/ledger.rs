@@ -2,21 +2,14 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use rusqlite::{Connection, params};
+
+use crate::*;
 
 /// What came of the requests.
 #[derive(Clone)]
 pub(crate) struct Ledger(Arc<Mutex<Connection>>);
-
-/// A row of `orders`: an effect.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Order {
-    pub(crate) key: String,
-    /// The run of a handler that put it there.
-    pub(crate) run: u64,
-}
 
 impl Ledger {
     pub(crate) fn open(path: &Path) -> Self {
@@ -33,27 +26,27 @@ impl Ledger {
     pub(crate) fn create(path: &Path) -> Self {
         let ledger = Self::open(path);
         let tables = "
-            CREATE TABLE runs (run INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL, process INTEGER NOT NULL);
-            CREATE TABLE orders (key TEXT NOT NULL UNIQUE, run INTEGER NOT NULL, process INTEGER NOT NULL);
+            CREATE TABLE runs (run INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL);
+            CREATE TABLE orders (key TEXT NOT NULL UNIQUE, run INTEGER NOT NULL);
         ";
         ledger.0.lock().unwrap().execute_batch(tables).unwrap();
         ledger
     }
 
     /// Notes that a handler runs, and returns the number of the run.
-    pub(crate) async fn begin(&self, key: &str, process: u32) -> u64 {
+    pub(crate) async fn begin(&self, key: &str) -> u64 {
         let key = key.to_owned();
-        let insert = "INSERT INTO runs (key, process) VALUES (?1, ?2) RETURNING run";
-        self.with(move |db| db.query_row(insert, params![key, process], |row| row.get(0)))
+        let insert = "INSERT INTO runs (key) VALUES (?1) RETURNING run";
+        self.with(move |db| db.query_row(insert, [key], |row| row.get(0)))
             .await
     }
 
     /// The effect of a run, which a unique key keeps from being had twice. Returns the run that had it.
-    pub(crate) async fn order(&self, key: &str, run: u64, process: u32) -> u64 {
+    pub(crate) async fn order(&self, key: &str, run: u64) -> u64 {
         let key = key.to_owned();
         self.with(move |db| {
-            let insert = "INSERT INTO orders VALUES (?1, ?2, ?3) ON CONFLICT (key) DO NOTHING";
-            db.execute(insert, params![key, run, process])?;
+            let insert = "INSERT INTO orders VALUES (?1, ?2) ON CONFLICT (key) DO NOTHING";
+            db.execute(insert, params![key, run])?;
             let select = "SELECT run FROM orders WHERE key = ?1";
             db.query_row(select, [key], |row| row.get(0))
         })
@@ -76,19 +69,12 @@ impl Ledger {
             .unwrap()
     }
 
-    /// All effects, in order of their keys.
-    pub(crate) fn orders(&self) -> Vec<Order> {
+    /// All effects, in order of their keys, each with the run of a handler that had it.
+    pub(crate) fn orders(&self) -> Vec<(String, u64)> {
         let db = self.0.lock().unwrap();
-        let mut select = db
-            .prepare("SELECT key, run FROM orders ORDER BY key")
-            .unwrap();
-        let read = |row: &rusqlite::Row<'_>| {
-            Ok(Order {
-                key: row.get(0)?,
-                run: row.get(1)?,
-            })
-        };
-        let orders = select.query_map([], read).unwrap();
-        orders.map(Result::unwrap).collect()
+        let select = db.prepare("SELECT key, run FROM orders ORDER BY key");
+        let mut select = select.unwrap();
+        let orders = select.query_map([], |row| Ok((row.get(0)?, row.get(1)?)));
+        orders.unwrap().map(Result::unwrap).collect()
     }
 }

@@ -29,11 +29,13 @@ mod rolled;
 
 use std::time::Duration;
 
-use support::eventually_or_tell;
-use support::server::Server;
+use support::server::{Kind, Server};
+use support::stalls::Stopwatch;
+use support::{PATIENCE, eventually, eventually_or_tell};
+use tower_redlock::idempotency::{IdempotentRun, caller};
 use tower_redlock::node::NodeState;
 use tower_redlock::snapshot::{NodeStatus, VotingStatus};
-use tower_redlock::{LockManager, Settings};
+use tower_redlock::{IdempotencyLayer, LockManager, Settings};
 
 /// Longer than a busy machine takes to answer, and short enough to wait for its end.
 const NODE_TIMEOUT: Duration = Duration::from_millis(150);
@@ -62,16 +64,19 @@ async fn all_vote(locks: &LockManager) {
     let votes =
         |node: &NodeStatus| node.state == NodeState::Up && node.voting == VotingStatus::Voting;
     let all = || locks.snapshot().nodes.iter().all(votes);
-    eventually_or_tell("all nodes vote", all, || {
-        format!("{:?}", locks.snapshot().nodes)
-    })
-    .await;
+    let state = || format!("{:?}", locks.snapshot().nodes);
+    eventually_or_tell("all nodes vote", all, state).await;
+}
+
+/// As [`builder`], on these servers.
+fn on(servers: &[Server], ttl: Duration) -> Settings {
+    builder(ttl).redis(servers.iter().map(Server::url))
 }
 
 /// The very first start of these servers: none of them can have forgotten anything.
 async fn bootstrap(servers: &[Server], ttl: Duration, masked: usize) {
-    let builder = builder(ttl).mask_losses(masked).bootstrap(true);
-    drop(connected(builder.redis(servers.iter().map(Server::url))).await);
+    let first = on(servers, ttl).mask_losses(masked);
+    drop(connected(first.bootstrap(true)).await);
 }
 
 /// The records that the server keeps of requests, each with its ballot, in order.

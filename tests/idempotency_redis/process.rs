@@ -3,7 +3,6 @@
 use std::env;
 use std::future::pending;
 use std::path::Path;
-use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -14,15 +13,14 @@ use http::StatusCode;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
 use tokio::time::sleep;
-use tower_redlock::idempotency::{Idempotent, caller};
+use tower_redlock::idempotency::Idempotent;
 use tower_redlock::node::RedisNode;
-use tower_redlock::{IdempotencyLayer, LockManager};
 
 use crate::branch::{HERE, PART, PORT, Part, Point};
 use crate::dice::Dice;
 use crate::gate::Gate;
 use crate::ledger::Ledger;
-use crate::{MAX_WAIT, builder, connected};
+use crate::*;
 
 /// Longer than a busy machine takes to stop a process.
 pub(crate) const MOMENT: Duration = Duration::from_millis(500);
@@ -105,7 +103,7 @@ async fn outside(State(shop): State<Shop>, request: Request, next: Next) -> Resp
 /// Takes an order. The answer differs with each run, so that it is seen whose it is.
 async fn order(State(shop): State<Shop>, idempotent: Idempotent, body: String) -> Response {
     let (key, process) = (idempotent.key().as_str(), shop.part.process);
-    let run = shop.ledger.begin(key, process).await;
+    let run = shop.ledger.begin(key).await;
     shop.at(Point::BeforeEffect).await;
     if shop.part.stops_at == Some(Point::ToBeOvertaken) {
         here();
@@ -113,7 +111,7 @@ async fn order(State(shop): State<Shop>, idempotent: Idempotent, body: String) -
         sleep(MOMENT).await;
     }
     work(shop.part.most_work).await;
-    let ordered = shop.ledger.order(key, run, process).await;
+    let ordered = shop.ledger.order(key, run).await;
     shop.at(Point::AfterEffect).await;
     work(shop.part.most_work).await;
     let headers = [("x-run", run.to_string()), ("x-order", ordered.to_string())];

@@ -1,13 +1,6 @@
 //! Stored responses while all servers are restarted, one after the other, as the guide says.
 
-use std::time::Duration;
-
-use tower_redlock::idempotency::IdempotentRun;
-use tower_redlock::{LockManager, Settings};
-
-use crate::support::eventually;
-use crate::support::server::{Kind, Server};
-use crate::{bootstrap, builder, connected, records};
+use crate::*;
 
 const TTL: Duration = Duration::from_millis(400);
 const DAY: Duration = Duration::from_secs(86_400);
@@ -15,10 +8,6 @@ const RESULT: &[u8] = b"paid";
 
 /// What `examples/ops` gives its servers.
 const LOG: &[&str] = &["--appendonly", "yes"];
-
-fn of(servers: &[Server]) -> Settings {
-    builder(TTL).redis(servers.iter().map(Server::url))
-}
 
 async fn begin(locks: &LockManager) -> IdempotentRun {
     let begun = locks.begin_idempotent("order:1", DAY, Duration::ZERO);
@@ -29,15 +18,13 @@ async fn begin(locks: &LockManager) -> IdempotentRun {
 async fn rolled(args: &[&str]) -> IdempotentRun {
     let mut servers = Server::start_many_with(Kind::Redis, 5, args);
     bootstrap(&servers, TTL, 0).await;
-    let locks = connected(of(&servers)).await;
+    let locks = connected(on(&servers, TTL)).await;
     let IdempotentRun::Execute(run) = begin(&locks).await else {
         panic!("nobody has done it");
     };
     run.complete(RESULT).await.unwrap();
-    eventually("all have it", || {
-        servers.iter().all(|server| records(server).len() == 1)
-    })
-    .await;
+    let has = |server: &Server| records(server).len() == 1;
+    eventually("all have it", || servers.iter().all(has)).await;
     for server in &mut servers {
         server.restart();
         locks.all_voting().await.unwrap();

@@ -1,26 +1,16 @@
 //! What a lock costs the servers.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use tower_redlock::{LockManager, Settings};
-
-use crate::support::server::{Server, cannot};
-use crate::{Cluster, connected, eventually};
+use crate::support::server::cannot;
+use crate::*;
 
 const KEEP: Duration = Duration::from_secs(86_400);
 
 /// How often each command ran since the statistics were reset, without the supervisor's and the test's own.
 fn calls(server: &Server) -> BTreeMap<String, u32> {
     let resetting = named(server, "config|resetstat");
-    let overhead = [
-        "ping",
-        "info",
-        "exists",
-        "keys",
-        "config|get",
-        resetting.as_str(),
-    ];
+    let overhead = ["ping", "info", "exists", "keys", "config|get", &*resetting];
     let calls = server.calls().into_iter();
     calls
         .filter(|(name, _)| !overhead.contains(&name.as_str()))
@@ -40,31 +30,20 @@ fn named(server: &Server, command: &str) -> String {
     command.split('|').next().unwrap().to_owned()
 }
 
-/// How many scripts a server has run since the statistics were reset.
-pub(crate) fn scripts_run(server: &Server) -> u64 {
-    calls(server).get("evalsha").copied().unwrap_or(0).into()
+/// How often `server` has run a command since the statistics were reset.
+fn ran(server: &Server, name: &str) -> u32 {
+    calls(server).get(name).copied().unwrap_or(0)
+}
+
+/// What a server is to have run, as [`calls`] tells it.
+fn of(expected: &[(&str, u32)]) -> BTreeMap<String, u32> {
+    let expected = expected.iter();
+    expected.map(|(name, n)| ((*name).to_owned(), *n)).collect()
 }
 
 /// With the restart guard every process asks its nodes now and then whether they vote, which is counted too.
 fn unguarded(cluster: &Cluster) -> Settings {
     cluster.builder().without_restart_guard()
-}
-
-/// What each server runs for one lock, where an earlier one was acquired before.
-async fn assert_second_cycle<const N: usize>(
-    cluster: &Cluster,
-    locks: &LockManager,
-    expected: [(&str, u32); N],
-) {
-    cycle(cluster, locks).await;
-    cluster.each(0..5, |server| {
-        server.run("CONFIG RESETSTAT");
-    });
-    cycle(cluster, locks).await;
-    cluster.each(0..5, |server| {
-        let expected = expected.map(|(name, n)| (name.to_owned(), n));
-        assert_eq!(calls(server), BTreeMap::from(expected));
-    });
 }
 
 async fn cycle(cluster: &Cluster, locks: &LockManager) {
@@ -75,36 +54,37 @@ async fn cycle(cluster: &Cluster, locks: &LockManager) {
 }
 
 #[tokio::test]
-async fn an_uncontended_lock_costs_two_scripts_per_server_and_nothing_else() {
-    let cluster = Cluster::start();
-    let locks = connected(unguarded(&cluster)).await;
+async fn an_uncontended_lock_costs_two_scripts_per_server_or_without_a_number_a_plain_set() {
     // What runs inside the scripts is counted too: a look at the marker, one at the keys, and three writes to take and to
     // number the lock; a look, DEL and PUBLISH to give it back.
-    let expected = [
+    let numbered = [
         ("evalsha", 2),
+        ("set", 2),
         ("hmget", 1),
         ("hset", 1),
         ("mget", 1),
-        ("set", 2),
-        ("get", 1),
-        ("del", 1),
-        ("publish", 1),
     ];
-    assert_second_cycle(&cluster, &locks, expected).await;
-}
-
-#[tokio::test]
-async fn without_fencing_token_and_guard_a_lock_is_a_plain_set() {
-    let cluster = Cluster::start();
-    let locks = connected(unguarded(&cluster).without_fencing()).await;
-    let expected = [
-        ("set", 1),
-        ("evalsha", 1),
-        ("get", 1),
-        ("del", 1),
-        ("publish", 1),
-    ];
-    assert_second_cycle(&cluster, &locks, expected).await;
+    let plain = [("evalsha", 1), ("set", 1)];
+    let released = [("get", 1), ("del", 1), ("publish", 1)];
+    for fenced in [true, false] {
+        let cluster = Cluster::start();
+        let (builder, taken) = match fenced {
+            true => (unguarded(&cluster), &numbered[..]),
+            false => (unguarded(&cluster).without_fencing(), &plain[..]),
+        };
+        let locks = connected(builder).await;
+        let expected = of(&[taken, &released].concat());
+        // The first lock has its scripts loaded.
+        cycle(&cluster, &locks).await;
+        cluster.run("CONFIG RESETSTAT");
+        cycle(&cluster, &locks).await;
+        let seen = cluster.servers.iter().map(calls);
+        assert!(
+            seen.clone().all(|calls| calls == expected),
+            "{:?}",
+            seen.collect::<Vec<_>>()
+        );
+    }
 }
 
 /// The counter is not prolonged: a missing one stands for the highest of all, and the next renewal writes it again.
@@ -118,10 +98,7 @@ async fn a_renewal_costs_one_write_and_writes_a_counter_that_has_expired() {
     eventually("everywhere", || cluster.holding("held") == 5).await;
     let server = &cluster.servers[0];
     server.run("CONFIG RESETSTAT");
-    let writes = || {
-        let calls = calls(server);
-        ["mget", "pexpire", "set"].map(|name| calls.get(name).copied().unwrap_or(0))
-    };
+    let writes = || ["mget", "pexpire", "set"].map(|name| ran(server, name));
     eventually("some renewals", || writes()[0] >= 12).await;
     let [renewals, extended, set] = writes();
     assert_eq!(extended, renewals);
@@ -145,11 +122,10 @@ async fn locks_and_runs_that_were_begun_by_turns_are_extended_in_two_scripts() {
     }
     let server = &cluster.servers[0];
     server.run("CONFIG RESETSTAT");
-    let renewals = || calls(server).get("pexpire").copied().unwrap_or(0);
-    eventually("some renewals", || renewals() >= 40).await;
-    let (scripts, renewals) = (scripts_run(server), renewals());
+    eventually("some renewals", || ran(server, "pexpire") >= 40).await;
+    let (scripts, renewals) = (ran(server, "evalsha"), ran(server, "pexpire"));
     // All forty at one look of the watchdog or, if the beginning took a while, at a few.
-    assert!(scripts * 5 <= renewals.into(), "{scripts} for {renewals}");
+    assert!(scripts * 5 <= renewals, "{scripts} for {renewals}");
 }
 
 #[tokio::test]
@@ -159,19 +135,19 @@ async fn a_refused_attempt_costs_one_script_per_server() {
     let theirs = connected(unguarded(&cluster)).await;
     let guard = ours.try_acquire("order:1").await.unwrap();
     eventually("everywhere", || cluster.holding("order:1") == 5).await;
-    let expected = [("evalsha", 1), ("hmget", 1), ("mget", 1), ("pttl", 1)];
-    let expected: BTreeMap<_, _> = expected.map(|(name, n)| (name.to_owned(), n)).into();
+    let expected = of(&[("evalsha", 1), ("hmget", 1), ("mget", 1), ("pttl", 1)]);
     let mut seen = Vec::new();
     for _ in 0..5 {
-        cluster.each(0..5, |server| {
-            server.run("CONFIG RESETSTAT");
-        });
+        cluster.run("CONFIG RESETSTAT");
         theirs.try_acquire("order:1").await.unwrap_err();
         // The last answers come after the verdict.
-        eventually("all asked", || {
-            cluster.servers.iter().map(scripts_run).sum::<u64>() >= 5
-        })
-        .await;
+        let all_asked = || {
+            cluster
+                .servers
+                .iter()
+                .all(|server| ran(server, "evalsha") > 0)
+        };
+        eventually("all asked", all_asked).await;
         seen = cluster.servers.iter().map(calls).collect();
         if seen.iter().all(|calls| *calls == expected) {
             return drop(guard);

@@ -4,13 +4,14 @@ use std::io::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tower_redlock::LockManager;
-use tower_redlock::node::{Credentials, RedisNode};
+use tower_redlock::node::Credentials;
 
-use tower_redlock::node::NodeState;
+use crate::*;
 
-use crate::support::server::{Kind, Server};
-use crate::{LONG, MS, all_up, eventually};
+fn long() -> Settings {
+    let builder = LockManager::builder().bootstrap(true);
+    builder.ttl(LONG).max_ttl(LONG)
+}
 
 #[tokio::test]
 async fn a_manager_takes_locks_while_passwords_change_and_those_before_end() {
@@ -26,11 +27,8 @@ async fn a_manager_takes_locks_while_passwords_change_and_those_before_end() {
         move || {
             // Not on the manager's thread, which it could block.
             assert_eq!(std::thread::current().id(), here);
-            let password = if rotated.load(Ordering::SeqCst) {
-                "second"
-            } else {
-                "first"
-            };
+            let is_second = rotated.load(Ordering::SeqCst);
+            let password = if is_second { "second" } else { "first" };
             let credentials = Credentials::password(password).user("locks");
             std::future::ready(Ok::<_, Error>(credentials.valid_for(200 * MS)))
         }
@@ -38,14 +36,9 @@ async fn a_manager_takes_locks_while_passwords_change_and_those_before_end() {
     // One node has its own.
     let own = || async { Ok::<_, Error>(Credentials::password("own").user("own")) };
     let own = RedisNode::new(&servers[2].url()).credentials(own);
-    let builder = LockManager::builder()
-        .bootstrap(true)
-        .ttl(LONG)
-        .max_ttl(LONG);
-    let builder = builder.redis([servers[0].url(), servers[1].url()]);
+    let builder = long().redis([servers[0].url(), servers[1].url()]);
     let builder = builder.redis_nodes([own]);
-    let locks = builder.credentials(credentials).connect().await.unwrap();
-    all_up(&locks).await;
+    let locks = connected(builder.credentials(credentials)).await;
     let guard = locks.acquire("order:1").await.unwrap();
     // As the guide says: the new one first, then the callback, then the old one goes.
     let all = |line: &str| servers.iter().for_each(|server| drop(server.run(line)));
@@ -59,13 +52,14 @@ async fn a_manager_takes_locks_while_passwords_change_and_those_before_end() {
     all("CLIENT KILL USER locks");
     eventually("connected anew", || {
         let users = ["locks", "locks", "own"].iter().zip(&servers);
-        let connected = |(user, server): (&&str, &Server)| {
-            let list = server.run("CLIENT LIST");
-            let ours = format!("user={user} ");
-            list.lines()
-                .any(|line| line.contains("name=tower-redlock ") && line.contains(&ours))
-        };
-        users.into_iter().all(connected)
+        let mut connected = users.map(|(user, server)| {
+            let (list, ours) = (server.run("CLIENT LIST"), format!("user={user} "));
+            let mut named = list
+                .lines()
+                .filter(|line| line.contains("name=tower-redlock "));
+            named.any(|line| line.contains(&ours))
+        });
+        connected.all(|connected| connected)
     })
     .await;
     all_up(&locks).await;
@@ -82,13 +76,7 @@ async fn a_release_waits_for_a_node_that_is_refused_for_a_moment() {
     let urls = servers
         .iter()
         .map(|server| server.url_as("locks", "s3cret"));
-    let builder = LockManager::builder()
-        .bootstrap(true)
-        .ttl(LONG)
-        .max_ttl(LONG)
-        .redis(urls);
-    let locks = builder.connect().await.unwrap();
-    all_up(&locks).await;
+    let locks = connected(long().redis(urls)).await;
     let guard = locks.acquire("order:1").await.unwrap();
     let is_held = || servers[0].run("EXISTS lk:order:1") == "1";
     assert!(is_held());

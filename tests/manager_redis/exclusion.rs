@@ -1,10 +1,6 @@
 //! Servers of both kinds under one lock.
 
-use tower_redlock::AcquireError;
-use tower_redlock::node::NodeState;
-
-use crate::support::server::{Kind, Server};
-use crate::{Cluster, LONG};
+use crate::*;
 
 #[tokio::test]
 async fn servers_of_both_kinds_serve_side_by_side() {
@@ -20,7 +16,7 @@ async fn servers_of_both_kinds_serve_side_by_side() {
             .all(|node| node.state == NodeState::Up)
     );
     let guard = ours.try_acquire("order:1").await.unwrap();
-    crate::eventually("held on all five", || cluster.holding("order:1") == 5).await;
+    eventually("held on all five", || cluster.holding("order:1") == 5).await;
     let error = theirs.try_acquire("order:1").await.unwrap_err();
     let AcquireError::Contended { remaining, .. } = error else {
         panic!("{error}");

@@ -1,17 +1,10 @@
 //! Servers whose data is replaced by another's while their processes and connections live on, and those that only look
 //! as if it were.
 
-use std::time::Duration;
-
 use tower_redlock::error::LossReason;
-use tower_redlock::node::NodeState;
-use tower_redlock::node::RedisNode;
-use tower_redlock::snapshot::VotingStatus;
-use tower_redlock::{AcquireError, LockManager, Settings};
 
-use crate::support::eventually;
-use crate::support::server::{Kind, Server, free_port};
-use crate::{MS, all_up, connected, is_contended};
+use crate::support::server::free_port;
+use crate::*;
 
 /// Longer than a test takes to come to its point, and short enough to be renewed only after that.
 const TTL: Duration = Duration::from_secs(30);
@@ -37,19 +30,20 @@ fn process(servers: &[Server], like: Like, cut_off: Option<usize>) -> Settings {
     builder.ttl(TTL).max_ttl(TTL).node_timeout(1_000 * MS)
 }
 
-fn is_voting(locks: &LockManager, node: usize) -> bool {
-    let status = &locks.snapshot().nodes[node];
-    status.state == NodeState::Up && status.voting == VotingStatus::Voting
-}
-
-fn is_quarantined(locks: &LockManager, node: usize) -> bool {
-    let standing = &locks.snapshot().nodes[node].voting;
-    matches!(standing, VotingStatus::Quarantined { .. })
+fn all_vote(locks: &LockManager) -> bool {
+    let nodes = locks.snapshot().nodes;
+    nodes
+        .iter()
+        .all(|node| node.state == NodeState::Up && node.voting == VotingStatus::Voting)
 }
 
 /// Who the server was when it began to vote.
 fn identity(server: &Server) -> String {
     server.run("HGET lk!node identity")
+}
+
+fn identities(servers: &[Server]) -> Vec<String> {
+    servers.iter().map(identity).collect()
 }
 
 async fn assert_not_granted(locks: &LockManager, who: &str) {
@@ -61,9 +55,9 @@ async fn assert_not_granted(locks: &LockManager, who: &str) {
 }
 
 /// One server's data comes back to it from a replica that has its marker and not the lock, and the one who holds the
-/// lock cannot be asked. Nobody else may be granted it: by the connection that saw it all, once that `knows`, or by a
-/// fresh one. `shown`: the replica was there for some looks.
-async fn come_back(kind: Kind, like: Like, shown: bool, knows: impl AsyncFn(&LockManager)) {
+/// lock cannot be asked. Nobody else may be granted it: by the connection that saw it all, or by a fresh one.
+/// `shown`: the replica was there for some looks. `noticed`: nobody asks for a lock before the failback was seen.
+async fn come_back(kind: Kind, like: Like, shown: bool, noticed: bool) {
     let mut servers = Server::start_many(kind, 3);
     let witness = connected(process(&servers, like, None).bootstrap(true)).await;
     let spare = Server::replica_of(&servers[0], &[]);
@@ -79,7 +73,9 @@ async fn come_back(kind: Kind, like: Like, shown: bool, knows: impl AsyncFn(&Loc
     servers[0].fail_back_from(&spare);
     let before = servers[0].info("run_id");
     assert!(identity(&servers[0]).starts_with(&before), "its own marker");
-    knows(&witness).await;
+    if noticed {
+        eventually("noticed", || is_quarantined(&witness, 0)).await;
+    }
     assert_not_granted(&witness, "the connection that lived on").await;
     let fresh = process(&servers, like, None).connect_lazy().unwrap();
     eventually("asked", || is_quarantined(&fresh, 0)).await;
@@ -89,27 +85,17 @@ async fn come_back(kind: Kind, like: Like, shown: bool, knows: impl AsyncFn(&Loc
 }
 
 #[tokio::test]
-async fn a_declared_node_does_not_grant_at_once_what_it_forgot_in_a_failback() {
+async fn a_declared_node_or_one_that_saw_a_replica_does_not_grant_at_once_what_it_forgot() {
     for kind in Kind::ALL {
-        come_back(kind, EXPECTING, false, async |_: &LockManager| ()).await;
+        come_back(kind, EXPECTING, false, false).await;
+        come_back(kind, PLAIN, true, false).await;
     }
 }
 
 #[tokio::test]
 async fn a_plain_node_does_not_grant_what_it_forgot_in_a_failback_once_that_was_seen() {
     for kind in Kind::ALL {
-        let seen = async |witness: &LockManager| {
-            // Nobody asks for a lock, and it is noticed.
-            eventually("noticed", || is_quarantined(witness, 0)).await;
-        };
-        come_back(kind, PLAIN, false, seen).await;
-    }
-}
-
-#[tokio::test]
-async fn a_plain_node_that_saw_a_replica_does_not_grant_at_once_what_it_forgot_in_a_failback() {
-    for kind in Kind::ALL {
-        come_back(kind, PLAIN, true, async |_: &LockManager| ()).await;
+        come_back(kind, PLAIN, false, true).await;
     }
 }
 
@@ -145,34 +131,38 @@ async fn the_check_that_sees_a_failback_tells_the_first_of_two_holders() {
     }
 }
 
+/// A rolling deploy: first replicas are expected, or nobody speaks of them, then attached, then required.
 #[tokio::test]
 async fn processes_that_require_replicas_and_those_that_do_not_get_along() {
-    for kind in Kind::ALL {
+    for (kind, like) in [
+        (Kind::Redis, EXPECTING),
+        (Kind::Valkey, EXPECTING),
+        (Kind::Redis, PLAIN),
+    ] {
         let masters = Server::start_many(kind, 3);
-        // A rolling deploy: first they are expected, then attached, then required.
-        let old = connected(process(&masters, EXPECTING, None).bootstrap(true)).await;
+        let old = connected(process(&masters, like, None).bootstrap(true)).await;
         let early = old.try_acquire("early").await.unwrap();
-        let markers: Vec<String> = masters.iter().map(identity).collect();
+        let markers = identities(&masters);
         let replicas: Vec<Server> = masters.iter().map(|m| Server::replica_of(m, &[])).collect();
         let new = connected(process(&masters, REQUIRING, None)).await;
         for round in 0..20 {
             for locks in [&old, &new] {
                 let guard = locks.try_acquire(format!("k{round}")).await.unwrap();
                 guard.release().await.unwrap();
-                assert!((0..3).all(|node| is_voting(locks, node)), "{round}");
+                assert!(all_vote(locks), "{round}");
             }
         }
         let late = new.try_acquire("late").await.unwrap();
         let masters = looked_at(masters, 2).await;
         for locks in [&old, &new] {
-            assert!((0..3).all(|node| is_voting(locks, node)));
+            assert!(all_vote(locks));
             for held in ["early", "late"] {
                 let error = locks.try_acquire(held).await.unwrap_err();
                 assert!(is_contended(&error), "{error}");
             }
         }
         assert!(!early.is_lost() && !late.is_lost());
-        assert_eq!(masters.iter().map(identity).collect::<Vec<_>>(), markers);
+        assert_eq!(identities(&masters), markers);
         drop(replicas);
     }
 }
@@ -190,25 +180,6 @@ async fn looked_at(servers: Vec<Server>, processes: usize) -> Vec<Server> {
     tokio::task::spawn_blocking(looks).await.unwrap()
 }
 
-/// A process that had plain nodes before replicas were attached goes on.
-#[tokio::test]
-async fn a_process_that_expects_no_replicas_goes_on_beside_those_that_require_them() {
-    let masters = Server::start_many(Kind::Redis, 3);
-    let plain = connected(process(&masters, PLAIN, None).bootstrap(true)).await;
-    let markers: Vec<String> = masters.iter().map(identity).collect();
-    let replicas: Vec<Server> = masters.iter().map(|m| Server::replica_of(m, &[])).collect();
-    let strict = connected(process(&masters, REQUIRING, None)).await;
-    let guard = strict.try_acquire("k").await.unwrap();
-    let masters = looked_at(masters, 2).await;
-    for locks in [&plain, &strict] {
-        assert!((0..3).all(|node| is_voting(locks, node)));
-    }
-    assert!(is_contended(&plain.try_acquire("k").await.unwrap_err()));
-    assert!(!guard.is_lost());
-    drop(replicas);
-    assert_eq!(masters.iter().map(identity).collect::<Vec<_>>(), markers);
-}
-
 async fn back_up_under_locks(kind: Kind) {
     let servers = Server::start_many(kind, 3);
     // The first was promoted once, and its backlog still tells of that.
@@ -217,7 +188,7 @@ async fn back_up_under_locks(kind: Kind) {
     let locks = connected(process(&servers, PLAIN, None).bootstrap(true)).await;
     let declared = connected(process(&servers, EXPECTING, None)).await;
     let guard = locks.try_acquire("k").await.unwrap();
-    let markers: Vec<String> = servers.iter().map(identity).collect();
+    let markers = identities(&servers);
     assert!(markers[0].contains('/') && !markers[1].contains('/'));
 
     let servers = back_up(servers).await;
@@ -232,10 +203,10 @@ async fn back_up_under_locks(kind: Kind) {
     let servers = back_up(servers).await;
     let fresh = connected(process(&servers, PLAIN, None)).await;
     for locks in [&locks, &declared, &fresh] {
-        assert!((0..3).all(|node| is_voting(locks, node)));
+        assert!(all_vote(locks));
         assert!(is_contended(&locks.try_acquire("k").await.unwrap_err()));
     }
-    assert_eq!(servers.iter().map(identity).collect::<Vec<_>>(), markers);
+    assert_eq!(identities(&servers), markers);
     assert_eq!(servers[0].run("HGET lk!node quarantine"), "(nil)");
     assert!(!guard.is_lost());
     let free = fresh.try_acquire("other").await.unwrap();
@@ -274,9 +245,9 @@ async fn back_up(servers: Vec<Server>) -> Vec<Server> {
 }
 
 /// Has a server throw away what expires, which is the locks and not the marker.
-fn evict(server: &Server, policy: &str) {
+fn evict(server: &Server) {
     server.run("SET lk:expires x PX 60000");
-    server.run(&format!("CONFIG SET maxmemory-policy {policy}"));
+    server.run("CONFIG SET maxmemory-policy volatile-lru");
     server.run("CONFIG SET maxmemory 1");
     // Whatever is asked for, room is made first.
     server.run("SET lk:room room");
@@ -287,6 +258,12 @@ fn evict(server: &Server, policy: &str) {
 fn evict_no_more(server: &Server) {
     server.run("CONFIG SET maxmemory 0");
     server.run("CONFIG SET maxmemory-policy noeviction");
+}
+
+/// Between two looks.
+fn evict_for_a_moment(server: &Server) {
+    evict(server);
+    evict_no_more(server);
 }
 
 #[tokio::test]
@@ -300,12 +277,10 @@ async fn a_node_that_evicted_locks_forgot_them() {
         let witness = connected(process(&servers, PLAIN, None).bootstrap(true)).await;
         let holder = process(&servers, PLAIN, Some(2)).connect().await.unwrap();
         let guard = holder.try_acquire("k").await.unwrap();
-        evict(&servers[0], "volatile-lru");
+        evict(&servers[0]);
         if seen {
-            eventually("refused", || {
-                matches!(witness.snapshot().nodes[0].state, NodeState::Refused(_))
-            })
-            .await;
+            let state = || witness.snapshot().nodes[0].state.clone();
+            eventually("refused", || matches!(state(), NodeState::Refused(_))).await;
         }
         evict_no_more(&servers[0]);
         // Also between two looks.
@@ -326,18 +301,16 @@ async fn as_many_evictions_as_before_a_restart_are_seen() {
         let mut servers = vec![Server::start(kind, &args)];
         let mut evicted = String::new();
         for round in 0..2 {
-            let node = || {
-                process(&servers, PLAIN, None)
-                    .ttl(4_000 * MS)
-                    .max_ttl(4_000 * MS)
+            let brief = || {
+                let builder = process(&servers, PLAIN, None);
+                builder.ttl(4_000 * MS).max_ttl(4_000 * MS)
             };
-            let (first, second) = (connected(node()).await, connected(node()).await);
+            let (first, second) = (connected(brief()).await, connected(brief()).await);
             let guard = first.acquire("k").await.unwrap();
             // Each round has as many keys that can be evicted.
             let volatile = servers[0].run("INFO keyspace").matches("expires=").count();
             assert_eq!(volatile, 1, "there are some");
-            evict(&servers[0], "volatile-lru");
-            evict_no_more(&servers[0]);
+            evict_for_a_moment(&servers[0]);
             let count = servers[0].info("evicted_keys");
             assert!(
                 round == 0 || count == evicted,
@@ -349,7 +322,6 @@ async fn as_many_evictions_as_before_a_restart_are_seen() {
             assert!(!guard.is_lost(), "too late to show anything");
             drop(guard);
             all_up(&second).await;
-            eventually("votes again", || is_voting(&second, 0)).await;
             for locks in [first, second] {
                 locks.shutdown(Duration::ZERO).await;
             }
@@ -357,6 +329,24 @@ async fn as_many_evictions_as_before_a_restart_are_seen() {
             servers[0].restart();
         }
     }
+}
+
+#[tokio::test]
+async fn a_number_of_evictions_that_was_reset_costs_no_vote() {
+    let servers = Server::start_many(Kind::Redis, 3);
+    evict_for_a_moment(&servers[0]);
+    // An operator may say that no lock was lost.
+    let strict = connected(process(&servers, PLAIN, None).bootstrap(true)).await;
+    let marker = identity(&servers[0]);
+    assert_eq!(servers[0].run("CONFIG RESETSTAT"), "OK");
+    let servers = looked_at(servers, 1).await;
+    assert!(all_vote(&strict));
+    assert_eq!(identity(&servers[0]), marker);
+    let fresh = connected(process(&servers, PLAIN, None)).await;
+    assert!(all_vote(&fresh));
+    // And the next is a loss again, although their number is known.
+    evict_for_a_moment(&servers[0]);
+    eventually("noticed", || is_quarantined(&strict, 0)).await;
 }
 
 /// Nobody was there when it happened.
@@ -368,30 +358,8 @@ async fn a_fresh_process_sees_that_a_node_evicted_locks() {
     let cut_off = process(&servers, PLAIN, Some(0)).connect().await.unwrap();
     let guard = cut_off.try_acquire("other").await.unwrap();
     servers[0].run("SET lk:k x PX 60000");
-    evict(&servers[0], "volatile-lru");
-    evict_no_more(&servers[0]);
-    servers[0].run("CONFIG SET maxmemory 0");
+    evict_for_a_moment(&servers[0]);
     let fresh = process(&servers, PLAIN, None).connect_lazy().unwrap();
     eventually("asked", || is_quarantined(&fresh, 0)).await;
     assert!(!guard.is_lost());
-}
-
-#[tokio::test]
-async fn a_number_of_evictions_that_was_reset_costs_no_vote() {
-    let servers = Server::start_many(Kind::Redis, 3);
-    evict(&servers[0], "volatile-lru");
-    evict_no_more(&servers[0]);
-    // An operator may say that no lock was lost.
-    let strict = connected(process(&servers, PLAIN, None).bootstrap(true)).await;
-    let marker = identity(&servers[0]);
-    assert_eq!(servers[0].run("CONFIG RESETSTAT"), "OK");
-    let servers = looked_at(servers, 1).await;
-    assert!(is_voting(&strict, 0));
-    assert_eq!(identity(&servers[0]), marker);
-    let fresh = connected(process(&servers, PLAIN, None)).await;
-    assert!((0..3).all(|node| is_voting(&fresh, node)));
-    // And the next is a loss again, although their number is known.
-    evict(&servers[0], "volatile-lru");
-    evict_no_more(&servers[0]);
-    eventually("noticed", || is_quarantined(&strict, 0)).await;
 }

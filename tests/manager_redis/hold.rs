@@ -2,10 +2,7 @@
 
 use std::time::Instant;
 
-use tower_redlock::node::NodeState;
-use tower_redlock::snapshot::NodeStatus;
-
-use crate::{Cluster, MS, connected, eventually};
+use crate::*;
 
 #[tokio::test]
 async fn an_extension_that_fails_does_not_lose_the_lock() {
@@ -16,28 +13,14 @@ async fn an_extension_that_fails_does_not_lose_the_lock() {
     let began = Instant::now();
     cluster.each([0, 1, 2], |server| server.freeze());
     // The extension at a third of the ttl is given up, which leads to a PING, which is not answered either.
-    eventually("the extension has failed", || {
-        let down = |node: &NodeStatus| matches!(node.state, NodeState::Down(_));
-        locks
-            .snapshot()
-            .nodes
-            .iter()
-            .filter(|node| down(node))
-            .count()
-            == 3
-    })
-    .await;
+    let failed = || (0..3).all(|node| is_down(&locks, node));
+    eventually("the extension has failed", failed).await;
     let left = guard.remaining();
     assert!(left < ttl * 2 / 3, "it was not extended: {left:?}");
     assert!(!guard.is_lost(), "and not lost for it");
     cluster.each([0, 1, 2], |server| server.thaw());
 
-    let extended = tokio::time::timeout(ttl, async {
-        while guard.remaining() <= left {
-            tokio::time::sleep(MS).await;
-        }
-    });
-    extended.await.unwrap();
+    eventually("an extension", || guard.remaining() > left).await;
     while began.elapsed() < ttl * 5 / 4 {
         assert!(!guard.is_lost(), "lost after {:?}", began.elapsed());
         tokio::time::sleep(5 * MS).await;

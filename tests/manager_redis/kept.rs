@@ -2,17 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use tower_redlock::node::{LiveNode, RedisNode};
 use tower_redlock::node::{NodeError, NodeErrorKind};
-use tower_redlock::{LockManager, Settings};
 
-use crate::support::eventually;
-use crate::support::server::{Kind, Server};
 use crate::support::wrapper::{Between, Call, Reply, Wrapped};
-use crate::{MS, all_up, connected, is_contended};
+use crate::*;
 
 const TTL: Duration = Duration::from_secs(3);
 

@@ -1,55 +1,21 @@
 //! A holder whose process is killed: its lease ends it, and who waits gets its turn.
 
 use std::env;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::Stdio;
 
-use crate::support::eventually;
-use crate::support::stalls::Stopwatch;
-use crate::{Cluster, MS, connected};
-use tower_redlock::LockManager;
+use tokio::process::Command;
+
+use crate::*;
 
 /// Tells the process that is to be killed where the servers are.
 const SERVERS: &str = "TOWER_REDLOCK_TEST_SERVERS";
 const TTL: Duration = Duration::from_millis(600);
 
-/// A process that takes the lock and keeps it: this test again, in the other role.
-struct Holder(Child);
-
-impl Holder {
-    fn start(cluster: &Cluster, test: &str) -> Self {
-        let child = Command::new(env::current_exe().unwrap())
-            .args(["--exact", test, "--nocapture"])
-            .env(SERVERS, cluster.urls().join(" "))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .spawn();
-        Self(child.unwrap())
-    }
-
-    fn kill(&mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-}
-
-impl Drop for Holder {
-    fn drop(&mut self) {
-        // Fails only if it is gone already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// What the process does that is to be killed.
 async fn hold(servers: &str) {
-    let locks = LockManager::builder()
-        .bootstrap(true)
-        .redis(servers.split(' '))
-        .ttl(TTL)
-        .max_ttl(TTL)
-        .node_timeout(200 * MS);
-    let locks = connected(locks).await;
+    let builder = LockManager::builder().redis(servers.split(' '));
+    let builder = builder.bootstrap(true).ttl(TTL).max_ttl(TTL);
+    let locks = connected(builder.node_timeout(200 * MS)).await;
     let _guard = locks.acquire("order:1").await.unwrap();
     std::future::pending().await
 }
@@ -60,8 +26,16 @@ async fn the_next_waiter_starts_when_the_lease_of_a_killed_process_ends() {
         return hold(&servers).await;
     }
     let cluster = Cluster::start();
+    // A process that takes the lock and keeps it: this test again, in the other role.
     let name = "killed::the_next_waiter_starts_when_the_lease_of_a_killed_process_ends";
-    let mut holder = Holder::start(&cluster, name);
+    let mut holder = Command::new(env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture"])
+        .env(SERVERS, cluster.urls().join(" "))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
     eventually("it is held", || cluster.holding("order:1") == 5).await;
     let locks = connected(cluster.short(TTL).max_wait(Duration::from_secs(20))).await;
     let waiting = {
@@ -72,7 +46,7 @@ async fn the_next_waiter_starts_when_the_lease_of_a_killed_process_ends() {
     // The holder renews all this time, so it is held far beyond one ttl.
     tokio::time::sleep(TTL * 3 / 2).await;
     assert!(!waiting.is_finished(), "taken from a holder that is alive");
-    holder.kill();
+    holder.kill().await.unwrap();
     let killed = Stopwatch::start();
     let guard = waiting.await.unwrap().unwrap();
     let after = killed.elapsed();

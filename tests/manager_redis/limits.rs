@@ -1,9 +1,6 @@
 //! What no lock on Redis can see, and what masks it.
 
-use tower_redlock::{LockManager, Settings};
-
-use crate::support::server::{Kind, Server};
-use crate::{LONG, MS, connected, eventually, is_contended};
+use crate::*;
 
 fn builder() -> Settings {
     let builder = LockManager::builder()

@@ -19,9 +19,7 @@ mod exclusion;
 mod failback;
 mod failover;
 mod freeze;
-mod handles;
 mod hold;
-mod interop;
 mod kept;
 mod killed;
 mod limits;
@@ -33,17 +31,17 @@ mod room;
 mod secrets;
 mod shutdown;
 mod standing;
-mod start;
 mod transfer;
 mod waiting;
 
 use std::time::Duration;
 
-use support::eventually;
 use support::server::{Kind, Server};
-use tower_redlock::node::NodeState;
-use tower_redlock::snapshot::{NodeStatus, VotingStatus};
-use tower_redlock::{AcquireError, LockManager, Settings};
+use support::stalls::Stopwatch;
+use support::{PATIENCE, eventually};
+use tower_redlock::node::{LiveNode, NodeState, RedisNode};
+use tower_redlock::snapshot::VotingStatus;
+use tower_redlock::{AcquireError, LockGuard, LockManager, Settings};
 
 const MS: Duration = Duration::from_millis(1);
 /// A ttl that no test outlives: a key that goes away was released.
@@ -55,15 +53,6 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// The owner token that a majority of the servers holds for `key`.
-    fn token(&self, key: &str) -> String {
-        let get = format!("GET lk:{key}");
-        let held: Vec<String> = self.servers.iter().map(|server| server.run(&get)).collect();
-        let is_held_widely =
-            |token: &&String| held.iter().filter(|other| other == token).count() >= 3;
-        held.iter().find(is_held_widely).unwrap().clone()
-    }
-
     fn start() -> Self {
         Self {
             servers: Server::start_many(Kind::Redis, 5),
@@ -98,24 +87,23 @@ impl Cluster {
         nodes.into_iter().for_each(|n| act(&self.servers[n]));
     }
 
+    /// Runs a command line on every server, past the nodes.
+    fn run(&self, line: &str) -> Vec<String> {
+        self.servers.iter().map(|server| server.run(line)).collect()
+    }
+
     /// The locks on all servers, each with the number of its server.
     fn keys(&self) -> Vec<(usize, String)> {
         let servers = self.servers.iter().enumerate();
         servers
-            .flat_map(|(n, server)| {
-                let locks = server.locks().into_iter();
-                locks.map(|key| (n, key)).collect::<Vec<_>>()
-            })
+            .flat_map(|(n, server)| server.locks().into_iter().map(move |key| (n, key)))
             .collect()
     }
 
     /// How many servers hold `key` (in the default namespace).
     fn holding(&self, key: &str) -> usize {
-        let key = format!("lk:{key}");
-        let servers = self.servers.iter();
-        servers
-            .filter(|server| server.command(&["EXISTS", &key]) == "1")
-            .count()
+        let exists = self.run(&format!("EXISTS lk:{key}"));
+        exists.iter().filter(|it| *it == "1").count()
     }
 
     /// Asserts that within a few round trips no key is left on any server.
@@ -143,25 +131,42 @@ async fn connected(builder: Settings) -> LockManager {
 }
 
 async fn all_up(locks: &LockManager) {
-    eventually("all nodes up", || {
+    let all = || {
         let nodes = locks.snapshot().nodes;
-        let votes = |node: &NodeStatus| node.voting == VotingStatus::Voting;
         nodes
             .iter()
-            .all(|node| node.state == NodeState::Up && votes(node))
-    })
-    .await;
+            .all(|node| node.state == NodeState::Up && node.voting == VotingStatus::Voting)
+    };
+    eventually("all nodes up", all).await;
+}
+
+fn is_quarantined(locks: &LockManager, node: usize) -> bool {
+    let voting = &locks.snapshot().nodes[node].voting;
+    matches!(voting, VotingStatus::Quarantined { .. })
+}
+
+fn is_down(locks: &LockManager, node: usize) -> bool {
+    matches!(locks.snapshot().nodes[node].state, NodeState::Down(_))
 }
 
 /// Waits until all of them have seen that a server came back empty, and then until it votes.
 async fn seen_by_all(managers: &[LockManager], node: usize) {
     for locks in managers {
-        let waits = |status: &NodeStatus| matches!(status.voting, VotingStatus::Quarantined { .. });
-        let is_seen = || waits(&locks.snapshot().nodes[node]);
-        eventually("its restart is noticed", is_seen).await;
+        eventually("its restart is noticed", || is_quarantined(locks, node)).await;
     }
     for locks in managers {
         all_up(locks).await;
+    }
+}
+
+/// The lock `order:1`, unless others had it for too long.
+async fn acquired(locks: &LockManager) -> Option<LockGuard> {
+    match locks.acquire("order:1").await {
+        Ok(guard) => Some(guard),
+        Err(error) => {
+            assert!(is_contended(&error), "only contention: {error}");
+            None
+        }
     }
 }
 

@@ -3,14 +3,8 @@
 use std::time::Instant;
 
 use tower_redlock::error::ConnectError;
-use tower_redlock::node::NodeState;
-use tower_redlock::node::RedisNode;
-use tower_redlock::snapshot::VotingStatus;
-use tower_redlock::{AcquireError, LockManager};
 
-use crate::support::eventually;
-use crate::support::server::{Kind, Server};
-use crate::{Cluster, MS, connected, is_contended};
+use crate::*;
 
 #[tokio::test]
 async fn of_two_lists_with_a_server_in_common_never_do_both_hold() {

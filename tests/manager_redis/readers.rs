@@ -2,14 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tower_redlock::{LockGuard, LockManager};
 
-use crate::support::eventually;
-use crate::support::server::Server;
-use crate::{Cluster, MS, connected, is_contended, seen_by_all};
+use crate::*;
 
 /// A pair that writers change one half after the other, and what its readers saw.
 #[derive(Default)]
@@ -36,28 +32,12 @@ impl Register {
             .fetch_add(usize::from(first != second), Ordering::SeqCst);
     }
 
-    fn written(&self) -> usize {
-        self.halves[1].load(Ordering::SeqCst)
-    }
-
     /// Waits until so many more have read, and written.
     async fn goes_on(&self, reads: usize, writes: usize) {
-        let (reads, writes) = (
-            reads + self.reads.load(Ordering::SeqCst),
-            writes + self.written(),
-        );
-        let done = || self.reads.load(Ordering::SeqCst) >= reads && self.written() >= writes;
+        let seen = || [&self.reads, &self.halves[1]].map(|n| n.load(Ordering::SeqCst));
+        let before = seen();
+        let done = || seen()[0] >= before[0] + reads && seen()[1] >= before[1] + writes;
         eventually("readers and writers go on", done).await;
-    }
-}
-
-async fn acquired(locks: &LockManager) -> Option<LockGuard> {
-    match locks.acquire("order:1").await {
-        Ok(guard) => Some(guard),
-        Err(error) => {
-            assert!(is_contended(&error), "only contention: {error}");
-            None
-        }
     }
 }
 
@@ -75,10 +55,12 @@ fn load(managers: &[LockManager], register: &Arc<Register>, locked: bool) -> Joi
                     true => acquired(&locks).await,
                     false => None,
                 };
-                match (locked && guard.is_none(), writes) {
-                    (true, _) => continue,
-                    (false, true) => register.write().await,
-                    (false, false) => register.read().await,
+                if locked && guard.is_none() {
+                    continue;
+                }
+                match writes {
+                    true => register.write().await,
+                    false => register.read().await,
                 }
                 if let Some(guard) = guard {
                     assert!(!guard.is_lost());

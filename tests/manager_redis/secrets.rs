@@ -2,10 +2,7 @@
 
 use std::fmt::Debug;
 
-use tower_redlock::LockManager;
-
-use crate::MS;
-use crate::support::server::{Kind, Server};
+use crate::*;
 
 const PASSWORD: &str = "s3cret-right";
 
@@ -19,9 +16,7 @@ fn assert_kept(what: &dyn Debug, display: &str, secrets: &[&str]) {
 
 #[tokio::test]
 async fn no_text_holds_a_password_or_a_token() {
-    let mut servers: Vec<Server> = (0..3)
-        .map(|_| Server::start(Kind::Redis, &["--requirepass", PASSWORD]))
-        .collect();
+    let mut servers = Server::start_many_with(Kind::Redis, 3, &["--requirepass", PASSWORD]);
     let urls = || servers.iter().map(|s| s.url_as("default", PASSWORD));
     let secrets = [PASSWORD];
     let builder = LockManager::builder()
@@ -37,7 +32,7 @@ async fn no_text_holds_a_password_or_a_token() {
     let guard = locks.acquire("order:1").await.unwrap();
     // From a server, as an operator would see it: at least two of three hold it by now.
     let values = servers.iter().map(|s| {
-        let mut raw = crate::support::resp::Raw::connect(&s.socket()).unwrap();
+        let mut raw = s.raw();
         raw.command(&["AUTH", PASSWORD]).unwrap();
         raw.command(&["GET", "order:1"]).unwrap()
     });
@@ -51,11 +46,8 @@ async fn no_text_holds_a_password_or_a_token() {
     assert_kept(&guard.lost(), "", &secrets);
     let busy = locks.try_acquire("order:1").await.unwrap_err();
     assert_kept(&busy, &busy.to_string(), &secrets);
-    let late = locks
-        .with_max_wait(5 * MS)
-        .acquire("order:1")
-        .await
-        .unwrap_err();
+    let patient = locks.with_max_wait(5 * MS);
+    let late = patient.acquire("order:1").await.unwrap_err();
     assert_kept(&late, &late.to_string(), &secrets);
 
     // Dead in the middle of a command, then down, then back with another password.

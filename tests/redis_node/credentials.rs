@@ -1,20 +1,18 @@
 //! Users and passwords that change while nodes are in use, on real servers.
 
 use std::io::Error;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::Mutex;
 
-use tower_redlock::node::{Credentials, LiveNode, RedisNode};
-use tower_redlock::node::{Node, NodeErrorKind, NodeState, NoticeReceiver};
+use tower_redlock::node::{Credentials, NoticeReceiver};
 
-use crate::support::eventually;
-use crate::support::nodes::{acquire, context, refusal, release, settled, subscribe};
+use crate::support::nodes::subscribe;
 use crate::support::sentinel::Sentinel;
-use crate::support::server::{Kind, Server};
+use crate::*;
 
 const MS: Duration = Duration::from_millis(1);
+
+/// For the callback, which is the program's: a panic in it is no reason to give up a server for good.
+const PANIC: &str = "panic";
 
 /// What the callback gives now, and how often it was asked.
 #[derive(Clone)]
@@ -34,38 +32,21 @@ impl Vault {
     }
 
     async fn get(self) -> Result<Credentials, Error> {
-        let mut vault = self.0.lock().unwrap();
-        vault.1 += 1;
-        vault.0.clone().map_err(Error::other)
+        let given = {
+            let mut vault = self.0.lock().unwrap();
+            vault.1 += 1;
+            vault.0.clone()
+        };
+        given.map_err(|text| {
+            assert_ne!(text, PANIC, "meant to be");
+            Error::other(text)
+        })
     }
 
     /// A started node at `url` with these credentials.
     fn node(&self, url: &str) -> LiveNode {
         let vault = self.clone();
-        let node = RedisNode::new(url).credentials(move || vault.clone().get());
-        let node = node.build().unwrap();
-        node.start(context());
-        node
-    }
-}
-
-/// What a callback notes and is told, apart from its credentials: how often it was asked, and whether it is to fail.
-#[derive(Clone, Default)]
-struct Moods(Arc<(AtomicUsize, AtomicBool)>);
-
-impl Moods {
-    /// One more call, and whether it is to fail.
-    fn ask(&self) -> (usize, bool) {
-        let (asked, is_sick) = &*self.0;
-        (asked.fetch_add(1, Relaxed), is_sick.load(Relaxed))
-    }
-
-    fn asked(&self) -> usize {
-        self.0.0.load(Relaxed)
-    }
-
-    fn sicken(&self, is_sick: bool) {
-        self.0.1.store(is_sick, Relaxed);
+        start(RedisNode::new(url).credentials(move || vault.clone().get()))
     }
 }
 
@@ -82,19 +63,6 @@ fn server(kind: Kind) -> Server {
     server
 }
 
-/// The connections of ours with this name: the number and the user of each.
-fn connections(server: &Server, name: &str) -> Vec<(String, String)> {
-    let list = server.run("CLIENT LIST");
-    let field = |line: &str, name: &str| {
-        let mut fields = line.split(' ').filter_map(|field| field.split_once('='));
-        let found = fields.find(|(field, _)| *field == name);
-        found.unwrap().1.to_owned()
-    };
-    let ours = list.lines().filter(|line| field(line, "name") == name);
-    ours.map(|line| (field(line, "id"), field(line, "user")))
-        .collect()
-}
-
 #[tokio::test]
 async fn each_connection_is_made_with_the_password_of_that_moment() {
     for kind in Kind::ALL {
@@ -107,10 +75,8 @@ async fn each_connection_is_made_with_the_password_of_that_moment() {
         server.run("ACL SETUSER a resetpass >new-s3cret");
         vault.set(Ok(of("a", "new-s3cret")));
         server.run("CLIENT KILL USER a");
-        eventually("it is back", || {
-            vault.asked() >= 4 && node.state() == NodeState::Up
-        })
-        .await;
+        let is_back = || vault.asked() >= 4 && node.state() == NodeState::Up;
+        eventually("it is back", is_back).await;
         node.release(release("k", 1)).await.unwrap();
     }
 }
@@ -126,11 +92,11 @@ async fn running_connections_authenticate_anew_before_their_credentials_end() {
         let _listening = subscribe(&node, "k", &receiver);
         eventually("it listens", || receiver.notices().open == 1).await;
         let names = ["tower-redlock", "tower-redlock-notices"];
-        let before = names.map(|name| connections(&server, name));
+        let before = names.map(|name| connections_named(&server, name));
         assert!(before.iter().all(|found| found[0].1 == "a"), "{before:?}");
         vault.set(Ok(of("b", "b-s3cret").valid_for(300 * MS)));
         eventually("all are another user's", || {
-            let now = names.map(|name| connections(&server, name));
+            let now = names.map(|name| connections_named(&server, name));
             now.iter().flatten().all(|(_, user)| user == "b")
         })
         .await;
@@ -140,7 +106,11 @@ async fn running_connections_authenticate_anew_before_their_credentials_end() {
         node.release(release("k", 1)).await.unwrap();
         eventually("it still listens", || receiver.notices().released == 1).await;
         for (name, before) in names.iter().zip(before) {
-            assert_eq!(connections(&server, name)[0].0, before[0].0, "the same");
+            assert_eq!(
+                connections_named(&server, name)[0].0,
+                before[0].0,
+                "the same"
+            );
         }
     }
 }
@@ -152,9 +122,10 @@ async fn credentials_that_cannot_be_renewed_leave_the_connection_as_it_is() {
     let vault = Vault::new(short(of("a", "a-s3cret")));
     let node = vault.node(&server.url());
     settled(&node).await.unwrap();
-    let before = connections(&server, "tower-redlock");
+    let before = connections(&server);
     for failing in [
         Err("the vault is sealed".to_owned()),
+        Err(PANIC.to_owned()),
         Ok(short(of("a", "wr0ng"))),
     ] {
         vault.set(failing);
@@ -166,11 +137,8 @@ async fn credentials_that_cannot_be_renewed_leave_the_connection_as_it_is() {
     }
     vault.set(Ok(of("b", "b-s3cret")));
     eventually("it works again", || {
-        let now = connections(&server, "tower-redlock");
-        now.iter()
-            .map(|(id, _)| id)
-            .eq(before.iter().map(|(id, _)| id))
-            && now.iter().all(|(_, user)| user == "b")
+        let same = before.iter().map(|(id, _)| (id.clone(), "b".to_owned()));
+        connections(&server).into_iter().eq(same)
     })
     .await;
     let asked = vault.asked();
@@ -186,23 +154,14 @@ async fn without_credentials_a_node_is_down_and_with_wrong_ones_refused_and_no_t
     let node = vault.node(&server.url());
     let error = refusal(&node).await;
     assert_eq!(error.kind(), NodeErrorKind::Misconfigured);
-    assert!(
-        error.to_string().contains("it refused the credentials"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("it refused the credentials"));
     // As some services do, which repeat what they were sent.
     vault.set(Err("no such token: wr0ng-s3cret".to_owned()));
-    eventually("it is down", || matches!(node.state(), NodeState::Down(_))).await;
+    down(&node, "no credentials: no such token").await;
     let NodeState::Down(error) = node.state() else {
         panic!("{:?}", node.state());
     };
     assert_eq!(error.kind(), NodeErrorKind::Unavailable);
-    assert!(
-        error
-            .to_string()
-            .starts_with("no credentials: no such token"),
-        "{error}"
-    );
     vault.set(Ok(of("a", "a-s3cret")));
     eventually("it is up", || node.state() == NodeState::Up).await;
     let credentials = of("a", "a-s3cret").valid_for(MS);
@@ -215,60 +174,25 @@ async fn without_credentials_a_node_is_down_and_with_wrong_ones_refused_and_no_t
     }
 }
 
-/// The callback is the program's, and a panic in it is no reason to give up a server for good.
-#[tokio::test]
-async fn a_callback_that_panics_leaves_the_connection_as_it_is() {
-    let server = server(Kind::Redis);
-    let moods = Moods::default();
-    let callback = {
-        let moods = moods.clone();
-        move || {
-            let (_, is_sick) = moods.ask();
-            async move {
-                assert!(!is_sick, "meant to be");
-                Ok::<_, Error>(of("a", "a-s3cret").valid_for(200 * MS))
-            }
-        }
-    };
-    let node = RedisNode::new(&server.url()).credentials(callback);
-    let node = node.build().unwrap();
-    node.start(context());
-    settled(&node).await.unwrap();
-    moods.sicken(true);
-    let before = moods.asked();
-    eventually("it panicked twice", || moods.asked() >= before + 2).await;
-    assert_eq!(node.state(), NodeState::Up);
-    node.acquire(acquire("k", 1)).await.unwrap();
-    moods.sicken(false);
-    let before = moods.asked();
-    eventually("it is asked again", || moods.asked() > before).await;
-    assert_eq!(node.state(), NodeState::Up);
-}
-
 /// Each connection may have a token of its own, and any of them may be in use.
 #[tokio::test]
 async fn the_token_of_no_connection_is_shown() {
     let server = Server::start(Kind::Redis, &[]);
     server.run("ACL SETUSER locks on nopass ~* &* +@all");
-    let moods = Moods::default();
-    let callback = {
-        let moods = moods.clone();
-        move || {
-            let (number, is_sick) = moods.ask();
-            async move {
-                match is_sick {
-                    true => Err(Error::other("token signed-0-s3cret was revoked")),
-                    false => Ok(of("locks", &format!("signed-{number}-s3cret"))),
-                }
-            }
+    let vault = Vault::new(of("locks", "none"));
+    let asked = vault.clone();
+    let callback = move || {
+        let number = asked.asked();
+        let got = asked.clone().get();
+        async move {
+            let own = |_| of("locks", &format!("signed-{number}-s3cret"));
+            got.await.map(own)
         }
     };
     let node = RedisNode::new(&server.url()).connections(4);
-    let node = node.credentials(callback).build().unwrap();
-    node.start(context());
-    settled(&node).await.unwrap();
-    eventually("all have one", || moods.asked() >= 4).await;
-    moods.sicken(true);
+    let node = ready(node.credentials(callback)).await;
+    eventually("all have one", || vault.asked() >= 4).await;
+    vault.set(Err("token signed-0-s3cret was revoked".to_owned()));
     server.run("CLIENT KILL USER locks");
     let state = || format!("{:?}", node.state());
     eventually("it is down", || state().contains("was revoked")).await;
@@ -285,10 +209,8 @@ async fn a_callback_may_take_longer_than_an_attempt_to_connect() {
         Ok::<_, Error>(of("a", "a-s3cret"))
     };
     let node = RedisNode::new(&server.url()).connect_timeout(300 * MS);
-    let node = node.credentials(slow).build().unwrap();
-    node.start(context());
-    settled(&node).await.unwrap();
-    assert_eq!(connections(&server, "tower-redlock")[0].1, "a");
+    let _node = ready(node.credentials(slow)).await;
+    assert_eq!(connections(&server)[0].1, "a");
 }
 
 #[tokio::test]
@@ -296,14 +218,11 @@ async fn the_master_that_sentinels_name_gets_them_and_the_user_of_the_node_if_th
     let master = server(Kind::Redis);
     let sentinel = Sentinel::start(Kind::Redis, &master, 0);
     let node = RedisNode::sentinel([sentinel.url()], "mymaster").user("b");
-    let credentials =
-        || async { Ok::<_, Error>(Credentials::password("b-s3cret").valid_for(200 * MS)) };
-    let node = node.credentials(credentials).build().unwrap();
-    node.start(context());
-    settled(&node).await.unwrap();
-    assert_eq!(connections(&master, "tower-redlock")[0].1, "b");
+    let vault = Vault::new(Credentials::password("b-s3cret").valid_for(200 * MS));
+    let node = ready(node.credentials(move || vault.clone().get())).await;
+    assert_eq!(connections(&master)[0].1, "b");
     // Also once they were renewed.
     tokio::time::sleep(300 * MS).await;
     node.acquire(acquire("k", 1)).await.unwrap();
-    assert_eq!(connections(&master, "tower-redlock")[0].1, "b");
+    assert_eq!(connections(&master)[0].1, "b");
 }

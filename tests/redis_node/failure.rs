@@ -1,36 +1,15 @@
 //! Servers that go away and come back.
 
-use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use tower_redlock::node::{
-    AcquireReply, ExtendReply, Node, NodeErrorKind, NodeState, ReleaseReply,
-};
-use tower_redlock::node::{LiveNode, RedisNode};
+use futures_util::FutureExt as _;
+use tower_redlock::node::ExtendReply;
 
-use crate::kind_of;
+use crate::support::PATIENCE;
 use crate::support::fake::{Fake, Proxy, sound};
-use crate::support::nodes::{
-    self, acquire, context, extend, is_down, key, ready, release, settled, started,
-};
-use crate::support::server::{Kind, Server};
-use crate::support::{PATIENCE, eventually};
-
-/// Polls a future once.
-fn poll_once<F: Future + ?Sized>(future: &mut Pin<Box<F>>) -> Poll<F::Output> {
-    future
-        .as_mut()
-        .poll(&mut Context::from_waker(Waker::noop()))
-}
-
-/// How many of our connections the server has.
-fn connections(server: &Server) -> usize {
-    let list = server.run("CLIENT LIST");
-    list.matches("name=tower-redlock").count()
-}
+use crate::support::nodes::{self, is_down, ready};
+use crate::*;
 
 #[tokio::test]
 async fn a_node_that_is_down_fails_at_the_first_poll() {
@@ -41,30 +20,27 @@ async fn a_node_that_is_down_fails_at_the_first_poll() {
     assert_eq!(kind_of(early), NodeErrorKind::Unavailable);
     eventually("down", || is_down(&node)).await;
 
-    let Poll::Ready(answer) = poll_once(&mut node.acquire(acquire("k", 1))) else {
-        panic!("it waits for a server that is down");
-    };
-    let error = answer.unwrap_err();
+    let answer = node.acquire(acquire("k", 1)).now_or_never();
+    let error = answer.expect("it waits for a server that is down");
+    let error = error.unwrap_err();
     assert_eq!(error.kind(), NodeErrorKind::Unavailable);
     assert!(error.to_string().contains("refused"), "{error}");
-    let extended = poll_once(&mut node.extend(Arc::from([extend("k", 1)])));
-    assert!(extended.is_ready());
-    assert!(poll_once(&mut node.release(release("k", 1))).is_ready());
+    let extended = node.extend(Arc::from([extend("k", 1)])).now_or_never();
+    let released = node.release(release("k", 1)).now_or_never();
+    assert!(extended.is_some() && released.is_some());
 
     server.restart();
     settled(&node).await.unwrap();
-    let granted = node.acquire(acquire("k", 1)).await;
-    assert_eq!(granted, Ok(AcquireReply::Granted { fence: None }));
+    assert_eq!(node.acquire(acquire("k", 1)).await, GRANTED);
 }
 
 #[tokio::test]
 async fn a_killed_server_interrupts_and_a_new_one_serves() {
     for kind in Kind::ALL {
-        let mut server = Server::start(kind, &[]);
-        let node = ready(&server.url()).await;
+        let (mut server, node) = served(kind).await;
         server.freeze();
         let mut attempt = node.acquire(acquire("k", 1));
-        assert!(poll_once(&mut attempt).is_pending());
+        assert!((&mut attempt).now_or_never().is_none());
         server.kill();
         let error = attempt.await.unwrap_err();
         assert_eq!(error.kind(), NodeErrorKind::Interrupted);
@@ -75,21 +51,16 @@ async fn a_killed_server_interrupts_and_a_new_one_serves() {
         server.restart();
         settled(&node).await.unwrap();
         let granted = node.acquire(acquire("k", 1)).await;
-        assert_eq!(
-            granted,
-            Ok(AcquireReply::Granted { fence: None }),
-            "the scripts are back"
-        );
+        assert_eq!(granted, GRANTED, "the scripts are back");
     }
 }
 
 #[tokio::test]
 async fn a_frozen_server_is_down_until_it_thaws() {
-    let server = Server::start(Kind::Redis, &[]);
-    let node = ready(&server.url()).await;
+    let (server, node) = served(Kind::Redis).await;
     server.freeze();
     let mut patient = node.acquire(acquire("patient", 1));
-    assert!(poll_once(&mut patient).is_pending());
+    assert!((&mut patient).now_or_never().is_none());
     // The caller's deadline passes.
     let hasty = node.acquire(acquire("hasty", 1));
     tokio::time::timeout(Duration::from_millis(20), hasty)
@@ -98,21 +69,17 @@ async fn a_frozen_server_is_down_until_it_thaws() {
     eventually("down", || is_down(&node)).await;
     let patient = tokio::time::timeout(PATIENCE, patient).await.unwrap();
     assert_eq!(kind_of(patient), NodeErrorKind::Interrupted);
-    assert_eq!(
-        kind_of(node.acquire(acquire("k", 1)).await),
-        NodeErrorKind::Unavailable
-    );
+    let refused = node.acquire(acquire("k", 1)).await;
+    assert_eq!(kind_of(refused), NodeErrorKind::Unavailable);
 
     server.thaw();
     settled(&node).await.unwrap();
-    let granted = node.acquire(acquire("k", 1)).await;
-    assert_eq!(granted, Ok(AcquireReply::Granted { fence: None }));
+    assert_eq!(node.acquire(acquire("k", 1)).await, GRANTED);
 }
 
 #[tokio::test]
 async fn an_idle_node_notices_a_frozen_server() {
-    let server = Server::start(Kind::Valkey, &[]);
-    let node = ready(&server.url()).await;
+    let (server, node) = served(Kind::Valkey).await;
     server.freeze();
     eventually("down", || is_down(&node)).await;
 }
@@ -133,52 +100,24 @@ async fn a_command_that_is_given_up_leads_to_a_ping() {
     let node = ready(&fake.url()).await;
     let begin = Instant::now();
     let mut attempt = node.acquire(acquire("k", 1));
-    assert!(poll_once(&mut attempt).is_pending());
+    assert!((&mut attempt).now_or_never().is_none());
     drop(attempt);
     eventually("a PING", || pings.load(Ordering::Relaxed) > 0).await;
-    let elapsed = begin.elapsed();
-    assert!(
-        elapsed < Duration::from_millis(900),
-        "that was the routine one"
-    );
+    let in_time = begin.elapsed() < Duration::from_millis(900);
+    assert!(in_time, "that was the routine one");
 }
 
 #[tokio::test]
 async fn a_dropped_command_does_not_condemn_a_healthy_server() {
-    let server = Server::start(Kind::Redis, &[]);
-    let node = ready(&server.url()).await;
+    let (server, node) = served(Kind::Redis).await;
     for round in 0..50 {
         let mut attempt = node.acquire(acquire("k", round));
-        assert!(poll_once(&mut attempt).is_pending());
+        assert!((&mut attempt).now_or_never().is_none());
         drop(attempt);
         node.release(release("k", round)).await.unwrap();
         assert_eq!(node.state(), NodeState::Up);
     }
-    assert_eq!(connections(&server), 2);
-}
-
-#[tokio::test]
-async fn a_disconnect_is_noticed_and_mended() {
-    let server = Server::start(Kind::Redis, &[]);
-    let node = ready(&server.url()).await;
-    let ids = || -> Vec<String> {
-        let list = server.run("CLIENT LIST");
-        let ours = list
-            .lines()
-            .filter(|line| line.contains("name=tower-redlock "));
-        ours.filter_map(|line| Some(line.split(' ').next()?.to_owned()))
-            .collect()
-    };
-    let first = ids();
-    assert_eq!(first.len(), 2);
-    server.run("CLIENT KILL TYPE normal");
-    eventually("two others", || {
-        let now = ids();
-        now.len() == 2 && now.iter().all(|id| !first.contains(id))
-    })
-    .await;
-    eventually("up", || node.state() == NodeState::Up).await;
-    node.acquire(acquire("k", 1)).await.unwrap();
+    assert_eq!(connections(&server).len(), 2);
 }
 
 /// Gives up an acquire whose bytes are held back, releases it on the next connection, and lets the bytes go.
@@ -227,11 +166,9 @@ async fn an_acquire_of_a_lost_connection_does_not_run_after_its_release() {
 #[tokio::test]
 async fn lost_scripts_are_loaded_again() {
     for kind in Kind::ALL {
-        let server = Server::start(kind, &[]);
-        let node = ready(&server.url()).await;
+        let (server, node) = served(kind).await;
         server.run("SCRIPT FLUSH");
-        let granted = node.acquire(acquire("k", 1)).await;
-        assert_eq!(granted, Ok(AcquireReply::Granted { fence: None }));
+        assert_eq!(node.acquire(acquire("k", 1)).await, GRANTED);
         server.run("SCRIPT FLUSH");
         let batch: Vec<_> = (0..250).map(|_| extend("k", 1)).collect();
         let replies = node.extend(batch.into()).await.unwrap();
@@ -244,32 +181,27 @@ async fn lost_scripts_are_loaded_again() {
 
 #[tokio::test]
 async fn closing_lets_queued_commands_out() {
-    let server = Server::start(Kind::Redis, &[]);
-    let node = ready(&server.url()).await;
-    let names: Vec<_> = (0..100).map(|number| format!("k{number}")).collect();
-    let mut attempts: Vec<_> = names
-        .iter()
-        .map(|name| node.acquire(acquire(name, 1)))
-        .collect();
+    let (server, node) = served(Kind::Redis).await;
+    let attempts = (0..100).map(|number| node.acquire(acquire(&format!("k{number}"), 1)));
+    let mut attempts: Vec<_> = attempts.collect();
     for attempt in &mut attempts {
-        assert!(poll_once(attempt).is_pending());
+        assert!(attempt.now_or_never().is_none());
     }
     node.close().await;
     for attempt in attempts {
-        assert_eq!(attempt.await, Ok(AcquireReply::Granted { fence: None }));
+        assert_eq!(attempt.await, GRANTED);
     }
     assert_eq!(server.run("DBSIZE"), "100");
     drop(node);
-    eventually("disconnected", || connections(&server) == 0).await;
+    eventually("disconnected", || connections(&server).is_empty()).await;
 }
 
 #[tokio::test]
 async fn closing_does_not_wait_forever_for_a_frozen_server() {
-    let server = Server::start(Kind::Redis, &[]);
-    let node = ready(&server.url()).await;
+    let (server, node) = served(Kind::Redis).await;
     server.freeze();
     let mut attempt = node.acquire(acquire("k", 1));
-    assert!(poll_once(&mut attempt).is_pending());
+    assert!((&mut attempt).now_or_never().is_none());
     node.close().await;
     assert_eq!(kind_of(attempt.await), NodeErrorKind::Interrupted);
     assert_eq!(node.state(), NodeState::Closed);
@@ -279,10 +211,8 @@ async fn closing_does_not_wait_forever_for_a_frozen_server() {
 async fn a_node_that_never_started_can_be_closed() {
     let node = RedisNode::new("redis://127.0.0.1:1").build().unwrap();
     assert_eq!(node.state(), NodeState::Connecting);
-    assert_eq!(
-        kind_of(node.acquire(acquire("k", 1)).await),
-        NodeErrorKind::Unavailable
-    );
+    let refused = node.acquire(acquire("k", 1)).await;
+    assert_eq!(kind_of(refused), NodeErrorKind::Unavailable);
     node.close().await;
     node.start(context());
     assert_eq!(node.state(), NodeState::Closed);
@@ -291,16 +221,15 @@ async fn a_node_that_never_started_can_be_closed() {
 
 #[tokio::test]
 async fn the_connection_ends_with_the_last_clone_and_command() {
-    let server = Server::start(Kind::Redis, &[]);
-    let node = ready(&server.url()).await;
+    let (server, node) = served(Kind::Redis).await;
     node.start(context());
-    assert_eq!(connections(&server), 2, "a second start does nothing");
+    assert_eq!(connections(&server).len(), 2, "a second start does nothing");
     let clone = node.clone();
     drop(node);
     let attempt = clone.acquire(acquire("k", 1));
     drop(clone);
-    assert_eq!(attempt.await, Ok(AcquireReply::Granted { fence: None }));
-    eventually("disconnected", || connections(&server) == 0).await;
+    assert_eq!(attempt.await, GRANTED);
+    eventually("disconnected", || connections(&server).is_empty()).await;
 }
 
 #[tokio::test]

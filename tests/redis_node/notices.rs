@@ -1,22 +1,22 @@
 //! Release notices: on a connection of their own, which comes back when it is lost.
 
-use crate::support::requests::*;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
-use tower_redlock::node::{AcquireReply, Node, NoticeReceiver, ReleaseRequest, Subscription};
+use tower_redlock::node::{NoticeReceiver, Subscription};
 
-use crate::support::eventually;
 use crate::support::fake::{Fake, Proxy, sound};
-use crate::support::nodes::{self, acquire, key, ready, release, subscribe, token};
-use crate::support::server::{Kind, Server};
+use crate::support::nodes::{self, ready, subscribe};
+use crate::*;
 
-const NOTICES: &str = "name=tower-redlock-notices";
+/// The connections for notices, each by its number.
+fn ids(server: &Server) -> Vec<String> {
+    let found = connections_named(server, "tower-redlock-notices");
+    found.into_iter().map(|(id, _)| id).collect()
+}
 
 /// How many connections for notices the server has.
 fn connections(server: &Server) -> usize {
-    server.run("CLIENT LIST").matches(NOTICES).count()
+    ids(server).len()
 }
 
 /// How many channels somebody listens to.
@@ -41,8 +41,7 @@ async fn lock_and_release(node: &dyn Node, name: &str) {
 #[tokio::test]
 async fn there_is_no_second_connection_before_somebody_listens_and_none_after_the_end() {
     for kind in Kind::ALL {
-        let server = Server::start(kind, &[]);
-        let node = ready(&server.url()).await;
+        let (server, node) = served(kind).await;
         lock_and_release(&node, "k").await;
         assert_eq!(connections(&server), 0);
         let (receiver, subscription) = listening(&node, "k").await;
@@ -58,59 +57,23 @@ async fn there_is_no_second_connection_before_somebody_listens_and_none_after_th
 
 #[tokio::test]
 async fn it_ends_with_the_last_node_that_is_dropped() {
-    let server = Server::start(Kind::Redis, &[]);
-    let node = ready(&server.url()).await;
+    let (server, node) = served(Kind::Redis).await;
     let (_ears, _subscription) = listening(&node, "k").await;
     drop(node);
     eventually("closed", || connections(&server) == 0).await;
 }
 
-#[tokio::test]
-async fn a_release_that_is_not_announced_tells_nobody() {
-    let server = Server::start(Kind::Redis, &[]);
-    let node = ready(&server.url()).await;
-    let (receiver, _subscription) = listening(&node, "k").await;
-    node.acquire(acquire("k", 1)).await.unwrap();
-    let quiet = ReleaseRequest::new(key("k"), token(1), false);
-    node.release(quiet).await.unwrap();
-    // What comes after it on the same connections has been received, so it would have been, too.
-    lock_and_release(&node, "k").await;
-    eventually("told", || receiver.notices().released == 1).await;
-    assert_eq!(server.calls()["publish"], 1);
-}
-
-#[tokio::test]
-async fn two_thousand_keys_are_subscribed_in_a_few_commands_and_each_is_heard() {
-    let server = Server::start(Kind::Redis, &[]);
-    let node = ready(&server.url()).await;
-    let receiver = NoticeReceiver::new(2_000);
-    let notifier = node.notifier().unwrap();
-    let all: Vec<_> = (0..2_000)
-        .map(|n| notifier.subscribe(&key(&format!("k{n}")), receiver.sender(n)))
-        .collect();
-    eventually("all open", || receiver.notices().open == 2_000).await;
-    let calls = server.calls()["subscribe"];
-    assert!((4..=8).contains(&calls), "{calls} commands");
-    for n in [0, 777, 1_999] {
-        receiver.forget();
-        lock_and_release(&node, &format!("k{n}")).await;
-        eventually("told", || receiver.notices().released == 1).await;
-    }
-    drop(all);
-    eventually("unsubscribed", || channels(&server) == 0).await;
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_connection_comes_back_with_all_its_channels_and_touches_no_answer() {
     for kind in Kind::ALL {
-        let server = Server::start(kind, &[]);
-        let node = ready(&server.url()).await;
+        let (server, node) = served(kind).await;
         let receiver = NoticeReceiver::new(600);
         let notifier = node.notifier().unwrap();
-        let _all: Vec<_> = (0..600)
-            .map(|n| notifier.subscribe(&key(&format!("k{n}")), receiver.sender(n)))
-            .collect();
+        let all = (0..600).map(|n| notifier.subscribe(&key(&format!("k{n}")), receiver.sender(n)));
+        let _all: Vec<_> = all.collect();
         eventually("all open", || receiver.notices().open == 600).await;
+        let commands = server.calls()["subscribe"];
+        assert!((2..=4).contains(&commands), "{commands} commands");
         node.acquire(acquire("held", 1)).await.unwrap();
         let hammer = {
             let node = node.clone();
@@ -138,30 +101,12 @@ async fn a_killed_connection_comes_back_with_all_its_channels_and_touches_no_ans
 }
 
 #[tokio::test]
-async fn after_a_restart_of_the_server_it_is_heard_again() {
-    let mut server = Server::start(Kind::Redis, &[]);
-    let node = ready(&server.url()).await;
-    let (receiver, _subscription) = listening(&node, "k").await;
-    server.kill();
-    eventually("closed", || receiver.notices().open == 0).await;
-    server.restart();
-    eventually("opened", || receiver.notices().open == 1).await;
-    nodes::settled(&node).await.unwrap();
-    lock_and_release(&node, "k").await;
-    eventually("told", || receiver.notices().released == 1).await;
-}
-
-#[tokio::test]
 async fn a_lost_connection_that_nobody_needs_is_not_made_again() {
-    let server = Server::start(Kind::Redis, &[]);
-    let node = ready(&server.url()).await;
+    let (server, node) = served(Kind::Redis).await;
     let (_, subscription) = listening(&node, "k").await;
     drop(subscription);
     eventually("unsubscribed", || channels(&server) == 0).await;
-    let listed = server.run("CLIENT LIST");
-    let idle = listed.lines().find(|line| line.contains(NOTICES)).unwrap();
-    let id = idle.strip_prefix("id=").unwrap().split(' ').next().unwrap();
-    server.run(&format!("CLIENT KILL ID {id}"));
+    server.run(&format!("CLIENT KILL ID {}", ids(&server)[0]));
     // Long enough for several attempts.
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(connections(&server), 0);
@@ -180,18 +125,14 @@ async fn a_connection_that_is_silently_gone_is_noticed_and_replaced() {
     proxy.hold();
     let _second = subscribe(&node, "other", &receiver);
     eventually("closed", || receiver.notices().least_open == 0).await;
-    eventually("opened on a new connection", || {
-        receiver.notices().open == 1
-    })
-    .await;
-    nodes::settled(&node).await.unwrap();
+    eventually("open anew", || receiver.notices().open == 1).await;
+    settled(&node).await.unwrap();
     eventually("both keys again", || channels(&server) == 2).await;
 }
 
 #[tokio::test]
 async fn a_connection_that_nobody_waits_for_any_more_is_not_made_when_the_node_comes_up() {
-    let mut server = Server::start(Kind::Redis, &[]);
-    let node = ready(&server.url()).await;
+    let (mut server, node) = served(Kind::Redis).await;
     server.kill();
     eventually("down", || nodes::is_down(&node)).await;
     let receiver = NoticeReceiver::new(1);
@@ -200,7 +141,7 @@ async fn a_connection_that_nobody_waits_for_any_more_is_not_made_when_the_node_c
     tokio::task::yield_now().await;
     drop(subscription);
     server.restart();
-    nodes::settled(&node).await.unwrap();
+    settled(&node).await.unwrap();
     // Time enough to connect: all of this takes turns with the task that would.
     for _ in 0..20 {
         lock_and_release(&node, "k").await;

@@ -1,26 +1,15 @@
 //! Servers that lack a command or an answer that a node can do without.
 
-use std::time::Duration;
-
-use tower_redlock::node::{LiveNode, RedisNode};
-use tower_redlock::node::{Node, NodeContext, NodeErrorKind, ServerRegistry};
+use tower_redlock::node::{NodeContext, ServerRegistry};
 use tower_redlock::{LockManager, Settings};
 
-use crate::support::eventually;
 use crate::support::fake::{Fake, INFO, Proxy, sound};
-use crate::support::nodes::{context, context_with, refusal, settled, started};
+use crate::support::nodes::context_with;
 use crate::support::sentinel::says;
-use crate::support::server::{Kind, Server};
+use crate::*;
 
 /// The commands that a plain node can do without.
-const OPTIONAL: [&str; 6] = [
-    "CLIENT",
-    "PUBLISH",
-    "SUBSCRIBE",
-    "UNSUBSCRIBE",
-    "WAIT",
-    "CONFIG",
-];
+const OPTIONAL: &str = "CLIENT PUBLISH SUBSCRIBE UNSUBSCRIBE WAIT CONFIG";
 
 /// For a busy machine.
 fn patient() -> Settings {
@@ -32,8 +21,9 @@ fn patient() -> Settings {
 #[tokio::test]
 async fn a_server_without_the_optional_commands_serves_also_callers_that_wait() {
     for kind in Kind::ALL {
-        let renamed = OPTIONAL.map(|name| ["--rename-command", name, ""]);
-        let server = Server::start(kind, renamed.as_flattened());
+        let names = OPTIONAL.split(' ');
+        let renamed = names.flat_map(|name| ["--rename-command", name, ""]);
+        let server = Server::start(kind, &renamed.collect::<Vec<_>>());
         let builder = || patient().redis(server.url());
         let holder = builder().bootstrap(true).connect().await.unwrap();
         let other = builder().connect().await.unwrap();
@@ -67,13 +57,9 @@ async fn telling(info: String) -> Fake {
     Fake::start(answer).await
 }
 
-fn unguarded(mut context: NodeContext) -> NodeContext {
-    context.guarded = false;
-    context
-}
-
-fn start(builder: RedisNode, context: NodeContext) -> LiveNode {
+fn unguarded(builder: RedisNode, mut context: NodeContext) -> LiveNode {
     let node = builder.build().unwrap();
+    context.guarded = false;
     node.start(context);
     node
 }
@@ -86,7 +72,7 @@ async fn a_server_that_hides_which_one_it_is_needs_the_guard_to_be_off() {
         assert_eq!(error.kind(), NodeErrorKind::Misconfigured);
         let text = error.to_string();
         assert!(text.contains("`restart_guard = false`"), "{text}");
-        let node = start(RedisNode::new(&fake.url()), unguarded(context()));
+        let node = unguarded(RedisNode::new(&fake.url()), context());
         settled(&node).await.unwrap();
     }
 }
@@ -96,8 +82,8 @@ async fn two_servers_that_hide_which_one_they_are_are_two_nodes() {
     let registry = ServerRegistry::new();
     for _ in 0..2 {
         let fake = telling(INFO.replace("run_id", "x")).await;
-        let context = unguarded(context_with(registry.clone()));
-        let node = start(RedisNode::new(&fake.url()), context);
+        let node = RedisNode::new(&fake.url());
+        let node = unguarded(node, context_with(registry.clone()));
         settled(&node).await.unwrap();
     }
 }
@@ -108,7 +94,7 @@ async fn a_server_behind_sentinels_must_say_which_one_it_is_without_the_guard_to
     let port = fake.url().rsplit(':').next().unwrap().parse().unwrap();
     let sentinel = Fake::start(move |words| says(words, "s", "127.0.0.1", port, 1)).await;
     let builder = RedisNode::sentinel([sentinel.url()], "mymaster");
-    let error = refusal(&start(builder, unguarded(context()))).await;
+    let error = refusal(&unguarded(builder, context())).await;
     assert!(error.to_string().contains("`run_id`"), "{error}");
 }
 
@@ -121,13 +107,8 @@ async fn without_the_guard_a_server_that_hides_which_one_it_is_is_locked_restart
         let builder = patient().redis([("main", proxy.url())]);
         let builder = builder.without_restart_guard();
         let locks = builder.connect().await.unwrap();
-        locks
-            .acquire("order:42")
-            .await
-            .unwrap()
-            .release()
-            .await
-            .unwrap();
+        let first = locks.acquire("order:42").await.unwrap();
+        first.release().await.unwrap();
         server.kill();
         eventually("down", || !locks.has_quorum()).await;
         server.restart();

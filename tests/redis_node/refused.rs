@@ -1,59 +1,31 @@
 //! Servers that answer but must not serve as a node.
 
-use tower_redlock::node::RedisNode;
-use tower_redlock::node::{
-    AcquireReply, Node, NodeError, NodeErrorKind, NodeState, ServerRegistry,
-};
+use tower_redlock::node::ServerRegistry;
 
-use crate::kind_of;
-use crate::support::eventually;
-use crate::support::nodes::{acquire, context_with, is_down, ready, refusal, settled, started};
-use crate::support::server::{Kind, Server, cannot};
-
-/// Why a node on a server with these arguments is refused.
-async fn refused_with(kind: Kind, args: &[&str]) -> NodeError {
-    let server = Server::start(kind, args);
-    let node = started(&server.url());
-    let error = refusal(&node).await;
-    assert_eq!(error.kind(), NodeErrorKind::Misconfigured);
-    let answer = node.acquire(acquire("k", 1)).await;
-    assert_eq!(answer, Err(error.clone()), "no command is sent");
-    assert_eq!(server.run("DBSIZE"), "0");
-    error
-}
+use crate::support::nodes::{context_with, is_down, ready};
+use crate::support::server::cannot;
+use crate::*;
 
 #[tokio::test]
-async fn a_replica_is_refused() {
+async fn what_cannot_serve_as_a_node_is_refused_with_the_reason() {
+    let cases: [(&[&str], &str); 4] = [
+        (&["--replicaof", "127.0.0.1", "1"], "only a master"),
+        (&["--maxmemory-policy", "volatile-lru"], "noeviction"),
+        (&["--cluster-enabled", "yes"], "cluster"),
+        (&["--requirepass", "right"], "password"),
+    ];
     for kind in Kind::ALL {
-        let error = refused_with(kind, &["--replicaof", "127.0.0.1", "1"]).await;
-        assert!(error.to_string().contains("only a master"), "{error}");
+        for (args, reason) in cases {
+            let server = Server::start(kind, args);
+            let node = started(&server.url());
+            let error = refusal(&node).await;
+            assert_eq!(error.kind(), NodeErrorKind::Misconfigured);
+            assert!(error.to_string().contains(reason), "{error}");
+            let answer = node.acquire(acquire("k", 1)).await;
+            assert_eq!(answer, Err(error), "no command is sent");
+            assert_ne!(server.run("DBSIZE"), "1");
+        }
     }
-}
-
-#[tokio::test]
-async fn a_server_that_evicts_is_refused() {
-    for kind in Kind::ALL {
-        let error = refused_with(kind, &["--maxmemory-policy", "volatile-lru"]).await;
-        assert!(error.to_string().contains("noeviction"), "{error}");
-    }
-}
-
-#[tokio::test]
-async fn a_cluster_is_refused() {
-    for kind in Kind::ALL {
-        let error = refused_with(kind, &["--cluster-enabled", "yes"]).await;
-        assert!(error.to_string().contains("cluster"), "{error}");
-    }
-}
-
-#[tokio::test]
-async fn a_refused_server_is_taken_once_it_is_mended() {
-    let server = Server::start(Kind::Redis, &["--maxmemory-policy", "allkeys-lru"]);
-    let node = started(&server.url());
-    refusal(&node).await;
-    server.run("CONFIG SET maxmemory-policy noeviction");
-    eventually("up", || node.state() == NodeState::Up).await;
-    node.acquire(acquire("k", 1)).await.unwrap();
 }
 
 #[tokio::test]
@@ -63,13 +35,8 @@ async fn one_server_is_not_two_nodes() {
     let first = RedisNode::new(&server.url()).build().unwrap();
     first.start(context_with(registry.clone()));
     settled(&first).await.unwrap();
-    let second = RedisNode::new(&format!(
-        "{}/1",
-        server.url().replace("127.0.0.1", "localhost")
-    ))
-    .name("second")
-    .build()
-    .unwrap();
+    let url = server.url().replace("127.0.0.1", "localhost") + "/1";
+    let second = RedisNode::new(&url).name("second").build().unwrap();
     second.start(context_with(registry));
     let error = refusal(&second).await;
     assert!(error.to_string().contains(first.name()), "{error}");
@@ -77,8 +44,7 @@ async fn one_server_is_not_two_nodes() {
 
 #[tokio::test]
 async fn a_restarted_server_keeps_its_place() {
-    let mut server = Server::start(Kind::Redis, &[]);
-    let node = ready(&server.url()).await;
+    let (mut server, node) = served(Kind::Redis).await;
     server.restart();
     eventually("noticed", || node.state() != NodeState::Up).await;
     settled(&node).await.unwrap();
@@ -96,14 +62,6 @@ async fn wrong_credentials_are_refused_and_not_repeated() {
         assert!(!text.contains("s3cret"), "{text}");
         assert!(ready(&server.url_as("user", "right")).await.state() == NodeState::Up);
     }
-    let error = refused_with_password().await;
-    assert!(error.to_string().contains("password"), "{error}");
-}
-
-/// A server that wants a password, and a URL without one.
-async fn refused_with_password() -> NodeError {
-    let server = Server::start(Kind::Redis, &["--requirepass", "right"]);
-    refusal(&started(&server.url())).await
 }
 
 #[tokio::test]
@@ -126,30 +84,19 @@ async fn a_server_without_resp3_is_refused_and_the_password_kept() {
 #[tokio::test]
 async fn a_demoted_master_is_noticed_by_the_first_command() {
     for kind in Kind::ALL {
-        let server = Server::start(kind, &[]);
-        let node = ready(&server.url()).await;
+        let (server, node) = served(kind).await;
         server.run("REPLICAOF 127.0.0.1 1");
         let error = node.acquire(acquire("k", 1)).await.unwrap_err();
         assert_eq!(error.kind(), NodeErrorKind::Rejected);
         assert!(error.to_string().contains("no longer a master"), "{error}");
-        eventually("refused", || matches!(node.state(), NodeState::Refused(_))).await;
+        is_refused(&node).await;
         server.run("REPLICAOF NO ONE");
-        eventually("up", || node.state() == NodeState::Up).await;
-        let granted = node.acquire(acquire("k", 1)).await;
-        assert_eq!(granted, Ok(AcquireReply::Granted { fence: None }));
+        up_again(&node).await;
+        server.run("REPLICAOF 127.0.0.1 1");
+        let mut replies = node.extend(Arc::from([extend("k", 1)])).await.unwrap();
+        assert_eq!(kind_of(replies.remove(0)), NodeErrorKind::Rejected);
+        is_refused(&node).await;
     }
-}
-
-#[tokio::test]
-async fn a_demoted_master_is_noticed_by_an_extend() {
-    let server = Server::start(Kind::Redis, &[]);
-    let node = ready(&server.url()).await;
-    node.acquire(acquire("k", 1)).await.unwrap();
-    server.run("REPLICAOF 127.0.0.1 1");
-    let batch = [crate::support::nodes::extend("k", 1)];
-    let replies = node.extend(batch.into()).await.unwrap();
-    assert_eq!(kind_of(replies[0].clone()), NodeErrorKind::Rejected);
-    eventually("refused", || matches!(node.state(), NodeState::Refused(_))).await;
 }
 
 #[tokio::test]

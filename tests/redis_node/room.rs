@@ -1,20 +1,16 @@
 //! How much room things take on a server, beside what the docs say of it.
 
-use crate::support::requests::*;
-use std::sync::Arc;
-use std::time::Duration;
-
 use futures_util::future::join_all;
-use tower_redlock::clock::{Clock as _, SystemClock};
+use tower_redlock::clock::{Clock as _, Moment, SystemClock};
 use tower_redlock::node::{
     AcquireRequest, CompleteRequest, Fence, Label, Namespace, Node as _, NodeKey, NoticeReceiver,
-    RecallRequest, Record, ReleaseRequest, ServerRegistry,
+    RecallRequest, Record, ReleaseRequest, Subscription,
 };
-use tower_redlock::node::{LiveNode, RedisNode};
 use tower_redlock::{FencingToken, LockKey};
 
-use crate::support::server::{Kind, Server};
-use crate::support::{PATIENCE, eventually, nodes};
+use crate::support::requests::*;
+use crate::support::{PATIENCE, nodes};
+use crate::*;
 
 const DOCS: &str = include_str!("../../src/docs/errors.md");
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -24,8 +20,8 @@ const COUNT: u32 = 3_000;
 const FEW: u32 = 30;
 const BODY: usize = 1_000;
 
-/// What is counted, as the docs call it.
-#[derive(Clone, Copy, Debug)]
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Thing {
     Lock,
     Counter,
@@ -38,34 +34,21 @@ enum Thing {
     Process,
 }
 
+/// How the row of each begins in the docs.
+#[rustfmt::skip]
+const THINGS: [(Thing, &str); 9] = [
+    (Thing::Lock, "a lock that is held"),
+    (Thing::Counter, "the counter of a key"),
+    (Thing::LongCounter, "the counter of a key of 512 bytes"),
+    (Thing::Grant, "a request with an idempotency key: the last owner of its lock"),
+    (Thing::RequestCounter, "its counter"),
+    (Thing::Record, "its stored response, without the bytes of the response itself"),
+    (Thing::Tombstone, "the tombstone of an owner"),
+    (Thing::Subscription, "a key with waiting callers, for each process"),
+    (Thing::Process, "a process, with its three connections"),
+];
+
 impl Thing {
-    const ALL: [Self; 9] = [
-        Self::Lock,
-        Self::Counter,
-        Self::LongCounter,
-        Self::Grant,
-        Self::RequestCounter,
-        Self::Record,
-        Self::Tombstone,
-        Self::Subscription,
-        Self::Process,
-    ];
-
-    /// How its row in the docs begins.
-    const fn row(self) -> &'static str {
-        match self {
-            Self::Lock => "a lock that is held",
-            Self::Counter => "the counter of a key",
-            Self::LongCounter => "the counter of a key of 512 bytes",
-            Self::Grant => "a request with an idempotency key: the last owner of its lock",
-            Self::RequestCounter => "its counter",
-            Self::Record => "its stored response, without the bytes of the response itself",
-            Self::Tombstone => "the tombstone of an owner",
-            Self::Subscription => "a key with waiting callers, for each process",
-            Self::Process => "a process, with its three connections",
-        }
-    }
-
     fn key(self, number: u32) -> NodeKey {
         let (namespace, key) = match self {
             Self::Grant | Self::RequestCounter | Self::Record => {
@@ -82,7 +65,7 @@ impl Thing {
 /// A node that is ready, and by when its connection was not there yet.
 struct Bench {
     node: LiveNode,
-    before: tower_redlock::clock::Moment,
+    before: Moment,
     receiver: NoticeReceiver,
 }
 
@@ -90,10 +73,10 @@ impl Bench {
     async fn start(server: &Server) -> Self {
         let before = SystemClock::new().now();
         let node = RedisNode::new(&server.url()).build().unwrap();
-        let mut context = nodes::context_with(ServerRegistry::new());
+        let mut context = context();
         context.node_timeout = PATIENCE;
         node.start(context);
-        nodes::settled(&node).await.unwrap();
+        settled(&node).await.unwrap();
         Self {
             node,
             before,
@@ -102,7 +85,7 @@ impl Bench {
     }
 
     /// Makes one of `thing`; what must be kept for it to last.
-    async fn make(&self, thing: Thing, number: u32) -> Option<tower_redlock::node::Subscription> {
+    async fn make(&self, thing: Thing, number: u32) -> Option<Subscription> {
         let label = Label::new("orders-7d9f-abc12@1").unwrap();
         let token = nodes::token(number).labelled(&label);
         let (node, key) = (&self.node, thing.key(number));
@@ -135,7 +118,7 @@ impl Bench {
             }
             Thing::Tombstone => drop(node.release(release.since(self.before)).await.unwrap()),
             Thing::Subscription => {
-                let notifier = Arc::clone(&node.notifier().unwrap());
+                let notifier = node.notifier().unwrap();
                 return Some(notifier.subscribe(&key, self.receiver.sender(0)));
             }
             Thing::Process => {}
@@ -160,7 +143,7 @@ async fn measure(kind: Kind, thing: Thing) -> u64 {
     // What is there once for all, and the buffers of the connection.
     let warm = join_all((0..100).map(|n| bench.make(thing, COUNT + n))).await;
     let before = used(&server);
-    if matches!(thing, Thing::Process) {
+    if thing == Thing::Process {
         let mut processes = Vec::new();
         for number in 0..FEW {
             let process = Bench::start(&server).await;
@@ -171,7 +154,7 @@ async fn measure(kind: Kind, thing: Thing) -> u64 {
         return (used(&server) - before) / u64::from(FEW);
     }
     let kept = join_all((0..COUNT).map(|number| bench.make(thing, number))).await;
-    if matches!(thing, Thing::Subscription) {
+    if thing == Thing::Subscription {
         await_channels(&server, kept.len() + warm.len()).await;
     }
     let bytes = (used(&server) - before) / u64::from(COUNT);
@@ -181,12 +164,11 @@ async fn measure(kind: Kind, thing: Thing) -> u64 {
     }
 }
 
-/// The bytes on Redis and on Valkey that the docs tell of `thing`.
-fn documented(thing: Thing) -> [u64; 2] {
+/// The bytes on Redis and on Valkey that the docs tell in this row.
+fn documented(row: &str) -> [u64; 2] {
     let (_, section) = DOCS.split_once("# Room on the nodes").unwrap();
-    let row = format!("| {} |", thing.row());
-    let rest = section.split_once(&row).map(|(_, rest)| rest);
-    let rest = rest.unwrap_or_else(|| panic!("the docs have no row `{row}`"));
+    let rest = section.split_once(&format!("| {row} |"));
+    let (_, rest) = rest.unwrap_or_else(|| panic!("the docs have no row `{row}`"));
     let mut cells = rest.lines().next().unwrap().split('|').map(str::trim);
     let mut bytes = || cells.next().unwrap().parse().unwrap();
     [bytes(), bytes()]
@@ -195,8 +177,8 @@ fn documented(thing: Thing) -> [u64; 2] {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn things_take_about_as_much_room_as_the_docs_say() {
     let (mut table, mut right) = (String::new(), true);
-    for thing in Thing::ALL {
-        let said = documented(thing);
+    for (thing, row) in THINGS {
+        let said = documented(row);
         let mut bytes = [0; 2];
         for (bytes, kind) in bytes.iter_mut().zip(Kind::ALL) {
             *bytes = measure(kind, thing).await;
@@ -205,7 +187,7 @@ async fn things_take_about_as_much_room_as_the_docs_say() {
         let mut pairs = bytes.iter().zip(said);
         right &= pairs.all(|(bytes, said)| (said / 2..=said * 2).contains(bytes));
         let [redis, valkey] = bytes;
-        table += &format!("| {} | {redis} | {valkey} |\n", thing.row());
+        table += &format!("| {row} | {redis} | {valkey} |\n");
     }
     assert!(right, "measured:\n{table}");
 }

@@ -1,24 +1,18 @@
 //! Nodes whose master is found through a real Sentinel.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::time::Duration;
 
 use tower_redlock::Settings;
-use tower_redlock::node::{AcquireReply, Node, NodeErrorKind, NodeState};
-use tower_redlock::node::{LiveNode, RedisNode};
 
-use crate::support::eventually;
 use crate::support::fake::Fake;
-use crate::support::nodes::{acquire, context, is_down, key, refusal, settled};
-use crate::support::sentinel::Sentinel;
-use crate::support::server::{Kind, Server, free_port};
+use crate::support::nodes::is_down;
+use crate::support::sentinel::{Sentinel, says};
+use crate::support::server::free_port;
+use crate::*;
 
-/// A started node at the master of these Sentinels.
-fn started(urls: &[String]) -> LiveNode {
-    let node = RedisNode::sentinel(urls, "mymaster").build().unwrap();
-    node.start(context());
-    node
+/// The node at the master that these Sentinels name.
+fn node(urls: &[String]) -> RedisNode {
+    RedisNode::sentinel(urls, "mymaster")
 }
 
 fn holds(server: &Server, name: &str) -> bool {
@@ -30,11 +24,9 @@ async fn the_master_is_found() {
     for kind in Kind::ALL {
         let master = Server::start(kind, &[]);
         let sentinel = Sentinel::start(kind, &master, 0);
-        let node = started(&[sentinel.url()]);
-        settled(&node).await.unwrap();
+        let node = ready(node(&[sentinel.url()])).await;
         assert_eq!(node.name(), "sentinel:mymaster");
-        let granted = node.acquire(acquire("k", 1)).await;
-        assert_eq!(granted, Ok(AcquireReply::Granted { fence: None }));
+        assert_eq!(node.acquire(acquire("k", 1)).await, GRANTED);
         assert!(holds(&master, "k"));
     }
 }
@@ -47,9 +39,7 @@ async fn a_sentinel_that_is_gone_or_silent_is_passed_over() {
     let silent = Fake::start(|_| String::new()).await;
     let mut urls = vec![gone, silent.url()];
     urls.extend(three.iter().map(Sentinel::url));
-    let node = started(&urls);
-    settled(&node).await.unwrap();
-    node.acquire(acquire("k", 1)).await.unwrap();
+    up_again(&ready(node(&urls)).await).await;
 }
 
 #[tokio::test]
@@ -58,27 +48,17 @@ async fn the_masters_user_and_database_are_its_own() {
     master.run("ACL SETUSER u on >p@s/s ~* &* +@all");
     let sentinel = Sentinel::start_as(Kind::Redis, &master, "s3cret");
     let url = sentinel.url().replace("//", "//:s3cret@");
-    let builder = RedisNode::sentinel([url], "mymaster").user("u");
-    let node = builder
-        .clone()
-        .password("p@s/s")
-        .database(3)
-        .build()
-        .unwrap();
-    node.start(context());
-    settled(&node).await.unwrap();
+    let builder = node(&[url]).user("u");
+    let node = ready(builder.clone().password("p@s/s").database(3)).await;
     node.acquire(acquire("k", 1)).await.unwrap();
     assert!(master.info("db3").starts_with("keys=1"));
 
-    let node = builder.clone().password("wr0ng").build().unwrap();
-    node.start(context());
+    let node = start(builder.clone().password("wr0ng"));
     let error = refusal(&node).await;
     let text = format!("{builder:?} {node:?} {error}");
     assert!(text.contains("credentials"), "{text}");
-    assert!(
-        !text.contains("s3cret") && !text.contains("wr0ng"),
-        "{text}"
-    );
+    let secrets = ["s3cret", "wr0ng"];
+    assert!(!secrets.iter().any(|it| text.contains(it)), "{text}");
 }
 
 /// With replicas that must acknowledge, and another database.
@@ -89,42 +69,27 @@ async fn the_rules_that_are_printed_are_enough_and_not_more() {
         let _replica = Server::replica_of(&master, &[]);
         let sentinel = Sentinel::start(kind, &master, 1);
         let url = sentinel.url().replace("//", "//asker:pw@");
-        let node = RedisNode::sentinel([url], "mymaster")
-            .user("u")
-            .password("pw");
+        let node = node(&[url]).user("u").password("pw");
         let node = node.database(3).require(1).name("main");
         for reads_only in [false, true] {
-            let rules = Settings::default()
-                .redis_nodes([node.clone()])
-                .acl(reads_only)
-                .unwrap();
+            let settings = Settings::default().redis_nodes([node.clone()]);
+            let rules = settings.acl(reads_only).unwrap();
             let rule = |index: usize| rules[index].1.replace("PASSWORD", "pw");
-            assert_eq!(
-                (&*rules[0].0, &*rules[1].0),
-                ("main", "the Sentinels of main")
-            );
+            let names = (&*rules[0].0, &*rules[1].0);
+            assert_eq!(names, ("main", "the Sentinels of main"));
             assert_eq!(master.run(&rule(0)), "OK");
             let words = rule(1);
             let words: Vec<&str> = words.split(' ').collect();
-            assert_eq!(
-                (
-                    words[2],
-                    sentinel.raw().unwrap().command(&words).unwrap().as_str()
-                ),
-                ("asker", "OK")
-            );
+            let set = sentinel.raw().unwrap().command(&words).unwrap();
+            assert_eq!((words[2], &*set), ("asker", "OK"));
             let settled_as = async |rights: &str| {
                 master.run(&format!("ACL SETUSER u {rights}"));
-                let node = node.clone().build().unwrap();
-                node.start(context());
-                settled(&node).await
+                settled(&start(node.clone())).await
             };
             if reads_only {
-                let error = settled_as("+info").await.unwrap_err();
+                let error = settled_as("+info").await.unwrap_err().to_string();
                 assert!(
-                    error
-                        .to_string()
-                        .contains("add `+set +del +pexpire +hset +hdel`"),
+                    error.contains("add `+set +del +pexpire +hset +hdel`"),
                     "{error}"
                 );
                 continue;
@@ -144,24 +109,18 @@ async fn a_master_that_no_sentinel_knows_says_so() {
     let sentinel = Sentinel::start(Kind::Redis, &master, 0);
     // The second is no Sentinel at all.
     for url in [sentinel.url(), master.url()] {
-        let node = RedisNode::sentinel([url], "othermaster").build().unwrap();
-        node.start(context());
-        let error = refusal(&node).await;
+        let error = refusal(&start(RedisNode::sentinel([url], "othermaster"))).await;
         assert_eq!(error.kind(), NodeErrorKind::Misconfigured);
         assert!(error.to_string().contains("`othermaster`"), "{error}");
     }
-    let node = started(&[format!("redis://127.0.0.1:{}", free_port())]);
-    eventually("down", || is_down(&node)).await;
-    let NodeState::Down(reason) = node.state() else {
-        panic!("{:?}", node.state());
-    };
-    assert!(reason.to_string().contains("do not agree"), "{reason}");
+    let gone = node(&[format!("redis://127.0.0.1:{}", free_port())]);
+    down(&start(gone), "do not agree").await;
 }
 
 /// Waits until an acquire is granted, for longer than a failover takes.
 async fn granted_anew(node: &LiveNode, name: &str) {
     for owner in 1_000..2_000 {
-        if node.acquire(acquire(name, owner)).await == Ok(AcquireReply::Granted { fence: None }) {
+        if node.acquire(acquire(name, owner)).await == GRANTED {
             return;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -169,138 +128,49 @@ async fn granted_anew(node: &LiveNode, name: &str) {
     panic!("no new master: {node:?}");
 }
 
-/// Kills the master of a node, which then goes to the next.
-async fn follow(kind: Kind) {
-    let mut master = Server::start(kind, &[]);
-    let replica = Server::replica_of(&master, &[]);
-    let sentinel = Sentinel::start(kind, &master, 1);
-    let node = RedisNode::sentinel([sentinel.url()], "mymaster")
-        .require(1)
-        .within(Duration::from_millis(500))
-        .build()
-        .unwrap();
-    let mut patient = context();
-    patient.node_timeout = Duration::from_secs(2);
-    node.start(patient);
-    settled(&node).await.unwrap();
-    node.acquire(acquire("k", 1)).await.unwrap();
-    let (before, history) = (master.info("run_id"), master.info("master_replid"));
-    master.kill();
-    eventually("promoted", || sentinel.master() == Some(replica.port())).await;
-    eventually("up", || node.state() == NodeState::Up).await;
-    assert_ne!(replica.info("run_id"), before);
-    assert_ne!(replica.info("master_replid"), history);
-    // It was acknowledged, so it is there; and without a replica nothing is granted any more.
-    assert!(holds(&replica, "k"));
-    let error = node.acquire(acquire("other", 2)).await.unwrap_err();
-    assert_eq!(error.kind(), NodeErrorKind::NotReplicated, "{error}");
-    let _second = Server::replica_of(&replica, &[]);
-    granted_anew(&node, "other").await;
-}
-
-#[tokio::test]
-async fn a_node_follows_to_the_new_master() {
-    follow(Kind::Redis).await;
-}
-
-#[tokio::test]
-async fn a_node_follows_to_the_new_valkey_master() {
-    follow(Kind::Valkey).await;
-}
-
 #[tokio::test]
 async fn a_demoted_master_is_left() {
     let master = Server::start(Kind::Redis, &[]);
     let replica = Server::replica_of(&master, &[]);
     let sentinel = Sentinel::start(Kind::Redis, &master, 1);
-    let node = RedisNode::sentinel([sentinel.url()], "mymaster")
-        .connections(3)
-        .build()
-        .unwrap();
-    node.start(context());
-    settled(&node).await.unwrap();
+    let node = ready(node(&[sentinel.url()]).connections(3)).await;
     // Nobody's connection breaks by this, and Sentinel sets it right again.
     master.run(&format!("REPLICAOF 127.0.0.1 {}", replica.port()));
     let error = node.acquire(acquire("k", 1)).await.unwrap_err();
     assert_eq!(error.kind(), NodeErrorKind::Rejected);
     eventually("left", || is_down(&node)).await;
-    let first = node.state();
-    assert!(matches!(first, NodeState::Down(_)), "{first:?}");
     // As an operator does it.
     master.run("REPLICAOF NO ONE");
     eventually("up", || node.state() == NodeState::Up).await;
     granted_anew(&node, "k").await;
 }
 
+/// The old master still takes itself for one, and so do the Sentinels for a moment. Connections to it may break, whose
+/// successors lead to the new one.
 #[tokio::test]
-async fn a_master_that_does_not_know_that_it_was_replaced_is_left() {
-    let (old, new) = (
-        Server::start(Kind::Redis, &[]),
-        Server::start(Kind::Redis, &[]),
-    );
-    let named = Arc::new(AtomicU16::new(old.port()));
-    let answer = Arc::clone(&named);
-    let fake = Fake::start(move |_| {
-        let port = answer.load(Ordering::SeqCst).to_string();
-        format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n", port.len())
-    })
-    .await;
-    let builder = RedisNode::sentinel([fake.url()], "mymaster");
-    let node = builder.connections(4).build().unwrap();
-    node.start(context());
-    settled(&node).await.unwrap();
-    named.store(new.port(), Ordering::SeqCst);
-    let ours = |server: &Server| {
-        server
-            .run("CLIENT LIST")
-            .matches("name=tower-redlock ")
-            .count()
-    };
-    eventually("all have left", || ours(&old) == 0 && ours(&new) == 5).await;
-    settled(&node).await.unwrap();
-    node.acquire(acquire("k", 1)).await.unwrap();
-    assert!(holds(&new, "k"));
-}
-
-/// The connections for commands, as the server lists them.
-fn connections(server: &Server) -> Vec<String> {
-    let list = server.run("CLIENT LIST");
-    let ours = list
-        .lines()
-        .filter(|line| line.contains("name=tower-redlock "));
-    let ids = ours.filter_map(|line| line.split_once("id=")?.1.split(' ').next());
-    ids.map(str::to_owned).collect()
-}
-
-#[tokio::test]
-async fn no_connection_stays_behind_at_a_server_that_the_others_have_left() {
-    for stays in 0..5 {
-        let (old, new) = (
-            Server::start(Kind::Redis, &[]),
-            Server::start(Kind::Redis, &[]),
-        );
+async fn no_connection_stays_behind_at_a_server_that_was_replaced() {
+    // All connections stay, or one alone.
+    for stays in [None, Some(0), Some(1), Some(2), Some(3), Some(4)] {
+        let [old, new] = [(); 2].map(|()| Server::start(Kind::Redis, &[]));
         let named = Arc::new(AtomicU16::new(old.port()));
         let answer = Arc::clone(&named);
-        let fake = Fake::start(move |_| {
-            let port = answer.load(Ordering::SeqCst).to_string();
-            format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n", port.len())
-        })
-        .await;
-        let builder = RedisNode::sentinel([fake.url()], "mymaster");
-        let node = builder.connections(4).build().unwrap();
-        node.start(context());
-        settled(&node).await.unwrap();
-        // Some connections break, and their successors lead to the new master. The old one still takes itself for it.
+        let fake = Fake::start(move |words| {
+            says(words, "s", "127.0.0.1", answer.load(Ordering::SeqCst), 0)
+        });
+        let fake = fake.await;
+        let node = ready(node(&[fake.url()]).connections(4)).await;
         named.store(new.port(), Ordering::SeqCst);
-        let ids = connections(&old);
-        assert_eq!(ids.len(), 5);
-        for (_, id) in ids.iter().enumerate().filter(|(n, _)| *n != stays) {
-            old.run(&format!("CLIENT KILL ID {id}"));
+        let before = connections(&old);
+        assert_eq!(before.len(), 5);
+        for (number, (id, _)) in before.iter().enumerate() {
+            if stays.is_some_and(|stays| number != stays) {
+                old.run(&format!("CLIENT KILL ID {id}"));
+            }
         }
-        eventually("none is left behind", || {
-            connections(&old).is_empty() && connections(&new).len() == 5
-        })
-        .await;
+        let is_left = || connections(&old).is_empty() && connections(&new).len() == 5;
+        eventually("none is left behind", is_left).await;
         settled(&node).await.unwrap();
+        node.acquire(acquire("k", 1)).await.unwrap();
+        assert!(holds(&new, "k"));
     }
 }

@@ -1,13 +1,10 @@
 //! TLS, with an authority made on the spot.
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
-use tower_redlock::node::{AcquireReply, Node, NodeErrorKind, NodeState};
-use tower_redlock::node::{LiveNode, RedisNode};
 
-use crate::support::eventually;
-use crate::support::nodes::{acquire, context, refusal, settled, started};
 use crate::support::sentinel::Sentinel;
-use crate::support::server::{Kind, Server, cannot};
+use crate::support::server::cannot;
+use crate::*;
 
 /// An authority and a certificate of it, for localhost.
 struct Authority {
@@ -60,9 +57,7 @@ fn at_plain(server: &Server) -> String {
 }
 
 fn trusting(url: &str, root: &str) -> LiveNode {
-    let node = RedisNode::new(url).root_certificate(root).build().unwrap();
-    node.start(context());
-    node
+    start(RedisNode::new(url).root_certificate(root))
 }
 
 /// Waits until the node is down or refused.
@@ -72,16 +67,29 @@ async fn fails(node: &LiveNode) {
 }
 
 #[tokio::test]
-async fn a_server_of_the_given_authority_is_taken() {
+async fn a_server_of_the_given_authority_is_taken_and_no_other() {
     let authority = authority();
+    let plain = Server::start(Kind::Redis, &[]);
+    // A plain server takes the handshake for an unfinished command and waits.
+    fails(&trusting(&at_plain(&plain), &authority.root)).await;
+
     let Some(server) = server_of(&authority, None).await else {
         return;
     };
-    let node = trusting(&server.url(), &authority.root);
-    settled(&node).await.unwrap();
-    let granted = node.acquire(acquire("k", 1)).await;
-    assert_eq!(granted, Ok(AcquireReply::Granted { fence: None }));
+    let url = server.url();
+    let node = trusting(&url, &authority.root);
+    up_again(&node).await;
     assert!(!format!("{node:?}").contains("CERTIFICATE"));
+    fails(&started(&url.replace("rediss", "redis"))).await;
+    for node in [trusting(&url, &self::authority().root), started(&url)] {
+        let error = refusal(&node).await;
+        assert_eq!(error.kind(), NodeErrorKind::Misconfigured);
+        assert!(error.to_string().contains("root_certificate"), "{error}");
+    }
+    // That name is not in the certificate.
+    let url = url.replace("localhost", "127.0.0.1");
+    let error = refusal(&trusting(&url, &authority.root)).await;
+    assert!(error.to_string().contains("TLS"), "{error}");
 }
 
 #[tokio::test]
@@ -92,16 +100,9 @@ async fn a_master_behind_a_sentinel_is_reached_with_tls() {
     };
     let [certificate, key, root] = ["certificate", "key", "root"].map(|name| server.file(name));
     let sentinel = Sentinel::start_tls(Kind::Redis, &server, &certificate, &key, &root);
-    let chain = (authority.certificate, authority.key);
-    let node = RedisNode::sentinel([sentinel.url()], "mymaster")
-        .root_certificate(authority.root)
-        .client_certificate(chain.0, chain.1)
-        .build()
-        .unwrap();
-    node.start(context());
-    settled(&node).await.unwrap();
-    let granted = node.acquire(acquire("k", 1)).await;
-    assert_eq!(granted, Ok(AcquireReply::Granted { fence: None }));
+    let node = RedisNode::sentinel([sentinel.url()], "mymaster").root_certificate(authority.root);
+    let node = node.client_certificate(authority.certificate, authority.key);
+    up_again(&start(node)).await;
 }
 
 #[tokio::test]
@@ -112,68 +113,20 @@ async fn we_show_our_own_certificate() {
     };
     let anonymous = trusting(&server.url(), &authority.root);
     fails(&anonymous).await;
-    let node = RedisNode::new(&server.url())
-        .root_certificate(authority.root)
-        .client_certificate(authority.certificate, authority.key)
-        .build()
-        .unwrap();
-    node.start(context());
-    settled(&node).await.unwrap();
-}
-
-#[tokio::test]
-async fn a_server_of_another_authority_is_refused() {
-    let Some(server) = server_of(&authority(), None).await else {
-        return;
-    };
-    for node in [
-        trusting(&server.url(), &authority().root),
-        started(&server.url()),
-    ] {
-        let error = refusal(&node).await;
-        assert_eq!(error.kind(), NodeErrorKind::Misconfigured);
-        assert!(error.to_string().contains("root_certificate"), "{error}");
-    }
-}
-
-#[tokio::test]
-async fn a_name_that_is_not_in_the_certificate_is_refused() {
-    let authority = authority();
-    let Some(server) = server_of(&authority, None).await else {
-        return;
-    };
-    let url = server.url().replace("localhost", "127.0.0.1");
-    let error = refusal(&trusting(&url, &authority.root)).await;
-    assert!(error.to_string().contains("TLS"), "{error}");
-}
-
-#[tokio::test]
-async fn tls_and_plain_text_do_not_mix() {
-    let authority = authority();
-    let plain = Server::start(Kind::Redis, &[]);
-    // A plain server takes the handshake for an unfinished command and waits.
-    fails(&trusting(&at_plain(&plain), &authority.root)).await;
-
-    let Some(server) = server_of(&authority, None).await else {
-        return;
-    };
-    fails(&started(&server.url().replace("rediss", "redis"))).await;
+    let node = RedisNode::new(&server.url()).root_certificate(authority.root);
+    ready(node.client_certificate(authority.certificate, authority.key)).await;
 }
 
 #[test]
 fn certificates_that_are_none_are_an_error_at_once() {
-    let of = |root: &str| {
-        let built = RedisNode::new("rediss://localhost")
-            .root_certificate(root)
-            .build();
-        built.unwrap_err().to_string()
-    };
-    assert!(of("not PEM").contains("PEM"));
+    let node = || RedisNode::new("rediss://localhost");
     let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
-    assert!(of(broken).contains("certificate"));
-    let error = RedisNode::new("rediss://localhost")
-        .client_certificate("not PEM", "not PEM")
-        .build()
-        .unwrap_err();
-    assert!(error.to_string().contains("PEM"));
+    for (node, reason) in [
+        (node().root_certificate("not PEM"), "PEM"),
+        (node().root_certificate(broken), "certificate"),
+        (node().client_certificate("not PEM", "not PEM"), "PEM"),
+    ] {
+        let error = node.build().unwrap_err().to_string();
+        assert!(error.contains(reason), "{error}");
+    }
 }
