@@ -12,6 +12,7 @@ use tower_redlock::node::{
 };
 use tower_redlock::{FencingToken, LockGuard, LockManager, LockScope};
 
+use super::node_requests::{Chosen as _, NewComplete as _, NewRecord as _, NewRelease as _};
 use super::scene::{ALL, KEY, MS, RUN, SECOND, Scene, TTL, key};
 use super::sweep::{Leaves, Operation, Work, by, covering, end, work};
 
@@ -172,25 +173,9 @@ async fn begin_idempotent_of_what_one_node_alone_knows(scene: Rc<Scene>) -> Work
     let place = Namespace::default().idempotency().node_key(&key(RUN));
     let owner = OwnerToken::from_entropy([7; OwnerToken::ENTROPY_LEN]);
     let ballot = FencingToken::new(1).unwrap();
-    let record = Record {
-        ballot,
-        body: Bytes::from("sent"),
-        until: IN_2100,
-    };
-    let release = ReleaseRequest {
-        keys: place.into(),
-        token: owner,
-        announce: false,
-        waited: Duration::ZERO,
-        since: None,
-        background: false,
-    };
-    let request = CompleteRequest {
-        release,
-        record: Some(record),
-        chosen: true,
-        config: None,
-    };
+    let record = Record::new(ballot, Bytes::from("sent"), IN_2100);
+    let release = ReleaseRequest::new(place, owner, false);
+    let request = CompleteRequest::new(release, Some(record)).chosen();
     scene.nodes[0].complete(request).await.unwrap();
     work(async move { end(locks.begin_idempotent(RUN, TTL, SECOND).await) })
 }

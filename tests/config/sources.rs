@@ -191,16 +191,6 @@ fn every_setting_is_tried_from_every_source() {
     assert!(missing.is_empty(), "{missing:?}");
 }
 
-#[tokio::test]
-async fn fencing_is_off_from_a_file_and_by_its_setter() {
-    let off = of_toml("fencing = false");
-    for settings in [off, Settings::default().without_fencing()] {
-        let locks = settings.memory(1).bootstrap(true).connect().await.unwrap();
-        let guard = locks.try_acquire("order:1").await.unwrap();
-        assert_eq!(guard.fence(), None);
-    }
-}
-
 #[test]
 fn variables_replace_what_a_file_says_and_nothing_else() {
     let file = of_toml("ttl = \"20s\"\npassword_file = \"old\"");
@@ -290,19 +280,6 @@ fn a_configuration_can_be_part_of_a_larger_one() {
         .err()
         .unwrap();
     assert!(error.message().starts_with("ttll: "), "{error}");
-}
-
-#[tokio::test]
-async fn a_manager_is_made_of_every_source() {
-    for config in of_each_source(TOML) {
-        let locks = config.connect().await.unwrap();
-        // Two groups of four nodes that mask a loss.
-        assert_eq!(locks.snapshot().nodes.len(), 8);
-        assert!(locks.snapshot().verdict.contains("3 needed"));
-        let guard = locks.try_acquire("order:1").await.unwrap();
-        locks.try_acquire("order:1").await.unwrap_err();
-        guard.release().await.unwrap();
-    }
 }
 
 #[cfg(feature = "redis")]

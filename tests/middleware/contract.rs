@@ -6,14 +6,12 @@ use std::task::Poll;
 use bytes::Bytes;
 use http::{Method, Request, Response};
 use http_body_util::{Empty, Full};
-use tower::limit::ConcurrencyLimitLayer;
-use tower::util::BoxCloneService;
 use tower::{BoxError, Layer as _, Service as _, ServiceBuilder, ServiceExt as _, service_fn};
 use tower_redlock::key;
 use tower_redlock::layer::RedlockService;
 use tower_test::mock::{self, Mock};
 
-use super::{Answer, KEY, MS, Nodes, Scene, layer, ok, post, send, to};
+use super::{Answer, KEY, Nodes, Scene, layer, ok, post, to};
 
 type Inner = Mock<Request<Empty<Bytes>>, Response<Full<Bytes>>>;
 type Handle = mock::Handle<Request<Empty<Bytes>>, Response<Full<Bytes>>>;
@@ -83,33 +81,9 @@ async fn inner_errors_come_through_unchanged() {
     scene.nodes.assert_free();
 }
 
-/// Where a clone is called that was not ready, `ConcurrencyLimit` panics; where a permit stays behind, the second
-/// request waits for ever.
-#[tokio::test(start_paused = true)]
-async fn a_concurrency_limit_of_one_inside_and_outside() {
-    let nodes = Nodes::five();
-    let inner = service_fn(async |_: Request<Empty<Bytes>>| {
-        tokio::time::sleep(MS).await;
-        Ok::<_, Infallible>(ok("done"))
-    });
-    let (lock, limit) = (layer(&nodes.manager()), ConcurrencyLimitLayer::new(1));
-    for service in [
-        BoxCloneService::new(lock.layer(limit.layer(inner))),
-        BoxCloneService::new(limit.layer(lock.layer(inner))),
-    ] {
-        for _ in 0..3 {
-            let (one, two) = (send(service.clone(), post()), send(service.clone(), post()));
-            let (one, two) = tokio::join!(one, two);
-            assert_eq!((&*one.text, &*two.text), ("done", "done"));
-        }
-    }
-    nodes.assert_free();
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_refused_request_gives_its_reservation_back() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let (nodes, locks) = Nodes::with_manager();
     let _held = locks.try_acquire(KEY).await.unwrap();
     let inner = service_fn(async |_: Request<Empty<Bytes>>| Ok::<_, BoxError>(ok("never")));
     let mut service = ServiceBuilder::new()

@@ -1,13 +1,13 @@
 //! The extractor: the handler runs under a lock or not at all.
 
 use axum::Router;
-use axum::routing::{MethodRouter, any, post};
+use axum::routing::{MethodRouter, any};
 use http::Method;
 use tower_redlock::layer::OnNoQuorum;
 use tower_redlock::node::MemoryNode;
-use tower_redlock::{Held, key};
+use tower_redlock::{Held, RedlockLayer, key};
 
-use super::{KEY, MS, Nodes, TTL, keyed, layer, send, sent, to};
+use super::{KEY, Nodes, keyed, layer, send, to};
 
 fn strict() -> MethodRouter {
     any(async |lock: Held| {
@@ -25,53 +25,23 @@ fn app(route: MethodRouter) -> Router {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_handler_is_told_how_long_its_request_waited() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
-    let layer = layer(&locks).max_wait(2 * TTL);
-    let app = app(post(async |lock: Held| format!("{:?}", lock.waited())).route_layer(layer));
-    assert_eq!(sent(&app, Method::POST, "/").await.unwrap().text, "0ns");
-    let held = locks.try_acquire(KEY).await.unwrap();
-    let waiting = sent(&app, Method::POST, "/");
-    tokio::time::sleep(1_250 * MS).await;
-    held.release().await.unwrap();
-    assert_eq!(waiting.await.unwrap().text, "1.25s");
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_handler_has_its_lock_or_is_refused_unless_it_can_do_without() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let (nodes, locks) = Nodes::with_manager();
     let anyway = layer(&locks).on_no_quorum(OnNoQuorum::RunUnlocked);
     let optional = keyed(&locks, key::header("x-id").optional());
+    let check = async |layer: &RedlockLayer, method, of_strict, of_either| {
+        for (route, expected) in [(strict(), of_strict), (either(), (200, of_either))] {
+            let request = to(Method::clone(&method), "/");
+            let answer = send(app(route.layer(layer.clone())), request).await;
+            assert_eq!(answer.told(), expected);
+        }
+    };
     let misconfigured = (500, "misconfigured");
-    let (up, down) = (false, true);
-    for (layer, method, of_strict, of_either, nodes_are_down) in [
-        (&anyway, Method::POST, (200, KEY), (200, "locked"), up),
-        (&anyway, Method::GET, misconfigured, (200, "unlocked"), up),
-        (
-            &optional,
-            Method::POST,
-            misconfigured,
-            (200, "unlocked"),
-            up,
-        ),
-        (
-            &anyway,
-            Method::POST,
-            (503, "no-quorum"),
-            (200, "unlocked"),
-            down,
-        ),
-    ] {
-        if nodes_are_down {
-            nodes.each(MemoryNode::go_down);
-        }
-        for (route, expected) in [(strict(), of_strict), (either(), of_either)] {
-            let app = app(route.layer(layer.clone()));
-            assert_eq!(send(app, to(method.clone(), "/")).await.told(), expected);
-        }
-    }
+    check(&anyway, Method::POST, (200, KEY), "locked").await;
+    check(&anyway, Method::GET, misconfigured, "unlocked").await;
+    check(&optional, Method::POST, misconfigured, "unlocked").await;
+    nodes.each(MemoryNode::go_down);
+    check(&anyway, Method::POST, (503, "no-quorum"), "unlocked").await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,19 +6,18 @@ use axum::Router;
 use axum::error_handling::HandleErrorLayer;
 use axum::routing::post;
 use bytes::Bytes;
-use http::{Extensions, Method, Request, StatusCode};
+use http::{Extensions, Method, StatusCode};
 use http_body_util::Empty;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, Semaphore};
-use tower::timeout::error::Elapsed;
-use tower::{BoxError, Layer as _, ServiceBuilder, ServiceExt as _, service_fn};
+use tower::{BoxError, ServiceBuilder};
 use tower_http::timeout::TimeoutLayer;
 use tower_redlock::{Held, key};
 
-use super::{Answer, KEY, MS, Nodes, SECOND, Scene, TTL, keyed, send, to};
+use super::{KEY, MS, Nodes, SECOND, Scene, TTL, keyed, send, to};
 
 pub(super) type Http = Client<HttpConnector, Empty<Bytes>>;
 
@@ -65,13 +64,10 @@ async fn one_at_a_time_over_both_versions() {
     let url = serve(app).await;
 
     for client in clients() {
-        let ask = async |method, path| {
-            let request = client.request(to(method, &format!("{url}{path}")));
-            Answer::of(request.await.unwrap()).await
-        };
+        let ask = async || send(&client, to(Method::POST, &format!("{url}/orders/1"))).await;
         let refused = async {
             entered.acquire().await.unwrap().forget();
-            let second = ask(Method::POST, "/orders/1").await;
+            let second = ask().await;
             assert_eq!(second.told(), (409, "contended"));
             assert_eq!(second.header("retry-after"), Some("1"));
             assert_eq!(
@@ -80,24 +76,12 @@ async fn one_at_a_time_over_both_versions() {
             );
             leave.notify_one();
         };
-        let (first, ()) = tokio::join!(ask(Method::POST, "/orders/1"), refused);
+        let (first, ()) = tokio::join!(ask(), refused);
         assert_eq!(first.text, "order:1");
         // Its length stays known.
         assert!(!first.headers.contains_key("transfer-encoding"));
         assert_eq!(first.header("content-length"), Some("7"));
         nodes.assert_free();
-
-        let before = nodes.commands();
-        for (method, path, status) in [
-            (Method::POST, "/nowhere", 404),
-            (Method::DELETE, "/orders/1", 405),
-            (Method::OPTIONS, "/orders/1", 405),
-            (Method::HEAD, "/orders/1", 405),
-            (Method::GET, "/orders/1", 405),
-        ] {
-            assert_eq!(ask(method, path).await.status, status);
-        }
-        assert_eq!(nodes.commands(), before, "no node was asked");
     }
 }
 
@@ -123,28 +107,6 @@ async fn a_client_that_hangs_up_gives_the_lock_back() {
         freed(&scene.nodes).await;
         scene.assert_dropped_under_the_lock();
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn towers_timeout_inside_and_outside() {
-    let scene = Scene::new();
-    let inner = service_fn(|request: Request<Empty<Bytes>>| {
-        let stuck = scene.clone().stuck(request.into_parts().0.extensions);
-        async { Ok::<_, BoxError>(stuck.await) }
-    });
-    let timeout = tower::timeout::TimeoutLayer::new(SECOND);
-    let inside = scene.layer().layer(timeout.layer(inner));
-    let error = inside.oneshot(super::post()).await.unwrap_err();
-    assert!(error.is::<Elapsed>(), "{error}");
-    scene.assert_dropped_under_the_lock();
-    scene.nodes.assert_free();
-
-    scene.sight.lock().unwrap().dropped = None;
-    let outside = timeout.layer(scene.layer().layer(inner));
-    let error = outside.oneshot(super::post()).await.unwrap_err();
-    assert!(error.is::<Elapsed>(), "{error}");
-    scene.assert_dropped_under_the_lock();
-    scene.nodes.settle_free().await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -115,8 +115,7 @@ async fn what_is_refused_is_answered_as_the_layer_does() {
 
 #[tokio::test(start_paused = true)]
 async fn what_a_layer_has_locked_is_shared_with_it() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let (nodes, locks) = Nodes::with_manager();
     let layer = keyed(&locks, key::header("x-from").prefix("account"));
     let app = app(&locks).route_layer(layer);
     let of_body = json("/", r#"{"from": 7, "to": 7}"#);
@@ -130,8 +129,7 @@ async fn what_a_layer_has_locked_is_shared_with_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_body_that_comes_slowly_holds_no_lock() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let (nodes, locks) = Nodes::with_manager();
     let (rest, body) = oneshot::channel::<Bytes>();
     let begins = futures_util::stream::iter([Ok(Bytes::from(&TRANSFER.as_bytes()[..4]))]);
     let ends = futures_util::stream::once(body);

@@ -67,6 +67,12 @@ impl Nodes {
         Self((0..5).map(|n| MemoryNode::new(format!("n{n}"))).collect())
     }
 
+    fn with_manager() -> (Self, LockManager) {
+        let nodes = Self::five();
+        let locks = nodes.manager();
+        (nodes, locks)
+    }
+
     fn builder(&self) -> Settings {
         LockManager::builder()
             .nodes(self.0.iter().cloned())

@@ -166,21 +166,6 @@ async fn what_runs_to_its_end_ends_when_its_lock_is_lost() {
     assert_eq!(slow.ended(), 0);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_panic_reaches_the_server_and_frees_the_lock() {
-    let nodes = Nodes::five();
-    let layer = layer(&nodes.manager()).on_disconnect(OnDisconnect::RunToEnd);
-    let crash = post(|| async { panic!("no money") as &'static str });
-    let sent = sent(&at_root(crash.route_layer(layer)), Method::POST, "/");
-    let panic = sent
-        .await
-        .map(|answer| answer.status)
-        .unwrap_err()
-        .into_panic();
-    assert_eq!(panic.downcast_ref::<&str>(), Some(&"no money"));
-    nodes.settle_free().await;
-}
-
 /// The limit gives its permit back with a client that goes, but no more handlers run than those that may run on and those
 /// whose clients are there.
 #[tokio::test(start_paused = true)]

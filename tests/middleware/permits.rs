@@ -47,8 +47,7 @@ async fn as_many_requests_run_as_there_are_permits_and_the_next_is_told() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_waits_for_a_permit_and_a_route_chooses_its_response() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let (nodes, locks) = Nodes::with_manager();
     let waits = layer(&locks)
         .max_wait(SECOND)
         .busy_status(StatusCode::LOCKED);
@@ -76,8 +75,7 @@ async fn a_request_waits_for_a_permit_and_a_route_chooses_its_response() {
 /// A request that has the one lock has a permit beside it.
 #[tokio::test(start_paused = true)]
 async fn a_permit_and_a_lock_on_one_key_are_two_things() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let (nodes, locks) = Nodes::with_manager();
     let lock = RedlockLayer::new(locks.clone(), key::path("name").prefix("report"));
     let mut staying = staying(layer(&locks));
     let app = staying.app.route_layer(lock);

@@ -67,10 +67,6 @@ impl Desk {
         let visits = self.visits.lock().unwrap();
         visits.iter().map(|visit| visit.name.clone()).collect()
     }
-
-    fn lock(&self, number: usize) -> LockHandle {
-        self.visits.lock().unwrap()[number].lock.clone()
-    }
 }
 
 async fn visit(
@@ -126,7 +122,7 @@ async fn requests_run_in_the_order_in_which_they_came_under_locks_of_their_own()
         assert_eq!(locks.snapshot().waiting, 9);
         for (number, sent) in sent.into_iter().enumerate() {
             assert_eq!(answered(sent).await.told(), (200, "ran"));
-            let lock = desk.lock(number);
+            let lock = desk.visits.lock().unwrap()[number].lock.clone();
             assert!(lock.is_lost(), "its response is out: {number}");
             assert_eq!(lock.lost().await, LossReason::Released);
             assert_eq!(lock.key().as_str(), KEY);
@@ -175,33 +171,5 @@ async fn a_request_too_many_for_its_key_is_told_so_at_once() {
         assert_eq!(answered(sent).await.told(), (200, "ran"));
     }
     assert_eq!(desk.answer("sixth", KEY).await.told(), (200, "ran"));
-    assert_nothing_left(&locks);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_lock_that_is_held_to_the_end_of_the_body_passes_then() {
-    let nodes = Nodes::five();
-    let locks = nodes.builder().max_wait(PATIENCE).connect_lazy().unwrap();
-    let layer = layer(&locks).max_wait(PATIENCE);
-    let desk = Desk::new(layer.hold_until_body(), 10 * MS);
-    let first = desk.send("first", KEY).await.await.unwrap();
-    let second = desk.send("second", KEY).await;
-    let third = desk.send("third", KEY).await;
-    let commands = nodes.commands();
-    sleep(200 * MS).await;
-    assert_eq!(desk.names(), ["first"], "its body is not out yet");
-    assert!(!desk.lock(0).is_lost());
-
-    assert_eq!(Answer::of(first).await.text, "ran");
-    assert!(desk.lock(0).is_lost());
-    let second = second.await.unwrap();
-    assert_eq!(desk.names(), ["first", "second"]);
-    // A body that is dropped ends as well.
-    drop(second);
-    let third = third.await.unwrap();
-    assert_eq!(nodes.commands(), commands, "it passed without the nodes");
-    assert_eq!(Answer::of(third).await.text, "ran");
-    assert_eq!(desk.names(), ["first", "second", "third"]);
-    nodes.settle_free().await;
     assert_nothing_left(&locks);
 }

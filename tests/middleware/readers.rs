@@ -7,7 +7,7 @@ use http::{Method, Request};
 use tower_redlock::layer::{Rejection, lock_scope};
 use tower_redlock::{LockKey, LockManager, RedlockLayer, key};
 
-use super::{MS, Nodes, SECOND, Staying, sent};
+use super::{Nodes, SECOND, Staying, sent};
 
 fn layer(locks: &LockManager) -> RedlockLayer {
     RedlockLayer::new(locks.clone(), key::path("name").prefix("document"))
@@ -48,32 +48,10 @@ async fn requests_that_read_run_together_and_one_that_writes_alone() {
     nodes.settle_free().await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_request_that_reads_waits_for_one_that_writes_and_the_other_way_round() {
-    let nodes = Nodes::five();
-    let mut staying = staying(layer(&nodes.manager()).max_wait(SECOND));
-    let mut last = None;
-    for method in [Method::PUT, Method::GET, Method::PUT, Method::GET] {
-        let is_read = method == Method::GET;
-        let next = sent(&staying.app, method, "/a");
-        if let Some(last) = last.replace(next) {
-            tokio::time::sleep(100 * MS).await;
-            assert!(staying.arrived.try_recv().is_err(), "it waits");
-            staying.go.add_permits(1);
-            assert_eq!(last.await.unwrap().status, 200);
-        }
-        assert_eq!(staying.arrived.recv().await, Some(Some(is_read)));
-    }
-    staying.go.add_permits(1);
-    assert_eq!(last.unwrap().await.unwrap().status, 200);
-    nodes.settle_free().await;
-}
-
 /// Two that read and each wait for the other to end would wait for ever.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_reads_cannot_go_on_to_write() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let (nodes, locks) = Nodes::with_manager();
     let writer = locks.clone();
     let handler = move |mut request: Request<Body>| async move {
         let scope = lock_scope(request.extensions_mut());

@@ -227,8 +227,7 @@ async fn nested_routers_and_services() {
 /// Nothing has matched below its path, and requests that run unlocked would hide that the name is misspelt.
 #[tokio::test(start_paused = true)]
 async fn a_nested_service_without_the_parameter_is_a_mistake_of_the_program_unless_optional() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let (nodes, locks) = Nodes::with_manager();
     let service = || service_fn(serve);
     let misspelt = || keyed(&locks, key::path("tenat"));
     let number = key::from_extractor::<Path<u64>>(|Path(id)| id.to_string());
@@ -330,8 +329,7 @@ async fn a_route_for_any_method_takes_no_route_layer() {
 
 #[tokio::test(start_paused = true)]
 async fn a_key_is_made_of_what_an_extractor_finds() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let (nodes, locks) = Nodes::with_manager();
     let order = || key::from_extractor::<Path<u64>>(|Path(id)| id.to_string()).prefix("order");
     let posts = keyed(&locks, order().when(|parts| parts.method == POST));
     let route = post(pay).put(perhaps).route_layer(posts);

@@ -79,31 +79,39 @@ async fn heard(socket: &mut Socket) -> Option<String> {
 }
 
 #[tokio::test]
-async fn a_websocket_holds_its_lock_until_it_is_closed() {
-    let nodes = Nodes::five();
-    let url = echo(&nodes.manager()).await;
-    for round in ["first", "second"] {
+async fn a_websocket_holds_its_lock_until_it_is_closed_lost_or_without_a_client() {
+    for end in [End::Well, End::ByALoss, End::ByItsClient] {
+        let (nodes, locks) = Nodes::with_manager();
+        let url = echo(&locks).await;
         let mut socket = dial(&url).await.unwrap();
-        assert_eq!(ask(&mut socket, round).await.as_deref(), Some(round));
+        assert_eq!(ask(&mut socket, "a").await.as_deref(), Some("a"));
         assert_eq!(nodes.holding(KEY), 5, "the answer 101 did not release it");
         assert_eq!(dial(&url).await.unwrap_err(), StatusCode::CONFLICT);
         assert_eq!(ask(&mut socket, "on").await.as_deref(), Some("on"));
-        socket.close(None).await.unwrap();
+        match end {
+            End::ByALoss => {
+                assert_eq!(locks.shutdown(Duration::ZERO).await.lost, 1);
+                let told = heard(&mut socket).await.unwrap();
+                assert!(told.contains("shut"), "{told}");
+                assert_eq!(heard(&mut socket).await, None, "it has ended");
+            }
+            // The connection ends without a word.
+            End::ByItsClient => drop(socket),
+            _ => socket.close(None).await.unwrap(),
+        }
         freed(&nodes).await;
+        let again = dial(&url).await.map(drop);
+        assert_eq!(again.is_ok(), end != End::ByALoss, "{again:?}");
     }
 }
 
 #[tokio::test]
-async fn a_websocket_whose_client_goes_away_frees_its_lock() {
-    let nodes = Nodes::five();
-    let url = echo(&nodes.manager()).await;
-    let mut socket = dial(&url).await.unwrap();
-    assert_eq!(ask(&mut socket, "a").await.as_deref(), Some("a"));
-    assert_eq!(nodes.holding(KEY), 5);
-    // The connection ends without a word.
-    drop(socket);
-    freed(&nodes).await;
-    // And before the answer can have come.
+async fn a_websocket_whose_client_goes_before_the_answer_can_have_come_frees_its_lock() {
+    let (nodes, locks) = Nodes::with_manager();
+    // From here on the manager asks the nodes as soon as a request is there.
+    let guard = locks.try_acquire("another").await.unwrap();
+    guard.release().await.unwrap();
+    let url = echo(&locks).await;
     let address = url.strip_prefix("http://").unwrap();
     let mut stream = TcpStream::connect(address).await.unwrap();
     let hello = "GET / HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
@@ -117,22 +125,7 @@ async fn a_websocket_whose_client_goes_away_frees_its_lock() {
     freed(&nodes).await;
 }
 
-#[tokio::test]
-async fn a_websocket_is_told_that_its_lock_is_lost() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
-    let url = echo(&locks).await;
-    let mut socket = dial(&url).await.unwrap();
-    assert_eq!(ask(&mut socket, "a").await.as_deref(), Some("a"));
-    let report = locks.shutdown(Duration::ZERO).await;
-    assert_eq!(report.lost, 1);
-    let told = heard(&mut socket).await.unwrap();
-    assert!(told.contains("shut"), "{told}");
-    assert_eq!(heard(&mut socket).await, None, "it has ended");
-    freed(&nodes).await;
-}
-
-/// What ends a stream of events.
+/// What ends a WebSocket or a stream of events.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum End {
     Well,

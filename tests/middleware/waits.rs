@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use tower::{Layer as _, service_fn};
 use tower_redlock::{RedlockLayer, key};
 
-use super::{KEY, MS, Nodes, SECOND, keyed, layer, ok, post, send, to, with};
+use super::{KEY, Nodes, SECOND, keyed, layer, ok, post, send, to, with};
 
 /// What becomes of `request`, and after how long.
 async fn sent(layer: RedlockLayer, request: Request<Empty<Bytes>>) -> (String, Duration) {
@@ -56,21 +56,6 @@ async fn a_request_waits_as_long_as_its_client_asks_and_the_manager_allows() {
         let got = sent(layer(), request).await;
         assert_eq!(got, outcome(kind, waited * SECOND), "{asked:?}");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_request_that_asks_for_enough_gets_its_turn() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
-    let held = locks.try_acquire(KEY).await.unwrap();
-    let layer = || layer(&locks).max_wait_with(asked);
-    let patient = tokio::spawn(sent(layer(), asking("2")));
-    let hasty = tokio::spawn(sent(layer(), asking("1")));
-    tokio::time::sleep(1_500 * MS).await;
-    held.release().await.unwrap();
-    assert_eq!(patient.await.unwrap(), outcome("ran", 1_500 * MS));
-    assert_eq!(hasty.await.unwrap(), outcome("wait-timeout", SECOND));
-    nodes.assert_free();
 }
 
 /// A bound that is applied in silence would be overlooked. What clients may ask for is bounded all the same.
