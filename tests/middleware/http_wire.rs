@@ -70,10 +70,7 @@ async fn one_at_a_time_over_both_versions() {
             let second = ask().await;
             assert_eq!(second.told(), (409, "contended"));
             assert_eq!(second.header("retry-after"), Some("1"));
-            assert_eq!(
-                second.header("content-type"),
-                Some("application/problem+json")
-            );
+            assert!(second.is_problem());
             leave.notify_one();
         };
         let (first, ()) = tokio::join!(ask(), refused);

@@ -173,6 +173,10 @@ impl Answer {
         value.map(|value| value.to_str().unwrap())
     }
 
+    fn is_problem(&self) -> bool {
+        self.header("content-type") == Some("application/problem+json")
+    }
+
     /// The kind of a problem, or the text of any other response.
     fn said(&self) -> &str {
         let kind = self.text.split_once("urn:tower-redlock:problem:");
