@@ -125,7 +125,7 @@ async fn refusals_are_written_to_the_byte() {
 
 #[tokio::test(start_paused = true)]
 async fn a_busy_lock_has_the_status_that_is_set_which_is_that_of_an_error() {
-    let (nodes, locks) = Nodes::with_manager();
+    let locks = Nodes::five().manager();
     let _held = locks.try_acquire(KEY).await.unwrap();
     let set = |code| layer(&locks).busy_status(StatusCode::from_u16(code).unwrap());
     for code in [400, 423, 429, 503, 599] {

@@ -83,7 +83,7 @@ async fn inner_errors_come_through_unchanged() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refused_request_gives_its_reservation_back() {
-    let (nodes, locks) = Nodes::with_manager();
+    let locks = Nodes::five().manager();
     let _held = locks.try_acquire(KEY).await.unwrap();
     let inner = service_fn(async |_: Request<Empty<Bytes>>| Ok::<_, BoxError>(ok("never")));
     let mut service = ServiceBuilder::new()

@@ -129,7 +129,7 @@ async fn what_a_layer_has_locked_is_shared_with_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_body_that_comes_slowly_holds_no_lock() {
-    let (nodes, locks) = Nodes::with_manager();
+    let locks = Nodes::five().manager();
     let (rest, body) = oneshot::channel::<Bytes>();
     let begins = futures_util::stream::iter([Ok(Bytes::from(&TRANSFER.as_bytes()[..4]))]);
     let ends = futures_util::stream::once(body);

@@ -47,7 +47,7 @@ async fn as_many_requests_run_as_there_are_permits_and_the_next_is_told() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_waits_for_a_permit_and_a_route_chooses_its_response() {
-    let (nodes, locks) = Nodes::with_manager();
+    let locks = Nodes::five().manager();
     let waits = layer(&locks)
         .max_wait(SECOND)
         .busy_status(StatusCode::LOCKED);
