@@ -201,9 +201,7 @@ type Job = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl fmt::Debug for Lane {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Lane")
-            .field(&self.0.lock().unwrap().len())
-            .finish()
+        f.write_str("Lane")
     }
 }
 

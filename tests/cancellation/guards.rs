@@ -12,8 +12,9 @@ use tower_redlock::node::{
 };
 use tower_redlock::{FencingToken, LockGuard, LockManager, LockScope};
 
+use super::node_requests::{Chosen as _, NewComplete as _, NewRecord as _, NewRelease as _};
 use super::scene::{ALL, KEY, MS, RUN, SECOND, Scene, TTL, key};
-use super::sweep::{Operation, Work, by, end, work};
+use super::sweep::{Leaves, Operation, Work, by, covering, end, work};
 
 /// A lock of the manager whose operations are dropped.
 async fn held(scene: &Scene) -> LockGuard {
@@ -29,91 +30,50 @@ async fn run(locks: &LockManager) -> RunGuard {
 
 /// Locks.
 pub(crate) fn operations() -> Vec<Operation> {
-    vec![
-        Operation::new(
-            "release",
-            &["manager LockGuard::release"],
-            by!(release_alone),
-        ),
-        Operation::new(
-            "release of a lock that another caller waits for",
-            &["manager LockGuard::release"],
-            by!(release_of_a_lock_that_another_caller_waits_for),
-        ),
-        Operation::new(
-            "release of a lock that is shared",
-            &["manager LockGuard::release"],
-            by!(release_of_a_lock_that_is_shared),
-        ),
-        Operation::new("lost", &["manager Future for Lost"], by!(lost_alone)),
-        Operation::new("draining", DRAINING, by!(draining_alone)),
-        Operation::new(
-            "changed, of notices",
-            &["node NoticeReceiver::changed"],
-            by!(changed_of_notices),
-        ),
-    ]
+    let ends = [
+        by!(release_alone),
+        by!(release_of_a_lock_that_another_caller_waits_for),
+        by!(release_of_a_lock_that_is_shared),
+        by!(lost_alone),
+        by!(draining_alone),
+        by!(changed_of_notices),
+    ];
+    let covers = &[
+        "manager LockGuard::release",
+        "manager Future for Lost",
+        "manager LockHandle::draining",
+        "manager LockManager::draining",
+        "node NoticeReceiver::changed",
+    ];
+    covering(covers, Leaves::Nothing, ends)
 }
-
-const DRAINING: &[&str] = &[
-    "manager LockHandle::draining",
-    "manager LockManager::draining",
-];
 
 /// Idempotent runs.
 pub(crate) fn runs() -> Vec<Operation> {
-    let mut operations = begun();
-    operations.extend(ended());
-    operations
-}
-
-const BEGIN: &[&str] = &["manager LockManager::begin_idempotent"];
-
-fn begun() -> Vec<Operation> {
-    vec![
-        Operation::new("begin_idempotent", BEGIN, by!(begin_idempotent_alone)),
-        Operation::new(
-            "begin_idempotent, of what is done",
-            BEGIN,
-            by!(begin_idempotent_of_what_is_done),
-        ),
-        Operation::new(
-            "begin_idempotent, of what another process does",
-            BEGIN,
-            by!(begin_idempotent_of_what_another_process_does),
-        ),
-        Operation::new(
-            "begin_idempotent, of what one node alone knows",
-            BEGIN,
-            by!(begin_idempotent_of_what_one_node_alone_knows),
-        ),
+    let begin_and_abandon = [
+        by!(begin_idempotent_alone),
+        by!(begin_idempotent_of_what_is_done),
+        by!(begin_idempotent_of_what_another_process_does),
+        by!(begin_idempotent_of_what_one_node_alone_knows),
+        by!(abandon_alone),
+    ];
+    let covers = &[
+        "manager LockManager::begin_idempotent",
+        "manager RunGuard::abandon",
+    ];
+    let complete = [
+        by!(complete_alone),
+        by!(complete_while_another_caller_waits_for_it),
+    ];
+    [
+        covering(covers, Leaves::Nothing, begin_and_abandon),
+        covering(&["manager RunGuard::complete"], Leaves::Result, complete),
     ]
+    .concat()
 }
 
 /// In milliseconds since 1970.
 const IN_2100: u64 = 4_102_444_800_000;
-
-fn ended() -> Vec<Operation> {
-    vec![
-        Operation::new(
-            "complete",
-            &["manager RunGuard::complete"],
-            by!(complete_alone),
-        )
-        .stores_its_result(),
-        Operation::new(
-            "complete, while another caller waits for it",
-            &["manager RunGuard::complete"],
-            by!(complete_while_another_caller_waits_for_it),
-        )
-        .stores_its_result(),
-        Operation::new(
-            "abandon",
-            &["manager RunGuard::abandon"],
-            by!(abandon_alone),
-        ),
-    ]
-}
 
 async fn release_alone(scene: Rc<Scene>) -> Work {
     let guard = held(&scene).await;
@@ -213,25 +173,9 @@ async fn begin_idempotent_of_what_one_node_alone_knows(scene: Rc<Scene>) -> Work
     let place = Namespace::default().idempotency().node_key(&key(RUN));
     let owner = OwnerToken::from_entropy([7; OwnerToken::ENTROPY_LEN]);
     let ballot = FencingToken::new(1).unwrap();
-    let record = Record {
-        ballot,
-        body: Bytes::from("sent"),
-        until: IN_2100,
-    };
-    let release = ReleaseRequest {
-        keys: place.into(),
-        token: owner,
-        announce: false,
-        waited: Duration::ZERO,
-        since: None,
-        background: false,
-    };
-    let request = CompleteRequest {
-        release,
-        record: Some(record),
-        chosen: true,
-        config: None,
-    };
+    let record = Record::new(ballot, Bytes::from("sent"), IN_2100);
+    let release = ReleaseRequest::new(place, owner, false);
+    let request = CompleteRequest::new(release, Some(record)).chosen();
     scene.nodes[0].complete(request).await.unwrap();
     work(async move { end(locks.begin_idempotent(RUN, TTL, SECOND).await) })
 }

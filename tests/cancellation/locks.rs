@@ -8,7 +8,7 @@ use tower_redlock::key::LockKeys;
 use tower_redlock::{LockGuard, LockManager, LockScope};
 
 use super::scene::{ALL, KEY, MS, SECOND, Scene, key};
-use super::sweep::{Operation, Work, by, end, work};
+use super::sweep::{Leaves, Operation, Work, by, covering, end, work};
 
 fn all() -> LockKeys {
     LockKeys::new(ALL).unwrap()
@@ -22,141 +22,61 @@ fn goes_after(scene: &Rc<Scene>, pause: Duration, guard: LockGuard) {
     });
 }
 
-/// Somebody who waits for `name` with the same manager, and holds it for a moment.
-async fn rival(scene: &Rc<Scene>, locks: &LockManager, name: &'static str) {
+/// Somebody who waits for `name` with the same manager after so long, and holds it for a moment.
+fn rival_after(scene: &Rc<Scene>, pause: Duration, locks: &LockManager, name: &'static str) {
     let locks = locks.clone();
     scene.beside(async move {
+        sleep(pause).await;
         let guard = locks.acquire(name).await;
         sleep(5 * MS).await;
         drop(guard);
     });
+}
+
+/// The same, who waits already.
+async fn rival(scene: &Rc<Scene>, locks: &LockManager, name: &'static str) {
+    rival_after(scene, Duration::ZERO, locks, name);
     tokio::task::yield_now().await;
 }
 
 /// Where nobody else wants the lock.
 pub(crate) fn operations() -> Vec<Operation> {
-    vec![
-        Operation::new(
-            "try_acquire",
-            &["manager LockManager::try_acquire"],
-            by!(try_acquire_alone),
-        ),
-        Operation::new(
-            "try_acquire, the first call of a manager",
-            &["manager LockManager::try_acquire"],
-            by!(try_acquire_the_first_call_of_a_manager),
-        ),
-        Operation::new(
-            "acquire of several free keys",
-            &["manager LockManager::acquire"],
-            by!(acquire_of_several_free_keys),
-        ),
-        Operation::new(
-            "run for half a ttl",
-            &["manager LockManager::run"],
-            by!(run_for_half_a_ttl),
-        ),
-        Operation::new(
-            "run for a moment",
-            &["manager LockManager::run"],
-            by!(run_for_a_moment),
-        ),
-        Operation::new(
-            "run under several keys for a moment",
-            &["manager LockManager::run"],
-            by!(run_under_several_keys_for_a_moment),
-        ),
-        Operation::new(
-            "try_acquire one of six permits",
-            &[],
-            by!(try_acquire_one_of_six_permits),
-        ),
-        Operation::new(
-            "try_acquire as a reader",
-            &["manager LockManager::try_acquire"],
-            by!(try_acquire_as_a_reader),
-        ),
-        Operation::new(
-            "acquire_in a scope that holds a part",
-            &["manager LockManager::acquire_in"],
-            by!(acquire_in_a_scope_that_holds_a_part),
-        ),
-    ]
+    let acquire = [
+        by!(try_acquire_alone),
+        by!(try_acquire_the_first_call_of_a_manager),
+        by!(acquire_of_several_free_keys),
+        by!(run_for_half_a_ttl),
+        by!(run_for_a_moment),
+        by!(run_under_several_keys_for_a_moment),
+        by!(try_acquire_one_of_six_permits),
+        by!(try_acquire_as_a_reader),
+        by!(acquire_in_a_scope_that_holds_a_part),
+    ];
+    let covers = &[
+        "manager LockManager::try_acquire",
+        "manager LockManager::acquire",
+        "manager LockManager::run",
+        "manager LockManager::acquire_in",
+    ];
+    covering(covers, Leaves::Nothing, acquire)
 }
 
 /// Where others have it, or want it, too.
 pub(crate) fn crowded() -> Vec<Operation> {
-    vec![
-        Operation::new(
-            "acquire what another process holds",
-            &["manager LockManager::acquire"],
-            by!(acquire_what_another_process_holds),
-        ),
-        Operation::new(
-            "acquire what another process releases",
-            &["manager LockManager::acquire"],
-            by!(acquire_what_another_process_releases),
-        ),
-        Operation::new(
-            "acquire, behind another caller",
-            &[
-                "manager LockManager::acquire",
-                "manager Future for LockSeat",
-                "manager Future for Seat",
-            ],
-            by!(acquire_behind_another_caller),
-        ),
-        Operation::new(
-            "acquire between two other callers",
-            &[
-                "manager LockManager::acquire",
-                "manager Future for LockSeat",
-                "manager Future for Seat",
-            ],
-            by!(acquire_between_two_other_callers),
-        ),
-        Operation::new(
-            "acquire of keys of which another process holds one",
-            &["manager LockManager::acquire"],
-            by!(acquire_of_keys_of_which_another_process_holds_one),
-        ),
-        Operation::new(
-            "acquire of keys of which another caller holds one",
-            &["manager LockManager::acquire"],
-            by!(acquire_of_keys_of_which_another_caller_holds_one),
-        ),
-        Operation::new(
-            "acquire a permit, behind another caller, of which another process releases one",
-            &[],
-            by!(acquire_a_permit_behind_another_caller),
-        ),
-        Operation::new(
-            "acquire what another process reads for a while",
-            &["manager LockManager::acquire"],
-            by!(acquire_what_another_process_reads_for_a_while),
-        ),
-        Operation::new(
-            "acquire as a reader, behind a writer that waits for another process that reads",
-            &["manager LockManager::acquire"],
-            by!(acquire_as_a_reader_behind_a_writer),
-        ),
-        Operation::new(
-            "acquire_in beside another part",
-            &["manager LockManager::acquire_in"],
-            by!(acquire_in_beside_another_part),
-        ),
-    ]
-}
-
-/// As [`rival`], which comes a little later.
-fn rival_after(scene: &Rc<Scene>, locks: &LockManager) {
-    let locks = locks.clone();
-    scene.beside(async move {
-        sleep(10 * MS).await;
-        let guard = locks.acquire(KEY).await;
-        sleep(5 * MS).await;
-        drop(guard);
-    });
+    let acquire = [
+        by!(acquire_what_another_process_holds),
+        by!(acquire_what_another_process_releases),
+        by!(acquire_behind_another_caller),
+        by!(acquire_between_two_other_callers),
+        by!(acquire_of_keys_of_which_another_process_holds_one),
+        by!(acquire_of_keys_of_which_another_caller_holds_one),
+        by!(acquire_a_permit_behind_another_caller),
+        by!(acquire_what_another_process_reads_for_a_while),
+        by!(acquire_as_a_reader_behind_a_writer),
+        by!(acquire_in_beside_another_part),
+    ];
+    let covers = &["manager Future for LockSeat", "manager Future for Seat"];
+    covering(covers, Leaves::Nothing, acquire)
 }
 
 async fn try_acquire_alone(scene: Rc<Scene>) -> Work {
@@ -239,8 +159,7 @@ async fn acquire_in_a_scope_that_holds_a_part(scene: Rc<Scene>) -> Work {
 }
 
 async fn acquire_what_another_process_holds(scene: Rc<Scene>) -> Work {
-    let (locks, other) = (scene.met().await, scene.other().await);
-    scene.keep(other.try_acquire(KEY).await.unwrap());
+    let locks = scene.met_beside_a_holder().await;
     work(async move { end(locks.acquire(KEY).await) })
 }
 
@@ -266,7 +185,7 @@ async fn acquire_between_two_other_callers(scene: Rc<Scene>) -> Work {
     rival(&scene, &locks, KEY).await;
     let ours = locks.clone();
     let ours = async move { end(ours.acquire(KEY).await) };
-    rival_after(&scene, &locks);
+    rival_after(&scene, 10 * MS, &locks, KEY);
     work(ours)
 }
 

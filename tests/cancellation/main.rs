@@ -18,6 +18,8 @@ mod gates;
 mod guards;
 mod locks;
 mod managers;
+#[path = "../support/requests.rs"]
+mod node_requests;
 mod requests;
 mod runtimes;
 mod scene;

@@ -7,99 +7,56 @@ use tower_redlock::Settings;
 use tower_redlock::node::MemoryNode;
 
 use super::scene::{KEY, MS, Scene};
-use super::sweep::{Operation, Work, by, end, work};
+use super::sweep::{Leaves, Operation, Work, by, covering, end, work};
 
 pub(crate) fn operations() -> Vec<Operation> {
-    let mut operations = begins();
-    operations.extend(ends());
-    operations.extend(looks());
-    operations
-}
-
-fn begins() -> Vec<Operation> {
-    vec![
-        Operation::new(
-            "connect",
-            &["settings Settings::connect"],
-            by!(connect_alone),
-        ),
-        Operation::new(
-            "connect, which trusts new nodes meanwhile",
-            &["settings Settings::connect"],
-            by!(connect_which_trusts_new_nodes_meanwhile),
-        ),
-        Operation::new(
-            "settings",
-            &["settings Settings::connect"],
-            by!(connect_of_variables),
-        ),
-        Operation::new(
-            "bootstrap",
-            &["manager LockManager::bootstrap"],
-            by!(bootstrap_alone),
-        ),
-        Operation::new(
-            "bootstrap of nodes that forgot",
-            &["manager LockManager::bootstrap"],
-            by!(bootstrap_of_nodes_that_forgot),
-        )
-        .may_leave_a_quarantine(),
-        Operation::new(
-            "all_voting",
-            &["manager LockManager::all_voting"],
-            by!(all_voting_alone),
-        ),
-        Operation::new(
-            "adopt_nodes",
-            &["manager LockManager::adopt_nodes"],
-            by!(adopt_nodes_alone),
-        )
-        .may_leave_a_quarantine(),
-        Operation::new(
-            "retire_nodes",
-            &["manager LockManager::retire_nodes"],
-            by!(retire_nodes_alone),
-        ),
+    let covers = &[
+        "settings Settings::connect",
+        "manager LockManager::bootstrap",
+        "manager LockManager::adopt_nodes",
+        "manager LockManager::retire_nodes",
+        "manager LockManager::all_voting",
+        "manager LockManager::holders",
+        "manager LockManager::list",
+        "manager LockManager::idempotent_holders",
+        "manager LockManager::list_idempotent",
+        "manager LockManager::force_release",
+        "manager LockManager::shutdown",
+        "manager Future for Counted",
+    ];
+    let most = [
+        by!(connect_alone),
+        by!(connect_which_trusts_new_nodes_meanwhile),
+        by!(connect_of_variables),
+        by!(bootstrap_alone),
+        by!(all_voting_alone),
+        by!(retire_nodes_alone),
+        by!(holders_of_a_held_key),
+        by!(list_of_all),
+        by!(holders_of_a_run),
+        by!(list_of_runs),
+        by!(shutdown_alone),
+        by!(shutdown_while_a_lock_is_held),
+        by!(shutdown_while_calls_are_under_way),
+        by!(shutdown_while_a_lock_is_released),
+    ];
+    let of_nodes = [by!(bootstrap_of_nodes_that_forgot), by!(adopt_nodes_alone)];
+    let of_a_key = [by!(force_release_of_a_dead_holder)];
+    [
+        covering(covers, Leaves::Nothing, most),
+        covering(covers, Leaves::Quarantine, of_nodes),
+        covering(covers, Leaves::Key, of_a_key),
     ]
-}
-
-/// What operators do.
-fn looks() -> Vec<Operation> {
-    vec![
-        Operation::new(
-            "holders",
-            &["manager LockManager::holders"],
-            by!(holders_of_a_held_key),
-        ),
-        Operation::new("list", &["manager LockManager::list"], by!(list_of_all)),
-        Operation::new(
-            "idempotent_holders",
-            &["manager LockManager::idempotent_holders"],
-            by!(holders_of_a_run),
-        ),
-        Operation::new(
-            "list_idempotent",
-            &["manager LockManager::list_idempotent"],
-            by!(list_of_runs),
-        ),
-        Operation::new(
-            "force_release",
-            &["manager LockManager::force_release"],
-            by!(force_release_of_a_dead_holder),
-        )
-        .may_leave_a_key_to_its_ttl(),
-    ]
+    .concat()
 }
 
 async fn holders_of_a_held_key(scene: Rc<Scene>) -> Work {
-    let (locks, other) = (scene.met().await, scene.other().await);
-    scene.keep(other.try_acquire(KEY).await.unwrap());
+    let locks = scene.met_beside_a_holder().await;
     work(async move { end(locks.holders(KEY).await) })
 }
 
 async fn list_of_all(scene: Rc<Scene>) -> Work {
-    let (locks, other) = (scene.met().await, scene.other().await);
-    scene.keep(other.try_acquire(KEY).await.unwrap());
+    let locks = scene.met_beside_a_holder().await;
     work(async move { end(locks.list("", 10).await) })
 }
 
@@ -114,36 +71,9 @@ async fn list_of_runs(scene: Rc<Scene>) -> Work {
 }
 
 async fn force_release_of_a_dead_holder(scene: Rc<Scene>) -> Work {
-    let (locks, other) = (scene.met().await, scene.other().await);
-    scene.keep(other.try_acquire(KEY).await.unwrap());
+    let locks = scene.met_beside_a_holder().await;
     let seen = locks.holders(KEY).await.unwrap();
     work(async move { end(locks.force_release(&seen, true).await) })
-}
-
-const SHUTDOWN: &[&str] = &[
-    "manager LockManager::shutdown",
-    "manager Future for Counted",
-];
-
-fn ends() -> Vec<Operation> {
-    vec![
-        Operation::new("shutdown", SHUTDOWN, by!(shutdown_alone)),
-        Operation::new(
-            "shutdown, while a lock is held",
-            SHUTDOWN,
-            by!(shutdown_while_a_lock_is_held),
-        ),
-        Operation::new(
-            "shutdown, while calls are under way",
-            SHUTDOWN,
-            by!(shutdown_while_calls_are_under_way),
-        ),
-        Operation::new(
-            "shutdown, while a lock is released",
-            SHUTDOWN,
-            by!(shutdown_while_a_lock_is_released),
-        ),
-    ]
 }
 
 async fn connect_alone(scene: Rc<Scene>) -> Work {
@@ -211,8 +141,7 @@ async fn shutdown_while_a_lock_is_held(scene: Rc<Scene>) -> Work {
 }
 
 async fn shutdown_while_calls_are_under_way(scene: Rc<Scene>) -> Work {
-    let (locks, other) = (scene.met().await, scene.other().await);
-    scene.keep(other.try_acquire(KEY).await.unwrap());
+    let locks = scene.met_beside_a_holder().await;
     for _ in 0..2 {
         let locks = locks.clone();
         scene.beside(async move { end(locks.acquire(KEY).await) });

@@ -71,23 +71,32 @@ impl Scene {
         self.locks.clone()
     }
 
+    /// The same, while another process holds [`KEY`].
+    pub(crate) async fn met_beside_a_holder(&self) -> LockManager {
+        let (locks, other) = (self.met().await, self.other().await);
+        self.keep(other.try_acquire(KEY).await.unwrap());
+        locks
+    }
+
     /// A manager behind the same gates whose locks, and list of nodes, are its own.
     pub(crate) fn apart(&self) -> LockManager {
-        let before = alive();
-        let locks = self.builder().namespace("apart").connect_lazy().unwrap();
-        self.tasks.set(self.tasks.get() + alive() - before);
-        self.others.borrow_mut().push(locks.clone());
-        locks
+        self.beside_it(self.builder().namespace("apart"))
     }
 
     /// The manager of another process, which reaches all nodes.
     pub(crate) async fn other(&self) -> LockManager {
+        let nodes = self.nodes.iter().cloned();
+        let locks = self.beside_it(settings(LockManager::builder().nodes(nodes)));
+        meet(&locks).await;
+        locks
+    }
+
+    /// One more manager.
+    fn beside_it(&self, builder: Settings) -> LockManager {
         let before = alive();
-        let builder = settings(LockManager::builder().nodes(self.nodes.iter().cloned()));
         let locks = builder.connect_lazy().unwrap();
         self.tasks.set(self.tasks.get() + alive() - before);
         self.others.borrow_mut().push(locks.clone());
-        meet(&locks).await;
         locks
     }
 
@@ -116,24 +125,19 @@ impl Scene {
 
     /// What is left of the manager's callers and of its work.
     pub(crate) fn left(&self) -> Option<String> {
-        let keys: Vec<_> = self.nodes.iter().map(MemoryNode::keys).collect();
+        let keys: Vec<_> = self.nodes.iter().flat_map(MemoryNode::keys).collect();
         let snapshot = self.locks.snapshot();
-        let (tasks, usual) = (alive(), self.tasks.get());
-        let is_idle = (snapshot.held, snapshot.keys, snapshot.waiting) == (0, 0, 0);
-        let is_clean = keys.iter().all(Vec::is_empty)
-            && is_idle
-            && snapshot.queues.is_empty()
-            && self.waiting().1 == 0
-            && tasks <= usual;
+        let counts = [
+            snapshot.held,
+            snapshot.keys,
+            snapshot.waiting,
+            self.waiting().1,
+        ];
+        let (queues, tasks, usual) = (snapshot.queues, alive(), self.tasks.get());
+        let is_clean = keys.is_empty() && counts == [0; 4] && queues.is_empty() && tasks <= usual;
         (!is_clean).then(|| {
             format!(
-                "keys {keys:?}, held {}, in use {}, waiting {}, queues {:?}, subscriptions {}, tasks {tasks} instead of \
-                 {usual}",
-                snapshot.held,
-                snapshot.keys,
-                snapshot.waiting,
-                snapshot.queues,
-                self.waiting().1
+                "{keys:?}; held, in use, waiting and subscribed {counts:?}; {queues:?}; tasks {tasks} instead of {usual}"
             )
         })
     }

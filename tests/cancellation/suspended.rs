@@ -1,21 +1,20 @@
-//! A host that was suspended: the clock has gone on, and no timer has.
+//! A host that was suspended: the clock has gone on, and no timer has. `tests/chaos` suspends real processes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tower_redlock::clock::{Clock, Moment, TokioClock};
-use tower_redlock::error::{LossReason, ReleaseError};
-use tower_redlock::idempotency::{IdempotentRun, RunGuard};
+use tower_redlock::error::LossReason;
 use tower_redlock::node::MemoryNode;
-use tower_redlock::{AcquireError, LockManager};
+use tower_redlock::{AcquireError, LockGuard, LockManager};
 
-use super::scene::{KEY, MS, NODES, RUN, SECOND, TTL, meet};
+use super::scene::{KEY, MS, NODES, SECOND, TTL, meet};
 
 /// Longer than any lease.
 const NIGHT: Duration = Duration::from_secs(8 * 60 * 60);
-const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A clock that counts the nights, too.
 #[derive(Clone, Debug)]
@@ -51,7 +50,6 @@ impl Clock for Watch {
 
 /// A process that is suspended, and another that is not: its locks are made when the first is awake again.
 struct Scene {
-    nodes: Vec<MemoryNode>,
     watch: Watch,
     locks: LockManager,
     other: LockManager,
@@ -78,16 +76,15 @@ impl Scene {
         meet(&locks).await;
         meet(&other).await;
         Self {
-            nodes,
             watch,
             locks,
             other,
         }
     }
 
-    fn holders(&self) -> Vec<Option<Vec<u8>>> {
-        let name = format!("lk:{KEY}");
-        self.nodes.iter().map(|node| node.holder(&name)).collect()
+    fn waiter(&self) -> JoinHandle<Result<LockGuard, AcquireError>> {
+        let locks = self.locks.clone();
+        tokio::spawn(async move { locks.acquire(KEY).await })
     }
 
     /// Nothing is left of the suspended process: all was released without any time passing.
@@ -103,36 +100,16 @@ impl Scene {
     }
 }
 
+async fn assert_timed_out(waiter: JoinHandle<Result<LockGuard, AcquireError>>) {
+    let outcome = waiter.await.unwrap();
+    let is_over = matches!(outcome, Err(AcquireError::WaitTimeout { .. }));
+    assert!(is_over, "{outcome:?}");
+}
+
 async fn settle() {
     for _ in 0..50 {
         tokio::task::yield_now().await;
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn guards_see_their_loss_at_once_and_their_release_harms_nobody() {
-    let scene = Scene::new().await;
-    let guard = scene.locks.try_acquire(KEY).await.unwrap();
-    let waiting = tokio::spawn(guard.lost());
-    settle().await;
-    let woke = Instant::now();
-    scene.watch.suspend(NIGHT);
-    assert!(guard.is_lost());
-    assert_eq!(guard.remaining(), Duration::ZERO);
-    assert_eq!(waiting.await.unwrap(), LossReason::Expired);
-    assert_eq!(guard.lost().await, LossReason::Expired);
-
-    let theirs = scene.other.try_acquire(KEY).await.unwrap();
-    assert!(theirs.fence() > guard.fence());
-    let held = scene.holders();
-    assert!(held.iter().all(Option::is_some));
-    let outcome = guard.release().await;
-    assert_eq!(outcome, Err(ReleaseError::Lost(LossReason::Expired)));
-    settle().await;
-    assert_eq!(scene.holders(), held, "theirs is theirs");
-    assert!(!theirs.is_lost());
-    assert_eq!(woke.elapsed(), Duration::ZERO);
-    scene.assert_free().await;
 }
 
 /// Timers go on from where they were, and the next extension is due in ten seconds.
@@ -151,39 +128,17 @@ async fn a_loss_in_the_night_is_told_within_a_second_to_whoever_waits_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_guard_that_is_dropped_after_the_night_harms_nobody_either() {
-    let scene = Scene::new().await;
-    let guard = scene.locks.try_acquire(KEY).await.unwrap();
-    scene.watch.suspend(NIGHT);
-    let theirs = scene.other.try_acquire(KEY).await.unwrap();
-    let held = scene.holders();
-    drop(guard);
-    settle().await;
-    assert_eq!(scene.holders(), held);
-    drop(theirs);
-    scene.assert_free().await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn who_waited_through_the_night_is_answered_and_the_queue_goes_on() {
     let scene = Scene::new().await;
     let guard = scene.locks.try_acquire(KEY).await.unwrap();
-    let wait = || {
-        let locks = scene.locks.clone();
-        tokio::spawn(async move { locks.acquire(KEY).await })
-    };
-    let (first, second) = (wait(), wait());
+    let (first, second) = (scene.waiter(), scene.waiter());
     settle().await;
     assert_eq!(scene.locks.snapshot().waiting, 2);
     scene.watch.suspend(NIGHT);
     drop(guard);
     let began = Instant::now();
     for waiter in [first, second] {
-        let outcome = waiter.await.unwrap();
-        assert!(
-            matches!(outcome, Err(AcquireError::WaitTimeout { .. })),
-            "{outcome:?}"
-        );
+        assert_timed_out(waiter).await;
     }
     assert_eq!(began.elapsed(), Duration::ZERO);
     let next = scene.locks.try_acquire(KEY).await.unwrap();
@@ -196,64 +151,14 @@ async fn who_waited_through_the_night_is_answered_and_the_queue_goes_on() {
 async fn who_waited_for_another_process_through_the_night_is_answered_too() {
     let scene = Scene::new().await;
     let theirs = scene.other.try_acquire(KEY).await.unwrap();
-    let locks = scene.locks.clone();
-    let waiter = tokio::spawn(async move { locks.acquire(KEY).await });
+    let waiter = scene.waiter();
     tokio::time::sleep(20 * MS).await;
     scene.watch.suspend(NIGHT);
     // Its timers go on from where they were.
     let began = Instant::now();
-    let outcome = waiter.await.unwrap();
-    assert!(
-        matches!(outcome, Err(AcquireError::WaitTimeout { .. })),
-        "{outcome:?}"
-    );
+    assert_timed_out(waiter).await;
     assert!(began.elapsed() <= SECOND, "{:?}", began.elapsed());
     drop(theirs);
     drop(scene.locks.try_acquire(KEY).await.unwrap());
-    scene.assert_free().await;
-}
-
-async fn begin(locks: &LockManager) -> IdempotentRun {
-    let begun = locks.begin_idempotent(RUN, DAY, Duration::ZERO).await;
-    begun.unwrap()
-}
-
-async fn run(locks: &LockManager) -> RunGuard {
-    match begin(locks).await {
-        IdempotentRun::Execute(run) => run,
-        other => panic!("nobody has done it: {other:?}"),
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn work_that_slept_through_its_end_does_not_replace_what_was_done_meanwhile() {
-    let scene = Scene::new().await;
-    let ours = run(&scene.locks).await;
-    scene.watch.suspend(NIGHT);
-    assert!(ours.handle().is_lost());
-    let theirs = run(&scene.other).await;
-    assert!(theirs.fence() > ours.fence());
-    theirs.complete("theirs").await.unwrap();
-    ours.complete("ours").await.unwrap_err();
-    for locks in [&scene.locks, &scene.other] {
-        match begin(locks).await {
-            IdempotentRun::Replay(result) => assert_eq!(result, "theirs"),
-            other => panic!("it was done: {other:?}"),
-        }
-    }
-    scene.assert_free().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn work_that_slept_and_was_not_missed_stores_its_result() {
-    let scene = Scene::new().await;
-    let ours = run(&scene.locks).await;
-    scene.watch.suspend(2 * TTL);
-    assert!(ours.handle().is_lost());
-    ours.complete("ours").await.unwrap();
-    match begin(&scene.other).await {
-        IdempotentRun::Replay(result) => assert_eq!(result, "ours"),
-        other => panic!("it was done: {other:?}"),
-    }
     scene.assert_free().await;
 }

@@ -24,64 +24,53 @@ pub(crate) type Work = Pin<Box<dyn Future<Output = ()>>>;
 /// What goes before it.
 pub(crate) type Preparing = Pin<Box<dyn Future<Output = Work>>>;
 
+/// What goes before an operation.
+pub(crate) type Prepare = fn(Rc<Scene>) -> Preparing;
+
 /// One public asynchronous operation in one situation.
+#[derive(Clone, Copy)]
 pub(crate) struct Operation {
-    pub(crate) name: &'static str,
+    name: &'static str,
     /// What of the crate it is, as `census` calls it.
     pub(crate) covers: &'static [&'static str],
-    prepare: fn(Rc<Scene>) -> Preparing,
+    prepare: Prepare,
     leaves: Leaves,
 }
 
 /// What it may leave for a while, or must.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Leaves {
+pub(crate) enum Leaves {
     Nothing,
-    /// The result of its run, as soon as it was polled once.
+    /// The result of its run, as soon as it was polled once: it goes on until that is stored.
     Result,
     /// Nodes that do not vote.
     Quarantine,
-    /// A key, for the rest of a ttl and a second.
+    /// A key that it has taken to its end, so that its holder loses it first: for the rest of a ttl and a second.
     Key,
 }
 
-impl Operation {
-    pub(crate) const fn new(
-        name: &'static str,
-        covers: &'static [&'static str],
-        prepare: fn(Rc<Scene>) -> Preparing,
-    ) -> Self {
-        Self {
-            name,
-            covers,
-            prepare,
-            leaves: Leaves::Nothing,
-        }
-    }
-
-    /// The same, which goes on once it has begun, until its result is stored.
-    pub(crate) const fn stores_its_result(mut self) -> Self {
-        self.leaves = Leaves::Result;
-        self
-    }
-
-    /// The same, which may leave nodes that do not vote.
-    pub(crate) const fn may_leave_a_quarantine(mut self) -> Self {
-        self.leaves = Leaves::Quarantine;
-        self
-    }
-
-    /// The same, which may leave a key that it has taken to its end, so that its holder loses it first.
-    pub(crate) const fn may_leave_a_key_to_its_ttl(mut self) -> Self {
-        self.leaves = Leaves::Key;
-        self
-    }
+/// Operations that cover the same of the crate.
+pub(crate) fn covering<const N: usize>(
+    covers: &'static [&'static str],
+    leaves: Leaves,
+    operations: [(&'static str, Prepare); N],
+) -> Vec<Operation> {
+    let operations = operations.map(|(name, prepare)| Operation {
+        name,
+        covers,
+        prepare,
+        leaves,
+    });
+    operations.into()
 }
 
-/// What goes before an operation, by the name of an asynchronous function.
+/// An operation, by the name of the asynchronous function that goes before it.
 macro_rules! by {
     ($prepare:ident) => {
-        |scene| Box::pin($prepare(scene))
+        (stringify!($prepare), {
+            let prepare: crate::sweep::Prepare = |scene| Box::pin($prepare(scene));
+            prepare
+        })
     };
 }
 
@@ -172,26 +161,24 @@ fn settings(calls: &BTreeSet<Call>) -> Vec<(Setting, Opened)> {
     let kinds: Vec<Option<Call>> = calls.iter().copied().map(Some).chain([None]).collect();
     let mut settings = Vec::new();
     for call in kinds {
-        for behaviour in Behaviour::ODD {
-            for nodes in [1, NODES] {
-                let setting = Setting {
-                    behaviour,
-                    call,
-                    nodes,
-                };
-                settings.push((setting, Opened::AfterTheDrop));
-            }
-        }
-        // Where releases fail for ever, and where everything does.
-        let lasts = matches!(call, None | Some(Call::Release | Call::Complete));
-        let lasting = lasts.then_some([Behaviour::Error, Behaviour::Never]);
-        for behaviour in lasting.into_iter().flatten() {
+        let mut add = |behaviour, nodes, opened| {
             let setting = Setting {
                 behaviour,
                 call,
-                nodes: NODES,
+                nodes,
             };
-            settings.push((setting, Opened::Never));
+            settings.push((setting, opened));
+        };
+        for behaviour in Behaviour::ODD {
+            for nodes in [1, NODES] {
+                add(behaviour, nodes, Opened::AfterTheDrop);
+            }
+        }
+        // Where releases fail for ever, and where everything does.
+        if matches!(call, None | Some(Call::Release | Call::Complete)) {
+            for behaviour in [Behaviour::Error, Behaviour::Never] {
+                add(behaviour, NODES, Opened::Never);
+            }
         }
     }
     settings
@@ -231,20 +218,10 @@ impl Case<'_> {
     }
 
     fn complaint(&self, moment: Moment, left: &str) -> String {
-        let Setting {
-            behaviour,
-            call,
-            nodes,
-        } = self.setting;
-        let calls = call.map_or_else(|| "all".to_owned(), |call| format!("{call:?}"));
-        let then = match (moment.polls, moment.woken) {
-            (polls, false) => format!("dropped after {polls} polls"),
-            (polls, true) => format!("dropped when woken after {polls} polls"),
-        };
-        let opened = self.opened;
+        let (name, opened) = (self.operation.name, self.opened);
         format!(
-            "{}, {calls} commands {behaviour:?} on {nodes} nodes, opened {opened:?}, {then}: {left}",
-            self.operation.name
+            "{name}, {:?}, opened {opened:?}, {moment:?}: {left}",
+            self.setting
         )
     }
 

@@ -23,7 +23,7 @@ use tower_redlock::{Held, IdempotencyLayer, LockKey, LockScope, Locked, RedlockL
 
 use super::requests::fixed;
 use super::scene::{ALL, MS, Scene};
-use super::sweep::{Operation, Work, by, end, work};
+use super::sweep::{Leaves, Operation, Work, by, covering, end, work};
 
 /// An extractor that takes its time.
 struct Late;
@@ -38,16 +38,8 @@ impl<S: Send + Sync> FromRequestParts<S> for Late {
 }
 
 /// An order, as the path names it. Its key sorts after that of the layer.
+#[derive(serde::Deserialize)]
 struct Order(u64);
-
-impl<S: Send + Sync> FromRequestParts<S> for Order {
-    type Rejection = axum::extract::rejection::PathRejection;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Self::Rejection> {
-        let Path(id) = Path::from_request_parts(parts, state).await?;
-        Ok(Self(id))
-    }
-}
 
 impl AsLockKeys for Order {
     fn to_lock_keys(&self) -> Result<LockKeys, KeyError> {
@@ -79,66 +71,29 @@ fn order() -> Request<Body> {
     request.body(Body::empty()).unwrap()
 }
 
-fn head() -> Parts {
-    let mut parts = order().into_parts().0;
-    parts.extensions.insert("7");
-    parts
-}
-
 pub(crate) fn operations() -> Vec<Operation> {
-    let mut operations = handlers();
-    operations.extend(readers());
-    operations
-}
-
-fn handlers() -> Vec<Operation> {
-    vec![
-        Operation::new(
-            "a handler that extracts locks",
-            HANDLER,
-            by!(a_handler_that_extracts_locks),
-        ),
-        Operation::new(
-            "a handler that extracts a lock from the body",
-            &["extract FromRequest for Locked"],
-            by!(a_handler_that_extracts_a_lock_from_the_body),
-        ),
-        Operation::new(
-            "a handler that extracts its idempotency key",
-            &[
-                "extract FromRequestParts for Idempotent",
-                "extract OptionalFromRequestParts for Idempotent",
-            ],
-            by!(a_handler_that_extracts_its_idempotency_key),
-        ),
-        Operation::new(
-            "the page for operators",
-            &["inspect Service for InspectService"],
-            by!(the_page_for_operators),
-        ),
-    ]
-}
-
-const HANDLER: &[&str] = &[
-    "extract FromRequestParts for Held",
-    "extract OptionalFromRequestParts for Held",
-    "extract FromRequestParts for LockScope",
-    "extract FromRequestParts for Locked",
-];
-
-fn readers() -> Vec<Operation> {
-    vec![Operation::new(
-        "a key of everything",
-        KEYS,
+    let readers = [
+        by!(a_handler_that_extracts_locks),
+        by!(a_handler_that_extracts_a_lock_from_the_body),
+        by!(a_handler_that_extracts_its_idempotency_key),
+        by!(the_page_for_operators),
         by!(a_key_of_everything),
-    )]
+    ];
+    let covers = &[
+        "extract FromRequestParts for Held",
+        "extract OptionalFromRequestParts for Held",
+        "extract FromRequestParts for LockScope",
+        "extract FromRequestParts for Locked",
+        "extract FromRequest for Locked",
+        "extract FromRequestParts for Idempotent",
+        "extract OptionalFromRequestParts for Idempotent",
+        "inspect Service for InspectService",
+        "layer KeyExtractor for Also",
+        "layer KeyExtractor for F",
+        "layer KeyExtractor for Key",
+    ];
+    covering(covers, Leaves::Nothing, readers)
 }
-
-const KEYS: &[&str] = &[
-    "layer KeyExtractor for Also",
-    "layer KeyExtractor for F",
-    "layer KeyExtractor for Key",
-];
 
 async fn a_handler_that_extracts_locks(scene: Rc<Scene>) -> Work {
     let locks = scene.met().await;
@@ -147,7 +102,7 @@ async fn a_handler_that_extracts_locks(scene: Rc<Scene>) -> Work {
         .and(key::path("id").parse::<u64>())
         .prefix("order");
     let layer = RedlockLayer::new(locks.clone(), key);
-    let handler = |_: Held, _: Option<Held>, _: LockScope, order: Locked<Order>| async move {
+    let handler = |_: Held, _: Option<Held>, _: LockScope, order: Locked<Path<Order>>| async move {
         sleep(2 * MS).await;
         drop(order);
     };
@@ -188,7 +143,7 @@ async fn the_page_for_operators(scene: Rc<Scene>) -> Work {
 }
 
 async fn a_key_of_everything(_: Rc<Scene>) -> Work {
-    let mut parts = head();
+    let mut parts = order().into_parts().0;
     let key = key::from_extractor::<Late>(|_| "shop".to_owned())
         .and(key::header("x-part"))
         .and(key::query("part"))

@@ -5,7 +5,7 @@ use std::process::Command;
 use proptest::prelude::*;
 use tower_redlock::Settings;
 
-use super::{of_variables, refused_variables};
+use super::{of_variables, refused_variables, told};
 
 /// A service that `redlock run` starts may read the variables with this prefix.
 #[test]
@@ -16,10 +16,7 @@ fn variables_of_the_program_are_no_settings() {
         ("REDLOCK_FENCE", "1843200000000000000"),
     ];
     let settings = of_variables("REDLOCK", variables).unwrap();
-    assert_eq!(
-        format!("{settings:?}"),
-        format!("{:?}", Settings::default())
-    );
+    assert_eq!(told(&settings), told(&Settings::default()));
 }
 
 #[cfg(feature = "redis")]
@@ -27,8 +24,6 @@ fn variables_of_the_program_are_no_settings() {
 fn nodes_are_a_list_or_numbered() {
     use tower_redlock::node::RedisNode;
 
-    // All of the settings but passwords are shown.
-    let told = |settings: &Settings| format!("{settings:?}");
     let listed = of_variables("A", [("A_NODES", "redis://a, redis://b")]).unwrap();
     let numbered = [
         ("A_NODES_1_URL", "redis://b"),
@@ -71,7 +66,7 @@ fn nodes_are_a_list_or_numbered() {
 fn an_empty_namespace_means_something_and_other_empty_variables_do_not() {
     let settings = of_variables("A", [("A_NAMESPACE", "")]).unwrap();
     let built = Settings::default().namespace("");
-    assert_eq!(format!("{settings:?}"), format!("{built:?}"));
+    assert_eq!(told(&settings), told(&built));
     assert_eq!(
         refused_variables(&[("TTL", "")]).to_string(),
         "ttl: is empty; unset the variable for the default (environment variable APP_TTL)"
@@ -119,12 +114,8 @@ fn a_refusal_names_the_field_and_the_variable() {
     }
     // The variable that is to blame, where several are read.
     let error = refused_variables(&[("MEMORY", "5"), ("TTL", "1s"), ("MAX_HOLD", "never")]);
-    assert!(
-        error
-            .to_string()
-            .ends_with("(environment variable APP_MAX_HOLD)"),
-        "{error}"
-    );
+    let end = "(environment variable APP_MAX_HOLD)";
+    assert!(error.to_string().ends_with(end), "{error}");
 }
 
 #[test]
@@ -153,22 +144,14 @@ const CHILD: &str = "CONFIG_TEST_CHILD";
 fn the_variables_of_the_process_are_read() {
     if std::env::var_os(CHILD).is_some() {
         let config = Settings::default().with_env("CONFIG_OWN").unwrap();
-        assert_eq!(
-            format!("{config:?}"),
-            format!("{:?}", Settings::default().memory(3))
-        );
+        assert_eq!(told(&config), told(&Settings::default().memory(3)));
         let error = Settings::default().with_env("CONFIG_BAD").unwrap_err();
         assert_eq!(error.field(), Some("memori"));
         #[cfg(unix)]
         {
-            let error = Settings::default()
-                .with_env("CONFIG_ODD")
-                .unwrap_err()
-                .to_string();
-            assert_eq!(
-                error,
-                "the environment variable CONFIG_ODD_TTL is not UTF-8"
-            );
+            let error = Settings::default().with_env("CONFIG_ODD").unwrap_err();
+            let text = "the environment variable CONFIG_ODD_TTL is not UTF-8";
+            assert_eq!(error.to_string(), text);
         }
         return;
     }
@@ -188,10 +171,8 @@ fn the_variables_of_the_process_are_read() {
     }
     let output = child.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success() && text.contains("1 passed"),
-        "{text}"
-    );
+    let passed = output.status.success() && text.contains("1 passed");
+    assert!(passed, "{text}");
 }
 
 proptest! {
@@ -211,7 +192,7 @@ proptest! {
             // A number without a unit is no duration, except `0`, which is the same in all.
             Ok(settings) => {
                 let none = Settings::default().max_wait(std::time::Duration::ZERO);
-                let is_zero = text == "0" && format!("{settings:?}") == format!("{none:?}");
+                let is_zero = text == "0" && told(&settings) == told(&none);
                 prop_assert!(is_zero || text.trim_end().ends_with(['d', 'h', 'm', 's']));
             }
             Err(error) => prop_assert_eq!(error.field(), Some("max_wait")),

@@ -20,6 +20,16 @@ mod sources;
 use tower_redlock::Settings;
 use tower_redlock::error::ConfigError;
 
+/// All that was said, but passwords.
+fn told(settings: &Settings) -> String {
+    format!("{settings:?}")
+}
+
+/// The same text as JSON.
+fn json(toml: &str) -> String {
+    serde_json::to_string(&toml::from_str::<toml::Value>(toml).unwrap()).unwrap()
+}
+
 /// Reads settings and checks them, and says what is wrong with it.
 fn refusal(toml: &str) -> String {
     match toml::from_str::<Settings>(toml) {

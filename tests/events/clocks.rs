@@ -23,28 +23,21 @@ async fn a_server_whose_clock_is_set_is_told_of_once_for_each_step() {
     };
     let at_first = looks();
     eventually("looked at", || looks() > at_first).await;
-    let told = |by: &str| {
-        let lines = book.lines();
-        let line = lines.iter().find(|line| line.contains(by));
-        line.is_some_and(|line| line.contains("clock of a node was set"))
-    };
+    let words = "clock of a node was set";
+    let told = |by: &str| book.with(words).iter().any(|line| line.contains(by));
     server.step_clock(30);
     eventually("told of a step ahead", || {
         told(" by=30.0") || told(" by=29.9")
     })
     .await;
-    let line = book.line("clock of a node was set");
-    assert!(line.starts_with("WARN") && line.contains(name), "{line}");
-    assert!(
-        line.contains(" ahead=30.") || line.contains(" ahead=29.9"),
-        "{line}"
-    );
+    let line = book.assert_line(words, "WARN", &[name]);
+    let is_told = line.contains(" ahead=30.") || line.contains(" ahead=29.9");
+    assert!(is_told, "{line}");
     server.step_clock(0);
     eventually("told of a step back", || {
         told(" by=-30.0") || told(" by=-29.9")
     })
     .await;
     tokio::time::sleep(Duration::from_millis(1_500)).await;
-    let steps = book.lines().concat().matches("clock of a node").count();
-    assert_eq!(steps, 2);
+    book.assert_count(words, 2);
 }

@@ -14,6 +14,7 @@ use super::support::nodes::{context, settled};
 use super::support::server::{Kind, Server};
 
 const TOLD: &str = "WARN message=the credentials of a node could not be renewed";
+const RENEWED: &str = "INFO message=the credentials of a node are renewed again";
 
 /// What the callbacks of this file ask. It is theirs as long as the program runs.
 #[derive(Default)]
@@ -51,20 +52,20 @@ async fn credentials_that_cannot_be_renewed_are_told_once_until_they_can() {
     node.start(context());
     settled(&node).await.unwrap();
     vault.asked(2).await;
-    assert!(!book.lines().concat().contains(TOLD), "they were renewed");
+    // They were renewed.
+    book.assert_without(TOLD);
     for times in 1..=2 {
         vault.is_sealed.store(true, Relaxed);
         // Before it is asked again the refusal is told; that of the second is not.
         vault.asked(2).await;
-        let lines = book.lines();
-        let told: Vec<_> = lines.iter().filter(|line| line.starts_with(TOLD)).collect();
-        assert_eq!(told.len(), times, "{lines:#?}");
-        assert!(
-            told[0].contains(node.name()) && told[0].contains("the vault is sealed for"),
-            "{told:?}"
-        );
+        book.assert_count(TOLD, times);
+        book.assert_count("the vault is sealed for", times);
+        assert!(book.with(TOLD)[0].contains(node.name()));
+        book.assert_count(RENEWED, times - 1);
         vault.is_sealed.store(false, Relaxed);
         vault.asked(2).await;
+        eventually("renewed", || book.count(RENEWED) == times).await;
+        assert!(book.with(RENEWED)[0].contains(node.name()));
     }
-    assert!(!book.lines().concat().contains("s3cret"));
+    book.assert_without("s3cret");
 }

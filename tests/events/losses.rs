@@ -5,15 +5,13 @@ use std::future::pending;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::request::Parts;
 use http::{Request, Response};
 use http_body_util::Full;
 use tower::{Layer as _, ServiceExt as _, service_fn};
 use tower_redlock::error::{LossReason, RunError};
 use tower_redlock::node::MemoryNode;
-use tower_redlock::{LockKey, RedlockLayer};
 
-use super::{five, listen};
+use super::{connected, layer};
 
 /// Has nobody hear of releases any more, and never ends.
 async fn hang(nodes: Vec<MemoryNode>) -> Response<Full<Bytes>> {
@@ -22,44 +20,31 @@ async fn hang(nodes: Vec<MemoryNode>) -> Response<Full<Bytes>> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_is_cut_off_leaves_the_loss_in_the_log() {
-    let (book, _listening) = listen();
-    let (nodes, builder) = five();
-    let locks = builder.connect().await.unwrap();
-    let layer = RedlockLayer::new(locks, |_: &Parts| LockKey::new("order:1").unwrap());
-    let service = layer.layer(service_fn(move |_| {
-        let hanging = hang(nodes.clone());
-        async { Ok::<_, Infallible>(hanging.await) }
-    }));
-    let request = Request::post("/").body(Full::<Bytes>::default()).unwrap();
-    assert_eq!(service.oneshot(request).await.unwrap().status(), 503);
-    let line = book.line("lock lost");
-    assert!(
-        line.starts_with("ERROR") && line.contains("order:1"),
-        "{line}"
-    );
-    assert!(line.contains("without a successful extension"), "{line}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn work_that_is_dropped_leaves_the_loss_in_the_log() {
-    let (book, _listening) = listen();
-    let (nodes, builder) = five();
-    let locks = builder.connect().await.unwrap();
-    let run = locks.run("order:1", |_| hang(nodes)).await;
-    assert!(matches!(run, Err(RunError::Lost(_))), "{run:?}");
-    book.line("lock lost");
-    // It was released in time, in vain: what was told is that its ttl had ended it.
-    tokio::time::sleep(Duration::from_secs(60)).await;
-    let all = book.lines().concat();
-    assert!(!all.contains("could not be released"), "{all}");
+async fn work_or_a_request_that_is_cut_off_leaves_the_loss_in_the_log() {
+    for is_request in [true, false] {
+        let (book, _listening, nodes, locks) = connected().await;
+        if is_request {
+            let service = layer(locks).layer(service_fn(move |_| {
+                let hanging = hang(nodes.clone());
+                async { Ok::<_, Infallible>(hanging.await) }
+            }));
+            let request = Request::post("/").body(Full::<Bytes>::default()).unwrap();
+            assert_eq!(service.oneshot(request).await.unwrap().status(), 503);
+        } else {
+            let run = locks.run("order:1", |_| hang(nodes)).await;
+            assert!(matches!(run, Err(RunError::Lost(_))), "{run:?}");
+        }
+        let parts = ["order:1", "without a successful extension"];
+        book.assert_line("lock lost", "ERROR", &parts);
+        // It was released in time, in vain: what was told is that its ttl had ended it.
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        book.assert_without("could not be released");
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn work_that_ends_in_time_has_lost_nothing() {
-    let (book, _listening) = listen();
-    let (nodes, builder) = five();
-    let locks = builder.connect().await.unwrap();
+    let (book, _listening, nodes, locks) = connected().await;
     let guard = locks.acquire("order:1").await.unwrap();
     nodes.iter().for_each(MemoryNode::freeze);
     let left = guard.remaining();
@@ -68,18 +53,12 @@ async fn work_that_ends_in_time_has_lost_nothing() {
     assert!(!guard.is_lost());
     drop(guard);
     tokio::time::sleep(Duration::from_secs(60)).await;
-    let lines = book.lines();
-    assert!(
-        !lines.iter().any(|line| line.contains("lock lost")),
-        "{lines:#?}"
-    );
+    book.assert_without("lock lost");
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_one_holder_was_told_is_not_put_down_to_the_next() {
-    let (book, _listening) = listen();
-    let (nodes, builder) = five();
-    let locks = builder.connect().await.unwrap();
+    let (book, _listening, nodes, locks) = connected().await;
     let first = locks.acquire("order:1").await.unwrap();
     let released = tokio::spawn(first.lost());
     let next = tokio::spawn({
@@ -97,9 +76,5 @@ async fn what_one_holder_was_told_is_not_put_down_to_the_next() {
     tokio::time::sleep(next.remaining() - Duration::from_millis(1)).await;
     assert!(!next.is_lost());
     drop(next);
-    let lines = book.lines();
-    assert!(
-        !lines.iter().any(|line| line.contains("lock lost")),
-        "{lines:#?}"
-    );
+    book.assert_without("lock lost");
 }

@@ -24,25 +24,26 @@ mod starts;
 mod support;
 
 use std::fmt::{Debug, Write as _};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use http::request::Parts;
 use tower_redlock::clock::TokioClock;
 use tower_redlock::node::MemoryNode;
-use tower_redlock::{LockKey, LockManager, Settings};
+use tower_redlock::{LockKey, LockManager, RedlockLayer, Settings};
 use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
-use tracing::{Event, Instrument as _, Metadata, Subscriber};
+use tracing::{Event, Instrument as _, Subscriber};
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
-/// Writes every event down, a line each: `LEVEL message field=value ..`.
+const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Writes every event down, a line each: `LEVEL message field=value ..`, and whether it is one of a request.
 #[derive(Clone, Default)]
-struct Book(
-    Arc<Mutex<Vec<String>>>,
-    Arc<AtomicUsize>,
-    Arc<OnceLock<&'static Metadata<'static>>>,
-);
+struct Book(Arc<Mutex<Vec<String>>>);
 
 struct Line(String);
 
@@ -52,45 +53,21 @@ impl Visit for Line {
     }
 }
 
-impl Subscriber for Book {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_span() || metadata.target().starts_with("tower_redlock")
-    }
-
-    fn new_span(&self, span: &Attributes<'_>) -> Id {
-        // A test has one span at most.
-        let _ = self.2.set(span.metadata());
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _span: &Id, _values: &Record<'_>) {}
-
-    fn record_follows_from(&self, _span: &Id, _follows: &Id) {}
-
-    fn event(&self, event: &Event<'_>) {
+impl<S> Layer<S> for Book
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        if !event.metadata().target().starts_with("tower_redlock") {
+            return;
+        }
         let mut line = Line(event.metadata().level().to_string());
         event.record(&mut line);
-        if self.1.load(Ordering::Relaxed) > 0 {
+        let mut spans = context.event_scope(event).into_iter().flatten();
+        if spans.any(|span| span.name() == "request") {
             line.0.push_str(" in the span");
         }
         self.0.lock().unwrap().push(line.0);
-    }
-
-    fn current_span(&self) -> tracing_core::span::Current {
-        match self.2.get() {
-            Some(span) if self.1.load(Ordering::Relaxed) > 0 => {
-                tracing_core::span::Current::new(Id::from_u64(1), span)
-            }
-            _ => tracing_core::span::Current::none(),
-        }
-    }
-
-    fn enter(&self, _span: &Id) {
-        self.1.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn exit(&self, _span: &Id) {
-        self.1.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -99,26 +76,47 @@ impl Book {
         self.0.lock().unwrap().clone()
     }
 
-    /// The one line that holds `words`.
-    fn line(&self, words: &str) -> String {
-        let lines = self.lines();
-        let mut found = lines.iter().filter(|line| line.contains(words));
-        let line = found
-            .next()
-            .unwrap_or_else(|| panic!("no {words:?} in {lines:#?}"));
-        assert!(
-            found.next().is_none(),
-            "{words:?} more than once in {lines:#?}"
-        );
-        line.clone()
+    /// The lines that hold `words`.
+    fn with(&self, words: &str) -> Vec<String> {
+        let mut lines = self.lines();
+        lines.retain(|line| line.contains(words));
+        lines
+    }
+
+    fn count(&self, words: &str) -> usize {
+        self.with(words).len()
+    }
+
+    #[track_caller]
+    fn assert_count(&self, words: &str, count: usize) {
+        let found = self.count(words);
+        assert_eq!(found, count, "{words:?} in {:#?}", self.lines());
+    }
+
+    /// Of the lines with `words` there is one, of this level and with all of these parts.
+    #[track_caller]
+    fn assert_line(&self, words: &str, level: &str, parts: &[&str]) -> String {
+        self.assert_count(words, 1);
+        let line = self.with(words).remove(0);
+        assert!(line.starts_with(level), "{line}");
+        for part in parts {
+            assert!(line.contains(part), "{part:?} in {line}");
+        }
+        line
+    }
+
+    /// No line holds `text`.
+    #[track_caller]
+    fn assert_without(&self, text: &str) {
+        self.assert_count(text, 0);
     }
 }
 
 /// Writes down what this thread says from now on.
 fn listen() -> (Book, DefaultGuard) {
     let book = Book::default();
-    let listening = tracing::subscriber::set_default(book.clone());
-    (book, listening)
+    let listening = tracing_subscriber::registry().with(book.clone());
+    (book, listening.set_default())
 }
 
 /// For managers without a thread of their own, as a book is about one thread.
@@ -132,174 +130,151 @@ fn five() -> (Vec<MemoryNode>, Settings) {
     (nodes, builder)
 }
 
+/// A manager over five nodes, from whose beginning on a book is kept.
+async fn connected() -> (Book, DefaultGuard, Vec<MemoryNode>, LockManager) {
+    let (book, listening) = listen();
+    let (nodes, builder) = five();
+    let locks = builder.connect().await.unwrap();
+    (book, listening, nodes, locks)
+}
+
+/// A layer that locks `order:1` whatever the request.
+fn layer(locks: LockManager) -> RedlockLayer {
+    RedlockLayer::new(locks, |_: &Parts| LockKey::new("order:1").unwrap())
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_missing_at_connect_is_named() {
     let (book, _listening) = listen();
     let (nodes, builder) = five();
     drop(builder.connect().await.unwrap());
-    nodes.first().unwrap().go_down();
+    nodes[0].go_down();
     let builder = here().nodes(nodes.iter().cloned());
     builder.connect().await.unwrap();
-    let line = book.line("does not answer");
-    assert!(line.starts_with("WARN") && line.contains("n0"), "{line}");
-    assert!(line.contains("the node is down"), "{line}");
+    book.assert_line("does not answer", "WARN", &["n0", "the node is down"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_lock_is_told_once_and_no_event_holds_its_token() {
-    let (book, _listening) = listen();
-    let (nodes, builder) = five();
-    let locks = builder.connect().await.unwrap();
+    let (book, _listening, nodes, locks) = connected().await;
     let guard = locks.try_acquire("order:1").await.unwrap();
-    let token = nodes.first().unwrap().holder("lk:order:1").unwrap();
+    let token = nodes[0].holder("lk:order:1").unwrap();
     let token = String::from_utf8(token).unwrap();
     nodes.iter().for_each(MemoryNode::freeze);
     guard.lost().await;
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    tokio::time::sleep(SECOND).await;
     assert!(guard.is_lost());
     drop(guard);
     // No node answers until the ttl is over, so the release is given up. Of what had ended before that is no news.
-    tokio::time::sleep(Duration::from_secs(60)).await;
-
-    let line = book.line("lock lost");
-    assert!(
-        line.starts_with("ERROR") && line.contains("order:1"),
-        "{line}"
-    );
-    assert!(line.contains("without a successful extension"), "{line}");
-    let all = book.lines().concat();
-    assert!(!all.contains("could not be released"), "{all}");
-    assert!(!all.contains(&token));
+    tokio::time::sleep(60 * SECOND).await;
+    let parts = ["order:1", "without a successful extension"];
+    book.assert_line("lock lost", "ERROR", &parts);
+    book.assert_without("could not be released");
+    book.assert_without(&token);
 }
 
 /// Lets a manager notice what became of its nodes.
 async fn looked_at() {
-    tokio::time::sleep(Duration::from_millis(1_001)).await;
+    tokio::time::sleep(1_001 * MS).await;
 }
+
+const FORGOT: &str = "WARN message=a node restarted, lost its data or was adopted";
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_forgot_is_told_when_it_is_noticed_and_when_it_votes_again() {
-    let (book, _listening) = listen();
-    let (nodes, builder) = five();
-    let locks = builder.connect().await.unwrap();
+    let (book, _listening, nodes, _locks) = connected().await;
     assert_eq!(book.lines(), [""; 0], "nothing to tell of a start");
     nodes[2].forget();
     looked_at().await;
     looked_at().await;
-    let line = book.line("restarted, lost its data or was adopted");
-    assert!(line.starts_with("WARN") && line.contains("n2"), "{line}");
-    assert!(
-        line.contains("wait=10.102s") && line.contains("remembered=true"),
-        "{line}"
-    );
+    book.assert_line(FORGOT, "WARN", &["n2", "wait=10.102s", "remembered=true"]);
     assert_eq!(book.lines().len(), 1);
-    tokio::time::sleep(Duration::from_secs(12)).await;
-    let line = book.line("votes again");
-    assert!(line.starts_with("INFO") && line.contains("n2"), "{line}");
+    tokio::time::sleep(12 * SECOND).await;
+    book.assert_line("votes again", "INFO", &["n2"]);
     assert_eq!(book.lines().len(), 2);
     // Said anew of the next time.
     nodes[2].forget();
     looked_at().await;
-    let lines = book.lines();
-    assert!(
-        lines.len() == 3 && lines[2].contains("restarted, lost its data or was adopted"),
-        "{lines:#?}"
-    );
-    drop(locks);
+    book.assert_count(FORGOT, 2);
+    assert_eq!(book.lines().len(), 3);
 }
 
 #[tokio::test(start_paused = true)]
 async fn fencing_tokens_that_nobody_remembers_are_told_as_a_warning() {
     let (book, _listening) = listen();
     let (nodes, builder) = five();
-    let builder = builder.max_ttl(Duration::from_secs(10));
+    let builder = builder.max_ttl(10 * SECOND);
     let locks = builder.connect().await.unwrap();
     nodes[..3].iter().for_each(MemoryNode::forget);
     looked_at().await;
-    let lines = book.lines();
-    let told = |line: &String| line.starts_with("WARN") && line.contains("remembered=false");
-    assert!(lines.len() == 3 && lines.iter().all(told), "{lines:#?}");
-    assert!(
-        lines.iter().all(|line| line.contains("wait=10.102s")),
-        "{lines:#?}"
-    );
-    tokio::time::sleep(Duration::from_secs(13)).await;
+    assert_eq!(book.lines().len(), 3);
+    book.assert_count(" wait=10.102s remembered=false", 3);
+    book.assert_count(FORGOT, 3);
+    tokio::time::sleep(13 * SECOND).await;
     // The first that votes makes a quorum with the two that remember, so it alone is at risk.
-    let line = book.line("tokens may repeat");
-    assert!(line.starts_with("WARN") && line.contains("n0"), "{line}");
+    book.assert_line("tokens may repeat", "WARN", &["n0"]);
     // Where somebody says that no lock is held there is no risk, and no error.
     nodes[..3].iter().for_each(MemoryNode::forget);
     looked_at().await;
     locks.bootstrap().await.unwrap();
-    book.line("tokens may repeat");
-    let again = |line: &&String| line.contains("votes again") && line.starts_with("INFO");
-    assert_eq!(book.lines().iter().filter(again).count(), 6);
+    book.assert_count("tokens may repeat", 1);
+    book.assert_count("INFO message=a node votes again", 6);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_node_of_other_processes_is_told_once_with_both_lists() {
-    let book = Book::default();
     let (nodes, builder) = five();
     let _locks = builder.connect().await.unwrap();
-    let _listening = tracing::subscriber::set_default(book.clone());
+    let (book, _listening) = listen();
     let few = here().nodes(nodes[..2].iter().cloned());
-    let few = few.clock(TokioClock::new()).connect_lazy().unwrap();
+    let few = few.connect_lazy().unwrap();
     for _ in 0..3 {
         looked_at().await;
         few.try_acquire("order:1").await.unwrap_err();
     }
     for name in ["n0", "n1"] {
-        let line = book.line(&format!("cannot serve this process node=\"{name}\""));
-        assert!(line.starts_with("ERROR"), "{line}");
-        assert!(
-            line.contains("; nodes n0, n1, n2, n3, n4; quorum 3"),
-            "{line}"
-        );
-        assert!(line.contains("; nodes n0, n1; quorum 2"), "{line}");
+        let words = format!("cannot serve this process node=\"{name}\"");
+        let lists = [
+            "; nodes n0, n1, n2, n3, n4; quorum 3",
+            "; nodes n0, n1; quorum 2",
+        ];
+        book.assert_line(&words, "ERROR", &lists);
     }
-    let lines = book.lines();
-    let others = lines.iter().filter(|line| !line.contains("acquire key"));
-    assert_eq!(others.count(), 2, "{lines:#?}");
+    let of_calls = book.count("acquire key");
+    assert_eq!(book.lines().len() - of_calls, 2, "{:#?}", book.lines());
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_becomes_of_a_call_is_told_in_the_callers_span_and_so_is_the_rest_of_the_lock() {
-    let (book, _listening) = listen();
-    let (nodes, builder) = five();
-    let locks = builder.connect().await.unwrap();
+    let (book, _listening, nodes, locks) = connected().await;
     let work = async {
         let guard = locks.acquire("order:1").await.unwrap();
         locks.try_acquire("order:1").await.unwrap_err();
         guard
     };
     let guard = work.instrument(tracing::info_span!("request")).await;
-    let line = book.line("outcome=\"acquired\"");
-    assert!(
-        line.starts_with("DEBUG") && line.ends_with("in the span"),
-        "{line}"
-    );
-    assert!(
-        line.contains("key=\"order:1\"") && line.contains("wait=0ns"),
-        "{line}"
-    );
-    assert!(line.contains("nodes=\"n0, n1, n2"), "{line}");
-    let line = book.line("outcome=\"contended\"");
-    assert!(line.contains("held by another"), "{line}");
+    let parts = [
+        "key=\"order:1\"",
+        "wait=0ns",
+        "nodes=\"n0, n1, n2",
+        " in the span",
+    ];
+    book.assert_line("outcome=\"acquired\"", "DEBUG", &parts);
+    book.assert_line("outcome=\"contended\"", "DEBUG", &["held by another"]);
     // From here on nothing runs in the span.
     nodes.iter().for_each(MemoryNode::freeze);
     guard.lost().await;
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    tokio::time::sleep(SECOND).await;
     for words in [
         "lock lost",
         "did not extend a lock key=\"order:1\" node=\"n2\"",
     ] {
-        let lines = book.lines();
-        let line = lines.iter().find(|line| line.contains(words));
-        let line = line.unwrap_or_else(|| panic!("no {words} in {lines:#?}"));
-        assert!(line.ends_with("in the span"), "{line}");
+        let lines = book.with(words);
+        let all = !lines.is_empty() && lines.iter().all(|line| line.ends_with("in the span"));
+        assert!(all, "{words}: {lines:#?}");
     }
     locks.try_acquire("order:2").await.unwrap_err();
-    let line = book.line("key=\"order:2\"");
+    let line = book.assert_line("key=\"order:2\"", "DEBUG", &[]);
     assert!(!line.ends_with("in the span"), "{line}");
 }
 
@@ -313,9 +288,9 @@ async fn redacted_keys_are_in_no_event() {
     nodes.iter().for_each(MemoryNode::freeze);
     drop(left);
     guard.lost().await;
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    tokio::time::sleep(SECOND).await;
     drop(guard);
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    tokio::time::sleep(60 * SECOND).await;
     for (words, key) in [
         ("acquire", "order:1"),
         ("lock lost", "order:1"),
@@ -323,10 +298,11 @@ async fn redacted_keys_are_in_no_event() {
         ("did not extend", "order:1"),
     ] {
         let hidden = LockKey::new(key).unwrap().redacted();
-        let lines = book.lines();
-        let told = lines.iter().find(|line| line.contains(words));
-        let told = told.unwrap_or_else(|| panic!("no {words} in {lines:#?}"));
-        assert!(told.contains(&hidden), "{told}");
+        let told = book.with(words);
+        assert!(
+            told.first().is_some_and(|line| line.contains(&hidden)),
+            "{words}: {told:?}"
+        );
     }
-    assert!(!book.lines().concat().contains("order:"));
+    book.assert_without("order:");
 }

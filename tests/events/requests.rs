@@ -13,7 +13,6 @@ use tower_redlock::{RedlockLayer, key};
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
-use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::{Layer as _, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
 
@@ -33,14 +32,6 @@ impl Write for Paper {
     }
 }
 
-impl<'a> MakeWriter<'a> for Paper {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        self.clone()
-    }
-}
-
 /// The filter of the guide.
 fn recommended() -> Targets {
     let guide = include_str!("../../src/docs/operating.md");
@@ -51,7 +42,8 @@ fn recommended() -> Targets {
 /// What is written of a request that finds its lock taken, by a service whose span has this level.
 async fn written(level: Level) -> String {
     let paper = Paper::default();
-    let layer = tracing_subscriber::fmt::layer().with_writer(paper.clone());
+    let copy = paper.clone();
+    let layer = tracing_subscriber::fmt::layer().with_writer(move || copy.clone());
     let layer = layer.with_ansi(false).with_filter(recommended());
     let _listening = tracing_subscriber::registry().with(layer).set_default();
     let (_nodes, builder) = five();
@@ -72,51 +64,43 @@ async fn written(level: Level) -> String {
     String::from_utf8(paper.0.lock().unwrap().clone()).unwrap()
 }
 
-/// The line of the refused call for a lock.
-fn refused(text: &str) -> &str {
-    let line = text
-        .lines()
-        .find(|line| line.contains("\"contended\" wait"));
-    line.unwrap_or_else(|| panic!("{text}"))
+/// The line of `text` that holds `words`.
+fn line<'a>(text: &'a str, words: &str) -> &'a str {
+    let line = text.lines().find(|line| line.contains(words));
+    line.unwrap_or_else(|| panic!("no {words} in {text}"))
 }
+
+const REFUSED: &str = "\"contended\" wait";
 
 #[tokio::test(start_paused = true)]
 async fn events_name_their_request_where_its_span_is_as_the_guide_says() {
     let guide = include_str!("../../src/docs/operating.md");
     assert!(guide.contains("DefaultMakeSpan::new().level(Level::INFO)"));
     let text = written(Level::INFO).await;
-    for words in ["request rejected", "\"contended\" wait"] {
-        let line = text.lines().find(|line| line.contains(words));
-        let line = line.unwrap_or_else(|| panic!("no {words} in {text}"));
-        assert!(
-            line.contains("request{method=POST uri=/orders/42/pay"),
-            "{line}"
-        );
+    for (words, target) in [
+        ("request rejected", "tower_redlock::layer: request rejected"),
+        (REFUSED, "tower_redlock::lock: acquire"),
+    ] {
+        let line = line(&text, words);
+        let request = "request{method=POST uri=/orders/42/pay";
+        assert!(line.contains(request) && line.contains(target), "{line}");
     }
-    assert!(
-        refused(&text).contains("tower_redlock::lock: acquire"),
-        "{text}"
-    );
-    assert!(
-        text.contains("tower_redlock::layer: request rejected"),
-        "{text}"
-    );
     // Why the guide has to say so: by default that span is at debug level.
     let text = written(Level::DEBUG).await;
-    assert!(!refused(&text).contains("request{"), "{text}");
+    assert!(!line(&text, REFUSED).contains("request{"), "{text}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_event_has_no_empty_fields() {
     let text = written(Level::INFO).await;
-    let granted = text.lines().find(|line| line.contains("\"acquired\" wait"));
-    let granted = granted.unwrap_or_else(|| panic!("{text}"));
+    let granted = line(&text, "\"acquired\" wait");
     assert!(granted.contains("nodes=\"n0, n1, n2"), "{granted}");
     assert!(!granted.contains("reason"), "{granted}");
-    let (_, event) = refused(&text).rsplit_once("acquire ").unwrap();
+    let (_, event) = line(&text, REFUSED).rsplit_once("acquire ").unwrap();
+    // A sentence in quotes.
     assert!(
         event.contains("reason=\"") && !event.contains("nodes="),
-        "a sentence in quotes: {event}"
+        "{event}"
     );
     assert!(recommended().would_enable("tower_redlock::lock", &Level::DEBUG));
     assert_eq!(recommended().default_level(), Some(LevelFilter::INFO));

@@ -70,13 +70,9 @@ async fn a_call_has_a_span_inside_of_the_callers() {
     // What the late nodes say is heard in it, too.
     tokio::time::sleep(Duration::from_secs(1)).await;
     let lines = told();
-    assert_eq!(lines.len(), 1, "{lines:?}");
-    let line = &lines[0];
-    assert!(
-        line.starts_with(&(begin("request > ", "acquired") + "n0, n1, n2")),
-        "{line}"
-    );
-    assert!(line.ends_with("\" entered"), "{line}");
+    let of_call = begin("request > ", "acquired") + "n0, n1, n2";
+    let is_told = |line: &String| line.starts_with(&of_call) && line.ends_with("\" entered");
+    assert!(lines.len() == 1 && is_told(&lines[0]), "{lines:?}");
     // The loss of the lock would be told in the caller's span, not in that of the call.
     drop(request);
     assert_eq!(told(), [""; 0]);

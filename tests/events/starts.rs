@@ -8,9 +8,10 @@ use tower_redlock::node::RedisNode;
 
 use super::support::fake::Proxy;
 use super::support::server::{Kind, Server};
-use super::{Book, five, here, listen};
+use super::{Book, FORGOT, MS, connected, five, here, listen};
 
-const MS: Duration = Duration::from_millis(1);
+const INCOMPLETE: &str =
+    "WARN message=a node does not vote before every node has accepted this list once";
 
 /// New servers wait for about half a second.
 fn brisk(servers: &[Server]) -> Settings {
@@ -25,17 +26,8 @@ fn brisk(servers: &[Server]) -> Settings {
 /// Nothing that was told is a warning or an error.
 #[track_caller]
 fn assert_quiet(book: &Book) {
-    let lines = book.lines();
-    let is_loud = |line: &&String| line.starts_with("WARN") || line.starts_with("ERROR");
-    let loud: Vec<_> = lines.iter().filter(is_loud).collect();
-    assert!(loud.is_empty(), "{loud:#?}");
-}
-
-#[track_caller]
-fn assert_count(book: &Book, words: &str, count: usize) {
-    let lines = book.lines();
-    let found = lines.iter().filter(|line| line.contains(words));
-    assert_eq!(found.count(), count, "{words} in {lines:#?}");
+    book.assert_without("WARN message");
+    book.assert_without("ERROR message");
 }
 
 #[tokio::test]
@@ -49,9 +41,7 @@ async fn a_server_that_does_not_say_which_one_it_is_is_named_once_with_what_that
     // Both of its connections have seen it.
     locks.unwrap().all_voting().await.unwrap();
     let words = "a node does not tell which server it is; after a restart or a failover it may grant a lock that is still held";
-    assert_count(&book, words, 1);
-    let line = book.line(words);
-    assert!(line.starts_with("WARN") && line.contains("main"), "{line}");
+    book.assert_line(words, "WARN", &["main"]);
 }
 
 #[tokio::test]
@@ -66,35 +56,25 @@ async fn the_first_start_on_new_servers_is_no_fault() {
     let locks = builder.connect().await.unwrap();
     locks.all_voting().await.unwrap();
     assert_quiet(&book);
-    assert_count(&book, "a node is new or emptied; it votes once", 5);
-    assert_count(&book, "a new or emptied node votes", 5);
-    let line = book.line("waiting until a quorum votes");
-    assert!(
-        line.contains("ready_in=") && line.contains("verdict=\"quorum: 0 of 5 vote"),
-        "{line}"
-    );
-    assert_count(&book, "node is up", 5);
+    book.assert_count("a node is new or emptied; it votes once", 5);
+    book.assert_count("a new or emptied node votes", 5);
+    let parts = ["ready_in=", "verdict=\"quorum: 0 of 5 vote"];
+    book.assert_line("waiting until a quorum votes", "INFO", &parts);
+    book.assert_count("node is up", 5);
 }
 
 #[tokio::test(start_paused = true)]
 async fn nodes_that_lose_their_data_while_a_process_runs_are_a_fault() {
-    let (book, _listening) = listen();
-    let (nodes, builder) = five();
-    let locks = builder.connect().await.unwrap();
+    let (book, _listening, nodes, locks) = connected().await;
     assert_quiet(&book);
     nodes.iter().for_each(MemoryNode::forget);
     locks.all_voting().await.unwrap();
-    assert_count(
-        &book,
-        "WARN message=a node restarted, lost its data or was adopted",
-        5,
-    );
+    book.assert_count(FORGOT, 5);
     // Those that are let in once a quorum of others votes have somebody to ask.
-    let lines = book.lines();
     let lost = "WARN message=a node votes again with the clock in place of its lost fencing tokens";
-    let lost = lines.iter().filter(|line| line.starts_with(lost)).count();
-    assert!((3..=5).contains(&lost), "{lines:#?}");
-    assert_count(&book, "new or emptied", 0);
+    let lost = book.count(lost);
+    assert!((3..=5).contains(&lost), "{lost}");
+    book.assert_count("new or emptied", 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -106,12 +86,8 @@ async fn a_node_that_is_emptied_beside_others_that_vote_is_a_fault() {
     let builder = here().nodes(nodes.iter().cloned());
     let locks = builder.connect().await.unwrap();
     locks.all_voting().await.unwrap();
-    assert_count(
-        &book,
-        "WARN message=a node restarted, lost its data or was adopted",
-        1,
-    );
-    assert_count(&book, "waiting until a quorum votes", 0);
+    book.assert_count(FORGOT, 1);
+    book.assert_count("waiting until a quorum votes", 0);
 }
 
 /// Lets a manager notice twice what became of its nodes: of one first, and then of the others beside it.
@@ -121,18 +97,12 @@ async fn looked_at() {
 
 #[tokio::test(start_paused = true)]
 async fn a_quarantine_is_told_once_whoever_comes_and_goes() {
-    let (book, _listening) = listen();
-    let (nodes, builder) = five();
-    let locks = builder.connect().await.unwrap();
-    let (others, told) = (
-        &nodes[1..4],
-        "WARN message=a node restarted, lost its data or was adopted",
-    );
+    let (book, _listening, nodes, locks) = connected().await;
+    let others = &nodes[1..4];
     others.iter().for_each(MemoryNode::go_down);
     nodes[0].forget();
     looked_at().await;
-    let line = book.line("a node restarted, lost its data or was adopted");
-    assert!(line.contains("n0") && line.contains("wait=10.1"), "{line}");
+    book.assert_line(FORGOT, "WARN", &["n0", "wait=10.1"]);
     for _ in 0..2 {
         others.iter().for_each(MemoryNode::come_up);
         looked_at().await;
@@ -141,8 +111,8 @@ async fn a_quarantine_is_told_once_whoever_comes_and_goes() {
     }
     others.iter().for_each(MemoryNode::come_up);
     locks.all_voting().await.unwrap();
-    assert_count(&book, told, 1);
-    assert_count(&book, "INFO message=a node votes again", 1);
+    book.assert_count(FORGOT, 1);
+    book.assert_count("INFO message=a node votes again", 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -153,15 +123,14 @@ async fn a_wait_of_which_no_end_was_known_is_told_once_it_has_one() {
     nodes[4].go_down();
     let locks = builder.connect_lazy().unwrap();
     looked_at().await;
-    let unknown = "WARN message=a node does not vote before every node has accepted this list once";
-    assert_count(&book, unknown, 4);
+    book.assert_count(INCOMPLETE, 4);
     nodes[4].come_up();
     looked_at().await;
     let known = "INFO message=a node is new or emptied";
-    assert_count(&book, known, 5);
+    book.assert_count(known, 5);
     locks.all_voting().await.unwrap();
-    assert_count(&book, known, 5);
-    assert_count(&book, "INFO message=a new or emptied node votes", 5);
+    book.assert_count(known, 5);
+    book.assert_count("INFO message=a new or emptied node votes", 5);
 }
 
 #[tokio::test(start_paused = true)]
@@ -171,15 +140,11 @@ async fn a_wait_that_was_told_and_need_not_be_is_told_to_be_over() {
     nodes[4].go_down();
     let locks = builder.connect_lazy().unwrap();
     looked_at().await;
-    assert_count(
-        &book,
-        "WARN message=a node does not vote before every node",
-        4,
-    );
+    book.assert_count(INCOMPLETE, 4);
     // None of them was ever used.
     nodes[4].come_up();
     locks.all_voting().await.unwrap();
-    assert_count(&book, "INFO message=a new or emptied node votes", 4);
+    book.assert_count("INFO message=a new or emptied node votes", 4);
 }
 
 #[tokio::test(start_paused = true)]
@@ -202,13 +167,12 @@ async fn a_new_list_does_not_go_on_without_a_node() {
     let (nodes, builder) = five();
     nodes[4].go_down();
     builder.connect().await.unwrap_err();
-    assert_count(&book, "going on with the quorum", 0);
-    let line = "WARN message=a node does not vote before every node has accepted this list once";
-    assert_count(&book, line, 4);
+    book.assert_count("going on with the quorum", 0);
+    book.assert_count(INCOMPLETE, 4);
     nodes[4].come_up();
     let builder = || here().nodes(nodes.iter().cloned());
     drop(builder().connect().await.unwrap());
     nodes[4].go_down();
     builder().connect().await.unwrap();
-    assert_count(&book, "going on with the quorum", 1);
+    book.assert_count("going on with the quorum", 1);
 }

@@ -6,61 +6,55 @@ use axum::body::Body;
 use bytes::Bytes;
 use futures_util::stream;
 use http::Request;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tower_redlock::IdempotencyLayer;
 use tower_redlock::node::MemoryNode;
 
-use super::{Reply, Shop, layer, nodes, request, send};
-
-const WAIT: Duration = Duration::from_secs(5);
+use super::{MS, PATIENCE, Shop, layer, nodes, request, send, sent};
 
 /// Waits for each request, and holds ten bytes.
 fn ten() -> IdempotencyLayer {
-    layer(&nodes()).max_wait(WAIT).max_buffered(10)
+    layer(&nodes()).max_wait(PATIENCE).max_buffered(10)
+}
+
+fn with_body(key: &str, body: Body) -> Request<Body> {
+    let mut request = request(key, "");
+    *request.body_mut() = body;
+    request
 }
 
 /// In chunks, so that nobody announces its length.
 fn chunked(key: &str, chunks: &[&'static str]) -> Request<Body> {
     let chunks: Vec<_> = chunks.iter().map(|chunk| Ok::<_, String>(*chunk)).collect();
-    let body = Body::from_stream(stream::iter(chunks));
-    let request = Request::post("/orders/1").header("idempotency-key", key);
-    request.body(body).unwrap()
-}
-
-fn is_refused(reply: &Reply) -> bool {
-    let full = (503, "buffers-full".to_owned());
-    reply.status == 503 && reply.problem() == full && reply.header("retry-after") == Some("1")
+    with_body(key, Body::from_stream(stream::iter(chunks)))
 }
 
 #[tokio::test(start_paused = true)]
 async fn requests_that_wait_hold_so_many_bytes_and_others_are_refused_at_once() {
     let shop = Shop::slow();
     let app = shop.open(ten());
-    let sent = |request| {
-        let app = app.clone();
-        tokio::spawn(async move { send(&app, request).await })
-    };
     // The handler has read it.
-    let first = sent(request("a", "four"));
-    tokio::time::sleep(WAIT / 100).await;
+    let first = sent(&app, request("a", "four"));
+    sleep(50 * MS).await;
     assert_eq!(shop.orders(), 1);
     let mut waiting = vec![
-        sent(request("a", "four")),
-        sent(chunked("a", &["fo", "ur"])),
+        sent(&app, request("a", "four")),
+        sent(&app, chunked("a", &["fo", "ur"])),
     ];
-    tokio::time::sleep(WAIT / 100).await;
+    sleep(50 * MS).await;
     for request in [
         request("b", "three"),
         chunked("b", &["t", "h", "r", "e", "e"]),
         request("a", "four"),
     ] {
         let begun = tokio::time::Instant::now();
-        let reply = timeout(WAIT / 2, send(&app, request)).await.unwrap();
-        assert!(is_refused(&reply), "{reply:?}");
+        let reply = timeout(PATIENCE / 2, send(&app, request)).await.unwrap();
+        reply.assert_problem(503, "buffers-full");
+        assert_eq!(reply.header("retry-after"), Some("1"));
         assert_eq!(begun.elapsed(), Duration::ZERO);
     }
     // Two bytes are left, and the others did not keep any.
-    waiting.push(sent(request("b", "to")));
+    waiting.push(sent(&app, request("b", "to")));
     shop.let_go();
     shop.let_go();
     assert_eq!(first.await.unwrap().body, "order 1: four");
@@ -76,19 +70,17 @@ async fn requests_that_wait_hold_so_many_bytes_and_others_are_refused_at_once() 
 
 #[tokio::test(start_paused = true)]
 async fn what_never_fits_is_too_large_and_what_is_only_announced_takes_no_room() {
-    let shop = Shop::new();
-    let app = shop.open(ten());
-    let eleven = send(&app, request("a", "eleven byte")).await;
-    assert_eq!(eleven.problem(), (413, "body-too-large".into()));
-    let eleven = send(&app, chunked("a", &["eleven", " byte"])).await;
-    assert_eq!(eleven.problem(), (413, "body-too-large".into()));
-    let slow = {
-        let mut request = request("b", "");
-        *request.body_mut() = Body::new(Announced);
-        let app = app.clone();
-        tokio::spawn(async move { send(&app, request).await })
-    };
-    tokio::time::sleep(WAIT).await;
+    let app = Shop::new().open(ten());
+    for eleven in [
+        request("a", "eleven byte"),
+        chunked("a", &["eleven", " byte"]),
+    ] {
+        send(&app, eleven)
+            .await
+            .assert_problem(413, "body-too-large");
+    }
+    let slow = sent(&app, with_body("b", Body::new(Announced)));
+    sleep(PATIENCE).await;
     assert!(!slow.is_finished());
     let whole = send(&app, request("c", "ten bytes.")).await;
     assert_eq!(whole.body, "order 1: ten bytes.");
@@ -101,11 +93,9 @@ async fn long_responses_go_to_the_nodes_in_turn_and_one_that_gets_no_turn_is_a_n
     let nodes = nodes();
     let shop = Shop::slow();
     let app = shop.open(layer(&nodes));
-    let sent = |key: String| {
-        let request = Request::post("/orders/1").header("idempotency-key", key);
-        let request = request.body(Body::from("x".repeat(1_000_000))).unwrap();
-        let app = app.clone();
-        tokio::spawn(async move { send(&app, request).await })
+    let send = |round, number| {
+        let key = format!("{round}-{number}");
+        sent(&app, with_body(&key, Body::from("x".repeat(1_000_000))))
     };
     // What is told at once, and what to a repeat.
     let (stored, note, unknown) = ((201, 201), (201, 409), (503, 201));
@@ -122,26 +112,23 @@ async fn long_responses_go_to_the_nodes_in_turn_and_one_that_gets_no_turn_is_a_n
         // All room was given back.
         (2, 60, [stored; 8]),
     ] {
-        let requests: Vec<_> = (0..told.len())
-            .map(|n| sent(format!("{round}-{n}")))
-            .collect();
-        tokio::time::sleep(WAIT / 1000).await;
+        let requests = [0, 1, 2, 3, 4, 5, 6, 7].map(|number| send(round, number));
+        sleep(5 * MS).await;
         orders += 8;
         assert_eq!(shop.orders(), orders);
         nodes.iter().for_each(MemoryNode::freeze);
         shop.let_go();
         // The others wait from here on, so that no turn begins just when their time is over.
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        sleep(50 * MS).await;
         (1..told.len()).for_each(|_| shop.let_go());
-        tokio::time::sleep(Duration::from_millis(frozen - 50)).await;
+        sleep((frozen - 50) * MS).await;
         nodes.iter().for_each(MemoryNode::thaw);
-        for (n, (request, (first, repeat))) in requests.into_iter().zip(told).enumerate() {
-            assert_eq!(request.await.unwrap().status, first, "{round}: {n}");
-            let reply = sent(format!("{round}-{n}")).await.unwrap();
-            assert_eq!(reply.status, repeat, "{round}: {n}");
+        for (number, (request, (first, repeat))) in requests.into_iter().zip(told).enumerate() {
+            assert_eq!(request.await.unwrap().status, first, "{round}: {number}");
+            let reply = send(round, number).await.unwrap();
             match repeat {
-                201 => assert!(reply.is_replayed()),
-                _ => assert_eq!(reply.problem(), (409, "not-replayable".into())),
+                201 => assert!(reply.is_replayed(), "{round}: {number}"),
+                _ => reply.assert_problem(repeat, "not-replayable"),
             }
         }
     }

@@ -7,7 +7,6 @@
 )]
 
 mod answers;
-mod boxed;
 mod buffers;
 mod effects;
 mod leaving;
@@ -24,11 +23,13 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
-use axum::routing::post;
+use axum::routing::{MethodRouter, post};
 use bytes::Bytes;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt as _;
 use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use tower::ServiceExt as _;
 use tower_redlock::clock::TokioClock;
 use tower_redlock::idempotency::caller;
@@ -36,6 +37,9 @@ use tower_redlock::node::MemoryNode;
 use tower_redlock::{IdempotencyLayer, LockManager};
 
 const TTL: Duration = Duration::from_secs(10);
+const MS: Duration = Duration::from_millis(1);
+/// How long those wait that wait.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 fn nodes() -> Vec<MemoryNode> {
     (0..5).map(|n| MemoryNode::new(format!("n{n}"))).collect()
@@ -98,8 +102,13 @@ impl Shop {
     fn open(&self, layer: IdempotencyLayer) -> Router {
         let shop = self.clone();
         let order = post(move |body: Bytes| async move { shop.order(body).await });
-        Router::new().route("/orders/{shop}", order).layer(layer)
+        at(order, layer)
     }
+}
+
+/// A route behind a layer.
+fn at(route: MethodRouter, layer: IdempotencyLayer) -> Router {
+    Router::new().route("/orders/{shop}", route).layer(layer)
 }
 
 fn request(key: &str, body: &'static str) -> Request<Body> {
@@ -127,17 +136,24 @@ impl Reply {
         self.header("idempotent-replayed") == Some("true")
     }
 
-    /// The kind of a problem.
-    fn problem(&self) -> (u16, String) {
+    /// It is a repeat of a response with this body.
+    #[track_caller]
+    fn assert_replays(&self, body: &str) {
+        assert!(self.is_replayed() && self.body == body, "{self:?}");
+    }
+
+    /// It is a refusal of this kind.
+    #[track_caller]
+    fn assert_problem(&self, status: u16, kind: &str) {
         let problem: serde_json::Value = serde_json::from_str(&self.body).unwrap();
-        let kind = problem["type"].as_str().unwrap();
-        let kind = kind.strip_prefix("urn:tower-redlock:problem:").unwrap();
-        assert_eq!(problem["status"], self.status.as_u16());
+        let urn = format!("urn:tower-redlock:problem:{kind}");
         assert_eq!(
-            self.header("content-type"),
-            Some("application/problem+json")
+            (self.status.as_u16(), &problem["type"]),
+            (status, &urn.into())
         );
-        (self.status.as_u16(), kind.to_owned())
+        assert_eq!(problem["status"], status);
+        let content_type = self.header("content-type");
+        assert_eq!(content_type, Some("application/problem+json"));
     }
 }
 
@@ -155,4 +171,16 @@ async fn send(app: &Router, request: Request<Body>) -> Reply {
         headers,
         body: String::from_utf8(body.to_vec()).unwrap(),
     }
+}
+
+/// A request that is under way.
+fn sent(app: &Router, request: Request<Body>) -> JoinHandle<Reply> {
+    let app = app.clone();
+    tokio::spawn(async move { send(&app, request).await })
+}
+
+/// Sends a request whose client goes before it is answered.
+async fn send_and_go(app: &Router, request: Request<Body>) {
+    let gone = timeout(50 * MS, send(app, request)).await;
+    assert!(gone.is_err(), "{gone:?}");
 }

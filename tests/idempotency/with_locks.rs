@@ -15,7 +15,7 @@ use tower_redlock::layer::OnNoQuorum;
 use tower_redlock::node::MemoryNode;
 use tower_redlock::{IdempotencyLayer, RedlockLayer, key};
 
-use super::{Reply, TTL, layer, manager, nodes, send};
+use super::{MS, PATIENCE, Reply, TTL, layer, manager, nodes, send, send_and_go, sent};
 
 /// What an account sees of those who work on it.
 #[derive(Clone, Default)]
@@ -33,7 +33,7 @@ impl Account {
             let run = account.runs.fetch_add(1, Ordering::SeqCst) + 1;
             let inside = account.inside.fetch_add(1, Ordering::SeqCst) + 1;
             account.most.fetch_max(inside, Ordering::SeqCst);
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            tokio::time::sleep(100 * MS).await;
             account.inside.fetch_sub(1, Ordering::SeqCst);
             format!("payment {run}")
         });
@@ -58,19 +58,24 @@ enum Outside {
 
 const ORDERS: [Outside; 2] = [Outside::Keys, Outside::Locks];
 
-/// A replica. What it waits for, it waits for this long.
-fn replica(
-    account: &Account,
-    nodes: &[MemoryNode],
-    outside: Outside,
-    max_wait: Duration,
-) -> Router {
-    let keys = layer(nodes).max_wait(max_wait);
-    let account_of = key::path("account").prefix("account");
-    let locks = RedlockLayer::new(manager(nodes), account_of).max_wait(max_wait);
-    match outside {
-        Outside::Keys => account.route().route_layer(keys.with_lock(locks)),
-        Outside::Locks => account.route().route_layer(keys).route_layer(locks),
+/// A lock on the account.
+fn lock(nodes: &[MemoryNode]) -> RedlockLayer {
+    let account = key::path("account").prefix("account");
+    RedlockLayer::new(manager(nodes), account)
+}
+
+impl Outside {
+    fn around(self, account: &Account, keys: IdempotencyLayer, locks: RedlockLayer) -> Router {
+        match self {
+            Self::Keys => account.route().route_layer(keys.with_lock(locks)),
+            Self::Locks => account.route().route_layer(keys).route_layer(locks),
+        }
+    }
+
+    /// A replica, which waits for what it needs.
+    fn replica(self, account: &Account, nodes: &[MemoryNode]) -> Router {
+        let keys = layer(nodes).max_wait(PATIENCE);
+        self.around(account, keys, lock(nodes).max_wait(PATIENCE))
     }
 }
 
@@ -81,16 +86,13 @@ fn pay(key: &str) -> Request<Body> {
 
 /// Sends ten keys four times each, at the same moment, to the replicas in turn.
 async fn crowd(replicas: &[Router]) -> BTreeMap<String, Vec<Reply>> {
-    let mut sent = Vec::new();
+    let mut under_way = Vec::new();
     for n in 0..40 {
-        let (app, key) = (replicas[n % replicas.len()].clone(), format!("k{}", n / 4));
-        sent.push((
-            key.clone(),
-            tokio::spawn(async move { send(&app, pay(&key)).await }),
-        ));
+        let key = format!("k{}", n / 4);
+        under_way.push((key.clone(), sent(&replicas[n % replicas.len()], pay(&key))));
     }
     let mut replies = BTreeMap::<_, Vec<_>>::new();
-    for (key, reply) in sent {
+    for (key, reply) in under_way {
         replies.entry(key).or_default().push(reply.await.unwrap());
     }
     replies
@@ -100,16 +102,13 @@ async fn crowd(replicas: &[Router]) -> BTreeMap<String, Vec<Reply>> {
 async fn duplicates_and_others_on_one_account_are_all_answered_in_either_order() {
     for outside in ORDERS {
         let (account, nodes) = (Account::default(), nodes());
-        let replicas = [(); 2].map(|()| replica(&account, &nodes, outside, PATIENCE));
+        let replicas = [(); 2].map(|()| outside.replica(&account, &nodes));
         let began = Instant::now();
         let replies = crowd(&replicas).await;
         let took = began.elapsed();
         for (key, replies) in &replies {
-            assert!(
-                replies.iter().all(|reply| reply.status == StatusCode::OK),
-                "{outside:?} {key}: {replies:?}"
-            );
-            assert!(replies.iter().all(|reply| reply.body == replies[0].body));
+            let alike = |reply: &Reply| reply.status == 200 && reply.body == replies[0].body;
+            assert!(replies.iter().all(alike), "{outside:?} {key}: {replies:?}");
             assert_eq!(replies.iter().filter(|r| r.is_replayed()).count(), 3);
         }
         assert_eq!((account.runs(), account.most()), (10, 1), "{outside:?}");
@@ -121,7 +120,7 @@ async fn duplicates_and_others_on_one_account_are_all_answered_in_either_order()
 #[tokio::test(start_paused = true)]
 async fn in_both_orders_at_once_nobody_blocks_another() {
     let (account, nodes) = (Account::default(), nodes());
-    let replicas = ORDERS.map(|outside| replica(&account, &nodes, outside, PATIENCE));
+    let replicas = ORDERS.map(|outside| outside.replica(&account, &nodes));
     let began = Instant::now();
     let replies = crowd(&replicas).await;
     let took = began.elapsed();
@@ -131,16 +130,10 @@ async fn in_both_orders_at_once_nobody_blocks_another() {
             replies.iter().partition(|r| r.status == StatusCode::OK);
         assert!(paid.iter().all(|reply| reply.body == paid[0].body), "{key}");
         for reply in refused {
-            assert_eq!(
-                reply.problem(),
-                (409, "request-in-progress".into()),
-                "{key}"
-            );
+            reply.assert_problem(409, "request-in-progress");
         }
-        assert!(
-            paid.len() >= 2,
-            "{key}: those that hold nothing wait for the answer"
-        );
+        let why = "those that hold nothing wait for the answer";
+        assert!(paid.len() >= 2, "{key}: {why}");
     }
     assert_eq!((account.runs(), account.most()), (10, 1));
 }
@@ -152,15 +145,10 @@ async fn a_lock_that_is_held_is_not_the_answer_to_a_key() {
         let (account, nodes) = (Account::default(), nodes());
         // What a policy says of other answers does not matter.
         let keys = layer(&nodes).record_if(|_: &http::response::Parts| true);
-        let account_of = key::path("account").prefix("account");
-        let locks = RedlockLayer::new(manager(&nodes), account_of);
-        let app = match outside {
-            Outside::Keys => account.route().route_layer(keys.with_lock(locks)),
-            Outside::Locks => account.route().route_layer(keys).route_layer(locks),
-        };
+        let app = outside.around(&account, keys, lock(&nodes));
         let other = manager(&nodes).try_acquire("account:7").await.unwrap();
         let busy = send(&app, pay("a")).await;
-        assert_eq!(busy.problem(), (409, "contended".into()), "{outside:?}");
+        busy.assert_problem(409, "contended");
         // An earlier request with the key may have run, of which the outer lock layer knows nothing.
         let executed = match outside {
             Outside::Keys => "\"executed\":\"unknown\"",
@@ -180,16 +168,12 @@ async fn a_lock_that_is_held_is_not_the_answer_to_a_key() {
 #[tokio::test(start_paused = true)]
 async fn a_client_that_goes_away_does_not_free_the_account_if_keys_are_outside() {
     let (account, nodes) = (Account::default(), nodes());
-    let app = replica(&account, &nodes, Outside::Keys, PATIENCE);
-    let first = send(&app, pay("a"));
-    let gone = tokio::time::timeout(Duration::from_millis(50), first).await;
-    assert!(gone.is_err());
+    let app = Outside::Keys.replica(&account, &nodes);
+    send_and_go(&app, pay("a")).await;
     assert_eq!(send(&app, pay("b")).await.body, "payment 2");
     assert_eq!(send(&app, pay("a")).await.body, "payment 1");
     assert_eq!(account.most(), 1);
 }
-
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A request that holds a lock does not wait for a key, whichever of its layers acquired the lock.
 #[tokio::test(start_paused = true)]
@@ -205,15 +189,12 @@ async fn a_request_under_an_outer_lock_does_not_wait_though_an_inner_layer_finds
         let request = Request::post("/").header("idempotency-key", "k");
         request.header(name, "a").body(Body::empty()).unwrap()
     };
-    let unlocked = tokio::spawn({
-        let (app, request) = (app.clone(), request("x-none"));
-        async move { send(&app, request).await }
-    });
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    let unlocked = sent(&app, request("x-none"));
+    tokio::time::sleep(100 * MS).await;
     let began = Instant::now();
     let refused = send(&app, request("x-lock")).await;
-    assert_eq!(refused.problem(), (409, "request-in-progress".into()));
-    assert!(began.elapsed() < Duration::from_millis(500), "it waited");
+    refused.assert_problem(409, "request-in-progress");
+    assert!(began.elapsed() < 500 * MS, "it waited");
     assert_eq!(unlocked.await.unwrap().status, StatusCode::OK);
 }
 
@@ -236,13 +217,10 @@ async fn the_wait_for_the_lock_inside_is_no_part_of_the_time_that_a_run_may_take
         tokio::time::sleep(4 * TTL).await;
         held.release().await.unwrap();
     };
-    let (waited, refused, ()) = tokio::join!(
-        send(&patient, pay("patient")),
-        send(&hasty, pay("hasty")),
-        release
-    );
+    let (waited, refused) = (send(&patient, pay("patient")), send(&hasty, pay("hasty")));
+    let (waited, refused, ()) = tokio::join!(waited, refused, release);
     assert_eq!(waited.status, StatusCode::OK, "{waited:?}");
-    assert_eq!(refused.problem(), (409, "wait-timeout".into()));
+    refused.assert_problem(409, "wait-timeout");
     assert_eq!(account.runs(), 1);
 }
 

@@ -31,14 +31,8 @@ fn binary() -> PathBuf {
     let files = NAMES
         .iter()
         .flat_map(|name| dirs.iter().map(move |dir| dir.join(name)));
-    files
-        .into_iter()
-        .find(|file| file.is_file())
-        .unwrap_or_else(|| {
-            panic!(
-                "no Chromium found: run `make browser`, or install it, or set CHROMIUM to its path"
-            )
-        })
+    let found = files.into_iter().find(|file| file.is_file());
+    found.expect("no Chromium: run `make browser`, or install it, or set CHROMIUM to its path")
 }
 
 /// What it keeps of a visit; gone when the visit is over.
@@ -68,19 +62,12 @@ async fn visit(profile: &Profile, url: &str, args: &[&str]) -> String {
     let mut command = Command::new(&browser);
     command
         // Without a sandbox it runs as root, and in containers; the page is our own.
-        .args([
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-dev-shm-usage",
-        ])
+        .args(["--headless", "--no-sandbox", "--disable-gpu"])
         // It neither looks for updates nor asks anybody else for anything.
-        .args([
-            "--no-first-run",
-            "--disable-background-networking",
-            "--disable-component-update",
-        ])
-        .args(["--disable-sync", "--disable-quic", "--disable-breakpad"])
+        .args(["--disable-dev-shm-usage", "--no-first-run"])
+        .args(["--disable-background-networking", "--disable-sync"])
+        .args(["--disable-component-update", "--disable-quic"])
+        .arg("--disable-breakpad")
         .arg("--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1")
         .arg(format!("--user-data-dir={}", profile.0.display()))
         .args(args)
@@ -93,12 +80,7 @@ async fn visit(profile: &Profile, url: &str, args: &[&str]) -> String {
         Err(_) => panic!("{} did not come to an end: {url}", browser.display()),
     };
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success(),
-        "{}: {}\n{said}",
-        browser.display(),
-        output.status
-    );
+    assert!(output.status.success(), "{}: {said}", output.status);
     String::from_utf8(output.stdout).unwrap()
 }
 

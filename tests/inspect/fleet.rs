@@ -96,10 +96,8 @@ async fn the_locks_of_other_processes_are_shown_with_holder_age_and_rest() {
     ] {
         assert!(row.contains(cell), "{cell}: {row}");
     }
-    assert!(
-        !page.contains("There may be more") && !page.contains("Not listed"),
-        "{page}"
-    );
+    let is_whole = !page.contains("There may be more") && !page.contains("Not listed");
+    assert!(is_whole, "{page}");
 
     let list = serde_json::to_value(fleet.here.list("", 10).await).unwrap();
     assert_eq!(list["locks"].as_array().unwrap().len(), 2);
@@ -109,10 +107,8 @@ async fn the_locks_of_other_processes_are_shown_with_holder_age_and_rest() {
             |list: &Value| format!("{} {}", list["locks"][0]["key"], list["locks"][1]["key"]);
         assert_eq!(keys(&json), keys(&list), "{path}");
         let holder = &json["locks"][1]["nodes"][2]["holder"];
-        assert_eq!(
-            (&holder["instance"], &holder["remaining"]),
-            (&"there@7".into(), &8.0.into())
-        );
+        assert_eq!(holder["instance"], "there@7");
+        assert_eq!(holder["remaining"], 8.0);
     }
     let token = String::from_utf8(fleet.nodes[0].node.holder("lk:order:1").unwrap()).unwrap();
     let json = fleet.page("/fleet.json").await;
@@ -126,15 +122,10 @@ async fn nodes_are_scanned_only_for_who_asks_and_the_page_says_what_that_costs()
     let scans = || fleet.nodes[0].scans.load(Ordering::SeqCst);
     let page = fleet.page("/").await;
     assert!(page.contains("<a href=\"?fleet\">Ask the nodes"), "{page}");
-    for path in [
-        "/?still",
-        "/?json",
-        "/snapshot.json",
-        "/?fleet=",
-        "/?fleets",
-    ] {
-        fleet.page(path).await;
+    for query in ["still", "json", "fleet=", "fleets"] {
+        fleet.page(&format!("/?{query}")).await;
     }
+    fleet.page("/snapshot.json").await;
     for path in ["/?fleet", "/fleet.json", "/?fleet&json"] {
         assert_eq!(ask(&fleet.here, "POST", path).await.0, 405, "{path}");
     }
@@ -161,10 +152,8 @@ async fn what_is_left_out_is_said() {
     guards.push(fleet.there.try_acquire("more").await.unwrap());
     let page = fleet.page("/?fleet").await;
     assert_eq!(page.matches("<tr").count(), 1 + MOST);
-    assert!(
-        page.contains("<p class=\"bad\">There may be more locks. "),
-        "{page}"
-    );
+    let more = "<p class=\"bad\">There may be more locks. ";
+    assert!(page.contains(more), "{page}");
     let json: Value = serde_json::from_str(&fleet.page("/fleet.json").await).unwrap();
     assert_eq!(json["more"], true);
 }
@@ -181,16 +170,14 @@ async fn nodes_that_do_not_answer_are_named_with_the_reason() {
     assert!(page.contains("class=\"good\">2 of 3</td>"), "{page}");
     fleet.nodes[0].node.go_down();
     let page = fleet.page("/?fleet").await;
-    assert_eq!(
-        page.matches("<p class=\"bad\">Not listed: ").count(),
-        2,
-        "{page}"
-    );
-    assert!(page.contains("Not listed: n0&lt;b&gt; ("), "{page}");
-    assert!(
-        page.contains("class=\"bad\">1 of 3, no quorum</td>"),
-        "{page}"
-    );
+    let not_listed = page.matches("<p class=\"bad\">Not listed: ").count();
+    assert_eq!(not_listed, 2, "{page}");
+    for told in [
+        "Not listed: n0&lt;b&gt; (",
+        "class=\"bad\">1 of 3, no quorum</td>",
+    ] {
+        assert!(page.contains(told), "{told}: {page}");
+    }
     let json: Value = serde_json::from_str(&fleet.page("/fleet.json").await).unwrap();
     assert_eq!(json["failures"].as_array().unwrap().len(), 2, "{json}");
 }

@@ -25,7 +25,7 @@ use tokio::time::sleep;
 use tower_redlock::clock::TokioClock;
 use tower_redlock::idempotency::{IdempotentRun, RunGuard};
 use tower_redlock::node::MemoryNode;
-use tower_redlock::{LockGuard, LockManager, Settings};
+use tower_redlock::{LockManager, Settings};
 
 const MS: Duration = Duration::from_millis(1);
 /// What takes an operating system without random bytes, and therefore a process and a test of its own.
@@ -81,6 +81,11 @@ impl Seen {
             (name, (kind, label.to_string(), value))
         });
         Self(seen.collect())
+    }
+
+    #[track_caller]
+    fn numbers<const N: usize>(&self, name: &str, words: [&str; N]) -> [f64; N] {
+        words.map(|word| self.number(name, word))
     }
 
     #[track_caller]
@@ -196,13 +201,8 @@ async fn gauges_return_to_where_they_were() {
     sleep(50 * MS).await;
     let now = seen();
     // Up by one, and then down by one.
-    assert_eq!(
-        (
-            now.number("redlock_held", ""),
-            now.number("redlock_waiting", "")
-        ),
-        (1.0, 1.0)
-    );
+    assert_eq!(now.number("redlock_held", ""), 1.0);
+    assert_eq!(now.number("redlock_waiting", ""), 1.0);
     guard.release().await.unwrap();
     let guard = next.await.unwrap().unwrap();
     sleep(70 * MS).await;
@@ -254,9 +254,8 @@ async fn an_end_is_counted_once_also_one_with_a_result_that_is_dropped() {
     let unconfirmed = run(&locks, "order:4").await;
     nodes.iter().for_each(MemoryNode::freeze);
     unconfirmed.complete("sent").await.unwrap_err();
-    let now = seen();
     let ends = ["released", "lost", "unconfirmed"];
-    let ends = ends.map(|word| now.number("redlock_release_total", word));
+    let ends = seen().numbers("redlock_release_total", ends);
     assert_eq!(ends, [2.0, 1.0, 1.0]);
 }
 
@@ -266,44 +265,29 @@ async fn every_guard_whose_lock_is_lost_is_counted_as_that_once() {
     let nodes = five();
     let short = builder(&nodes).max_hold(Duration::from_secs(10));
     let short = short.connect_lazy().unwrap();
-    let ends = Guards {
-        told_and_dropped: short.try_acquire("order:1").await.unwrap(),
-        told_and_released: short.try_acquire("order:2").await.unwrap(),
-        dropped: short.try_acquire("order:3").await.unwrap(),
-        released: short.try_acquire("order:4").await.unwrap(),
-    };
-    let also = ends.told_and_dropped.reenter().unwrap();
+    let hold = async |key: &str| short.try_acquire(key).await.unwrap();
+    let (one, two) = (hold("order:1").await, hold("order:2").await);
+    let (three, four) = (hold("order:3").await, hold("order:4").await);
+    let also = one.reenter().unwrap();
     also.lost().await;
     drop(also);
-    let told = [&ends.told_and_dropped, &ends.told_and_released];
-    for guard in told {
-        guard.lost().await;
-        assert!(!guard.is_lost(), "it is told in time");
+    for told in [&one, &two] {
+        told.lost().await;
+        assert!(!told.is_lost(), "it is told in time");
     }
-    drop(ends.told_and_dropped);
-    ends.told_and_released.release().await.unwrap();
+    drop(one);
+    two.release().await.unwrap();
     sleep(Duration::from_secs(1)).await;
-    assert!(ends.dropped.is_lost());
-    drop(ends.dropped);
-    ends.released.release().await.unwrap_err();
+    assert!(three.is_lost());
+    drop(three);
+    four.release().await.unwrap_err();
     sleep(MS).await;
-    let (now, mut ended) = (seen(), BTreeMap::new());
-    for outcome in ["lost", "released", "unconfirmed"] {
-        ended.insert(outcome, now.number("redlock_release_total", outcome));
-    }
-    let lost = ["max-hold", "expired", "taken"];
-    let lost = lost.map(|reason| now.number("redlock_lost_total", reason));
+    let now = seen();
+    let lost = now.numbers("redlock_lost_total", ["max-hold", "expired", "taken"]);
     assert_eq!(lost.iter().sum::<f64>(), 4.0, "{lost:?}");
-    assert_eq!(ended["lost"], 4.0, "{ended:?}");
-    assert_eq!(ended.values().sum::<f64>(), 4.0, "{ended:?}");
-}
-
-/// Guards of locks that end by themselves, by what becomes of them.
-struct Guards {
-    told_and_dropped: LockGuard,
-    told_and_released: LockGuard,
-    dropped: LockGuard,
-    released: LockGuard,
+    let ends = ["lost", "released", "unconfirmed"];
+    let ends = now.numbers("redlock_release_total", ends);
+    assert_eq!(ends, [4.0, 0.0, 0.0]);
 }
 
 /// The right to do the work called `key`.
@@ -325,26 +309,21 @@ async fn nodes_are_shown_as_they_are() {
         .max_clock_skew(MS);
     let locks = guarded.connect().await.unwrap();
     sleep(Duration::from_millis(1_500)).await;
-    let now = seen();
-    assert_eq!(now.number("redlock_node_up", "n1"), 1.0);
-    assert_eq!(now.number("redlock_node_voting", "n1"), 1.0);
-    assert_eq!(now.number("redlock_without_quorum", ""), 0.0);
+    let assert_shown = |up: [f64; 4], voting: [f64; 4], without_quorum: f64| {
+        let (now, names) = (seen(), ["n0", "n1", "n2", "n3"]);
+        assert_eq!(now.numbers("redlock_node_up", names), up);
+        assert_eq!(now.numbers("redlock_node_voting", names), voting);
+        assert_eq!(now.number("redlock_without_quorum", ""), without_quorum);
+    };
+    assert_shown([1.0; 4], [1.0; 4], 0.0);
     nodes[1].go_down();
     nodes[2].forget();
     nodes[3].freeze();
     sleep(Duration::from_millis(2_500)).await;
-    let now = seen();
-    assert_eq!(now.number("redlock_node_up", "n1"), 0.0);
-    assert_eq!(now.number("redlock_node_voting", "n1"), 0.0);
-    assert_eq!(now.number("redlock_node_voting", "n3"), 0.0);
-    assert_eq!(now.number("redlock_node_voting", "n2"), 0.0);
-    assert_eq!(now.number("redlock_node_up", "n2"), 1.0);
-    assert_eq!(now.number("redlock_node_voting", "n0"), 1.0);
-    assert_eq!(now.number("redlock_without_quorum", ""), 1.0);
+    // One that is frozen has said nothing to the contrary.
+    assert_shown([1.0, 0.0, 1.0, 1.0], [1.0, 0.0, 0.0, 0.0], 1.0);
     drop(locks);
     sleep(Duration::from_millis(2_500)).await;
-    let now = seen();
-    assert_eq!(now.number("redlock_node_up", "n2"), 0.0, "nobody uses it");
-    assert_eq!(now.number("redlock_node_voting", "n0"), 0.0);
-    assert_eq!(now.number("redlock_without_quorum", ""), -1.0, "one less");
+    // Nobody uses them, and of those without a quorum there is one less.
+    assert_shown([0.0; 4], [0.0; 4], -1.0);
 }

@@ -8,7 +8,7 @@ use http::request::Parts;
 use http::{Request, Response};
 use http_body_util::Full;
 use tokio::time::sleep;
-use tower::{Layer as _, ServiceExt as _, service_fn};
+use tower::{Layer as _, Service, ServiceExt as _, service_fn};
 use tower_redlock::error::LossReason;
 use tower_redlock::idempotency::IdempotentRun;
 use tower_redlock::idempotency::{OnUnrecorded, caller};
@@ -16,7 +16,7 @@ use tower_redlock::layer::OnNoQuorum;
 use tower_redlock::node::MemoryNode;
 use tower_redlock::{AcquireError, IdempotencyLayer, LockKey, LockScope, RedlockLayer};
 
-use super::{MS, builder, five};
+use super::{MS, builder, five, run};
 
 /// What becomes of calls that do not wait.
 pub(super) async fn acquiring() {
@@ -34,18 +34,10 @@ pub(super) async fn acquiring() {
     nodes.iter().for_each(MemoryNode::freeze);
     guard.release().await.unwrap_err();
     nodes.iter().for_each(MemoryNode::thaw);
+    run(&locks, "order:2").await.complete("done").await.unwrap();
     let keep = Duration::from_secs(60);
-    let begun = locks
-        .begin_idempotent("order:2", keep, Duration::ZERO)
-        .await;
-    let Ok(IdempotentRun::Execute(run)) = begun else {
-        panic!("{begun:?}")
-    };
-    run.complete("done").await.unwrap();
-    let begun = locks
-        .begin_idempotent("order:2", keep, Duration::ZERO)
-        .await
-        .unwrap();
+    let begun = locks.begin_idempotent("order:2", keep, Duration::ZERO);
+    let begun = begun.await.unwrap();
     assert!(matches!(begun, IdempotentRun::Replay(_)));
 }
 
@@ -148,6 +140,16 @@ pub(super) async fn losing() {
     assert_eq!(guard.lost().await, LossReason::Taken);
 }
 
+/// The status of the answer to a request with this idempotency key.
+async fn send<S, B>(service: S, key: &str) -> u16
+where
+    S: Service<Request<Full<Bytes>>, Response = Response<B>, Error = Infallible>,
+{
+    let request = Request::post("/").header("idempotency-key", key);
+    let request = request.body(Full::default()).unwrap();
+    service.oneshot(request).await.unwrap().status().as_u16()
+}
+
 async fn done<B>(_: Request<B>) -> Result<Response<Full<Bytes>>, Infallible> {
     Ok(Response::new(Full::default()))
 }
@@ -155,29 +157,12 @@ async fn done<B>(_: Request<B>) -> Result<Response<Full<Bytes>>, Infallible> {
 pub(super) async fn requests() {
     let nodes = five();
     let locks = builder(&nodes).connect_lazy().unwrap();
-    let request = || {
-        let request = Request::post("/").header("idempotency-key", "a");
-        request.body(Full::<Bytes>::default()).unwrap()
-    };
     let _guard = locks.try_acquire("order:1").await.unwrap();
     let layer = RedlockLayer::new(locks.clone(), |_: &Parts| LockKey::new("order:1").unwrap());
-    assert_eq!(
-        layer
-            .layer(service_fn(done))
-            .oneshot(request())
-            .await
-            .unwrap()
-            .status(),
-        409
-    );
+    assert_eq!(send(layer.layer(service_fn(done)), "a").await, 409);
     let layer = IdempotencyLayer::new(locks, caller::nobody());
     for _ in 0..2 {
-        let answer = layer
-            .layer(service_fn(done))
-            .oneshot(request())
-            .await
-            .unwrap();
-        assert_eq!(answer.status(), 200);
+        assert_eq!(send(layer.layer(service_fn(done)), "a").await, 200);
     }
     let layer = layer
         .on_unrecorded(OnUnrecorded::Respond)
@@ -186,18 +171,9 @@ pub(super) async fn requests() {
         nodes.iter().for_each(MemoryNode::freeze);
         done(request)
     });
-    let request = |key: &str| {
-        let request = Request::post("/").header("idempotency-key", key);
-        request.body(Full::<Bytes>::default()).unwrap()
-    };
     // Its response is not stored; the next request finds no node that answers.
     for key in ["b", "c"] {
-        let answer = layer
-            .layer(freezing.clone())
-            .oneshot(request(key))
-            .await
-            .unwrap();
-        assert_eq!(answer.status(), 200);
+        assert_eq!(send(layer.layer(freezing.clone()), key).await, 200);
     }
 }
 

@@ -3,19 +3,20 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::pin::Pin;
+use std::sync::Mutex;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
-use http_body::{Body, Frame, SizeHint};
+use http_body::{Body, Frame};
 use http_body_util::{BodyExt as _, Empty};
-use tower::{ServiceBuilder, ServiceExt as _, service_fn};
+use tower::{Layer as _, ServiceExt as _, service_fn};
 use tower_redlock::error::RunError;
 use tower_redlock::layer::LayerBody;
 
-use super::{KEY, Nodes, Seen, Spy, layer, post};
+use super::{KEY, Nodes, Scene, Spy, layer, ok, post};
 
-/// A body of given frames: `Err` fails it, the end of the list ends it if `tells` and hangs it otherwise.
+/// A body of given frames: `Err` fails it, the end of the list ends it, or hangs it.
 struct Script {
     frames: VecDeque<Result<Frame<Bytes>, &'static str>>,
     /// Whether `is_end_stream` says so as soon as the last frame is out.
@@ -41,153 +42,106 @@ impl Body for Script {
     fn is_end_stream(&self) -> bool {
         self.tells && self.frames.is_empty()
     }
+}
 
-    fn size_hint(&self) -> SizeHint {
-        let data = self.frames.iter().flatten().filter_map(Frame::data_ref);
-        SizeHint::with_exact(data.map(|bytes| bytes.len() as u64).sum())
+/// The response of a handler with this body, under a lock that lasts to the body's end.
+async fn respond<B: Body + Send + 'static>(scene: &Scene, body: B) -> LayerBody<B> {
+    let body = Mutex::new(Some(body));
+    let inner = service_fn(|request: Request<Empty<Bytes>>| {
+        scene.watch(request.extensions());
+        let body = body.lock().unwrap().take().unwrap();
+        async move { Ok::<_, Infallible>(Response::new(body)) }
+    });
+    let service = scene.layer().hold_until_body().layer(inner);
+    service.oneshot(post()).await.unwrap().into_body()
+}
+
+/// A body that begins with a frame, which is read, and has these after it.
+async fn begun(
+    scene: &Scene,
+    rest: impl IntoIterator<Item = Result<Frame<Bytes>, &'static str>>,
+    tells: bool,
+    hangs: bool,
+) -> LayerBody<Script> {
+    let frames = [data("a")].into_iter().chain(rest).collect();
+    let _spy = Spy(scene.clone());
+    let script = Script {
+        frames,
+        tells,
+        hangs,
+        _spy,
+    };
+    let mut body = respond(scene, script).await;
+    let first = body.frame().await.unwrap().unwrap();
+    assert_eq!(first.into_data().unwrap(), "a");
+    assert_eq!((scene.nodes.holding(KEY), scene.dropped()), (5, None));
+    body
+}
+
+fn data(text: &'static str) -> Result<Frame<Bytes>, &'static str> {
+    Ok(Frame::data(Bytes::from(text)))
+}
+
+/// What a consumer reads next.
+async fn next(body: &mut LayerBody<Script>) -> String {
+    match body.frame().await {
+        None => "nothing".to_owned(),
+        Some(Err(error)) => error.to_string(),
+        Some(Ok(frame)) => match frame.into_data() {
+            Ok(data) => String::from_utf8(data.to_vec()).unwrap(),
+            Err(_) => "trailers".to_owned(),
+        },
     }
 }
 
-struct Case {
-    nodes: Nodes,
-    seen: Seen,
-}
-
-impl Case {
-    fn new() -> Self {
-        Self {
-            nodes: Nodes::five(),
-            seen: Seen::default(),
+#[tokio::test(start_paused = true)]
+async fn the_lock_lasts_until_the_last_frame_whatever_that_is() {
+    let trailers = || Ok(Frame::trailers(HeaderMap::new()));
+    for (frames, tells, reads) in [
+        (vec![data("b")], false, &["b", "nothing"] as &[&str]),
+        // A consumer that knows the length does not ask for the end.
+        (vec![data("b")], true, &["b"]),
+        (vec![data("b"), trailers()], true, &["b", "trailers"]),
+        (
+            vec![data("b"), Err("disk full"), data("c")],
+            false,
+            &["b", "disk full"],
+        ),
+    ] {
+        let scene = Scene::new();
+        let mut body = begun(&scene, frames, tells, false).await;
+        for read in reads {
+            let held = (scene.nodes.holding(KEY), scene.dropped());
+            assert_eq!(held, (5, None), "{reads:?}");
+            assert_eq!(next(&mut body).await, *read);
         }
+        scene.assert_dropped_under_the_lock();
+        scene.nodes.settle_free().await;
+        assert!(body.is_end_stream(), "{reads:?}");
+        assert_eq!(next(&mut body).await, "nothing", "and it stays ended");
     }
-
-    fn script(
-        &self,
-        frames: impl IntoIterator<Item = Result<&'static str, &'static str>>,
-    ) -> Script {
-        let frames = frames
-            .into_iter()
-            .map(|frame| frame.map(|text| Frame::data(Bytes::from(text))));
-        Script {
-            frames: frames.collect(),
-            tells: false,
-            hangs: false,
-            _spy: self.seen.spy(&self.nodes),
-        }
-    }
-
-    /// The response of a handler with this body, under a lock that lasts to the body's end.
-    async fn respond<B>(&self, body: B) -> LayerBody<B>
-    where
-        B: Body + Send + 'static,
-    {
-        let body = std::sync::Mutex::new(Some(body));
-        let inner = service_fn(|request: Request<Empty<Bytes>>| {
-            self.seen.watch(request.extensions());
-            let body = body.lock().unwrap().take().unwrap();
-            async move { Ok::<_, Infallible>(Response::new(body)) }
-        });
-        let layer = layer(&self.nodes.manager()).hold_until_body();
-        let service = ServiceBuilder::new().layer(layer).service(inner);
-        service.oneshot(post()).await.unwrap().into_body()
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_lock_lasts_until_the_end_of_the_body() {
-    let case = Case::new();
-    let mut body = case.respond(case.script([Ok("a"), Ok("b")])).await;
-    assert_eq!(
-        body.frame().await.unwrap().unwrap().into_data().unwrap(),
-        "a"
-    );
-    assert_eq!(
-        body.frame().await.unwrap().unwrap().into_data().unwrap(),
-        "b"
-    );
-    assert_eq!(case.nodes.holding(KEY), 5);
-    assert_eq!(case.seen.get(), None);
-    assert!(body.frame().await.is_none());
-    case.seen.assert_dropped_under_the_lock();
-    case.nodes.settle_free().await;
-    assert!(
-        body.is_end_stream() && body.frame().await.is_none(),
-        "and it stays ended"
-    );
-}
-
-/// A consumer that knows the length does not ask for the end.
-#[tokio::test(start_paused = true)]
-async fn a_body_that_says_it_has_ended_is_not_waited_for() {
-    let case = Case::new();
-    let mut script = case.script([Ok("a"), Ok("b")]);
-    script.tells = true;
-    let mut body = case.respond(script).await;
-    body.frame().await.unwrap().unwrap();
-    assert_eq!(case.nodes.holding(KEY), 5);
-    body.frame().await.unwrap().unwrap();
-    case.seen.assert_dropped_under_the_lock();
-    case.nodes.settle_free().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn trailers_are_still_under_the_lock() {
-    let case = Case::new();
-    let mut script = case.script([Ok("a")]);
-    script.tells = true;
-    script
-        .frames
-        .push_back(Ok(Frame::trailers(HeaderMap::new())));
-    let mut body = case.respond(script).await;
-    body.frame().await.unwrap().unwrap();
-    assert_eq!(case.nodes.holding(KEY), 5);
-    assert!(body.frame().await.unwrap().unwrap().is_trailers());
-    case.nodes.settle_free().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_body_that_fails_releases() {
-    let case = Case::new();
-    let mut body = case
-        .respond(case.script([Ok("a"), Err("disk full"), Ok("never")]))
-        .await;
-    body.frame().await.unwrap().unwrap();
-    assert_eq!(
-        body.frame().await.unwrap().unwrap_err().to_string(),
-        "disk full"
-    );
-    case.seen.assert_dropped_under_the_lock();
-    case.nodes.settle_free().await;
-    assert!(body.frame().await.is_none());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_body_dropped_half_way_releases() {
-    let case = Case::new();
-    let mut body = case.respond(case.script([Ok("a"), Ok("b")])).await;
-    body.frame().await.unwrap().unwrap();
-    assert_eq!(case.nodes.holding(KEY), 5);
-    drop(body);
-    case.seen.assert_dropped_under_the_lock();
-    case.nodes.settle_free().await;
+    let scene = Scene::new();
+    drop(begun(&scene, [data("b"), data("c")], false, false).await);
+    scene.assert_dropped_under_the_lock();
+    scene.nodes.settle_free().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_empty_body_needs_no_lock_and_its_release_is_awaited() {
-    let case = Case::new();
-    let body = case.respond(Empty::<Bytes>::new()).await;
-    case.nodes.assert_free();
-    drop(body);
+    let scene = Scene::new();
+    let _body = respond(&scene, Empty::<Bytes>::new()).await;
+    scene.nodes.assert_free();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_loss_after_the_head_fails_the_body() {
-    let case = Case::new();
-    let mut script = case.script([Ok("a")]);
-    script.hangs = true;
-    let mut body = case.respond(script).await;
-    body.frame().await.unwrap().unwrap();
-    case.nodes.each(|n| n.freeze());
+    let scene = Scene::new();
+    let mut body = begun(&scene, [], false, true).await;
+    scene.nodes.each(|n| n.freeze());
     let error: tower::BoxError = body.frame().await.unwrap().unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -195,43 +149,31 @@ async fn a_loss_after_the_head_fails_the_body() {
          extension; find out how far it came before it runs again"
     );
     assert!(error.is::<RunError>());
-    case.seen.assert_dropped_under_the_lock();
+    scene.assert_dropped_under_the_lock();
     assert!(body.frame().await.is_none());
-    case.nodes.each(|n| n.thaw());
-    case.nodes.settle_free().await;
-}
-
-/// It never pends, so nothing but a look at each frame can stop it.
-#[tokio::test(start_paused = true)]
-async fn a_body_that_is_always_ready_is_stopped_too() {
-    let case = Case::new();
-    let mut body = case
-        .respond(case.script(std::iter::repeat_n(Ok("a"), 100)))
-        .await;
-    body.frame().await.unwrap().unwrap();
-    case.nodes.each(|n| n.freeze());
-    tokio::time::sleep(super::TTL).await;
-    assert!(body.frame().await.unwrap().is_err());
-    assert!(body.frame().await.is_none());
+    scene.nodes.each(|n| n.thaw());
+    scene.nodes.settle_free().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn length_and_end_are_the_inner_bodys() {
-    for until_body in [false, true] {
-        let nodes = Nodes::five();
-        let inner =
-            service_fn(async |_: Request<Empty<Bytes>>| Ok::<_, Infallible>(super::ok("hello")));
-        let layer = layer(&nodes.manager());
-        let layer = match until_body {
-            true => layer.hold_until_body(),
-            false => layer,
-        };
-        let service = ServiceBuilder::new().layer(layer).service(inner);
-        let mut body = service.oneshot(post()).await.unwrap().into_body();
-        assert_eq!(body.size_hint().exact(), Some(5));
-        assert!(!body.is_end_stream());
+    let layer = layer(&Nodes::five().manager());
+    for layer in [layer.clone(), layer.hold_until_body()] {
+        let inner = service_fn(async |_: Request<Empty<Bytes>>| Ok::<_, Infallible>(ok("hello")));
+        let mut body = layer
+            .layer(inner)
+            .oneshot(post())
+            .await
+            .unwrap()
+            .into_body();
+        assert_eq!(
+            (body.size_hint().exact(), body.is_end_stream()),
+            (Some(5), false)
+        );
         body.frame().await.unwrap().unwrap();
-        assert_eq!(body.size_hint().exact(), Some(0));
-        assert!(body.is_end_stream());
+        assert_eq!(
+            (body.size_hint().exact(), body.is_end_stream()),
+            (Some(0), true)
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Locks that are lost while the handler runs: all nodes stop to answer.
+//! Locks that are lost while the handler runs: all nodes stop to answer, or the process has stood still.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -11,70 +11,64 @@ use http_body::Frame;
 use http_body_util::{BodyExt as _, Empty, StreamBody};
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use tower::{ServiceBuilder, ServiceExt as _, service_fn};
-use tower_redlock::Held;
-use tower_redlock::LockManager;
+use tower::{Layer as _, ServiceExt as _, service_fn};
 use tower_redlock::clock::{Clock, Moment};
 use tower_redlock::error::RunError;
+use tower_redlock::{Held, LockManager};
 
-use super::{KEY, Nodes, Seen, TTL, drive, layer, ok, post};
+use super::{Answer, KEY, Scene, TTL, drive, layer, ok, post, send};
 
 #[tokio::test(start_paused = true)]
 async fn the_handler_is_dropped_before_validity_ends_and_the_answer_is_lock_lost() {
-    let (nodes, seen) = (Nodes::five(), Seen::default());
+    let scene = Scene::new();
     let inner = service_fn(|request: Request<Empty<Bytes>>| {
-        seen.watch(request.extensions());
-        let spy = seen.spy(&nodes);
-        async move {
-            let _spy = spy;
-            std::future::pending::<()>().await;
-            Ok::<_, Infallible>(ok("never"))
-        }
+        let stuck = scene.clone().stuck(request.into_parts().0.extensions);
+        async { Ok::<_, Infallible>(stuck.await) }
     });
-    let service = ServiceBuilder::new()
-        .layer(layer(&nodes.manager()))
-        .service(inner);
-    let mut future = Box::pin(service.oneshot(post()));
-    drive(&mut future, || nodes.holding(KEY) == 5).await;
-    nodes.each(|n| n.freeze());
+    let mut future = Box::pin(scene.layer().layer(inner).oneshot(post()));
+    drive(&mut future, || scene.nodes.holding(KEY) == 5).await;
+    scene.nodes.each(|n| n.freeze());
     let before = Instant::now();
-    let response = future.await.unwrap();
+    let answer = Answer::of(future.await.unwrap()).await;
     let took = before.elapsed();
-    assert!(
-        took < TTL && took > TTL / 2,
-        "within validity, and not before it must: {took:?}"
-    );
+    let in_time = took < TTL && took > TTL / 2;
+    assert!(in_time, "within validity, and not before it must: {took:?}");
     // The handler went while the nodes still had the key, so before anyone else could have had it.
-    seen.assert_dropped_under_the_lock();
-    assert_eq!(response.status(), 503);
-    assert!(
-        !response.headers().contains_key("retry-after"),
-        "its outcome is unknown"
-    );
-    nodes.each(|n| n.thaw());
-    nodes.settle_free().await;
+    scene.assert_dropped_under_the_lock();
+    assert_eq!(answer.told(), (503, "lock-lost"));
+    assert_eq!(answer.header("retry-after"), None, "its outcome is unknown");
+    scene.nodes.each(|n| n.thaw());
+    scene.nodes.settle_free().await;
 }
 
 /// The handler is woken by the very loss that would end it, and has its answer ready.
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_exists_wins_over_the_loss() {
-    let nodes = Nodes::five();
+    let scene = Scene::new();
     let inner = service_fn(async |request: Request<Empty<Bytes>>| {
         let lock = Held::of(request.extensions()).unwrap();
+        scene.nodes.each(|n| n.freeze());
         lock.lost().await;
         Ok::<_, Infallible>(ok("just in time"))
     });
-    let service = ServiceBuilder::new()
-        .layer(layer(&nodes.manager()))
-        .service(inner);
-    let mut future = Box::pin(service.oneshot(post()));
-    drive(&mut future, || nodes.holding(KEY) == 5).await;
-    nodes.each(|n| n.freeze());
-    assert_eq!(super::text(future.await.unwrap()).await, "just in time");
+    let answer = send(scene.layer().layer(inner), post()).await;
+    assert_eq!(answer.text, "just in time");
 }
 
 #[derive(Clone, Debug, Default)]
 struct HandClock(Arc<AtomicU64>);
+
+impl HandClock {
+    /// The process stands still for a minute.
+    fn stand_still(&self) {
+        self.0.fetch_add(60_000_000_000, Ordering::SeqCst);
+    }
+
+    fn manager(&self) -> LockManager {
+        let builder = LockManager::builder().memory(5).clock(self.clone());
+        builder.connect_lazy().unwrap()
+    }
+}
 
 impl Clock for HandClock {
     fn follows_runtime(&self) -> bool {
@@ -90,48 +84,38 @@ impl Clock for HandClock {
 #[tokio::test(start_paused = true)]
 async fn the_handler_does_not_go_on_once_its_lock_has_ended_unseen() {
     let clock = HandClock::default();
-    let builder = LockManager::builder().memory(5).clock(clock.clone());
-    let (begun, woken) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let (began, waken) = (Arc::clone(&begun), Arc::clone(&woken));
-    let inner = service_fn(move |_: Request<Empty<Bytes>>| {
-        let (began, waken) = (Arc::clone(&began), Arc::clone(&waken));
-        async move {
-            began.notify_one();
-            waken.notified().await;
-            Ok::<_, Infallible>(ok("went on"))
-        }
+    let (begun, woken) = (Notify::new(), Notify::new());
+    let inner = service_fn(async |_: Request<Empty<Bytes>>| {
+        begun.notify_one();
+        woken.notified().await;
+        Ok::<_, Infallible>(ok("went on"))
     });
-    let layer = layer(&builder.connect_lazy().unwrap());
-    let service = ServiceBuilder::new().layer(layer).service(inner);
     let stand_still = async {
         begun.notified().await;
-        clock.0.fetch_add(60_000_000_000, Ordering::SeqCst);
+        clock.stand_still();
         woken.notify_one();
     };
-    let (response, ()) = tokio::join!(service.oneshot(post()), stand_still);
-    assert_eq!(response.unwrap().status(), 503);
+    let service = layer(&clock.manager()).layer(inner);
+    let (answer, ()) = tokio::join!(send(service, post()), stand_still);
+    assert_eq!(answer.told(), (503, "lock-lost"));
 }
 
 /// As above, once the response's head is out: of the frames that its body has ready, none is asked for.
 #[tokio::test(start_paused = true)]
 async fn the_body_does_not_go_on_once_its_lock_has_ended_unseen() {
     let clock = HandClock::default();
-    let builder = LockManager::builder().memory(5).clock(clock.clone());
-    let made = Arc::new(AtomicU64::new(0));
-    let making = Arc::clone(&made);
-    let inner = service_fn(move |_: Request<Empty<Bytes>>| {
-        let making = Arc::clone(&making);
-        let frames = stream::repeat_with(move || {
-            making.fetch_add(1, Ordering::SeqCst);
+    let made = AtomicU64::new(0);
+    let inner = service_fn(async |_: Request<Empty<Bytes>>| {
+        let frames = stream::repeat_with(|| {
+            made.fetch_add(1, Ordering::SeqCst);
             Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"a")))
         });
-        async move { Ok::<_, Infallible>(Response::new(StreamBody::new(frames))) }
+        Ok::<_, Infallible>(Response::new(StreamBody::new(frames)))
     });
-    let layer = layer(&builder.connect_lazy().unwrap()).hold_until_body();
-    let service = ServiceBuilder::new().layer(layer).service(inner);
+    let service = layer(&clock.manager()).hold_until_body().layer(inner);
     let mut body = service.oneshot(post()).await.unwrap().into_body();
     body.frame().await.unwrap().unwrap();
-    clock.0.fetch_add(60_000_000_000, Ordering::SeqCst);
+    clock.stand_still();
     let error = body.frame().await.unwrap().unwrap_err();
     assert!(error.is::<RunError>(), "{error}");
     assert!(body.frame().await.is_none());

@@ -1,52 +1,39 @@
-//! What goes on when the response is out or its client has gone: jobs, sockets, and requests that run to their end.
+//! What goes on when the response is out or its client has gone: jobs, and requests that run to their end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
-use axum::routing::post;
-use http::{Request, StatusCode};
+use axum::routing::{MethodRouter, post};
+use http::{Method, StatusCode};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::timeout;
-use tower::ServiceExt as _;
 use tower::limit::ConcurrencyLimitLayer;
-use tower_redlock::error::LossReason;
 use tower_redlock::layer::OnDisconnect;
 use tower_redlock::node::MemoryNode;
-use tower_redlock::{Held, LockGuard, key};
+use tower_redlock::{Held, RedlockLayer, key};
 
-use super::{MS, Nodes, TTL, keyed, layer};
+use super::{MS, Nodes, SECOND, TTL, keyed, layer, post as order, send, sent, to};
 
-fn order() -> Request<Body> {
-    Request::post("/").body(Body::empty()).unwrap()
-}
-
-/// A handler that answers 202 and hands its guard to a job.
-fn hands_over(to: oneshot::Sender<Result<LockGuard, LossReason>>) -> axum::routing::MethodRouter {
-    let to = Arc::new(std::sync::Mutex::new(Some(to)));
-    post(move |held: Held| async move {
-        let to = to.lock().unwrap().take().unwrap();
-        to.send(held.into_guard()).unwrap();
-        StatusCode::ACCEPTED
-    })
+fn at_root(route: MethodRouter) -> Router {
+    Router::new().route("/", route)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_job_takes_the_lock_along_and_releases_it() {
     let nodes = Nodes::five();
-    let (to, job) = oneshot::channel();
-    let app = Router::new().route("/", hands_over(to).route_layer(layer(&nodes.manager())));
-    let response = app.oneshot(order()).await.unwrap();
-    assert_eq!(response.status(), StatusCode::ACCEPTED);
-    drop(response);
+    let (tell, job) = oneshot::channel();
+    let tell = Arc::new(std::sync::Mutex::new(Some(tell)));
+    let hand_over = post(async move |held: Held| {
+        let tell = tell.lock().unwrap().take().unwrap();
+        tell.send(held.into_guard()).unwrap();
+        StatusCode::ACCEPTED
+    });
+    let app = at_root(hand_over.route_layer(layer(&nodes.manager())));
+    assert_eq!(send(app, order()).await.status, 202);
     let guard = job.await.unwrap().unwrap();
-    assert_eq!(
-        nodes.holding("order:1"),
-        5,
-        "the response did not release it"
-    );
+    let holding = nodes.holding("order:1");
+    assert_eq!(holding, 5, "the response did not release it");
     // The watchdog goes on.
     tokio::time::sleep(TTL * 3).await;
     assert!(!guard.is_lost());
@@ -55,205 +42,159 @@ async fn a_job_takes_the_lock_along_and_releases_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_is_dropped_releases_the_lock() {
-    let nodes = Nodes::five();
-    let (to, job) = oneshot::channel();
-    let app = Router::new().route("/", hands_over(to).route_layer(layer(&nodes.manager())));
-    app.oneshot(order()).await.unwrap();
-    drop(job.await.unwrap().unwrap());
-    nodes.settle_free().await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn no_guard_is_made_of_a_lock_that_is_lost() {
     let nodes = Nodes::five();
-    let lose = {
-        let nodes = nodes.clone();
-        post(move |held: Held| async move {
-            nodes.each(MemoryNode::go_down);
-            held.lost().await;
-            held.into_guard().unwrap_err().to_string()
+    let (layer, of_handler) = (layer(&nodes.manager()), nodes.clone());
+    let lose = post(async move |held: Held| {
+        of_handler.each(MemoryNode::go_down);
+        held.lost().await;
+        held.into_guard().unwrap_err().to_string()
+    });
+    assert_eq!(
+        send(at_root(lose.route_layer(layer)), order()).await.status,
+        200
+    );
+}
+
+/// Handlers that wait until they are let go, and are counted.
+#[derive(Clone, Default)]
+struct Slow {
+    go: Arc<Notify>,
+    running: Arc<AtomicU32>,
+    ended: Arc<AtomicU32>,
+}
+
+impl Slow {
+    fn route(&self) -> MethodRouter {
+        let slow = self.clone();
+        post(async move |_: Held| {
+            slow.running.fetch_add(1, Ordering::SeqCst);
+            slow.go.notified().await;
+            slow.running.fetch_sub(1, Ordering::SeqCst);
+            slow.ended.fetch_add(1, Ordering::SeqCst);
         })
-    };
-    let app = Router::new().route("/", lose.route_layer(layer(&nodes.manager())));
-    assert_eq!(app.oneshot(order()).await.unwrap().status(), StatusCode::OK);
+    }
+
+    fn app(&self, layer: RedlockLayer<OnDisconnect>) -> Router {
+        at_root(self.route().route_layer(layer))
+    }
+
+    fn ended(&self) -> u32 {
+        self.ended.load(Ordering::SeqCst)
+    }
 }
 
-/// A handler that waits until it is let go, and counts how often it ended.
-fn slow(go: &Arc<Notify>, ended: &Arc<AtomicU32>) -> axum::routing::MethodRouter {
-    let (go, ended) = (Arc::clone(go), Arc::clone(ended));
-    post(move |_: Held| async move {
-        go.notified().await;
-        ended.fetch_add(1, Ordering::SeqCst);
-        "paid"
-    })
+/// Sends a request whose client goes after a while.
+async fn order_and_go(app: &Router) {
+    let gone = timeout(MS * 100, send(app.clone(), order())).await;
+    assert!(gone.is_err(), "it was answered");
 }
 
+/// The last word about clients that go counts, and it takes none of the other settings away.
 #[tokio::test(start_paused = true)]
 async fn a_payment_is_finished_under_its_lock_though_the_client_has_gone() {
-    let nodes = Nodes::five();
-    let (go, ended) = (Arc::new(Notify::new()), Arc::default());
-    let layer = layer(&nodes.manager()).on_disconnect(OnDisconnect::RunToEnd);
-    let app = Router::new().route("/", slow(&go, &ended).route_layer(layer));
-    let gone = timeout(MS * 100, app.clone().oneshot(order())).await;
-    assert!(gone.is_err());
+    let (nodes, slow) = (Nodes::five(), Slow::default());
+    let layer = layer(&nodes.manager()).busy_status(StatusCode::LOCKED);
+    let layer = layer.on_disconnect(OnDisconnect::Cancel);
+    let app = slow.app(layer.on_disconnect(OnDisconnect::RunToEnd));
+    order_and_go(&app).await;
     tokio::time::sleep(TTL * 2).await;
     assert_eq!(nodes.holding("order:1"), 5, "it runs under its lock");
-    let second = timeout(MS, app.clone().oneshot(order()))
-        .await
-        .unwrap()
-        .unwrap();
-    assert_eq!(second.status(), StatusCode::CONFLICT);
-    go.notify_one();
+    let second = timeout(MS, send(app.clone(), order())).await.unwrap();
+    assert_eq!(second.told(), (423, "contended"));
+    slow.go.notify_one();
     nodes.settle_free().await;
-    assert_eq!(ended.load(Ordering::SeqCst), 1);
+    assert_eq!(slow.ended(), 1);
     // And one whose client stays is answered as ever.
-    go.notify_one();
-    assert_eq!(app.oneshot(order()).await.unwrap().status(), StatusCode::OK);
+    slow.go.notify_one();
+    assert_eq!(send(app, order()).await.status, 200);
     nodes.settle_free().await;
 }
 
-tokio::task_local! { static TENANT: u8; }
-
 #[tokio::test(start_paused = true)]
-async fn while_its_client_is_there_it_finds_the_task_locals_of_the_server() {
+async fn it_goes_with_its_client_if_it_is_so_set_or_none_may_run_on() {
     let nodes = Nodes::five();
-    let layer = layer(&nodes.manager()).on_disconnect(OnDisconnect::RunToEnd);
-    let tell = post(|_: Held| async { TENANT.get().to_string() });
-    let app = Router::new().route("/", tell.route_layer(layer));
-    let response = TENANT.scope(7, app.oneshot(order())).await.unwrap();
-    let body = axum::body::to_bytes(response.into_body(), 9).await.unwrap();
-    assert_eq!(body, "7");
-}
-
-#[tokio::test(start_paused = true)]
-async fn by_default_it_goes_with_its_client() {
-    let nodes = Nodes::five();
-    let (go, ended) = (Arc::new(Notify::new()), Arc::default());
-    let app = Router::new().route("/", slow(&go, &ended).route_layer(layer(&nodes.manager())));
-    assert!(timeout(MS * 100, app.oneshot(order())).await.is_err());
-    nodes.settle_free().await;
-    go.notify_one();
-    tokio::time::sleep(MS).await;
-    assert_eq!(ended.load(Ordering::SeqCst), 0);
+    let layer = layer(&nodes.manager());
+    for layer in [
+        layer.clone().on_disconnect(OnDisconnect::Cancel),
+        layer.on_disconnect(OnDisconnect::RunToEnd).max_detached(0),
+    ] {
+        let slow = Slow::default();
+        let app = slow.app(layer);
+        order_and_go(&app).await;
+        nodes.settle_free().await;
+        assert_eq!(slow.ended(), 0);
+        slow.go.notify_one();
+        assert_eq!(send(app, order()).await.status, 200);
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_that_waits_for_its_lock_goes_with_its_client() {
-    let nodes = Nodes::five();
+    let (nodes, slow) = (Nodes::five(), Slow::default());
     let locks = nodes.manager();
     let held = locks.try_acquire("order:1").await.unwrap();
-    let (go, ended) = (Arc::new(Notify::new()), Arc::default());
-    let layer = layer(&locks)
-        .max_wait(TTL)
-        .on_disconnect(OnDisconnect::RunToEnd);
-    let app = Router::new().route("/", slow(&go, &ended).route_layer(layer));
-    assert!(timeout(MS * 100, app.oneshot(order())).await.is_err());
+    let layer = layer(&locks).max_wait(TTL);
+    let app = slow.app(layer.on_disconnect(OnDisconnect::RunToEnd));
+    order_and_go(&app).await;
     held.release().await.unwrap();
     nodes.settle_free().await;
-    go.notify_one();
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(ended.load(Ordering::SeqCst), 0);
+    slow.go.notify_one();
+    tokio::time::sleep(SECOND).await;
+    assert_eq!(slow.ended(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_runs_to_its_end_ends_when_its_lock_is_lost() {
-    let nodes = Nodes::five();
-    let (go, ended) = (Arc::new(Notify::new()), Arc::default());
-    let layer = layer(&nodes.manager()).on_disconnect(OnDisconnect::RunToEnd);
-    let app = Router::new().route("/", slow(&go, &ended).route_layer(layer));
+    let (nodes, slow) = (Nodes::five(), Slow::default());
+    let app = slow.app(layer(&nodes.manager()).on_disconnect(OnDisconnect::RunToEnd));
     // With its client, who is told.
-    let first = tokio::spawn(app.clone().oneshot(order()));
+    let first = sent(&app, Method::POST, "/");
     tokio::time::sleep(MS).await;
     nodes.each(MemoryNode::go_down);
-    let answer = first.await.unwrap().unwrap();
-    assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(first.await.unwrap().told(), (503, "lock-lost"));
     nodes.each(MemoryNode::come_up);
     // Until the ttl has ended what could not be released.
     tokio::time::sleep(TTL).await;
     // And without.
-    assert!(timeout(MS * 100, app.oneshot(order())).await.is_err());
+    order_and_go(&app).await;
     nodes.each(MemoryNode::go_down);
     tokio::time::sleep(TTL * 2).await;
-    go.notify_waiters();
-    go.notify_one();
+    slow.go.notify_waiters();
+    slow.go.notify_one();
     tokio::time::sleep(MS).await;
-    assert_eq!(ended.load(Ordering::SeqCst), 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_panic_reaches_the_server_and_frees_the_lock() {
-    let nodes = Nodes::five();
-    let layer = layer(&nodes.manager()).on_disconnect(OnDisconnect::RunToEnd);
-    let crash = post(|| async { panic!("no money") as &'static str });
-    let app = Router::new().route("/", crash.route_layer(layer));
-    let panic = tokio::spawn(app.oneshot(order()))
-        .await
-        .unwrap_err()
-        .into_panic();
-    assert_eq!(panic.downcast_ref::<&str>(), Some(&"no money"));
-    nodes.settle_free().await;
+    assert_eq!(slow.ended(), 0);
 }
 
 /// The limit gives its permit back with a client that goes, but no more handlers run than those that may run on and those
 /// whose clients are there.
 #[tokio::test(start_paused = true)]
 async fn no_more_run_than_have_their_clients_and_may_run_on_without() {
-    let nodes = Nodes::five();
-    let (running, go) = (Arc::new(AtomicU32::new(0)), Arc::new(Notify::new()));
-    let handler = {
-        let (running, go) = (Arc::clone(&running), Arc::clone(&go));
-        post(move |_: Held| async move {
-            running.fetch_add(1, Ordering::SeqCst);
-            go.notified().await;
-            running.fetch_sub(1, Ordering::SeqCst);
-        })
-    };
+    let (nodes, slow) = (Nodes::five(), Slow::default());
     let orders = key::path("order").prefix("order");
     let layer = keyed(&nodes.manager(), orders).on_disconnect(OnDisconnect::RunToEnd);
-    let layer = layer.max_detached(3);
+    let route = slow.route().route_layer(layer.max_detached(3));
     let limit = ConcurrencyLimitLayer::new(2);
-    let app = Router::new().route("/{order}", handler.route_layer(layer).layer(limit));
-    let order = |number: u32| Request::post(format!("/{number}")).body(Body::empty());
-    let send = |number| app.clone().oneshot(order(number).unwrap());
+    let app = Router::new().route("/{order}", route.layer(limit));
+    let send = |number: u32| send(app.clone(), to(Method::POST, &format!("/{number}")));
     let mut refused = 0;
     for number in 0..30 {
         let both = async { tokio::join!(send(2 * number), send(2 * number + 1)) };
         if let Ok((first, second)) = timeout(MS * 100, both).await {
-            for response in [first, second] {
-                let response = response.unwrap();
-                assert_eq!(response.headers()["retry-after"], "1");
-                let body = axum::body::to_bytes(response.into_body(), 999).await;
-                let body = String::from_utf8(body.unwrap().to_vec()).unwrap();
-                assert!(body.contains(":too-many-detached\""), "{body}");
+            for answer in [first, second] {
+                assert_eq!(answer.header("retry-after"), Some("1"));
+                assert_eq!(answer.told(), (503, "too-many-detached"));
                 refused += 1;
             }
         }
     }
-    assert!(running.load(Ordering::SeqCst) <= 4, "{running:?}");
+    let running = || slow.running.load(Ordering::SeqCst);
+    assert!(running() <= 4, "{}", running());
     assert!(refused >= 56, "{refused}");
     // They end, and so does that.
-    go.notify_waiters();
+    slow.go.notify_waiters();
     tokio::time::sleep(MS).await;
-    assert_eq!(running.load(Ordering::SeqCst), 0);
-    go.notify_one();
-    assert_eq!(send(99).await.unwrap().status(), StatusCode::OK);
-}
-
-#[tokio::test(start_paused = true)]
-async fn where_none_may_run_on_it_goes_with_its_client() {
-    let nodes = Nodes::five();
-    let (go, ended) = (Arc::new(Notify::new()), Arc::default());
-    let layer = layer(&nodes.manager()).on_disconnect(OnDisconnect::RunToEnd);
-    let layer = slow(&go, &ended).route_layer(layer.max_detached(0));
-    let app = Router::new().route("/", layer);
-    assert!(
-        timeout(MS * 100, app.clone().oneshot(order()))
-            .await
-            .is_err()
-    );
-    nodes.settle_free().await;
-    assert_eq!(ended.load(Ordering::SeqCst), 0);
-    go.notify_one();
-    assert_eq!(app.oneshot(order()).await.unwrap().status(), StatusCode::OK);
+    assert_eq!(running(), 0);
+    slow.go.notify_one();
+    assert_eq!(send(99).await.status, 200);
 }

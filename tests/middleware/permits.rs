@@ -1,132 +1,86 @@
 //! A layer that lets a few requests to one resource run at once.
 
-use std::sync::Arc;
-
-use axum::Router;
-use axum::body::Body;
-use axum::routing::post;
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response, StatusCode};
-use tokio::sync::{Semaphore, mpsc};
-use tower::ServiceExt as _;
-use tower_redlock::{Held, LockManager, RedlockLayer, key};
+use http::{Method, Response, StatusCode};
+use tower_redlock::{LockManager, RedlockLayer, key};
 
-use super::{MS, Nodes};
+use super::{Answer, MS, Nodes, SECOND, Staying, sent};
 
-/// Requests that stay until they are let go, and tell the slot that they have.
-struct App {
-    router: Router,
-    arrived: mpsc::UnboundedReceiver<Option<u32>>,
-    go: Arc<Semaphore>,
-}
-
-fn app(layer: impl FnOnce(Router) -> Router) -> App {
-    let (tell, arrived) = mpsc::unbounded_channel();
-    let go = Arc::new(Semaphore::new(0));
-    let gate = go.clone();
-    let handler = move |held: Held| async move {
-        tell.send(held.slot()).unwrap();
-        gate.acquire().await.unwrap().forget();
-    };
-    App {
-        router: layer(Router::new().route("/{tenant}", post(handler))),
-        arrived,
-        go,
-    }
-}
-
-async fn send(router: &Router, path: &str) -> Response<Body> {
-    let request = Request::post(path).body(Body::empty()).unwrap();
-    router.clone().oneshot(request).await.unwrap()
-}
-
-fn told(headers: &HeaderMap) -> [Option<&str>; 3] {
-    ["ratelimit-policy", "ratelimit", "retry-after"]
-        .map(|name| headers.get(name).map(|value| value.to_str().unwrap()))
+/// Requests that tell the slot that they have.
+fn staying(layer: RedlockLayer) -> Staying<Option<u32>> {
+    Staying::new(layer, |held| held.unwrap().slot())
 }
 
 fn layer(locks: &LockManager) -> RedlockLayer {
-    RedlockLayer::new(
-        locks.permits(2).unwrap(),
-        key::path("tenant").prefix("report"),
-    )
+    let report = key::path("name").prefix("report");
+    RedlockLayer::new(locks.permits(2).unwrap(), report)
+}
+
+fn told(answer: &Answer) -> [Option<&str>; 3] {
+    ["ratelimit-policy", "ratelimit", "retry-after"].map(|name| answer.header(name))
 }
 
 #[tokio::test(start_paused = true)]
 async fn as_many_requests_run_as_there_are_permits_and_the_next_is_told() {
     let nodes = Nodes::five();
-    let locks = nodes.manager();
-    let mut app = app(|router| router.route_layer(layer(&locks).rate_limit("re\"ports\n")));
-    let mut running = Vec::new();
-    let mut slots = Vec::new();
-    for _ in 0..2 {
-        let router = app.router.clone();
-        running.push(tokio::spawn(async move { send(&router, "/7").await }));
-        slots.push(app.arrived.recv().await.unwrap());
-    }
+    let mut staying = staying(layer(&nodes.manager()).rate_limit("re\"ports\n"));
+    let send = |path| sent(&staying.app, Method::POST, path);
+    let running = [send("/7"), send("/7")];
+    let mut slots = [staying.arrived.recv().await, staying.arrived.recv().await];
     slots.sort_unstable();
-    assert_eq!(slots, [Some(0), Some(1)]);
-    let refused = send(&app.router, "/7").await;
-    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(slots, [0, 1].map(|slot| Some(Some(slot))));
+    let refused = send("/7").await.unwrap();
+    assert_eq!(refused.status, 429);
     let policy = r#""reports";q=2;qu="concurrent-requests""#;
     let limit = r#""reports";r=0"#;
-    assert_eq!(
-        told(refused.headers()),
-        [Some(policy), Some(limit), Some("1")]
-    );
+    assert_eq!(told(&refused), [Some(policy), Some(limit), Some("1")]);
     // Another tenant has permits of its own.
-    app.go.add_permits(3);
-    assert_eq!(send(&app.router, "/8").await.status(), StatusCode::OK);
+    staying.go.add_permits(4);
+    assert_eq!(send("/8").await.unwrap().status, 200);
     for running in running {
-        let response = running.await.unwrap();
-        assert_eq!(response.status(), StatusCode::OK);
-        assert_eq!(told(response.headers()), [None; 3]);
+        let answer = running.await.unwrap();
+        assert_eq!((answer.status, told(&answer)), (200, [None; 3]));
     }
-    app.go.add_permits(1);
-    assert_eq!(send(&app.router, "/7").await.status(), StatusCode::OK);
+    assert_eq!(send("/7").await.unwrap().status, 200);
     nodes.settle_free().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_request_waits_for_a_permit_and_a_route_chooses_its_response() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let locks = Nodes::five().manager();
     let waits = layer(&locks)
-        .max_wait(MS * 1_000)
+        .max_wait(SECOND)
         .busy_status(StatusCode::LOCKED);
-    let plain = |router: Router| {
-        let response = |_: &_| Response::new(Bytes::from_static(b"busy"));
-        router.route_layer(waits.rejection_response(response).rate_limit("reports"))
-    };
-    let mut app = app(plain);
+    let response = |_: &_| Response::new(Bytes::from_static(b"busy"));
+    let mut staying = staying(waits.rejection_response(response).rate_limit("reports"));
     let permits = locks.permits(2).unwrap();
-    let held = [
-        permits.try_acquire("report:7").await.unwrap(),
-        permits.try_acquire("report:7").await.unwrap(),
-    ];
-    let late = send(&app.router, "/7").await;
-    assert_eq!(late.status(), StatusCode::OK, "as the route has it");
-    assert!(late.headers().contains_key("ratelimit"));
-    let router = app.router.clone();
-    let waiting = tokio::spawn(async move { send(&router, "/7").await });
+    let first = permits.try_acquire("report:7").await.unwrap();
+    let _second = permits.try_acquire("report:7").await.unwrap();
+    let late = sent(&staying.app, Method::POST, "/7").await.unwrap();
+    assert_eq!(
+        (late.status, &*late.text),
+        (200, "busy"),
+        "as the route has it"
+    );
+    assert!(late.headers.contains_key("ratelimit"));
+    let waiting = sent(&staying.app, Method::POST, "/7");
     tokio::time::sleep(MS * 100).await;
-    assert!(app.arrived.try_recv().is_err());
-    let [first, _second] = held;
+    assert!(staying.arrived.try_recv().is_err());
     first.release().await.unwrap();
-    assert!(app.arrived.recv().await.unwrap().is_some());
-    app.go.add_permits(1);
-    assert!(!waiting.await.unwrap().headers().contains_key("ratelimit"));
+    assert!(staying.arrived.recv().await.unwrap().is_some());
+    staying.go.add_permits(1);
+    assert!(!waiting.await.unwrap().headers.contains_key("ratelimit"));
 }
 
 /// A request that has the one lock has a permit beside it.
 #[tokio::test(start_paused = true)]
 async fn a_permit_and_a_lock_on_one_key_are_two_things() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
-    let lock = RedlockLayer::new(locks.clone(), key::path("tenant").prefix("report"));
-    let mut app = app(|router| router.route_layer(layer(&locks)).route_layer(lock));
-    app.go.add_permits(1);
-    assert_eq!(send(&app.router, "/7").await.status(), StatusCode::OK);
-    assert!(app.arrived.recv().await.unwrap().is_some());
+    let (nodes, locks) = Nodes::with_manager();
+    let lock = RedlockLayer::new(locks.clone(), key::path("name").prefix("report"));
+    let mut staying = staying(layer(&locks));
+    let app = staying.app.route_layer(lock);
+    staying.go.add_permits(1);
+    assert_eq!(sent(&app, Method::POST, "/7").await.unwrap().status, 200);
+    assert!(staying.arrived.recv().await.unwrap().is_some());
     nodes.settle_free().await;
 }

@@ -21,29 +21,16 @@ use tokio_tungstenite::tungstenite::{Error, Message as Sent};
 use tokio_tungstenite::{WebSocketStream, client_async};
 use tower_redlock::{Held, LockGuard, LockManager};
 
-use super::http_wire::{clients, serve, to};
-use super::{KEY, Nodes, TTL, layer};
+use super::http_wire::{clients, freed, serve};
+use super::{KEY, Nodes, layer, send, to};
 
-/// Waits until no node holds a key, long before a ttl would see to that.
-async fn freed(nodes: &Nodes) {
-    let free = async {
-        while !nodes.keys().is_empty() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    };
-    let freed = tokio::time::timeout(TTL / 2, free).await;
-    assert!(freed.is_ok(), "still held: {:?}", nodes.keys());
-}
-
-/// A server whose WebSocket at `/` echoes under the lock, and fails when it is told to.
+/// A server whose WebSocket at `/` echoes under the lock.
 async fn echo(locks: &LockManager) -> String {
     // The handshake is a GET, which locks nothing unless the layer is told to.
     let layer = layer(locks).all_methods();
     let handler = async |upgrade: WebSocketUpgrade, held: Held| -> Response {
-        match held.into_guard() {
-            Ok(guard) => upgrade.on_upgrade(|socket| talk(socket, guard)),
-            Err(_) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
-        }
+        let guard = held.into_guard().unwrap();
+        upgrade.on_upgrade(|socket| talk(socket, guard))
     };
     serve(Router::new().route("/", any(handler).layer(layer))).await
 }
@@ -59,7 +46,6 @@ async fn talk(mut socket: WebSocket, guard: LockGuard) {
             message = socket.recv() => message,
         };
         let Some(Ok(message)) = message else { return };
-        assert_ne!(message.to_text().ok(), Some("fail"), "on purpose");
         if socket.send(message).await.is_err() {
             return;
         }
@@ -93,31 +79,39 @@ async fn heard(socket: &mut Socket) -> Option<String> {
 }
 
 #[tokio::test]
-async fn a_websocket_holds_its_lock_until_it_is_closed() {
-    let nodes = Nodes::five();
-    let url = echo(&nodes.manager()).await;
-    for round in ["first", "second"] {
+async fn a_websocket_holds_its_lock_until_it_is_closed_lost_or_without_a_client() {
+    for end in [End::Well, End::ByALoss, End::ByItsClient] {
+        let (nodes, locks) = Nodes::with_manager();
+        let url = echo(&locks).await;
         let mut socket = dial(&url).await.unwrap();
-        assert_eq!(ask(&mut socket, round).await.as_deref(), Some(round));
+        assert_eq!(ask(&mut socket, "a").await.as_deref(), Some("a"));
         assert_eq!(nodes.holding(KEY), 5, "the answer 101 did not release it");
         assert_eq!(dial(&url).await.unwrap_err(), StatusCode::CONFLICT);
         assert_eq!(ask(&mut socket, "on").await.as_deref(), Some("on"));
-        socket.close(None).await.unwrap();
+        match end {
+            End::ByALoss => {
+                assert_eq!(locks.shutdown(Duration::ZERO).await.lost, 1);
+                let told = heard(&mut socket).await.unwrap();
+                assert!(told.contains("shut"), "{told}");
+                assert_eq!(heard(&mut socket).await, None, "it has ended");
+            }
+            // The connection ends without a word.
+            End::ByItsClient => drop(socket),
+            _ => socket.close(None).await.unwrap(),
+        }
         freed(&nodes).await;
+        let again = dial(&url).await.map(drop);
+        assert_eq!(again.is_ok(), end != End::ByALoss, "{again:?}");
     }
 }
 
 #[tokio::test]
-async fn a_websocket_whose_client_goes_away_frees_its_lock() {
-    let nodes = Nodes::five();
-    let url = echo(&nodes.manager()).await;
-    let mut socket = dial(&url).await.unwrap();
-    assert_eq!(ask(&mut socket, "a").await.as_deref(), Some("a"));
-    assert_eq!(nodes.holding(KEY), 5);
-    // The connection ends without a word.
-    drop(socket);
-    freed(&nodes).await;
-    // And before the answer can have come.
+async fn a_websocket_whose_client_goes_before_the_answer_can_have_come_frees_its_lock() {
+    let (nodes, locks) = Nodes::with_manager();
+    // From here on the manager asks the nodes as soon as a request is there.
+    let guard = locks.try_acquire("another").await.unwrap();
+    guard.release().await.unwrap();
+    let url = echo(&locks).await;
     let address = url.strip_prefix("http://").unwrap();
     let mut stream = TcpStream::connect(address).await.unwrap();
     let hello = "GET / HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
@@ -131,48 +125,22 @@ async fn a_websocket_whose_client_goes_away_frees_its_lock() {
     freed(&nodes).await;
 }
 
-#[tokio::test]
-async fn a_websocket_that_panics_frees_its_lock() {
-    let nodes = Nodes::five();
-    let url = echo(&nodes.manager()).await;
-    let mut socket = dial(&url).await.unwrap();
-    assert_eq!(nodes.holding(KEY), 5);
-    assert_eq!(ask(&mut socket, "fail").await, None);
-    freed(&nodes).await;
-    assert!(dial(&url).await.is_ok());
-}
-
-#[tokio::test]
-async fn a_websocket_is_told_that_its_lock_is_lost() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
-    let url = echo(&locks).await;
-    let mut socket = dial(&url).await.unwrap();
-    assert_eq!(ask(&mut socket, "a").await.as_deref(), Some("a"));
-    let report = locks.shutdown(Duration::ZERO).await;
-    assert_eq!(report.lost, 1);
-    let told = heard(&mut socket).await.unwrap();
-    assert!(told.contains("shut"), "{told}");
-    assert_eq!(heard(&mut socket).await, None, "it has ended");
-    freed(&nodes).await;
-}
-
-/// What ends a stream of events.
-#[derive(Default)]
-struct Ends {
-    well: Notify,
-    badly: Notify,
+/// What ends a WebSocket or a stream of events.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum End {
+    Well,
+    ByAPanic,
+    ByALoss,
+    ByItsClient,
 }
 
 type Events = Pin<Box<dyn Stream<Item = Result<Event, axum::Error>> + Send>>;
 
 /// One event, and then silence under the lock until something ends it.
-fn events(guard: LockGuard, ends: Arc<Ends>) -> Events {
+fn events(guard: LockGuard, end: End, go: Arc<Notify>) -> Events {
     let rest = stream::once(async move {
         tokio::select! {
-            biased;
-            () = ends.badly.notified() => panic!("on purpose"),
-            () = ends.well.notified() => {}
+            () = go.notified() => assert_ne!(end, End::ByAPanic, "on purpose"),
             _ = guard.lost() => {}
         }
         drop(guard);
@@ -182,25 +150,22 @@ fn events(guard: LockGuard, ends: Arc<Ends>) -> Events {
     Box::pin(first.chain(rest))
 }
 
-async fn feed(locks: &LockManager, ends: &Arc<Ends>) -> String {
-    // Browsers ask for events by GET.
-    let layer = layer(locks).all_methods();
-    let ends = Arc::clone(ends);
-    let handler = async move |held: Held| -> Response {
-        match held.into_guard() {
-            Ok(guard) => Sse::new(events(guard, Arc::clone(&ends))).into_response(),
-            Err(_) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
-        }
-    };
-    serve(Router::new().route("/", any(handler).layer(layer))).await
-}
-
 #[tokio::test]
-async fn a_stream_of_events_holds_its_lock_until_it_ends() {
-    for client in clients() {
-        let (nodes, ends) = (Nodes::five(), Arc::new(Ends::default()));
-        let url = feed(&nodes.manager(), &ends).await;
-        for _ in 0..2 {
+async fn a_stream_of_events_holds_its_lock_until_it_ends_however_that_is() {
+    for end in [End::Well, End::ByAPanic, End::ByALoss, End::ByItsClient] {
+        for client in clients() {
+            let (nodes, go) = (Nodes::five(), Arc::new(Notify::new()));
+            let locks = nodes.manager();
+            let handler = {
+                let go = Arc::clone(&go);
+                async move |held: Held| -> Response {
+                    let guard = held.into_guard().unwrap();
+                    Sse::new(events(guard, end, Arc::clone(&go))).into_response()
+                }
+            };
+            // Browsers ask for events by GET.
+            let route = any(handler).layer(layer(&locks).all_methods());
+            let url = serve(Router::new().route("/", route)).await;
             let answer = client.request(to(Method::GET, &url)).await.unwrap();
             let mut body = answer.into_body();
             let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
@@ -208,46 +173,20 @@ async fn a_stream_of_events_holds_its_lock_until_it_ends() {
             assert_eq!(nodes.holding(KEY), 5, "the head did not release it");
             let second = client.request(to(Method::GET, &url)).await.unwrap();
             assert_eq!(second.status(), StatusCode::CONFLICT);
-            ends.well.notify_one();
-            assert_eq!(body.collect().await.unwrap().to_bytes(), "data: last\n\n");
-            freed(&nodes).await;
-        }
-    }
-}
-
-#[tokio::test]
-async fn a_stream_of_events_that_nobody_hears_or_that_panics_frees_its_lock() {
-    for goes_away in [true, false] {
-        for client in clients() {
-            let (nodes, ends) = (Nodes::five(), Arc::new(Ends::default()));
-            let url = feed(&nodes.manager(), &ends).await;
-            let answer = client.request(to(Method::GET, &url)).await.unwrap();
-            let mut body = answer.into_body();
-            body.frame().await.unwrap().unwrap();
-            assert_eq!(nodes.holding(KEY), 5);
-            if goes_away {
-                drop((body, client));
-            } else {
-                ends.badly.notify_one();
-                assert!(body.collect().await.is_err(), "it is cut off");
+            match end {
+                End::Well | End::ByAPanic => go.notify_one(),
+                End::ByALoss => assert_eq!(locks.shutdown(Duration::ZERO).await.lost, 1),
+                End::ByItsClient => drop(client),
+            }
+            match end {
+                End::ByItsClient => drop(body),
+                End::ByAPanic => assert!(body.collect().await.is_err(), "it is cut off"),
+                End::Well | End::ByALoss => {
+                    assert_eq!(body.collect().await.unwrap().to_bytes(), "data: last\n\n");
+                }
             }
             freed(&nodes).await;
         }
-    }
-}
-
-#[tokio::test]
-async fn a_stream_of_events_ends_when_its_lock_is_lost() {
-    for client in clients() {
-        let (nodes, ends) = (Nodes::five(), Arc::new(Ends::default()));
-        let locks = nodes.manager();
-        let url = feed(&locks, &ends).await;
-        let answer = client.request(to(Method::GET, &url)).await.unwrap();
-        let mut body = answer.into_body();
-        body.frame().await.unwrap().unwrap();
-        assert_eq!(locks.shutdown(Duration::ZERO).await.lost, 1);
-        assert_eq!(body.collect().await.unwrap().to_bytes(), "data: last\n\n");
-        freed(&nodes).await;
     }
 }
 
@@ -281,15 +220,9 @@ async fn a_job_holds_its_lock_until_it_ends_panics_or_is_aborted() {
         let route = post(handler).route_layer(layer(&nodes.manager()));
         let url = serve(Router::new().route("/", route)).await;
         let [client, _] = clients();
-        let ask = async || {
-            client
-                .request(to(Method::POST, &url))
-                .await
-                .unwrap()
-                .status()
-        };
-        assert_eq!(ask().await, StatusCode::ACCEPTED);
-        assert_eq!(ask().await, StatusCode::CONFLICT, "{job:?}");
+        let ask = async || send(&client, to(Method::POST, &url)).await.status;
+        assert_eq!(ask().await, 202);
+        assert_eq!(ask().await, 409, "{job:?}");
         assert_eq!(nodes.holding(KEY), 5, "{job:?}");
         let task = tasks.lock().unwrap().pop().unwrap();
         match job {
@@ -298,6 +231,6 @@ async fn a_job_holds_its_lock_until_it_ends_panics_or_is_aborted() {
         }
         assert_eq!(task.await.is_ok(), matches!(job, Job::Ends), "{job:?}");
         freed(&nodes).await;
-        assert_eq!(ask().await, StatusCode::ACCEPTED, "{job:?}");
+        assert_eq!(ask().await, 202, "{job:?}");
     }
 }

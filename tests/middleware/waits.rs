@@ -7,40 +7,33 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderValue, Method, Request};
+use http::{Method, Request};
 use http_body_util::Empty;
 use tokio::time::Instant;
-use tower::{ServiceBuilder, ServiceExt as _, service_fn};
+use tower::{Layer as _, service_fn};
 use tower_redlock::{RedlockLayer, key};
 
-use super::{KEY, MS, Nodes, keyed, layer, ok, post, request};
-
-const SECOND: Duration = Duration::from_secs(1);
+use super::{KEY, Nodes, SECOND, keyed, layer, ok, post, send, to, with};
 
 /// What becomes of `request`, and after how long.
 async fn sent(layer: RedlockLayer, request: Request<Empty<Bytes>>) -> (String, Duration) {
     let inner = service_fn(async |_: Request<Empty<Bytes>>| Ok::<_, Infallible>(ok("ran")));
-    let service = ServiceBuilder::new().layer(layer).service(inner);
     let began = Instant::now();
-    let response = service.oneshot(request).await.unwrap();
-    let took = began.elapsed();
-    let text = super::text(response).await;
-    let kind = text
-        .split_once("problem:")
-        .and_then(|(_, rest)| rest.split_once('"'));
-    (kind.map_or(text.clone(), |(kind, _)| kind.to_owned()), took)
+    let answer = send(layer.layer(inner), request).await;
+    (answer.said().to_owned(), began.elapsed())
 }
 
-fn asking(seconds: &'static str) -> Request<Empty<Bytes>> {
-    let mut request = post();
-    let seconds = HeaderValue::from_static(seconds);
-    request.headers_mut().insert("x-wait", seconds);
-    request
+fn asking(seconds: &str) -> Request<Empty<Bytes>> {
+    with(post(), "x-wait", seconds)
 }
 
 fn asked(parts: &Parts) -> Option<Duration> {
     let seconds = parts.headers.get("x-wait")?.to_str().ok()?;
     seconds.parse().ok().map(Duration::from_secs)
+}
+
+fn outcome(kind: &str, waited: Duration) -> (String, Duration) {
+    (kind.to_owned(), waited)
 }
 
 #[tokio::test(start_paused = true)]
@@ -49,35 +42,20 @@ async fn a_request_waits_as_long_as_its_client_asks_and_the_manager_allows() {
     let locks = nodes.builder().max_wait(5 * SECOND).connect_lazy().unwrap();
     let _held = locks.try_acquire(KEY).await.unwrap();
     let layer = || layer(&locks).max_wait(SECOND).max_wait_with(asked);
-    for (value, kind, waited) in [
-        ("2", "wait-timeout", 2),
-        ("0", "contended", 0),
+    for (request, kind, waited) in [
+        (asking("2"), "wait-timeout", 2),
+        (asking("0"), "contended", 0),
         // As the layer says.
-        ("soon", "wait-timeout", 1),
+        (asking("soon"), "wait-timeout", 1),
+        (post(), "wait-timeout", 1),
         // As the manager allows.
-        ("6", "wait-timeout", 5),
-        ("18446744073709551615", "wait-timeout", 5),
+        (asking("6"), "wait-timeout", 5),
+        (asking("18446744073709551615"), "wait-timeout", 5),
     ] {
-        let (got, took) = sent(layer(), asking(value)).await;
-        assert_eq!((got.as_str(), took), (kind, waited * SECOND), "{value}");
+        let asked = request.headers().get("x-wait").cloned();
+        let got = sent(layer(), request).await;
+        assert_eq!(got, outcome(kind, waited * SECOND), "{asked:?}");
     }
-    let (got, took) = sent(layer(), post()).await;
-    assert_eq!((got.as_str(), took), ("wait-timeout", SECOND), "no header");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_request_that_asks_for_enough_gets_its_turn() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
-    let held = locks.try_acquire(KEY).await.unwrap();
-    let layer = || layer(&locks).max_wait_with(asked);
-    let patient = tokio::spawn(sent(layer(), asking("2")));
-    let hasty = tokio::spawn(sent(layer(), asking("1")));
-    tokio::time::sleep(1_500 * MS).await;
-    held.release().await.unwrap();
-    assert_eq!(patient.await.unwrap(), ("ran".to_owned(), 1_500 * MS));
-    assert_eq!(hasty.await.unwrap(), ("wait-timeout".to_owned(), SECOND));
-    nodes.assert_free();
 }
 
 /// A bound that is applied in silence would be overlooked. What clients may ask for is bounded all the same.
@@ -88,20 +66,11 @@ async fn a_layer_waits_as_long_as_it_was_told_and_what_clients_ask_for_is_bounde
     assert_eq!(by_default.max_wait(), 5 * SECOND);
     let holder = by_default.with_max_hold(3_600 * SECOND).unwrap();
     let _held = holder.try_acquire(KEY).await.unwrap();
-    let told = nodes
-        .builder()
-        .max_wait(20 * SECOND)
-        .connect_lazy()
-        .unwrap();
-    let none = nodes
-        .builder()
-        .max_wait(Duration::ZERO)
-        .connect_lazy()
-        .unwrap();
+    let waits = |most| nodes.builder().max_wait(most).connect_lazy().unwrap();
     for (locks, kind, bound) in [
         (by_default, "wait-timeout", 5),
-        (told, "wait-timeout", 20),
-        (none, "contended", 0),
+        (waits(20 * SECOND), "wait-timeout", 20),
+        (waits(Duration::ZERO), "contended", 0),
     ] {
         let fixed = || layer(&locks).max_wait(30 * SECOND);
         let by_request = |layer: RedlockLayer| layer.max_wait_with(|_| Some(Duration::MAX));
@@ -113,8 +82,8 @@ async fn a_layer_waits_as_long_as_it_was_told_and_what_clients_ask_for_is_bounde
             (by_request(fixed()), "wait-timeout", 30),
             (by_request(shorter), "wait-timeout", bound.max(1)),
         ] {
-            let (got, took) = sent(layer, post()).await;
-            assert_eq!((got.as_str(), took), (kind, waited * SECOND));
+            let got = sent(layer, post()).await;
+            assert_eq!(got, outcome(kind, waited * SECOND));
         }
     }
 }
@@ -123,19 +92,18 @@ async fn a_layer_waits_as_long_as_it_was_told_and_what_clients_ask_for_is_bounde
 async fn it_is_asked_once_for_each_request_that_needs_a_lock() {
     let nodes = Nodes::five();
     let asked = Arc::new(AtomicU32::new(0));
-    let layer = keyed(&nodes.manager(), key::header("x-id").optional()).max_wait_with({
-        let asked = Arc::clone(&asked);
-        move |parts| {
-            assert_eq!(parts.headers["x-id"], "7");
-            asked.fetch_add(1, Ordering::SeqCst);
-            None
-        }
+    let count = Arc::clone(&asked);
+    let by_id = keyed(&nodes.manager(), key::header("x-id").optional());
+    let layer = by_id.max_wait_with(move |parts| {
+        assert_eq!(parts.headers["x-id"], "7");
+        count.fetch_add(1, Ordering::SeqCst);
+        None
     });
-    let mut with_id = post();
-    with_id
-        .headers_mut()
-        .insert("x-id", HeaderValue::from_static("7"));
-    for (request, times) in [(request(Method::GET), 0), (post(), 0), (with_id, 1)] {
+    for (request, times) in [
+        (to(Method::GET, "/"), 0),
+        (post(), 0),
+        (with(post(), "x-id", "7"), 1),
+    ] {
         assert_eq!(sent(layer.clone(), request).await.0, "ran");
         assert_eq!(asked.load(Ordering::SeqCst), times);
     }
