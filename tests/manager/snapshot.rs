@@ -1,11 +1,9 @@
 //! What a snapshot shows, and what it keeps to itself.
 
-use serde_json::{Value, json};
-use tokio::time::sleep;
-use tower_redlock::node::MemoryNode;
-use tower_redlock::{LockKey, LockManager};
+use serde_json::Value;
+use serde_json::json;
 
-use super::{MS, Nodes, assert_idle, wait_for};
+use super::*;
 
 fn shown(locks: &LockManager) -> Value {
     serde_json::to_value(locks.snapshot()).unwrap()
@@ -16,7 +14,7 @@ async fn it_tells_who_holds_and_who_waits_for_how_long() {
     let nodes = Nodes::five();
     let locks = nodes.manager();
     let guard = locks.try_acquire("order:1").await.unwrap();
-    sleep(1_000 * MS).await;
+    sleep(SECOND).await;
     let waiters = [
         wait_for(&locks, "order:1").await,
         wait_for(&locks, "order:1").await,
@@ -72,7 +70,7 @@ async fn a_lost_lock_and_a_node_that_is_down_are_shown_as_such() {
     sleep(MS).await;
     nodes.each(0..5, MemoryNode::freeze);
     guard.lost().await;
-    sleep(1_000 * MS).await;
+    sleep(SECOND).await;
     nodes.each(0..4, MemoryNode::thaw);
     // They vote again once they say so.
     sleep(1_100 * MS).await;
@@ -92,7 +90,7 @@ async fn a_lost_lock_and_a_node_that_is_down_are_shown_as_such() {
 async fn no_token_is_in_it_and_keys_only_if_they_may_be_read() {
     let nodes = Nodes::five();
     let (open, closed) = (nodes.manager(), nodes.builder().redact_keys(true));
-    let closed = closed.connect_lazy().unwrap();
+    let closed = lazy(closed);
     let guards = (
         open.try_acquire("order:1").await.unwrap(),
         closed.try_acquire("order:2").await.unwrap(),
@@ -107,17 +105,21 @@ async fn no_token_is_in_it_and_keys_only_if_they_may_be_read() {
     assert_eq!(text.matches(&hidden).count(), 2, "{hidden} in {text}");
     assert!(hidden.starts_with('#') && hidden.len() == 17, "{hidden}");
     let (guard, handle) = (&guards.1, guards.1.handle());
+    let lost = handle.lost();
     for text in [
         format!("{guard:?}"),
         format!("{handle:?}"),
-        format!("{:?}", handle.lost()),
+        format!("{lost:?}"),
     ] {
         assert!(
             text.contains(&hidden) && !text.contains("order:2"),
             "{text}"
         );
     }
-    assert!(format!("{:?}", guards.0).contains("order:1"));
+    let (guard, node) = (guards.0, &nodes.0[0]);
+    let (handle, lease, lost) = (guard.handle(), guard.lease(), guard.lost());
+    let text = format!("{open:?} {guard:?} {handle:?} {lease:?} {lost:?} {node:?}");
+    assert!(text.contains("order:1") && !text.contains(&token), "{text}");
 }
 
 #[tokio::test(start_paused = true)]
