@@ -1,7 +1,6 @@
 //! Handlers that block the only thread of their runtime. On real time: what goes on meanwhile is another thread's.
 
-use std::sync::mpsc::Sender;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Sender, channel};
 
 use super::*;
 

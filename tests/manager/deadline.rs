@@ -54,8 +54,7 @@ async fn it_ends_in_time_though_the_nodes_hang() {
         assert!(took <= WAIT + 2 * MS, "{took:?}");
         outcome.unwrap_err();
         nodes.each(0..5, MemoryNode::thaw);
-        nodes.settle_free("order:1").await;
-        assert_idle(&b).await;
+        nodes.assert_nothing_left(&[&b]).await;
     }
 }
 
@@ -69,11 +68,9 @@ async fn it_ends_in_time_behind_a_contender_that_hangs() {
     let before = Instant::now();
     let outcome = locks.with_max_wait(WAIT).acquire("order:1").await;
     assert_ended_in_time(outcome, before);
-    contender.abort();
-    contender.await.unwrap_err();
+    cancel(contender).await;
     nodes.each(0..5, MemoryNode::thaw);
-    nodes.settle_free("order:1").await;
-    assert_idle(&locks).await;
+    nodes.assert_nothing_left(&[&locks]).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -89,8 +86,7 @@ async fn a_contender_that_waited_in_the_queue_does_not_hang_beyond_its_time() {
     nodes.each(0..5, MemoryNode::freeze);
     assert_ended_in_time(waiter.await.unwrap(), before);
     nodes.each(0..5, MemoryNode::thaw);
-    nodes.settle_free("order:1").await;
-    assert_idle(&locks).await;
+    nodes.assert_nothing_left(&[&locks]).await;
 }
 
 #[tokio::test(start_paused = true)]

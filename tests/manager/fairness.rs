@@ -47,8 +47,7 @@ async fn who_releases_while_another_waits_stands_back() {
 
 #[tokio::test(start_paused = true)]
 async fn who_comes_for_what_it_has_just_released_does_not_overtake() {
-    let nodes = Nodes::five();
-    let (a, b) = (nodes.manager(), nodes.manager());
+    let (_nodes, [a, b]) = five();
     let guard = a.try_acquire("order:1").await.unwrap();
     let other = wait_for(&b, "order:1").await;
     sleep(50 * MS).await;
@@ -141,8 +140,7 @@ async fn with_nobody_listening_the_next_caller_is_not_delayed() {
 
 #[tokio::test(start_paused = true)]
 async fn many_processes_have_their_turns_one_at_a_time() {
-    let nodes = Nodes::five();
-    let guard = nodes.manager().try_acquire("order:1").await.unwrap();
+    let (nodes, _locks, guard) = held("order:1").await;
     let held = Arc::new(AtomicUsize::new(0));
     let mut callers = Vec::new();
     let before = Instant::now();

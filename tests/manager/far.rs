@@ -1,6 +1,7 @@
 //! Nodes that are far away, for one manager, and that can hold up whoever gives something back.
 
 use std::sync::Condvar;
+
 use tokio::sync::Notify;
 
 use super::*;

@@ -47,8 +47,7 @@ pub(crate) async fn fence(locks: &LockManager, key: &str) -> u64 {
 
 #[tokio::test(start_paused = true)]
 async fn every_holder_has_a_higher_number_than_those_before() {
-    let nodes = Nodes::five();
-    let (a, b) = (nodes.manager(), nodes.manager());
+    let (_nodes, [a, b]) = five();
     let mut last = 0;
     for round in 0..100 {
         let locks = if round % 3 == 0 { &b } else { &a };
@@ -64,8 +63,7 @@ async fn every_holder_has_a_higher_number_than_those_before() {
 
 #[tokio::test(start_paused = true)]
 async fn who_is_handed_the_lock_has_the_next_number() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let (_nodes, [locks]) = five();
     let mut guard = locks.acquire("order:1").await.unwrap();
     let first = guard.fence().unwrap().get();
     for passes in 1..=5 {
@@ -98,15 +96,11 @@ async fn nodes_that_agree_take_one_round_and_others_a_second() {
     let before = nodes.commands();
     let guard = locks.try_acquire("order:1").await.unwrap();
     let third = guard.fence().unwrap().get();
-    assert!(
-        nodes.commands() >= before + 7,
-        "two at least are written to"
-    );
+    // Two at least are written to.
+    assert!(nodes.commands() >= before + 7);
     let snapshot = locks.snapshot();
-    assert_eq!(
-        (snapshot.fences_agreed, snapshot.fences_written_back),
-        (2, 1)
-    );
+    let counts = (snapshot.fences_agreed, snapshot.fences_written_back);
+    assert_eq!(counts, (2, 1));
     guard.release().await.unwrap();
     // Whichever quorum answers next, it knows.
     for away in [[0, 1], [2, 3], [3, 4], [0, 4]] {
@@ -189,10 +183,7 @@ async fn a_clock_that_goes_backwards_or_mad_breaks_no_order() {
         micros.store(date, Ordering::SeqCst);
         let next = fence(&locks, "order:1").await;
         assert!(next >= last + FencingToken::STEP, "{date}: {last} {next}");
-        assert!(
-            next < (PAST + 1_000_000) << 10,
-            "{date}: the numbers are used up"
-        );
+        assert!(next < (PAST + 1_000_000) << 10, "{date}: they are used up");
         last = next;
     }
     // Nor is a key that nobody has counted yet spoilt.

@@ -30,11 +30,17 @@ pub(super) async fn keys(locks: &LockManager, nodes: &Nodes) -> [String; 2] {
     found.map(Option::unwrap)
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_group_without_a_quorum_refuses_its_own_keys_alone() {
+/// Six nodes in two groups, a manager over them, and a key of each group.
+pub(super) async fn grouped() -> (Nodes, LockManager, [String; 2]) {
     let nodes = Nodes::of(6);
     let locks = connected(two_groups(&nodes)).await;
-    let [here, there] = keys(&locks, &nodes).await;
+    let keys = keys(&locks, &nodes).await;
+    (nodes, locks, keys)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_without_a_quorum_refuses_its_own_keys_alone() {
+    let (nodes, locks, [here, there]) = grouped().await;
     assert!(locks.has_quorum());
     nodes.each([4, 5], MemoryNode::go_down);
     let text = no_quorum(&locks, &there).await.to_string();
@@ -51,9 +57,7 @@ async fn a_group_without_a_quorum_refuses_its_own_keys_alone() {
 
 #[tokio::test(start_paused = true)]
 async fn locks_of_all_groups_are_extended_handed_on_told_of_and_released_at_the_end() {
-    let nodes = Nodes::of(6);
-    let locks = connected(two_groups(&nodes)).await;
-    let pair = keys(&locks, &nodes).await;
+    let (nodes, locks, pair) = grouped().await;
     let mut guards = Vec::new();
     for key in &pair {
         guards.push(locks.try_acquire(key.as_str()).await.unwrap());
@@ -71,10 +75,8 @@ async fn locks_of_all_groups_are_extended_handed_on_told_of_and_released_at_the_
     assert!(!list.more && locks.list("order:", 1).await.more);
     for (key, guard) in pair.iter().zip(&guards) {
         let seen = locks.holders(key).await.unwrap();
-        assert_eq!(
-            (seen.nodes.len(), seen.holder().unwrap().fence),
-            (3, guard.fence())
-        );
+        let fence = seen.holder().unwrap().fence;
+        assert_eq!((seen.nodes.len(), fence), (3, guard.fence()));
     }
     // A waiter gets the lock of the first with it.
     let (waiting, key) = (locks.clone(), pair[1].clone());
@@ -95,19 +97,14 @@ async fn locks_of_all_groups_are_extended_handed_on_told_of_and_released_at_the_
 }
 
 #[tokio::test(start_paused = true)]
-pub(super) async fn keys_with_one_text_in_braces_are_in_one_group() {
-    let nodes = Nodes::of(6);
-    let locks = connected(two_groups(&nodes)).await;
-    let [here, there] = keys(&locks, &nodes).await;
+async fn keys_with_one_text_in_braces_are_in_one_group() {
+    let (nodes, locks, [here, there]) = grouped().await;
     for number in 0..16 {
         let keys = ["cart", "stock"].map(|part| format!("{{shop-{number}}}:{part}"));
-        let guard = locks
-            .try_acquire(keys.each_ref().map(String::as_str))
-            .await
-            .unwrap();
-        nodes
-            .settle("all", |nodes| on(nodes, &keys[0]).contains(&3))
-            .await;
+        let both = keys.each_ref().map(String::as_str);
+        let guard = locks.try_acquire(both).await.unwrap();
+        let has_it = |nodes: &Nodes| on(nodes, &keys[0]).contains(&3);
+        nodes.settle("all of a group", has_it).await;
         assert_eq!(on(&nodes, &keys[0]), on(&nodes, &keys[1]));
         drop(guard);
     }
@@ -130,9 +127,7 @@ pub(super) async fn keys_with_one_text_in_braces_are_in_one_group() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_on_keys_of_several_groups_is_one_for_its_holder() {
-    let nodes = Nodes::of(6);
-    let locks = connected(two_groups(&nodes)).await;
-    let pair = keys(&locks, &nodes).await;
+    let (nodes, locks, pair) = grouped().await;
     let both = [pair[0].as_str(), &pair[1]];
     let names = both.map(|key| LockKey::new(key).unwrap());
     let guard = locks.try_acquire(both).await.unwrap();
@@ -170,9 +165,7 @@ async fn a_lock_on_keys_of_several_groups_is_one_for_its_holder() {
 #[tokio::test(start_paused = true)]
 async fn a_lock_on_keys_of_several_groups_is_lost_with_one_of_them() {
     for group in [0..3, 3..6] {
-        let nodes = Nodes::of(6);
-        let locks = connected(two_groups(&nodes)).await;
-        let pair = keys(&locks, &nodes).await;
+        let (nodes, locks, pair) = grouped().await;
         let both = [pair[0].as_str(), &pair[1]];
         let guard = locks.try_acquire(both).await.unwrap();
         nodes.each(group, MemoryNode::go_down);
@@ -189,24 +182,16 @@ async fn a_lock_on_keys_of_several_groups_is_lost_with_one_of_them() {
 #[tokio::test(start_paused = true)]
 async fn a_lock_on_keys_of_several_groups_is_released_in_all_at_once() {
     for frozen in [0, 1] {
-        let nodes = Nodes::of(6);
-        let locks = connected(two_groups(&nodes)).await;
-        let pair = keys(&locks, &nodes).await;
-        let guard = locks
-            .try_acquire([pair[0].as_str(), &pair[1]])
-            .await
-            .unwrap();
+        let (nodes, locks, pair) = grouped().await;
+        let both = [pair[0].as_str(), &pair[1]];
+        let guard = locks.try_acquire(both).await.unwrap();
         let group = 3 * frozen..3 * frozen + 3;
         nodes.each(group.clone(), MemoryNode::freeze);
         let began = Instant::now();
         let mut releasing = Box::pin(guard.release());
         assert!(timeout(MS, &mut releasing).await.is_err());
         assert_eq!(on(&nodes, &pair[1 - frozen]), [0, 0]);
-        let error = releasing.await.unwrap_err();
-        assert!(
-            matches!(error, ReleaseError::Unconfirmed { .. }),
-            "{error:?}"
-        );
+        assert_unconfirmed(&releasing.await);
         assert!(began.elapsed() <= locks.node_timeout() + MS);
         nodes.each(group, MemoryNode::thaw);
     }
@@ -215,17 +200,11 @@ async fn a_lock_on_keys_of_several_groups_is_released_in_all_at_once() {
 /// All or none in the end, in time, and in no circle: each holds one while it waits for the other.
 #[tokio::test(start_paused = true)]
 async fn locks_on_keys_of_several_groups_wait_in_one_order() {
-    let nodes = Nodes::of(6);
-    let locks = connected(two_groups(&nodes)).await;
-    let pair = keys(&locks, &nodes).await;
+    let (nodes, locks, pair) = grouped().await;
     let [first, last] = [pair.iter().min().unwrap(), pair.iter().max().unwrap()];
     let held = locks.try_acquire(last.as_str()).await.unwrap();
     let began = Instant::now();
-    let error = locks.with_max_wait(TTL / 5).acquire([&**last, first]).await;
-    assert!(
-        matches!(error, Err(AcquireError::WaitTimeout { .. })),
-        "{error:?}"
-    );
+    assert_timed_out(locks.with_max_wait(TTL / 5).acquire([&**last, first]).await);
     assert_eq!(began.elapsed(), TTL / 5);
     nodes.settle_free(first).await;
     drop(held);
@@ -292,9 +271,7 @@ async fn other_groups_are_another_list() {
 /// Otherwise those of the other list could have a key in the other group.
 #[tokio::test(start_paused = true)]
 async fn one_node_that_serves_another_list_keeps_all_groups_from_granting_and_extending() {
-    let nodes = Nodes::of(6);
-    let locks = connected(two_groups(&nodes)).await;
-    let [_, there] = keys(&locks, &nodes).await;
+    let (nodes, locks, [_, there]) = grouped().await;
     let guard = locks.try_acquire(there.as_str()).await.unwrap();
     let one = Nodes(vec![nodes.0[0].clone()]);
     let other = lazy(one.builder());
@@ -326,9 +303,7 @@ async fn a_list_one_group_of_which_was_never_reached_grants_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_group_that_forgot_is_quarantined_beside_the_others() {
-    let nodes = Nodes::of(6);
-    let locks = connected(two_groups(&nodes)).await;
-    let [here, there] = keys(&locks, &nodes).await;
+    let (nodes, locks, [here, there]) = grouped().await;
     let guard = locks.try_acquire(there.as_str()).await.unwrap();
     let fence = guard.fence().unwrap();
     guard.release().await.unwrap();

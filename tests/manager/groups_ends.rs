@@ -1,7 +1,6 @@
 //! Nodes in groups: what is left of a manager, and what all groups together say.
 
-use super::groups::keys;
-use super::groups::two_groups;
+use super::groups::{grouped, keys, two_groups};
 use super::*;
 
 /// What is left of a manager must see that a node serves another list, in its own group and in another.
@@ -36,11 +35,8 @@ async fn all_nodes_of_all_groups_vote_at_the_same_time() {
         sleep(2 * SECOND).await;
         nodes.0[0].go_down();
         sleep(3 * TTL).await;
-        assert!(
-            !wait.is_finished(),
-            "{groups}: {}",
-            locks.snapshot().verdict
-        );
+        let verdict = locks.snapshot().verdict;
+        assert!(!wait.is_finished(), "{groups}: {verdict}");
         nodes.0[0].come_up();
         wait.await.unwrap().unwrap();
     }
@@ -72,19 +68,20 @@ fn a_lock_of_the_second_group_is_lost_with_the_runtime() {
             .enable_all()
             .start_paused(true)
             .build()
+            .unwrap()
     };
-    let (first, nodes) = (runtime().unwrap(), Nodes::of(6));
+    let first = runtime();
     let (locks, guards) = first.block_on(async {
-        let locks = connected(two_groups(&nodes)).await;
-        let mut guards = Vec::new();
-        for key in keys(&locks, &nodes).await {
-            guards.push(locks.try_acquire(key).await.unwrap());
-        }
+        let (_nodes, locks, [one, two]) = grouped().await;
+        let guards = [
+            locks.try_acquire(one).await.unwrap(),
+            locks.try_acquire(two).await.unwrap(),
+        ];
         (locks, guards)
     });
     drop(first);
     assert!(guards.iter().all(|guard| guard.is_lost()));
-    let next = runtime().unwrap();
+    let next = runtime();
     let error = next.block_on(locks.try_acquire("order:1")).unwrap_err();
     assert_eq!(error, AcquireError::ShuttingDown);
     drop(guards);
@@ -112,9 +109,7 @@ async fn all_groups_have_one_queue() {
 /// Without the first group it is known that nodes of the second have accepted the list, for they vote.
 #[tokio::test(start_paused = true)]
 async fn a_process_that_cannot_reach_the_first_group_locks_in_the_second() {
-    let nodes = Nodes::of(6);
-    let locks = connected(two_groups(&nodes)).await;
-    let [here, there] = keys(&locks, &nodes).await;
+    let (nodes, locks, [here, there]) = grouped().await;
     let process = Process::on(&nodes.0);
     process.0[..3].iter().for_each(Link::cut);
     let far = lazy(process.builder().ttl(TTL).groups(2));

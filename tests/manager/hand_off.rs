@@ -34,9 +34,7 @@ async fn tokens(nodes: &Nodes, locks: &LockManager, callers: usize, each: Durati
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_passes_costs_no_command_and_no_time() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
-    let guard = locks.try_acquire("order:1").await.unwrap();
+    let (nodes, locks, guard) = held("order:1").await;
     let (handle, lost) = (guard.handle(), tokio::spawn(guard.lost()));
     let waiter = wait_for(&locks, "order:1").await;
     sleep(20 * MS).await;
@@ -55,8 +53,7 @@ async fn a_lock_that_passes_costs_no_command_and_no_time() {
     assert_eq!(start.elapsed(), SECOND);
     assert_eq!(locks.snapshot().held, 1);
     drop(next);
-    nodes.settle_free("order:1").await;
-    assert_idle(&locks).await;
+    nodes.assert_nothing_left(&[&locks]).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -116,11 +113,8 @@ async fn a_lock_that_passes_on_is_valid_for_as_long_as_the_nodes_keep_it() {
 #[tokio::test(start_paused = true)]
 async fn a_waiter_that_goes_when_it_has_been_called_passes_the_lock_on() {
     for others in [0, 1, 2] {
-        let nodes = Nodes::five();
-        let locks = nodes.manager();
-        let guard = locks.try_acquire("order:1").await.unwrap();
-        let mut called = Box::pin(locks.acquire("order:1"));
-        assert!(poll_once(&mut called).await.is_none());
+        let (nodes, locks, guard) = held("order:1").await;
+        let called = begun(locks.acquire("order:1")).await;
         let mut waiters = Vec::new();
         for _ in 0..others {
             waiters.push(wait_for(&locks, "order:1").await);
@@ -135,8 +129,7 @@ async fn a_waiter_that_goes_when_it_has_been_called_passes_the_lock_on() {
             assert_eq!(nodes.commands(), before);
             drop(next);
         }
-        nodes.settle_free("order:1").await;
-        assert_idle(&locks).await;
+        nodes.assert_nothing_left(&[&locks]).await;
     }
 }
 
@@ -156,8 +149,7 @@ fn a_lock_that_was_handed_to_a_task_is_released_when_the_runtime_of_that_ends_fi
     drop(theirs);
     assert!(waiter.is_finished());
     ours.block_on(async {
-        nodes.settle_free("order:1").await;
-        assert_idle(&locks).await;
+        nodes.assert_nothing_left(&[&locks]).await;
     });
 }
 
@@ -166,8 +158,7 @@ async fn a_lock_that_is_lost_before_its_receiver_looks_is_gone_for_again() {
     let nodes = Nodes::five();
     let locks = passing(&nodes, 100, 6 * TTL);
     let guard = locks.try_acquire("order:1").await.unwrap();
-    let mut waiter = Box::pin(locks.acquire("order:1"));
-    assert!(poll_once(&mut waiter).await.is_none());
+    let waiter = begun(locks.acquire("order:1")).await;
     let token = nodes.token("order:1").unwrap();
     drop(guard);
     nodes.each(0..5, MemoryNode::go_down);
@@ -178,8 +169,7 @@ async fn a_lock_that_is_lost_before_its_receiver_looks_is_gone_for_again() {
     assert!(next.remaining() > TTL / 2);
     assert_ne!(nodes.token("order:1").unwrap(), token);
     drop(next);
-    nodes.settle_free("order:1").await;
-    assert_idle(&locks).await;
+    nodes.assert_nothing_left(&[&locks]).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -190,8 +180,7 @@ async fn who_was_passed_a_lost_lock_waits_no_longer_for_it() {
     let locks = lazy(builder.max_wait(TTL + MS));
     let guard = locks.try_acquire("order:1").await.unwrap();
     let began = Instant::now();
-    let mut waiter = Box::pin(locks.acquire("order:1"));
-    assert!(poll_once(&mut waiter).await.is_none());
+    let waiter = begun(locks.acquire("order:1")).await;
     drop(guard);
     nodes.each(0..5, MemoryNode::freeze);
     sleep(TTL).await;
@@ -226,8 +215,7 @@ async fn a_waiter_that_is_not_polled_does_not_keep_what_it_is_handed() {
     let locks = lazy(nodes.builder().max_wait(6 * TTL));
     let first = locks.acquire("order:1").await.unwrap();
     let (one, at_nodes) = (first.fence().unwrap(), nodes.token("order:1"));
-    let mut kept = Box::pin(locks.acquire("order:1"));
-    assert!(poll_once(&mut kept).await.is_none());
+    let mut kept = begun(locks.acquire("order:1")).await;
     let waiter = wait_for(&locks, "order:1").await;
     let begin = Instant::now();
     first.release().await.unwrap();
@@ -243,8 +231,7 @@ async fn a_waiter_that_is_not_polled_does_not_keep_what_it_is_handed() {
     assert!(kept.fence().unwrap() > two && !kept.is_lost());
     kept.release().await.unwrap();
     third.await.unwrap().unwrap().release().await.unwrap();
-    nodes.settle_free("order:1").await;
-    assert_idle(&locks).await;
+    nodes.assert_nothing_left(&[&locks]).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -252,8 +239,7 @@ async fn with_nobody_else_in_line_it_is_released_for_other_processes() {
     let nodes = Nodes::five();
     let (locks, others) = (lazy(nodes.builder().max_wait(TTL)), nodes.manager());
     let first = locks.acquire("order:1").await.unwrap();
-    let mut kept = Box::pin(locks.acquire("order:1"));
-    assert!(poll_once(&mut kept).await.is_none());
+    let mut kept = begun(locks.acquire("order:1")).await;
     first.release().await.unwrap();
     let begin = Instant::now();
     let theirs = others.acquire("order:1").await.unwrap();
@@ -264,11 +250,9 @@ async fn with_nobody_else_in_line_it_is_released_for_other_processes() {
     let first = kept.await.unwrap();
     assert!(!first.is_lost());
     // It leaves before it looks.
-    let mut kept = Box::pin(locks.acquire("order:1"));
-    assert!(poll_once(&mut kept).await.is_none());
+    let kept = begun(locks.acquire("order:1")).await;
     first.release().await.unwrap();
     sleep(2 * locks.node_timeout()).await;
     drop(kept);
-    nodes.settle_free("order:1").await;
-    assert_idle(&locks).await;
+    nodes.assert_nothing_left(&[&locks]).await;
 }

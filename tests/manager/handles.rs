@@ -59,13 +59,9 @@ async fn times_that_make_no_sense_are_refused() {
         "ttl is 49ms, and a node may take 50ms to reply; use a longer ttl, or a shorter node_timeout"
     );
     let error = locks.with_max_hold(9 * SECOND).unwrap_err();
-    assert_eq!(
-        (error.to_string().as_str(), error.field()),
-        (
-            "max_hold is 9s; it must be at least the ttl, 10s",
-            Some("max_hold")
-        )
-    );
+    assert_eq!(error.field(), Some("max_hold"));
+    let text = "max_hold is 9s; it must be at least the ttl, 10s";
+    assert_eq!(error.to_string(), text);
     let handle = locks.with_ttl(Duration::from_micros(1_500_900)).unwrap();
     assert_eq!(handle.ttl(), 1_500 * MS, "whole milliseconds");
 }
@@ -145,8 +141,7 @@ async fn a_lock_that_is_shared_keeps_its_ttl() {
 
 #[tokio::test(start_paused = true)]
 async fn each_handle_waits_for_as_long_as_it_says() {
-    let nodes = Nodes::five();
-    let locks = nodes.met().await;
+    let (_nodes, [locks]) = five_met().await;
     let _held = locks.try_acquire("order:1").await.unwrap();
     for wait in [SECOND, 20 * SECOND] {
         let handle = locks.with_max_wait(wait);
@@ -178,26 +173,4 @@ async fn a_release_is_tried_for_as_long_as_the_lock_may_live() {
     nodes.each([4], MemoryNode::come_up);
     sleep(SECOND).await;
     assert_eq!(nodes.holding("order:1"), 0, "long before its ttl is over");
-}
-
-/// Nobody is told of the leases of a process: all nodes that forget wait for the longest that is agreed on.
-#[tokio::test(start_paused = true)]
-async fn nodes_that_forgot_wait_longer_than_any_lease_of_any_handle() {
-    let nodes = nodes(3);
-    let (a, b) = (Process::on(&nodes), Process::on(&nodes));
-    let builder = |process: &Process| process.builder().ttl(SECOND).max_ttl(LONG);
-    let (theirs, ours) = (connected(builder(&b)).await, connected(builder(&a)).await);
-    let long = ours.with_ttl(LONG).unwrap();
-    let guard = long.try_acquire("k").await.unwrap();
-    nodes.iter().for_each(MemoryNode::forget);
-    let forgot = Instant::now();
-    a.0.iter().for_each(Link::cut);
-    let mut got = None;
-    while got.is_none() {
-        sleep(17 * MS).await;
-        got = theirs.try_acquire("k").await.ok();
-        assert!(got.is_none() || guard.is_lost(), "two holders");
-    }
-    let waited = forgot.elapsed();
-    assert!(waited >= LONG && waited < LONG + 5 * SECOND, "{waited:?}");
 }

@@ -199,21 +199,15 @@ async fn redacted_keys_are_redacted_there_too() {
     assert!(list.locks[0].key.starts_with('#'));
 }
 
-/// A lock `k` of a process `there`, and what an operator sees of it.
-async fn seen(nodes: &Nodes) -> (LockManager, LockManager, LockGuard, KeyStatus) {
-    let operator = named(nodes, "operator").await;
-    let there = named(nodes, "there").await;
-    let guard = there.try_acquire("k").await.unwrap();
-    nodes.settle_on("k", 5).await;
-    let seen = operator.holders("k").await.unwrap();
-    (operator, there, guard, seen)
-}
-
 /// Nobody else has the key before the holder's validity is over, whether the holder notices or not.
 #[tokio::test(start_paused = true)]
 async fn a_forced_release_lets_the_holder_notice_first() {
     let nodes = Nodes::five();
-    let (operator, _there, guard, seen) = seen(&nodes).await;
+    let operator = named(&nodes, "operator").await;
+    let there = nodes.met().await;
+    let guard = there.try_acquire("k").await.unwrap();
+    nodes.settle_on("k", 5).await;
+    let seen = operator.holders("k").await.unwrap();
     let begin = Instant::now();
     let lost = guard.lost();
     let lost = tokio::spawn(async move { (lost.await, Instant::now()) });
@@ -232,34 +226,6 @@ async fn a_forced_release_lets_the_holder_notice_first() {
     assert!(got.duration_since(begin) < 10 * SECOND + 100 * MS);
     assert!(got > lost);
     drop(guard);
-}
-
-#[tokio::test(start_paused = true)]
-async fn at_once_the_key_is_free_and_its_holder_does_not_set_it_again() {
-    let nodes = Nodes::five();
-    let (operator, _there, guard, seen) = seen(&nodes).await;
-    let begin = Instant::now();
-    assert_eq!(operator.force_release(&seen, true).await, Ok(5));
-    assert!(begin.elapsed().is_zero());
-    assert_eq!(nodes.holding("k"), 0);
-    guard.lost().await;
-    assert!(begin.elapsed() < 4 * SECOND);
-    sleep(20 * SECOND).await;
-    assert_eq!(nodes.holding("k"), 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_holder_that_was_not_seen_keeps_its_key() {
-    let nodes = Nodes::five();
-    let (operator, there, guard, seen) = seen(&nodes).await;
-    guard.release().await.unwrap();
-    nodes.settle_free("k").await;
-    let next = there.try_acquire("k").await.unwrap();
-    nodes.settle_on("k", 5).await;
-    assert_eq!(operator.force_release(&seen, true).await, Ok(0));
-    assert_eq!(nodes.holding("k"), 5);
-    sleep(20 * SECOND).await;
-    next.release().await.unwrap();
 }
 
 /// A tool beside the service must not end what only its processes may end.

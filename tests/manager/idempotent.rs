@@ -1,11 +1,6 @@
 //! Work that is done once: what it came to is told to whoever asks again.
 
-use bytes::Bytes;
-use tower_redlock::node::CompleteReply;
-use tower_redlock::node::CompleteRequest;
-use tower_redlock::node::NodeKey;
-use tower_redlock::node::RecallRequest;
-use tower_redlock::node::Record;
+use tower_redlock::node::{CompleteReply, CompleteRequest, RecallRequest, Record};
 
 use super::*;
 
@@ -78,13 +73,11 @@ async fn no_lock_is_left(nodes: &Nodes) {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_done_is_not_done_again_and_everybody_is_told_the_same() {
-    let nodes = Nodes::five();
-    let (here, there) = (nodes.manager(), nodes.manager());
+    let (nodes, [here, there]) = five();
     let guard = run(&here).await;
     assert!(guard.handle().fence().is_some());
     for locks in [&there, &here] {
-        let busy = begin(locks, Duration::ZERO).await;
-        assert_contended(busy);
+        assert_contended(begin(locks, Duration::ZERO).await);
     }
     guard.complete("shipped").await.unwrap();
     for locks in [&here, &there, &here] {
@@ -106,10 +99,8 @@ async fn a_result_is_kept_by_those_that_granted_whatever_each_has_counted() {
     count_up(&nodes.0[0], order(), high).await;
     let guard = run(&locks).await;
     let ballot = guard.handle().fence().unwrap().get();
-    assert!(
-        ballot > high,
-        "{ballot} is no more than a node has promised"
-    );
+    // More than a node has promised.
+    assert!(ballot > high, "{ballot}");
     // The two others can do it, and one of them has counted less.
     nodes.0[1].go_down();
     guard.complete("shipped").await.unwrap();
@@ -120,8 +111,7 @@ async fn a_result_is_kept_by_those_that_granted_whatever_each_has_counted() {
 
 #[tokio::test(start_paused = true)]
 async fn a_round_trip_acquires_or_replays_and_another_completes() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let (nodes, [locks]) = five();
     // So that what a manager asks at its start is not counted.
     locks.run("warm", |_| async {}).await.unwrap();
     nodes.settle_free("warm").await;
@@ -129,19 +119,15 @@ async fn a_round_trip_acquires_or_replays_and_another_completes() {
     let guard = run(&locks).await;
     assert_eq!(nodes.commands() - before, 5);
     guard.complete("done").await.unwrap();
-    nodes
-        .settle("all have it", |nodes| nodes.commands() - before == 10)
-        .await;
+    let sent = |nodes: &Nodes| nodes.commands() - before;
+    nodes.settle("all have it", |nodes| sent(nodes) == 10).await;
     replay(&locks).await;
-    nodes
-        .settle("all answered", |nodes| nodes.commands() - before == 15)
-        .await;
+    nodes.settle("all tell", |nodes| sent(nodes) == 15).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn those_who_wait_are_told_as_soon_as_it_is_done() {
-    let nodes = Nodes::five();
-    let (here, there) = (nodes.manager(), nodes.manager());
+    let (_nodes, [here, there]) = five();
     let guard = run(&here).await;
     let waiters: Vec<_> = [&here, &here, &there, &there]
         .map(|locks| {
@@ -163,8 +149,7 @@ async fn those_who_wait_are_told_as_soon_as_it_is_done() {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_not_said_is_done_again() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let (nodes, [locks]) = five();
     run(&locks).await.abandon().await.unwrap();
     assert_eq!(holding(&nodes), 0);
     drop(run(&locks).await);
@@ -172,18 +157,15 @@ async fn what_was_not_said_is_done_again() {
     let fence = guard.handle().fence();
     guard.abandon().await.unwrap();
     let again = run(&locks).await;
-    assert!(
-        again.handle().fence() > fence,
-        "each run has a number of its own"
-    );
+    // Each run has a number of its own.
+    assert!(again.handle().fence() > fence);
     again.complete("at last").await.unwrap();
     assert_eq!(replay(&locks).await, "at last");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_waiter_never_takes_over_the_lock_of_the_one_before() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let (nodes, [locks]) = five();
     let guard = run(&locks).await;
     let token = nodes.0[0].holder(order().as_str());
     let waiter = spawn(&locks, |locks| async move { run(&locks).await });
@@ -216,8 +198,7 @@ async fn what_may_have_been_told_is_brought_to_a_quorum_before_it_is_told() {
         ),
     ];
     for (left, told) in cases {
-        let nodes = Nodes::five();
-        let locks = nodes.manager();
+        let (nodes, [locks]) = five();
         for (node, ballot, body) in left {
             put(&nodes.0[*node], *ballot, body).await;
         }
@@ -262,8 +243,7 @@ async fn what_cannot_be_brought_to_a_quorum_is_told_to_nobody() {
 
 #[tokio::test(start_paused = true)]
 async fn who_lost_the_lock_may_still_say_what_came_of_it_if_nobody_came_after() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let (nodes, [locks]) = five();
     let guard = run(&locks).await;
     nodes.each(0..5, MemoryNode::go_down);
     sleep(TTL * 2).await;
@@ -292,8 +272,7 @@ async fn a_run_that_outlasts_what_nodes_remember_of_its_grant_is_stored() {
 
 #[tokio::test(start_paused = true)]
 async fn who_came_after_decides() {
-    let nodes = Nodes::five();
-    let (here, there) = (nodes.manager(), nodes.manager());
+    let (nodes, [here, there]) = five();
     let slow = run(&here).await;
     nodes.each(0..5, MemoryNode::go_down);
     sleep(TTL * 2).await;
@@ -309,8 +288,7 @@ async fn who_came_after_decides() {
 
 #[tokio::test(start_paused = true)]
 async fn without_a_quorum_nobody_is_told_that_it_is_kept() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let (nodes, [locks]) = five();
     let guard = run(&locks).await;
     nodes.each([0, 1, 2], MemoryNode::go_down);
     let error = guard.complete("perhaps").await.unwrap_err();
@@ -322,8 +300,7 @@ async fn without_a_quorum_nobody_is_told_that_it_is_kept() {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_was_away_is_given_what_it_missed() {
-    let nodes = Nodes::five();
-    let locks = nodes.met().await;
+    let (nodes, [locks]) = five_met().await;
     nodes.each([4], MemoryNode::go_down);
     run(&locks).await.complete("kept").await.unwrap();
     nodes.each([4], MemoryNode::come_up);
@@ -357,14 +334,12 @@ async fn what_all_nodes_have_as_many_may_forget_as_a_quorum_can_spare() {
 
 #[tokio::test(start_paused = true)]
 async fn who_waits_is_told_at_once_though_the_completion_was_dropped() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let (nodes, [locks]) = five();
     let guard = run(&locks).await;
     let waiter = spawn(&locks, |locks| async move { replay(&locks).await });
     sleep(MS).await;
     nodes.each(0..5, MemoryNode::freeze);
-    let mut complete = Box::pin(guard.complete("done"));
-    assert!(poll_once(&mut complete).await.is_none());
+    let complete = begun(guard.complete("done")).await;
     drop(complete);
     // One never answers.
     nodes.each(1..5, MemoryNode::thaw);
@@ -394,8 +369,7 @@ async fn a_run_that_outlives_the_counters_of_locks_is_stored_where_only_its_rene
 
 #[tokio::test(start_paused = true)]
 async fn a_frozen_node_costs_a_replay_nothing() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let (nodes, [locks]) = five();
     run(&locks).await.complete("done").await.unwrap();
     nodes.each([0, 1], MemoryNode::freeze);
     let began = Instant::now();
@@ -406,8 +380,7 @@ async fn a_frozen_node_costs_a_replay_nothing() {
 /// Answers that are kept for a node that is down must not use up what releases need.
 #[tokio::test(start_paused = true)]
 async fn records_that_wait_for_a_node_leave_room_for_releases() {
-    let nodes = Nodes::five();
-    let locks = nodes.met().await;
+    let (nodes, [locks]) = five_met().await;
     nodes.each([0], MemoryNode::go_down);
     // As many as there are in a minute of a service that is not even busy.
     for number in 0..10_100 {
@@ -430,8 +403,7 @@ async fn records_that_wait_for_a_node_leave_room_for_releases() {
 /// Of those on their way, so many bytes go to all nodes at once; a node gives its part back alone.
 #[tokio::test(start_paused = true)]
 async fn a_long_result_goes_to_the_nodes_in_turn_and_a_frozen_node_keeps_only_its_part() {
-    let nodes = Nodes::five();
-    let locks = nodes.met().await;
+    let (nodes, [locks]) = five_met().await;
     let begin = async |key: &str| to_run(locks.begin_idempotent(key, DAY, TTL).await);
     let long = || "x".repeat(1_000_000);
     let runs = [begin("a").await, begin("b").await, begin("c").await];
@@ -483,8 +455,7 @@ async fn a_long_result_goes_to_the_nodes_in_turn_and_a_frozen_node_keeps_only_it
 /// Nothing was sent of it.
 #[tokio::test(start_paused = true)]
 async fn a_completion_that_is_dropped_while_it_waits_for_its_turn_releases_the_lock() {
-    let nodes = Nodes::five();
-    let locks = nodes.met().await;
+    let (nodes, [locks]) = five_met().await;
     let begin = async |key: &str| to_run(locks.begin_idempotent(key, DAY, TTL).await);
     let (first, second) = (begin("a").await, begin("b").await);
     nodes.each(0..5, MemoryNode::freeze);

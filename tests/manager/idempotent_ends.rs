@@ -183,8 +183,7 @@ async fn a_record_ends_once_whoever_brings_it_to_other_nodes() {
     let wait = super::TTL;
     let cases = [(false, DAY), (true, DAY), (false, wait), (true, wait)];
     for (adopted, asked_for) in cases {
-        let nodes = Nodes::five();
-        let locks = nodes.met().await;
+        let (nodes, [locks]) = five_met().await;
         let begin = async |keep| locks.begin_idempotent("order", keep, wait).await;
         nodes.each([3, 4], MemoryNode::go_down);
         let run = to_run(begin(1_000 * SECOND).await);

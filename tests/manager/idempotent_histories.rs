@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+
 use tokio::task::LocalSet;
 
 use super::idempotent::with_record;
@@ -190,8 +191,7 @@ fn all_who_are_told_are_told_the_same() {
 
 #[tokio::test(start_paused = true)]
 async fn a_result_is_brought_to_all_nodes_that_are_there_before_the_shutdown_ends() {
-    let nodes = Nodes::five();
-    let locks = nodes.met().await;
+    let (nodes, [locks]) = five_met().await;
     nodes.each([4], MemoryNode::go_down);
     let run = to_run(locks.begin_idempotent("order", DAY, Duration::ZERO).await);
     nodes.each([4], MemoryNode::come_up);

@@ -54,7 +54,7 @@ mod wrapper;
 
 // What most files need, for which they say `use super::*`.
 use std::fmt;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
@@ -207,6 +207,29 @@ impl Nodes {
     }
 }
 
+/// Five nodes, and so many managers over them.
+fn five<const N: usize>() -> (Nodes, [LockManager; N]) {
+    let nodes = Nodes::five();
+    let managers = std::array::from_fn(|_| nodes.manager());
+    (nodes, managers)
+}
+
+/// Five nodes, and so many managers that know already that they vote.
+async fn five_met<const N: usize>() -> (Nodes, [LockManager; N]) {
+    let (nodes, managers) = five();
+    for locks in &managers {
+        meet(locks).await;
+    }
+    (nodes, managers)
+}
+
+/// Five nodes, a manager over them, and its lock on `key`.
+async fn held(key: &str) -> (Nodes, LockManager, LockGuard) {
+    let (nodes, [locks]) = five();
+    let guard = locks.try_acquire(key).await.unwrap();
+    (nodes, locks, guard)
+}
+
 /// Lets a manager find that its nodes vote, without any time passing.
 async fn meet(locks: &LockManager) {
     for _ in 0..1_000 {
@@ -233,6 +256,21 @@ fn assert_contended<T: fmt::Debug>(outcome: Result<T, AcquireError>) {
 fn assert_timed_out<T: fmt::Debug>(outcome: Result<T, AcquireError>) {
     match outcome {
         Err(AcquireError::WaitTimeout { .. }) => {}
+        other => panic!("{other:?}"),
+    }
+}
+
+/// It goes on in the background.
+#[track_caller]
+fn assert_unconfirmed(outcome: &Result<(), ReleaseError>) {
+    let is_unconfirmed = matches!(outcome, Err(ReleaseError::Unconfirmed { .. }));
+    assert!(is_unconfirmed, "{outcome:?}");
+}
+
+/// How long others hold `key` yet, as who does not wait for it is told.
+async fn remaining(locks: &LockManager, key: &str) -> Option<Duration> {
+    match locks.try_acquire(key).await {
+        Err(AcquireError::Contended { remaining, .. }) => remaining,
         other => panic!("{other:?}"),
     }
 }
@@ -329,6 +367,26 @@ async fn poll_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
         output = future => Some(output),
         () = std::future::ready(()) => None,
     }
+}
+
+/// Lets everything that is ready run a while, without any time passing.
+async fn breathe() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// `work` that was polled once, and is not done then.
+async fn begun<W: Future>(work: W) -> Pin<Box<W>> {
+    let mut work = Box::pin(work);
+    assert!(poll_once(&mut work).await.is_none());
+    work
+}
+
+/// Ends a task half-way.
+async fn cancel<T: fmt::Debug>(task: JoinHandle<T>) {
+    task.abort();
+    assert!(task.await.unwrap_err().is_cancelled());
 }
 
 /// Nothing is left of a manager's callers: no lock, no turn, no place in line.

@@ -83,11 +83,8 @@ async fn the_nodes_are_taken_over_and_the_others_are_refused_from_then_on() {
     sleep(MS).await;
     assert_eq!(foreign(&new), 3);
     let before = Instant::now();
-    let mut adopting = Box::pin(new.adopt_nodes(None));
-    assert!(poll_once(&mut adopting).await.is_none());
-    for _ in 0..100 {
-        tokio::task::yield_now().await;
-    }
+    let adopting = begun(new.adopt_nodes(None)).await;
+    breathe().await;
     // From now on: it is not extended, and nothing new is granted.
     let text = no_quorum(&old, "order:2").await.to_string();
     let new_list = "nodes n0, n1, n2; quorum 2";
@@ -117,8 +114,7 @@ async fn nodes_that_forget_while_they_are_taken_over_wait_for_the_longest_lease_
         let new = lazy(some(&nodes, &[0, 1, 2]));
         sleep(MS).await;
         let began = Instant::now();
-        let mut adopting = Box::pin(new.adopt_nodes(word));
-        assert!(poll_once(&mut adopting).await.is_none());
+        let adopting = begun(new.adopt_nodes(word)).await;
         sleep(SECOND).await;
         nodes.each([0, 1, 2], MemoryNode::forget);
         adopting.await.unwrap();
@@ -140,8 +136,7 @@ async fn a_node_that_was_not_asked_by_the_end_of_the_call_is_not_taken_over_late
     let old = connected(nodes.builder()).await;
     let new = lazy(some(&nodes, &[0, 1, 2]));
     sleep(MS).await;
-    let mut adopting = Box::pin(new.adopt_nodes(None));
-    assert!(poll_once(&mut adopting).await.is_none());
+    let adopting = begun(new.adopt_nodes(None)).await;
     nodes.each([0, 1, 2], MemoryNode::go_down);
     sleep(SECOND).await;
     drop(adopting);
@@ -198,10 +193,8 @@ async fn a_retired_list_grants_and_extends_nothing_until_it_is_adopted_again() {
     sleep(left).await;
     assert!(guard.is_lost(), "it was not extended");
     let error = old.try_acquire("order:2").await.unwrap_err().to_string();
-    assert!(
-        error.contains("it was retired in favour of `the new ones`"),
-        "{error}"
-    );
+    let why = "it was retired in favour of `the new ones`";
+    assert!(error.contains(why), "{error}");
     let verdict = old.snapshot().verdict;
     assert!(verdict.contains("it was retired in favour of"), "{verdict}");
     operator.adopt_nodes(None).await.unwrap();

@@ -1,8 +1,6 @@
 //! Nodes that come back with what they had before: the numbers go on, and so do the ballots of what runs once.
 
-use super::fence::PAST;
-use super::fence::dated;
-use super::fence::fence;
+use super::fence::{PAST, dated, fence};
 use super::*;
 
 /// Longer than any quarantine here, and shorter than what nodes take for a clock that went mad; in microseconds.

@@ -242,8 +242,7 @@ async fn who_takes_a_list_back_waits_until_the_list_between_must_have_noticed() 
         assert_eq!(foreign(&old), ["n0"]);
 
         let back = old.clone();
-        let mut adopting = Box::pin(async move { back.adopt_nodes(None).await.unwrap() });
-        assert!(poll_once(&mut adopting).await.is_none());
+        let adopting = begun(async move { back.adopt_nodes(None).await.unwrap() }).await;
         let adopting = tokio::spawn(adopting);
         if restarts {
             // By then it serves the first list.
@@ -430,24 +429,19 @@ async fn a_node_that_was_left_behind_when_the_settings_changed_has_to_be_taken_o
     grants(&before).await;
     drop(before);
     let locks = lazy(b.builder().ttl(SECOND).max_ttl(SECOND));
-    let mut adopting = Box::pin(locks.adopt_nodes(None));
-    assert!(poll_once(&mut adopting).await.is_none());
+    let adopting = begun(locks.adopt_nodes(None)).await;
     // All were connected, and this one was not asked yet.
     b.0[2].cut();
     let error = adopting.await.unwrap_err().to_string();
-    assert!(
-        error.contains("every node has accepted this list"),
-        "{error}"
-    );
+    let why = "every node has accepted this list";
+    assert!(error.contains(why), "{error}");
     // It comes back with what it knew.
     b.0[2].mend();
     sleep(2 * SECOND).await;
     assert_eq!(foreign(&locks), ["n2"]);
     let text = refusal(&locks).await;
-    assert!(
-        text.contains("max_ttl 10s") && text.contains("max_ttl 1s"),
-        "{text}"
-    );
+    let both = ["max_ttl 10s", "max_ttl 1s"];
+    assert!(both.iter().all(|ttl| text.contains(ttl)), "{text}");
     locks.adopt_nodes(None).await.unwrap();
     grants(&locks).await;
     // Those with the settings from before get nothing.

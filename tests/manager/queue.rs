@@ -4,9 +4,7 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn callers_behind_a_local_holder_cost_no_command() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
-    let guard = locks.try_acquire("order:1").await.unwrap();
+    let (nodes, locks, guard) = held("order:1").await;
     let before = nodes.commands();
     let mut waiters = Vec::new();
     for _ in 0..64 {
@@ -17,18 +15,15 @@ async fn callers_behind_a_local_holder_cost_no_command() {
     assert_eq!(locks.snapshot().waiting, 64);
     assert_eq!(nodes.subscriptions(), 0);
     for waiter in waiters {
-        waiter.abort();
-        assert!(waiter.await.unwrap_err().is_cancelled());
+        cancel(waiter).await;
     }
     guard.release().await.unwrap();
-    nodes.settle_free("order:1").await;
-    assert_idle(&locks).await;
+    nodes.assert_nothing_left(&[&locks]).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn callers_behind_a_contender_cost_no_command() {
-    let nodes = Nodes::five();
-    let (a, b) = (nodes.manager(), nodes.manager());
+    let (nodes, [a, b]) = five();
     let _guard = a.try_acquire("order:1").await.unwrap();
     let before = nodes.commands();
     let mut waiters = Vec::new();
@@ -47,23 +42,22 @@ async fn callers_behind_a_contender_cost_no_command() {
 
 #[tokio::test(start_paused = true)]
 async fn who_does_not_wait_and_meets_a_local_holder_or_contender_asks_no_node() {
-    let remaining = async |locks: &LockManager| match locks.try_acquire("order:1").await {
-        Err(AcquireError::Contended { remaining, .. }) => remaining,
-        other => panic!("{other:?}"),
-    };
-    let nodes = Nodes::five();
-    let (a, b) = (nodes.manager(), nodes.manager());
+    let (nodes, [a, b]) = five();
     let guard = a.try_acquire("order:1").await.unwrap();
     let _waiter = wait_for(&b, "order:1").await;
     let before = nodes.commands();
-    assert_eq!(remaining(&b).await, Some(TTL), "as its contender was told");
+    assert_eq!(
+        remaining(&b, "order:1").await,
+        Some(TTL),
+        "as its contender was told"
+    );
     assert_eq!(nodes.commands(), before);
     for passed in [0, 1_000, 1_500] {
         sleep(passed * MS).await;
         let before = nodes.commands();
         // The lease as the nodes keep it: longer than the holder may rely on it.
         let left = guard.remaining() + 102 * MS;
-        assert_eq!(remaining(&a).await, Some(left));
+        assert_eq!(remaining(&a, "order:1").await, Some(left));
         assert_eq!(nodes.commands(), before);
     }
 }
@@ -81,9 +75,7 @@ async fn assert_full(locks: &LockManager, key: &str, limit: usize, of_key: bool)
 
 #[tokio::test(start_paused = true)]
 async fn the_sixty_fifth_is_refused_and_who_leaves_makes_room() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
-    let guard = locks.try_acquire("order:1").await.unwrap();
+    let (nodes, locks, guard) = held("order:1").await;
     let before = nodes.commands();
     let mut waiters = Vec::new();
     for _ in 0..64 {
@@ -92,8 +84,7 @@ async fn the_sixty_fifth_is_refused_and_who_leaves_makes_room() {
     assert_full(&locks, "order:1", 64, true).await;
     let other = locks.try_acquire("order:2").await.unwrap();
     let leaver = waiters.remove(30);
-    leaver.abort();
-    assert!(leaver.await.unwrap_err().is_cancelled());
+    cancel(leaver).await;
     waiters.push(wait_for(&locks, "order:1").await);
     assert_full(&locks, "order:1", 64, true).await;
     assert_eq!(nodes.commands() - before, 5, "only for the other key");
@@ -121,8 +112,7 @@ async fn the_callers_of_all_keys_are_bounded_together() {
     assert_eq!(locks.snapshot().waiting, 3);
     assert_full(&locks, "order:2", 3, false).await;
     // Who does not wait could wait for a release, if there were room; it is not told that too many wait.
-    fourth.abort();
-    fourth.await.unwrap_err();
+    cancel(fourth).await;
     let _fourth = wait_for(&locks, "order:2").await;
     drop(first);
     assert_contended(locks.try_acquire("order:1").await);
@@ -130,27 +120,22 @@ async fn the_callers_of_all_keys_are_bounded_together() {
 
 #[tokio::test(start_paused = true)]
 async fn who_comes_during_a_release_waits_for_it_even_if_it_does_not_wait() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let (_nodes, [locks]) = five();
     let before = Instant::now();
     for _ in 0..20 {
-        let guard = locks.try_acquire("order:1").await.unwrap();
-        drop(guard);
+        drop(locks.try_acquire("order:1").await.unwrap());
     }
     assert_eq!(before.elapsed(), Duration::ZERO);
     // Only the first: the second would have to wait for a holder.
-    let guard = locks.try_acquire("order:1").await.unwrap();
-    drop(guard);
-    let (first, second) = tokio::join!(locks.try_acquire("order:1"), locks.try_acquire("order:1"));
+    let try_it = || locks.try_acquire("order:1");
+    let (first, second) = tokio::join!(try_it(), try_it());
     assert!(first.is_ok());
-    assert!(matches!(second, Err(AcquireError::Contended { .. })));
+    assert_contended(second);
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_does_not_wait_is_not_held_up_by_a_release_that_hangs() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
-    let guard = locks.try_acquire("order:1").await.unwrap();
+    let (nodes, locks, guard) = held("order:1").await;
     nodes.each(0..5, MemoryNode::freeze);
     drop(guard);
     let before = Instant::now();
@@ -160,8 +145,7 @@ async fn who_does_not_wait_is_not_held_up_by_a_release_that_hangs() {
     assert!(is_busy || matches!(error, AcquireError::NoQuorum(_)));
     assert!(took >= timeout && took <= 2 * timeout + MS, "{took:?}");
     nodes.each(0..5, MemoryNode::thaw);
-    nodes.settle_free("order:1").await;
-    assert_idle(&locks).await;
+    nodes.assert_nothing_left(&[&locks]).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -206,35 +190,9 @@ async fn a_lock_that_is_over_lets_the_next_go_though_its_guard_lives_on() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_shutdown_ends_all_waits_at_once() {
-    let nodes = Nodes::five();
-    let (a, b) = (nodes.manager(), nodes.manager());
-    let _guard = a.try_acquire("order:1").await.unwrap();
-    let held = b.try_acquire("order:2").await.unwrap();
-    let mut waiters = Vec::new();
-    for key in ["order:1", "order:1", "order:1", "order:2", "order:2"] {
-        waiters.push(wait_for(&b, key).await);
-    }
-    sleep(700 * MS).await;
-    let before = Instant::now();
-    let shutdown = spawn(&b, |b| async move { b.shutdown(TTL).await });
-    for waiter in waiters {
-        let error = waiter.await.unwrap().unwrap_err();
-        assert_eq!(error, AcquireError::ShuttingDown);
-    }
-    assert_eq!(before.elapsed(), Duration::ZERO);
-    assert_eq!(nodes.subscriptions(), 0);
-    assert!(!shutdown.is_finished() && !held.is_lost());
-    drop(held);
-    assert_eq!(shutdown.await.unwrap().unconfirmed, 0);
-    assert_idle(&b).await;
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn callers_that_come_and_go_on_many_threads_leave_nothing() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let (nodes, [locks]) = five();
     let held = Arc::new(AtomicUsize::new(0));
     let callers: Vec<_> = (0..8_usize)
         .map(|caller| {
@@ -282,8 +240,7 @@ async fn assert_free(nodes: &Nodes, locks: &LockManager) {
 /// One for each key, which waits for another process.
 #[tokio::test(start_paused = true)]
 async fn those_that_wait_for_other_processes_are_bounded_too() {
-    let nodes = Nodes::five();
-    let other = nodes.met().await;
+    let (nodes, [other]) = five_met().await;
     let keys: Vec<String> = (0..12).map(|key| format!("key:{key}")).collect();
     let mut held = Vec::new();
     for key in &keys {

@@ -8,8 +8,7 @@ use super::*;
 #[tokio::test(start_paused = true)]
 async fn a_dropped_guard_releases_on_every_node() {
     for panics in [false, true] {
-        let nodes = Nodes::five();
-        let locks = nodes.manager();
+        let (nodes, [locks]) = five();
         let task = tokio::spawn(async move {
             let _guard = locks.try_acquire("order:1").await.unwrap();
             assert!(!panics, "on purpose");
@@ -21,8 +20,7 @@ async fn a_dropped_guard_releases_on_every_node() {
 
 #[tokio::test(start_paused = true)]
 async fn a_release_that_is_not_confirmed_says_so_and_goes_on() {
-    let nodes = Nodes::five();
-    let guard = nodes.manager().try_acquire("order:1").await.unwrap();
+    let (nodes, _locks, guard) = held("order:1").await;
     nodes.each([0, 1, 2], MemoryNode::go_down);
     assert_eq!(
         guard.release().await.unwrap_err().to_string(),
@@ -36,24 +34,18 @@ async fn a_release_that_is_not_confirmed_says_so_and_goes_on() {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_may_yet_grant_does_not_count_as_free() {
-    let nodes = Nodes::five();
-    let locks = nodes.met().await;
+    let (nodes, [locks]) = five_met().await;
     nodes.each([3, 4], MemoryNode::freeze);
     let guard = locks.try_acquire("order:1").await.unwrap();
     nodes.each([1, 2], MemoryNode::freeze);
-    let error = guard.release().await.unwrap_err();
-    assert!(
-        matches!(error, ReleaseError::Unconfirmed { .. }),
-        "{error:?}"
-    );
+    assert_unconfirmed(&guard.release().await);
     nodes.each(1..5, MemoryNode::thaw);
     nodes.settle_free("order:1").await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn nodes_that_were_slow_to_grant_count_for_the_release() {
-    let nodes = Nodes::five();
-    let locks = nodes.met().await;
+    let (nodes, [locks]) = five_met().await;
     nodes.each([3, 4], MemoryNode::freeze);
     let guard = locks.try_acquire("order:1").await.unwrap();
     // One of the three that granted stops, and the two others answer at last.
@@ -81,8 +73,7 @@ async fn a_guard_that_lost_its_lock_never_releases_the_next_holders() {
 
 #[tokio::test(start_paused = true)]
 async fn a_renewal_that_is_answered_after_the_release_leaves_nothing() {
-    let nodes = Nodes::five();
-    let guard = nodes.manager().try_acquire("order:1").await.unwrap();
+    let (nodes, _locks, guard) = held("order:1").await;
     nodes.each(0..5, MemoryNode::freeze);
     // The renewal at a third of the ttl is under way now, and would set the key anew where it is absent.
     sleep(Duration::from_millis(3_500)).await;

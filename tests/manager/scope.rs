@@ -16,8 +16,7 @@ async fn take(
 
 #[tokio::test(start_paused = true)]
 async fn what_is_held_already_is_shared_and_costs_no_command() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let (nodes, [locks]) = five();
     let scope = LockScope::new();
     let outer = take(&locks, &scope, &["order:1"]).await.unwrap();
     nodes.settle_on("order:1", 5).await;
@@ -58,8 +57,7 @@ async fn a_lost_lock_is_not_shared_and_not_taken_anew() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_passes_on_only_when_the_last_has_left() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let (nodes, [locks]) = five();
     let outer = locks.acquire("order:1").await.unwrap();
     let inner = outer.reenter().unwrap();
     let waiter = wait_for(&locks, "order:1").await;
@@ -76,8 +74,7 @@ async fn a_lock_passes_on_only_when_the_last_has_left() {
 
 #[tokio::test(start_paused = true)]
 async fn a_subset_is_shared_and_what_is_missing_is_added() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let (nodes, [locks]) = five();
     let scope = LockScope::new();
     let both = take(&locks, &scope, &["a", "b"]).await.unwrap();
     let part = take(&locks, &scope, &["b"]).await.unwrap();
@@ -101,8 +98,7 @@ async fn a_subset_is_shared_and_what_is_missing_is_added() {
 
 #[tokio::test(start_paused = true)]
 async fn who_holds_something_waits_only_for_what_sorts_after_it() {
-    let nodes = Nodes::five();
-    let (locks, other) = (nodes.manager(), nodes.manager());
+    let (_nodes, [locks, other]) = five();
     let scope = LockScope::new();
     let _b = take(&locks, &scope, &["b"]).await.unwrap();
     let a = other.acquire("a").await.unwrap();
@@ -124,8 +120,7 @@ async fn who_holds_something_waits_only_for_what_sorts_after_it() {
 
 #[tokio::test(start_paused = true)]
 async fn two_pieces_of_work_that_cross_do_not_wait_for_each_other() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let (_nodes, [locks]) = five();
     let (one, two) = (LockScope::new(), LockScope::new());
     let a = take(&locks, &one, &["a"]).await.unwrap();
     let b = take(&locks, &two, &["b"]).await.unwrap();
@@ -148,8 +143,7 @@ async fn two_pieces_of_work_that_cross_do_not_wait_for_each_other() {
 
 #[tokio::test(start_paused = true)]
 async fn a_scope_tells_managers_apart() {
-    let nodes = Nodes::five();
-    let (locks, other) = (nodes.manager(), nodes.manager());
+    let (_nodes, [locks, other]) = five();
     let scope = LockScope::new();
     let _held = take(&locks, &scope, &["order:1"]).await.unwrap();
     assert_contended(take(&other, &scope, &["order:1"]).await);
@@ -185,8 +179,7 @@ fn hold_up(nodes: &Nodes) {
 
 #[tokio::test(start_paused = true)]
 async fn parts_that_want_the_same_at_the_same_time_share_it() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let (nodes, [locks]) = five();
     let scope = LockScope::new();
     hold_up(&nodes);
     let before = Instant::now();
@@ -201,8 +194,7 @@ async fn parts_that_want_the_same_at_the_same_time_share_it() {
 
 #[tokio::test(start_paused = true)]
 async fn parts_that_acquire_at_the_same_time_wait_for_no_other_work_in_a_circle() {
-    let nodes = Nodes::five();
-    let (a, b) = (nodes.met().await, nodes.met().await);
+    let (nodes, [a, b]) = five_met().await;
     let (one, two) = (LockScope::new(), LockScope::new());
     hold_up(&nodes);
     let before = Instant::now();
@@ -215,18 +207,14 @@ async fn parts_that_acquire_at_the_same_time_wait_for_no_other_work_in_a_circle(
     // Of the two that meet the other's lock, one may wait and the other may not.
     assert!(outcomes.0.is_ok() && outcomes.2.is_ok());
     assert_contended(outcomes.3);
-    assert_eq!(
-        before.elapsed(),
-        3 * SECOND,
-        "its guards are kept for so long"
-    );
+    // Its guards are kept for so long.
+    assert_eq!(before.elapsed(), 3 * SECOND);
     drop((outcomes.0, outcomes.1, outcomes.2));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_part_that_does_not_wait_is_not_held_up_by_one_that_does() {
-    let nodes = Nodes::five();
-    let (locks, others) = (nodes.manager(), nodes.manager());
+    let (_nodes, [locks, others]) = five();
     let scope = LockScope::new();
     let rival = others.try_acquire("a").await.unwrap();
     let before = Instant::now();

@@ -45,8 +45,7 @@ impl Crowd {
 
 #[tokio::test(start_paused = true)]
 async fn waiters_for_pairs_of_which_one_is_always_in_use_do_not_slow_the_other_down() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let (_nodes, [locks]) = five();
     // One after the other holds `mine`.
     let callers = Crowd::new(&locks, &[("mine", 130_000)]);
     let ends = Arc::clone(&callers.ends);

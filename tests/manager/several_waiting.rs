@@ -19,8 +19,7 @@ async fn assert_free_for_others(locks: &LockManager, a: &'static str) {
 async fn a_key_is_free_for_others_while_its_waiter_waits_for_another_that_is_held() {
     for (free, held) in [("a", "b"), ("b", "a")] {
         for holds_here in [true, false] {
-            let nodes = Nodes::five();
-            let (locks, other) = (nodes.manager(), nodes.manager());
+            let (nodes, [locks, other]) = five();
             let holder = if holds_here { &locks } else { &other };
             let guard = holder.try_acquire(held).await.unwrap();
             let mut waiter = wait_for(&locks, ["a", "b"]).await;
@@ -32,8 +31,11 @@ async fn a_key_is_free_for_others_while_its_waiter_waits_for_another_that_is_hel
             let behind = wait_for(&locks, held).await;
             assert!(locks.try_acquire(held).await.is_err());
             assert!(poll_once(&mut waiter).await.is_none());
+            let before = Instant::now();
             guard.release().await.unwrap();
             let both = waiter.await.unwrap().unwrap();
+            assert!(before.elapsed() <= 2 * MS, "{:?}", before.elapsed());
+            assert_eq!(nodes.subscriptions(), 0);
             assert_eq!((nodes.holding("a"), nodes.holding("b")), (5, 5));
             // Held for once, by somebody who is not about to leave.
             let (commands, before) = (nodes.commands(), Instant::now());

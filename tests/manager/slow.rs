@@ -72,8 +72,7 @@ async fn the_releases_of_a_node_that_answers_after_the_time_out_come_to_an_end()
 
 #[tokio::test(start_paused = true)]
 async fn more_releases_than_there_is_room_for_do_not_cost_a_lock_that_is_held() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let (nodes, [locks]) = five();
     let mut guards = Vec::new();
     for order in 2..11_000 {
         guards.push(locks.try_acquire(format!("order:{order}")).await.unwrap());

@@ -1,7 +1,6 @@
 //! What a snapshot shows, and what it keeps to itself.
 
-use serde_json::Value;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 
@@ -11,9 +10,7 @@ fn shown(locks: &LockManager) -> Value {
 
 #[tokio::test(start_paused = true)]
 async fn it_tells_who_holds_and_who_waits_for_how_long() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
-    let guard = locks.try_acquire("order:1").await.unwrap();
+    let (_nodes, locks, guard) = held("order:1").await;
     sleep(SECOND).await;
     let waiters = [
         wait_for(&locks, "order:1").await,
@@ -49,24 +46,20 @@ async fn it_tells_who_holds_and_who_waits_for_how_long() {
 
 #[tokio::test(start_paused = true)]
 async fn who_waits_for_another_process_is_shown_and_leaves_nothing() {
-    let nodes = Nodes::five();
-    let (here, there) = (nodes.manager(), nodes.manager());
+    let (_nodes, [here, there]) = five();
     let _guard = there.try_acquire("order:1").await.unwrap();
     let waiter = wait_for(&here, "order:1").await;
     sleep(50 * MS).await;
     let snapshot = here.snapshot();
     assert_eq!((snapshot.locks.len(), snapshot.queues.len()), (0, 1));
     assert_eq!(snapshot.queues[0].longest_wait, 50 * MS);
-    waiter.abort();
-    assert!(waiter.await.unwrap_err().is_cancelled());
+    cancel(waiter).await;
     assert!(here.snapshot().queues.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_lock_and_a_node_that_is_down_are_shown_as_such() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
-    let guard = locks.try_acquire("order:1").await.unwrap();
+    let (nodes, locks, guard) = held("order:1").await;
     sleep(MS).await;
     nodes.each(0..5, MemoryNode::freeze);
     guard.lost().await;
@@ -124,8 +117,7 @@ async fn no_token_is_in_it_and_keys_only_if_they_may_be_read() {
 
 #[tokio::test(start_paused = true)]
 async fn it_is_bounded_and_shows_what_was_held_longest() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let (_nodes, [locks]) = five();
     let mut guards = Vec::new();
     for number in 0..=100 {
         guards.push(locks.try_acquire(format!("order:{number}")).await.unwrap());

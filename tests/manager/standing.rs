@@ -96,17 +96,6 @@ async fn a_node_votes_only_while_its_replies_count() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_was_away_votes_when_it_says_so_and_not_before() {
-    let nodes = Nodes::five();
-    let locks = nodes.met().await;
-    nodes.0[0].go_down();
-    sleep(2 * SECOND).await;
-    nodes.0[0].freeze();
-    sleep(5 * SECOND).await;
-    assert_voting(&locks, 4);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_node_that_refuses_locks_does_not_vote_for_a_while() {
     let nodes = Nodes::five();
     let (refusing, locks) = Refusing::met(&nodes).await;
@@ -155,8 +144,7 @@ async fn a_release_that_nodes_refuse_for_a_moment_is_tried_again() {
 
 #[tokio::test(start_paused = true)]
 async fn another_list_on_one_node_leaves_no_quorum() {
-    let nodes = Nodes::five();
-    let locks = nodes.met().await;
+    let (nodes, [locks]) = five_met().await;
     let others = lazy(over(nodes.0[..1].to_vec()));
     others.adopt_nodes(None).await.unwrap();
     sleep(2 * SECOND).await;
@@ -168,8 +156,7 @@ async fn another_list_on_one_node_leaves_no_quorum() {
 
 #[tokio::test(start_paused = true)]
 async fn all_voting_is_what_every_node_says_after_the_call() {
-    let nodes = Nodes::five();
-    let locks = nodes.met().await;
+    let (nodes, [locks]) = five_met().await;
     let begin = Instant::now();
     locks.all_voting().await.unwrap();
     assert_eq!(begin.elapsed(), Duration::ZERO, "nothing is to be awaited");
@@ -213,8 +200,7 @@ async fn all_voting_waits_for_as_long_as_a_node_is_missing() {
 
 #[tokio::test(start_paused = true)]
 async fn no_node_that_is_down_helps_to_bootstrap() {
-    let nodes = Nodes::five();
-    let locks = nodes.met().await;
+    let (nodes, [locks]) = five_met().await;
     nodes.each(0..3, MemoryNode::go_down);
     locks.bootstrap().await.unwrap_err();
     nodes.each(0..1, MemoryNode::come_up);
