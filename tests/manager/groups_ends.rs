@@ -63,14 +63,7 @@ async fn who_adopts_nodes_waits_for_one_of_any_group_that_has_left_others() {
 
 #[test]
 fn a_lock_of_the_second_group_is_lost_with_the_runtime() {
-    let runtime = || {
-        Builder::new_current_thread()
-            .enable_all()
-            .start_paused(true)
-            .build()
-            .unwrap()
-    };
-    let first = runtime();
+    let first = paused();
     let (locks, guards) = first.block_on(async {
         let (_nodes, locks, [one, two]) = grouped().await;
         let guards = [
@@ -81,8 +74,7 @@ fn a_lock_of_the_second_group_is_lost_with_the_runtime() {
     });
     drop(first);
     assert!(guards.iter().all(|guard| guard.is_lost()));
-    let next = runtime();
-    let error = next.block_on(locks.try_acquire("order:1")).unwrap_err();
+    let error = paused().block_on(locks.try_acquire("order:1")).unwrap_err();
     assert_eq!(error, AcquireError::ShuttingDown);
     drop(guards);
 }

@@ -31,10 +31,10 @@ impl Clock for Wrong {
     }
 }
 
-/// What became of a piece of work that is done again and again.
-#[derive(Default)]
+/// What became of pieces of work each of which is done again and again.
+#[derive(Debug, Default)]
 struct Seen {
-    // When each run said what came of it; whether it was told that this is kept.
+    // When each run of the present one said what came of it; whether it was told that this is kept.
     ended: BTreeMap<u64, (Instant, bool)>,
     runs: u64,
     replays: u64,
@@ -144,25 +144,15 @@ async fn history(seed: u64, wild: bool, seen: &mut Seen) {
 }
 
 fn histories(wild: bool) {
-    let (mut runs, mut replays, mut late, mut refused) = (0, 0, 0, 0);
+    let mut seen = Seen::default();
     for seed in 0..HISTORIES {
-        let runtime = Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .unwrap();
-        let mut seen = Seen::default();
-        runtime.block_on(history(seed, wild, &mut seen));
-        runs += seen.runs;
-        replays += seen.replays;
-        late += seen.late;
-        refused += seen.refused;
+        seen.ended.clear();
+        paused().block_on(history(seed, wild, &mut seen));
     }
-    let tried = format!("{runs} runs, {replays} replays, {late} of them late, {refused} refused");
-    assert!(runs > 20 * HISTORIES, "{tried}");
-    assert!(replays > 40 * HISTORIES, "{tried}");
-    assert!(late > 10 * HISTORIES, "{tried}");
-    assert!(refused < 150 * HISTORIES, "{tried}");
+    assert!(seen.runs > 20 * HISTORIES, "{seen:?}");
+    assert!(seen.replays > 40 * HISTORIES, "{seen:?}");
+    assert!(seen.late > 10 * HISTORIES, "{seen:?}");
+    assert!(seen.refused < 150 * HISTORIES, "{seen:?}");
 }
 
 #[test]

@@ -142,11 +142,7 @@ async fn work(locks: &LockManager, dice: &mut Dice, author: u64, seen: &RefCell<
 }
 
 fn history(seed: u64) -> Seen {
-    let runtime = Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap();
+    let runtime = paused();
     let seen = Rc::new(RefCell::new(Seen::default()));
     LocalSet::new().block_on(&runtime, async {
         let nodes = nodes(5);
@@ -170,11 +166,9 @@ fn all_who_are_told_are_told_the_same() {
     while seed < HISTORIES || done <= HISTORIES / 3 && seed < 2 * HISTORIES {
         let seen = history(seed);
         let first = seen.told.first();
-        assert!(
-            seen.told.iter().all(|author| Some(author) == first),
-            "seed {seed}: {:?}",
-            seen.told
-        );
+        let told = &seen.told;
+        let is_same = told.iter().all(|author| Some(author) == first);
+        assert!(is_same, "seed {seed}: {told:?}");
         runs += seen.runs;
         twice += u64::from(seen.runs > 1);
         replays += seen.replays;

@@ -61,7 +61,7 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::runtime::Builder;
+use tokio::runtime::{Builder, Runtime};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tower_redlock::clock::{Clock, Moment, TokioClock};
@@ -367,6 +367,12 @@ async fn poll_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
         output = future => Some(output),
         () = std::future::ready(()) => None,
     }
+}
+
+/// A runtime of one thread, whose time is paused.
+fn paused() -> Runtime {
+    let mut builder = Builder::new_current_thread();
+    builder.enable_all().start_paused(true).build().unwrap()
 }
 
 /// Lets everything that is ready run a while, without any time passing.

@@ -92,7 +92,7 @@ fn a_lock_can_be_given_back_outside_its_runtime() {
             Poll::Pending => panic!("nodes in memory answer at once"),
         }
     }
-    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let runtime = Runtime::new().unwrap();
     let node = MemoryNode::new("n0");
     let minute = 60 * SECOND;
     let (locks, guard, other, run) = runtime.block_on(async {
