@@ -1,14 +1,8 @@
 //! Handlers that block the only thread of their runtime. On real time: what goes on meanwhile is another thread's.
 
-use std::sync::Mutex;
 use std::sync::mpsc::{Sender, channel};
-use std::time::Duration;
 
-use tokio::runtime::Builder;
-use tower_redlock::LockManager;
-use tower_redlock::node::MemoryNode;
-
-use crate::wrapper::{Between, Call, Reply, Wrapped};
+use super::*;
 
 /// Tells of each call that reaches its node.
 #[derive(Debug)]
@@ -44,7 +38,7 @@ fn what_no_caller_waits_for_goes_on_while_the_only_thread_is_blocked() {
     let (told, calls) = channel();
     let node = MemoryNode::new("n");
     let wait_for = |wanted: Call| {
-        while calls.recv_timeout(Duration::from_secs(10)).unwrap() != wanted {}
+        while calls.recv_timeout(10 * SECOND).unwrap() != wanted {}
     };
     let runtime = Builder::new_current_thread().enable_all().build();
     runtime.unwrap().block_on(async {

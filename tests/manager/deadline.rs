@@ -1,25 +1,15 @@
 //! A wait ends when it is to end, and what comes in that very moment is not lost.
 
-use crate::requests::*;
-use std::time::Duration;
-
-use tokio::time::Instant;
-use tower_redlock::clock::TokioClock;
-use tower_redlock::node::MemoryNode;
-use tower_redlock::node::{AcquireRequest, Namespace, Node as _, OwnerToken};
-use tower_redlock::{AcquireError, LockKey, LockManager};
-
-use super::slow::Slow;
-use super::{MS, Nodes, Outcome, TTL, assert_idle, wait_for};
+use super::*;
 
 const WAIT: Duration = Duration::from_millis(300);
 
 fn short(nodes: &Nodes) -> LockManager {
-    nodes.builder().max_wait(WAIT).connect_lazy().unwrap()
+    lazy(nodes.builder().max_wait(WAIT))
 }
 
 #[track_caller]
-fn assert_timed_out(outcome: Outcome, before: Instant) {
+fn assert_ended_in_time(outcome: Outcome, before: Instant) {
     let error = outcome.unwrap_err();
     let AcquireError::WaitTimeout { waited, .. } = error else {
         panic!("{error:?}");
@@ -42,7 +32,7 @@ async fn it_ends_in_time_in_the_queue_and_at_its_head() {
         wait_for(&b, "order:1").await,
     ];
     for waiter in waiters {
-        assert_timed_out(waiter.await.unwrap(), before);
+        assert_ended_in_time(waiter.await.unwrap(), before);
     }
     assert_idle(&b).await;
 }
@@ -55,7 +45,7 @@ async fn it_ends_in_time_though_the_nodes_hang() {
         let guard = a.try_acquire("order:1").await.unwrap();
         let before = Instant::now();
         let waiter = wait_for(&b, "order:1").await;
-        tokio::time::sleep(frozen_at * MS).await;
+        sleep(frozen_at * MS).await;
         nodes.each(0..5, MemoryNode::freeze);
         // Nobody answers any more: what is under way hangs, or the node time-out comes before the end.
         drop(guard);
@@ -64,48 +54,39 @@ async fn it_ends_in_time_though_the_nodes_hang() {
         assert!(took <= WAIT + 2 * MS, "{took:?}");
         outcome.unwrap_err();
         nodes.each(0..5, MemoryNode::thaw);
-        nodes.settle_free("order:1").await;
-        assert_idle(&b).await;
+        nodes.assert_nothing_left(&[&b]).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn it_ends_in_time_behind_a_contender_that_hangs() {
     let nodes = Nodes::five();
-    let locks = nodes
-        .builder()
-        .node_timeout(Duration::from_secs(5))
-        .connect_lazy()
-        .unwrap();
-    super::meet(&locks).await;
+    let locks = lazy(nodes.builder().node_timeout(5 * SECOND));
+    meet(&locks).await;
     nodes.each(0..5, MemoryNode::freeze);
     let contender = wait_for(&locks, "order:1").await;
     let before = Instant::now();
     let outcome = locks.with_max_wait(WAIT).acquire("order:1").await;
-    assert_timed_out(outcome, before);
-    contender.abort();
-    contender.await.unwrap_err();
+    assert_ended_in_time(outcome, before);
+    cancel(contender).await;
     nodes.each(0..5, MemoryNode::thaw);
-    nodes.settle_free("order:1").await;
-    assert_idle(&locks).await;
+    nodes.assert_nothing_left(&[&locks]).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_contender_that_waited_in_the_queue_does_not_hang_beyond_its_time() {
     let nodes = Nodes::five();
-    let builder = nodes.builder().node_timeout(Duration::from_secs(5));
-    let builder = builder.max_wait(WAIT).hand_off(false);
-    let locks = builder.connect_lazy().unwrap();
+    let builder = nodes.builder().node_timeout(5 * SECOND);
+    let locks = lazy(builder.max_wait(WAIT).hand_off(false));
     let guard = locks.try_acquire("order:1").await.unwrap();
     let before = Instant::now();
     let waiter = wait_for(&locks, "order:1").await;
-    tokio::time::sleep(100 * MS).await;
+    sleep(100 * MS).await;
     guard.release().await.unwrap();
     nodes.each(0..5, MemoryNode::freeze);
-    assert_timed_out(waiter.await.unwrap(), before);
+    assert_ended_in_time(waiter.await.unwrap(), before);
     nodes.each(0..5, MemoryNode::thaw);
-    nodes.settle_free("order:1").await;
-    assert_idle(&locks).await;
+    nodes.assert_nothing_left(&[&locks]).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -113,20 +94,13 @@ async fn it_ends_in_time_though_what_a_lost_round_got_is_not_given_back_yet() {
     let nodes = Nodes::five();
     let slow = nodes.0.iter();
     let slow = slow.map(|node| Slow::node(node, Duration::ZERO, 200 * MS));
-    let builder = LockManager::builder().nodes(slow).clock(TokioClock::new());
-    let builder = builder.node_timeout(Duration::from_secs(5)).max_wait(WAIT);
-    let locks = builder.connect_lazy().unwrap();
-    let key = Namespace::default().node_key(&LockKey::new("order:1").unwrap());
-    let token = OwnerToken::from_entropy([1; OwnerToken::ENTROPY_LEN]);
+    let locks = lazy(over(slow).node_timeout(5 * SECOND).max_wait(WAIT));
     for node in &nodes.0[..3] {
-        let request = AcquireRequest::new(key.clone(), token, TTL);
-        node.acquire(request).await.unwrap();
+        occupy(node, place("order:1"), 1, TTL).await;
     }
     let before = Instant::now();
-    assert_timed_out(locks.acquire("order:1").await, before);
-    nodes
-        .settle("only theirs are left", |n| n.holding("order:1") == 3)
-        .await;
+    assert_ended_in_time(locks.acquire("order:1").await, before);
+    nodes.settle_on("order:1", 3).await;
     assert_idle(&locks).await;
 }
 
@@ -139,9 +113,9 @@ async fn no_node_is_asked_any_more_when_the_wait_is_over() {
         let _guard = a.try_acquire("order:1").await.unwrap();
         let before = Instant::now();
         let waiter = wait_for(&b, "order:1").await;
-        tokio::time::sleep_until(before + WAIT - MS).await;
+        sleep_until(before + WAIT - MS).await;
         nodes.each(0..5, MemoryNode::freeze);
-        assert_timed_out(waiter.await.unwrap(), before);
+        assert_ended_in_time(waiter.await.unwrap(), before);
         let commands = nodes.commands();
         nodes.each(0..5, MemoryNode::thaw);
         asked += usize::from(nodes.commands() > commands);
@@ -150,92 +124,67 @@ async fn no_node_is_asked_any_more_when_the_wait_is_over() {
     assert!(asked <= 5, "asked in vain {asked} times of 20");
 }
 
-/// The offsets from the end of the wait at which something happens, in quarters of a millisecond.
-fn offsets() -> impl Iterator<Item = Duration> {
-    (0..=16).map(|quarter| WAIT - 2 * MS + quarter * MS / 4)
+/// What comes in the last moments of a wait.
+#[derive(Clone, Copy, Debug)]
+enum Late {
+    /// The lock is passed to it, or released for it.
+    Passed(bool),
+    /// Another process releases.
+    OfAnother,
+    /// Slow nodes grant.
+    Granted,
 }
 
-/// Either the waiter has the lock, or nobody has; then, nothing is left.
-async fn assert_one_or_none(
-    nodes: &Nodes,
-    managers: &[&LockManager],
-    outcome: Outcome,
-    at: Duration,
-) -> bool {
-    let got = match outcome {
-        Ok(guard) => {
-            assert!(!guard.is_lost(), "{at:?}");
-            assert!(nodes.holding("order:1") >= 3, "{at:?}");
-            drop(guard);
-            true
-        }
-        Err(AcquireError::WaitTimeout { .. }) => false,
-        Err(error) => panic!("{at:?}: {error:?}"),
-    };
-    nodes.settle_free("order:1").await;
-    for manager in managers {
-        assert_idle(manager).await;
-    }
-    assert_eq!(nodes.subscriptions(), 0, "{at:?}");
-    got
-}
-
+/// Either the waiter has the lock in the end, or nobody has; then, nothing is left.
 #[tokio::test(start_paused = true)]
-async fn a_wait_that_ends_as_the_lock_is_passed_to_it_leaks_nothing() {
-    for passes in [0, 9] {
+async fn a_wait_that_ends_as_the_lock_comes_leaks_nothing() {
+    let cases = [
+        Late::Passed(false),
+        Late::Passed(true),
+        Late::OfAnother,
+        Late::Granted,
+    ];
+    for late in cases {
         let mut got = Vec::new();
-        for at in offsets() {
+        // From 2 ms before the end to 2 ms after it, in quarters of a millisecond.
+        for at in (0..=16).map(|quarter| WAIT - 2 * MS + quarter * MS / 4) {
             let nodes = Nodes::five();
-            let builder = nodes.builder().max_wait(WAIT);
-            let builder = builder.hand_off_limits(passes, Duration::from_secs(9));
-            let locks = builder.connect_lazy().unwrap();
-            let guard = locks.try_acquire("order:1").await.unwrap();
+            let hands_off = matches!(late, Late::Passed(true));
+            let builder = nodes.builder().max_wait(WAIT).hand_off(hands_off);
+            let locks = match late {
+                Late::Granted => lazy(builder.node_timeout(5 * SECOND)),
+                _ => lazy(builder),
+            };
+            let other = nodes.manager();
+            let holder = match late {
+                Late::OfAnother => &other,
+                _ => &locks,
+            };
+            let guard = holder.try_acquire("order:1").await.unwrap();
             let start = Instant::now();
             let waiter = wait_for(&locks, "order:1").await;
-            tokio::time::sleep_until(start + at).await;
-            drop(guard);
+            if let Late::Granted = late {
+                sleep_until(start + WAIT / 2).await;
+                guard.release().await.unwrap();
+                nodes.each(0..5, MemoryNode::freeze);
+                sleep_until(start + at).await;
+                nodes.each(0..5, MemoryNode::thaw);
+            } else {
+                sleep_until(start + at).await;
+                drop(guard);
+            }
             let outcome = waiter.await.unwrap();
-            got.push(assert_one_or_none(&nodes, &[&locks], outcome, at).await);
+            got.push(outcome.is_ok());
+            match outcome {
+                Ok(guard) => {
+                    assert!(!guard.is_lost(), "{late:?} {at:?}");
+                    assert!(nodes.holding("order:1") >= 3, "{late:?} {at:?}");
+                }
+                timed_out => assert_timed_out(timed_out),
+            }
+            nodes.assert_nothing_left(&[&locks, &other]).await;
         }
-        assert_eq!((got.first(), got.last()), (Some(&true), Some(&false)));
+        let ends = (got.first(), got.last());
+        assert_eq!(ends, (Some(&true), Some(&false)), "{late:?}");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_wait_that_ends_as_another_process_releases_leaks_nothing() {
-    let mut got = Vec::new();
-    for at in offsets() {
-        let nodes = Nodes::five();
-        let (a, b) = (nodes.manager(), short(&nodes));
-        let guard = a.try_acquire("order:1").await.unwrap();
-        let start = Instant::now();
-        let waiter = wait_for(&b, "order:1").await;
-        tokio::time::sleep_until(start + at).await;
-        drop(guard);
-        let outcome = waiter.await.unwrap();
-        got.push(assert_one_or_none(&nodes, &[&a, &b], outcome, at).await);
-    }
-    assert_eq!((got.first(), got.last()), (Some(&true), Some(&false)));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_wait_that_ends_as_slow_nodes_grant_leaks_nothing() {
-    let mut got = Vec::new();
-    for at in offsets() {
-        let nodes = Nodes::five();
-        let builder = nodes.builder().max_wait(WAIT).hand_off(false);
-        let builder = builder.node_timeout(Duration::from_secs(5));
-        let locks = builder.connect_lazy().unwrap();
-        let guard = locks.try_acquire("order:1").await.unwrap();
-        let start = Instant::now();
-        let waiter = wait_for(&locks, "order:1").await;
-        tokio::time::sleep_until(start + WAIT / 2).await;
-        guard.release().await.unwrap();
-        nodes.each(0..5, MemoryNode::freeze);
-        tokio::time::sleep_until(start + at).await;
-        nodes.each(0..5, MemoryNode::thaw);
-        let outcome = waiter.await.unwrap();
-        got.push(assert_one_or_none(&nodes, &[&locks], outcome, at).await);
-    }
-    assert_eq!((got.first(), got.last()), (Some(&true), Some(&false)));
 }

@@ -1,25 +1,10 @@
 //! Between processes: who releases a lock lets the others go first, and nobody stands back for nobody.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
-
-use tokio::task::JoinSet;
-use tokio::time::Instant;
-use tower_redlock::LockManager;
-use tower_redlock::clock::TokioClock;
-
-use super::slow::Slow;
-use super::{MS, Nodes, TTL, assert_idle, wait_for};
-
-const SECOND: Duration = Duration::from_secs(1);
+use super::*;
 
 /// A manager so far from the nodes, without hand-off.
 fn far(nodes: &Nodes, each_way: Duration) -> LockManager {
-    let nodes = nodes.0.iter();
-    let nodes = nodes.map(|node| Slow::node(node, each_way, each_way));
-    let builder = LockManager::builder().nodes(nodes).hand_off(false);
-    builder.clock(TokioClock::new()).connect_lazy().unwrap()
+    lazy(Slow::over(&nodes.0, each_way, each_way).hand_off(false))
 }
 
 /// In how many of 100 rounds `b`, who waits, has the lock before the next callers of `a`, who gives it back: one was
@@ -32,7 +17,7 @@ async fn rounds_of_the_other(releases: bool) -> usize {
         let guard = a.try_acquire("order:1").await.unwrap();
         let other = wait_for(&b, "order:1").await;
         let line = wait_for(&a, "order:1").await;
-        tokio::time::sleep((30 + 3 * round) * MS).await;
+        sleep((30 + 3 * round) * MS).await;
         if releases {
             guard.release().await.unwrap();
         } else {
@@ -62,11 +47,10 @@ async fn who_releases_while_another_waits_stands_back() {
 
 #[tokio::test(start_paused = true)]
 async fn who_comes_for_what_it_has_just_released_does_not_overtake() {
-    let nodes = Nodes::five();
-    let (a, b) = (nodes.manager(), nodes.manager());
+    let (_nodes, [a, b]) = five();
     let guard = a.try_acquire("order:1").await.unwrap();
     let other = wait_for(&b, "order:1").await;
-    tokio::time::sleep(50 * MS).await;
+    sleep(50 * MS).await;
     let before = Instant::now();
     // No other task runs between the two.
     guard.release().await.unwrap();
@@ -74,7 +58,7 @@ async fn who_comes_for_what_it_has_just_released_does_not_overtake() {
     let theirs = async {
         let guard = other.await.unwrap().unwrap();
         assert_eq!(before.elapsed(), Duration::ZERO);
-        tokio::time::sleep(100 * MS).await;
+        sleep(100 * MS).await;
         drop(guard);
     };
     let (again, ()) = tokio::join!(again, theirs);
@@ -93,13 +77,13 @@ async fn of_two_processes_the_one_that_has_waited_longer_comes_first() {
         let younger = far(&nodes, MS);
         let guard = first.try_acquire("order:1").await.unwrap();
         let holder = wait_for(&holder, "order:1").await;
-        tokio::time::sleep(500 * MS).await;
+        sleep(500 * MS).await;
         guard.release().await.unwrap();
         let guard = holder.await.unwrap().unwrap();
         let older = wait_for(&older, "order:1").await;
-        tokio::time::sleep((300 + round) * MS).await;
+        sleep((300 + round) * MS).await;
         let younger = wait_for(&younger, "order:1").await;
-        tokio::time::sleep(250 * MS).await;
+        sleep(250 * MS).await;
         drop(guard);
         rounds += tokio::select! {
             biased;
@@ -123,10 +107,10 @@ async fn one_process_keeps_a_lock_for_as_long_as_it_may_pass_and_then_stands_bac
         let a = a.clone();
         callers.push(tokio::spawn(async move {
             let _guard = a.acquire("order:1").await.unwrap();
-            tokio::time::sleep(10 * MS).await;
+            sleep(10 * MS).await;
         }));
     }
-    tokio::time::sleep(10 * MS).await;
+    sleep(10 * MS).await;
     let before = Instant::now();
     drop(guard);
     let theirs = other.await.unwrap().unwrap();
@@ -143,7 +127,7 @@ async fn one_process_keeps_a_lock_for_as_long_as_it_may_pass_and_then_stands_bac
 #[tokio::test(start_paused = true)]
 async fn with_nobody_listening_the_next_caller_is_not_delayed() {
     let nodes = Nodes::five();
-    let locks = nodes.builder().hand_off(false).connect_lazy().unwrap();
+    let locks = lazy(nodes.builder().hand_off(false));
     let before = Instant::now();
     for _ in 0..50 {
         let guard = locks.acquire("order:1").await.unwrap();
@@ -156,25 +140,24 @@ async fn with_nobody_listening_the_next_caller_is_not_delayed() {
 
 #[tokio::test(start_paused = true)]
 async fn many_processes_have_their_turns_one_at_a_time() {
-    let nodes = Nodes::five();
-    let guard = nodes.manager().try_acquire("order:1").await.unwrap();
+    let (nodes, _locks, guard) = held("order:1").await;
     let held = Arc::new(AtomicUsize::new(0));
     let mut callers = Vec::new();
     let before = Instant::now();
     for _ in 0..8 {
-        let locks = nodes.builder().max_wait(6 * TTL).connect_lazy().unwrap();
+        let locks = lazy(nodes.builder().max_wait(6 * TTL));
         for _ in 0..5 {
             let (locks, held) = (locks.clone(), Arc::clone(&held));
             callers.push(tokio::spawn(async move {
                 let _guard = locks.acquire("order:1").await.unwrap();
                 let others = held.fetch_add(1, Ordering::SeqCst);
                 assert_eq!(others, 0, "two at a time");
-                tokio::time::sleep(10 * MS).await;
+                sleep(10 * MS).await;
                 held.fetch_sub(1, Ordering::SeqCst);
             }));
         }
     }
-    tokio::time::sleep(MS).await;
+    sleep(MS).await;
     drop(guard);
     for caller in callers {
         caller.await.unwrap();
@@ -197,7 +180,7 @@ async fn a_crowd_asks_the_nodes_once_for_each_release() {
         crowd.spawn(async move {
             while turns.fetch_add(1, Ordering::SeqCst) < TURNS {
                 let guard = locks.acquire("order:1").await.unwrap();
-                tokio::time::sleep(MS).await;
+                sleep(MS).await;
                 guard.release().await.unwrap();
             }
         });

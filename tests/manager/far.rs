@@ -1,18 +1,10 @@
 //! Nodes that are far away, for one manager, and that can hold up whoever gives something back.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::sync::Condvar;
 
 use tokio::sync::Notify;
-use tokio::time::sleep;
-use tower_redlock::clock::TokioClock;
-use tower_redlock::node::MemoryNode;
-use tower_redlock::node::{NodeError, NodeErrorKind, Notifier};
-use tower_redlock::{LockManager, Settings};
 
-use super::wrapper::{Between, Call, Reply, Wrapped};
-use super::{Nodes, TTL};
+use super::*;
 
 /// A node that is far away, whose callers can be held up as they make ready to give something back, and that takes
 /// nothing any more once it is closed.
@@ -114,7 +106,7 @@ pub(super) struct Far {
 
 impl Far {
     pub(super) fn new(way: Duration, gate: Option<Arc<Gate>>) -> Self {
-        let nodes = Nodes((0..3).map(|n| MemoryNode::new(format!("n{n}"))).collect());
+        let nodes = Nodes::of(3);
         let remotes = nodes.0.iter().map(|node| Remote {
             node: node.clone(),
             way,
@@ -136,13 +128,11 @@ impl Far {
             // Threads that are held up do not follow tokio's clock.
             return builder;
         }
-        builder
-            .clock(TokioClock::new())
-            .node_timeout(Duration::from_secs(1))
+        builder.clock(TokioClock::new()).node_timeout(SECOND)
     }
 
     pub(super) fn manager(&self) -> LockManager {
-        self.builder().connect_lazy().unwrap()
+        lazy(self.builder())
     }
 
     pub(super) fn is_closed(&self) -> bool {

@@ -1,18 +1,6 @@
 //! The numbers of holders.
 
-use crate::requests::*;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-
-use tower_redlock::clock::{Clock, Moment, TokioClock};
-use tower_redlock::node::MemoryNode;
-use tower_redlock::node::{
-    AcquireRequest, Fence, Namespace, Node, NodeError, NodeErrorKind, OwnerToken, ReleaseRequest,
-};
-use tower_redlock::{AcquireError, FencingToken, LockKey, LockManager};
-
-use super::wrapper::{Between, Call, Reply, Wrapped};
-use super::{Nodes, TTL, wait_for};
+use super::*;
 
 /// Tokio's time, and a date that the test sets.
 #[derive(Clone, Debug)]
@@ -35,14 +23,14 @@ impl Clock for Dated {
     }
 }
 
-/// Managers whose processes believe in a date that the test sets. The nodes' date is the system's.
-pub(crate) fn dated(nodes: &Nodes, micros: u64) -> (LockManager, Arc<AtomicU64>) {
+/// A manager whose process believes in a date that the test sets. The nodes' date is the system's.
+pub(crate) fn dated(builder: Settings, micros: u64) -> (LockManager, Arc<AtomicU64>) {
     let micros = Arc::new(AtomicU64::new(micros));
     let clock = Dated {
         clock: TokioClock::new(),
         micros: Arc::clone(&micros),
     };
-    (nodes.builder().clock(clock).connect_lazy().unwrap(), micros)
+    (lazy(builder.clock(clock)), micros)
 }
 
 /// In the year 2001.
@@ -57,21 +45,9 @@ pub(crate) async fn fence(locks: &LockManager, key: &str) -> u64 {
     fence
 }
 
-/// Has one node count `key` up to `value`.
-async fn count_up(node: &MemoryNode, key: &str, value: u64) {
-    let place = Namespace::default().node_key(&LockKey::new(key).unwrap());
-    let owner = OwnerToken::from_entropy([7; OwnerToken::ENTROPY_LEN]);
-    let number = Fence::new(FencingToken::new(value).unwrap(), TTL);
-    let request = AcquireRequest::new(place.clone(), owner, TTL);
-    node.acquire(request.fenced(Some(number))).await.unwrap();
-    let release = ReleaseRequest::new(place, owner, false);
-    node.release(release).await.unwrap();
-}
-
 #[tokio::test(start_paused = true)]
 async fn every_holder_has_a_higher_number_than_those_before() {
-    let nodes = Nodes::five();
-    let (a, b) = (nodes.manager(), nodes.manager());
+    let (_nodes, [a, b]) = five();
     let mut last = 0;
     for round in 0..100 {
         let locks = if round % 3 == 0 { &b } else { &a };
@@ -87,8 +63,7 @@ async fn every_holder_has_a_higher_number_than_those_before() {
 
 #[tokio::test(start_paused = true)]
 async fn who_is_handed_the_lock_has_the_next_number() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let (_nodes, [locks]) = five();
     let mut guard = locks.acquire("order:1").await.unwrap();
     let first = guard.fence().unwrap().get();
     for passes in 1..=5 {
@@ -106,30 +81,26 @@ async fn who_is_handed_the_lock_has_the_next_number() {
 #[tokio::test(start_paused = true)]
 async fn nodes_that_agree_take_one_round_and_others_a_second() {
     let nodes = Nodes::five();
-    let (locks, _) = dated(&nodes, PAST);
+    let (locks, _) = dated(nodes.builder(), PAST);
     let start = PAST << 10;
     fence(&locks, "order:1").await;
     assert_eq!(locks.snapshot().fences_agreed, 1);
     // One that is ahead of a majority that agrees changes nothing.
-    count_up(&nodes.0[0], "order:1", start + (1 << 30)).await;
+    count_up(&nodes.0[0], place("order:1"), start + (1 << 30)).await;
     let second = fence(&locks, "order:1").await;
     assert!(second < start + (1 << 30), "{second}");
     // Three that differ do.
     for (node, ahead) in [(1, 31), (2, 32), (3, 33)] {
-        count_up(&nodes.0[node], "order:1", start + (1 << ahead)).await;
+        count_up(&nodes.0[node], place("order:1"), start + (1 << ahead)).await;
     }
     let before = nodes.commands();
     let guard = locks.try_acquire("order:1").await.unwrap();
     let third = guard.fence().unwrap().get();
-    assert!(
-        nodes.commands() >= before + 7,
-        "two at least are written to"
-    );
+    // Two at least are written to.
+    assert!(nodes.commands() >= before + 7);
     let snapshot = locks.snapshot();
-    assert_eq!(
-        (snapshot.fences_agreed, snapshot.fences_written_back),
-        (2, 1)
-    );
+    let counts = (snapshot.fences_agreed, snapshot.fences_written_back);
+    assert_eq!(counts, (2, 1));
     guard.release().await.unwrap();
     // Whichever quorum answers next, it knows.
     for away in [[0, 1], [2, 3], [3, 4], [0, 4]] {
@@ -140,87 +111,40 @@ async fn nodes_that_agree_take_one_round_and_others_a_second() {
     }
 }
 
-/// A node that counts and cannot be written back to.
-#[derive(Debug)]
-struct Stubborn(MemoryNode);
-
-impl Between for Stubborn {
-    type Node = MemoryNode;
-
-    fn node(&self) -> &MemoryNode {
-        &self.0
-    }
-
-    fn pass<T: Send + 'static>(&self, call: Call, reply: Reply<T>) -> Reply<T> {
-        match call {
-            Call::Raise => Box::pin(async {
-                let refusal = "it does not count fencing tokens";
-                Err(NodeError::of(NodeErrorKind::Rejected, refusal))
-            }),
-            _ => reply,
-        }
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_number_that_cannot_be_written_back_is_not_handed_out() {
     let nodes = Nodes::five();
-    let stubborn = nodes.0.iter().cloned().map(Stubborn).map(Wrapped);
-    let builder = LockManager::builder()
-        .clock(TokioClock::new())
-        .nodes(stubborn);
-    let locks = builder.clock(TokioClock::new()).connect_lazy().unwrap();
+    let locks = lazy(Odd::over(&nodes.0, |_, call| {
+        let refusal = "it does not count fencing tokens";
+        (call == Call::Raise).then(|| NodeError::of(NodeErrorKind::Rejected, refusal))
+    }));
     assert!(fence(&locks, "order:1").await > 0, "agreed upon at once");
     // Two agree; the third that is needed has another number.
     let now = fence(&locks, "order:2").await;
     for (node, ahead) in [(0, 37), (1, 38), (2, 39), (3, 40)] {
-        count_up(&nodes.0[node], "order:1", now + (1 << ahead)).await;
+        count_up(&nodes.0[node], place("order:1"), now + (1 << ahead)).await;
     }
-    let error = locks.try_acquire("order:1").await.unwrap_err();
-    assert!(matches!(error, AcquireError::NoQuorum(_)), "{error}");
+    no_quorum(&locks, "order:1").await;
     nodes.settle_free("order:1").await;
 }
 
-/// A node that has gone so many times when it is to raise a counter.
-#[derive(Debug)]
-struct Gone(MemoryNode, Arc<AtomicU64>);
-
-impl Between for Gone {
-    type Node = MemoryNode;
-
-    fn node(&self) -> &MemoryNode {
-        &self.0
-    }
-
-    fn pass<T: Send + 'static>(&self, call: Call, reply: Reply<T>) -> Reply<T> {
-        let times = |left: u64| left.checked_sub(1);
-        if call != Call::Raise
-            || self
-                .1
-                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, times)
-                .is_err()
-        {
-            return reply;
-        }
-        Box::pin(async { Err(NodeError::of(NodeErrorKind::Interrupted, "broken pipe")) })
-    }
-}
-
+/// They have gone so many times when they are to raise a counter.
 #[tokio::test(start_paused = true)]
 async fn nodes_that_die_between_grant_and_confirmation_cost_a_caller_one_round() {
     let nodes = Nodes::five();
     let left = Arc::new(AtomicU64::new(0));
-    let gone = nodes
-        .0
-        .iter()
-        .cloned()
-        .map(|node| Wrapped(Gone(node, Arc::clone(&left))));
-    let builder = LockManager::builder().clock(TokioClock::new()).nodes(gone);
-    let locks = builder.max_wait(TTL).connect_lazy().unwrap();
+    let times = Arc::clone(&left);
+    let builder = Odd::over(&nodes.0, move |_, call| {
+        let one_less = |left: u64| left.checked_sub(1);
+        let (set, fetched) = (Ordering::SeqCst, Ordering::SeqCst);
+        let goes = call == Call::Raise && times.fetch_update(set, fetched, one_less).is_ok();
+        goes.then(|| NodeError::of(NodeErrorKind::Interrupted, "broken pipe"))
+    });
+    let locks = lazy(builder.max_wait(TTL));
     let differ = async || {
         let now = fence(&locks, "order:1").await;
         for (node, ahead) in [(0, 37), (1, 38), (2, 39), (3, 40), (4, 41)] {
-            count_up(&nodes.0[node], "order:1", now + (1 << ahead)).await;
+            count_up(&nodes.0[node], place("order:1"), now + (1 << ahead)).await;
         }
         now
     };
@@ -253,16 +177,13 @@ async fn a_clock_that_goes_backwards_or_mad_breaks_no_order() {
     let nodes = Nodes::five();
     // The nodes have the clock of their first manager.
     let _sane = nodes.manager();
-    let (locks, micros) = dated(&nodes, PAST);
+    let (locks, micros) = dated(nodes.builder(), PAST);
     let mut last = 0;
     for date in [PAST, PAST - 1_000_000, 0, PAST, FAR, u64::MAX, PAST + 5] {
         micros.store(date, Ordering::SeqCst);
         let next = fence(&locks, "order:1").await;
         assert!(next >= last + FencingToken::STEP, "{date}: {last} {next}");
-        assert!(
-            next < (PAST + 1_000_000) << 10,
-            "{date}: the numbers are used up"
-        );
+        assert!(next < (PAST + 1_000_000) << 10, "{date}: they are used up");
         last = next;
     }
     // Nor is a key that nobody has counted yet spoilt.
@@ -273,16 +194,11 @@ async fn a_clock_that_goes_backwards_or_mad_breaks_no_order() {
 #[tokio::test(start_paused = true)]
 async fn a_counter_that_has_expired_goes_on_from_the_highest_number() {
     let nodes = Nodes::five();
-    let builder = nodes.builder().fencing_keep(TTL);
-    let clock = Dated {
-        clock: TokioClock::new(),
-        micros: Arc::new(AtomicU64::new(PAST)),
-    };
-    let locks = builder.clock(clock).connect_lazy().unwrap();
+    let (locks, _) = dated(nodes.builder().fencing_keep(TTL), PAST);
     let last = fence(&locks, "order:1").await;
     // A lock that is held for longer than that keeps its counter.
     let held = locks.try_acquire("order:2").await.unwrap();
-    tokio::time::sleep(3 * TTL).await;
+    sleep(3 * TTL).await;
     let number = held.fence().unwrap().get();
     held.release().await.unwrap();
     assert!(fence(&locks, "order:1").await > last);
@@ -292,7 +208,7 @@ async fn a_counter_that_has_expired_goes_on_from_the_highest_number() {
 #[tokio::test(start_paused = true)]
 async fn without_fencing_there_are_no_tokens() {
     let nodes = Nodes::five();
-    let locks = nodes.builder().without_fencing().connect_lazy().unwrap();
+    let locks = lazy(nodes.builder().without_fencing());
     let guard = locks.try_acquire("order:1").await.unwrap();
     assert_eq!(guard.fence(), None);
     drop(guard);
@@ -339,17 +255,12 @@ async fn no_token_is_written_back_to_a_node_that_came_back_meanwhile() {
         refused: Arc::clone(&refused),
     });
     let [_, second, last] = nodes.clone();
-    let builder = LockManager::builder()
-        .clock(TokioClock::new())
-        .nodes(nodes.map(Wrapped));
-    let builder = builder.clock(TokioClock::new()).ttl(TTL).bootstrap(true);
-    let locks = builder.connect().await.unwrap();
+    let locks = connected(over(nodes.map(Wrapped)).bootstrap(true)).await;
     // Ahead of all clocks, and not so far that it would not count.
     let ahead = fence(&locks, "order:1").await + (1 << 38);
-    count_up(&last.node, "order:1", ahead).await;
+    count_up(&last.node, place("order:1"), ahead).await;
     // The two that are left do not agree, and too few have the higher token.
     second.node.go_down();
-    let error = locks.try_acquire("order:1").await.unwrap_err();
-    assert!(matches!(error, AcquireError::NoQuorum(_)), "{error:?}");
+    no_quorum(&locks, "order:1").await;
     assert_eq!(*refused.lock().unwrap(), [NodeErrorKind::Quarantined]);
 }

@@ -1,20 +1,6 @@
 //! Nodes in groups: each key is locked on the nodes of its group alone, and all groups belong to one list.
 
-use std::time::Duration;
-
-use tokio::time::{Instant, sleep, timeout};
-use tower_redlock::error::{ConnectError, LossReason, ReleaseError};
-use tower_redlock::idempotency::IdempotentRun;
-use tower_redlock::key::LockKeys;
-use tower_redlock::node::MemoryNode;
-use tower_redlock::snapshot::VotingStatus;
-use tower_redlock::{AcquireError, LockKey, LockManager, LockScope, Settings};
-
-use super::{MS, Nodes, TTL};
-
-pub(super) fn six() -> Nodes {
-    Nodes((0..6).map(|n| MemoryNode::new(format!("n{n}"))).collect())
-}
+use super::*;
 
 /// Two groups of three.
 pub(super) fn two_groups(nodes: &Nodes) -> Settings {
@@ -44,41 +30,34 @@ pub(super) async fn keys(locks: &LockManager, nodes: &Nodes) -> [String; 2] {
     found.map(Option::unwrap)
 }
 
-async fn no_quorum(locks: &LockManager, key: &str) -> String {
-    match locks.try_acquire(key).await {
-        Err(AcquireError::NoQuorum(error)) => error.to_string(),
-        other => panic!("{other:?}"),
-    }
+/// Six nodes in two groups, a manager over them, and a key of each group.
+pub(super) async fn grouped() -> (Nodes, LockManager, [String; 2]) {
+    let nodes = Nodes::of(6);
+    let locks = connected(two_groups(&nodes)).await;
+    let keys = keys(&locks, &nodes).await;
+    (nodes, locks, keys)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_group_without_a_quorum_refuses_its_own_keys_alone() {
-    let nodes = six();
-    let locks = two_groups(&nodes).connect().await.unwrap();
-    let [here, there] = keys(&locks, &nodes).await;
+    let (nodes, locks, [here, there]) = grouped().await;
     assert!(locks.has_quorum());
     nodes.each([4, 5], MemoryNode::go_down);
-    let text = no_quorum(&locks, &there).await;
+    let text = no_quorum(&locks, &there).await.to_string();
     assert!(text.contains("1 of 3") || text.contains("2 of 3"), "{text}");
     assert!(text.contains("n4") && !text.contains("n0"), "{text}");
     drop(locks.try_acquire(here.as_str()).await.unwrap());
     let snapshot = locks.snapshot();
     assert!(!locks.has_quorum() && !snapshot.has_quorum);
-    assert!(
-        snapshot
-            .verdict
-            .starts_with("group 2 of 2: quorum: 1 of 3 vote"),
-        "{}",
-        snapshot.verdict
-    );
+    let verdict = &snapshot.verdict;
+    let says = "group 2 of 2: quorum: 1 of 3 vote";
+    assert!(verdict.starts_with(says), "{verdict}");
     assert_eq!(snapshot.nodes.len(), 6);
 }
 
 #[tokio::test(start_paused = true)]
 async fn locks_of_all_groups_are_extended_handed_on_told_of_and_released_at_the_end() {
-    let nodes = six();
-    let locks = two_groups(&nodes).connect().await.unwrap();
-    let pair = keys(&locks, &nodes).await;
+    let (nodes, locks, pair) = grouped().await;
     let mut guards = Vec::new();
     for key in &pair {
         guards.push(locks.try_acquire(key.as_str()).await.unwrap());
@@ -96,10 +75,8 @@ async fn locks_of_all_groups_are_extended_handed_on_told_of_and_released_at_the_
     assert!(!list.more && locks.list("order:", 1).await.more);
     for (key, guard) in pair.iter().zip(&guards) {
         let seen = locks.holders(key).await.unwrap();
-        assert_eq!(
-            (seen.nodes.len(), seen.holder().unwrap().fence),
-            (3, guard.fence())
-        );
+        let fence = seen.holder().unwrap().fence;
+        assert_eq!((seen.nodes.len(), fence), (3, guard.fence()));
     }
     // A waiter gets the lock of the first with it.
     let (waiting, key) = (locks.clone(), pair[1].clone());
@@ -120,19 +97,14 @@ async fn locks_of_all_groups_are_extended_handed_on_told_of_and_released_at_the_
 }
 
 #[tokio::test(start_paused = true)]
-pub(super) async fn keys_with_one_text_in_braces_are_in_one_group() {
-    let nodes = six();
-    let locks = two_groups(&nodes).connect().await.unwrap();
-    let [here, there] = keys(&locks, &nodes).await;
+async fn keys_with_one_text_in_braces_are_in_one_group() {
+    let (nodes, locks, [here, there]) = grouped().await;
     for number in 0..16 {
         let keys = ["cart", "stock"].map(|part| format!("{{shop-{number}}}:{part}"));
-        let guard = locks
-            .try_acquire(keys.each_ref().map(String::as_str))
-            .await
-            .unwrap();
-        nodes
-            .settle("all", |nodes| on(nodes, &keys[0]).contains(&3))
-            .await;
+        let both = keys.each_ref().map(String::as_str);
+        let guard = locks.try_acquire(both).await.unwrap();
+        let has_it = |nodes: &Nodes| on(nodes, &keys[0]).contains(&3);
+        nodes.settle("all of a group", has_it).await;
         assert_eq!(on(&nodes, &keys[0]), on(&nodes, &keys[1]));
         drop(guard);
     }
@@ -155,9 +127,7 @@ pub(super) async fn keys_with_one_text_in_braces_are_in_one_group() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_on_keys_of_several_groups_is_one_for_its_holder() {
-    let nodes = six();
-    let locks = two_groups(&nodes).connect().await.unwrap();
-    let pair = keys(&locks, &nodes).await;
+    let (nodes, locks, pair) = grouped().await;
     let both = [pair[0].as_str(), &pair[1]];
     let names = both.map(|key| LockKey::new(key).unwrap());
     let guard = locks.try_acquire(both).await.unwrap();
@@ -188,16 +158,14 @@ async fn a_lock_on_keys_of_several_groups_is_one_for_its_holder() {
         let alone = locks.try_acquire(key).await.unwrap();
         assert!(alone.fence() > fence && alone.fence_of(name) == alone.fence());
     }
-    super::assert_idle(&locks).await;
+    assert_idle(&locks).await;
 }
 
 /// Whichever group it is: the other one's lock ends with it.
 #[tokio::test(start_paused = true)]
 async fn a_lock_on_keys_of_several_groups_is_lost_with_one_of_them() {
     for group in [0..3, 3..6] {
-        let nodes = six();
-        let locks = two_groups(&nodes).connect().await.unwrap();
-        let pair = keys(&locks, &nodes).await;
+        let (nodes, locks, pair) = grouped().await;
         let both = [pair[0].as_str(), &pair[1]];
         let guard = locks.try_acquire(both).await.unwrap();
         nodes.each(group, MemoryNode::go_down);
@@ -214,24 +182,16 @@ async fn a_lock_on_keys_of_several_groups_is_lost_with_one_of_them() {
 #[tokio::test(start_paused = true)]
 async fn a_lock_on_keys_of_several_groups_is_released_in_all_at_once() {
     for frozen in [0, 1] {
-        let nodes = six();
-        let locks = two_groups(&nodes).connect().await.unwrap();
-        let pair = keys(&locks, &nodes).await;
-        let guard = locks
-            .try_acquire([pair[0].as_str(), &pair[1]])
-            .await
-            .unwrap();
+        let (nodes, locks, pair) = grouped().await;
+        let both = [pair[0].as_str(), &pair[1]];
+        let guard = locks.try_acquire(both).await.unwrap();
         let group = 3 * frozen..3 * frozen + 3;
         nodes.each(group.clone(), MemoryNode::freeze);
         let began = Instant::now();
         let mut releasing = Box::pin(guard.release());
         assert!(timeout(MS, &mut releasing).await.is_err());
         assert_eq!(on(&nodes, &pair[1 - frozen]), [0, 0]);
-        let error = releasing.await.unwrap_err();
-        assert!(
-            matches!(error, ReleaseError::Unconfirmed { .. }),
-            "{error:?}"
-        );
+        assert_unconfirmed(&releasing.await);
         assert!(began.elapsed() <= locks.node_timeout() + MS);
         nodes.each(group, MemoryNode::thaw);
     }
@@ -240,26 +200,17 @@ async fn a_lock_on_keys_of_several_groups_is_released_in_all_at_once() {
 /// All or none in the end, in time, and in no circle: each holds one while it waits for the other.
 #[tokio::test(start_paused = true)]
 async fn locks_on_keys_of_several_groups_wait_in_one_order() {
-    let nodes = six();
-    let locks = two_groups(&nodes).connect().await.unwrap();
-    let pair = keys(&locks, &nodes).await;
+    let (nodes, locks, pair) = grouped().await;
     let [first, last] = [pair.iter().min().unwrap(), pair.iter().max().unwrap()];
     let held = locks.try_acquire(last.as_str()).await.unwrap();
     let began = Instant::now();
-    let error = locks.with_max_wait(TTL / 5).acquire([&**last, first]).await;
-    assert!(
-        matches!(error, Err(AcquireError::WaitTimeout { .. })),
-        "{error:?}"
-    );
+    assert_timed_out(locks.with_max_wait(TTL / 5).acquire([&**last, first]).await);
     assert_eq!(began.elapsed(), TTL / 5);
     nodes.settle_free(first).await;
     drop(held);
-    let (other, scope) = (
-        two_groups(&nodes).connect().await.unwrap(),
-        LockScope::new(),
-    );
+    let (other, scope) = (connected(two_groups(&nodes)).await, LockScope::new());
     let name = |key: &str| LockKey::new(key).unwrap().into();
-    let mut tasks = tokio::task::JoinSet::new();
+    let mut tasks = JoinSet::new();
     for task in 0..8 {
         let locks = if task % 2 == 0 { &locks } else { &other };
         let (locks, first, last) = (locks.clone(), first.clone(), last.clone());
@@ -295,33 +246,23 @@ async fn locks_on_keys_of_several_groups_wait_in_one_order() {
 
 #[tokio::test(start_paused = true)]
 async fn other_groups_are_another_list() {
-    let nodes = six();
-    let locks = two_groups(&nodes).connect().await.unwrap();
+    let nodes = Nodes::of(6);
+    let locks = connected(two_groups(&nodes)).await;
     let text = "[format 2; nodes n0, n1, n2 | n3, n4, n5 (it is in group ";
-    let turned = Nodes(
-        [3, 4, 5, 0, 1, 2]
-            .map(|n: usize| nodes.0[n].clone())
-            .to_vec(),
-    );
+    let ordered = |order: [usize; 6]| Nodes(order.map(|n| nodes.0[n].clone()).to_vec());
+    let turned = ordered([3, 4, 5, 0, 1, 2]);
     for other in [
         nodes.builder(),
         nodes.builder().groups(3),
         two_groups(&turned),
     ] {
-        match other.connect().await {
-            Err(error @ ConnectError::Misconfigured(_)) => {
-                assert!(error.to_string().contains(text), "{error}");
-            }
-            other => panic!("{other:?}"),
-        }
+        let error = other.connect().await.unwrap_err();
+        assert!(matches!(error, ConnectError::Misconfigured(_)), "{error:?}");
+        assert!(error.to_string().contains(text), "{error}");
     }
     // The order in a group is no difference.
-    let same = Nodes(
-        [2, 0, 1, 5, 4, 3]
-            .map(|n: usize| nodes.0[n].clone())
-            .to_vec(),
-    );
-    let same = two_groups(&same).connect().await.unwrap();
+    let same = ordered([2, 0, 1, 5, 4, 3]);
+    let same = connected(two_groups(&same)).await;
     let guard = locks.try_acquire("order:1").await.unwrap();
     assert!(same.try_acquire("order:1").await.is_err());
     drop(guard);
@@ -330,16 +271,14 @@ async fn other_groups_are_another_list() {
 /// Otherwise those of the other list could have a key in the other group.
 #[tokio::test(start_paused = true)]
 async fn one_node_that_serves_another_list_keeps_all_groups_from_granting_and_extending() {
-    let nodes = six();
-    let locks = two_groups(&nodes).connect().await.unwrap();
-    let [_, there] = keys(&locks, &nodes).await;
+    let (nodes, locks, [_, there]) = grouped().await;
     let guard = locks.try_acquire(there.as_str()).await.unwrap();
     let one = Nodes(vec![nodes.0[0].clone()]);
-    let other = one.builder().connect_lazy().unwrap();
+    let other = lazy(one.builder());
     let begin = Instant::now();
     other.adopt_nodes(None).await.unwrap();
     assert!(begin.elapsed() >= TTL, "its locks may be held until then");
-    let text = no_quorum(&locks, &there).await;
+    let text = no_quorum(&locks, &there).await.to_string();
     assert!(text.contains("n0 (it serves processes"), "{text}");
     assert!(guard.is_lost(), "it was not extended");
     locks.adopt_nodes(None).await.unwrap();
@@ -348,9 +287,9 @@ async fn one_node_that_serves_another_list_keeps_all_groups_from_granting_and_ex
 
 #[tokio::test(start_paused = true)]
 async fn a_list_one_group_of_which_was_never_reached_grants_nothing() {
-    let nodes = six();
+    let nodes = Nodes::of(6);
     nodes.each(0..3, MemoryNode::go_down);
-    let locks = two_groups(&nodes).connect_lazy().unwrap();
+    let locks = lazy(two_groups(&nodes));
     sleep(4 * TTL).await;
     nodes.each(0..6, MemoryNode::forget);
     sleep(4 * TTL).await;
@@ -364,14 +303,12 @@ async fn a_list_one_group_of_which_was_never_reached_grants_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_group_that_forgot_is_quarantined_beside_the_others() {
-    let nodes = six();
-    let locks = two_groups(&nodes).connect().await.unwrap();
-    let [here, there] = keys(&locks, &nodes).await;
+    let (nodes, locks, [here, there]) = grouped().await;
     let guard = locks.try_acquire(there.as_str()).await.unwrap();
     let fence = guard.fence().unwrap();
     guard.release().await.unwrap();
     nodes.each(3..6, MemoryNode::forget);
-    let other = two_groups(&nodes).connect_lazy().unwrap();
+    let other = lazy(two_groups(&nodes));
     let (begin, mut told) = (Instant::now(), false);
     let next = loop {
         drop(other.try_acquire(here.as_str()).await.unwrap());
@@ -380,17 +317,12 @@ async fn a_group_that_forgot_is_quarantined_beside_the_others() {
             Err(AcquireError::NoQuorum(_)) => sleep(50 * MS).await,
             Err(error) => panic!("{error:?}"),
         }
-        let quarantined = |node: &tower_redlock::snapshot::NodeStatus| {
-            matches!(
-                node.voting,
-                VotingStatus::Quarantined {
-                    remembered: false,
-                    ..
-                }
-            )
+        let forgot = |standing: &VotingStatus| match standing {
+            VotingStatus::Quarantined { remembered, .. } => !remembered,
+            _ => false,
         };
         let snapshot = other.snapshot();
-        let found = snapshot.nodes.iter().position(quarantined);
+        let found = snapshot.nodes.iter().position(|node| forgot(&node.voting));
         assert!(found.is_none_or(|node| node >= 3), "{snapshot:?}");
         told |= found.is_some();
         assert!(begin.elapsed() < 3 * TTL);
@@ -402,14 +334,12 @@ async fn a_group_that_forgot_is_quarantined_beside_the_others() {
 
 #[tokio::test(start_paused = true)]
 async fn an_idempotent_request_has_its_response_in_its_group() {
-    let nodes = six();
-    let locks = two_groups(&nodes).connect().await.unwrap();
+    let nodes = Nodes::of(6);
+    let locks = connected(two_groups(&nodes)).await;
     for number in 0..8 {
         let key = || format!("invoice:{number}");
         let begin = || locks.begin_idempotent(key(), TTL * 8, TTL);
-        let IdempotentRun::Execute(run) = begin().await.unwrap() else {
-            panic!("it never ran");
-        };
+        let run = to_run(begin().await);
         let name = format!("lk!idem:{}", key());
         let has = |node: &&MemoryNode| node.keys().contains(&name);
         let count =
@@ -419,10 +349,7 @@ async fn an_idempotent_request_has_its_response_in_its_group() {
             .await;
         assert!(count(&nodes).contains(&0));
         run.complete("sent").await.unwrap();
-        match begin().await.unwrap() {
-            IdempotentRun::Replay(body) => assert_eq!(body, "sent"),
-            _ => panic!("it ran before"),
-        }
+        assert_eq!(replayed(begin().await), "sent");
     }
 }
 
@@ -433,8 +360,6 @@ fn groups_are_of_equal_size_and_few() {
     nodes().groups(3).check().unwrap();
     assert_eq!(error(nodes().groups(0)), "groups: must be from 1 to 64");
     assert_eq!(error(nodes().groups(65)), "groups: must be from 1 to 64");
-    assert_eq!(
-        error(nodes().groups(4)),
-        "groups: 6 nodes cannot be divided into 4 groups of equal size; give each group the same number of nodes"
-    );
+    let uneven = "groups: 6 nodes cannot be divided into 4 groups of equal size; give each group the same number of nodes";
+    assert_eq!(error(nodes().groups(4)), uneven);
 }

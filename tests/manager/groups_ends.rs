@@ -1,63 +1,42 @@
 //! Nodes in groups: what is left of a manager, and what all groups together say.
 
-use std::time::Duration;
+use super::groups::{grouped, keys, two_groups};
+use super::*;
 
-use tokio::time::{Instant, sleep};
-use tower_redlock::node::MemoryNode;
-use tower_redlock::{AcquireError, FencingToken, LockGuard, LockManager};
-
-use super::groups::{keys, six, two_groups};
-use super::links::{Link, Process};
-use super::{MS, Nodes, TTL};
-
-const SECOND: Duration = Duration::from_secs(1);
-
-/// What is left of a manager must see that a node of another group serves another list.
-#[tokio::test(start_paused = true)]
-async fn a_guard_that_outlives_its_manager_is_lost_once_another_group_serves_others() {
-    let nodes = six();
-    let locks = two_groups(&nodes).max_hold(600 * SECOND).connect().await;
-    let locks = locks.unwrap();
-    let [_, there] = keys(&locks, &nodes).await;
-    let guard = locks.try_acquire(there.as_str()).await.unwrap();
-    drop(locks);
-    let first = Nodes(nodes.0[..3].to_vec());
-    let other = first.builder().connect_lazy().unwrap();
-    other.adopt_nodes(None).await.unwrap();
-    let second = other.try_acquire(there.as_str()).await.unwrap();
-    assert!(guard.is_lost(), "{guard:?} beside {second:?}");
-}
-
-/// The same without groups.
+/// What is left of a manager must see that a node serves another list, in its own group and in another.
 #[tokio::test(start_paused = true)]
 async fn a_guard_that_outlives_its_manager_is_lost_once_a_node_serves_others() {
-    let nodes = six();
-    let locks = nodes.builder().max_hold(600 * SECOND).connect().await;
-    let guard = locks.unwrap().try_acquire("order:1").await.unwrap();
-    let first = Nodes(nodes.0[..3].to_vec());
-    let other = first.builder().connect_lazy().unwrap();
-    other.adopt_nodes(None).await.unwrap();
-    let second = other.try_acquire("order:1").await.unwrap();
-    assert!(guard.is_lost(), "{guard:?} beside {second:?}");
+    for groups in [1, 2] {
+        let nodes = Nodes::of(6);
+        let builder = nodes.builder().groups(groups).max_hold(600 * SECOND);
+        let locks = connected(builder).await;
+        let key = match groups {
+            1 => "order:1".to_owned(),
+            _ => keys(&locks, &nodes).await[1].clone(),
+        };
+        let guard = locks.try_acquire(key.as_str()).await.unwrap();
+        drop(locks);
+        let other = lazy(over(nodes.0[..3].to_vec()));
+        other.adopt_nodes(None).await.unwrap();
+        let second = other.try_acquire(key).await.unwrap();
+        assert!(guard.is_lost(), "{guard:?} beside {second:?}");
+    }
 }
 
 /// Whoever restarts servers one after the other goes on when this says so.
 #[tokio::test(start_paused = true)]
 async fn all_nodes_of_all_groups_vote_at_the_same_time() {
     for groups in [1, 2] {
-        let nodes = six();
-        let locks = nodes.builder().groups(groups).connect().await.unwrap();
+        let nodes = Nodes::of(6);
+        let locks = connected(nodes.builder().groups(groups)).await;
         nodes.0[4].forget();
         let waiting = locks.clone();
         let wait = tokio::spawn(async move { waiting.all_voting().await });
         sleep(2 * SECOND).await;
         nodes.0[0].go_down();
         sleep(3 * TTL).await;
-        assert!(
-            !wait.is_finished(),
-            "{groups}: {}",
-            locks.snapshot().verdict
-        );
+        let verdict = locks.snapshot().verdict;
+        assert!(!wait.is_finished(), "{groups}: {verdict}");
         nodes.0[0].come_up();
         wait.await.unwrap().unwrap();
     }
@@ -67,10 +46,10 @@ async fn all_nodes_of_all_groups_vote_at_the_same_time() {
 #[tokio::test(start_paused = true)]
 async fn who_adopts_nodes_waits_for_one_of_any_group_that_has_left_others() {
     for (groups, left) in [(1, 4), (2, 1), (2, 4)] {
-        let nodes = six();
-        let locks = nodes.builder().groups(groups).connect().await.unwrap();
+        let nodes = Nodes::of(6);
+        let locks = connected(nodes.builder().groups(groups)).await;
         let one = Nodes(vec![nodes.0[left].clone()]);
-        let other = one.builder().connect_lazy().unwrap();
+        let other = lazy(one.builder());
         other.adopt_nodes(None).await.unwrap();
         sleep(2 * SECOND).await;
         drop(other);
@@ -84,25 +63,18 @@ async fn who_adopts_nodes_waits_for_one_of_any_group_that_has_left_others() {
 
 #[test]
 fn a_lock_of_the_second_group_is_lost_with_the_runtime() {
-    let runtime = || {
-        tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .start_paused(true)
-            .build()
-    };
-    let (first, nodes) = (runtime().unwrap(), six());
+    let first = paused();
     let (locks, guards) = first.block_on(async {
-        let locks = two_groups(&nodes).connect().await.unwrap();
-        let mut guards = Vec::new();
-        for key in keys(&locks, &nodes).await {
-            guards.push(locks.try_acquire(key).await.unwrap());
-        }
+        let (_nodes, locks, [one, two]) = grouped().await;
+        let guards = [
+            locks.try_acquire(one).await.unwrap(),
+            locks.try_acquire(two).await.unwrap(),
+        ];
         (locks, guards)
     });
     drop(first);
     assert!(guards.iter().all(|guard| guard.is_lost()));
-    let next = runtime().unwrap();
-    let error = next.block_on(locks.try_acquire("order:1")).unwrap_err();
+    let error = paused().block_on(locks.try_acquire("order:1")).unwrap_err();
     assert_eq!(error, AcquireError::ShuttingDown);
     drop(guards);
 }
@@ -110,8 +82,8 @@ fn a_lock_of_the_second_group_is_lost_with_the_runtime() {
 /// Its bounds are those of the process.
 #[tokio::test(start_paused = true)]
 async fn all_groups_have_one_queue() {
-    let nodes = six();
-    let locks = two_groups(&nodes).max_waiters(1).connect().await.unwrap();
+    let nodes = Nodes::of(6);
+    let locks = connected(two_groups(&nodes).max_waiters(1)).await;
     let [here, there] = keys(&locks, &nodes).await;
     let _guards = [
         locks.try_acquire(here.as_str()).await.unwrap(),
@@ -121,22 +93,18 @@ async fn all_groups_have_one_queue() {
     let waiter = tokio::spawn(async move { waiting.acquire(here).await });
     sleep(MS).await;
     let error = locks.acquire(there.as_str()).await.unwrap_err();
-    assert!(
-        matches!(error, AcquireError::QueueFull { limit: 1, .. }),
-        "{error:?}"
-    );
+    let is_full = matches!(error, AcquireError::QueueFull { limit: 1, .. });
+    assert!(is_full, "{error:?}");
     waiter.abort();
 }
 
 /// Without the first group it is known that nodes of the second have accepted the list, for they vote.
 #[tokio::test(start_paused = true)]
 async fn a_process_that_cannot_reach_the_first_group_locks_in_the_second() {
-    let nodes = six();
-    let locks = two_groups(&nodes).connect().await.unwrap();
-    let [here, there] = keys(&locks, &nodes).await;
+    let (nodes, locks, [here, there]) = grouped().await;
     let process = Process::on(&nodes.0);
     process.0[..3].iter().for_each(Link::cut);
-    let far = process.builder().ttl(TTL).groups(2).connect_lazy().unwrap();
+    let far = lazy(process.builder().ttl(TTL).groups(2));
     let begin = Instant::now();
     let guard = far.try_acquire(there.as_str()).await.unwrap();
     assert!(begin.elapsed() < 2 * SECOND, "{:?}", begin.elapsed());
@@ -144,28 +112,6 @@ async fn a_process_that_cannot_reach_the_first_group_locks_in_the_second() {
     assert!(far.try_acquire(here.as_str()).await.is_err());
     let report = far.shutdown(SECOND).await;
     assert!(guard.is_lost() && report.lost == 1, "{report:?}");
-}
-
-/// A generator that needs no crate.
-struct Dice(u64);
-
-impl Dice {
-    const fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15))
-    }
-
-    fn up_to(&mut self, most: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 % most as u64).unwrap()
-    }
-}
-
-/// The first so many, or as many as `GROUPS_SEEDS` says.
-fn seeds(count: u64) -> std::ops::RangeInclusive<u64> {
-    let more = std::env::var("GROUPS_SEEDS").ok();
-    1..=more.and_then(|more| more.parse().ok()).unwrap_or(count)
 }
 
 /// A process and its ways to its nodes.
@@ -177,7 +123,7 @@ struct One {
 fn start(nodes: &[MemoryNode], groups: usize) -> One {
     let process = Process::on(nodes);
     let settings = process.builder().ttl(TTL).max_hold(600 * SECOND);
-    let locks = settings.groups(groups).connect_lazy().unwrap();
+    let locks = lazy(settings.groups(groups));
     One { process, locks }
 }
 
@@ -194,7 +140,7 @@ const KEYS: usize = 4;
 impl Granted {
     async fn try_each(&mut self, dice: &mut Dice, processes: &[One]) {
         for key in 0..KEYS {
-            let who = &processes[dice.up_to(processes.len())].locks;
+            let who = &processes[dice.index(processes.len())].locks;
             if let Ok(guard) = who.try_acquire(format!("order:{key}")).await {
                 assert!(guard.fence() > self.fences[key], "{guard:?}");
                 self.fences[key] = guard.fence();
@@ -217,32 +163,30 @@ impl Granted {
 #[tokio::test(start_paused = true)]
 async fn no_key_has_two_holders_whatever_groups_forget_and_processes_reach() {
     let mut granted = 0;
-    for seed in seeds(8) {
-        let nodes = six();
+    for seed in 1..=8 {
+        let nodes = Nodes::of(6);
         let mut dice = Dice::new(seed);
         let mut all: Vec<One> = (0..3).map(|_| start(&nodes.0, 2)).collect();
         all[0].locks.bootstrap().await.unwrap();
         let mut now = Granted::default();
         for _ in 0..80 {
-            let (who, group) = (dice.up_to(3), dice.up_to(2) * 3);
-            match dice.up_to(12) {
-                0 => all[who].process.0[group..group + 3]
-                    .iter()
-                    .for_each(Link::cut),
-                1 => all[who].process.0[group..group + 2]
-                    .iter()
-                    .for_each(Link::cut),
+            let (who, group) = (dice.index(3), dice.index(2) * 3);
+            match dice.index(12) {
+                cut @ (0 | 1) => {
+                    let links = &all[who].process.0[group..group + 3 - cut];
+                    links.iter().for_each(Link::cut);
+                }
                 2..=4 => all[who].process.0.iter().for_each(Link::mend),
                 5 => nodes.each(group..group + 3, MemoryNode::forget),
-                6 => nodes.0[dice.up_to(6)].forget(),
+                6 => nodes.0[dice.index(6)].forget(),
                 // Its guards stay.
                 7 => all[who] = start(&nodes.0, 2),
                 8 => nodes.each(group..group + 2, MemoryNode::go_down),
                 9 | 10 => nodes.each(0..6, MemoryNode::come_up),
-                _ => now.held.retain(|_| dice.up_to(2) == 0),
+                _ => now.held.retain(|_| dice.index(2) == 0),
             }
             now.try_each(&mut dice, &all).await;
-            sleep(MS * u32::try_from(dice.up_to(4_000)).unwrap()).await;
+            sleep(MS * u32::try_from(dice.index(4_000)).unwrap()).await;
             now.look(seed);
         }
         granted += now.count;

@@ -1,22 +1,11 @@
 //! A lock passes from one caller of a manager to the next without a word to the nodes, and not for ever.
 
-use std::time::Duration;
-
-use tokio::runtime::Builder;
-use tokio::time::Instant;
-use tower_redlock::LockManager;
-use tower_redlock::error::LossReason;
-use tower_redlock::node::MemoryNode;
-
-use super::{MS, Nodes, TTL, assert_idle, poll_once, wait_for};
-
-const SECOND: Duration = Duration::from_secs(1);
+use super::*;
 
 /// A manager that passes a lock so often, for so long.
 fn passing(nodes: &Nodes, passes: u32, time: Duration) -> LockManager {
     let builder = nodes.builder().max_wait(6 * TTL);
-    let builder = builder.hand_off_limits(passes, time);
-    builder.connect_lazy().unwrap()
+    lazy(builder.hand_off_limits(passes, time))
 }
 
 /// The tokens on the nodes while one caller after another has the lock, each for `each`.
@@ -33,7 +22,7 @@ async fn tokens(nodes: &Nodes, locks: &LockManager, callers: usize, each: Durati
         }));
         assert!(!guard.is_lost(), "caller {caller}");
         let next = wait_for(locks, "order:1").await;
-        tokio::time::sleep(each).await;
+        sleep(each).await;
         drop(guard);
         guard = next.await.unwrap().unwrap();
     }
@@ -45,12 +34,10 @@ async fn tokens(nodes: &Nodes, locks: &LockManager, callers: usize, each: Durati
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_passes_costs_no_command_and_no_time() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
-    let guard = locks.try_acquire("order:1").await.unwrap();
+    let (nodes, locks, guard) = held("order:1").await;
     let (handle, lost) = (guard.handle(), tokio::spawn(guard.lost()));
     let waiter = wait_for(&locks, "order:1").await;
-    tokio::time::sleep(20 * MS).await;
+    sleep(20 * MS).await;
     let (before, start) = (nodes.commands(), Instant::now());
     guard.release().await.unwrap();
     assert!(handle.is_lost(), "at once");
@@ -60,39 +47,31 @@ async fn a_lock_that_passes_costs_no_command_and_no_time() {
     assert_eq!(handle.lost().await, LossReason::Released);
     assert_eq!(handle.remaining(), Duration::ZERO);
     assert!(!next.is_lost());
-    let ending = tokio::time::timeout(SECOND, next.lost());
+    let ending = timeout(SECOND, next.lost());
     assert!(ending.await.is_err(), "its own signal is its own");
     assert_eq!(nodes.commands(), before);
     assert_eq!(start.elapsed(), SECOND);
     assert_eq!(locks.snapshot().held, 1);
     drop(next);
-    nodes.settle_free("order:1").await;
-    assert_idle(&locks).await;
+    nodes.assert_nothing_left(&[&locks]).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_passes_so_often_in_a_row_and_is_then_granted_anew() {
-    let nodes = Nodes::five();
-    let locks = passing(&nodes, 3, TTL);
-    let tokens = tokens(&nodes, &locks, 10, MS).await;
-    assert_eq!(tokens, [0, 0, 0, 0, 1, 1, 1, 1, 2, 2]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn it_passes_for_so_long_and_is_then_granted_anew() {
-    let nodes = Nodes::five();
-    let locks = passing(&nodes, 100, 50 * MS);
-    // Passed after 20 ms and after 40 ms.
-    let tokens = tokens(&nodes, &locks, 7, 20 * MS).await;
-    assert_eq!(tokens, [0, 0, 0, 1, 1, 1, 2]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn without_hand_off_each_has_a_lock_of_its_own() {
-    let nodes = Nodes::five();
-    let locks = passing(&nodes, 0, Duration::ZERO);
-    let numbers = tokens(&nodes, &locks, 4, MS).await;
-    assert_eq!(numbers, [0, 1, 2, 3]);
+async fn it_passes_so_often_and_for_so_long_and_is_then_granted_anew() {
+    let cases: [(u32, Duration, Duration, &[usize]); 4] = [
+        (3, TTL, MS, &[0, 0, 0, 0, 1, 1, 1, 1, 2, 2]),
+        // Passed after 20 ms and after 40 ms.
+        (100, 50 * MS, 20 * MS, &[0, 0, 0, 1, 1, 1, 2]),
+        (0, Duration::ZERO, MS, &[0, 1, 2, 3]),
+        // One grant for four and a half ttls: it is extended across the passes.
+        (1_023, 6 * TTL, SECOND, &[0; 45]),
+    ];
+    for (passes, time, each, expected) in cases {
+        let nodes = Nodes::five();
+        let locks = passing(&nodes, passes, time);
+        let tokens = tokens(&nodes, &locks, expected.len(), each).await;
+        assert_eq!(tokens, expected, "{passes} passes in {time:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -105,7 +84,7 @@ async fn it_does_not_pass_with_less_than_half_of_its_validity() {
         let token = nodes.token("order:1");
         // Renewals fail, so that validity runs down.
         nodes.each(0..5, MemoryNode::go_down);
-        tokio::time::sleep(after).await;
+        sleep(after).await;
         nodes.each(0..5, MemoryNode::come_up);
         drop(guard);
         let next = waiter.await.unwrap().unwrap();
@@ -122,68 +101,20 @@ async fn a_lock_that_passes_on_is_valid_for_as_long_as_the_nodes_keep_it() {
     let waiter = wait_for(&locks, "order:1").await;
     // So that nothing extends it.
     nodes.each(0..5, MemoryNode::go_down);
-    tokio::time::sleep(4 * SECOND).await;
+    sleep(4 * SECOND).await;
     let left = guard.remaining();
     drop(guard);
     let next = waiter.await.unwrap().unwrap();
     assert_eq!(next.remaining(), left);
-    tokio::time::sleep(left).await;
+    sleep(left).await;
     assert!(next.is_lost());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_lost_lock_does_not_pass() {
-    let nodes = Nodes::five();
-    let locks = passing(&nodes, 100, 6 * TTL);
-    let guard = locks.try_acquire("order:1").await.unwrap();
-    let waiter = wait_for(&locks, "order:1").await;
-    let token = nodes.token("order:1");
-    nodes.each(0..5, MemoryNode::freeze);
-    // Announced, and not over yet.
-    guard.lost().await;
-    assert!(!guard.is_lost());
-    nodes.each(0..5, MemoryNode::thaw);
-    drop(guard);
-    let next = waiter.await.unwrap().unwrap();
-    assert!(!next.is_lost());
-    assert_ne!(nodes.token("order:1"), token);
-}
-
-#[tokio::test(start_paused = true)]
-async fn each_holder_may_hold_it_for_the_longest_time() {
-    let nodes = Nodes::five();
-    let builder = nodes.builder().max_hold(TTL).max_wait(6 * TTL);
-    let locks = builder.hand_off_limits(32, TTL).connect_lazy().unwrap();
-    let guard = locks.try_acquire("order:1").await.unwrap();
-    let waiter = wait_for(&locks, "order:1").await;
-    let token = nodes.token("order:1");
-    // Passed while validity is not yet cut off by the end.
-    tokio::time::sleep(4 * SECOND).await;
-    drop(guard);
-    let next = waiter.await.unwrap().unwrap();
-    assert_eq!(nodes.token("order:1"), token);
-    let before = Instant::now();
-    assert_eq!(next.lost().await, LossReason::MaxHold);
-    let held = before.elapsed();
-    assert!(held <= TTL && held > TTL - 10 * MS, "{held:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn it_is_extended_across_many_passes() {
-    let nodes = Nodes::five();
-    let locks = passing(&nodes, 1_023, 6 * TTL);
-    let tokens = tokens(&nodes, &locks, 45, SECOND).await;
-    assert_eq!(tokens, [0; 45], "one grant for four and a half ttls");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_waiter_that_goes_when_it_has_been_called_passes_the_lock_on() {
     for others in [0, 1, 2] {
-        let nodes = Nodes::five();
-        let locks = nodes.manager();
-        let guard = locks.try_acquire("order:1").await.unwrap();
-        let mut called = Box::pin(locks.acquire("order:1"));
-        assert!(poll_once(&mut called).await.is_none());
+        let (nodes, locks, guard) = held("order:1").await;
+        let called = begun(locks.acquire("order:1")).await;
         let mut waiters = Vec::new();
         for _ in 0..others {
             waiters.push(wait_for(&locks, "order:1").await);
@@ -198,8 +129,7 @@ async fn a_waiter_that_goes_when_it_has_been_called_passes_the_lock_on() {
             assert_eq!(nodes.commands(), before);
             drop(next);
         }
-        nodes.settle_free("order:1").await;
-        assert_idle(&locks).await;
+        nodes.assert_nothing_left(&[&locks]).await;
     }
 }
 
@@ -219,8 +149,7 @@ fn a_lock_that_was_handed_to_a_task_is_released_when_the_runtime_of_that_ends_fi
     drop(theirs);
     assert!(waiter.is_finished());
     ours.block_on(async {
-        nodes.settle_free("order:1").await;
-        assert_idle(&locks).await;
+        nodes.assert_nothing_left(&[&locks]).await;
     });
 }
 
@@ -229,39 +158,32 @@ async fn a_lock_that_is_lost_before_its_receiver_looks_is_gone_for_again() {
     let nodes = Nodes::five();
     let locks = passing(&nodes, 100, 6 * TTL);
     let guard = locks.try_acquire("order:1").await.unwrap();
-    let mut waiter = Box::pin(locks.acquire("order:1"));
-    assert!(poll_once(&mut waiter).await.is_none());
+    let waiter = begun(locks.acquire("order:1")).await;
     let token = nodes.token("order:1").unwrap();
     drop(guard);
     nodes.each(0..5, MemoryNode::go_down);
-    tokio::time::sleep(TTL).await;
+    sleep(TTL).await;
     nodes.each(0..5, MemoryNode::come_up);
     let next = waiter.await.unwrap();
     assert!(!next.is_lost());
     assert!(next.remaining() > TTL / 2);
     assert_ne!(nodes.token("order:1").unwrap(), token);
     drop(next);
-    nodes.settle_free("order:1").await;
-    assert_idle(&locks).await;
+    nodes.assert_nothing_left(&[&locks]).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_was_passed_a_lost_lock_waits_no_longer_for_it() {
     let nodes = Nodes::five();
-    let locks = nodes
-        .builder()
-        .node_timeout(TTL / 2)
-        .hand_off_limits(100, 6 * TTL)
-        .max_wait(TTL + MS)
-        .connect_lazy()
-        .unwrap();
+    let builder = nodes.builder().node_timeout(TTL / 2);
+    let builder = builder.hand_off_limits(100, 6 * TTL);
+    let locks = lazy(builder.max_wait(TTL + MS));
     let guard = locks.try_acquire("order:1").await.unwrap();
     let began = Instant::now();
-    let mut waiter = Box::pin(locks.acquire("order:1"));
-    assert!(poll_once(&mut waiter).await.is_none());
+    let waiter = begun(locks.acquire("order:1")).await;
     drop(guard);
     nodes.each(0..5, MemoryNode::freeze);
-    tokio::time::sleep(TTL).await;
+    sleep(TTL).await;
     let outcome = waiter.await;
     assert!(began.elapsed() <= TTL + 4 * MS, "{:?}", began.elapsed());
     assert!(outcome.is_err());
@@ -271,28 +193,18 @@ async fn who_was_passed_a_lost_lock_waits_no_longer_for_it() {
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_passes_on_shortly_before_max_hold_is_extended_as_usual() {
     let nodes = Nodes::five();
-    let locks = nodes
-        .builder()
-        .without_restart_guard()
-        .max_wait(Duration::from_secs(600))
-        .max_hold(Duration::from_secs(60))
-        .hand_off_limits(100, Duration::from_secs(60))
-        .connect_lazy()
-        .unwrap();
+    let builder = nodes.unguarded().max_hold(6 * TTL).max_wait(60 * TTL);
+    let locks = lazy(builder.hand_off_limits(100, 6 * TTL));
     let first = locks.try_acquire("k").await.unwrap();
-    let waiter = tokio::spawn({
-        let locks = locks.clone();
-        async move { locks.acquire("k").await }
-    });
-    tokio::time::sleep(Duration::from_secs(54)).await;
+    let waiter = wait_for(&locks, "k").await;
+    sleep(54 * SECOND).await;
     let fence = first.fence();
     drop(first);
     let second = waiter.await.unwrap().unwrap();
     assert!(second.fence() > fence);
-    let commands = || nodes.0.iter().map(MemoryNode::commands).sum::<u64>();
-    let before = commands();
-    tokio::time::sleep(TTL / 2).await;
-    assert!(commands() > before, "nothing extends it");
+    let before = nodes.commands();
+    sleep(TTL / 2).await;
+    assert!(nodes.commands() > before, "nothing extends it");
     assert!(second.remaining() > TTL / 2);
 }
 
@@ -300,61 +212,47 @@ async fn a_lock_that_passes_on_shortly_before_max_hold_is_extended_as_usual() {
 #[tokio::test(start_paused = true)]
 async fn a_waiter_that_is_not_polled_does_not_keep_what_it_is_handed() {
     let nodes = Nodes::five();
-    let locks = nodes.builder().max_wait(6 * TTL).connect_lazy().unwrap();
+    let locks = lazy(nodes.builder().max_wait(6 * TTL));
     let first = locks.acquire("order:1").await.unwrap();
     let (one, at_nodes) = (first.fence().unwrap(), nodes.token("order:1"));
-    let mut kept = Box::pin(locks.acquire("order:1"));
-    assert!(poll_once(&mut kept).await.is_none());
+    let mut kept = begun(locks.acquire("order:1")).await;
     let waiter = wait_for(&locks, "order:1").await;
     let begin = Instant::now();
     first.release().await.unwrap();
     let second = waiter.await.unwrap().unwrap();
     assert_eq!(begin.elapsed(), locks.node_timeout());
     assert_eq!(nodes.token("order:1"), at_nodes, "handed on twice");
-    assert_eq!(
-        second.fence().unwrap().get(),
-        one.get() + 2,
-        "one is used up"
-    );
+    let two = second.fence().unwrap();
+    assert_eq!(two.get(), one.get() + 2, "one is used up");
     assert!(poll_once(&mut kept).await.is_none(), "it waits anew");
     let third = wait_for(&locks, "order:1").await;
     second.release().await.unwrap();
     let kept = kept.await.unwrap();
-    assert!(kept.fence().unwrap().get() > one.get() + 2 && !kept.is_lost());
+    assert!(kept.fence().unwrap() > two && !kept.is_lost());
     kept.release().await.unwrap();
     third.await.unwrap().unwrap().release().await.unwrap();
-    nodes.settle_free("order:1").await;
-    assert_idle(&locks).await;
+    nodes.assert_nothing_left(&[&locks]).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn with_nobody_else_in_line_it_is_released_for_other_processes() {
     let nodes = Nodes::five();
-    let (locks, others) = (
-        nodes.builder().max_wait(TTL).connect_lazy().unwrap(),
-        nodes.manager(),
-    );
+    let (locks, others) = (lazy(nodes.builder().max_wait(TTL)), nodes.manager());
     let first = locks.acquire("order:1").await.unwrap();
-    let mut kept = Box::pin(locks.acquire("order:1"));
-    assert!(poll_once(&mut kept).await.is_none());
+    let mut kept = begun(locks.acquire("order:1")).await;
     first.release().await.unwrap();
     let begin = Instant::now();
     let theirs = others.acquire("order:1").await.unwrap();
-    assert!(
-        begin.elapsed() < 2 * locks.node_timeout(),
-        "{:?}",
-        begin.elapsed()
-    );
+    let took = begin.elapsed();
+    assert!(took < 2 * locks.node_timeout(), "{took:?}");
     assert!(poll_once(&mut kept).await.is_none());
     theirs.release().await.unwrap();
-    assert!(!kept.await.unwrap().is_lost());
-    // It left before it looked.
-    let first = locks.acquire("order:1").await.unwrap();
-    let mut kept = Box::pin(locks.acquire("order:1"));
-    assert!(poll_once(&mut kept).await.is_none());
+    let first = kept.await.unwrap();
+    assert!(!first.is_lost());
+    // It leaves before it looks.
+    let kept = begun(locks.acquire("order:1")).await;
     first.release().await.unwrap();
-    tokio::time::sleep(2 * locks.node_timeout()).await;
+    sleep(2 * locks.node_timeout()).await;
     drop(kept);
-    nodes.settle_free("order:1").await;
-    assert_idle(&locks).await;
+    nodes.assert_nothing_left(&[&locks]).await;
 }

@@ -1,27 +1,12 @@
 //! The locks of all processes, for operators: who holds a key, which keys are held, and keys that are taken from their
 //! holders.
 
-use std::time::Duration;
+use tower_redlock::snapshot::{KeyStatus, KeyVerdict};
 
-use crate::requests::NewAcquire as _;
-use tokio::time::{Instant, sleep};
-use tower_redlock::clock::TokioClock;
-use tower_redlock::error::LossReason;
-use tower_redlock::idempotency::{IdempotentRun, RunGuard};
-use tower_redlock::node::MemoryNode;
-use tower_redlock::node::{
-    AcquireRequest, Namespace, Node as _, NodeError, NodeErrorKind, OwnerToken,
-};
-use tower_redlock::snapshot::KeyVerdict;
-use tower_redlock::{LockKey, LockManager};
-
-use super::wrapper::{Between, Call, Reply, Wrapped};
-use super::{MS, Nodes, TTL, meet};
-
-const SECOND: Duration = Duration::from_secs(1);
+use super::*;
 
 async fn named(nodes: &Nodes, instance: &str) -> LockManager {
-    let locks = nodes.builder().instance(instance).connect_lazy().unwrap();
+    let locks = lazy(nodes.builder().instance(instance));
     meet(&locks).await;
     locks
 }
@@ -36,28 +21,20 @@ async fn any_process_tells_who_holds_a_key_and_since_when() {
     let nodes = Nodes::five();
     let (here, there) = (named(&nodes, "here").await, named(&nodes, "there@7").await);
     let guard = there.try_acquire("order:1").await.unwrap();
-    nodes
-        .settle("everywhere", |nodes| nodes.holding("order:1") == 5)
-        .await;
+    nodes.settle_on("order:1", 5).await;
     sleep(2 * SECOND).await;
     let status = here.holders("order:1").await.unwrap();
     assert_eq!((status.verdict, status.nodes.len()), (KeyVerdict::Held, 5));
     let holder = status.holder().unwrap();
-    assert_eq!(
-        (holder.owner, holder.fence),
-        (guard.owner_hash(), guard.fence())
-    );
+    let of_guard = (guard.owner_hash(), guard.fence());
+    assert_eq!((holder.owner, holder.fence), of_guard);
     assert_eq!(holder.instance, "there@7");
     assert_eq!(holder.remaining, Some(8 * SECOND));
     // Time is paused, and that of 1970 is not.
     assert!(holder.held_for.unwrap() < 60 * SECOND);
-    let text = status.to_string();
-    let owner = guard.owner_hash();
-    let owner = &owner.to_string()[..8];
-    assert_eq!(
-        text,
-        format!("held by there@7 (owner {owner}), on 5 of 5 nodes")
-    );
+    let owner = &guard.owner_hash().to_string()[..8];
+    let text = format!("held by there@7 (owner {owner}), on 5 of 5 nodes");
+    assert_eq!(status.to_string(), text);
     let json = serde_json::to_value(&status).unwrap();
     let token = String::from_utf8(nodes.token("order:1").unwrap()).unwrap();
     assert!(token.ends_with(":there@7"), "{token}");
@@ -72,15 +49,10 @@ async fn any_process_tells_who_holds_a_key_and_since_when() {
 async fn the_verdict_is_that_of_a_quorum() {
     let nodes = Nodes::five();
     let locks = named(&nodes, "here").await;
-    assert_eq!(
-        verdict(&locks, "k").await,
-        (KeyVerdict::Free, "free".to_owned())
-    );
-    for (node, owner) in [(0, 1), (1, 1), (2, 2), (3, 2)] {
-        let token = OwnerToken::from_entropy([owner; OwnerToken::ENTROPY_LEN]);
-        let key = Namespace::default().node_key(&LockKey::new("k").unwrap());
-        let request = AcquireRequest::new(key, token, TTL);
-        nodes.0[node].acquire(request).await.unwrap();
+    let free = (KeyVerdict::Free, "free".to_owned());
+    assert_eq!(verdict(&locks, "k").await, free);
+    for (node, number) in [(0, 1), (1, 1), (2, 2), (3, 2)] {
+        occupy(&nodes.0[node], place("k"), number, TTL).await;
     }
     let (split, text) = verdict(&locks, "k").await;
     assert_eq!(split, KeyVerdict::Split, "{text}");
@@ -138,11 +110,8 @@ async fn a_list_has_the_locks_of_all_processes_and_ends_at_its_limit() {
 }
 
 async fn run(locks: &LockManager, key: &str) -> RunGuard {
-    let (minute, no_wait) = (60 * SECOND, Duration::ZERO);
-    match locks.begin_idempotent(key, minute, no_wait).await.unwrap() {
-        IdempotentRun::Execute(run) => run,
-        other => panic!("it has run: {other:?}"),
-    }
+    let begun = locks.begin_idempotent(key, 60 * SECOND, Duration::ZERO);
+    to_run(begun.await)
 }
 
 #[tokio::test(start_paused = true)]
@@ -162,7 +131,8 @@ async fn of_an_idempotency_key_its_run_is_told_and_for_how_long_its_result_is_st
     let status = here.idempotent_holders("invoice:7").await.unwrap();
     assert_eq!(status.verdict, KeyVerdict::Held);
     assert_eq!(status.holder().unwrap().instance, "there");
-    assert!(status.nodes.iter().all(|node| node.stored_for.is_none()));
+    let stored = |status: &KeyStatus, time| status.nodes.iter().all(|it| it.stored_for == time);
+    assert!(stored(&status, None));
     // The lock of that name is another one.
     assert_eq!(verdict(&here, "invoice:7").await.0, KeyVerdict::Free);
 
@@ -173,16 +143,11 @@ async fn of_an_idempotency_key_its_run_is_told_and_for_how_long_its_result_is_st
     let json = serde_json::to_value(&status).unwrap();
     assert!(!json.to_string().contains("paid"), "{json}");
     assert_eq!(json["nodes"][0]["stored_for"], 50.0);
-    assert!(
-        status
-            .nodes
-            .iter()
-            .all(|node| node.stored_for == Some(50 * SECOND))
-    );
+    assert!(stored(&status, Some(50 * SECOND)));
     assert_eq!(keys().await, ["invoice:8"], "only what runs");
     sleep(50 * SECOND).await;
     let status = here.idempotent_holders("invoice:7").await.unwrap();
-    assert!(status.nodes.iter().all(|node| node.stored_for.is_none()));
+    assert!(stored(&status, None));
     other.abandon().await.unwrap();
 }
 
@@ -190,10 +155,8 @@ async fn of_an_idempotency_key_its_run_is_told_and_for_how_long_its_result_is_st
 #[tokio::test(start_paused = true)]
 async fn a_run_is_taken_from_its_process_as_a_lock_is() {
     let nodes = Nodes::five();
-    let (operator, there) = (
-        named(&nodes, "operator").await,
-        named(&nodes, "there").await,
-    );
+    let operator = named(&nodes, "operator").await;
+    let there = named(&nodes, "there").await;
     let taken = run(&there, "k").await;
     let seen = operator.idempotent_holders("k").await.unwrap();
     assert_eq!(seen.holder().unwrap().instance, "there");
@@ -202,54 +165,32 @@ async fn a_run_is_taken_from_its_process_as_a_lock_is() {
     let next = run(&operator, "k").await;
     taken.complete("late").await.unwrap_err();
     next.complete("next").await.unwrap();
-    let stored = there.begin_idempotent("k", SECOND, SECOND).await.unwrap();
-    assert!(matches!(stored, IdempotentRun::Replay(body) if body == "next"));
+    let stored = there.begin_idempotent("k", SECOND, SECOND).await;
+    assert_eq!(replayed(stored), "next");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_lists_and_does_not_tell_the_holders_has_failed() {
     let nodes = Nodes::five();
-    let mute = nodes.0.iter().map(|node| Wrapped(Mute(node.clone())));
-    let locks = LockManager::builder().nodes(mute).clock(TokioClock::new());
-    let locks = locks.ttl(TTL).connect_lazy().unwrap();
+    let locks = lazy(Odd::over(&nodes.0, |name, call| {
+        let is_mute = call == Call::Holders && name == "n3";
+        is_mute.then(|| NodeError::of(NodeErrorKind::Rejected, "mute"))
+    }));
     meet(&locks).await;
     let _guard = locks.try_acquire("k").await.unwrap();
     nodes.each([4], MemoryNode::go_down);
     let list = locks.list("", 10).await;
-    assert_eq!(list.failures.len(), 2, "{:?}", list.failures);
-    assert!(
-        list.failures[0].starts_with("n3 (mute"),
-        "{:?}",
-        list.failures
-    );
-    assert!(list.failures[1].starts_with("n4 ("), "{:?}", list.failures);
+    let [third, fourth] = &list.failures[..] else {
+        panic!("{:?}", list.failures);
+    };
+    assert!(third.starts_with("n3 (mute") && fourth.starts_with("n4 ("));
     assert_eq!(list.locks[0].verdict, KeyVerdict::Held);
-}
-
-/// The fourth node tells nobody who holds its keys.
-#[derive(Debug)]
-struct Mute(MemoryNode);
-
-impl Between for Mute {
-    type Node = MemoryNode;
-
-    fn node(&self) -> &MemoryNode {
-        &self.0
-    }
-
-    fn pass<T: Send + 'static>(&self, call: Call, reply: Reply<T>) -> Reply<T> {
-        if call == Call::Holders && self.0.name() == "n3" {
-            let error = NodeError::of(NodeErrorKind::Rejected, "mute");
-            return Box::pin(std::future::ready(Err(error)));
-        }
-        reply
-    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn redacted_keys_are_redacted_there_too() {
     let nodes = Nodes::five();
-    let locks = nodes.builder().redact_keys(true).connect_lazy().unwrap();
+    let locks = lazy(nodes.builder().redact_keys(true));
     meet(&locks).await;
     let _guard = locks.try_acquire("order:1").await.unwrap();
     let list = locks.list("", 10).await;
@@ -262,32 +203,24 @@ async fn redacted_keys_are_redacted_there_too() {
 #[tokio::test(start_paused = true)]
 async fn a_forced_release_lets_the_holder_notice_first() {
     let nodes = Nodes::five();
-    let (operator, there) = (
-        named(&nodes, "operator").await,
-        named(&nodes, "there").await,
-    );
+    let operator = named(&nodes, "operator").await;
+    let there = nodes.met().await;
     let guard = there.try_acquire("k").await.unwrap();
-    nodes
-        .settle("everywhere", |nodes| nodes.holding("k") == 5)
-        .await;
+    nodes.settle_on("k", 5).await;
     let seen = operator.holders("k").await.unwrap();
     let begin = Instant::now();
-    let lost = tokio::spawn({
-        let lost = guard.lost();
-        async move { (lost.await, Instant::now()) }
-    });
-    let other = tokio::spawn({
-        let other = named(&nodes, "other").await.with_max_wait(60 * SECOND);
-        async move { (other.acquire("k").await.unwrap(), Instant::now()) }
+    let lost = guard.lost();
+    let lost = tokio::spawn(async move { (lost.await, Instant::now()) });
+    let other = named(&nodes, "other").await.with_max_wait(60 * SECOND);
+    let other = spawn(&other, |other| async move {
+        (other.acquire("k").await.unwrap(), Instant::now())
     });
     assert_eq!(operator.force_release(&seen, false).await, Ok(5));
     assert_eq!(begin.elapsed(), 10 * SECOND);
     let (reason, lost) = lost.await.unwrap();
     assert_eq!(reason, LossReason::Taken);
-    assert!(
-        lost.duration_since(begin) < 4 * SECOND,
-        "at its next extension"
-    );
+    let noticed = lost.duration_since(begin);
+    assert!(noticed < 4 * SECOND, "at its next extension: {noticed:?}");
     let (_guard, got) = other.await.unwrap();
     // It was told, and did not wait for the end of the ttl.
     assert!(got.duration_since(begin) < 10 * SECOND + 100 * MS);
@@ -295,62 +228,16 @@ async fn a_forced_release_lets_the_holder_notice_first() {
     drop(guard);
 }
 
-#[tokio::test(start_paused = true)]
-async fn at_once_the_key_is_free_and_its_holder_does_not_set_it_again() {
-    let nodes = Nodes::five();
-    let (operator, there) = (
-        named(&nodes, "operator").await,
-        named(&nodes, "there").await,
-    );
-    let guard = there.try_acquire("k").await.unwrap();
-    nodes
-        .settle("everywhere", |nodes| nodes.holding("k") == 5)
-        .await;
-    let seen = operator.holders("k").await.unwrap();
-    let begin = Instant::now();
-    assert_eq!(operator.force_release(&seen, true).await, Ok(5));
-    assert!(begin.elapsed().is_zero());
-    assert_eq!(nodes.holding("k"), 0);
-    guard.lost().await;
-    assert!(begin.elapsed() < 4 * SECOND);
-    sleep(20 * SECOND).await;
-    assert_eq!(nodes.holding("k"), 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_holder_that_was_not_seen_keeps_its_key() {
-    let nodes = Nodes::five();
-    let (operator, there) = (
-        named(&nodes, "operator").await,
-        named(&nodes, "there").await,
-    );
-    let guard = there.try_acquire("k").await.unwrap();
-    nodes
-        .settle("everywhere", |nodes| nodes.holding("k") == 5)
-        .await;
-    let seen = operator.holders("k").await.unwrap();
-    guard.release().await.unwrap();
-    nodes.settle_free("k").await;
-    let next = there.try_acquire("k").await.unwrap();
-    nodes
-        .settle("everywhere", |nodes| nodes.holding("k") == 5)
-        .await;
-    assert_eq!(operator.force_release(&seen, true).await, Ok(0));
-    assert_eq!(nodes.holding("k"), 5);
-    sleep(20 * SECOND).await;
-    next.release().await.unwrap();
-}
-
 /// A tool beside the service must not end what only its processes may end.
 #[tokio::test(start_paused = true)]
 async fn an_observer_ends_no_quarantine_and_begins_none() {
     let nodes = Nodes::five();
-    let first = nodes.builder().observing().connect_lazy().unwrap();
+    let first = lazy(nodes.builder().observing());
     sleep(60 * SECOND).await;
     assert!(!first.has_quorum());
     drop(first);
     let locks = named(&nodes, "here").await;
-    let observer = nodes.builder().observing().connect_lazy().unwrap();
+    let observer = lazy(nodes.builder().observing());
     meet(&observer).await;
     nodes.each(0..5, MemoryNode::forget);
     drop(locks);

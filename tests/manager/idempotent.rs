@@ -1,57 +1,34 @@
 //! Work that is done once: what it came to is told to whoever asks again.
 
-use crate::requests::*;
-use std::time::Duration;
+use tower_redlock::node::{CompleteReply, CompleteRequest, RecallRequest, Record};
 
-use bytes::Bytes;
-
-use tower_redlock::idempotency::{IdempotentRun, RunGuard};
-use tower_redlock::node::MemoryNode;
-use tower_redlock::node::{
-    AcquireReply, AcquireRequest, CompleteReply, CompleteRequest, Fence, Namespace, Node, NodeKey,
-    NodeKeys, OwnerToken, RecallRequest, Record, ReleaseRequest,
-};
-use tower_redlock::{AcquireError, FencingToken, LockKey, LockManager};
-
-use super::far::Far;
-use super::{MS, Nodes, TTL, assert_idle};
+use super::*;
 
 /// The year 2100, which no test lives to see.
 const FAR: u64 = 4_102_444_800_000;
-pub(crate) const DAY: Duration = Duration::from_secs(86_400);
 
 async fn begin(locks: &LockManager, wait: Duration) -> Result<IdempotentRun, AcquireError> {
     locks.begin_idempotent("order", DAY, wait).await
 }
 
-pub(crate) async fn run(locks: &LockManager) -> RunGuard {
-    match begin(locks, TTL).await {
-        Ok(IdempotentRun::Execute(run)) => run,
-        other => panic!("not to be run: {other:?}"),
-    }
+async fn run(locks: &LockManager) -> RunGuard {
+    to_run(begin(locks, TTL).await)
 }
 
-pub(crate) async fn replay(locks: &LockManager) -> Bytes {
-    match begin(locks, TTL).await {
-        Ok(IdempotentRun::Replay(body)) => body,
-        other => panic!("not replayed: {other:?}"),
-    }
+async fn replay(locks: &LockManager) -> Bytes {
+    replayed(begin(locks, TTL).await)
 }
 
-fn place() -> NodeKey {
-    Namespace::default()
-        .idempotency()
-        .node_key(&LockKey::new("order").unwrap())
-}
-
-fn owner(seed: u8) -> OwnerToken {
-    OwnerToken::from_entropy([seed; OwnerToken::ENTROPY_LEN])
+/// The place of `order` on the nodes.
+fn order() -> NodeKey {
+    let namespace = Namespace::default().idempotency();
+    namespace.node_key(&LockKey::new("order").unwrap())
 }
 
 /// Puts a record on a node, as somebody did who crashed then.
 async fn put(node: &MemoryNode, ballot: u64, body: &'static str) {
     let record = Record::new(FencingToken::new(ballot).unwrap(), Bytes::from(body), FAR);
-    let release = ReleaseRequest::new(place(), owner(0), false);
+    let release = ReleaseRequest::new(order(), owner(0), false);
     let request = CompleteRequest::new(release, Some(record)).chosen();
     let stored = node.complete(request).await;
     assert_eq!(stored, Ok(CompleteReply::Stored { listeners: 0 }));
@@ -61,11 +38,11 @@ async fn put(node: &MemoryNode, ballot: u64, body: &'static str) {
 async fn look(node: &MemoryNode) -> Option<Bytes> {
     let token = owner(1);
     let fence = Fence::new(FencingToken::new(1).unwrap(), DAY);
-    let lock = AcquireRequest::new(place(), token, MS).fenced(Some(fence));
+    let lock = AcquireRequest::new(order(), token, MS).fenced(Some(fence));
     match node.recall(RecallRequest::new(lock, false, MS)).await {
         Ok(AcquireReply::Recorded(record)) => Some(record.body),
         Ok(AcquireReply::Promised { .. }) => {
-            let release = ReleaseRequest::new(NodeKeys::from(place()), token, false);
+            let release = ReleaseRequest::new(NodeKeys::from(order()), token, false);
             node.complete(CompleteRequest::new(release, None))
                 .await
                 .unwrap();
@@ -85,75 +62,56 @@ pub(crate) async fn with_record(nodes: &Nodes) -> usize {
 
 /// How many nodes hold the lock of the work.
 fn holding(nodes: &Nodes) -> usize {
-    let (key, nodes) = (place(), nodes.0.iter());
+    let (key, nodes) = (order(), nodes.0.iter());
     let held = nodes.filter(|node| node.holder(key.as_str()).is_some());
     held.count()
 }
 
+async fn no_lock_is_left(nodes: &Nodes) {
+    nodes.settle("no lock", |nodes| holding(nodes) == 0).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_is_done_is_not_done_again_and_everybody_is_told_the_same() {
-    let nodes = Nodes::five();
-    let (here, there) = (nodes.manager(), nodes.manager());
+    let (nodes, [here, there]) = five();
     let guard = run(&here).await;
-    let (fence, busy) = (guard.handle().fence(), begin(&there, Duration::ZERO).await);
-    assert!(
-        matches!(busy, Err(AcquireError::Contended { .. })),
-        "{busy:?}"
-    );
-    assert!(matches!(
-        begin(&here, Duration::ZERO).await,
-        Err(AcquireError::Contended { .. })
-    ));
+    assert!(guard.handle().fence().is_some());
+    for locks in [&there, &here] {
+        assert_contended(begin(locks, Duration::ZERO).await);
+    }
     guard.complete("shipped").await.unwrap();
-    assert!(fence.is_some());
     for locks in [&here, &there, &here] {
         assert_eq!(replay(locks).await, "shipped");
     }
-    nodes
-        .settle("no lock is left", |nodes| holding(nodes) == 0)
-        .await;
+    no_lock_is_left(&nodes).await;
     assert_eq!(with_record(&nodes).await, 5);
     assert_idle(&here).await;
     assert_idle(&there).await;
 }
 
-/// Has `node` grant the lock under `number` once.
-async fn count_up(node: &MemoryNode, number: u64) {
-    let fence = Fence::new(FencingToken::new(number).unwrap(), DAY);
-    let lock = AcquireRequest::new(place(), owner(2), TTL).fenced(Some(fence));
-    node.acquire(lock).await.unwrap();
-    let release = ReleaseRequest::new(place(), owner(2), false);
-    node.release(release).await.unwrap();
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_result_is_kept_by_those_that_granted_whatever_each_has_counted() {
-    let nodes = Nodes((0..3).map(|n| MemoryNode::new(format!("n{n}"))).collect());
+    let nodes = Nodes::of(3);
     let locks = nodes.manager();
     let before = run(&locks).await;
     let high = before.handle().fence().unwrap().get() + (1 << 40);
     before.abandon().await.unwrap();
-    count_up(&nodes.0[0], high).await;
+    count_up(&nodes.0[0], order(), high).await;
     let guard = run(&locks).await;
     let ballot = guard.handle().fence().unwrap().get();
-    assert!(
-        ballot > high,
-        "{ballot} is no more than a node has promised"
-    );
+    // More than a node has promised.
+    assert!(ballot > high, "{ballot}");
     // The two others can do it, and one of them has counted less.
     nodes.0[1].go_down();
     guard.complete("shipped").await.unwrap();
     nodes.0[1].come_up();
     assert_eq!(replay(&locks).await, "shipped");
-    nodes
-        .settle("no lock is left", |nodes| holding(nodes) == 0)
-        .await;
+    no_lock_is_left(&nodes).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_round_trip_acquires_or_replays_and_another_completes() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let (nodes, [locks]) = five();
     // So that what a manager asks at its start is not counted.
     locks.run("warm", |_| async {}).await.unwrap();
     nodes.settle_free("warm").await;
@@ -161,42 +119,47 @@ async fn a_round_trip_acquires_or_replays_and_another_completes() {
     let guard = run(&locks).await;
     assert_eq!(nodes.commands() - before, 5);
     guard.complete("done").await.unwrap();
-    nodes
-        .settle("all have it", |nodes| nodes.commands() - before == 10)
-        .await;
+    let sent = |nodes: &Nodes| nodes.commands() - before;
+    nodes.settle("all have it", |nodes| sent(nodes) == 10).await;
     replay(&locks).await;
-    nodes
-        .settle("all answered", |nodes| nodes.commands() - before == 15)
-        .await;
+    nodes.settle("all tell", |nodes| sent(nodes) == 15).await;
 }
 
+/// Also if the completion was dropped half-way, and one node never answers.
 #[tokio::test(start_paused = true)]
 async fn those_who_wait_are_told_as_soon_as_it_is_done() {
-    let nodes = Nodes::five();
-    let (here, there) = (nodes.manager(), nodes.manager());
-    let guard = run(&here).await;
-    let waiters: Vec<_> = [&here, &here, &there, &there]
-        .map(|locks| {
-            let locks = locks.clone();
-            tokio::spawn(async move { (replay(&locks).await, tokio::time::Instant::now()) })
-        })
-        .into();
-    tokio::time::sleep(MS * 700).await;
-    let done = tokio::time::Instant::now();
-    guard.complete("done").await.unwrap();
-    for waiter in waiters {
-        let (body, told) = waiter.await.unwrap();
-        assert_eq!(body, "done");
-        assert!(told - done < MS * 50, "{:?}", told - done);
+    for is_dropped in [false, true] {
+        let (nodes, [here, there]) = five();
+        let guard = run(&here).await;
+        let waiting: &[_] = if is_dropped {
+            &[&here]
+        } else {
+            &[&here, &here, &there, &there]
+        };
+        let wait = |locks| spawn(locks, |locks| async move { replay(&locks).await });
+        let waiters: Vec<_> = waiting.iter().copied().map(wait).collect();
+        sleep(700 * MS).await;
+        let done = Instant::now();
+        if is_dropped {
+            nodes.each(0..5, MemoryNode::freeze);
+            drop(begun(guard.complete("done")).await);
+            nodes.each(1..5, MemoryNode::thaw);
+        } else {
+            guard.complete("done").await.unwrap();
+        }
+        for waiter in waiters {
+            assert_eq!(waiter.await.unwrap(), "done");
+        }
+        assert!(done.elapsed() < 10 * MS, "{:?}", done.elapsed());
+        nodes.each(0..1, MemoryNode::thaw);
+        assert_idle(&here).await;
+        assert_idle(&there).await;
     }
-    assert_idle(&here).await;
-    assert_idle(&there).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_was_not_said_is_done_again() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let (nodes, [locks]) = five();
     run(&locks).await.abandon().await.unwrap();
     assert_eq!(holding(&nodes), 0);
     drop(run(&locks).await);
@@ -204,45 +167,68 @@ async fn what_was_not_said_is_done_again() {
     let fence = guard.handle().fence();
     guard.abandon().await.unwrap();
     let again = run(&locks).await;
-    assert!(
-        again.handle().fence() > fence,
-        "each run has a number of its own"
-    );
+    // Each run has a number of its own.
+    assert!(again.handle().fence() > fence);
     again.complete("at last").await.unwrap();
     assert_eq!(replay(&locks).await, "at last");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_waiter_never_takes_over_the_lock_of_the_one_before() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let (nodes, [locks]) = five();
     let guard = run(&locks).await;
-    let token = nodes.0[0].holder(place().as_str());
-    let waiter = tokio::spawn({
-        let locks = locks.clone();
-        async move { run(&locks).await }
-    });
-    tokio::time::sleep(MS).await;
+    let token = nodes.0[0].holder(order().as_str());
+    let waiter = spawn(&locks, |locks| async move { run(&locks).await });
+    sleep(MS).await;
     drop(guard);
-    let next = waiter.await.unwrap();
-    assert_ne!(nodes.0[0].holder(place().as_str()), token);
+    let _next = waiter.await.unwrap();
+    assert_ne!(nodes.0[0].holder(order().as_str()), token);
     assert_ne!(token, None);
-    drop(next);
 }
 
+/// Ballots and what they say, by nodes.
+type Left = [(usize, u64, &'static str)];
+
 #[tokio::test(start_paused = true)]
-async fn what_a_minority_has_is_brought_to_a_quorum_before_it_is_told() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
-    put(&nodes.0[3], 5, "half").await;
-    assert_eq!(replay(&locks).await, "half");
-    nodes
-        .settle("no lock is left", |nodes| holding(nodes) == 0)
-        .await;
-    assert!(with_record(&nodes).await >= 3);
-    // For good: whatever other nodes are asked.
-    nodes.each([1, 3], MemoryNode::go_down);
-    assert_eq!(replay(&locks).await, "half");
+async fn what_may_have_been_told_is_brought_to_a_quorum_before_it_is_told() {
+    let cases: [(&Left, &str); 3] = [
+        // What a minority has.
+        (&[(3, 5, "half")], "half"),
+        // Of several the one with the highest ballot.
+        (&[(0, 5, "old"), (1, 5, "old"), (2, 9, "new")], "new"),
+        // What a quorum has, and the rest is mended.
+        (
+            &[
+                (0, 7, "chosen"),
+                (1, 7, "chosen"),
+                (2, 7, "chosen"),
+                (4, 3, "lost"),
+            ],
+            "chosen",
+        ),
+    ];
+    for (left, told) in cases {
+        let (nodes, [locks]) = five();
+        for (node, ballot, body) in left {
+            put(&nodes.0[*node], *ballot, body).await;
+        }
+        assert_eq!(replay(&locks).await, told);
+        no_lock_is_left(&nodes).await;
+        let mut having = 0;
+        for node in &nodes.0 {
+            having += usize::from(look(node).await.as_deref() == Some(told.as_bytes()));
+        }
+        assert!(
+            having >= 3 && (left.len() < 4 || having == 5),
+            "{told}: {having}"
+        );
+        // For good: whatever other nodes are asked.
+        for away in [[0, 1], [1, 3]] {
+            nodes.each(away, MemoryNode::go_down);
+            assert_eq!(replay(&locks).await, told, "without {away:?}");
+            nodes.each(away, MemoryNode::come_up);
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -254,7 +240,7 @@ async fn what_cannot_be_brought_to_a_quorum_is_told_to_nobody() {
         put(&far.nodes.0[2], 5, "half").await;
         let asked = tokio::spawn(async move { begin(&locks, Duration::ZERO).await });
         // While its commands, or the replies to them, are under way.
-        tokio::time::sleep(10 * MS + 20 * MS * step).await;
+        sleep(10 * MS + 20 * MS * step).await;
         far.nodes.each([0, 1], MemoryNode::go_down);
         let is_told = matches!(asked.await.unwrap(), Ok(IdempotentRun::Replay(_)));
         far.nodes.each([0, 1], MemoryNode::come_up);
@@ -266,41 +252,11 @@ async fn what_cannot_be_brought_to_a_quorum_is_told_to_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_several_the_one_with_the_highest_ballot_may_have_been_told() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
-    put(&nodes.0[0], 5, "old").await;
-    put(&nodes.0[1], 5, "old").await;
-    put(&nodes.0[2], 9, "new").await;
-    assert_eq!(replay(&locks).await, "new");
-    nodes.each([0, 1], MemoryNode::go_down);
-    assert_eq!(replay(&locks).await, "new");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_quorum_of_one_ballot_is_told_at_once_and_the_rest_is_mended() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
-    for node in [0, 1, 2] {
-        put(&nodes.0[node], 7, "chosen").await;
-    }
-    put(&nodes.0[4], 3, "lost").await;
-    assert_eq!(replay(&locks).await, "chosen");
-    nodes
-        .settle("no lock is left", |nodes| holding(nodes) == 0)
-        .await;
-    for node in &nodes.0 {
-        assert_eq!(look(node).await, Some(Bytes::from("chosen")), "{node:?}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn who_lost_the_lock_may_still_say_what_came_of_it_if_nobody_came_after() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let (nodes, [locks]) = five();
     let guard = run(&locks).await;
     nodes.each(0..5, MemoryNode::go_down);
-    tokio::time::sleep(TTL * 2).await;
+    sleep(TTL * 2).await;
     assert!(guard.handle().is_lost());
     nodes.each(0..5, MemoryNode::come_up);
     assert_eq!(holding(&nodes), 0, "the nodes have let it expire");
@@ -314,29 +270,22 @@ async fn a_run_that_outlasts_what_nodes_remember_of_its_grant_is_stored() {
     for (keep, work) in [(1, 61), (30, 90), (120, 200)] {
         let (keep, work) = (Duration::from_secs(keep), Duration::from_secs(work));
         let nodes = Nodes::five();
-        let locks = nodes.builder().max_hold(2 * work).connect_lazy().unwrap();
-        let begin = async || locks.begin_idempotent("order", keep, TTL).await.unwrap();
-        let IdempotentRun::Execute(run) = begin().await else {
-            panic!("there is no response yet");
-        };
-        tokio::time::sleep(work).await;
+        let locks = lazy(nodes.builder().max_hold(2 * work));
+        let begin = async || locks.begin_idempotent("order", keep, TTL).await;
+        let run = to_run(begin().await);
+        sleep(work).await;
         assert!(!run.handle().is_lost());
         run.complete("late").await.unwrap();
-        let again = begin().await;
-        assert!(
-            matches!(&again, IdempotentRun::Replay(body) if body == "late"),
-            "{again:?}"
-        );
+        assert_eq!(replayed(begin().await), "late", "{keep:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_came_after_decides() {
-    let nodes = Nodes::five();
-    let (here, there) = (nodes.manager(), nodes.manager());
+    let (nodes, [here, there]) = five();
     let slow = run(&here).await;
     nodes.each(0..5, MemoryNode::go_down);
-    tokio::time::sleep(TTL * 2).await;
+    sleep(TTL * 2).await;
     nodes.each(0..5, MemoryNode::come_up);
     let next = run(&there).await;
     let late = slow.complete("first").await;
@@ -349,8 +298,7 @@ async fn who_came_after_decides() {
 
 #[tokio::test(start_paused = true)]
 async fn without_a_quorum_nobody_is_told_that_it_is_kept() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let (nodes, [locks]) = five();
     let guard = run(&locks).await;
     nodes.each([0, 1, 2], MemoryNode::go_down);
     let error = guard.complete("perhaps").await.unwrap_err();
@@ -362,18 +310,17 @@ async fn without_a_quorum_nobody_is_told_that_it_is_kept() {
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_was_away_is_given_what_it_missed() {
-    let nodes = Nodes::five();
-    let locks = nodes.met().await;
+    let (nodes, [locks]) = five_met().await;
     nodes.each([4], MemoryNode::go_down);
     run(&locks).await.complete("kept").await.unwrap();
     nodes.each([4], MemoryNode::come_up);
-    tokio::time::sleep(MS * 600).await;
+    sleep(MS * 600).await;
     assert_eq!(with_record(&nodes).await, 5);
 
     // One that was away for longer is given it when it is asked for.
     nodes.each([4], MemoryNode::go_down);
     nodes.each([4], MemoryNode::forget);
-    tokio::time::sleep(Duration::from_secs(120)).await;
+    sleep(120 * SECOND).await;
     nodes.each([4], MemoryNode::come_up);
     assert_eq!(replay(&locks).await, "kept");
 }
@@ -383,14 +330,9 @@ async fn a_node_that_was_away_is_given_what_it_missed() {
 async fn what_all_nodes_have_as_many_may_forget_as_a_quorum_can_spare() {
     for (forget, away) in [([0, 1], [2, 3]), ([0, 4], [1, 3]), ([3, 4], [0, 1])] {
         let nodes = Nodes::five();
-        run(&nodes.forgetful())
-            .await
-            .complete("kept")
-            .await
-            .unwrap();
-        nodes
-            .settle("no lock is left", |nodes| holding(nodes) == 0)
-            .await;
+        let guard = run(&nodes.forgetful()).await;
+        guard.complete("kept").await.unwrap();
+        no_lock_is_left(&nodes).await;
         assert_eq!(with_record(&nodes).await, 5);
         nodes.each(forget, MemoryNode::forget);
         nodes.each(away, MemoryNode::go_down);
@@ -400,97 +342,32 @@ async fn what_all_nodes_have_as_many_may_forget_as_a_quorum_can_spare() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn dropping_the_completion_half_way_completes_it() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
-    let guard = run(&locks).await;
-    nodes.each(0..5, MemoryNode::freeze);
-    let mut complete = Box::pin(guard.complete("done"));
-    assert!(super::poll_once(&mut complete).await.is_none());
-    drop(complete);
-    nodes.each(0..5, MemoryNode::thaw);
-    assert_eq!(replay(&locks).await, "done");
-    assert_idle(&locks).await;
-    assert_eq!(with_record(&nodes).await, 5);
-}
-
-#[tokio::test(start_paused = true)]
-async fn who_waits_is_told_at_once_though_the_completion_was_dropped() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
-    let guard = run(&locks).await;
-    let waiter = tokio::spawn({
-        let locks = locks.clone();
-        async move { replay(&locks).await }
-    });
-    tokio::time::sleep(MS).await;
-    nodes.each(0..5, MemoryNode::freeze);
-    let mut complete = Box::pin(guard.complete("done"));
-    assert!(super::poll_once(&mut complete).await.is_none());
-    drop(complete);
-    // One never answers.
-    nodes.each(1..5, MemoryNode::thaw);
-    let told = tokio::time::timeout(MS * 10, waiter).await.unwrap();
-    assert_eq!(told.unwrap(), "done");
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_is_no_longer_kept_is_done_again() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
-    let Ok(IdempotentRun::Execute(guard)) = locks
-        .begin_idempotent("order", Duration::from_secs(100), TTL)
-        .await
-    else {
-        panic!("nobody did it");
-    };
-    guard.complete("done").await.unwrap();
-    tokio::time::sleep(Duration::from_secs(99)).await;
-    assert_eq!(replay(&locks).await, "done");
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    drop(run(&locks).await);
-}
-
 /// A node that was away at the grant does not remember it: it knows by the counter that nobody was granted since.
 #[tokio::test(start_paused = true)]
 async fn a_run_that_outlives_the_counters_of_locks_is_stored_where_only_its_renewals_came() {
     let nodes = Nodes::five();
     let brief = nodes.builder().fencing_keep(TTL);
-    let locks = brief.max_hold(DAY).connect_lazy().unwrap();
-    super::meet(&locks).await;
+    let locks = lazy(brief.max_hold(DAY));
+    meet(&locks).await;
     nodes.each([3, 4], MemoryNode::go_down);
     let guard = run(&locks).await;
     nodes.each([3, 4], MemoryNode::come_up);
-    tokio::time::sleep(TTL * 3).await;
+    sleep(TTL * 3).await;
     // The number of this lock is higher.
     let other = locks.try_acquire("another order").await.unwrap();
     other.release().await.unwrap();
-    tokio::time::sleep(TTL * 3).await;
+    sleep(TTL * 3).await;
     nodes.each([0, 1], MemoryNode::go_down);
     guard.complete("done").await.unwrap();
     assert_eq!(replay(&locks).await, "done");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_of_the_same_name_is_another() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
-    let guard = run(&locks).await;
-    let lock = locks.try_acquire("order").await.unwrap();
-    guard.complete("done").await.unwrap();
-    assert!(!lock.is_lost());
-    lock.release().await.unwrap();
-    assert_eq!(replay(&locks).await, "done");
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_frozen_node_costs_a_replay_nothing() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let (nodes, [locks]) = five();
     run(&locks).await.complete("done").await.unwrap();
     nodes.each([0, 1], MemoryNode::freeze);
-    let began = tokio::time::Instant::now();
+    let began = Instant::now();
     assert_eq!(replay(&locks).await, "done");
     assert!(began.elapsed() < MS, "{:?}", began.elapsed());
 }
@@ -498,16 +375,12 @@ async fn a_frozen_node_costs_a_replay_nothing() {
 /// Answers that are kept for a node that is down must not use up what releases need.
 #[tokio::test(start_paused = true)]
 async fn records_that_wait_for_a_node_leave_room_for_releases() {
-    let nodes = Nodes::five();
-    let locks = nodes.met().await;
+    let (nodes, [locks]) = five_met().await;
     nodes.each([0], MemoryNode::go_down);
     // As many as there are in a minute of a service that is not even busy.
     for number in 0..10_100 {
         let work = locks.begin_idempotent(format!("order:{number}"), DAY, Duration::ZERO);
-        let Ok(IdempotentRun::Execute(run)) = work.await else {
-            panic!("somebody did it");
-        };
-        run.complete("done").await.unwrap();
+        to_run(work.await).complete("done").await.unwrap();
         // As a service does, whose nodes do not answer at once.
         tokio::task::yield_now().await;
     }
@@ -516,7 +389,7 @@ async fn records_that_wait_for_a_node_leave_room_for_releases() {
         guards.push(locks.acquire(format!("invoice:{number}")).await.unwrap());
     }
     drop(guards);
-    tokio::time::sleep(MS).await;
+    sleep(MS).await;
     for number in 0..10 {
         assert_eq!(nodes.holding(&format!("invoice:{number}")), 0, "{number}");
     }
@@ -525,27 +398,23 @@ async fn records_that_wait_for_a_node_leave_room_for_releases() {
 /// Of those on their way, so many bytes go to all nodes at once; a node gives its part back alone.
 #[tokio::test(start_paused = true)]
 async fn a_long_result_goes_to_the_nodes_in_turn_and_a_frozen_node_keeps_only_its_part() {
-    let nodes = Nodes::five();
-    let locks = nodes.met().await;
-    let begin = async |key: &'static str| match locks.begin_idempotent(key, DAY, TTL).await {
-        Ok(IdempotentRun::Execute(run)) => run,
-        other => panic!("not to be run: {other:?}"),
-    };
+    let (nodes, [locks]) = five_met().await;
+    let begin = async |key: &str| to_run(locks.begin_idempotent(key, DAY, TTL).await);
     let long = || "x".repeat(1_000_000);
     let runs = [begin("a").await, begin("b").await, begin("c").await];
     let later = [begin("g").await, begin("h").await, begin("i").await];
     nodes.each([0], MemoryNode::freeze);
     for runs in [runs, later] {
-        let began = tokio::time::Instant::now();
+        let began = Instant::now();
         for run in runs {
             run.complete(long()).await.unwrap();
         }
         assert!(began.elapsed() < MS, "{:?}", began.elapsed());
         // Until the node is not waited for any more.
-        tokio::time::sleep(250 * MS).await;
+        sleep(250 * MS).await;
     }
     nodes.each([0], MemoryNode::thaw);
-    tokio::time::sleep(MS).await;
+    sleep(MS).await;
     // Six have a turn of two node time-outs each within ten, and the last one none.
     let (first, short, last) = (begin("d").await, begin("e").await, begin("f").await);
     let mut others = Vec::new();
@@ -554,26 +423,25 @@ async fn a_long_result_goes_to_the_nodes_in_turn_and_a_frozen_node_keeps_only_it
     }
     nodes.each(0..5, MemoryNode::freeze);
     let first = tokio::spawn(first.complete(long()));
-    tokio::time::sleep(50 * MS).await;
+    sleep(50 * MS).await;
     let others = others
         .into_iter()
         .map(|run| tokio::spawn(run.complete(long())));
     let others: Vec<_> = others.collect();
     let last = tokio::spawn(last.complete(long()));
-    tokio::time::sleep(60 * MS).await;
+    sleep(60 * MS).await;
     // Sent at once: it goes on in the background.
-    let short = tokio::time::timeout(50 * MS, short.complete("short"));
+    let short = timeout(50 * MS, short.complete("short"));
     short.await.unwrap_err();
     for run in others.into_iter().chain([first, last]) {
         let error = run.await.unwrap().unwrap_err();
         assert!(error.to_string().contains("only 0 of the 3"), "{error}");
     }
     nodes.each(0..5, MemoryNode::thaw);
-    tokio::time::sleep(MS).await;
+    sleep(MS).await;
     assert_eq!(nodes.0[4].keys().len(), 0);
     for key in ["d", "e", "j", "n"] {
-        let replay = locks.begin_idempotent(key, DAY, TTL).await.unwrap();
-        assert!(matches!(replay, IdempotentRun::Replay(_)), "{key}");
+        replayed(locks.begin_idempotent(key, DAY, TTL).await);
     }
     // Nothing was sent of the last one, so it did not happen.
     begin("f").await.abandon().await.unwrap();
@@ -582,18 +450,14 @@ async fn a_long_result_goes_to_the_nodes_in_turn_and_a_frozen_node_keeps_only_it
 /// Nothing was sent of it.
 #[tokio::test(start_paused = true)]
 async fn a_completion_that_is_dropped_while_it_waits_for_its_turn_releases_the_lock() {
-    let nodes = Nodes::five();
-    let locks = nodes.met().await;
-    let begin = async |key: &'static str| match locks.begin_idempotent(key, DAY, TTL).await {
-        Ok(IdempotentRun::Execute(run)) => run,
-        other => panic!("not to be run: {other:?}"),
-    };
+    let (nodes, [locks]) = five_met().await;
+    let begin = async |key: &str| to_run(locks.begin_idempotent(key, DAY, TTL).await);
     let (first, second) = (begin("a").await, begin("b").await);
     nodes.each(0..5, MemoryNode::freeze);
     let first = tokio::spawn(first.complete("x".repeat(1_000_000)));
-    tokio::time::sleep(10 * MS).await;
+    sleep(10 * MS).await;
     let second = second.complete("x".repeat(1_000_000));
-    let dropped = tokio::time::timeout(50 * MS, second).await;
+    let dropped = timeout(50 * MS, second).await;
     dropped.unwrap_err();
     nodes.each(0..5, MemoryNode::thaw);
     first.await.unwrap().unwrap();
@@ -604,23 +468,16 @@ async fn a_completion_that_is_dropped_while_it_waits_for_its_turn_releases_the_l
 #[tokio::test(start_paused = true)]
 async fn a_run_that_is_dropped_at_once_is_released_on_all_nodes_that_have_granted() {
     let nodes = Nodes::five();
-    let locks = nodes
-        .builder()
-        .without_restart_guard()
-        .connect_lazy()
-        .unwrap();
-    let second = Duration::from_secs(1);
-    let begin = async || locks.begin_idempotent("k", 20 * second, second).await;
+    let locks = lazy(nodes.builder().without_restart_guard());
+    let begin = async || locks.begin_idempotent("k", 20 * SECOND, SECOND).await;
     // A record on one node alone.
-    let IdempotentRun::Execute(run) = begin().await.unwrap() else {
-        panic!("it was never done");
-    };
+    let run = to_run(begin().await);
     nodes.0[1..].iter().for_each(MemoryNode::go_down);
     let _ = run.complete("a").await;
-    tokio::time::sleep(12 * second).await;
+    sleep(12 * SECOND).await;
     nodes.0[1..].iter().for_each(MemoryNode::come_up);
     // Just before the end of the record, so that the replies of the second round come on both sides of it.
-    tokio::time::sleep(7_840 * MS).await;
+    sleep(7_840 * MS).await;
     nodes.0[1..].iter().for_each(MemoryNode::freeze);
     let breathe = async || {
         for _ in 0..50 {
@@ -634,14 +491,14 @@ async fn a_run_that_is_dropped_at_once_is_released_on_all_nodes_that_have_grante
             node.freeze();
         }
         breathe().await;
-        tokio::time::sleep(170 * MS).await;
+        sleep(170 * MS).await;
         nodes.0[1..3].iter().for_each(MemoryNode::thaw);
         breathe().await;
         nodes.0[3..].iter().for_each(MemoryNode::thaw);
     };
     let dropped = async { drop(begin().await) };
     tokio::join!(dropped, replies);
-    let report = locks.shutdown(2 * second).await;
+    let report = locks.shutdown(2 * SECOND).await;
     let left: Vec<_> = nodes.0.iter().map(MemoryNode::keys).collect();
     assert!(left.iter().all(Vec::is_empty), "{left:?} after {report:?}");
 }

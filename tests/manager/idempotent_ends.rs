@@ -2,19 +2,9 @@
 //! around the end.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Duration;
 
-use tokio::runtime::Builder;
-use tokio::time::{Instant, sleep};
-use tower_redlock::LockManager;
-use tower_redlock::clock::{Clock, Moment, TokioClock};
-use tower_redlock::idempotency::IdempotentRun;
-use tower_redlock::node::MemoryNode;
-use tower_redlock::node::{Node as _, NodeContext, ServerRegistry};
-
-use super::Nodes;
-use super::idempotent::{DAY, with_record};
+use super::idempotent::with_record;
+use super::*;
 
 const TTL: Duration = Duration::from_secs(1);
 const KEEP: Duration = Duration::from_secs(50);
@@ -22,18 +12,6 @@ const KEEP: Duration = Duration::from_secs(50);
 const SKEW: u64 = 5_000;
 /// Each shape of a cluster once.
 const HISTORIES: u64 = 5;
-
-/// A small generator, so that a history can be had again from its seed.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % sides
-    }
-}
 
 /// A clock whose date is wrong by so many milliseconds.
 #[derive(Clone, Copy, Debug)]
@@ -53,10 +31,10 @@ impl Clock for Wrong {
     }
 }
 
-/// What became of a piece of work that is done again and again.
-#[derive(Default)]
+/// What became of pieces of work each of which is done again and again.
+#[derive(Debug, Default)]
 struct Seen {
-    // When each run said what came of it; whether it was told that this is kept.
+    // When each run of the present one said what came of it; whether it was told that this is kept.
     ended: BTreeMap<u64, (Instant, bool)>,
     runs: u64,
     replays: u64,
@@ -95,12 +73,10 @@ impl Seen {
 
 /// Whether one clock is wrong by any time.
 async fn history(seed: u64, wild: bool, seen: &mut Seen) {
-    let mut dice = Dice((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut dice = Dice::new(seed);
     let (count, masked) = [(3, 0), (4, 0), (5, 0), (6, 1), (5, 2)][seed as usize % 5];
     let wrong = |dice: &mut Dice| Wrong(TokioClock::new(), dice.roll(SKEW) as i64);
-    let nodes: Vec<MemoryNode> = (0..count)
-        .map(|n| MemoryNode::new(format!("n{n}")))
-        .collect();
+    let nodes = nodes(count);
     for (index, node) in nodes.iter().enumerate() {
         let mut clock = wrong(&mut dice);
         if wild && index == 0 {
@@ -168,25 +144,15 @@ async fn history(seed: u64, wild: bool, seen: &mut Seen) {
 }
 
 fn histories(wild: bool) {
-    let (mut runs, mut replays, mut late, mut refused) = (0, 0, 0, 0);
+    let mut seen = Seen::default();
     for seed in 0..HISTORIES {
-        let runtime = Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .unwrap();
-        let mut seen = Seen::default();
-        runtime.block_on(history(seed, wild, &mut seen));
-        runs += seen.runs;
-        replays += seen.replays;
-        late += seen.late;
-        refused += seen.refused;
+        seen.ended.clear();
+        paused().block_on(history(seed, wild, &mut seen));
     }
-    let tried = format!("{runs} runs, {replays} replays, {late} of them late, {refused} refused");
-    assert!(runs > 20 * HISTORIES, "{tried}");
-    assert!(replays > 40 * HISTORIES, "{tried}");
-    assert!(late > 10 * HISTORIES, "{tried}");
-    assert!(refused < 150 * HISTORIES, "{tried}");
+    assert!(seen.runs > 20 * HISTORIES, "{seen:?}");
+    assert!(seen.replays > 40 * HISTORIES, "{seen:?}");
+    assert!(seen.late > 10 * HISTORIES, "{seen:?}");
+    assert!(seen.refused < 150 * HISTORIES, "{seen:?}");
 }
 
 #[test]
@@ -204,49 +170,25 @@ fn one_clock_that_is_wrong_by_any_time_does_not_matter_while_all_have_the_record
 /// adopts it, end when the first ones do.
 #[tokio::test(start_paused = true)]
 async fn a_record_ends_once_whoever_brings_it_to_other_nodes() {
-    let keep = Duration::from_secs(1_000);
-    let begin_for = async |locks: &LockManager, keep| match locks
-        .begin_idempotent("order", keep, super::TTL)
-        .await
-    {
-        Ok(IdempotentRun::Replay(body)) => Some(body),
-        Ok(IdempotentRun::Execute(run)) => {
-            run.abandon().await.unwrap();
-            None
-        }
-        other => panic!("{other:?}"),
-    };
-    for (adopted, asked_for) in [
-        (false, DAY),
-        (true, DAY),
-        (false, super::TTL),
-        (true, super::TTL),
-    ] {
-        let nodes = Nodes::five();
-        let locks = nodes.met().await;
+    let wait = super::TTL;
+    let cases = [(false, DAY), (true, DAY), (false, wait), (true, wait)];
+    for (adopted, asked_for) in cases {
+        let (nodes, [locks]) = five_met().await;
+        let begin = async |keep| locks.begin_idempotent("order", keep, wait).await;
         nodes.each([3, 4], MemoryNode::go_down);
-        let Ok(IdempotentRun::Execute(run)) =
-            locks.begin_idempotent("order", keep, super::TTL).await
-        else {
-            panic!("nobody did it");
-        };
+        let run = to_run(begin(1_000 * SECOND).await);
         run.complete("done").await.unwrap();
-        sleep(Duration::from_secs(900)).await;
+        sleep(900 * SECOND).await;
         nodes.each([3, 4], MemoryNode::come_up);
-        if adopted {
-            nodes.each([0, 1], MemoryNode::go_down);
-        } else {
-            // So that they are heard at all.
-            nodes.each([0], MemoryNode::go_down);
-        }
-        let told = begin_for(&locks, asked_for).await;
-        assert_eq!(told.as_deref(), Some(&b"done"[..]));
+        // One is away so that they are heard at all, or two so that it is adopted.
+        nodes.each(0..1 + usize::from(adopted), MemoryNode::go_down);
+        assert_eq!(replayed(begin(asked_for).await), "done");
         nodes.each(0..5, MemoryNode::come_up);
-        assert_eq!(begin_for(&locks, asked_for).await, told);
-        sleep(Duration::from_secs(99)).await;
+        assert_eq!(replayed(begin(asked_for).await), "done");
+        sleep(99 * SECOND).await;
         assert_eq!(with_record(&nodes).await, 5, "{adopted} {asked_for:?}");
-        sleep(Duration::from_secs(2)).await;
+        sleep(2 * SECOND).await;
         assert_eq!(with_record(&nodes).await, 0, "{adopted} {asked_for:?}");
-        assert_eq!(begin_for(&locks, DAY).await, None);
+        to_run(begin(DAY).await).abandon().await.unwrap();
     }
 }

@@ -3,53 +3,21 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use tokio::runtime::Builder;
 use tokio::task::LocalSet;
-use tokio::time::{sleep, timeout};
-use tower_redlock::LockManager;
-use tower_redlock::clock::TokioClock;
-use tower_redlock::idempotency::IdempotentRun;
-use tower_redlock::node::MemoryNode;
-use tower_redlock::node::{NodeError, NodeErrorKind, Notifier};
 
-use super::idempotent::{DAY, with_record};
-use super::wrapper::{Between, Call, Reply, Wrapped};
-use super::{MS, Nodes};
+use super::idempotent::with_record;
+use super::*;
 
 const TTL: Duration = Duration::from_millis(100);
 const HISTORIES: u64 = 100;
 
-/// A small generator, so that a history can be had again from its seed.
-#[derive(Debug)]
-struct Dice(u64);
-
-impl Dice {
-    fn new(seed: u64) -> Self {
-        Self((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % sides
-    }
-
-    fn span(&mut self, millis: u64) -> Duration {
-        Duration::from_millis(self.roll(millis))
-    }
-
-    /// How long one leg of a round trip takes; `None`: for ever.
-    fn leg(&mut self, bad: u64) -> Option<Duration> {
-        match self.roll(20) {
-            roll if roll < bad => None,
-            roll if roll < 3 * bad => Some(self.span(300)),
-            _ => Some(self.span(6)),
-        }
+/// How long one leg of a round trip takes; `None`: for ever.
+fn leg(dice: &mut Dice, bad: u64) -> Option<Duration> {
+    match dice.roll(20) {
+        roll if roll < bad => None,
+        roll if roll < 3 * bad => Some(dice.span(300)),
+        _ => Some(dice.span(6)),
     }
 }
 
@@ -74,7 +42,7 @@ impl Remote {
             }
             let (out, back) = {
                 let mut dice = dice.lock().unwrap();
-                (dice.leg(bad), dice.leg(bad))
+                (leg(&mut dice, bad), leg(&mut dice, bad))
             };
             let lost = || NodeError::of(NodeErrorKind::Interrupted, "lost on the way");
             let out = out.ok_or_else(lost)?;
@@ -127,15 +95,14 @@ async fn processes(nodes: Vec<MemoryNode>, mut dice: Dice, name: u64, seen: Rc<R
         let crashed = Arc::new(AtomicBool::new(false));
         let remote = |(index, node): (usize, &MemoryNode)| Remote {
             node: node.clone(),
-            dice: Arc::new(Mutex::new(Dice::new(dice.0 ^ (index as u64 + 11)))),
+            dice: Arc::new(Mutex::new(Dice::new(
+                dice.roll(u64::MAX) ^ (index as u64 + 11),
+            ))),
             crashed: Arc::clone(&crashed),
         };
         let remotes: Vec<Remote> = nodes.iter().enumerate().map(remote).collect();
-        let builder = LockManager::builder()
-            .nodes(remotes.into_iter().map(Wrapped))
-            .clock(TokioClock::new());
-        let builder = builder.ttl(TTL).node_timeout(TTL / 4).max_wait(TTL * 4);
-        let locks = builder.connect_lazy().unwrap();
+        let builder = over(remotes.into_iter().map(Wrapped)).ttl(TTL);
+        let locks = lazy(builder.node_timeout(TTL / 4).max_wait(TTL * 4));
         sleep(dice.span(60)).await;
         let lifetime = dice.span(400);
         let _ = timeout(lifetime, work(&locks, &mut dice, name * 10 + life, &seen)).await;
@@ -146,10 +113,7 @@ async fn processes(nodes: Vec<MemoryNode>, mut dice: Dice, name: u64, seen: Rc<R
 async fn work(locks: &LockManager, dice: &mut Dice, author: u64, seen: &RefCell<Seen>) {
     loop {
         let wait = dice.span(120);
-        let Ok(begun) = locks
-            .begin_idempotent("work", Duration::from_secs(3_600), wait)
-            .await
-        else {
+        let Ok(begun) = locks.begin_idempotent("work", 3_600 * SECOND, wait).await else {
             sleep(dice.span(20)).await;
             continue;
         };
@@ -178,14 +142,10 @@ async fn work(locks: &LockManager, dice: &mut Dice, author: u64, seen: &RefCell<
 }
 
 fn history(seed: u64) -> Seen {
-    let runtime = Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap();
+    let runtime = paused();
     let seen = Rc::new(RefCell::new(Seen::default()));
     LocalSet::new().block_on(&runtime, async {
-        let nodes: Vec<_> = (0..5).map(|n| MemoryNode::new(format!("n{n}"))).collect();
+        let nodes = nodes(5);
         let names = (0..5).map(|name| {
             let (nodes, dice) = (nodes.clone(), Dice::new(seed * 31 + name));
             tokio::task::spawn_local(processes(nodes, dice, name, Rc::clone(&seen)))
@@ -206,11 +166,9 @@ fn all_who_are_told_are_told_the_same() {
     while seed < HISTORIES || done <= HISTORIES / 3 && seed < 2 * HISTORIES {
         let seen = history(seed);
         let first = seen.told.first();
-        assert!(
-            seen.told.iter().all(|author| Some(author) == first),
-            "seed {seed}: {:?}",
-            seen.told
-        );
+        let told = &seen.told;
+        let is_same = told.iter().all(|author| Some(author) == first);
+        assert!(is_same, "seed {seed}: {told:?}");
         runs += seen.runs;
         twice += u64::from(seen.runs > 1);
         replays += seen.replays;
@@ -227,18 +185,11 @@ fn all_who_are_told_are_told_the_same() {
 
 #[tokio::test(start_paused = true)]
 async fn a_result_is_brought_to_all_nodes_that_are_there_before_the_shutdown_ends() {
-    let nodes = Nodes::five();
-    let locks = nodes.met().await;
+    let (nodes, [locks]) = five_met().await;
     nodes.each([4], MemoryNode::go_down);
-    let run = match locks.begin_idempotent("order", DAY, Duration::ZERO).await {
-        Ok(IdempotentRun::Execute(run)) => run,
-        other => panic!("{other:?}"),
-    };
+    let run = to_run(locks.begin_idempotent("order", DAY, Duration::ZERO).await);
     nodes.each([4], MemoryNode::come_up);
-    let ending = tokio::spawn({
-        let locks = locks.clone();
-        async move { locks.shutdown(TTL).await }
-    });
+    let ending = spawn(&locks, |locks| async move { locks.shutdown(TTL).await });
     sleep(MS).await;
     run.complete("done").await.unwrap();
     assert!(ending.await.unwrap().is_all_released());

@@ -1,21 +1,9 @@
 //! A clock of a node that is set forward under two runs of one idempotency key, while commands of the first are late.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
-
 use tokio::sync::watch;
-use tokio::time::sleep;
-use tower_redlock::clock::{Clock, Moment, TokioClock};
-use tower_redlock::idempotency::IdempotentRun;
-use tower_redlock::node::MemoryNode;
-use tower_redlock::node::{Node as _, NodeContext, NodeError, NodeErrorKind, ServerRegistry};
-use tower_redlock::{LockManager, Settings};
 
-use super::MS;
-use super::wrapper::{Between, Call, Reply, Wrapped};
+use super::*;
 
-const TTL: Duration = Duration::from_secs(10);
 const KEEP: Duration = Duration::from_secs(3_600);
 
 /// A clock that can be set forward.
@@ -99,7 +87,7 @@ struct Cluster {
 
 impl Cluster {
     fn new() -> Self {
-        let nodes: Vec<_> = (0..3).map(|n| MemoryNode::new(format!("n{n}"))).collect();
+        let nodes = nodes(3);
         let clock = Stepped(TokioClock::new(), Arc::default());
         let context = NodeContext::new(Arc::new(clock.clone()), ServerRegistry::new());
         nodes[0].start(context);
@@ -116,16 +104,7 @@ impl Cluster {
             })
             .collect();
         let links = linked.iter().map(|node| node.link.clone()).collect();
-        let builder = LockManager::builder().nodes(linked.into_iter().map(Wrapped));
-        (builder.clock(TokioClock::new()).ttl(TTL), links)
-    }
-}
-
-/// The response that a repeat is told, if there is one.
-async fn told(locks: &LockManager) -> Option<Vec<u8>> {
-    match locks.begin_idempotent("k", KEEP, Duration::ZERO).await {
-        Ok(IdempotentRun::Replay(body)) => Some(body.to_vec()),
-        _ => None,
+        (over(linked.into_iter().map(Wrapped)), links)
     }
 }
 
@@ -134,38 +113,32 @@ async fn told(locks: &LockManager) -> Option<Vec<u8>> {
 async fn a_run_that_was_overtaken_stores_nothing_where_a_clock_was_set_forward() {
     let cluster = Cluster::new();
     let (first, first_links) = cluster.process();
-    let first = first.bootstrap(true).connect().await.unwrap();
-    let (second, _links) = cluster.process();
-    let second = second.connect().await.unwrap();
-    let (third, _links) = cluster.process();
-    let third = third.connect().await.unwrap();
-    let begin = async |locks: &LockManager| {
-        let run = locks.begin_idempotent("k", KEEP, Duration::ZERO).await;
-        match run.unwrap() {
-            IdempotentRun::Execute(run) => run,
-            other => panic!("{other:?}"),
-        }
-    };
+    let first = connected(first.bootstrap(true)).await;
+    let second = connected(cluster.process().0).await;
+    let third = connected(cluster.process().0).await;
+    let begin = async |locks: &LockManager| locks.begin_idempotent("k", KEEP, Duration::ZERO).await;
     // The first run has the first two nodes; when its lock has ended on the first, the next has that and the last.
     first_links[2].send_replace(Link::Cut);
-    let overtaken = begin(&first).await;
+    let overtaken = to_run(begin(&first).await);
     sleep(MS).await;
     first_links[0].send_replace(Link::Slow);
     sleep(TTL + 50 * MS).await;
-    let run = begin(&second).await;
+    let run = to_run(begin(&second).await);
     sleep(200 * MS).await;
     let overtaken = tokio::spawn(overtaken.complete("overtaken"));
-    sleep(Duration::from_millis(11_200)).await;
-    cluster.clock.step(Duration::from_secs(59));
+    sleep(11_200 * MS).await;
+    cluster.clock.step(59 * SECOND);
     first_links[0].send_replace(Link::Open);
     sleep(MS).await;
     overtaken.await.unwrap().unwrap_err();
-    assert_eq!(told(&third).await, None, "it is on one node");
-    sleep(Duration::from_millis(3_600)).await;
+    // It is on one node.
+    let told = begin(&third).await;
+    assert!(!matches!(told, Ok(IdempotentRun::Replay(_))), "{told:?}");
+    sleep(3_600 * MS).await;
     assert!(!run.handle().is_lost());
     // It is on the third, and the first cannot know who came; whoever comes next brings it to a quorum.
     run.complete("right").await.unwrap_err();
     for _ in 0..2 {
-        assert_eq!(told(&third).await.as_deref(), Some(&b"right"[..]));
+        assert_eq!(replayed(begin(&third).await), "right");
     }
 }

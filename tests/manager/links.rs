@@ -1,16 +1,6 @@
 //! Memory nodes that one process reaches and another does not.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
-
-use tokio::time::sleep;
-use tower_redlock::clock::TokioClock;
-use tower_redlock::node::MemoryNode;
-use tower_redlock::node::{Node, NodeError, NodeErrorKind, NodeState, Notifier};
-use tower_redlock::{LockManager, Settings};
-
-use super::wrapper::{Between, Call, Reply, Wrapped};
+use super::*;
 
 /// The way of one process to one node.
 #[derive(Clone, Debug)]
@@ -168,14 +158,6 @@ impl Process {
 
     /// A builder of its manager.
     pub(super) fn builder(&self) -> Settings {
-        LockManager::builder()
-            .nodes(self.0.iter().cloned().map(Wrapped))
-            .clock(TokioClock::new())
+        over(self.0.iter().cloned().map(Wrapped))
     }
-}
-
-/// Nodes called `n0`, `n1`, and so on.
-pub(super) fn nodes(count: usize) -> Vec<MemoryNode> {
-    let name = |n| MemoryNode::new(format!("n{n}"));
-    (0..count).map(name).collect()
 }

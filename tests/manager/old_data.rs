@@ -1,33 +1,16 @@
 //! Nodes that come back with what they had before: the numbers go on, and so do the ballots of what runs once.
 
-use std::time::Duration;
-
-use tokio::time::sleep;
-use tower_redlock::LockManager;
-use tower_redlock::idempotency::IdempotentRun;
-use tower_redlock::node::MemoryNode;
-use tower_redlock::snapshot::VotingStatus;
-
 use super::fence::{PAST, dated, fence};
-use super::{MS, Nodes, TTL};
+use super::*;
 
 /// Longer than any quarantine here, and shorter than what nodes take for a clock that went mad; in microseconds.
 const AHEAD: u64 = 30 * 60 * 1_000_000;
-const DAY: Duration = Duration::from_secs(86_400);
-
-fn three() -> Nodes {
-    Nodes((0..3).map(|n| MemoryNode::new(format!("n{n}"))).collect())
-}
 
 /// Waits until the nodes that had to be in quarantine vote.
 async fn promoted(locks: &LockManager) {
     let standings = || locks.snapshot().nodes.into_iter().map(|node| node.voting);
     sleep(MS).await;
-    let of_first = standings().next().unwrap();
-    assert!(
-        matches!(of_first, VotingStatus::Quarantined { .. }),
-        "{of_first:?}"
-    );
+    assert_quarantined(&standings().next().unwrap());
     for _ in 0..100 {
         if standings().all(|standing| standing == VotingStatus::Voting) {
             return;
@@ -43,13 +26,13 @@ async fn forget_what_came_since<T>(
     count: impl AsyncFnOnce(&LockManager),
     lose: impl AsyncFnOnce(&LockManager) -> T,
 ) -> (Nodes, LockManager, T) {
-    let nodes = three();
-    let (locks, _) = dated(&nodes, PAST);
+    let nodes = Nodes::of(3);
+    let (locks, _) = dated(nodes.builder(), PAST);
     sleep(MS).await;
     count(&locks).await;
     let saved = nodes.0[0].snapshot();
     nodes.each([2], MemoryNode::go_down);
-    let (ahead, _) = dated(&nodes, PAST + AHEAD);
+    let (ahead, _) = dated(nodes.builder(), PAST + AHEAD);
     let lost = lose(&ahead).await;
     // It tells nobody of it later.
     ahead.shutdown(Duration::ZERO).await;
@@ -73,19 +56,13 @@ async fn tokens_go_on_after_a_node_came_back_with_old_data() {
     }
 }
 
-async fn run(locks: &LockManager) -> tower_redlock::idempotency::RunGuard {
-    match locks
-        .begin_idempotent("pay", DAY, Duration::ZERO)
-        .await
-        .unwrap()
-    {
-        IdempotentRun::Execute(run) => run,
-        other => panic!("already done: {other:?}"),
-    }
+async fn begin(locks: &LockManager) -> Result<IdempotentRun, AcquireError> {
+    locks.begin_idempotent("pay", DAY, Duration::ZERO).await
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_run_after_a_node_came_back_with_what_it_had_before_has_the_higher_ballot() {
+    let run = async |locks: &LockManager| to_run(begin(locks).await);
     let count = async |locks: &LockManager| run(locks).await.abandon().await.unwrap();
     let lose = async |locks: &LockManager| {
         let run = run(locks).await;
@@ -101,21 +78,14 @@ async fn a_run_after_a_node_came_back_with_what_it_had_before_has_the_higher_bal
     nodes.each([1], MemoryNode::come_up);
     for away in [0, 2, 1] {
         nodes.each([away], MemoryNode::go_down);
-        match locks
-            .begin_idempotent("pay", DAY, Duration::ZERO)
-            .await
-            .unwrap()
-        {
-            IdempotentRun::Replay(told) => assert_eq!(told, "second", "without n{away}"),
-            other => panic!("without n{away} it runs a third time: {other:?}"),
-        }
+        assert_eq!(replayed(begin(&locks).await), "second", "without n{away}");
         nodes.each([away], MemoryNode::come_up);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_set_back_holds_what_it_held_then_and_does_not_vote() {
-    let nodes = three();
+    let nodes = Nodes::of(3);
     let locks = nodes.manager();
     sleep(MS).await;
     let before = locks.try_acquire("before").await.unwrap();
@@ -141,41 +111,32 @@ async fn a_node_that_is_set_back_holds_what_it_held_then_and_does_not_vote() {
     fresh.restore(&saved);
     drop(locks.try_acquire("probe").await);
     sleep(MS).await;
-    let standing = locks.snapshot().nodes.remove(1).voting;
-    assert!(
-        matches!(standing, VotingStatus::Quarantined { .. }),
-        "{standing:?}"
-    );
+    assert_quarantined(&locks.snapshot().nodes[1].voting);
 }
 
 /// The run that came later is told that its result is kept; then the node that the two have in common comes back with
 /// what it had before, and the run that came first, which stood still, has its result to say.
 #[tokio::test(start_paused = true)]
 async fn a_run_that_was_overtaken_keeps_no_result_on_a_node_that_came_back_with_old_data() {
-    let nodes = super::links::nodes(3);
-    let process = || super::links::Process::on(&nodes);
-    let (first, second, third) = (process(), process(), process());
-    let manager = |process: &super::links::Process| process.builder().connect_lazy().unwrap();
-    let (a, b, c) = (manager(&first), manager(&second), manager(&third));
+    let nodes = nodes(3);
+    let process = || Process::on(&nodes);
+    let (first, second) = (process(), process());
+    let (a, b, c) = (
+        lazy(first.builder()),
+        lazy(second.builder()),
+        lazy(process().builder()),
+    );
     sleep(TTL).await;
-    let run = async |locks: &LockManager| match locks
-        .begin_idempotent("order", DAY, Duration::ZERO)
-        .await
-    {
-        Ok(IdempotentRun::Execute(run)) => run,
-        other => panic!("{other:?}"),
-    };
     first.0[2].cut();
-    let overtaken = run(&a).await;
+    let overtaken = to_run(begin(&a).await);
     let saved = nodes[1].snapshot();
-    first.0.iter().for_each(super::links::Link::cut);
+    first.0.iter().for_each(Link::cut);
     sleep(2 * TTL).await;
     second.0[0].cut();
-    run(&b).await.complete("b").await.unwrap();
+    to_run(begin(&b).await).complete("b").await.unwrap();
     nodes[1].restore(&saved);
     sleep(2 * TTL).await;
-    let votes = |node: tower_redlock::snapshot::NodeStatus| node.voting == VotingStatus::Voting;
-    assert!(c.snapshot().nodes.into_iter().all(votes));
-    first.0[..2].iter().for_each(super::links::Link::mend);
+    assert_eq!(voting(&c), 3);
+    first.0[..2].iter().for_each(Link::mend);
     overtaken.complete("a").await.unwrap_err();
 }

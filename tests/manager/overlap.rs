@@ -1,23 +1,9 @@
 //! Two lists of nodes that share one: never do both grant.
 
-use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::sync::OnceLock;
+use std::task::Poll;
 
-use tokio::time::{Instant, sleep};
-use tower_redlock::clock::{Clock, Moment, TokioClock};
-use tower_redlock::error::{ConnectError, LossReason};
-use tower_redlock::node::MemoryNode;
-use tower_redlock::node::NodeErrorKind;
-use tower_redlock::snapshot::VotingStatus;
-use tower_redlock::{AcquireError, LockGuard, LockManager};
-
-use super::links::{Process, nodes};
-use super::{MS, TTL, poll_once};
-
-const SECOND: Duration = Duration::from_secs(1);
+use super::*;
 
 /// The processes of the old list, and of the new one that shares `n2` with it.
 fn lists(nodes: &[MemoryNode]) -> (Process, Process) {
@@ -78,10 +64,7 @@ fn is_voting(locks: &LockManager, node: usize) -> bool {
 }
 
 async fn refusal(locks: &LockManager) -> String {
-    match locks.try_acquire("refused").await {
-        Err(AcquireError::NoQuorum(error)) => error.to_string(),
-        other => panic!("{other:?}"),
-    }
+    no_quorum(locks, "refused").await.to_string()
 }
 
 const OLD: &str = "nodes n0, n1, n2; quorum 2";
@@ -91,9 +74,9 @@ const NEW: &str = "nodes n2, n3, n4; quorum 2";
 async fn who_does_not_connect_first_finds_the_node_that_others_have_all_the_same() {
     let nodes = nodes(5);
     let (old, new) = lists(&nodes);
-    let old = old.builder().max_hold(100 * TTL).connect().await.unwrap();
+    let old = connected(old.builder().max_hold(100 * TTL)).await;
     let guard = old.try_acquire("k").await.unwrap();
-    let new = new.builder().connect_lazy().unwrap();
+    let new = lazy(new.builder());
     let text = refusal(&new).await;
     assert!(text.contains(OLD) && text.contains(NEW), "{text}");
     assert_eq!(foreign(&new), ["n2"]);
@@ -104,10 +87,10 @@ async fn who_does_not_connect_first_finds_the_node_that_others_have_all_the_same
 async fn a_list_one_node_of_which_was_never_reached_grants_nothing() {
     let nodes = nodes(5);
     let (old, new) = lists(&nodes);
-    let old = old.builder().max_hold(100 * TTL).connect().await.unwrap();
+    let old = connected(old.builder().max_hold(100 * TTL)).await;
     let guard = old.try_acquire("k").await.unwrap();
     new.0[0].cut();
-    let locks = new.builder().connect_lazy().unwrap();
+    let locks = lazy(new.builder());
     never_both_beside(guard, &old, &locks, 8 * TTL).await;
     // And when it is reached at last, it is another's.
     new.0[0].mend();
@@ -122,9 +105,9 @@ async fn who_gets_a_node_back_from_another_list_waits_until_that_must_have_notic
     let nodes = nodes(5);
     let (old, new) = lists(&nodes);
     let (old_link, new_link) = (&old.0[2], &new.0[0]);
-    let hour = Duration::from_secs(3_600);
+    let hour = 3_600 * SECOND;
     let old_locks = old.builder().max_hold(hour).connect().await.unwrap();
-    let new_locks = new.builder().max_hold(hour).connect_lazy().unwrap();
+    let new_locks = lazy(new.builder().max_hold(hour));
     sleep(2 * SECOND).await;
     let (mut one, mut other) = ((&old_locks, old_link), (&new_locks, new_link));
     let mut held = one.0.try_acquire("k").await.unwrap();
@@ -152,8 +135,8 @@ async fn a_process_that_does_not_wait_when_it_starts_waits_for_its_connections()
     for (connecting, waits) in [(300 * MS, true), (900 * MS, true), (3 * SECOND, false)] {
         let nodes = nodes(5);
         let (old, new) = lists(&nodes);
-        let locks = old.builder().connect().await.unwrap();
-        let others = new.builder().connect_lazy().unwrap();
+        let locks = connected(old.builder()).await;
+        let others = lazy(new.builder());
         sleep(2 * SECOND).await;
         old.0[2].cut();
         nodes[2].forget();
@@ -164,7 +147,7 @@ async fn a_process_that_does_not_wait_when_it_starts_waits_for_its_connections()
         grants(&others).await;
         let again = Process::on(&nodes[..3]);
         again.0[2].connect_for(connecting);
-        let again = again.builder().connect_lazy().unwrap();
+        let again = lazy(again.builder());
         let began = Instant::now();
         let outcome = again.try_acquire("k").await;
         let took = began.elapsed();
@@ -173,10 +156,8 @@ async fn a_process_that_does_not_wait_when_it_starts_waits_for_its_connections()
                 panic!("{outcome:?}");
             };
             assert!(error.is_disagreement(), "{error}");
-            assert!(
-                took >= connecting && took < connecting + 50 * MS,
-                "{took:?}"
-            );
+            let soon = connecting..connecting + 50 * MS;
+            assert!(soon.contains(&took), "{took:?}");
         } else {
             // As where it cannot be reached at all; see `docs::promises`.
             drop(outcome.unwrap());
@@ -192,8 +173,8 @@ async fn a_process_that_does_not_wait_when_it_starts_waits_for_its_connections()
 /// Two lists, complete, of which the one has the node that both have; it forgets, and the other takes it.
 async fn taken_back(nodes: &[MemoryNode]) -> (Process, LockManager) {
     let (old, new) = lists(nodes);
-    let _old = old.builder().connect().await.unwrap();
-    let locks = new.builder().connect_lazy().unwrap();
+    let _old = connected(old.builder()).await;
+    let locks = lazy(new.builder());
     sleep(15 * SECOND).await;
     assert_eq!(foreign(&locks), ["n2"]);
     // Whoever is the first to look at it.
@@ -232,18 +213,19 @@ async fn a_node_that_was_taken_back_and_cannot_be_promoted_blocks_for_a_while_on
 
 #[tokio::test(start_paused = true)]
 async fn an_operator_need_not_wait_for_others_to_notice() {
-    let nodes = nodes(5);
-    let (_new, locks) = taken_back(&nodes).await;
-    refusal(&locks).await;
-    locks.adopt_nodes(None).await.unwrap();
-    grants(&locks).await;
-    let nodes = super::links::nodes(5);
-    let (_new, locks) = taken_back(&nodes).await;
-    refusal(&locks).await;
-    let began = Instant::now();
-    locks.bootstrap().await.unwrap();
-    assert!(began.elapsed() < SECOND, "{:?}", began.elapsed());
-    grants(&locks).await;
+    for adopts in [true, false] {
+        let nodes = nodes(5);
+        let (_new, locks) = taken_back(&nodes).await;
+        refusal(&locks).await;
+        if adopts {
+            locks.adopt_nodes(None).await.unwrap();
+        } else {
+            let began = Instant::now();
+            locks.bootstrap().await.unwrap();
+            assert!(began.elapsed() < SECOND, "{:?}", began.elapsed());
+        }
+        grants(&locks).await;
+    }
 }
 
 /// The nodes that the list between had not have voted for the first one all the time.
@@ -254,14 +236,13 @@ async fn who_takes_a_list_back_waits_until_the_list_between_must_have_noticed() 
         let first = || Process::on(&nodes).builder().groups(groups);
         let mut old = first().connect().await.unwrap();
         let between = Process::on(&nodes[..1]).builder().max_hold(100 * TTL);
-        let between = between.connect_lazy().unwrap();
+        let between = lazy(between);
         between.adopt_nodes(None).await.unwrap();
         let held = between.try_acquire("k").await.unwrap();
         assert_eq!(foreign(&old), ["n0"]);
 
         let back = old.clone();
-        let mut adopting = Box::pin(async move { back.adopt_nodes(None).await.unwrap() });
-        assert!(poll_once(&mut adopting).await.is_none());
+        let adopting = begun(async move { back.adopt_nodes(None).await.unwrap() }).await;
         let adopting = tokio::spawn(adopting);
         if restarts {
             // By then it serves the first list.
@@ -291,7 +272,7 @@ async fn a_list_is_taken_over_when_all_of_its_nodes_vote() {
     drop(Process::on(&nodes).builder().connect().await.unwrap());
     let settings = |process: &Process| process.builder().ttl(SECOND).max_ttl(SECOND);
     let operator = Process::on(&nodes);
-    let locks = settings(&operator).connect_lazy().unwrap();
+    let locks = lazy(settings(&operator));
     operator.0[2].refuse_promotion();
     let mut adopting = Box::pin(locks.adopt_nodes(None));
     while !is_voting(&locks, 1) {
@@ -304,21 +285,10 @@ async fn a_list_is_taken_over_when_all_of_its_nodes_vote() {
     // It is not waited for for ever.
     adopting.await.unwrap();
     // And without such trouble whoever comes next is granted locks at once.
-    let third = Process::on(&nodes);
-    let locks = third
-        .builder()
-        .ttl(2 * SECOND)
-        .max_ttl(2 * SECOND)
-        .connect_lazy()
-        .unwrap();
+    let third = || over(nodes.clone()).ttl(2 * SECOND).max_ttl(2 * SECOND);
+    let locks = lazy(third());
     locks.adopt_nodes(None).await.unwrap();
-    let next = third
-        .builder()
-        .ttl(2 * SECOND)
-        .max_ttl(2 * SECOND)
-        .connect()
-        .await
-        .unwrap();
+    let next = connected(third()).await;
     grants(&next).await;
 }
 
@@ -371,10 +341,10 @@ impl Clock for AskingClock {
 async fn there_is_no_moment_between_their_node_and_ours() {
     let nodes = nodes(5);
     let (old, new) = lists(&nodes);
-    let _old = old.builder().connect().await.unwrap();
+    let _old = connected(old.builder()).await;
     let asking = Arc::new(Asking::default());
     let clock = AskingClock(TokioClock::new(), Arc::clone(&asking));
-    let locks = new.builder().clock(clock).connect_lazy().unwrap();
+    let locks = lazy(new.builder().clock(clock));
     sleep(15 * SECOND).await;
     assert_eq!(foreign(&locks), ["n2"]);
     asking.locks.set(locks.clone()).unwrap();
@@ -395,9 +365,9 @@ async fn of_two_lists_that_share_a_node_which_forgets_only_one_goes_on() {
     for late in [50 * MS, 980 * MS] {
         let nodes = nodes(5);
         let (old, new) = lists(&nodes);
-        let old = old.builder().max_hold(100 * TTL).connect().await.unwrap();
+        let old = connected(old.builder().max_hold(100 * TTL)).await;
         sleep(300 * MS).await;
-        let new = new.builder().connect_lazy().unwrap();
+        let new = lazy(new.builder());
         // Longer than any quarantine that had begun before.
         sleep(15 * SECOND).await;
         let held = old.try_acquire("k").await.unwrap();
@@ -423,9 +393,9 @@ async fn of_two_lists_that_share_a_node_which_forgets_only_one_goes_on() {
 async fn what_is_held_ends_with_its_validity_when_a_node_turns_out_to_be_another_s() {
     let nodes = nodes(5);
     let (a, b) = lists(&nodes);
-    let old = a.builder().max_hold(100 * TTL).connect().await.unwrap();
+    let old = connected(a.builder().max_hold(100 * TTL)).await;
     let guard = old.try_acquire("k").await.unwrap();
-    let new = b.builder().connect_lazy().unwrap();
+    let new = lazy(b.builder());
     sleep(2 * SECOND).await;
     a.0[2].cut();
     nodes[2].forget();
@@ -455,37 +425,27 @@ async fn what_is_held_ends_with_its_validity_when_a_node_turns_out_to_be_another
 async fn a_node_that_was_left_behind_when_the_settings_changed_has_to_be_taken_over_too() {
     let nodes = nodes(3);
     let (a, b) = (Process::on(&nodes), Process::on(&nodes));
-    let before = a.builder().connect().await.unwrap();
+    let before = connected(a.builder()).await;
     grants(&before).await;
     drop(before);
-    let locks = b
-        .builder()
-        .ttl(SECOND)
-        .max_ttl(SECOND)
-        .connect_lazy()
-        .unwrap();
-    let mut adopting = Box::pin(locks.adopt_nodes(None));
-    assert!(poll_once(&mut adopting).await.is_none());
+    let locks = lazy(b.builder().ttl(SECOND).max_ttl(SECOND));
+    let adopting = begun(locks.adopt_nodes(None)).await;
     // All were connected, and this one was not asked yet.
     b.0[2].cut();
     let error = adopting.await.unwrap_err().to_string();
-    assert!(
-        error.contains("every node has accepted this list"),
-        "{error}"
-    );
+    let why = "every node has accepted this list";
+    assert!(error.contains(why), "{error}");
     // It comes back with what it knew.
     b.0[2].mend();
     sleep(2 * SECOND).await;
     assert_eq!(foreign(&locks), ["n2"]);
     let text = refusal(&locks).await;
-    assert!(
-        text.contains("max_ttl 10s") && text.contains("max_ttl 1s"),
-        "{text}"
-    );
+    let both = ["max_ttl 10s", "max_ttl 1s"];
+    assert!(both.iter().all(|ttl| text.contains(ttl)), "{text}");
     locks.adopt_nodes(None).await.unwrap();
     grants(&locks).await;
     // Those with the settings from before get nothing.
-    let before = a.builder().connect_lazy().unwrap();
+    let before = lazy(a.builder());
     refusal(&before).await;
 }
 
@@ -493,14 +453,9 @@ async fn a_node_that_was_left_behind_when_the_settings_changed_has_to_be_taken_o
 async fn no_node_is_taken_over_while_another_is_not_connected() {
     let nodes = nodes(3);
     let (a, b) = (Process::on(&nodes), Process::on(&nodes));
-    let before = a.builder().connect().await.unwrap();
+    let before = connected(a.builder()).await;
     b.0[2].cut();
-    let locks = b
-        .builder()
-        .ttl(SECOND)
-        .max_ttl(SECOND)
-        .connect_lazy()
-        .unwrap();
+    let locks = lazy(b.builder().ttl(SECOND).max_ttl(SECOND));
     let began = Instant::now();
     let error = locks.adopt_nodes(None).await.unwrap_err();
     assert_eq!(began.elapsed(), 5 * SECOND, "the connect time-out");
@@ -521,7 +476,7 @@ async fn no_node_is_taken_over_while_another_is_not_connected() {
 async fn whoever_cannot_start_is_told_of_the_nodes_of_others_too() {
     let nodes = nodes(5);
     let (old, new) = lists(&nodes);
-    let _old = old.builder().connect().await.unwrap();
+    let _old = connected(old.builder()).await;
     nodes[3].go_down();
     nodes[4].go_down();
     let error = new.builder().connect().await.unwrap_err();

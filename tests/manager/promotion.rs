@@ -1,19 +1,8 @@
 //! Nodes that say that they do not vote yet, and refuse what would end that, leave it unanswered, or take their time.
 
 use std::future::pending;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
-use tower_redlock::clock::TokioClock;
-use tower_redlock::error::ConnectError;
-use tower_redlock::node::MemoryNode;
-use tower_redlock::node::{NodeError, NodeErrorKind};
-use tower_redlock::{LockManager, Settings};
-
-use super::wrapper::{Between, Call, Reply, Wrapped};
-use super::{MS, TTL};
+use super::*;
 
 /// How long a manager waits for its nodes.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -79,21 +68,21 @@ fn counted(nodes: &[MemoryNode], promotion: Promotion, asked: &Arc<AtomicUsize>)
             asked: Arc::clone(asked),
         })
     });
-    let builder = LockManager::builder().nodes(stuck);
-    builder
-        .clock(TokioClock::new())
-        .ttl(TTL)
-        .connect_timeout(CONNECT)
+    over(stuck).connect_timeout(CONNECT)
 }
 
-fn three() -> Vec<MemoryNode> {
-    (0..3).map(|n| MemoryNode::new(format!("n{n}"))).collect()
+/// Three nodes that have voted, and have forgotten what for.
+async fn forgetful() -> Vec<MemoryNode> {
+    let nodes = nodes(3);
+    drop(connected(over(nodes.clone()).bootstrap(true)).await);
+    nodes.iter().for_each(MemoryNode::forget);
+    nodes
 }
 
 /// Asserts that `connect` ends within `limit`, and says why.
 async fn assert_refused(builder: Settings, limit: Duration, reason: &str) {
     let began = Instant::now();
-    let error = tokio::time::timeout(BOUND, builder.connect()).await;
+    let error = timeout(BOUND, builder.connect()).await;
     let error = error.expect("it waits without end").unwrap_err();
     assert!(matches!(error, ConnectError::NoQuorum(_)), "{error:?}");
     assert!(error.to_string().contains(reason), "{error}");
@@ -101,23 +90,21 @@ async fn assert_refused(builder: Settings, limit: Duration, reason: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn connect_ends_where_new_nodes_refuse_to_be_promoted() {
-    let nodes = three();
-    assert_refused(
-        manager(&nodes, Promotion::Refused),
-        CONNECT + MOMENT,
-        "no permission",
-    )
-    .await;
+async fn connect_ends_where_nodes_are_not_promoted() {
+    let limit = CONNECT + MOMENT;
+    let refused = manager(&nodes(3), Promotion::Refused);
+    assert_refused(refused, limit, "no permission").await;
+    assert_refused(manager(&nodes(3), Promotion::Silent), limit, "n0").await;
+    // The longest lease that they may have forgotten comes first.
+    let refused = manager(&forgetful().await, Promotion::Refused);
+    assert_refused(refused, 2 * TTL + limit, "no permission").await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn nodes_that_refuse_to_be_promoted_are_asked_five_times_a_second() {
-    let (nodes, asked) = (three(), Arc::default());
-    let locks = counted(&nodes, Promotion::Refused, &asked)
-        .connect_lazy()
-        .unwrap();
-    sleep(Duration::from_secs(10)).await;
+    let (nodes, asked) = (nodes(3), Arc::default());
+    let locks = lazy(counted(&nodes, Promotion::Refused, &asked));
+    sleep(10 * SECOND).await;
     let asked = asked.load(Ordering::SeqCst);
     // Each is sent both, and another check-in for each of the others.
     assert!((240..=720).contains(&asked), "{asked}");
@@ -125,32 +112,12 @@ async fn nodes_that_refuse_to_be_promoted_are_asked_five_times_a_second() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn connect_ends_where_new_nodes_do_not_answer_when_they_are_promoted() {
-    let nodes = three();
-    assert_refused(manager(&nodes, Promotion::Silent), CONNECT + MOMENT, "n0").await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn connect_ends_where_nodes_that_forgot_refuse_to_be_promoted() {
-    let nodes = three();
-    let usual = LockManager::builder()
-        .clock(TokioClock::new())
-        .nodes(nodes.iter().cloned());
-    let usual = usual.clock(TokioClock::new()).ttl(TTL).bootstrap(true);
-    drop(usual.connect().await.unwrap());
-    nodes.iter().for_each(MemoryNode::forget);
-    // The longest lease that they may have forgotten, and the connect time-out.
-    let limit = 2 * TTL + CONNECT + MOMENT;
-    assert_refused(manager(&nodes, Promotion::Refused), limit, "no permission").await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_bootstrap_ends_where_nodes_refuse_to_be_promoted() {
-    let nodes = three();
-    let locks = manager(&nodes, Promotion::Refused).connect_lazy().unwrap();
+    let nodes = nodes(3);
+    let locks = lazy(manager(&nodes, Promotion::Refused));
     sleep(MS).await;
     let began = Instant::now();
-    let error = tokio::time::timeout(BOUND, locks.bootstrap()).await;
+    let error = timeout(BOUND, locks.bootstrap()).await;
     let error = error.expect("it waits without end").unwrap_err();
     assert!(error.to_string().contains("no permission"), "{error}");
     assert!(began.elapsed() <= CONNECT + MOMENT, "{:?}", began.elapsed());
@@ -158,39 +125,22 @@ async fn a_bootstrap_ends_where_nodes_refuse_to_be_promoted() {
 
 #[tokio::test(start_paused = true)]
 async fn connect_waits_a_moment_for_new_nodes_that_are_about_to_vote() {
-    for forget in [false, true] {
-        let nodes = three();
-        if forget {
-            let usual = LockManager::builder()
-                .clock(TokioClock::new())
-                .nodes(nodes.iter().cloned());
-            let usual = usual.clock(TokioClock::new()).ttl(TTL).bootstrap(true);
-            drop(usual.connect().await.unwrap());
-            nodes.iter().for_each(MemoryNode::forget);
-        }
+    for nodes in [nodes(3), forgetful().await] {
         let slow = manager(&nodes, Promotion::Slow(40 * MS));
-        slow.connect_timeout(100 * MS).connect().await.unwrap();
+        connected(slow.connect_timeout(100 * MS)).await;
     }
 }
 
 /// Each time there is a quorum that is about to vote.
 #[tokio::test(start_paused = true)]
 async fn nodes_are_taken_over_though_one_of_them_goes_away_for_a_moment_again_and_again() {
-    let nodes = three();
-    let usual = LockManager::builder()
-        .clock(TokioClock::new())
-        .nodes(nodes.iter().cloned());
-    let usual = usual.clock(TokioClock::new()).ttl(TTL).bootstrap(true);
-    drop(usual.connect().await.unwrap());
-    let other = LockManager::builder()
-        .clock(TokioClock::new())
-        .nodes(nodes[..2].iter().cloned());
-    let other = other.clock(TokioClock::new()).ttl(TTL).max_ttl(3 * TTL);
-    let other = other.connect_lazy().unwrap();
+    let nodes = nodes(3);
+    drop(connected(over(nodes.clone()).bootstrap(true)).await);
+    let other = lazy(over(nodes[..2].to_vec()).max_ttl(3 * TTL));
     let node = nodes[1].clone();
     let blips = tokio::spawn(async move {
         loop {
-            sleep(Duration::from_secs(7)).await;
+            sleep(7 * SECOND).await;
             node.go_down();
             sleep(1_200 * MS).await;
             node.come_up();

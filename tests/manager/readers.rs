@@ -1,39 +1,39 @@
 //! Shared locks: readers together, a writer alone.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
-use std::time::Duration;
+use std::sync::atomic::AtomicI32;
 
-use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
-use tower_redlock::clock::TokioClock;
-use tower_redlock::error::LossReason;
-use tower_redlock::node::MemoryNode;
-use tower_redlock::node::{Fence, Namespace, Node, NodeKeys};
-use tower_redlock::{AcquireError, FencingToken, LockKey, LockManager, LockScope};
+use tower_redlock::node::ExtendRequest;
 
-use super::requests::{Fenced as _, NewAcquire, NewExtend, NewFence};
-use super::slow::Slow;
-use super::{MS, Nodes, TTL, assert_idle, wait_for};
-
-const SECOND: Duration = Duration::from_secs(1);
+use super::*;
 
 fn order() -> NodeKeys {
-    let key = LockKey::new("order").unwrap();
-    NodeKeys::from(Namespace::default().node_key(&key)).shared()
+    NodeKeys::from(place("order")).shared()
 }
 
 /// A manager whose commands take a millisecond to the nodes, and their replies another one.
 fn a_millisecond_away(nodes: &Nodes) -> LockManager {
-    let each = nodes.0.iter().map(|node| Slow::node(node, MS, MS));
-    let builder = LockManager::builder().nodes(each);
-    builder.clock(TokioClock::new()).connect_lazy().unwrap()
+    lazy(Slow::over(&nodes.0, MS, MS))
+}
+
+/// A manager that knows who votes, and whose callers have time.
+async fn patient(nodes: &Nodes) -> LockManager {
+    nodes.met().await.with_max_wait(60 * SECOND)
+}
+
+/// Reads `key` for `read` again and again, with a pause in between.
+async fn read_on(locks: LockManager, key: &'static str, read: Duration, pause: Duration) {
+    loop {
+        let guard = locks.acquire(key).await.unwrap();
+        sleep(read).await;
+        assert!(!guard.is_lost());
+        drop(guard);
+        sleep(pause).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn readers_of_all_processes_hold_a_key_together_and_a_writer_alone() {
-    let nodes = Nodes::five();
-    let processes = [nodes.met().await, nodes.met().await];
+    let (nodes, processes): (_, [_; 2]) = five_met().await;
     let mut reading = Vec::new();
     for locks in processes.iter().chain(&processes) {
         let guard = locks.shared().try_acquire("order").await.unwrap();
@@ -41,11 +41,7 @@ async fn readers_of_all_processes_hold_a_key_together_and_a_writer_alone() {
         reading.push(guard);
     }
     for locks in &processes {
-        let error = locks.try_acquire("order").await.unwrap_err();
-        assert!(
-            matches!(error, AcquireError::Contended { remaining: Some(left), .. } if left > TTL / 2),
-            "{error:?}"
-        );
+        assert!(remaining(locks, "order").await > Some(TTL / 2));
         let other = locks.try_acquire("other").await.unwrap();
         other.release().await.unwrap();
     }
@@ -56,8 +52,7 @@ async fn readers_of_all_processes_hold_a_key_together_and_a_writer_alone() {
     let writer = processes[0].try_acquire("order").await.unwrap();
     assert!(!writer.is_shared());
     for locks in &processes {
-        let error = locks.shared().try_acquire("order").await.unwrap_err();
-        assert!(matches!(error, AcquireError::Contended { .. }), "{error:?}");
+        assert_contended(locks.shared().try_acquire("order").await);
     }
     writer.release().await.unwrap();
     drop(processes[1].shared().try_acquire("order").await.unwrap());
@@ -69,8 +64,7 @@ async fn readers_of_all_processes_hold_a_key_together_and_a_writer_alone() {
 
 #[tokio::test(start_paused = true)]
 async fn a_thousand_readers_of_a_process_ask_the_nodes_once() {
-    let nodes = Nodes::five();
-    let locks = nodes.met().await;
+    let (nodes, [locks]) = five_met().await;
     let readers = locks.shared();
     let before = nodes.commands();
     let mut tasks = JoinSet::new();
@@ -95,8 +89,7 @@ async fn a_thousand_readers_of_a_process_ask_the_nodes_once() {
     assert!(!later.is_lost());
     assert!(locks.try_acquire("order").await.is_err());
     drop(later);
-    nodes.settle_free("order").await;
-    assert_idle(&locks).await;
+    nodes.assert_nothing_left(&[&locks]).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -130,10 +123,9 @@ async fn a_reader_that_has_left_is_told_so_while_others_of_its_process_go_on() {
         let asked = readers.acquire("order").await.unwrap();
         let joined = readers.acquire("order").await.unwrap();
         assert_eq!(asked.fence(), joined.fence());
-        let (leaver, stayer) = if leaves_first {
-            (asked, joined)
-        } else {
-            (joined, asked)
+        let (leaver, stayer) = match leaves_first {
+            true => (asked, joined),
+            false => (joined, asked),
         };
         let (gone, more) = (leaver.handle(), leaver.reenter().unwrap());
         let told = tokio::spawn(gone.lost());
@@ -155,7 +147,7 @@ async fn a_reader_that_has_left_is_told_so_while_others_of_its_process_go_on() {
 #[tokio::test(start_paused = true)]
 async fn in_a_process_readers_and_writers_come_in_their_order() {
     let nodes = Nodes::five();
-    let locks = nodes.met().await.with_max_wait(60 * SECOND);
+    let locks = patient(&nodes).await;
     let readers = locks.shared();
     let first = readers.acquire("order").await.unwrap();
     let writer = wait_for(&locks, "order").await;
@@ -174,15 +166,14 @@ async fn in_a_process_readers_and_writers_come_in_their_order() {
     let third = third.await.unwrap().unwrap();
     assert_eq!(second.fence(), third.fence(), "together");
     drop((second, third));
-    nodes.settle_free("order").await;
-    assert_idle(&locks).await;
+    nodes.assert_nothing_left(&[&locks]).await;
 }
 
 /// A lock that its holder would hand on to the next writer.
 #[tokio::test(start_paused = true)]
 async fn a_lock_is_not_handed_to_a_reader() {
     let nodes = Nodes::five();
-    let locks = nodes.met().await.with_max_wait(60 * SECOND);
+    let locks = patient(&nodes).await;
     let writer = locks.acquire("order").await.unwrap();
     let reader = wait_for(&locks.shared(), "order").await;
     let next = wait_for(&locks, "order").await;
@@ -203,21 +194,16 @@ async fn a_writer_waits_for_a_tenth_of_the_ttl_and_for_those_that_read_by_then()
     let read = 50 * MS;
     let mut tasks = JoinSet::new();
     for process in 0..4 {
-        let locks = nodes.met().await.shared().with_max_wait(60 * SECOND);
+        let locks = patient(&nodes).await.shared();
         for task in 0..3 {
-            let locks = locks.clone();
+            let reading = read_on(locks.clone(), "order", read, Duration::ZERO);
             tasks.spawn(async move {
                 sleep((process * 3 + task) * 7 * MS).await;
-                loop {
-                    let guard = locks.acquire("order").await.unwrap();
-                    sleep(read).await;
-                    assert!(!guard.is_lost());
-                    drop(guard);
-                }
+                reading.await
             });
         }
     }
-    let writers = nodes.met().await.with_max_wait(60 * SECOND);
+    let writers = patient(&nodes).await;
     for _ in 0..20 {
         sleep(read).await;
         let began = Instant::now();
@@ -235,9 +221,7 @@ async fn readers_get_their_chance_among_writers() {
     let nodes = Nodes::five();
     let mut tasks = JoinSet::new();
     for _ in 0..3 {
-        let each = nodes.0.iter().map(|node| Slow::node(node, MS / 2, MS / 2));
-        let builder = LockManager::builder().nodes(each);
-        let locks = builder.clock(TokioClock::new()).connect_lazy().unwrap();
+        let locks = lazy(Slow::over(&nodes.0, MS / 2, MS / 2));
         let locks = locks.with_max_wait(60 * SECOND);
         tasks.spawn(async move {
             loop {
@@ -247,9 +231,7 @@ async fn readers_get_their_chance_among_writers() {
             }
         });
     }
-    let each = nodes.0.iter().map(|node| Slow::node(node, MS / 2, MS / 2));
-    let builder = LockManager::builder().nodes(each);
-    let locks = builder.clock(TokioClock::new()).connect_lazy().unwrap();
+    let locks = lazy(Slow::over(&nodes.0, MS / 2, MS / 2));
     let readers = locks.shared().with_max_wait(60 * SECOND);
     let mut longest = Duration::ZERO;
     for _ in 0..30 {
@@ -268,13 +250,11 @@ async fn a_writer_that_gives_up_lets_readers_in_again() {
     let held = nodes.met().await.shared().acquire("order").await.unwrap();
     let writer = wait_for(&here.with_max_wait(60 * SECOND), "order").await;
     sleep(MS).await;
-    let error = there.try_acquire("order").await.unwrap_err();
-    assert!(matches!(error, AcquireError::Contended { .. }), "{error:?}");
+    assert_contended(there.try_acquire("order").await);
     // It does so for as long as it waits.
     sleep(20 * SECOND).await;
     assert!(there.try_acquire("order").await.is_err());
-    writer.abort();
-    assert!(writer.await.unwrap_err().is_cancelled());
+    cancel(writer).await;
     nodes.settle("no hint", no_hint).await;
     let reader = there.try_acquire("order").await.unwrap();
     drop((held, reader));
@@ -302,8 +282,7 @@ async fn a_writer_that_gives_up_lets_nobody_past_another_one() {
     }
     for (gone, writer) in writers.into_iter().enumerate() {
         assert!(reader.try_acquire("order").await.is_err(), "{gone}");
-        writer.abort();
-        assert!(writer.await.unwrap_err().is_cancelled());
+        cancel(writer).await;
         // Its release has arrived; to ask again takes the others twice as long.
         sleep(2 * MS).await;
     }
@@ -319,22 +298,14 @@ async fn a_writer_of_several_keys_comes_however_many_of_them_are_read() {
     let read = 400 * MS;
     let mut tasks = JoinSet::new();
     for process in 0..4 {
-        let locks = nodes.met().await.shared().with_max_wait(60 * SECOND);
+        let locks = patient(&nodes).await.shared();
         let key = ["a", "b"][process % 2];
         for _ in 0..3 {
-            let locks = locks.clone();
-            tasks.spawn(async move {
-                loop {
-                    let guard = locks.acquire(key).await.unwrap();
-                    sleep(read).await;
-                    drop(guard);
-                    sleep(MS).await;
-                }
-            });
+            tasks.spawn(read_on(locks.clone(), key, read, MS));
             sleep(37 * MS).await;
         }
     }
-    let writers = nodes.met().await.with_max_wait(60 * SECOND);
+    let writers = patient(&nodes).await;
     for _ in 0..5 {
         let began = Instant::now();
         let guard = writers.acquire(["a", "b"]).await.unwrap();
@@ -351,8 +322,7 @@ async fn a_writer_of_several_keys_comes_however_many_of_them_are_read() {
 /// The writer has found the second key read, and waits for the first.
 #[tokio::test(start_paused = true)]
 async fn a_writer_of_several_keys_and_a_reader_of_two_never_wait_for_each_other() {
-    let nodes = Nodes::five();
-    let (here, there) = (nodes.met().await, nodes.met().await);
+    let (nodes, [here, there]) = five_met().await;
     let second = there.shared().acquire("b").await.unwrap();
     let writing = tokio::spawn({
         let locks = here.with_max_wait(60 * SECOND);
@@ -382,8 +352,7 @@ async fn a_shutdown_waits_until_the_hint_of_a_writer_that_gave_up_is_released() 
     for freezes in [false, true] {
         let locks = a_millisecond_away(&nodes);
         let writer = locks.with_max_wait(100 * MS);
-        let error = writer.acquire("order").await.unwrap_err();
-        assert!(matches!(error, AcquireError::WaitTimeout { .. }), "{error}");
+        assert_timed_out(writer.acquire("order").await);
         assert!(!no_hint(&nodes));
         if freezes {
             nodes.each(0..1, |node| node.freeze());
@@ -446,8 +415,7 @@ async fn a_reader_that_leaves_wakes_no_other() {
 /// One writes two keys of which its own process reads one, and another process the other.
 #[tokio::test(start_paused = true)]
 async fn a_writer_of_several_keys_and_readers_of_its_process_come_in_turn() {
-    let nodes = Nodes::five();
-    let (here, there) = (nodes.met().await, nodes.met().await);
+    let (_nodes, [here, there]) = five_met().await;
     let longest = Arc::new(AtomicI32::new(0));
     let mut tasks = JoinSet::new();
     for (locks, key) in [(&here, "a"), (&there, "b")] {
@@ -483,7 +451,7 @@ async fn a_writer_of_several_keys_and_readers_of_its_process_come_in_turn() {
 async fn a_writer_that_waits_for_readers_does_not_poll() {
     let nodes = Nodes::five();
     let held = nodes.met().await.shared().acquire("order").await.unwrap();
-    let writer = wait_for(&nodes.met().await.with_max_wait(60 * SECOND), "order").await;
+    let writer = wait_for(&patient(&nodes).await, "order").await;
     sleep(SECOND).await;
     let before = nodes.commands();
     sleep(20 * SECOND).await;
@@ -517,107 +485,31 @@ async fn who_does_not_wait_may_wait_for_the_release_of_a_reader() {
 #[tokio::test(start_paused = true)]
 async fn the_hint_of_a_writer_that_is_gone_ends_within_three_seconds() {
     let nodes = Nodes::five();
-    let locks = nodes.met().await.shared().with_max_wait(60 * SECOND);
+    let locks = patient(&nodes).await.shared();
     for node in &nodes.0 {
         let hint = order().first().writer();
-        let token = tower_redlock::node::OwnerToken::from_entropy([7; 20]);
         let ttl = 3 * SECOND;
-        let hint = tower_redlock::node::ExtendRequest::new(hint, token, ttl, true);
+        let hint = ExtendRequest::new(hint, owner(7), ttl, true);
         let set = node.extend([hint].into()).await.unwrap();
         assert!(set[0].is_ok());
     }
     let began = Instant::now();
     drop(locks.acquire("order").await.unwrap());
-    assert!(
-        began.elapsed() <= 3 * SECOND + 2 * MS,
-        "{:?}",
-        began.elapsed()
-    );
-}
-
-/// The process of one of two readers is gone without a word.
-#[tokio::test(start_paused = true)]
-async fn a_reader_that_crashed_ends_by_itself_while_others_go_on() {
-    let nodes = Nodes::five();
-    let locks = nodes.met().await;
-    for node in &nodes.0 {
-        let token = tower_redlock::node::OwnerToken::from_entropy([7; 20]);
-        let request = tower_redlock::node::AcquireRequest::new(order(), token, TTL);
-        node.acquire(request).await.unwrap();
-    }
-    let reader = locks.shared().acquire("order").await.unwrap();
-    sleep(TTL + SECOND).await;
-    assert!(!reader.is_lost());
-    reader.release().await.unwrap();
-    drop(locks.try_acquire("order").await.unwrap());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_shared_lock_is_extended_and_lost_as_a_lock_is() {
-    let nodes = Nodes::five();
-    let locks = nodes.met().await.shared();
-    let guards = [
-        locks.acquire("order").await.unwrap(),
-        locks.acquire("order").await.unwrap(),
-    ];
-    sleep(3 * TTL).await;
-    assert!(guards.iter().all(|guard| !guard.is_lost()));
-    nodes.each(0..2, |node| node.forget());
-    sleep(2 * TTL).await;
-    assert!(guards.iter().all(|guard| !guard.is_lost()));
-    assert_eq!(nodes.holding("order"), 5, "set again");
-    nodes.each(0..3, |node| node.go_down());
-    let reasons = [guards[0].lost().await, guards[1].lost().await];
-    assert_eq!(reasons, [LossReason::Expired; 2]);
-    assert!(locks.try_acquire("order").await.is_err());
-}
-
-/// All nodes forget it at once, and a writer comes as soon as it may.
-#[tokio::test(start_paused = true)]
-async fn a_writer_comes_beside_no_reader_however_many_nodes_forget() {
-    let nodes = Nodes::five();
-    let locks = nodes.met().await;
-    let reader = locks.shared().acquire("order").await.unwrap();
-    let writer = nodes.met().await.with_max_wait(600 * SECOND);
-    let reading = Arc::new(AtomicI32::new(1));
-    let beside = Arc::clone(&reading);
-    let writing = tokio::spawn(async move {
-        loop {
-            match writer.acquire("order").await {
-                Ok(guard) => break (beside.load(Ordering::SeqCst), guard.fence()),
-                // Too many nodes are in quarantine.
-                Err(AcquireError::NoQuorum(_)) => sleep(10 * MS).await,
-                Err(error) => panic!("{error}"),
-            }
-        }
-    });
-    for _ in 0..4 {
-        sleep(SECOND).await;
-        nodes.each(0..5, |node| node.forget());
-    }
-    sleep(3 * TTL).await;
-    assert!(!reader.is_lost() && !writing.is_finished());
-    let fence = reader.fence();
-    reading.store(0, Ordering::SeqCst);
-    drop(reader);
-    let (beside, later) = writing.await.unwrap();
-    assert_eq!(beside, 0);
-    assert!(later > fence);
+    let took = began.elapsed();
+    assert!(took <= 3 * SECOND + 2 * MS, "{took:?}");
 }
 
 /// A later writer may meet a reader only at a node that counts less.
 #[tokio::test(start_paused = true)]
 async fn every_writer_s_fencing_token_is_above_those_of_readers_before_it() {
-    let nodes = Nodes::five();
-    let locks = nodes.met().await;
+    let (nodes, [locks]) = five_met().await;
     let mut last: Option<FencingToken> = None;
     for round in 0..20_u64 {
         // One node is far ahead, each time another.
         let node = &nodes.0[usize::try_from(round % 5).unwrap()];
         let high = FencingToken::new((1 << 61) + round * (1 << 20)).unwrap();
-        let token = tower_redlock::node::OwnerToken::from_entropy([7; 20]);
         let fence = Fence::new(high, 600 * SECOND);
-        let ahead = tower_redlock::node::ExtendRequest::new(order(), token, MS, true);
+        let ahead = ExtendRequest::new(order(), owner(7), MS, true);
         let _ = node.extend([ahead.fenced(Some(fence))].into()).await;
         sleep(2 * MS).await;
         let locks = if round % 3 == 2 {
@@ -626,20 +518,16 @@ async fn every_writer_s_fencing_token_is_above_those_of_readers_before_it() {
             locks.shared()
         };
         let guard = locks.try_acquire("order").await.unwrap();
-        assert!(
-            guard.fence() > last,
-            "{round}: {:?} {last:?}",
-            guard.fence()
-        );
-        last = guard.fence();
+        let fence = guard.fence();
+        assert!(fence > last, "{round}: {fence:?} {last:?}");
+        last = fence;
         guard.release().await.unwrap();
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn work_that_reads_cannot_write_and_work_that_writes_may_read() {
-    let nodes = Nodes::five();
-    let locks = nodes.met().await;
+    let (nodes, [locks]) = five_met().await;
     let (readers, scope) = (locks.shared(), LockScope::new());
     let order = || LockKey::new("order").unwrap().into();
     let reading = readers.acquire_in(&scope, order(), SECOND).await.unwrap();
@@ -664,7 +552,7 @@ async fn work_that_reads_cannot_write_and_work_that_writes_may_read() {
 #[tokio::test(start_paused = true)]
 async fn work_that_has_read_may_write_and_reads_past_no_writer() {
     let nodes = Nodes::five();
-    let locks = nodes.met().await.with_max_wait(60 * SECOND);
+    let locks = patient(&nodes).await;
     let (readers, scope) = (locks.shared(), LockScope::new());
     let order = || LockKey::new("order").unwrap().into();
     let other = readers.acquire("order").await.unwrap();
@@ -675,29 +563,21 @@ async fn work_that_has_read_may_write_and_reads_past_no_writer() {
     });
     sleep(SECOND).await;
     assert!(!writing.is_finished());
-    writing.abort();
-    assert!(writing.await.unwrap_err().is_cancelled());
+    cancel(writing).await;
     let writer = wait_for(&locks, "order").await;
     let error = readers.acquire_in(&scope, order(), Duration::ZERO).await;
-    let error = error.unwrap_err();
-    assert!(matches!(error, AcquireError::Contended { .. }), "{error:?}");
+    assert_contended(error);
     drop(other);
     drop(writer.await.unwrap().unwrap());
-    nodes.settle_free("order").await;
-    assert_idle(&locks).await;
+    nodes.assert_nothing_left(&[&locks]).await;
 }
 
 /// A round takes longer than a lease would be open from its beginning, and more wait for it than may wait for a turn.
 #[tokio::test(start_paused = true)]
 async fn readers_share_a_lease_also_where_the_nodes_are_slow() {
     let nodes = Nodes::five();
-    let each = nodes
-        .0
-        .iter()
-        .map(|node| Slow::node(node, 80 * MS, 80 * MS));
-    let builder = LockManager::builder().nodes(each).ttl(SECOND);
-    let builder = builder.node_timeout(500 * MS).clock(TokioClock::new());
-    let locks = builder.connect_lazy().unwrap();
+    let builder = Slow::over(&nodes.0, 80 * MS, 80 * MS).ttl(SECOND);
+    let locks = lazy(builder.node_timeout(500 * MS));
     drop(locks.acquire("other").await.unwrap());
     let readers = locks.shared().with_max_wait(60 * SECOND);
     let began = Instant::now();
@@ -710,74 +590,4 @@ async fn readers_share_a_lease_also_where_the_nodes_are_slow() {
     let held = tasks.join_all().await;
     assert!(began.elapsed() < 200 * MS, "{:?}", began.elapsed());
     assert!(held.iter().all(|guard| guard.fence() == held[0].fence()));
-}
-
-/// Each process writes a pair and reads it; a reader never sees a half of one.
-#[tokio::test(start_paused = true)]
-async fn no_reader_sees_half_of_what_a_writer_writes() {
-    for nodes_down in [0, 2] {
-        let nodes = Nodes::five();
-        let pair = Arc::new([AtomicI32::new(0), AtomicI32::new(0)]);
-        let mut tasks = JoinSet::new();
-        for process in 0..4_u32 {
-            let each = nodes.0.iter().enumerate().map(|(index, node)| {
-                let delay = u32::try_from((index + process as usize) % 3).unwrap() * MS;
-                Slow::node(node, delay, delay / 2)
-            });
-            let builder = LockManager::builder().nodes(each);
-            let locks = builder.clock(TokioClock::new()).connect_lazy().unwrap();
-            let locks = locks.with_max_wait(600 * SECOND);
-            for task in 0..6_u32 {
-                let (locks, pair) = (locks.clone(), Arc::clone(&pair));
-                tasks.spawn(async move {
-                    for turn in 0..8 {
-                        sleep((task * 5 + turn * 3 + process) % 17 * MS).await;
-                        if task == 0 {
-                            let guard = locks.acquire("order").await.unwrap();
-                            pair[0].fetch_add(1, Ordering::SeqCst);
-                            sleep(3 * MS).await;
-                            pair[1].fetch_add(1, Ordering::SeqCst);
-                            drop(guard);
-                        } else {
-                            let guard = locks.shared().acquire("order").await.unwrap();
-                            let first = pair[0].load(Ordering::SeqCst);
-                            sleep(2 * MS).await;
-                            assert_eq!(first, pair[1].load(Ordering::SeqCst));
-                            drop(guard);
-                        }
-                    }
-                });
-            }
-        }
-        sleep(20 * MS).await;
-        nodes.each(0..nodes_down, |node| node.go_down());
-        while let Some(done) = tasks.join_next().await {
-            done.unwrap();
-        }
-        assert_eq!(pair[1].load(Ordering::SeqCst), 32);
-        nodes.each(0..nodes_down, |node| node.come_up());
-    }
-}
-
-/// A call for a shared lock that is dropped at any time leaves nothing.
-#[tokio::test(start_paused = true)]
-async fn a_reader_that_leaves_leaves_nothing() {
-    let nodes = Nodes::five();
-    let locks = a_millisecond_away(&nodes);
-    let readers = locks.shared().with_max_wait(SECOND);
-    for limit in 0..8 {
-        let mut tasks = JoinSet::new();
-        for other in 0..3 {
-            let readers = readers.clone();
-            tasks.spawn(timeout((limit + other) * MS / 2, async move {
-                let guard = readers.acquire("order").await.unwrap();
-                sleep(MS).await;
-                guard.release().await.unwrap();
-            }));
-        }
-        tasks.join_all().await;
-        sleep(20 * MS).await;
-        assert_eq!(nodes.holding("order"), 0, "{limit}");
-        assert_idle(&locks).await;
-    }
 }

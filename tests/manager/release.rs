@@ -1,99 +1,57 @@
 //! Every way to let go of a lock.
 
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::task::Poll;
 
-use tower_redlock::LockManager;
-use tower_redlock::error::ReleaseError;
-use tower_redlock::idempotency::IdempotentRun;
-use tower_redlock::node::MemoryNode;
+use super::*;
 
-use super::{MS, Nodes};
-
+/// Dropped, or unwound by a panic.
 #[tokio::test(start_paused = true)]
 async fn a_dropped_guard_releases_on_every_node() {
-    let nodes = Nodes::five();
-    let guard = nodes.manager().try_acquire("order:1").await.unwrap();
-    drop(guard);
-    nodes.settle_free("order:1").await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_panic_releases() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
-    let task = tokio::spawn(async move {
-        let _guard = locks.try_acquire("order:1").await.unwrap();
-        panic!("on purpose");
-    });
-    assert!(task.await.unwrap_err().is_panic());
-    nodes.settle_free("order:1").await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_release_dropped_at_any_point_goes_on() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
-
-    let guard = locks.try_acquire("order:1").await.unwrap();
-    drop(guard.release());
-    nodes.settle_free("order:1").await;
-
-    let guard = locks.try_acquire("order:1").await.unwrap();
-    nodes.each(0..5, MemoryNode::freeze);
-    let release = tokio::time::timeout(10 * MS, guard.release());
-    release.await.unwrap_err();
-    nodes.each(0..5, MemoryNode::thaw);
-    nodes.settle_free("order:1").await;
+    for panics in [false, true] {
+        let (nodes, [locks]) = five();
+        let task = tokio::spawn(async move {
+            let _guard = locks.try_acquire("order:1").await.unwrap();
+            assert!(!panics, "on purpose");
+        });
+        assert_eq!(task.await.is_err(), panics);
+        nodes.settle_free("order:1").await;
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_release_that_is_not_confirmed_says_so_and_goes_on() {
-    let nodes = Nodes::five();
-    let guard = nodes.manager().try_acquire("order:1").await.unwrap();
+    let (nodes, _locks, guard) = held("order:1").await;
     nodes.each([0, 1, 2], MemoryNode::go_down);
-    let error = guard.release().await.unwrap_err();
-    assert!(
-        matches!(error, ReleaseError::Unconfirmed { .. }),
-        "{error:?}"
-    );
     assert_eq!(
-        error.to_string(),
+        guard.release().await.unwrap_err().to_string(),
         "the release was confirmed by 2 nodes where 3 are needed; it goes on in the background, and the lock may stay until its ttl ends"
     );
     assert_eq!(nodes.holding("order:1"), 3);
     nodes.each([0, 1, 2], MemoryNode::come_up);
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    sleep(SECOND).await;
     assert_eq!(nodes.holding("order:1"), 0, "long before the ttl");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_may_yet_grant_does_not_count_as_free() {
-    let nodes = Nodes::five();
-    let locks = nodes.met().await;
+    let (nodes, [locks]) = five_met().await;
     nodes.each([3, 4], MemoryNode::freeze);
     let guard = locks.try_acquire("order:1").await.unwrap();
     nodes.each([1, 2], MemoryNode::freeze);
-    let error = guard.release().await.unwrap_err();
-    assert!(
-        matches!(error, ReleaseError::Unconfirmed { .. }),
-        "{error:?}"
-    );
+    assert_unconfirmed(&guard.release().await);
     nodes.each(1..5, MemoryNode::thaw);
     nodes.settle_free("order:1").await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn nodes_that_were_slow_to_grant_count_for_the_release() {
-    let nodes = Nodes::five();
-    let locks = nodes.met().await;
+    let (nodes, [locks]) = five_met().await;
     nodes.each([3, 4], MemoryNode::freeze);
     let guard = locks.try_acquire("order:1").await.unwrap();
     // One of the three that granted stops, and the two others answer at last.
     nodes.each([0], MemoryNode::freeze);
     nodes.each([3, 4], MemoryNode::thaw);
-    let began = tokio::time::Instant::now();
+    let began = Instant::now();
     guard.release().await.unwrap();
     assert_eq!(began.elapsed(), Duration::ZERO);
     nodes.each([0], MemoryNode::thaw);
@@ -108,46 +66,24 @@ async fn a_guard_that_lost_its_lock_never_releases_the_next_holders() {
     nodes.each(0..5, MemoryNode::forget);
     let next = b.try_acquire("order:1").await.unwrap();
     drop(guard);
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    sleep(SECOND).await;
     assert_eq!(nodes.holding("order:1"), 5);
     assert!(!next.is_lost());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_renewal_that_is_answered_after_the_release_leaves_nothing() {
-    let nodes = Nodes::five();
-    let guard = nodes.manager().try_acquire("order:1").await.unwrap();
+    let (nodes, _locks, guard) = held("order:1").await;
     nodes.each(0..5, MemoryNode::freeze);
     // The renewal at a third of the ttl is under way now, and would set the key anew where it is absent.
-    tokio::time::sleep(Duration::from_millis(3_500)).await;
+    sleep(Duration::from_millis(3_500)).await;
     drop(guard);
     nodes.each(0..5, MemoryNode::thaw);
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    sleep(Duration::from_millis(500)).await;
     assert_eq!(nodes.holding("order:1"), 0);
 }
 
-#[test]
-fn a_guard_dropped_outside_its_runtime_still_releases() {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .unwrap();
-    let node = MemoryNode::new("n0");
-    let (locks, guard) = runtime.block_on(async {
-        let locks = LockManager::builder()
-            .nodes([node.clone()])
-            .connect_lazy()
-            .unwrap();
-        let guard = locks.try_acquire("order:1").await.unwrap();
-        (locks, guard)
-    });
-    drop(guard);
-    let report = runtime.block_on(locks.shutdown(Duration::from_secs(1)));
-    assert_eq!((report.held, report.unconfirmed), (0, 0));
-    assert!(node.keys().is_empty());
-}
-
+/// What is dropped there, released there and completed there.
 #[test]
 fn a_lock_can_be_given_back_outside_its_runtime() {
     fn now<T>(work: impl Future<Output = T>) -> T {
@@ -156,50 +92,28 @@ fn a_lock_can_be_given_back_outside_its_runtime() {
             Poll::Pending => panic!("nodes in memory answer at once"),
         }
     }
-    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let runtime = Runtime::new().unwrap();
     let node = MemoryNode::new("n0");
-    let minute = Duration::from_secs(60);
-    let (locks, guard, begun) = runtime.block_on(async {
-        let locks = LockManager::builder()
-            .nodes([node.clone()])
-            .connect_lazy()
-            .unwrap();
+    let minute = 60 * SECOND;
+    let (locks, guard, other, run) = runtime.block_on(async {
+        let locks = lazy(LockManager::builder().nodes([node.clone()]));
         let guard = locks.try_acquire("order:1").await.unwrap();
-        let begun = locks
-            .begin_idempotent("invoice:1", minute, Duration::ZERO)
-            .await;
-        (locks, guard, begun.unwrap())
+        let other = locks.try_acquire("order:2").await.unwrap();
+        let begun = locks.begin_idempotent("invoice:1", minute, Duration::ZERO);
+        (locks.clone(), guard, other, to_run(begun.await))
     });
-    let IdempotentRun::Execute(run) = begun else {
-        panic!("nobody has sent it");
-    };
+    drop(other);
     now(guard.release()).unwrap();
     now(run.complete("sent")).unwrap();
     let report = runtime.block_on(locks.shutdown(minute));
     assert_eq!((report.held, report.unconfirmed), (0, 0));
-    assert!(node.holder("lk:order:1").is_none());
-}
-
-#[test]
-fn a_guard_that_outlives_its_runtime_does_not_panic_and_leaves_the_key_to_its_ttl() {
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let node = MemoryNode::new("n0");
-    let guard = runtime.block_on(async {
-        let locks = LockManager::builder()
-            .nodes([node.clone()])
-            .connect_lazy()
-            .unwrap();
-        locks.try_acquire("order:1").await.unwrap()
-    });
-    drop(runtime);
-    drop(guard);
-    assert_eq!(node.keys(), ["lk:order:1"]);
+    assert!(node.holder("lk:order:1").is_none() && node.holder("lk:order:2").is_none());
 }
 
 /// A caller that does not wait may wait for the release of a lock that it has seen to be over.
 #[test]
 fn a_lock_that_is_over_is_about_to_come_free() {
-    let runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = Builder::new_multi_thread();
     let runtime = { runtime }.worker_threads(1).enable_all().build().unwrap();
     for _ in 0..20 {
         let connect = LockManager::builder().memory(1).connect();

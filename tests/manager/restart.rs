@@ -1,34 +1,13 @@
 //! Nodes that forget: whom the restart guard keeps from voting, for how long, and what is said of it.
 
-use crate::requests::*;
-use std::future::ready;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use super::*;
 
-use tokio::time::{Instant, sleep, timeout};
-use tower_redlock::clock::TokioClock;
-use tower_redlock::error::NoQuorum;
-use tower_redlock::node::MemoryNode;
-use tower_redlock::node::{NodeError, NodeErrorKind};
-use tower_redlock::snapshot::{NodeStatus, VotingStatus};
-use tower_redlock::{AcquireError, LockManager};
-
-use super::links::{self, Process};
-use super::wrapper::{Between, Call, Reply, Wrapped};
-use super::{MS, Nodes, TTL, poll_once};
-
-const SECOND: Duration = Duration::from_secs(1);
 /// The longest lease and its drift.
 const WAIT: Duration = Duration::from_millis(10_102);
 
 fn standings(locks: &LockManager) -> Vec<VotingStatus> {
     let nodes = locks.snapshot().nodes;
     nodes.into_iter().map(|node| node.voting).collect()
-}
-
-fn voting(locks: &LockManager) -> usize {
-    let votes = |standing: &&VotingStatus| **standing == VotingStatus::Voting;
-    standings(locks).iter().filter(votes).count()
 }
 
 /// A manager that knows where all nodes stand, once time has passed.
@@ -39,25 +18,12 @@ async fn manager(nodes: &Nodes) -> LockManager {
     locks
 }
 
-async fn no_quorum(locks: &LockManager, key: &str) -> NoQuorum {
-    match locks.try_acquire(key).await.unwrap_err() {
-        AcquireError::NoQuorum(error) => error,
-        error => panic!("{error:?}"),
-    }
-}
-
 /// Makes `locks` see that nodes have forgotten.
 async fn noticed(locks: &LockManager, nodes: &[usize]) {
     drop(locks.try_acquire("probe").await);
-    for _ in 0..100 {
-        tokio::task::yield_now().await;
-    }
+    breathe().await;
     for node in nodes {
-        let standing = standings(locks)[*node].clone();
-        assert!(
-            matches!(standing, VotingStatus::Quarantined { .. }),
-            "{standing:?}"
-        );
+        assert_quarantined(&standings(locks)[*node]);
     }
 }
 
@@ -106,23 +72,16 @@ async fn a_node_that_forgot_votes_when_every_lease_it_may_have_forgotten_has_end
 
 /// The counter of `key` that a node gives to its next holder, if no clock proposes anything.
 async fn next_number(node: &MemoryNode, key: &str) -> u64 {
-    use tower_redlock::node::{
-        AcquireReply, AcquireRequest, Fence, Node as _, OwnerToken, ReleaseRequest,
-    };
-    use tower_redlock::{FencingToken, LockKey};
-    let key = tower_redlock::node::Namespace::default().node_key(&LockKey::new(key).unwrap());
-    let token = OwnerToken::from_entropy([9; OwnerToken::ENTROPY_LEN]);
+    let (key, token) = (place(key), owner(9));
     let fence = Fence::new(FencingToken::new(1).unwrap(), SECOND);
     let request = AcquireRequest::new(key.clone(), token, SECOND).fenced(Some(fence));
-    let Ok(AcquireReply::Granted {
-        fence: Some(number),
-    }) = node.acquire(request).await
-    else {
-        panic!("not granted");
+    let reply = node.acquire(request).await;
+    let Ok(AcquireReply::Granted { fence }) = reply else {
+        panic!("{reply:?}");
     };
     let release = ReleaseRequest::new(key, token, true);
     node.release(release).await.unwrap();
-    number.get()
+    fence.unwrap().get()
 }
 
 #[tokio::test(start_paused = true)]
@@ -161,10 +120,8 @@ async fn if_a_majority_forgets_nobody_is_granted_before_the_clocks_have_made_up_
         let error = no_quorum(&others, "order:2").await;
         let left = WAIT.saturating_sub(seen.elapsed());
         assert_eq!(error.retry_after(), Some(left));
-        assert_eq!(
-            (error.needed(), error.nodes(), error.failures().len()),
-            (3, 5, 3)
-        );
+        let of = (error.needed(), error.nodes());
+        assert_eq!((of, error.failures().len()), ((3, 5), 3));
         let text = error.to_string();
         for node in ["n0", "n2", "n4"] {
             let why = format!(
@@ -197,21 +154,13 @@ async fn how_long_is_told_also_while_nodes_that_could_vote_are_down() {
     noticed(&locks, &[0]).await;
     nodes.each([1, 2], MemoryNode::go_down);
     sleep(SECOND).await;
-    let error = no_quorum(&locks, "order:1").await;
     // Two are up and vote, and the third will.
-    assert!(
-        error
-            .retry_after()
-            .is_some_and(|left| left >= WAIT - SECOND),
-        "{error:?}"
-    );
+    let retry_after = no_quorum(&locks, "order:1").await.retry_after();
+    assert!(retry_after >= Some(WAIT - SECOND), "{retry_after:?}");
     nodes.each([3], MemoryNode::go_down);
-    let error = no_quorum(&locks, "order:1").await;
-    assert_eq!(
-        error.retry_after(),
-        None,
-        "nobody knows when they come back"
-    );
+    // Nobody knows when they come back.
+    let retry_after = no_quorum(&locks, "order:1").await.retry_after();
+    assert_eq!(retry_after, None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -219,7 +168,7 @@ async fn every_quarantine_lasts_the_longest_ttl_that_is_agreed_on() {
     // However many nodes remember, and whatever ttl is in use.
     for forgetful in [1..2, 0..3, 0..5] {
         let nodes = Nodes::five();
-        let locks = nodes.builder().max_ttl(6 * TTL).connect().await.unwrap();
+        let locks = connected(nodes.builder().max_ttl(6 * TTL)).await;
         sleep(5 * SECOND).await;
         nodes.each(forgetful.clone(), MemoryNode::forget);
         let which: Vec<usize> = forgetful.collect();
@@ -243,11 +192,7 @@ async fn every_quarantine_lasts_the_longest_ttl_that_is_agreed_on() {
 #[tokio::test(start_paused = true)]
 async fn a_held_lock_lives_on_with_the_quorum_that_remembers_it() {
     let nodes = Nodes::five();
-    let locks = nodes
-        .builder()
-        .max_hold(60 * SECOND)
-        .connect_lazy()
-        .unwrap();
+    let locks = lazy(nodes.builder().max_hold(60 * SECOND));
     sleep(MS).await;
     let guard = locks.try_acquire("order:1").await.unwrap();
     nodes.each([0, 1], MemoryNode::forget);
@@ -263,39 +208,41 @@ async fn a_held_lock_lives_on_with_the_quorum_that_remembers_it() {
     assert!(!guard.is_lost());
 }
 
+/// Also that of a reader: no writer comes beside it.
 #[tokio::test(start_paused = true)]
 async fn a_held_lock_outlives_the_loss_of_all_its_nodes() {
-    let nodes = Nodes::five();
-    let locks = nodes
-        .builder()
-        .max_hold(60 * SECOND)
-        .connect_lazy()
-        .unwrap();
-    let other = manager(&nodes).await;
-    let guard = locks.try_acquire("order:1").await.unwrap();
-    for _ in 0..3 {
-        nodes.each(0..5, MemoryNode::forget);
-        for _ in 0..15 {
-            sleep(SECOND).await;
-            assert!(!guard.is_lost());
-            assert!(other.try_acquire("order:1").await.is_err());
+    for reads in [false, true] {
+        let nodes = Nodes::five();
+        let locks = lazy(nodes.builder().max_hold(60 * SECOND));
+        let other = manager(&nodes).await;
+        let holder = if reads { &locks.shared() } else { &locks };
+        let guard = holder.try_acquire("order:1").await.unwrap();
+        for _ in 0..3 {
+            nodes.each(0..5, MemoryNode::forget);
+            for _ in 0..15 {
+                sleep(SECOND).await;
+                assert!(!guard.is_lost());
+                assert!(other.try_acquire("order:1").await.is_err());
+            }
         }
+        assert_eq!((voting(&locks), nodes.holding("order:1")), (5, 5));
+        let fence = guard.fence();
+        guard.release().await.unwrap();
+        let next = other.try_acquire("order:1").await.unwrap();
+        assert!(next.fence() > fence);
     }
-    assert_eq!((voting(&locks), nodes.holding("order:1")), (5, 5));
-    guard.release().await.unwrap();
-    drop(other.try_acquire("order:1").await.unwrap());
 }
 
 /// One process holds the lock by two nodes. Another was granted it by the third, which forgets that; the first writes
 /// its lock there. If that counted, the second would be granted the lock by the node that the first has lost, too.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_forgot_the_vote_of_another_does_not_count() {
-    let nodes = links::nodes(3);
+    let nodes = nodes(3);
     let (a, b) = (Process::on(&nodes), Process::on(&nodes));
-    let builder = |process: &Process| process.builder().ttl(TTL).without_fencing();
-    let first = builder(&a).connect().await.unwrap();
+    let builder = |process: &Process| process.builder().without_fencing();
+    let first = connected(builder(&a)).await;
     // It waits for the node from which the lock of the other has yet to expire.
-    let second = builder(&b).node_timeout(TTL).connect().await.unwrap();
+    let second = connected(builder(&b).node_timeout(TTL)).await;
     a.0[2].cut();
     let guard = first.try_acquire("k").await.unwrap();
     a.0[0].cut();
@@ -307,10 +254,7 @@ async fn a_node_that_forgot_the_vote_of_another_does_not_count() {
     nodes[2].forget();
     a.0[2].mend();
     let (other, _second) = attempt.await.unwrap();
-    assert!(
-        nodes[2].keys().contains(&"lk:k".to_owned()),
-        "written there"
-    );
+    assert!(nodes[2].holder("lk:k").is_some(), "written there");
     let _other = other.unwrap();
     assert!(guard.is_lost(), "two holders");
 }
@@ -347,8 +291,7 @@ async fn to_say_that_no_lock_is_held_ends_the_quarantines_of_now_and_no_others()
     no_quorum(&locks, "order:1").await;
     // Given up before it could reach anybody: it was said, and is not said any more.
     nodes.each(0..5, MemoryNode::freeze);
-    let mut saying = Box::pin(locks.bootstrap());
-    assert!(poll_once(&mut saying).await.is_none());
+    let saying = begun(locks.bootstrap()).await;
     drop(saying);
     nodes.each(0..5, MemoryNode::thaw);
     sleep(2 * SECOND).await;
@@ -362,51 +305,19 @@ async fn who_starts_by_saying_that_no_lock_is_held_says_so_of_what_it_finds_then
     nodes.each([0, 1, 2, 4], MemoryNode::forget);
     nodes.each([4], MemoryNode::go_down);
     let before = Instant::now();
-    let locks = nodes.builder().bootstrap(true).connect().await.unwrap();
+    let locks = connected(nodes.builder().bootstrap(true)).await;
     assert!(before.elapsed() <= 200 * MS, "{:?}", before.elapsed());
     assert_eq!(voting(&locks), 4);
     // It was not there when that was said.
     nodes.each([4], MemoryNode::come_up);
     sleep(2 * SECOND).await;
-    assert!(matches!(
-        standings(&locks)[4],
-        VotingStatus::Quarantined { .. }
-    ));
+    assert_quarantined(&standings(&locks)[4]);
     // Nor had this one forgotten anything then.
     nodes.each([0], MemoryNode::forget);
     sleep(2 * SECOND).await;
-    assert!(matches!(
-        standings(&locks)[0],
-        VotingStatus::Quarantined { .. }
-    ));
-    assert_eq!(voting(&locks), 3);
+    assert_quarantined(&standings(&locks)[0]);
     sleep(WAIT).await;
     assert_eq!(voting(&locks), 5);
-}
-
-#[tokio::test(start_paused = true)]
-async fn who_waits_for_a_quarantine_is_told_when_its_nodes_go_down() {
-    // Shorter and longer than the time between two looks.
-    for limit in [300 * MS, 2 * SECOND] {
-        let nodes = Nodes::five();
-        nodes.each(0..5, MemoryNode::forget);
-        let starting = nodes.builder().connect_timeout(limit).connect();
-        let mut starting = Box::pin(starting);
-        assert!(timeout(3 * SECOND, &mut starting).await.is_err());
-        nodes.each(0..5, MemoryNode::go_down);
-        let outcome = timeout(SECOND + 2 * limit, starting).await.unwrap();
-        let error = outcome.unwrap_err().to_string();
-        assert!(error.contains("n0 (the node is down)"), "{error}");
-    }
-    // A moment's absence is no reason.
-    let nodes = Nodes::five();
-    nodes.each(0..5, MemoryNode::forget);
-    let starting = tokio::spawn(nodes.builder().connect_timeout(2 * SECOND).connect());
-    sleep(3 * SECOND).await;
-    nodes.each(0..5, MemoryNode::go_down);
-    sleep(1_500 * MS).await;
-    nodes.each(0..5, MemoryNode::come_up);
-    assert_eq!(voting(&starting.await.unwrap().unwrap()), 5);
 }
 
 #[tokio::test(start_paused = true)]
@@ -417,74 +328,35 @@ async fn without_the_guard_nothing_waits_and_nothing_is_refused() {
     let guard = locks.try_acquire("order:1").await.unwrap();
     guard.release().await.unwrap();
     // But another list is no more welcome than with it, if it is looked for.
-    let few = LockManager::builder()
-        .clock(TokioClock::new())
-        .nodes(nodes.0[2..].iter().cloned())
-        .without_restart_guard();
+    let few = over(nodes.0[2..].to_vec()).without_restart_guard();
     sleep(SECOND + MS).await;
     few.connect().await.unwrap_err();
-    let few = nodes.unguarded().connect().await.unwrap();
-    drop(few.try_acquire("order:1").await.unwrap());
-    few.bootstrap().await.unwrap();
-    few.adopt_nodes(None).await.unwrap();
-    let votes = |node: &NodeStatus| node.voting == VotingStatus::Voting;
-    assert!(
-        locks
-            .snapshot()
-            .nodes
-            .iter()
-            .chain(&few.snapshot().nodes)
-            .all(votes)
-    );
+    let same = connected(nodes.unguarded()).await;
+    drop(same.try_acquire("order:1").await.unwrap());
+    same.bootstrap().await.unwrap();
+    same.adopt_nodes(None).await.unwrap();
+    assert_eq!((voting(&locks), voting(&same)), (5, 5));
     let guard = locks.try_acquire("order:2").await.unwrap();
     nodes.each(0..5, MemoryNode::forget);
-    let second = few.try_acquire("order:2").await.unwrap();
-    assert!(
-        !guard.is_lost() && !second.is_lost(),
-        "what the guard is for"
-    );
+    let second = same.try_acquire("order:2").await.unwrap();
+    // What the guard is for.
+    assert!(!guard.is_lost() && !second.is_lost());
 }
 
 /// Three nodes that vote, and their manager.
 async fn three() -> (Vec<MemoryNode>, LockManager) {
-    let nodes: Vec<MemoryNode> = (0..3).map(|n| MemoryNode::new(format!("n{n}"))).collect();
-    let builder = LockManager::builder().nodes(nodes.iter().cloned());
-    let builder = builder.clock(TokioClock::new()).ttl(TTL).bootstrap(true);
-    (nodes, builder.connect().await.unwrap())
+    let nodes = nodes(3);
+    let locks = connected(over(nodes.clone()).bootstrap(true)).await;
+    (nodes, locks)
 }
 
-/// Else nodes would be trusted for as long, and one of them may have forgotten locks by then.
-#[tokio::test(start_paused = true)]
-async fn a_bootstrap_ends_in_time_while_a_node_comes_and_goes() {
-    let (nodes, locks) = three().await;
-    nodes[2].go_down();
-    let comes_and_goes = nodes[1].clone();
-    let flaps = tokio::spawn(async move {
-        loop {
-            comes_and_goes.go_down();
-            sleep(1_500 * MS).await;
-            comes_and_goes.come_up();
-            sleep(1_500 * MS).await;
-        }
-    });
-    let ended = timeout(Duration::from_secs(10), locks.bootstrap()).await;
-    assert!(ended.is_ok(), "it trusts nodes for ever");
-    flaps.abort();
-}
-
-/// The same for one that forgets whenever it goes: it is about to vote, and then it does not answer, without end.
+/// Else nodes would be trusted for as long, and one of them may have forgotten locks by then. This one is about to vote,
+/// and then it does not answer, without end.
 #[tokio::test(start_paused = true)]
 async fn a_bootstrap_ends_in_time_while_a_node_comes_and_forgets() {
     let (nodes, _before) = three().await;
     nodes[2].go_down();
-    let builder = LockManager::builder()
-        .clock(TokioClock::new())
-        .nodes(nodes.iter().cloned());
-    let locks = builder
-        .clock(TokioClock::new())
-        .ttl(TTL)
-        .connect_lazy()
-        .unwrap();
+    let locks = lazy(over(nodes.clone()));
     let forgets = nodes[1].clone();
     let flaps = tokio::spawn(async move {
         loop {
@@ -496,32 +368,9 @@ async fn a_bootstrap_ends_in_time_while_a_node_comes_and_forgets() {
             sleep(1_300 * MS).await;
         }
     });
-    let ended = timeout(Duration::from_secs(20), locks.bootstrap()).await;
+    let ended = timeout(20 * SECOND, locks.bootstrap()).await;
     assert!(ended.is_ok(), "it trusts nodes for ever");
     flaps.abort();
-}
-
-#[tokio::test(start_paused = true)]
-async fn of_two_bootstraps_the_second_goes_on_when_the_first_is_dropped() {
-    let nodes = Nodes::five();
-    let locks = manager(&nodes).await;
-    nodes.each([0, 1, 2], MemoryNode::forget);
-    noticed(&locks, &[0, 1, 2]).await;
-    nodes.each(0..5, MemoryNode::freeze);
-    let mut first = Box::pin(locks.bootstrap());
-    let mut second = Box::pin(locks.bootstrap());
-    assert!(poll_once(&mut first).await.is_none());
-    assert!(poll_once(&mut second).await.is_none());
-    drop(first);
-    nodes.each(0..5, MemoryNode::thaw);
-    let before = Instant::now();
-    second.await.unwrap();
-    assert!(before.elapsed() < SECOND, "{:?}", before.elapsed());
-    assert_eq!(voting(&locks), 5);
-    // No more than what the two have said is believed.
-    nodes.each([0, 1, 2], MemoryNode::forget);
-    sleep(2 * SECOND).await;
-    assert_eq!(voting(&locks), 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -529,54 +378,22 @@ async fn a_bootstrap_that_is_dropped_promotes_no_node_later() {
     let (nodes, locks) = three().await;
     let _guard = locks.try_acquire("k").await.unwrap();
     nodes[0].forget();
-    sleep(Duration::from_secs(3)).await;
-    let is_quarantined = || {
-        matches!(
-            locks.snapshot().nodes[0].voting,
-            VotingStatus::Quarantined { .. }
-        )
-    };
-    assert!(is_quarantined());
+    sleep(3 * SECOND).await;
+    assert_quarantined(&standings(&locks)[0]);
     nodes[1].freeze();
     // It has asked the others, and waits for the frozen one before it ends the quarantine.
     assert!(timeout(20 * MS, locks.bootstrap()).await.is_err());
     nodes[1].thaw();
     sleep(200 * MS).await;
-    assert!(is_quarantined(), "{:?}", locks.snapshot().nodes[0].voting);
-}
-
-/// What says once that it is closed, which it is not.
-#[derive(Debug)]
-struct SaysClosed {
-    node: MemoryNode,
-    has_said: AtomicBool,
-}
-
-impl Between for SaysClosed {
-    type Node = MemoryNode;
-
-    fn node(&self) -> &MemoryNode {
-        &self.node
-    }
-
-    fn pass<T: Send + 'static>(&self, call: Call, reply: Reply<T>) -> Reply<T> {
-        if call == Call::CheckIn && !self.has_said.swap(true, Ordering::SeqCst) {
-            let error = NodeError::of(NodeErrorKind::Closed, "or so it says");
-            return Box::pin(ready(Err(error)));
-        }
-        reply
-    }
+    assert_quarantined(&standings(&locks)[0]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_says_that_it_is_closed_and_is_not_is_asked_again() {
-    let node = Wrapped(SaysClosed {
-        node: MemoryNode::new("a"),
-        has_said: AtomicBool::new(false),
+    let has_said = AtomicBool::new(false);
+    let says_so_once = Odd::over(&nodes(1), move |_, call| {
+        let says = call == Call::CheckIn && !has_said.swap(true, Ordering::SeqCst);
+        says.then(|| NodeError::of(NodeErrorKind::Closed, "or so it says"))
     });
-    let builder = LockManager::builder()
-        .clock(TokioClock::new())
-        .nodes([node]);
-    let connected = builder.clock(TokioClock::new()).connect().await;
-    assert_eq!(voting(&connected.unwrap()), 1);
+    assert_eq!(voting(&connected(says_so_once).await), 1);
 }

@@ -1,17 +1,6 @@
 //! Locks that parts of one piece of work share.
 
-use std::time::Duration;
-
-use tokio::time::{Instant, sleep};
-use tower_redlock::clock::TokioClock;
-use tower_redlock::error::LossReason;
-use tower_redlock::key::LockKeys;
-use tower_redlock::node::MemoryNode;
-use tower_redlock::{AcquireError, LockGuard, LockKey, LockManager, LockScope};
-
-use super::{MS, Nodes, TTL, wait_for};
-
-const SECOND: Duration = Duration::from_secs(1);
+use super::*;
 
 fn keys(names: &[&str]) -> LockKeys {
     LockKeys::new(names.iter().copied()).unwrap()
@@ -27,13 +16,10 @@ async fn take(
 
 #[tokio::test(start_paused = true)]
 async fn what_is_held_already_is_shared_and_costs_no_command() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let (nodes, [locks]) = five();
     let scope = LockScope::new();
     let outer = take(&locks, &scope, &["order:1"]).await.unwrap();
-    nodes
-        .settle("everywhere", |n| n.holding("order:1") == 5)
-        .await;
+    nodes.settle_on("order:1", 5).await;
     let before = nodes.commands();
     let inner = take(&locks, &scope, &["order:1"]).await.unwrap();
     let third = outer.reenter().unwrap();
@@ -59,7 +45,7 @@ async fn what_is_held_already_is_shared_and_costs_no_command() {
 #[tokio::test(start_paused = true)]
 async fn a_lost_lock_is_not_shared_and_not_taken_anew() {
     let nodes = Nodes::five();
-    let locks = nodes.builder().max_hold(TTL).connect_lazy().unwrap();
+    let locks = lazy(nodes.builder().max_hold(TTL));
     let scope = LockScope::new();
     let outer = take(&locks, &scope, &["order:1"]).await.unwrap();
     outer.lost().await;
@@ -71,8 +57,7 @@ async fn a_lost_lock_is_not_shared_and_not_taken_anew() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_passes_on_only_when_the_last_has_left() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let (nodes, [locks]) = five();
     let outer = locks.acquire("order:1").await.unwrap();
     let inner = outer.reenter().unwrap();
     let waiter = wait_for(&locks, "order:1").await;
@@ -89,8 +74,7 @@ async fn a_lock_passes_on_only_when_the_last_has_left() {
 
 #[tokio::test(start_paused = true)]
 async fn a_subset_is_shared_and_what_is_missing_is_added() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let (nodes, [locks]) = five();
     let scope = LockScope::new();
     let both = take(&locks, &scope, &["a", "b"]).await.unwrap();
     let part = take(&locks, &scope, &["b"]).await.unwrap();
@@ -114,15 +98,13 @@ async fn a_subset_is_shared_and_what_is_missing_is_added() {
 
 #[tokio::test(start_paused = true)]
 async fn who_holds_something_waits_only_for_what_sorts_after_it() {
-    let nodes = Nodes::five();
-    let (locks, other) = (nodes.manager(), nodes.manager());
+    let (_nodes, [locks, other]) = five();
     let scope = LockScope::new();
     let _b = take(&locks, &scope, &["b"]).await.unwrap();
     let a = other.acquire("a").await.unwrap();
     let c = other.acquire("c").await.unwrap();
     let began = Instant::now();
-    let error = take(&locks, &scope, &["a"]).await.unwrap_err();
-    assert!(matches!(error, AcquireError::Contended { .. }), "{error}");
+    assert_contended(take(&locks, &scope, &["a"]).await);
     assert!(began.elapsed() < 100 * MS, "{:?}", began.elapsed());
     let waiting = take(&locks, &scope, &["c"]);
     let releasing = async {
@@ -130,7 +112,7 @@ async fn who_holds_something_waits_only_for_what_sorts_after_it() {
         c.release().await.unwrap();
     };
     let (got, ()) = tokio::join!(waiting, releasing);
-    assert!(got.unwrap().waited() >= Duration::from_secs(1));
+    assert!(got.unwrap().waited() >= SECOND);
     // A free one is had all the same.
     a.release().await.unwrap();
     drop(take(&locks, &scope, &["a"]).await.unwrap());
@@ -138,8 +120,7 @@ async fn who_holds_something_waits_only_for_what_sorts_after_it() {
 
 #[tokio::test(start_paused = true)]
 async fn two_pieces_of_work_that_cross_do_not_wait_for_each_other() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let (_nodes, [locks]) = five();
     let (one, two) = (LockScope::new(), LockScope::new());
     let a = take(&locks, &one, &["a"]).await.unwrap();
     let b = take(&locks, &two, &["b"]).await.unwrap();
@@ -157,29 +138,22 @@ async fn two_pieces_of_work_that_cross_do_not_wait_for_each_other() {
     let (first, second) = tokio::join!(first, second);
     drop(first.unwrap());
     assert!(matches!(second, Err(AcquireError::Contended { .. })));
-    assert!(began.elapsed() < Duration::from_secs(1));
+    assert!(began.elapsed() < SECOND);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_scope_tells_managers_apart() {
-    let nodes = Nodes::five();
-    let (locks, other) = (nodes.manager(), nodes.manager());
+    let (_nodes, [locks, other]) = five();
     let scope = LockScope::new();
     let _held = take(&locks, &scope, &["order:1"]).await.unwrap();
-    let error = take(&other, &scope, &["order:1"]).await.unwrap_err();
-    assert!(matches!(error, AcquireError::Contended { .. }), "{error}");
+    assert_contended(take(&other, &scope, &["order:1"]).await);
 }
 
 /// As during a move from one list of nodes to another, whose namespace sorts after the first one.
 #[tokio::test(start_paused = true)]
 async fn the_same_key_in_a_later_namespace_is_waited_for() {
     let (nodes, new) = (Nodes::five(), Nodes::five());
-    let builder = |nodes: &Nodes| {
-        LockManager::builder()
-            .nodes(nodes.0.clone())
-            .clock(TokioClock::new())
-    };
-    let later = || builder(&new).namespace("lm").connect_lazy().unwrap();
+    let later = || lazy(new.builder().namespace("lm"));
     let (old, new, other) = (nodes.manager(), later(), later());
     let scope = LockScope::new();
     let _old = take(&old, &scope, &["order:1"]).await.unwrap();
@@ -205,8 +179,7 @@ fn hold_up(nodes: &Nodes) {
 
 #[tokio::test(start_paused = true)]
 async fn parts_that_want_the_same_at_the_same_time_share_it() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let (nodes, [locks]) = five();
     let scope = LockScope::new();
     hold_up(&nodes);
     let before = Instant::now();
@@ -221,8 +194,7 @@ async fn parts_that_want_the_same_at_the_same_time_share_it() {
 
 #[tokio::test(start_paused = true)]
 async fn parts_that_acquire_at_the_same_time_wait_for_no_other_work_in_a_circle() {
-    let nodes = Nodes::five();
-    let (a, b) = (nodes.met().await, nodes.met().await);
+    let (nodes, [a, b]) = five_met().await;
     let (one, two) = (LockScope::new(), LockScope::new());
     hold_up(&nodes);
     let before = Instant::now();
@@ -234,23 +206,15 @@ async fn parts_that_acquire_at_the_same_time_wait_for_no_other_work_in_a_circle(
     );
     // Of the two that meet the other's lock, one may wait and the other may not.
     assert!(outcomes.0.is_ok() && outcomes.2.is_ok());
-    let refused = outcomes.3.unwrap_err();
-    assert!(
-        matches!(refused, AcquireError::Contended { .. }),
-        "{refused:?}"
-    );
-    assert_eq!(
-        before.elapsed(),
-        3 * SECOND,
-        "its guards are kept for so long"
-    );
+    assert_contended(outcomes.3);
+    // Its guards are kept for so long.
+    assert_eq!(before.elapsed(), 3 * SECOND);
     drop((outcomes.0, outcomes.1, outcomes.2));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_part_that_does_not_wait_is_not_held_up_by_one_that_does() {
-    let nodes = Nodes::five();
-    let (locks, others) = (nodes.manager(), nodes.manager());
+    let (_nodes, [locks, others]) = five();
     let scope = LockScope::new();
     let rival = others.try_acquire("a").await.unwrap();
     let before = Instant::now();
@@ -263,11 +227,7 @@ async fn a_part_that_does_not_wait_is_not_held_up_by_one_that_does() {
     assert_eq!(does_not.1, 100 * MS, "the node time-out");
     waits.unwrap_err();
     // Its turn has gone with it.
-    drop(
-        locks
-            .acquire_in(&scope, keys(&["b"]), Duration::ZERO)
-            .await
-            .unwrap(),
-    );
+    let again = locks.acquire_in(&scope, keys(&["b"]), Duration::ZERO);
+    drop(again.await.unwrap());
     drop(rival);
 }

@@ -1,55 +1,24 @@
 //! Several keys at once: all or nothing, in any order, beside callers that want other sets of them.
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
-use std::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
 
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep};
-use tower_redlock::key::LockKeys;
-use tower_redlock::node::MemoryNode;
-use tower_redlock::{AcquireError, LockKey, LockManager};
-
-use super::{MS, Nodes, Outcome, TTL, assert_idle, poll_once};
+use super::*;
 
 fn keys(names: &str) -> LockKeys {
     LockKeys::new(names.split(' ')).unwrap()
+}
+
+async fn assert_busy(locks: &LockManager, names: &str) {
+    assert_contended(try_all(locks, names).await);
 }
 
 async fn try_all(locks: &LockManager, names: &str) -> Outcome {
     locks.try_acquire(keys(names)).await
 }
 
-/// Starts to wait for all of `names`, and returns when it is in line, or going for them.
-async fn wait_for_all(locks: &LockManager, names: &str) -> JoinHandle<Outcome> {
-    let (locks, names) = (locks.clone(), keys(names));
-    let max_wait = locks.max_wait();
-    let waiter = tokio::spawn(async move { locks.with_max_wait(max_wait).acquire(names).await });
-    for _ in 0..20 {
-        tokio::task::yield_now().await;
-    }
-    waiter
-}
-
-/// Nothing is left of anybody: no key on a node, no subscription, no place in line.
-async fn assert_nothing_left(nodes: &Nodes, managers: &[&LockManager]) {
-    let free = |nodes: &Nodes| nodes.0.iter().all(|node| node.keys().is_empty());
-    nodes.settle("every node free", free).await;
-    assert_eq!(nodes.subscriptions(), 0);
-    for locks in managers {
-        assert_idle(locks).await;
-    }
-}
-
-fn assert_contended(outcome: Outcome) {
-    let error = outcome.unwrap_err();
-    assert!(matches!(error, AcquireError::Contended { .. }), "{error:?}");
-}
-
 #[tokio::test(start_paused = true)]
 async fn any_order_and_any_repetition_is_one_lock() {
-    let nodes = Nodes::five();
-    let (a, b) = (nodes.manager(), nodes.manager());
+    let (nodes, [a, b]) = five();
     for names in [
         ["z", "a", "m", "a"],
         ["a", "m", "z", "z"],
@@ -65,9 +34,9 @@ async fn any_order_and_any_repetition_is_one_lock() {
             assert_eq!(owners.len(), 1, "one owner of all");
         }
         assert_eq!(a.snapshot().held, 1);
-        assert_contended(try_all(&b, "z m a").await);
+        assert_busy(&b, "z m a").await;
         guard.release().await.unwrap();
-        assert_nothing_left(&nodes, &[&a, &b]).await;
+        nodes.assert_nothing_left(&[&a, &b]).await;
     }
 }
 
@@ -81,73 +50,56 @@ async fn sets_that_overlap_exclude_each_other_and_others_do_not() {
         let (ours, theirs) = (&managers[0], &managers[managers.len() - 1]);
         let guard = try_all(ours, "b c d").await.unwrap();
         for overlap in ["a b", "d e", "c", "a b c d e", "c d", "b c d", "a d z"] {
-            assert_contended(try_all(theirs, overlap).await);
+            assert_busy(theirs, overlap).await;
             // What it could have had it does not keep.
             for free in ["a", "e", "z"] {
                 assert_eq!(nodes.holding(free), 0, "{free} of {overlap}");
             }
         }
         let disjoint = try_all(theirs, "a e").await.unwrap();
-        assert_contended(try_all(ours, "d e").await);
+        assert_busy(ours, "d e").await;
         drop(guard);
         nodes.settle_free("d").await;
-        assert_contended(try_all(ours, "d e").await);
+        assert_busy(ours, "d e").await;
         drop(disjoint);
         nodes.settle_free("e").await;
         drop(try_all(ours, "d e").await.unwrap());
-        assert_nothing_left(&nodes, &[ours, theirs]).await;
+        nodes.assert_nothing_left(&[ours, theirs]).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_does_not_wait_and_meets_a_local_holder_of_any_of_them_asks_no_node() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
-    let _guard = try_all(&locks, "c").await.unwrap();
-    let (commands, before) = (nodes.commands(), Instant::now());
-    for names in ["a b c", "c d", "c"] {
-        let AcquireError::Contended { remaining, .. } = try_all(&locks, names).await.unwrap_err()
-        else {
-            panic!("{names}");
-        };
-        assert_eq!(remaining, Some(TTL), "{names}");
-    }
-    assert_eq!(
-        (nodes.commands(), before.elapsed()),
-        (commands, Duration::ZERO)
-    );
-    assert_eq!(locks.snapshot().keys, 1, "no turn was kept");
-    drop(try_all(&locks, "a b d").await.unwrap());
-}
-
-#[tokio::test(start_paused = true)]
-async fn there_are_at_most_sixty_four() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
+async fn there_are_one_to_sixty_four_valid_keys() {
+    let (nodes, [locks]) = five();
     let names = |count: usize| -> Vec<_> { (0..count).map(|n| format!("order:{n}")).collect() };
-    let error = locks.acquire(names(65)).await.unwrap_err();
-    assert!(matches!(error, AcquireError::InvalidKey(_)), "{error:?}");
-    assert!(error.to_string().contains("at most 64"), "{error}");
-    let error = locks.acquire([""; 0]).await.unwrap_err();
-    assert!(matches!(error, AcquireError::InvalidKey(_)), "{error:?}");
+    let long = "x".repeat(513);
+    for bad in [
+        &names(65)[..],
+        &[],
+        &[String::new()],
+        &[long],
+        &["a\nb".to_owned()],
+    ] {
+        let error = locks.acquire(bad.to_vec()).await.unwrap_err();
+        assert!(matches!(error, AcquireError::InvalidKey(_)), "{error:?}");
+        let is_told = error.to_string().contains("at most 64");
+        assert_eq!(is_told, bad.len() > 64, "{error}");
+    }
     assert_eq!(nodes.commands(), 0);
-    let guard = locks
-        .acquire([names(64), names(64)].concat())
-        .await
-        .unwrap();
+    let twice = [names(64), names(64)].concat();
+    let guard = locks.acquire(twice).await.unwrap();
     assert_eq!(guard.keys().len(), 64);
     assert_eq!((nodes.commands(), nodes.0[4].keys().len()), (5, 64));
     // Extended together, and released together.
     sleep(3 * TTL).await;
     assert!(!guard.is_lost() && nodes.0[4].keys().len() == 64);
     guard.release().await.unwrap();
-    assert_nothing_left(&nodes, &[&locks]).await;
+    nodes.assert_nothing_left(&[&locks]).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_number_for_all_of_them_above_those_of_each() {
-    let nodes = Nodes::five();
-    let (a, b) = (nodes.manager(), nodes.manager());
+    let (_nodes, [a, b]) = five();
     let fence = async |locks: &LockManager, names: &str| {
         let guard = try_all(locks, names).await.unwrap();
         let fence = guard.fence().unwrap();
@@ -170,12 +122,11 @@ async fn one_number_for_all_of_them_above_those_of_each() {
 #[tokio::test(start_paused = true)]
 async fn a_waiter_behind_a_holder_of_several_gets_its_turn_at_the_release() {
     for waits_for in ["a", "b", "c", "a c", "c d"] {
-        let nodes = Nodes::five();
-        let locks = nodes.manager();
+        let (nodes, [locks]) = five();
         let guard = try_all(&locks, "a b c").await.unwrap();
         let token = nodes.token("a");
-        let waiter = wait_for_all(&locks, waits_for).await;
-        let behind = wait_for_all(&locks, waits_for).await;
+        let waiter = wait_for(&locks, keys(waits_for)).await;
+        let behind = wait_for(&locks, keys(waits_for)).await;
         sleep(100 * MS).await;
         let before = Instant::now();
         drop(guard);
@@ -187,67 +138,13 @@ async fn a_waiter_behind_a_holder_of_several_gets_its_turn_at_the_release() {
         assert!(next.waited() >= 100 * MS);
         drop(next);
         drop(behind.await.unwrap().unwrap());
-        assert_nothing_left(&nodes, &[&locks]).await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_waiter_for_several_behind_single_holders_gets_its_turn_after_the_last() {
-    for (hand_off, order) in [
-        (false, ["a", "b", "c"]),
-        (false, ["c", "b", "a"]),
-        (true, ["a", "b", "c"]),
-        (true, ["b", "c", "a"]),
-    ] {
-        let nodes = Nodes::five();
-        let locks = nodes.builder().hand_off(hand_off).connect_lazy().unwrap();
-        let mut holders = Vec::new();
-        for name in order {
-            holders.push(locks.try_acquire(name).await.unwrap());
-        }
-        let mut waiter = wait_for_all(&locks, "c a b").await;
-        for holder in holders {
-            sleep(10 * MS).await;
-            assert!(poll_once(&mut waiter).await.is_none(), "all or nothing");
-            drop(holder);
-        }
-        let before = Instant::now();
-        let guard = waiter.await.unwrap().unwrap();
-        assert_eq!(before.elapsed(), Duration::ZERO);
-        assert_eq!(nodes.0[0].keys(), ["lk:a", "lk:b", "lk:c"]);
-        assert_eq!(guard.waited(), 30 * MS);
-        drop(guard);
-        assert_nothing_left(&nodes, &[&locks]).await;
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn who_waited_for_several_and_holds_them_is_no_one_that_leaves() {
-    for holds_here in [true, false] {
-        let nodes = Nodes::five();
-        let (locks, other) = (nodes.manager(), nodes.manager());
-        let holder = if holds_here { &locks } else { &other };
-        let in_the_way = try_all(holder, "b").await.unwrap();
-        let waiter = wait_for_all(&locks, "a b").await;
-        sleep(300 * MS).await;
-        in_the_way.release().await.unwrap();
-        let _guard = waiter.await.unwrap().unwrap();
-        for name in ["a", "b", "a b"] {
-            let (commands, before) = (nodes.commands(), Instant::now());
-            assert_contended(try_all(&locks, name).await);
-            assert_eq!(
-                (nodes.commands(), before.elapsed()),
-                (commands, Duration::ZERO),
-                "{name} is not being released"
-            );
-        }
+        nodes.assert_nothing_left(&[&locks]).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_does_not_wait_is_held_up_by_the_releases_of_many_keys_no_longer_than_by_one() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let (nodes, [locks]) = five();
     let mut guards = Vec::new();
     for name in ["a", "b", "c", "d", "e", "f"] {
         guards.push(locks.try_acquire(name).await.unwrap());
@@ -267,14 +164,13 @@ async fn who_does_not_wait_is_held_up_by_the_releases_of_many_keys_no_longer_tha
     assert!(before.elapsed() <= patience, "{:?}", before.elapsed());
     releases.await.unwrap();
     nodes.each(0..5, MemoryNode::thaw);
-    assert_nothing_left(&nodes, &[&locks]).await;
+    nodes.assert_nothing_left(&[&locks]).await;
 }
 
 /// Its holder counts on the others until it is told.
 #[tokio::test(start_paused = true)]
 async fn when_one_key_is_taken_the_others_stay_until_the_holder_lets_go() {
-    let nodes = Nodes::five();
-    let (locks, other) = (nodes.met().await, nodes.met().await);
+    let (nodes, [locks, other]) = five_met().await;
     let guard = try_all(&locks, "a b").await.unwrap();
     let seen = other.holders("a").await.unwrap();
     assert_eq!(other.force_release(&seen, true).await, Ok(5));
@@ -290,5 +186,5 @@ async fn when_one_key_is_taken_the_others_stay_until_the_holder_lets_go() {
     nodes.settle_free("b").await;
     assert_eq!(nodes.holding("a"), 5, "that is another's");
     drop(taken);
-    assert_nothing_left(&nodes, &[&locks, &other]).await;
+    nodes.assert_nothing_left(&[&locks, &other]).await;
 }

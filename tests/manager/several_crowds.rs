@@ -1,25 +1,10 @@
 //! Callers of several keys among crowds of others: they hold nobody up, and have their turn when all keys are free.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep};
-use tower_redlock::LockManager;
-use tower_redlock::clock::TokioClock;
-
-use super::slow::Slow;
-use super::{MS, Nodes, assert_idle};
-
-const SECOND: Duration = Duration::from_secs(1);
+use super::*;
 
 /// A manager so far from the nodes.
 pub(super) fn far(nodes: &Nodes, each_way: Duration) -> LockManager {
-    let nodes = nodes.0.iter();
-    let nodes = nodes.map(|node| Slow::node(node, each_way, each_way));
-    let builder = LockManager::builder().nodes(nodes);
-    builder.clock(TokioClock::new()).connect_lazy().unwrap()
+    lazy(Slow::over(&nodes.0, each_way, each_way))
 }
 
 /// Callers of `locks` for each of these keys alone, three at a time, who hold it for so long each, until told to end.
@@ -60,8 +45,7 @@ impl Crowd {
 
 #[tokio::test(start_paused = true)]
 async fn waiters_for_pairs_of_which_one_is_always_in_use_do_not_slow_the_other_down() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let (_nodes, [locks]) = five();
     // One after the other holds `mine`.
     let callers = Crowd::new(&locks, &[("mine", 130_000)]);
     let ends = Arc::clone(&callers.ends);
@@ -98,7 +82,7 @@ async fn waiters_for_pairs_of_which_one_is_always_in_use_do_not_slow_the_other_d
 async fn callers_of_one_key_keep_their_order_around_those_who_want_more() {
     for hand_off in [false, true] {
         let nodes = Nodes::five();
-        let locks = nodes.builder().hand_off(hand_off).connect_lazy().unwrap();
+        let locks = lazy(nodes.builder().hand_off(hand_off));
         let order = Arc::new(Mutex::new(Vec::new()));
         let held = [
             locks.try_acquire("a").await.unwrap(),

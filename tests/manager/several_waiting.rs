@@ -1,27 +1,7 @@
 //! Callers that wait for several keys leave to others what they cannot have yet.
 
-use std::time::Duration;
-
-use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{Instant, sleep};
-use tower_redlock::LockManager;
-use tower_redlock::key::LockKeys;
-
 use super::several_crowds::far;
-use super::{MS, Nodes, Outcome, assert_idle, poll_once, wait_for};
-
-const SECOND: Duration = Duration::from_secs(1);
-
-/// Starts to wait for all of `names`, and returns when it is in line, or going for them.
-async fn wait_for_all(locks: &LockManager, names: &str) -> JoinHandle<Outcome> {
-    let keys = LockKeys::new(names.split(' ')).unwrap();
-    let (locks, max_wait) = (locks.clone(), locks.max_wait());
-    let waiter = tokio::spawn(async move { locks.with_max_wait(max_wait).acquire(keys).await });
-    for _ in 0..20 {
-        tokio::task::yield_now().await;
-    }
-    waiter
-}
+use super::*;
 
 /// `a` is free for those who do not wait, for those who do, and for those behind them.
 async fn assert_free_for_others(locks: &LockManager, a: &'static str) {
@@ -39,11 +19,10 @@ async fn assert_free_for_others(locks: &LockManager, a: &'static str) {
 async fn a_key_is_free_for_others_while_its_waiter_waits_for_another_that_is_held() {
     for (free, held) in [("a", "b"), ("b", "a")] {
         for holds_here in [true, false] {
-            let nodes = Nodes::five();
-            let (locks, other) = (nodes.manager(), nodes.manager());
+            let (nodes, [locks, other]) = five();
             let holder = if holds_here { &locks } else { &other };
             let guard = holder.try_acquire(held).await.unwrap();
-            let mut waiter = wait_for_all(&locks, "a b").await;
+            let mut waiter = wait_for(&locks, ["a", "b"]).await;
             for _ in 0..60 {
                 assert_free_for_others(&locks, free).await;
                 sleep(37 * MS).await;
@@ -52,10 +31,19 @@ async fn a_key_is_free_for_others_while_its_waiter_waits_for_another_that_is_hel
             let behind = wait_for(&locks, held).await;
             assert!(locks.try_acquire(held).await.is_err());
             assert!(poll_once(&mut waiter).await.is_none());
+            let before = Instant::now();
             guard.release().await.unwrap();
             let both = waiter.await.unwrap().unwrap();
+            assert!(before.elapsed() <= 2 * MS, "{:?}", before.elapsed());
+            assert_eq!(nodes.subscriptions(), 0);
             assert_eq!((nodes.holding("a"), nodes.holding("b")), (5, 5));
-            assert!(locks.try_acquire(free).await.is_err(), "held for once");
+            // Held for once, by somebody who is not about to leave.
+            let (commands, before) = (nodes.commands(), Instant::now());
+            assert_contended(locks.try_acquire("a").await);
+            assert_contended(locks.try_acquire("b").await);
+            assert_contended(locks.try_acquire(["a", "b"]).await);
+            assert_eq!(nodes.commands(), commands);
+            assert_eq!(before.elapsed(), Duration::ZERO);
             drop(both);
             drop(behind.await.unwrap().unwrap());
             assert_idle(&locks).await;
@@ -67,12 +55,12 @@ async fn a_key_is_free_for_others_while_its_waiter_waits_for_another_that_is_hel
 async fn a_key_that_came_free_while_another_is_held_goes_to_those_behind() {
     for hand_off in [false, true] {
         let nodes = Nodes::five();
-        let locks = nodes.builder().hand_off(hand_off).connect_lazy().unwrap();
+        let locks = lazy(nodes.builder().hand_off(hand_off));
         let (first, second) = (
             locks.try_acquire("a").await.unwrap(),
             locks.try_acquire("b").await.unwrap(),
         );
-        let mut waiter = wait_for_all(&locks, "a b").await;
+        let mut waiter = wait_for(&locks, ["a", "b"]).await;
         let behind = wait_for(&locks, "a").await;
         drop(first);
         let before = Instant::now();
@@ -107,20 +95,19 @@ async fn waiters_for_pairs_do_not_lock_a_key_out_while_others_hold_the_other_of_
         for key in ["m", "o", "p", "z"] {
             held.push(holder.try_acquire(key).await.unwrap());
             for _ in 0..3 {
-                waiters.push(wait_for_all(&locks, &format!("{key} victim")).await);
+                waiters.push(wait_for(&locks, [key, "victim"]).await);
             }
         }
         // What each of those before it asks is a round trip, now and then.
         let most = 4 * MS * u32::try_from(waiters.len()).unwrap();
         assert_never_refused(&locks, "victim", 4 * SECOND, most).await;
         drop(held);
-        let mut going: JoinSet<()> = waiters
-            .into_iter()
-            .map(async |waiter| drop(waiter.await.unwrap().unwrap()))
-            .collect();
-        while let Some(gone) = going.join_next().await {
-            gone.unwrap();
+        // All of them, for each gives its keys back when it has had them.
+        let mut going = JoinSet::new();
+        for waiter in waiters {
+            going.spawn(async move { drop(waiter.await.unwrap().unwrap()) });
         }
+        going.join_all().await;
         sleep(10 * MS).await;
         assert_idle(&locks).await;
     }

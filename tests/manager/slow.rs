@@ -1,14 +1,6 @@
 //! Nodes that are slow rather than gone: everything they are asked is done, and the answer comes late.
 
-use std::time::Duration;
-
-use tokio::time::{Instant, sleep};
-use tower_redlock::LockManager;
-use tower_redlock::clock::TokioClock;
-use tower_redlock::node::MemoryNode;
-
-use super::wrapper::{Between, Call, Reply, Wrapped};
-use super::{MS, Nodes};
+use super::*;
 
 /// What commands to a memory node, also `close`, take there, and their answers back. Notices come at once, and so does
 /// what concerns the node's right to vote.
@@ -27,6 +19,11 @@ impl Slow {
             there,
             back,
         })
+    }
+
+    /// A manager's builder over nodes that are so far away.
+    pub(super) fn over(nodes: &[MemoryNode], there: Duration, back: Duration) -> Settings {
+        over(nodes.iter().map(|node| Self::node(node, there, back)))
     }
 }
 
@@ -51,38 +48,31 @@ impl Between for Slow {
     }
 }
 
-/// A manager over `nodes`, of which those in `slow` answer after `delay`.
-fn manager(nodes: &Nodes, slow: std::ops::Range<usize>, delay: Duration) -> LockManager {
-    let each = nodes.0.iter().enumerate().map(|(index, node)| {
-        let back = if slow.contains(&index) {
-            delay
-        } else {
-            Duration::ZERO
-        };
+/// A manager over `nodes`, of which the first so many answer after `delay`.
+fn manager(nodes: &Nodes, slow: usize, delay: Duration) -> LockManager {
+    lazy(over(nodes.0.iter().enumerate().map(|(index, node)| {
+        let back = if index < slow { delay } else { Duration::ZERO };
         Slow::node(node, Duration::ZERO, back)
-    });
-    let builder = LockManager::builder().nodes(each).clock(TokioClock::new());
-    builder.connect_lazy().unwrap()
+    })))
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_releases_of_a_node_that_answers_after_the_time_out_come_to_an_end() {
     let nodes = Nodes::five();
-    let locks = manager(&nodes, 0..1, 150 * MS);
+    let locks = manager(&nodes, 1, 150 * MS);
     assert!(locks.node_timeout() < 150 * MS);
     for _ in 0..100 {
         let guard = locks.try_acquire("order:1").await.unwrap();
         guard.release().await.unwrap();
     }
-    sleep(Duration::from_secs(1)).await;
+    sleep(SECOND).await;
     let report = locks.shutdown(Duration::ZERO).await;
     assert_eq!(report.unconfirmed, 0, "long before the ttl");
 }
 
 #[tokio::test(start_paused = true)]
 async fn more_releases_than_there_is_room_for_do_not_cost_a_lock_that_is_held() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let (nodes, [locks]) = five();
     let mut guards = Vec::new();
     for order in 2..11_000 {
         guards.push(locks.try_acquire(format!("order:{order}")).await.unwrap());
@@ -92,7 +82,7 @@ async fn more_releases_than_there_is_room_for_do_not_cost_a_lock_that_is_held() 
     let guard = locks.try_acquire("order:1").await.unwrap();
     // As long as the releases on the frozen node are tried, which is for a ttl.
     sleep(Duration::from_millis(9_950)).await;
-    assert!(guard.remaining() > Duration::from_secs(5), "it was renewed");
+    assert!(guard.remaining() > 5 * SECOND, "it was renewed");
 
     let guard = locks.try_acquire("order:0").await.unwrap();
     nodes.each([4], MemoryNode::thaw);
@@ -103,12 +93,8 @@ async fn more_releases_than_there_is_room_for_do_not_cost_a_lock_that_is_held() 
 #[tokio::test(start_paused = true)]
 async fn nodes_that_are_slow_to_close_do_not_add_up() {
     let nodes = Nodes::five();
-    let locks = manager(&nodes, 0..5, Duration::from_secs(10));
+    let locks = manager(&nodes, 5, 10 * SECOND);
     let began = Instant::now();
     locks.shutdown(Duration::ZERO).await;
-    assert!(
-        began.elapsed() <= Duration::from_secs(1),
-        "{:?}",
-        began.elapsed()
-    );
+    assert!(began.elapsed() <= SECOND, "{:?}", began.elapsed());
 }

@@ -1,11 +1,8 @@
 //! What a snapshot shows, and what it keeps to itself.
 
 use serde_json::{Value, json};
-use tokio::time::sleep;
-use tower_redlock::node::MemoryNode;
-use tower_redlock::{LockKey, LockManager};
 
-use super::{MS, Nodes, assert_idle, wait_for};
+use super::*;
 
 fn shown(locks: &LockManager) -> Value {
     serde_json::to_value(locks.snapshot()).unwrap()
@@ -13,10 +10,8 @@ fn shown(locks: &LockManager) -> Value {
 
 #[tokio::test(start_paused = true)]
 async fn it_tells_who_holds_and_who_waits_for_how_long() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
-    let guard = locks.try_acquire("order:1").await.unwrap();
-    sleep(1_000 * MS).await;
+    let (_nodes, locks, guard) = held("order:1").await;
+    sleep(SECOND).await;
     let waiters = [
         wait_for(&locks, "order:1").await,
         wait_for(&locks, "order:1").await,
@@ -51,28 +46,24 @@ async fn it_tells_who_holds_and_who_waits_for_how_long() {
 
 #[tokio::test(start_paused = true)]
 async fn who_waits_for_another_process_is_shown_and_leaves_nothing() {
-    let nodes = Nodes::five();
-    let (here, there) = (nodes.manager(), nodes.manager());
+    let (_nodes, [here, there]) = five();
     let _guard = there.try_acquire("order:1").await.unwrap();
     let waiter = wait_for(&here, "order:1").await;
     sleep(50 * MS).await;
     let snapshot = here.snapshot();
     assert_eq!((snapshot.locks.len(), snapshot.queues.len()), (0, 1));
     assert_eq!(snapshot.queues[0].longest_wait, 50 * MS);
-    waiter.abort();
-    assert!(waiter.await.unwrap_err().is_cancelled());
+    cancel(waiter).await;
     assert!(here.snapshot().queues.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lost_lock_and_a_node_that_is_down_are_shown_as_such() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
-    let guard = locks.try_acquire("order:1").await.unwrap();
+    let (nodes, locks, guard) = held("order:1").await;
     sleep(MS).await;
     nodes.each(0..5, MemoryNode::freeze);
     guard.lost().await;
-    sleep(1_000 * MS).await;
+    sleep(SECOND).await;
     nodes.each(0..4, MemoryNode::thaw);
     // They vote again once they say so.
     sleep(1_100 * MS).await;
@@ -92,7 +83,7 @@ async fn a_lost_lock_and_a_node_that_is_down_are_shown_as_such() {
 async fn no_token_is_in_it_and_keys_only_if_they_may_be_read() {
     let nodes = Nodes::five();
     let (open, closed) = (nodes.manager(), nodes.builder().redact_keys(true));
-    let closed = closed.connect_lazy().unwrap();
+    let closed = lazy(closed);
     let guards = (
         open.try_acquire("order:1").await.unwrap(),
         closed.try_acquire("order:2").await.unwrap(),
@@ -107,23 +98,26 @@ async fn no_token_is_in_it_and_keys_only_if_they_may_be_read() {
     assert_eq!(text.matches(&hidden).count(), 2, "{hidden} in {text}");
     assert!(hidden.starts_with('#') && hidden.len() == 17, "{hidden}");
     let (guard, handle) = (&guards.1, guards.1.handle());
+    let lost = handle.lost();
     for text in [
         format!("{guard:?}"),
         format!("{handle:?}"),
-        format!("{:?}", handle.lost()),
+        format!("{lost:?}"),
     ] {
         assert!(
             text.contains(&hidden) && !text.contains("order:2"),
             "{text}"
         );
     }
-    assert!(format!("{:?}", guards.0).contains("order:1"));
+    let (guard, node) = (guards.0, &nodes.0[0]);
+    let (handle, lease, lost) = (guard.handle(), guard.lease(), guard.lost());
+    let text = format!("{open:?} {guard:?} {handle:?} {lease:?} {lost:?} {node:?}");
+    assert!(text.contains("order:1") && !text.contains(&token), "{text}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn it_is_bounded_and_shows_what_was_held_longest() {
-    let nodes = Nodes::five();
-    let locks = nodes.manager();
+    let (_nodes, [locks]) = five();
     let mut guards = Vec::new();
     for number in 0..=100 {
         guards.push(locks.try_acquire(format!("order:{number}")).await.unwrap());

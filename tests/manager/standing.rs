@@ -1,89 +1,48 @@
 //! Which nodes vote now, whether they are enough, and waiting until all of them do.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::Duration;
+use std::sync::atomic::AtomicU8;
 
-use tokio::time::{Instant, sleep, timeout};
-use tower_redlock::LockManager;
-use tower_redlock::clock::TokioClock;
-use tower_redlock::node::MemoryNode;
-use tower_redlock::node::{NodeError, NodeErrorKind, NodeState};
-use tower_redlock::snapshot::VotingStatus;
-
-use super::wrapper::{Between, Call, Reply, Wrapped};
-use super::{MS, Nodes, TTL, meet};
-
-const SECOND: Duration = Duration::from_secs(1);
-
-/// A node that may refuse what it is told.
-#[derive(Clone, Debug)]
-struct Refusing {
-    node: MemoryNode,
-    what: Arc<AtomicU8>,
-}
+use super::*;
 
 const NOTHING: u8 = 0;
 const LOCKS: u8 = 1;
 const EVERYTHING: u8 = 2;
 
+/// What each of five nodes refuses.
+struct Refusing([Arc<AtomicU8>; 5]);
+
 impl Refusing {
-    fn new(node: MemoryNode) -> Self {
-        let what = Arc::default();
-        Self { node, what }
+    /// A manager over five nodes that may refuse, and knows that they vote.
+    async fn met(nodes: &Nodes) -> (Self, LockManager) {
+        let refuse: [Arc<AtomicU8>; 5] = Default::default();
+        let what = refuse.clone();
+        let locks = lazy(Odd::over(&nodes.0, move |name, call| {
+            let refused = match call {
+                Call::Ready | Call::Close => return None,
+                Call::Acquire => LOCKS,
+                _ => EVERYTHING,
+            };
+            let node: usize = name[1..].parse().unwrap();
+            let refuses = what[node].load(Ordering::SeqCst) >= refused;
+            let text = "OOM command not allowed";
+            refuses.then(|| NodeError::of(NodeErrorKind::Rejected, text))
+        }));
+        meet(&locks).await;
+        (Self(refuse), locks)
     }
 
-    fn refuse(&self, what: u8) {
-        self.what.store(what, Ordering::SeqCst);
-    }
-}
-
-impl Between for Refusing {
-    type Node = MemoryNode;
-
-    fn node(&self) -> &MemoryNode {
-        &self.node
-    }
-
-    fn pass<T: Send + 'static>(&self, call: Call, reply: Reply<T>) -> Reply<T> {
-        let refused = match call {
-            Call::Ready | Call::Close => return reply,
-            Call::Acquire => LOCKS,
-            _ => EVERYTHING,
-        };
-        let what = Arc::clone(&self.what);
-        Box::pin(async move {
-            if what.load(Ordering::SeqCst) >= refused {
-                let text = "OOM command not allowed";
-                return Err(NodeError::of(NodeErrorKind::Rejected, text));
-            }
-            reply.await
-        })
+    fn refuse(&self, nodes: std::ops::Range<usize>, what: u8) {
+        let nodes = self.0[nodes].iter();
+        nodes.for_each(|node| node.store(what, Ordering::SeqCst));
     }
 }
 
-/// A manager over five nodes that may refuse, and knows that they vote.
-async fn refusing(nodes: &Nodes) -> (Vec<Refusing>, LockManager) {
-    let nodes: Vec<_> = nodes.0.iter().cloned().map(Refusing::new).collect();
-    let builder = LockManager::builder().nodes(nodes.iter().cloned().map(Wrapped));
-    let locks = builder
-        .clock(TokioClock::new())
-        .ttl(TTL)
-        .connect_lazy()
-        .unwrap();
-    meet(&locks).await;
-    (nodes, locks)
-}
-
-/// How many nodes vote, by each of the places that tell.
 #[track_caller]
-fn assert_voting(locks: &LockManager, voting: usize) {
-    let nodes = locks.snapshot().nodes;
-    let votes = nodes.iter().filter(|it| it.voting == VotingStatus::Voting);
-    assert_eq!(votes.count(), voting, "{nodes:?}");
+fn assert_voting(locks: &LockManager, count: usize) {
     let snapshot = locks.snapshot();
-    let text = format!("quorum: {voting} of 5 vote, 3 needed");
-    let few = voting < 3;
+    assert_eq!(voting(locks), count, "{:?}", snapshot.nodes);
+    let text = format!("quorum: {count} of 5 vote, 3 needed");
+    let few = count < 3;
     let text = text + if few { "; no lock is granted" } else { "" };
     assert_eq!(snapshot.verdict, text);
     assert_eq!((snapshot.has_quorum, locks.has_quorum()), (!few, !few));
@@ -104,7 +63,7 @@ fn assert_failing(locks: &LockManager, node: usize, why: &str) {
 #[tokio::test(start_paused = true)]
 async fn a_node_votes_only_while_its_replies_count() {
     let nodes = Nodes::five();
-    let (refusing, locks) = refusing(&nodes).await;
+    let (refusing, locks) = Refusing::met(&nodes).await;
     assert_voting(&locks, 5);
     nodes.0[0].go_down();
     assert_voting(&locks, 4);
@@ -118,14 +77,14 @@ async fn a_node_votes_only_while_its_replies_count() {
     );
     assert_failing(&locks, 1, "no answer within");
     assert_voting(&locks, 3);
-    refusing[2].refuse(EVERYTHING);
+    refusing.refuse(2..3, EVERYTHING);
     sleep(SECOND + MS).await;
     assert_failing(&locks, 2, "OOM command not allowed");
     assert_voting(&locks, 2);
     locks.try_acquire("order:1").await.unwrap_err();
     nodes.0[0].come_up();
     nodes.0[1].thaw();
-    refusing[2].refuse(NOTHING);
+    refusing.refuse(2..3, NOTHING);
     sleep(SECOND).await;
     assert_voting(&locks, 5);
     drop(locks.try_acquire("order:1").await.unwrap());
@@ -137,23 +96,10 @@ async fn a_node_votes_only_while_its_replies_count() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_was_away_votes_when_it_says_so_and_not_before() {
-    let nodes = Nodes::five();
-    let locks = nodes.met().await;
-    nodes.0[0].go_down();
-    sleep(2 * SECOND).await;
-    nodes.0[0].freeze();
-    sleep(5 * SECOND).await;
-    assert_voting(&locks, 4);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_node_that_refuses_locks_does_not_vote_for_a_while() {
     let nodes = Nodes::five();
-    let (refusing, locks) = refusing(&nodes).await;
-    for node in &refusing[..3] {
-        node.refuse(LOCKS);
-    }
+    let (refusing, locks) = Refusing::met(&nodes).await;
+    refusing.refuse(0..3, LOCKS);
     sleep(2 * SECOND).await;
     assert_voting(&locks, 5);
     locks.try_acquire("order:1").await.unwrap_err();
@@ -165,7 +111,7 @@ async fn a_node_that_refuses_locks_does_not_vote_for_a_while() {
     sleep(SECOND).await;
     assert_voting(&locks, 5);
     locks.try_acquire("order:2").await.unwrap_err();
-    refusing[0].refuse(NOTHING);
+    refusing.refuse(0..1, NOTHING);
     assert_voting(&locks, 2);
     let _guard = locks.try_acquire("order:3").await.unwrap();
     assert_voting(&locks, 3);
@@ -186,26 +132,20 @@ async fn without_the_guard_a_node_votes_while_it_answers() {
 #[tokio::test(start_paused = true)]
 async fn a_release_that_nodes_refuse_for_a_moment_is_tried_again() {
     let nodes = Nodes::five();
-    let (refusing, locks) = refusing(&nodes).await;
+    let (refusing, locks) = Refusing::met(&nodes).await;
     let guard = locks.try_acquire("order:1").await.unwrap();
-    refusing.iter().for_each(|node| node.refuse(EVERYTHING));
+    refusing.refuse(0..5, EVERYTHING);
     guard.release().await.unwrap_err();
     assert_eq!(nodes.holding("order:1"), 5);
-    refusing.iter().for_each(|node| node.refuse(NOTHING));
+    refusing.refuse(0..5, NOTHING);
     sleep(SECOND).await;
     assert_eq!(nodes.holding("order:1"), 0, "long before its ttl is over");
 }
 
 #[tokio::test(start_paused = true)]
 async fn another_list_on_one_node_leaves_no_quorum() {
-    let nodes = Nodes::five();
-    let locks = nodes.met().await;
-    let others = LockManager::builder()
-        .nodes(nodes.0[..1].iter().cloned())
-        .clock(TokioClock::new())
-        .ttl(TTL)
-        .connect_lazy()
-        .unwrap();
+    let (nodes, [locks]) = five_met().await;
+    let others = lazy(over(nodes.0[..1].to_vec()));
     others.adopt_nodes(None).await.unwrap();
     sleep(2 * SECOND).await;
     assert!(!locks.has_quorum());
@@ -216,8 +156,7 @@ async fn another_list_on_one_node_leaves_no_quorum() {
 
 #[tokio::test(start_paused = true)]
 async fn all_voting_is_what_every_node_says_after_the_call() {
-    let nodes = Nodes::five();
-    let locks = nodes.met().await;
+    let (nodes, [locks]) = five_met().await;
     let begin = Instant::now();
     locks.all_voting().await.unwrap();
     assert_eq!(begin.elapsed(), Duration::ZERO, "nothing is to be awaited");
@@ -233,7 +172,7 @@ async fn all_voting_is_what_every_node_says_after_the_call() {
 #[tokio::test(start_paused = true)]
 async fn all_voting_waits_for_as_long_as_a_node_is_missing() {
     let nodes = Nodes::five();
-    let (refusing, locks) = refusing(&nodes).await;
+    let (refusing, locks) = Refusing::met(&nodes).await;
     let missing = async || timeout(60 * SECOND, locks.all_voting()).await.is_err();
     nodes.0[4].go_down();
     assert!(missing().await, "one is down");
@@ -241,20 +180,14 @@ async fn all_voting_waits_for_as_long_as_a_node_is_missing() {
     nodes.0[3].freeze();
     assert!(missing().await, "one stands still");
     nodes.0[3].thaw();
-    refusing[2].refuse(EVERYTHING);
+    refusing.refuse(2..3, EVERYTHING);
     assert!(missing().await, "one refuses everything");
-    let waiting = tokio::spawn({
-        let locks = locks.clone();
-        async move { locks.all_voting().await }
-    });
+    let waiting = spawn(&locks, |locks| async move { locks.all_voting().await });
     sleep(SECOND).await;
-    refusing[2].refuse(NOTHING);
+    refusing.refuse(2..3, NOTHING);
     waiting.await.unwrap().unwrap();
-    refusing[2].refuse(EVERYTHING);
-    let waiting = tokio::spawn({
-        let locks = locks.clone();
-        async move { locks.all_voting().await }
-    });
+    refusing.refuse(2..3, EVERYTHING);
+    let waiting = spawn(&locks, |locks| async move { locks.all_voting().await });
     sleep(SECOND).await;
     locks.shutdown(Duration::ZERO).await;
     let error = waiting.await.unwrap().unwrap_err();
@@ -267,8 +200,7 @@ async fn all_voting_waits_for_as_long_as_a_node_is_missing() {
 
 #[tokio::test(start_paused = true)]
 async fn no_node_that_is_down_helps_to_bootstrap() {
-    let nodes = Nodes::five();
-    let locks = nodes.met().await;
+    let (nodes, [locks]) = five_met().await;
     nodes.each(0..3, MemoryNode::go_down);
     locks.bootstrap().await.unwrap_err();
     nodes.each(0..1, MemoryNode::come_up);

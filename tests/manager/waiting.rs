@@ -1,31 +1,17 @@
 //! Waiting for a lock that another process holds: other managers over the same nodes.
 
-use crate::requests::*;
 use std::any::Any;
-use std::time::Duration;
 
-use tokio::time::Instant;
-use tower_redlock::clock::TokioClock;
-use tower_redlock::node::MemoryNode;
-use tower_redlock::node::{
-    AcquireReply, AcquireRequest, Namespace, Node as _, NodeError, OwnerToken,
-};
-use tower_redlock::{AcquireError, LockKey, LockManager};
-
-use super::wrapper::{Between, Call, Reply, Wrapped};
-use super::{MS, Nodes, assert_idle, meet, poll_once, wait_for};
-
-const SECOND: Duration = Duration::from_secs(1);
+use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn a_waiter_listens_and_is_woken_by_the_release() {
     for after in [1, 50, 950, 2_050, 4_111] {
-        let nodes = Nodes::five();
-        let (a, b) = (nodes.manager(), nodes.manager());
+        let (nodes, [a, b]) = five();
         let guard = a.try_acquire("order:1").await.unwrap();
         let waiter = wait_for(&b, "order:1").await;
         assert_eq!(nodes.subscriptions(), 5);
-        tokio::time::sleep(after * MS).await;
+        sleep(after * MS).await;
         let before = Instant::now();
         guard.release().await.unwrap();
         let next = waiter.await.unwrap().unwrap();
@@ -33,28 +19,18 @@ async fn a_waiter_listens_and_is_woken_by_the_release() {
         assert_eq!(nodes.subscriptions(), 0, "who holds it does not listen");
         assert!(next.waited() >= after * MS);
         drop(next);
-        nodes.settle_free("order:1").await;
-        assert_idle(&b).await;
+        nodes.assert_nothing_left(&[&b]).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_waiter_stops_to_listen_when_its_wait_is_over_or_dropped() {
-    let nodes = Nodes::five();
-    let (a, b) = (nodes.manager(), nodes.manager());
+    let (nodes, [a, b]) = five();
     let _guard = a.try_acquire("order:1").await.unwrap();
-    let error = b
-        .with_max_wait(SECOND)
-        .acquire("order:1")
-        .await
-        .unwrap_err();
-    assert!(
-        matches!(error, AcquireError::WaitTimeout { .. }),
-        "{error:?}"
-    );
+    let brief = b.with_max_wait(SECOND);
+    assert_timed_out(brief.acquire("order:1").await);
     assert_eq!(nodes.subscriptions(), 0);
-    let mut waiter = Box::pin(b.acquire("order:1"));
-    assert!(poll_once(&mut waiter).await.is_none());
+    let waiter = begun(b.acquire("order:1")).await;
     assert_eq!(nodes.subscriptions(), 5);
     drop(waiter);
     assert_eq!(nodes.subscriptions(), 0);
@@ -65,17 +41,11 @@ async fn a_waiter_stops_to_listen_when_its_wait_is_over_or_dropped() {
 #[tokio::test(start_paused = true)]
 async fn a_vote_that_stays_split_is_waited_out_and_not_hammered_at() {
     let nodes = Nodes::five();
-    let locks = nodes
-        .builder()
-        .max_wait(20 * SECOND)
-        .connect_lazy()
-        .unwrap();
+    let locks = lazy(nodes.builder().max_wait(20 * SECOND));
     meet(&locks).await;
-    let key = Namespace::default().node_key(&LockKey::new("order:1").unwrap());
-    for (node, ttl) in [(0, 9), (1, 9), (2, 6)] {
-        let token = OwnerToken::from_entropy([node; OwnerToken::ENTROPY_LEN]);
-        let request = AcquireRequest::new(key.clone(), token, ttl * SECOND);
-        nodes.0[usize::from(node)].acquire(request).await.unwrap();
+    for (number, ttl) in [(0, 9), (1, 9), (2, 6)] {
+        let node = &nodes.0[usize::from(number)];
+        occupy(node, place("order:1"), number, ttl * SECOND).await;
     }
     let (began, before) = (Instant::now(), nodes.commands());
     let guard = locks.acquire("order:1").await.unwrap();
@@ -86,15 +56,12 @@ async fn a_vote_that_stays_split_is_waited_out_and_not_hammered_at() {
     let rounds = (nodes.commands() - before) / 7;
     assert!((10..=60).contains(&rounds), "{rounds} rounds");
     drop(guard);
-    nodes
-        .settle("only theirs are left", |n| n.holding("order:1") == 2)
-        .await;
+    nodes.settle_on("order:1", 2).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_gets_the_lock_at_once_never_listens() {
-    let nodes = Nodes::five();
-    let locks = nodes.met().await;
+    let (nodes, [locks]) = five_met().await;
     let mut acquire = Box::pin(locks.acquire("order:1"));
     let guard = poll_once(&mut acquire).await.unwrap().unwrap();
     assert_eq!((nodes.commands(), nodes.subscriptions()), (5, 0));
@@ -106,8 +73,7 @@ async fn a_waiter_looks_now_and_then_and_no_more() {
     // Pauses are random up to 0.1, 0.2, 0.4, 0.8 and then 1 s: 13 looks in 5 s on the average, and as good as never
     // more than 35. Without notices they are up to 4, 8 .. 100 ms: 100 on the average.
     for (silent, least, most) in [(false, 5, 35), (true, 60, 160)] {
-        let nodes = Nodes::five();
-        let (a, b) = (nodes.manager(), nodes.manager());
+        let (nodes, [a, b]) = five();
         if silent {
             nodes.each(0..5, MemoryNode::fall_silent);
         }
@@ -120,50 +86,35 @@ async fn a_waiter_looks_now_and_then_and_no_more() {
     }
 }
 
+/// Notices of a minority are as good as none.
 #[tokio::test(start_paused = true)]
-async fn without_notices_a_look_finds_the_lock_free() {
-    let mut longest = Duration::ZERO;
-    for round in 0..20 {
-        let nodes = Nodes::five();
-        let (a, b) = (nodes.manager(), nodes.manager());
-        nodes.each(0..5, MemoryNode::fall_silent);
-        let guard = a.try_acquire("order:1").await.unwrap();
-        let waiter = wait_for(&b, "order:1").await;
-        tokio::time::sleep(SECOND + 7 * round * MS).await;
-        let before = Instant::now();
-        guard.release().await.unwrap();
-        let _next = waiter.await.unwrap().unwrap();
-        assert!(before.elapsed() <= 101 * MS, "{:?}", before.elapsed());
-        longest = longest.max(before.elapsed());
-    }
-    assert!(longest > 10 * MS, "somebody told");
-}
-
-#[tokio::test(start_paused = true)]
-async fn with_notices_of_a_minority_looks_are_as_frequent_as_without() {
-    for round in 0..10 {
-        let nodes = Nodes::five();
-        let (a, b) = (nodes.manager(), nodes.manager());
-        nodes.each([0, 1, 2], MemoryNode::fall_silent);
-        let guard = a.try_acquire("order:1").await.unwrap();
-        let waiter = wait_for(&b, "order:1").await;
-        tokio::time::sleep(2 * SECOND + 7 * round * MS).await;
-        nodes.each([3, 4], MemoryNode::fall_silent);
-        let before = Instant::now();
-        guard.release().await.unwrap();
-        let _next = waiter.await.unwrap().unwrap();
-        assert!(before.elapsed() <= 101 * MS, "{:?}", before.elapsed());
+async fn without_notices_of_a_quorum_a_look_finds_the_lock_free() {
+    for silent in [0..5, 0..3] {
+        let mut longest = Duration::ZERO;
+        for round in 0..20 {
+            let (nodes, [a, b]) = five();
+            nodes.each(silent.clone(), MemoryNode::fall_silent);
+            let guard = a.try_acquire("order:1").await.unwrap();
+            let waiter = wait_for(&b, "order:1").await;
+            sleep(2 * SECOND + 7 * round * MS).await;
+            nodes.each(0..5, MemoryNode::fall_silent);
+            let before = Instant::now();
+            guard.release().await.unwrap();
+            let _next = waiter.await.unwrap().unwrap();
+            longest = longest.max(before.elapsed());
+        }
+        assert!(longest <= 101 * MS, "{silent:?}: {longest:?}");
+        assert!(longest > 10 * MS, "{silent:?}: somebody told");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_notice_that_was_lost_is_made_up_for_when_the_nodes_are_heard_again() {
-    let nodes = Nodes::five();
-    let (a, b) = (nodes.manager(), nodes.manager());
+    let (nodes, [a, b]) = five();
     let guard = a.try_acquire("order:1").await.unwrap();
     let mut waiter = wait_for(&b, "order:1").await;
     // It sleeps for long by now.
-    tokio::time::sleep(2_500 * MS).await;
+    sleep(2_500 * MS).await;
     nodes.each(0..5, MemoryNode::fall_silent);
     guard.release().await.unwrap();
     nodes.each(0..5, MemoryNode::speak_up);
@@ -174,19 +125,15 @@ async fn a_notice_that_was_lost_is_made_up_for_when_the_nodes_are_heard_again() 
 
 /// A holder takes the lock everywhere and is never heard of again.
 async fn vanishes(nodes: &Nodes, ttl: Duration) {
-    let key = Namespace::default().node_key(&LockKey::new("order:1").unwrap());
-    let token = OwnerToken::from_entropy([1; OwnerToken::ENTROPY_LEN]);
     for node in &nodes.0 {
-        let request = AcquireRequest::new(key.clone(), token, ttl);
-        node.acquire(request).await.unwrap();
+        occupy(node, place("order:1"), 1, ttl).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_holder_that_vanished_is_followed_when_its_ttl_ends() {
     for (ttl, silent) in [(777, false), (3_000, false), (3_000, true)] {
-        let nodes = Nodes::five();
-        let locks = nodes.manager();
+        let (nodes, [locks]) = five();
         if silent {
             nodes.each(0..5, MemoryNode::fall_silent);
         }
@@ -227,8 +174,7 @@ async fn who_asks_in_the_very_moment_in_which_a_lease_ends_asks_again_soon() {
     for ttl in 800..830 {
         let nodes = Nodes::five();
         let hasty = nodes.0.iter().cloned().map(|node| Wrapped(Hasty(node)));
-        let builder = LockManager::builder().nodes(hasty).clock(TokioClock::new());
-        let locks = builder.connect_lazy().unwrap();
+        let locks = lazy(over(hasty));
         vanishes(&nodes, ttl * MS).await;
         let before = Instant::now();
         let _next = locks.acquire("order:1").await.unwrap();

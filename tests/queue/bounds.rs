@@ -30,10 +30,7 @@ fn room_for_one_is_taken_by_one_of_two_while_one_leaves() {
         let turn = key.turn();
         let leaver = key.seat();
         let leaving = thread::spawn(move || drop(leaver));
-        let coming = thread::spawn({
-            let key = key.clone();
-            move || try_seat(&key)
-        });
+        let coming = key.spawn(move |key| try_seat(&key));
         let one = try_seat(&key);
         assert!(key.queue.load().waiting <= 1);
         let two = coming.join().unwrap();

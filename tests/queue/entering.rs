@@ -1,7 +1,5 @@
 //! Callers come while a turn ends: never two turns for a key, and never a seat that nobody will call.
 
-use loom::thread;
-
 use crate::queue::{Entered, Refused};
 use crate::world::{Bell, Handover, Key, explore, explore_within};
 
@@ -23,19 +21,12 @@ fn two_who_come_while_a_turn_ends_have_it_one_after_the_other() {
         Some(3),
         ["free, free", "free, turn", "turn, free", "turn, turn"],
         |seen| {
-            let key = Key::new();
-            let turn = key.turn();
-            let ending = thread::spawn({
-                let key = key.clone();
-                move || {
-                    key.hold();
-                    drop(turn);
-                }
+            let (key, turn) = Key::in_use();
+            let ending = key.spawn(move |key| {
+                key.hold();
+                drop(turn);
             });
-            let coming = thread::spawn({
-                let key = key.clone();
-                move || come(&key)
-            });
+            let coming = key.spawn(move |key| come(&key));
             let one = come(&key);
             ending.join().unwrap();
             let two = coming.join().unwrap();
@@ -46,33 +37,14 @@ fn two_who_come_while_a_turn_ends_have_it_one_after_the_other() {
 }
 
 #[test]
-fn two_who_come_for_a_free_key_have_it_one_after_the_other() {
-    explore(["free, free", "free, turn", "turn, free"], |seen| {
-        let key = Key::new();
-        let coming = thread::spawn({
-            let key = key.clone();
-            move || come(&key)
-        });
-        let one = come(&key);
-        let two = coming.join().unwrap();
-        seen.note(format!("{one}, {two}"));
-        key.assert_empty();
-    });
-}
-
-#[test]
 fn who_does_not_wait_is_let_in_line_only_while_the_lock_is_given_back() {
     explore(["free", "refused", "turn"], |seen| {
-        let key = Key::new();
-        let turn = key.turn();
+        let (key, turn) = Key::in_use();
         turn.set_holder(&7);
-        let ending = thread::spawn({
-            let key = key.clone();
-            move || {
-                key.hold();
-                turn.set_being_released(true);
-                drop(turn);
-            }
+        let ending = key.spawn(move |key| {
+            key.hold();
+            turn.set_being_released(true);
+            drop(turn);
         });
         match key.enter(false) {
             Ok(Entered::Turn(turn)) => {
@@ -95,22 +67,18 @@ fn who_does_not_wait_is_let_in_line_only_while_the_lock_is_given_back() {
 #[test]
 fn what_is_told_of_a_key_is_of_the_turn_that_is_on() {
     explore(["the first", "nothing yet", "the second"], |seen| {
-        let key = Key::new();
-        let turn = key.turn();
+        let (key, turn) = Key::in_use();
         turn.set_holder(&1);
         let seat = key.seat();
-        let ending = thread::spawn({
-            let key = key.clone();
-            move || {
-                drop(turn);
-                let Handover::Turn(turn) = Bell::new().block_on(seat).unwrap() else {
-                    panic!("a bare turn was passed");
-                };
-                turn.set_holder(&2);
-                key.hold();
-                // Kept, so that the key stays in use.
-                turn
-            }
+        let ending = key.spawn(move |key| {
+            drop(turn);
+            let Handover::Turn(turn) = Bell::new().block_on(seat).unwrap() else {
+                panic!("a bare turn was passed");
+            };
+            turn.set_holder(&2);
+            key.hold();
+            // Kept, so that the key stays in use.
+            turn
         });
         let Err(Refused::InUse(told)) = key.enter(false) else {
             panic!("the key is in use all the time");

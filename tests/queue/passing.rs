@@ -7,30 +7,29 @@ use loom::thread;
 
 use crate::world::{Bell, Key, Seat, explore, explore_within};
 
+/// It leaves before or behind the other one.
 #[test]
-fn a_turn_that_passes_to_a_waiter_who_leaves_goes_on_to_the_next() {
-    let outcomes = ["left", "left when called", "turn"];
-    explore(outcomes, |seen| {
-        let key = Key::new();
-        let turn = key.turn();
-        let (leaver, stayer) = (key.seat(), key.seat());
-        let passing = thread::spawn(move || drop(turn));
-        let leaving = thread::spawn({
-            let (key, seen) = (key.clone(), seen.clone());
-            move || seen.note(key.look_once(leaver))
+fn a_turn_that_passes_while_one_of_two_leaves_comes_to_the_other() {
+    for place in [0, 1] {
+        explore(["left", "left when called", "turn"], move |seen| {
+            let (key, turn) = Key::in_use();
+            let mut seats = vec![key.seat(), key.seat()];
+            let (leaver, stayer) = (seats.remove(place), seats.remove(0));
+            let passing = thread::spawn(move || drop(turn));
+            let noted = seen.clone();
+            let leaving = key.spawn(move |key| noted.note(key.look_once(leaver)));
+            assert_eq!(key.wait(stayer), Ok("turn"));
+            passing.join().unwrap();
+            leaving.join().unwrap();
+            key.assert_empty();
         });
-        assert_eq!(key.wait(stayer), Ok("turn"));
-        passing.join().unwrap();
-        leaving.join().unwrap();
-        key.assert_empty();
-    });
+    }
 }
 
 #[test]
 fn a_turn_that_passes_to_the_only_waiter_who_leaves_ends() {
     explore(["left", "left when called", "turn"], |seen| {
-        let key = Key::new();
-        let turn = key.turn();
+        let (key, turn) = Key::in_use();
         let leaver = key.seat();
         let passing = thread::spawn(move || drop(turn));
         seen.note(key.look_once(leaver));
@@ -43,31 +42,11 @@ fn a_turn_that_passes_to_the_only_waiter_who_leaves_ends() {
 #[test]
 fn a_waiter_who_leaves_without_a_look_is_passed_over() {
     explore(["turn"], |seen| {
-        let key = Key::new();
-        let turn = key.turn();
+        let (key, turn) = Key::in_use();
         let (leaver, stayer) = (key.seat(), key.seat());
         let passing = thread::spawn(move || drop(turn));
         let leaving = thread::spawn(move || drop(leaver));
         seen.note(key.wait(stayer).unwrap());
-        passing.join().unwrap();
-        leaving.join().unwrap();
-        key.assert_empty();
-    });
-}
-
-#[test]
-fn the_first_waiter_is_called_though_the_one_behind_leaves() {
-    let outcomes = ["left", "left when called", "turn"];
-    explore(outcomes, |seen| {
-        let key = Key::new();
-        let turn = key.turn();
-        let (stayer, leaver) = (key.seat(), key.seat());
-        let passing = thread::spawn(move || drop(turn));
-        let leaving = thread::spawn({
-            let (key, seen) = (key.clone(), seen.clone());
-            move || seen.note(key.look_once(leaver))
-        });
-        assert_eq!(key.wait(stayer), Ok("turn"));
         passing.join().unwrap();
         leaving.join().unwrap();
         key.assert_empty();
@@ -142,25 +121,16 @@ fn in_order_without(place: usize) {
 }
 
 #[test]
-fn waiters_have_their_turns_in_order_though_the_first_leaves() {
-    in_order_without(0);
-}
-
-#[test]
-fn waiters_have_their_turns_in_order_though_the_middle_leaves() {
-    in_order_without(1);
-}
-
-#[test]
-fn waiters_have_their_turns_in_order_though_the_last_leaves() {
-    in_order_without(2);
+fn waiters_have_their_turns_in_order_though_the_first_the_middle_or_the_last_leaves() {
+    for place in 0..3 {
+        in_order_without(place);
+    }
 }
 
 #[test]
 fn the_task_that_polled_last_is_woken() {
     explore(["called before", "called after"], |seen| {
-        let key = Key::new();
-        let turn = key.turn();
+        let (key, turn) = Key::in_use();
         let mut seat = key.seat();
         let passing = thread::spawn(move || drop(turn));
         let first = Bell::new();
@@ -170,12 +140,10 @@ fn the_task_that_polled_last_is_woken() {
             seen.note("called before");
         } else {
             // Another task takes the seat over; the first one is not there to pass the wake-up on.
-            let second = thread::spawn({
-                let (key, seen) = (key.clone(), seen.clone());
-                move || {
-                    key.wait(seat).unwrap();
-                    seen.note("called after");
-                }
+            let noted = seen.clone();
+            let second = key.spawn(move |key| {
+                key.wait(seat).unwrap();
+                noted.note("called after");
             });
             second.join().unwrap();
         }
@@ -188,8 +156,7 @@ fn the_task_that_polled_last_is_woken() {
 #[test]
 fn a_task_that_polls_again_and_again_is_woken_once() {
     explore(["woken", "not asleep"], |seen| {
-        let key = Key::new();
-        let turn = key.turn();
+        let (key, turn) = Key::in_use();
         let mut seat = key.seat();
         let passing = thread::spawn(move || drop(turn));
         let bell = Bell::new();

@@ -99,17 +99,9 @@ impl Reference {
 
     pub(crate) fn enter_in_front(&mut self, key: usize, ttl: Duration) -> usize {
         self.front -= 1;
-        let place = Place {
-            wants: vec![key],
-            ttl,
-            line: (!self.closed).then_some(key),
-            waits: true,
-            shares: false,
-            follows: false,
-            call: self.closed.then_some(Call::Closed),
-            watched: false,
-            woken: false,
-        };
+        let mut place = Place::new(&[key], ttl, true, false);
+        place.line = (!self.closed).then_some(key);
+        place.call = self.closed.then_some(Call::Closed);
         self.seats.insert(self.front, place);
         self.front
     }
@@ -158,17 +150,8 @@ impl Reference {
         if self.waiting() >= self.total {
             return Entry::Full;
         }
-        let place = Place {
-            wants: wants.to_vec(),
-            ttl,
-            line: Some(in_use[0]),
-            waits,
-            shares,
-            follows,
-            call: None,
-            watched: false,
-            woken: false,
-        };
+        let mut place = Place::new(wants, ttl, waits, shares);
+        (place.line, place.follows) = (Some(in_use[0]), follows);
         self.seats.insert(number, place);
         Entry::Seat
     }
@@ -298,6 +281,20 @@ impl Reference {
 }
 
 impl Place {
+    fn new(wants: &[usize], ttl: Duration, waits: bool, shares: bool) -> Self {
+        Self {
+            wants: wants.to_vec(),
+            ttl,
+            line: None,
+            waits,
+            shares,
+            follows: false,
+            call: None,
+            watched: false,
+            woken: false,
+        }
+    }
+
     fn wake(&mut self) {
         if self.watched {
             (self.watched, self.woken) = (false, true);

@@ -38,7 +38,8 @@ fn come_for_both(one: &Key, two: &Key) -> &'static str {
     }
 }
 
-fn pair(key: Key) -> (Key, Key) {
+fn pair() -> (Key, Key) {
+    let key = Key::new();
     let other = key.other();
     (key, other)
 }
@@ -46,15 +47,10 @@ fn pair(key: Key) -> (Key, Key) {
 #[test]
 fn two_who_want_both_and_one_who_wants_one_have_them_one_after_the_other() {
     explore_within(Some(2), ["free", "turn"], |seen| {
-        let (key, other) = pair(Key::new());
-        let single = thread::spawn({
-            let other = other.clone();
-            move || come(&other)
-        });
-        let crossing = thread::spawn({
-            let (key, other) = (key.clone(), other.clone());
-            move || come_for_both(&other, &key)
-        });
+        let (key, other) = pair();
+        let single = other.spawn(|other| come(&other));
+        let (one, two) = (key.clone(), other.clone());
+        let crossing = thread::spawn(move || come_for_both(&two, &one));
         seen.note(come_for_both(&key, &other));
         single.join().unwrap();
         crossing.join().unwrap();
@@ -65,7 +61,7 @@ fn two_who_want_both_and_one_who_wants_one_have_them_one_after_the_other() {
 #[test]
 fn who_waits_for_both_is_called_once_when_their_turns_end_at_the_same_time() {
     explore(["both"], move |seen| {
-        let (key, other) = pair(Key::new());
+        let (key, other) = pair();
         let turns = [key.turn(), other.turn()];
         let seat = key.seat_with(&other);
         let ending = turns.map(|turn| thread::spawn(move || drop(turn)));
@@ -81,7 +77,7 @@ fn who_waits_for_both_is_called_once_when_their_turns_end_at_the_same_time() {
 #[test]
 fn what_a_waiter_for_both_cannot_use_goes_to_those_behind() {
     explore(["turn"], |seen| {
-        let (key, other) = pair(Key::new());
+        let (key, other) = pair();
         let (turn, others) = (key.turn(), other.turn());
         let seat = key.seat_with(&other);
         let behind = key.seat();
@@ -91,10 +87,8 @@ fn what_a_waiter_for_both_cannot_use_goes_to_those_behind() {
         ending.join().unwrap();
         // Free for newcomers, too.
         drop(key.turn());
-        let waiting = thread::spawn({
-            let (key, other) = (key.clone(), other.clone());
-            move || wait_for_both(seat, &key, &other)
-        });
+        let (one, two) = (key.clone(), other.clone());
+        let waiting = thread::spawn(move || wait_for_both(seat, &one, &two));
         drop(others);
         waiting.join().unwrap();
         key.assert_empty();
@@ -104,7 +98,7 @@ fn what_a_waiter_for_both_cannot_use_goes_to_those_behind() {
 #[test]
 fn who_wants_both_and_leaves_takes_nothing_from_those_behind() {
     explore_within(Some(2), ["left", "left when called", "turn"], |seen| {
-        let (key, other) = pair(Key::new());
+        let (key, other) = pair();
         let (turn, others) = (key.turn(), other.turn());
         let seat = key.seat_with(&other);
         let behind = key.seat();
@@ -145,14 +139,9 @@ fn a_turn_of_both_that_is_cut_down_and_taken_again_meets_a_newcomer() {
             "not again, turn",
         ],
         |seen| {
-            let (key, other) = pair(Key::new());
-            let Entered::Turn(both) = key.enter_with(&other) else {
-                panic!("nobody has them");
-            };
-            let coming = thread::spawn({
-                let key = key.clone();
-                move || come(&key)
-            });
+            let (key, other) = pair();
+            let both = key.turn_with(&other);
+            let coming = key.spawn(move |key| come(&key));
             key.hold();
             let kept = both.keep_only(|name| *name == *other.name).unwrap();
             let names = [key.name.clone(), other.name.clone()];
@@ -173,21 +162,16 @@ fn a_turn_of_both_that_is_cut_down_and_taken_again_meets_a_newcomer() {
 #[test]
 fn who_does_not_wait_has_what_an_attempt_leaves_or_is_told_that_it_is_kept() {
     explore(["left, free", "left, turn", "left, refused"], |seen| {
-        let (key, other) = pair(Key::new());
-        let Entered::Turn(both) = key.enter_with(&other) else {
-            panic!("nobody has them");
-        };
-        let coming = thread::spawn({
-            let key = key.clone();
-            move || match key.enter(false) {
-                Ok(Entered::Turn(turn)) => {
-                    key.hold();
-                    drop(turn);
-                    "free"
-                }
-                Ok(Entered::Seat(seat)) => key.wait(seat).unwrap_or("sent away"),
-                Err(_) => "refused",
+        let (key, other) = pair();
+        let both = key.turn_with(&other);
+        let coming = key.spawn(move |key| match key.enter(false) {
+            Ok(Entered::Turn(turn)) => {
+                key.hold();
+                drop(turn);
+                "free"
             }
+            Ok(Entered::Seat(seat)) => key.wait(seat).unwrap_or("sent away"),
+            Err(_) => "refused",
         });
         key.hold();
         both.set_being_released(true);
@@ -198,18 +182,13 @@ fn who_does_not_wait_has_what_an_attempt_leaves_or_is_told_that_it_is_kept() {
         key.assert_empty();
     });
     explore(["sent away", "refused"], |seen| {
-        let (key, other) = pair(Key::new());
-        let Entered::Turn(both) = key.enter_with(&other) else {
-            panic!("nobody has them");
-        };
+        let (key, other) = pair();
+        let both = key.turn_with(&other);
         both.set_being_released(true);
-        let coming = thread::spawn({
-            let key = key.clone();
-            move || match key.enter(false) {
-                Ok(Entered::Seat(seat)) => key.wait(seat).unwrap_or("sent away"),
-                Ok(Entered::Turn(_)) => panic!("it is in use"),
-                Err(_) => "refused",
-            }
+        let coming = key.spawn(move |key| match key.enter(false) {
+            Ok(Entered::Seat(seat)) => key.wait(seat).unwrap_or("sent away"),
+            Ok(Entered::Turn(_)) => panic!("it is in use"),
+            Err(_) => "refused",
         });
         both.set_being_released(false);
         seen.note(coming.join().unwrap());

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use loom::cell::UnsafeCell;
 use loom::sync::Notify;
+use loom::thread::{self, JoinHandle};
 
 use crate::queue::{self, Bounds, Entered, Load, Name, Refused, SentAway};
 
@@ -84,6 +85,13 @@ impl Key {
         Self::within(2, 3)
     }
 
+    /// A key, and the turn of whoever has it.
+    pub(crate) fn in_use() -> (Self, Turn) {
+        let key = Self::new();
+        let turn = key.turn();
+        (key, turn)
+    }
+
     pub(crate) fn within(per_key: usize, total: usize) -> Self {
         Self {
             queue: Arc::new(Queue::new(Bounds { per_key, total })),
@@ -96,6 +104,14 @@ impl Key {
     pub(crate) fn enter_with(&self, other: &Self) -> Entered<Handover> {
         let names = [Name::clone(&self.name), Name::clone(&other.name)];
         self.queue.enter(&names, TTL, true, false).unwrap()
+    }
+
+    /// The turn of this key and another, of which neither is in use.
+    pub(crate) fn turn_with(&self, other: &Self) -> Turn {
+        match self.enter_with(other) {
+            Entered::Turn(turn) => turn,
+            Entered::Seat(_) => panic!("somebody has one of them"),
+        }
     }
 
     /// A seat for this key and another, of which one is in use.
@@ -141,13 +157,25 @@ impl Key {
         }
     }
 
-    pub(crate) fn lock(&self, turn: Turn, passes: u32, released: &Arc<AtomicUsize>) -> Lock {
-        Lock {
+    /// A lock of a key that is not in use, and how often it was released.
+    pub(crate) fn lock(&self, passes: u32) -> (Lock, Arc<AtomicUsize>) {
+        let released = Arc::default();
+        let lock = Lock {
             key: self.clone(),
-            turn: Some(turn),
+            turn: Some(self.turn()),
             passes,
-            released: Arc::clone(released),
-        }
+            released: Arc::clone(&released),
+        };
+        (lock, released)
+    }
+
+    /// Does something with this key on a thread of its own.
+    pub(crate) fn spawn<T: 'static>(
+        &self,
+        work: impl FnOnce(Self) -> T + 'static,
+    ) -> JoinHandle<T> {
+        let key = self.clone();
+        thread::spawn(move || work(key))
     }
 
     /// Waits to be called, and has the key for a moment.
@@ -186,6 +214,12 @@ impl Key {
         };
         bell.assert_done();
         seen
+    }
+
+    /// A lock was released once, and nothing is left of anybody.
+    pub(crate) fn assert_released(&self, released: &AtomicUsize) {
+        assert_eq!(released.load(Ordering::SeqCst), 1);
+        self.assert_empty();
     }
 
     /// Nothing is left of anybody.
