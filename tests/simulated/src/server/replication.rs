@@ -253,15 +253,4 @@ impl Server {
         let former = self.replication.former.as_ref();
         former.map(|former| format!("/{}:{}", former.id, former.offset))
     }
-
-    /// Forgets what it kept for replicas, as a master does an hour after it has lost the last one. Its past promotion
-    /// is forgotten, too. A server that has replicas keeps all.
-    pub fn free_backlog(&mut self) {
-        let replication = &mut self.replication;
-        if replication.backlog && replication.master.is_none() && replication.replicas.is_empty() {
-            replication.backlog = false;
-            replication.former = None;
-            replication.id = self.dice.name();
-        }
-    }
 }

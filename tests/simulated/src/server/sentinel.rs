@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::dice::Dice;
 use super::request::{self, Request};
 use super::resp::Reply;
 use super::{ConnectionId, Output};
+use crate::dice::Dice;
 
 /// Where a Sentinel thinks that a master is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,10 +46,6 @@ impl Sentinel {
             Some(opinion) => self.masters.insert(master.to_owned(), opinion),
             None => self.masters.remove(master),
         };
-    }
-
-    pub fn opinion(&self, master: &str) -> Option<&Opinion> {
-        self.masters.get(master)
     }
 
     /// Accepts a connection.
@@ -120,10 +116,7 @@ impl Sentinel {
                 Some(opinion) => describe(words[2], opinion),
                 None => Reply::error("ERR No such master with that name"),
             },
-            _ => {
-                let text = format!("ERR unknown command '{}'", words[0]);
-                Reply::Error(Cow::Owned(text.into_bytes()))
-            }
+            _ => Reply::failure(format!("ERR unknown command '{}'", words[0])),
         }
     }
 }
