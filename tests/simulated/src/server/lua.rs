@@ -7,7 +7,6 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
-use std::ops::Deref;
 use std::sync::Arc;
 
 use mlua::chunk::ChunkMode;
@@ -182,11 +181,11 @@ impl Interpreter {
             let answered = if words.is_empty() {
                 Err(dialect.pick_of_three(&NO_WORDS))
             } else {
-                let words = words.iter().map(|word| Word::of(word, dialect));
-                match words.collect::<Option<Vec<Word>>>() {
+                let words = words.iter().map(|value| word(value, dialect));
+                match words.collect::<Option<Vec<_>>>() {
                     None => Err(dialect.pick_of_three(&NO_TEXT)),
                     Some(words) => {
-                        let words: Vec<&[u8]> = words.iter().map(Deref::deref).collect();
+                        let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
                         let call = Call {
                             words: &words,
                             connection,
@@ -395,35 +394,16 @@ const NO_TABLES: &str =
     "@err_handler_def:9: err_handler_def:9: attempt to concatenate local 'err' (a table value)";
 
 /// An argument of a command.
-enum Word {
-    Text(BorrowedBytes),
-    Number(String),
-}
-
-impl Word {
-    fn of(value: &Value, dialect: Dialect) -> Option<Self> {
-        let digits = if dialect > Dialect::Redis70 {
-            shortest
-        } else {
-            exact
-        };
-        match value {
-            Value::String(text) => Some(Self::Text(text.as_bytes())),
-            #[expect(clippy::cast_precision_loss, reason = "Lua has no other numbers")]
-            Value::Integer(number) => Some(Self::Number(digits(*number as f64))),
-            Value::Number(number) => Some(Self::Number(digits(*number))),
-            _ => None,
-        }
-    }
-}
-
-impl Deref for Word {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        match self {
-            Self::Text(text) => text,
-            Self::Number(text) => text.as_bytes(),
-        }
+fn word(value: &Value, dialect: Dialect) -> Option<Vec<u8>> {
+    let digits = match dialect > Dialect::Redis70 {
+        true => shortest,
+        false => exact,
+    };
+    match value {
+        Value::String(text) => Some(text.as_bytes().to_vec()),
+        #[expect(clippy::cast_precision_loss, reason = "Lua has no other numbers")]
+        Value::Integer(number) => Some(digits(*number as f64).into_bytes()),
+        Value::Number(number) => Some(digits(*number).into_bytes()),
+        _ => None,
     }
 }

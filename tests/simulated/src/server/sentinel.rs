@@ -64,26 +64,23 @@ impl Sentinel {
             return Vec::new();
         };
         state.input.extend_from_slice(bytes);
-        let (mut read, mut sent, mut broken) = (0, Vec::new(), false);
-        loop {
+        let (mut read, mut sent) = (0, Vec::new());
+        let broken = loop {
             match request::read(&state.input[read..]) {
-                Request::Incomplete => break,
+                Request::Incomplete => break false,
+                Request::Broken(_) => break true,
                 Request::Command(words, length) => {
                     read += length;
-                    let words: Vec<Cow<'_, str>> =
-                        words.into_iter().map(String::from_utf8_lossy).collect();
+                    let words = words.into_iter().map(String::from_utf8_lossy);
+                    let words: Vec<Cow<'_, str>> = words.collect();
                     let words: Vec<&str> = words.iter().map(|word| &**word).collect();
                     if let ["HELLO", version, ..] = words[..] {
                         state.resp3 = version == "3";
                     }
                     self.answer(&words).write(&mut sent, state.resp3);
                 }
-                Request::Broken(_) => {
-                    broken = true;
-                    break;
-                }
             }
-        }
+        };
         let mut outputs = Vec::new();
         if !sent.is_empty() {
             outputs.push(Output::Send(connection, sent));

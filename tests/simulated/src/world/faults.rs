@@ -200,7 +200,7 @@ impl State {
         // What is lost on a connection is noticed sooner or later; then a new one is made.
         for id in (0..self.hosts.len() as u32).map(HostId) {
             if !self.host(id).is_up {
-                let life = self.host_mut(id).life_now();
+                let life = self.host(id).life;
                 self.come_back(id, life);
             }
             self.thaw(id);

@@ -36,7 +36,7 @@ pub(super) struct Host {
     pub(super) fell_silent: bool,
     pub(super) is_frozen: bool,
     /// How often it has died.
-    life: u32,
+    pub(super) life: u32,
     /// What it will have when it is back.
     kept: Option<Image>,
     /// Where its address leads.
@@ -122,11 +122,6 @@ impl Host {
     /// What its clock shows, in microseconds since 1970.
     pub(super) fn date(&self) -> u64 {
         self.clock.unix_micros()
-    }
-
-    /// Which of its lives it lives, or has last lived.
-    pub(super) const fn life_now(&self) -> u32 {
-        self.life
     }
 
     pub(super) fn connect(&mut self, connection: u64) {
