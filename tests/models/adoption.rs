@@ -14,14 +14,17 @@
 
 use stateright::{Model, Property};
 
-use crate::check::{assert_holds, assert_refuted, ticks};
-use crate::protocol::quorum::{Drift, Quorum, quarantine};
+use crate::check::{assert_holds, assert_refuted, quorum, wait};
 
 const NODES: usize = 5;
 /// The old list, and the new one.
 const LISTS: [[usize; 3]; 2] = [[0, 1, 2], [2, 3, 4]];
 const NEW: usize = 1;
 const LONGEST: u8 = 3;
+/// How many nodes of a list must vote.
+fn needed() -> usize {
+    quorum(LISTS[NEW].len())
+}
 
 /// A rule that is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,17 +80,7 @@ enum Action {
     Promote(usize),
 }
 
-fn quorum() -> usize {
-    Quorum::masking(3, 0).unwrap().needed()
-}
-
 impl Adopted {
-    fn length(&self, list: usize) -> u8 {
-        let ttl = ticks(self.ttl[list]);
-        // Whole ticks: without the two milliseconds of drift.
-        quarantine(ttl, ticks(0), Drift::new(0.0).unwrap()).as_secs() as u8
-    }
-
     /// How long the new process waits for a node.
     fn wait(&self, state: &State, node: usize) -> u8 {
         let told = LISTS[NEW].map(|node| state.nodes[node].former);
@@ -96,7 +89,7 @@ impl Adopted {
             Some(Mutant::EachNodeForItself) => state.nodes[node].former,
             _ => told.into_iter().max().unwrap_or(0),
         };
-        self.length(NEW).max(former)
+        wait(self.ttl[NEW], 0).max(former)
     }
 
     /// Whether nothing is granted or extended under a list: one of its nodes serves the other, or was taken from it and
@@ -138,11 +131,10 @@ impl Model for Adopted {
         for node in LISTS[0] {
             (state.nodes[node].list, state.nodes[node].votes) = (1, true);
         }
-        for node in LISTS[NEW]
-            .iter()
-            .filter(|node| self.back && !LISTS[0].contains(node))
-        {
-            (state.nodes[*node].list, state.nodes[*node].votes) = (2, true);
+        for node in LISTS[NEW] {
+            if self.back && !LISTS[0].contains(&node) {
+                (state.nodes[node].list, state.nodes[node].votes) = (2, true);
+            }
         }
         vec![state]
     }
@@ -155,7 +147,7 @@ impl Model for Adopted {
                 actions.push(Action::Leave(list));
             }
             let is_open = !self.is_blocked(state, list);
-            if !state.holds[list] && voted >= quorum() && is_open {
+            if !state.holds[list] && voted >= needed() && is_open {
                 actions.push(Action::Hold(list));
             }
             for node in nodes.iter().filter(|_| is_open) {
@@ -175,11 +167,7 @@ impl Model for Adopted {
             let it = &state.nodes[node];
             if it.list != 2 {
                 actions.push(Action::Adopt(node));
-            } else if !it.votes
-                && state
-                    .complete
-                    .is_some_and(|it| it >= self.wait(state, node))
-            {
+            } else if !it.votes && state.complete >= Some(self.wait(state, node)) {
                 actions.push(Action::Promote(node));
             }
         }
@@ -198,7 +186,7 @@ impl Model for Adopted {
                 state.complete = state.complete.map(|it| (it + 1).min(LONGEST));
                 for list in 0..2 {
                     state.votes[list] = state.votes[list].map(|it| it.saturating_sub(1));
-                    if state.holds[list] && Self::voted(&state, list) < quorum() {
+                    if state.holds[list] && Self::voted(&state, list) < needed() {
                         Self::end(&mut state, list);
                     }
                 }
@@ -213,7 +201,9 @@ impl Model for Adopted {
             Action::Adopt(node) => {
                 state.adopting = true;
                 let it = &mut state.nodes[node];
-                it.former = if it.list == 1 { self.length(0) } else { 0 };
+                if it.list == 1 {
+                    it.former = wait(self.ttl[0], 0);
+                }
                 (it.list, it.votes) = (2, false);
                 if LISTS[NEW].iter().all(|node| state.nodes[*node].list == 2) {
                     state.complete = Some(0);
@@ -241,55 +231,26 @@ impl Model for Adopted {
 
 const ONE_HOLDER: &str = "one list grants at a time";
 
-/// The ttl becomes shorter.
-const SHORTER: Adopted = Adopted {
-    ttl: [3, 1],
-    back: false,
-    mutant: None,
-};
-
-fn assert_needed(mutant: Mutant, back: bool) {
-    let model = Adopted {
-        mutant: Some(mutant),
-        back,
-        ..SHORTER
-    };
-    assert_refuted(&format!("adoption, {mutant:?}"), model, ONE_HOLDER);
-}
-
 #[test]
-fn a_list_in_place_of_another_waits_for_the_longer_of_their_ttls() {
-    assert_holds("adoption, shorter ttl", SHORTER);
-    let longer = Adopted {
-        ttl: [1, 3],
-        ..SHORTER
-    };
-    assert_holds("adoption, longer ttl", longer);
-}
-
-#[test]
-fn a_list_that_is_taken_back_waits_for_the_one_between() {
+fn a_list_in_place_of_another_or_taken_back_waits_for_the_longer_of_their_ttls() {
     for ttl in [[3, 1], [1, 3]] {
-        let back = Adopted {
-            ttl,
-            back: true,
-            ..SHORTER
-        };
-        assert_holds(&format!("adoption, back, {ttl:?}"), back);
+        for back in [false, true] {
+            let mutant = None;
+            let model = Adopted { ttl, back, mutant };
+            assert_holds(&format!("adoption, ttls {ttl:?}, back: {back}"), model);
+        }
     }
 }
 
 #[test]
-fn the_nodes_of_a_list_from_before_must_wait_with_the_one_that_is_taken_back() {
-    assert_needed(Mutant::TakenBackAtOnce, true);
-}
-
-#[test]
-fn the_ttl_of_the_former_list_must_be_waited_for() {
-    assert_needed(Mutant::FormerNotWaitedFor, false);
-}
-
-#[test]
-fn a_node_must_wait_for_what_another_tells_of_the_former_list() {
-    assert_needed(Mutant::EachNodeForItself, false);
+fn each_rule_is_needed() {
+    for (mutant, back) in [
+        (Mutant::FormerNotWaitedFor, false),
+        (Mutant::EachNodeForItself, false),
+        (Mutant::TakenBackAtOnce, true),
+    ] {
+        let (ttl, mutant) = ([3, 1], Some(mutant));
+        let model = Adopted { ttl, back, mutant };
+        assert_refuted(&format!("adoption, {mutant:?}"), model, ONE_HOLDER);
+    }
 }

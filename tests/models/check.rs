@@ -4,9 +4,10 @@ use std::fmt::{Debug, Write as _};
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-use stateright::{Checker, Expectation, HasDiscoveries, Model, Path};
+use stateright::{Checker, Expectation, HasDiscoveries, Model, Path, Property};
 
 use crate::moment::Moment;
+use crate::protocol::quorum::{Drift, Quorum, quarantine};
 
 /// Visits every state of `model`: what must always hold does, and what must be possible is.
 pub(crate) fn assert_holds<M>(name: &str, model: M)
@@ -50,6 +51,14 @@ where
     let history = history(path);
     let steps = history.lines().count() - 1;
     println!("{name}: refuted in {steps} steps after {states} states, {time:.1?}{history}");
+}
+
+/// What must be possible, each under the condition that stands before it.
+pub(crate) fn reached<M: Model>(
+    all: &[(bool, &'static str, fn(&M, &M::State) -> bool)],
+) -> impl Iterator<Item = Property<M>> {
+    let able = all.iter().filter(|(is_able, ..)| *is_able);
+    able.map(|(_, name, is_so)| Property::sometimes(name, *is_so))
 }
 
 /// The steps that lead to a state, each in a line of its own.
@@ -104,4 +113,16 @@ pub(crate) fn ago(ticks: u8) -> Moment {
 /// So many ticks.
 pub(crate) fn ticks(ticks: u8) -> Duration {
     TICK * u32::from(ticks)
+}
+
+/// How many of so many nodes are a quorum, if none of them forgets unseen.
+pub(crate) fn quorum(nodes: usize) -> usize {
+    Quorum::masking(nodes, 0).unwrap().needed()
+}
+
+/// How many ticks a quarantine lasts, if servers that were replaced count for another `within`. In whole ticks: without
+/// the two milliseconds of drift.
+pub(crate) fn wait(ttl: u8, within: u8) -> u8 {
+    let drift = Drift::new(0.0).unwrap();
+    quarantine(ticks(ttl), ticks(within), drift).as_secs() as u8
 }

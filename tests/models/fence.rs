@@ -18,8 +18,8 @@
 
 use stateright::{Model, Property};
 
-use crate::check::{assert_holds, assert_refuted};
-use crate::protocol::quorum::{FenceVerdict, Quorum, agree};
+use crate::check::{assert_holds, assert_refuted, quorum};
+use crate::protocol::quorum::{FenceVerdict, agree};
 use crate::token::FencingToken;
 
 const NODES: usize = 3;
@@ -168,10 +168,6 @@ impl Fences {
         self.mutant == Some(mutant)
     }
 
-    fn needed() -> usize {
-        Quorum::masking(NODES, 0).unwrap().needed()
-    }
-
     fn hand_out(state: &mut State, attempt: usize, token: u8) {
         let above = |it: &Attempt| it.before > 0 && token < it.before + STEP;
         state.is_wrong |= above(&state.attempts[attempt]);
@@ -195,7 +191,7 @@ impl Fences {
             .map(|node| (node, state.nodes[node].links[attempt].count()))
             .collect();
         let tokens: Vec<FencingToken> = granted.iter().map(|(_, it)| token(*it)).collect();
-        match agree(tokens.iter().copied(), Self::needed()) {
+        match agree(tokens.iter().copied(), quorum(NODES)) {
             FenceVerdict::Agreed(token) => Self::hand_out(state, attempt, number(token)),
             FenceVerdict::Open(token) if self.is(Mutant::FenceNotWrittenBack) => {
                 Self::hand_out(state, attempt, number(token));
@@ -213,14 +209,6 @@ impl Fences {
             }
             FenceVerdict::None => unreachable!("all who granted have told"),
         }
-    }
-
-    /// How many nodes must have a token that is handed out.
-    fn enough(&self) -> usize {
-        if self.is(Mutant::FenceOnTooFewNodes) {
-            return 1;
-        }
-        Self::needed()
     }
 
     fn end_wait(state: &mut State, node: usize) {
@@ -278,12 +266,13 @@ impl Fences {
                 let granted = granted.filter(|(_, it)| matches!(it, Link::Granted(_)));
                 let granted = granted.fold(0_u8, |bits, (node, _)| bits | (1 << node));
                 let sets = (1..=granted).filter(|set| set & !granted == 0);
-                let quorums = sets.filter(|set| set.count_ones() as usize >= Self::needed());
+                let quorums = sets.filter(|set| set.count_ones() as usize >= quorum(NODES));
                 actions.extend(quorums.map(|set| Action::Decide(attempt, set)));
             }
             Phase::Raising => {
                 let raised = links().filter(|it| *it == Link::Raised).count();
-                if raised >= self.enough() {
+                let too_few = self.is(Mutant::FenceOnTooFewNodes) && raised > 0;
+                if raised >= quorum(NODES) || too_few {
                     actions.push(Action::HandOut(attempt));
                 }
             }
@@ -311,7 +300,7 @@ impl Fences {
             return;
         }
         let others = (0..NODES).filter(|other| *other != node);
-        if self.is(Mutant::MarkNotLearnt) || quarantine.told.count_ones() as usize >= Self::needed()
+        if self.is(Mutant::MarkNotLearnt) || quarantine.told.count_ones() as usize >= quorum(NODES)
         {
             actions.push(Action::Promote(node));
         } else {
@@ -513,14 +502,6 @@ const OLD_LATER: Fences = Fences {
     ..OLD
 };
 
-fn assert_needed(mutant: Mutant, model: &Fences) {
-    let mutant = Fences {
-        mutant: Some(mutant),
-        ..model.clone()
-    };
-    assert_refuted(&format!("fence, {:?}", mutant.mutant), mutant, GROWS);
-}
-
 #[test]
 fn tokens_grow_whatever_the_timing() {
     assert_holds("fence", INTACT);
@@ -538,36 +519,18 @@ fn tokens_grow_though_a_node_comes_back_with_old_counters() {
 }
 
 #[test]
-fn a_token_that_is_not_written_back_is_handed_out_again() {
-    assert_needed(Mutant::FenceNotWrittenBack, &INTACT);
-}
-
-#[test]
-fn a_token_that_too_few_nodes_have_is_handed_out_again() {
-    assert_needed(Mutant::FenceOnTooFewNodes, &INTACT);
-}
-
-#[test]
-fn a_token_must_be_written_back_under_the_lock() {
-    assert_needed(Mutant::FenceOfOthersRaised, &INTACT);
-}
-
-#[test]
-fn a_node_in_quarantine_must_not_write_a_token_back() {
-    assert_needed(Mutant::RaisedInQuarantine, &OLD);
-}
-
-#[test]
-fn old_counters_must_not_count() {
-    assert_needed(Mutant::OldCounterCounts, &OLD_LATER);
-}
-
-#[test]
-fn a_node_that_forgot_must_not_vote_at_once() {
-    assert_needed(Mutant::NoQuarantine, &FORGETFUL);
-}
-
-#[test]
-fn a_node_that_forgot_must_learn_the_mark() {
-    assert_needed(Mutant::MarkNotLearnt, &FORGETFUL);
+fn each_rule_is_needed() {
+    for (mutant, model) in [
+        (Mutant::FenceNotWrittenBack, &INTACT),
+        (Mutant::FenceOnTooFewNodes, &INTACT),
+        (Mutant::FenceOfOthersRaised, &INTACT),
+        (Mutant::RaisedInQuarantine, &OLD),
+        (Mutant::OldCounterCounts, &OLD_LATER),
+        (Mutant::NoQuarantine, &FORGETFUL),
+        (Mutant::MarkNotLearnt, &FORGETFUL),
+    ] {
+        let mutant = Some(mutant);
+        let model = Fences { mutant, ..*model };
+        assert_refuted(&format!("fence, {mutant:?}"), model, GROWS);
+    }
 }

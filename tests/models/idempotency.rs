@@ -26,7 +26,7 @@ mod steps;
 
 use stateright::{Model, Property};
 
-use crate::check::{assert_holds, assert_refuted, leads_to};
+use crate::check::{assert_holds, assert_refuted, leads_to, reached};
 
 const NODES: usize = 3;
 const CALLERS: usize = 3;
@@ -292,24 +292,21 @@ impl Model for Records {
                 state.callers.iter().any(|it| adopted(it) && !it.ran)
             }),
         ];
-        if self.clocks > 0 {
-            properties.push(Property::<Self>::sometimes(
+        properties.extend(reached(&[
+            (
+                self.clocks > 0,
                 "the response changes",
-                |_, state| state.past != 0,
-            ));
-        }
-        if self.losses > 0 {
-            properties.push(Property::<Self>::sometimes(
-                "a node forgets a response",
-                |_, state| state.losses > 0 && state.current != 0,
-            ));
-        }
-        if self.fading > 0 {
-            properties.push(Property::<Self>::sometimes(
+                |_: &Self, state: &State| state.past != 0,
+            ),
+            (self.losses > 0, "a node forgets a response", |_, state| {
+                state.losses > 0 && state.current != 0
+            }),
+            (
+                self.fading > 0,
                 "a node forgets a grant before there is a response",
                 |_, state| state.faded > 0 && state.current != 0,
-            ));
-        }
+            ),
+        ]));
         if self.recovers {
             properties.push(Property::<Self>::always(ANSWERED, |model, state| {
                 model.is_answered(state)
@@ -396,26 +393,9 @@ const BEGUN: Records = Records {
     ..ENDING
 };
 
-fn assert_needed(mutant: Mutant, model: &Records, promise: &'static str) {
-    let mutant = Records {
-        mutant: Some(mutant),
-        ..model.clone()
-    };
-    assert_refuted(
-        &format!("idempotency, {:?}", mutant.mutant),
-        mutant,
-        promise,
-    );
-}
-
 #[test]
 fn all_get_one_response_whatever_the_timing() {
     assert_holds("idempotency", TIMELESS);
-}
-
-#[test]
-fn all_get_one_response_until_it_ends() {
-    assert_holds("idempotency, with an end", ENDING);
 }
 
 #[test]
@@ -429,42 +409,12 @@ fn all_get_one_response_though_a_node_forgets() {
 }
 
 #[test]
-fn a_response_can_be_had_again() {
+fn all_get_one_response_until_it_ends_and_it_can_be_had_again() {
     let model = Records {
         recovers: true,
         ..ENDING
     };
-    assert_holds("idempotency, recovery", model);
-}
-
-#[test]
-fn a_record_of_a_minority_is_no_response() {
-    assert_needed(Mutant::RecordOfAMinority, &TIMELESS, ONE_RESPONSE);
-}
-
-#[test]
-fn a_response_must_be_stored_by_a_quorum_first() {
-    assert_needed(Mutant::AnswerBeforeAQuorum, &TIMELESS, ONE_RESPONSE);
-}
-
-#[test]
-fn an_overtaken_run_must_not_be_stored() {
-    assert_needed(Mutant::OvertakenRunIsStored, &TIMELESS, ONE_RESPONSE);
-}
-
-#[test]
-fn a_record_must_not_replace_one_of_a_higher_ballot() {
-    assert_needed(Mutant::BallotNotCompared, &BEGUN, ONE_RESPONSE);
-}
-
-#[test]
-fn the_record_with_the_highest_ballot_must_be_adopted() {
-    assert_needed(Mutant::LowestBallotAdopted, &TIMELESS, ONE_RESPONSE);
-}
-
-#[test]
-fn a_record_must_not_live_anew() {
-    assert_needed(Mutant::RecordLivesAnew, &ENDING, ONE_END);
+    assert_holds("idempotency, with an end and recovery", model);
 }
 
 #[test]
@@ -473,21 +423,25 @@ fn all_get_one_response_though_locks_end_too_early() {
 }
 
 #[test]
-fn a_node_must_keep_what_it_promised() {
-    assert_needed(Mutant::PromiseNotCompared, &EARLY, ONE_RESPONSE);
-}
-
-#[test]
 fn all_get_one_response_though_nodes_forget_their_grants() {
     assert_holds("idempotency, grants are forgotten", FADING);
 }
 
 #[test]
-fn where_no_grant_is_remembered_a_lock_proves_nothing() {
-    assert_needed(Mutant::ForgottenGrantCounts, &FADING, ONE_RESPONSE);
-}
-
-#[test]
-fn losses_must_be_masked() {
-    assert_needed(Mutant::LossesNotMasked, &FORGETFUL, ONE_RESPONSE);
+fn each_rule_is_needed() {
+    for (mutant, model, promise) in [
+        (Mutant::RecordOfAMinority, &TIMELESS, ONE_RESPONSE),
+        (Mutant::AnswerBeforeAQuorum, &TIMELESS, ONE_RESPONSE),
+        (Mutant::OvertakenRunIsStored, &TIMELESS, ONE_RESPONSE),
+        (Mutant::LowestBallotAdopted, &TIMELESS, ONE_RESPONSE),
+        (Mutant::BallotNotCompared, &BEGUN, ONE_RESPONSE),
+        (Mutant::RecordLivesAnew, &ENDING, ONE_END),
+        (Mutant::PromiseNotCompared, &EARLY, ONE_RESPONSE),
+        (Mutant::ForgottenGrantCounts, &FADING, ONE_RESPONSE),
+        (Mutant::LossesNotMasked, &FORGETFUL, ONE_RESPONSE),
+    ] {
+        let mutant = Some(mutant);
+        let model = Records { mutant, ..*model };
+        assert_refuted(&format!("idempotency, {mutant:?}"), model, promise);
+    }
 }

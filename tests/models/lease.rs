@@ -21,7 +21,7 @@ mod steps;
 
 use stateright::{Model, Property};
 
-use crate::check::{assert_holds, assert_refuted, leads_to};
+use crate::check::{assert_holds, assert_refuted, leads_to, reached};
 
 const NODES: usize = 3;
 const ATTEMPTS: usize = 3;
@@ -305,33 +305,31 @@ impl Model for Leases {
                 |model, state| state.attempts[0].phase == Phase::Over && model.is_valid(state, 1),
             ),
         ];
-        if self.lingers {
-            properties.push(Property::<Self>::sometimes(
+        properties.extend(reached(&[
+            (
+                self.lingers,
                 "the next attempt is granted after a loss",
-                |model, state| state.attempts[0].phase == Phase::Lost && model.is_valid(state, 1),
-            ));
-        }
-        if self.renewals > 0 {
-            properties.push(Property::<Self>::sometimes(
+                |model: &Self, state: &State| {
+                    state.attempts[0].phase == Phase::Lost && model.is_valid(state, 1)
+                },
+            ),
+            (
+                self.renewals > 0,
                 "a renewal prolongs a lock",
                 |model, state| state.attempts[0].age >= VALID && model.is_valid(state, 0),
-            ));
-        }
-        if self.passes > 0 {
-            properties.push(Property::<Self>::sometimes(
-                "a lock is handed on",
-                |model, state| state.attempts[0].passes > 0 && model.is_valid(state, 0),
-            ));
-        }
-        if self.cuts > 0 {
-            properties.push(Property::<Self>::sometimes(
+            ),
+            (self.passes > 0, "a lock is handed on", |model, state| {
+                state.attempts[0].passes > 0 && model.is_valid(state, 0)
+            }),
+            (
+                self.cuts > 0,
                 "a tombstone meets a late command",
                 |_, state| {
                     let meets = |node: &Node| node.dead & 1 != 0 && node.links[0].stray.is_some();
                     state.nodes.iter().any(meets)
                 },
-            ));
-        }
+            ),
+        ]));
         if self.recovers {
             properties.push(Property::<Self>::always(GRANTED_AGAIN, |model, state| {
                 model.is_granted_again(state)
@@ -409,22 +407,9 @@ const THREE: Leases = Leases {
     ..CUT
 };
 
-fn assert_needed(mutant: Mutant, model: &Leases, promise: &'static str) {
-    let mutant = Leases {
-        mutant: Some(mutant),
-        ..model.clone()
-    };
-    assert_refuted(&format!("lease, {:?}", mutant.mutant), mutant, promise);
-}
-
 #[test]
 fn one_node_has_one_holder_at_a_time() {
     assert_holds("lease, one node", THIRD);
-}
-
-#[test]
-fn one_node_has_one_holder_at_a_time_though_connections_break() {
-    assert_holds("lease, late commands", CUT);
 }
 
 #[test]
@@ -433,63 +418,37 @@ fn three_nodes_have_one_holder_at_a_time() {
 }
 
 #[test]
-fn a_lock_is_granted_again_once_all_have_left() {
+fn one_node_has_one_holder_at_a_time_though_connections_break_and_grants_again() {
     let model = Leases {
         recovers: true,
         ..CUT
     };
-    assert_holds("lease, recovery", model);
+    assert_holds("lease, late commands and recovery", model);
 }
 
-#[test]
-fn without_an_allowance_for_drift_there_are_two_holders() {
-    assert_needed(Mutant::NoDrift, &CUT, ONE_HOLDER);
-}
-
-#[test]
-fn with_validity_from_the_reply_there_are_two_holders() {
-    assert_needed(Mutant::ValidityFromTheReply, &CUT, ONE_HOLDER);
-}
-
-#[test]
-fn with_releases_that_do_not_compare_there_are_two_holders() {
-    assert_needed(Mutant::ReleaseWithoutCompare, &THIRD, ONE_HOLDER);
-}
-
-#[test]
-fn with_half_of_the_nodes_there_are_two_holders() {
-    assert_needed(Mutant::HalfIsAQuorum, &THREE, ONE_HOLDER);
-}
-
-#[test]
-fn with_hand_offs_past_validity_there_are_two_holders() {
-    assert_needed(Mutant::HandOffPastValidity, &CUT, ONE_HOLDER);
-}
-
-#[test]
-fn a_loss_that_is_not_final_hides_another_holder() {
-    assert_needed(Mutant::LossNotFinal, &CUT, UNBROKEN);
-}
-
-#[test]
-fn late_grants_that_are_forgotten_stay() {
-    assert_needed(Mutant::LateGrantForgotten, &THREE, NOTHING_LEFT);
-}
-
-#[test]
-fn a_renewal_after_the_release_sets_the_key_again() {
-    assert_needed(Mutant::RenewalAfterRelease, &CUT, NOTHING_LEFT);
-}
-
-#[test]
-fn without_a_tombstone_a_late_command_sets_the_key_again() {
-    assert_needed(Mutant::NoTombstone, &CUT, NOTHING_LEFT);
-}
-
-/// The first renewal may run late, on a connection that was given up; by the reply to the second the node has another
-/// owner's token.
 #[test]
 fn a_renewal_that_runs_late_sets_no_key_where_another_owner_was_seen() {
     assert_holds("lease, two renewals", TWICE);
-    assert_needed(Mutant::DoubtForgotten, &TWICE, NOTHING_LEFT);
+}
+
+#[test]
+fn each_rule_is_needed() {
+    for (mutant, model, promise) in [
+        (Mutant::NoDrift, &CUT, ONE_HOLDER),
+        (Mutant::ValidityFromTheReply, &CUT, ONE_HOLDER),
+        (Mutant::ReleaseWithoutCompare, &THIRD, ONE_HOLDER),
+        (Mutant::HalfIsAQuorum, &THREE, ONE_HOLDER),
+        (Mutant::HandOffPastValidity, &CUT, ONE_HOLDER),
+        (Mutant::LossNotFinal, &CUT, UNBROKEN),
+        (Mutant::LateGrantForgotten, &THREE, NOTHING_LEFT),
+        (Mutant::RenewalAfterRelease, &CUT, NOTHING_LEFT),
+        (Mutant::NoTombstone, &CUT, NOTHING_LEFT),
+        // The first renewal may run late, on a connection that was given up; by the reply to the second the node has
+        // another owner's token.
+        (Mutant::DoubtForgotten, &TWICE, NOTHING_LEFT),
+    ] {
+        let mutant = Some(mutant);
+        let model = Leases { mutant, ..*model };
+        assert_refuted(&format!("lease, {mutant:?}"), model, promise);
+    }
 }

@@ -18,8 +18,7 @@
 
 use stateright::{Model, Property};
 
-use crate::check::{assert_holds, assert_refuted, leads_to, ticks};
-use crate::protocol::quorum::{Drift, Quorum, quarantine};
+use crate::check::{assert_holds, assert_refuted, leads_to, quorum, wait};
 
 const NODES: usize = 5;
 /// The nodes of each list, which are as many for both.
@@ -83,14 +82,21 @@ enum Known {
     Waited,
 }
 
+/// A node of a list, as its process sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+struct View {
+    known: Known,
+    /// For how long its vote is relied on.
+    vote: u8,
+    /// It cannot be reached.
+    is_cut: bool,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 struct Process {
-    known: [Known; 3],
-    /// The nodes that it cannot reach, as bits of its list.
-    cut: u8,
+    views: [View; 3],
     /// For how long its list has been complete.
     complete: Option<u8>,
-    votes: [u8; 3],
     holds: bool,
     /// It has asked the node in common in this tick.
     asked: bool,
@@ -118,21 +124,18 @@ enum Action {
     Forget,
 }
 
-fn quorum() -> Quorum {
-    Quorum::masking(3, 0).unwrap()
+/// How many nodes of a list must vote.
+fn needed() -> usize {
+    quorum(LISTS[0].len())
 }
 
 impl Process {
-    fn reaches(&self, place: usize) -> bool {
-        self.cut & (1 << place) == 0
-    }
-
-    fn is_foreign(&self) -> bool {
-        self.known.contains(&Known::Foreign)
+    fn knows(&self, known: Known) -> bool {
+        self.views.iter().any(|view| view.known == known)
     }
 
     fn voted(&self) -> usize {
-        self.votes.iter().filter(|it| **it > 0).count()
+        self.views.iter().filter(|view| view.vote > 0).count()
     }
 }
 
@@ -142,7 +145,7 @@ impl Lists {
     }
 
     fn is_foreign(&self, process: &Process) -> bool {
-        process.is_foreign() && !self.is(Mutant::ForeignNodeCostsAVote)
+        process.knows(Known::Foreign) && !self.is(Mutant::ForeignNodeCostsAVote)
     }
 
     fn is_blocked(&self, process: &Process) -> bool {
@@ -154,18 +157,17 @@ impl Lists {
     fn learn(&self, process: &mut Process, (which, place): (usize, usize), known: Known) {
         // Only the node in common can have been of others.
         let is_common = place == COMMON_PLACES[which];
-        match (process.known[place], known) {
+        match (process.views[place].known, known) {
             (Known::Foreign, Known::Waits(_)) => process.reclaims = true,
             (_, Known::Foreign | Known::Votes) if is_common => process.reclaims = false,
             _ => {}
         }
-        process.known[place] = known;
-        let accepts = |it: &&Known| !matches!(it, Known::Nothing | Known::Foreign);
-        let accepted = process.known.iter().filter(accepts).count();
-        let enough = if self.is(Mutant::ListNeedsNoAcceptance) {
-            quorum().needed()
-        } else {
-            process.known.len()
+        process.views[place].known = known;
+        let accepts = |it: &&View| !matches!(it.known, Known::Nothing | Known::Foreign);
+        let accepted = process.views.iter().filter(accepts).count();
+        let enough = match self.is(Mutant::ListNeedsNoAcceptance) {
+            true => needed(),
+            false => process.views.len(),
         };
         if accepted < enough {
             process.complete = None;
@@ -184,7 +186,7 @@ impl Lists {
         if node.list == 0 {
             node.list = list;
         }
-        let known = match process.known[place] {
+        let known = match process.views[place].known {
             _ if node.list != list => Known::Foreign,
             _ if node.votes => Known::Votes,
             Known::Waits(waited) => Known::Waits(waited),
@@ -195,21 +197,19 @@ impl Lists {
 
     /// How long a quarantine must be.
     fn wait(&self, process: &Process, (which, place): (usize, usize)) -> u8 {
-        let length = quarantine(ticks(TTL), ticks(0), Drift::new(0.0).unwrap());
         // Until the others have asked it once more.
         let reclaims = process.reclaims && !self.once && place == COMMON_PLACES[which];
-        // Whole ticks: without the two milliseconds of drift.
-        length.as_secs() as u8 + u8::from(reclaims) * SKEW
+        wait(TTL, 0) + u8::from(reclaims) * SKEW
     }
 
     fn promotes(&self, state: &State, which: usize, place: usize) -> bool {
         let process = &state.processes[which];
         let node = &state.nodes[LISTS[which][place]];
-        let Known::Waits(waited) = process.known[place] else {
+        let Known::Waits(waited) = process.views[place].known else {
             return false;
         };
         let ours = usize::from(node.list) == which + 1 && !node.votes;
-        let votes = process.known.contains(&Known::Votes);
+        let votes = process.knows(Known::Votes);
         let since = match process.complete {
             _ if node.accepted || votes => waited,
             None => return false,
@@ -218,7 +218,7 @@ impl Lists {
             Some(complete) => complete.saturating_sub(SKEW).min(waited),
         };
         let wait = self.wait(process, (which, place));
-        ours && process.reaches(place) && !self.is_foreign(process) && since >= wait
+        ours && !process.views[place].is_cut && !self.is_foreign(process) && since >= wait
     }
 
     fn of_process(&self, state: &State, which: usize, actions: &mut Vec<Action>) {
@@ -227,10 +227,13 @@ impl Lists {
         if process.voted() > 0 {
             actions.push(Action::Leave(which));
         }
-        if !process.holds && open && process.voted() >= quorum().needed() {
+        if !process.holds && open && process.voted() >= needed() {
             actions.push(Action::Hold(which));
         }
-        for place in (0..3).filter(|it| process.reaches(*it)) {
+        for (place, view) in process.views.iter().enumerate() {
+            if view.is_cut {
+                continue;
+            }
             actions.push(Action::CheckIn(which, place));
             if self.promotes(state, which, place) {
                 actions.push(Action::Promote(which, place));
@@ -238,10 +241,10 @@ impl Lists {
             let node = &state.nodes[LISTS[which][place]];
             let votes = usize::from(node.list) == which + 1 && node.votes && open;
             let free = node.owner == 0 || usize::from(node.owner) == which + 1;
-            if votes && free && !process.holds && process.votes[place] == 0 {
+            if votes && free && !process.holds && view.vote == 0 {
                 actions.push(Action::Grant(which, place));
             }
-            if votes && free && process.holds && process.votes[place] < TTL {
+            if votes && free && process.holds && view.vote < TTL {
                 actions.push(Action::Extend(which, place));
             }
         }
@@ -249,8 +252,9 @@ impl Lists {
 
     /// The attempt or the hold of a process is over.
     fn end(state: &mut State, which: usize) {
-        state.processes[which].holds = false;
-        state.processes[which].votes = [0; 3];
+        let process = &mut state.processes[which];
+        process.holds = false;
+        process.views.iter_mut().for_each(|view| view.vote = 0);
         for node in &mut state.nodes {
             if usize::from(node.owner) == which + 1 {
                 (node.owner, node.left) = (0, 0);
@@ -267,16 +271,16 @@ impl Lists {
         }
         for which in 0..2 {
             let process = &mut state.processes[which];
-            process.votes = process.votes.map(|it| it.saturating_sub(1));
             process.asked = false;
-            for known in &mut process.known {
-                if let Known::Waits(waited) = known {
+            for view in &mut process.views {
+                view.vote = view.vote.saturating_sub(1);
+                if let Known::Waits(waited) = &mut view.known {
                     *waited = (*waited + 1).min(LONGEST);
                 }
             }
             process.complete = process.complete.map(|it| (it + 1).min(LONGEST));
             // Votes do not count in a later tick, and a lock is lost without a quorum.
-            if !process.holds || process.voted() < quorum().needed() {
+            if !process.holds || process.voted() < needed() {
                 Self::end(state, which);
             }
         }
@@ -290,23 +294,12 @@ impl Lists {
 
 /// Of each list, the nodes that are not in common are alike.
 fn sort(state: &mut State) {
-    for (which, others) in [(0, [0, 1]), (1, [1, 2])] {
-        let [one, other] = others;
+    for (which, [one, other]) in [(0, [0, 1]), (1, [1, 2])] {
         let (a, b) = (LISTS[which][one], LISTS[which][other]);
-        let nodes = &state.nodes;
-        let process = &state.processes[which];
-        let key = |node: usize, place: usize| {
-            let cut = process.cut & (1 << place) != 0;
-            (nodes[node], process.known[place], process.votes[place], cut)
-        };
-        if key(a, one) > key(b, other) {
-            state.nodes.swap(a, b);
-            let process = &mut state.processes[which];
-            process.known.swap(one, other);
-            process.votes.swap(one, other);
-            let (low, high) = (process.cut >> one & 1, process.cut >> other & 1);
-            process.cut &= !(1 << one | 1 << other);
-            process.cut |= high << one | low << other;
+        let (nodes, views) = (&mut state.nodes, &mut state.processes[which].views);
+        if (nodes[a], views[one]) > (nodes[b], views[other]) {
+            nodes.swap(a, b);
+            views.swap(one, other);
         }
     }
 }
@@ -318,12 +311,15 @@ impl Model for Lists {
     /// Each process may be cut off from one of its nodes, which leaves it a quorum.
     fn init_states(&self) -> Vec<State> {
         let mut states = Vec::new();
-        for first in [0, 0b001, 0b100] {
-            for second in [0, 0b100, 0b001] {
+        for first in [None, Some(0), Some(2)] {
+            for second in [None, Some(2), Some(0)] {
                 let mut state = State::default();
-                (state.processes[0].cut, state.processes[1].cut) = (first, second);
-                let cuts_common = first == 0b100 || second == 0b001;
-                if self.cut || !cuts_common {
+                for (process, cut) in state.processes.iter_mut().zip([first, second]) {
+                    let view = cut.map(|place| &mut process.views[place]);
+                    view.into_iter().for_each(|view| view.is_cut = true);
+                }
+                let mut processes = state.processes.iter().zip(COMMON_PLACES);
+                if self.cut || !processes.any(|(it, place)| it.views[place].is_cut) {
                     sort(&mut state);
                     states.push(state);
                 }
@@ -357,7 +353,7 @@ impl Model for Lists {
             Action::Grant(which, place) | Action::Extend(which, place) => {
                 let node = &mut state.nodes[LISTS[which][place]];
                 (node.owner, node.left) = (which as u8 + 1, TTL);
-                state.processes[which].votes[place] = TTL;
+                state.processes[which].views[place].vote = TTL;
             }
             Action::Hold(which) => state.processes[which].holds = true,
             Action::Leave(which) => Self::end(&mut state, which),
@@ -366,8 +362,9 @@ impl Model for Lists {
                 state.nodes[COMMON] = Node::default();
                 // Whoever asks next sees another quarantine, and waits anew.
                 for (process, place) in state.processes.iter_mut().zip(COMMON_PLACES) {
-                    if matches!(process.known[place], Known::Waits(_)) {
-                        process.known[place] = Known::Waited;
+                    let known = &mut process.views[place].known;
+                    if matches!(known, Known::Waits(_)) {
+                        *known = Known::Waited;
                     }
                 }
             }
@@ -388,14 +385,14 @@ impl Model for Lists {
                 state.processes[1].holds
             }),
             Property::<Self>::sometimes("a list is refused for the other", |_, state| {
-                state.processes[0].holds && state.processes[1].is_foreign()
+                state.processes[0].holds && state.processes[1].knows(Known::Foreign)
             }),
         ];
         if !self.cut {
             properties.push(Property::<Self>::sometimes(
                 "the other list takes over",
                 |_, state| {
-                    let taken = state.processes[0].is_foreign() && state.forgot > 0;
+                    let taken = state.processes[0].knows(Known::Foreign) && state.forgot > 0;
                     state.processes[1].holds && taken
                 },
             ));
@@ -414,7 +411,8 @@ impl Lists {
     fn is_granted_again(&self, state: &State) -> bool {
         let mut healed = *state;
         Self::end(&mut healed, 1);
-        healed.processes[0].cut = 0;
+        let views = &mut healed.processes[0].views;
+        views.iter_mut().for_each(|view| view.is_cut = false);
         for node in &mut healed.nodes {
             if node.list == 2 {
                 *node = Node::default();
@@ -422,7 +420,7 @@ impl Lists {
         }
         let rank = |state: &State, action: &Action| match action {
             Action::CheckIn(0, place) => {
-                let known = state.processes[0].known[*place];
+                let known = state.processes[0].views[*place].known;
                 let node = &state.nodes[LISTS[0][*place]];
                 let is_news = !matches!(known, Known::Votes | Known::Waits(_))
                     || node.list == 0
@@ -459,19 +457,6 @@ const ONCE: Lists = Lists {
     ..FORGETFUL
 };
 
-fn assert_needed(mutant: Mutant, model: &Lists) {
-    let mutant = Lists {
-        mutant: Some(mutant),
-        ..model.clone()
-    };
-    assert_refuted(&format!("members, {:?}", mutant.mutant), mutant, ONE_HOLDER);
-}
-
-#[test]
-fn one_list_grants_at_a_time() {
-    assert_holds("members, cut off", CUT);
-}
-
 #[test]
 fn one_list_grants_at_a_time_though_the_node_in_common_forgets() {
     assert_holds("members, forgetful", FORGETFUL);
@@ -479,30 +464,24 @@ fn one_list_grants_at_a_time_though_the_node_in_common_forgets() {
 }
 
 #[test]
-fn a_list_grants_again_once_the_other_was_given_up() {
+fn one_list_grants_at_a_time_and_again_once_the_other_was_given_up() {
     let model = Lists {
         recovers: true,
         ..CUT
     };
-    assert_holds("members, recovery", model);
+    assert_holds("members, cut off and recovery", model);
 }
 
 #[test]
-fn a_list_must_be_accepted_by_all_of_its_nodes() {
-    assert_needed(Mutant::ListNeedsNoAcceptance, &CUT);
-}
-
-#[test]
-fn a_node_of_others_must_stop_all_grants() {
-    assert_needed(Mutant::ForeignNodeCostsAVote, &FORGETFUL);
-}
-
-#[test]
-fn a_node_that_was_of_others_must_be_waited_for() {
-    assert_needed(Mutant::ReclaimedAtOnce, &FORGETFUL);
-}
-
-#[test]
-fn the_wait_must_not_count_before_all_have_accepted() {
-    assert_needed(Mutant::WaitsBeforeAllAccept, &ONCE);
+fn each_rule_is_needed() {
+    for (mutant, model) in [
+        (Mutant::ListNeedsNoAcceptance, &CUT),
+        (Mutant::ForeignNodeCostsAVote, &FORGETFUL),
+        (Mutant::ReclaimedAtOnce, &FORGETFUL),
+        (Mutant::WaitsBeforeAllAccept, &ONCE),
+    ] {
+        let mutant = Some(mutant);
+        let model = Lists { mutant, ..*model };
+        assert_refuted(&format!("members, {mutant:?}"), model, ONE_HOLDER);
+    }
 }

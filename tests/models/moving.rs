@@ -9,9 +9,8 @@
 
 use stateright::{Model, Property};
 
-use crate::check::{ago, assert_holds, assert_refuted, ticks};
-use crate::moment::Moment;
-use crate::protocol::quorum::{Quorum, deadline};
+use crate::check::{NOW, ago, assert_holds, assert_refuted, quorum, ticks};
+use crate::protocol::quorum::deadline;
 
 const PROCESSES: usize = 3;
 
@@ -135,7 +134,6 @@ impl Model for Deploys {
 
 const ONE: &str = "one process works at a time";
 const NODES: usize = 3;
-const OWNERS: usize = 1;
 /// In ticks.
 const TTL: u8 = 2;
 
@@ -146,13 +144,13 @@ struct Retiring {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 struct Retired {
-    /// Of each node the owner, from 1, and how many ticks are left of its lock.
-    nodes: [Option<(u8, u8)>; NODES],
+    /// How many ticks are left of the lock on each node.
+    nodes: [u8; NODES],
     retired: [bool; NODES],
-    /// How many ticks ago each owner sent the command that each node confirmed last.
-    votes: [[Option<u8>; NODES]; OWNERS],
+    /// How many ticks ago the command was sent that each node confirmed last.
+    votes: [Option<u8>; NODES],
     /// And those that are on their way.
-    sent: [[Option<u8>; NODES]; OWNERS],
+    sent: [Option<u8>; NODES],
     /// How many ticks the operator still waits, once enough nodes are retired.
     waits: Option<u8>,
 }
@@ -160,9 +158,9 @@ struct Retired {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     /// Sends an acquire, or an extension, to a node.
-    Send(usize, usize),
+    Send(usize),
     /// It runs, and is answered.
-    Run(usize, usize),
+    Run(usize),
     Retire(usize),
     /// Enough nodes are retired.
     Wait,
@@ -170,13 +168,10 @@ enum Step {
 }
 
 impl Retiring {
-    fn holds(state: &Retired, owner: usize) -> bool {
-        let quorum = Quorum::masking(NODES, 0).unwrap();
-        let since = state.votes[owner]
-            .iter()
-            .filter_map(|age| Some(ago((*age)?)));
-        let end = deadline(since, quorum.needed(), ticks(TTL));
-        end.is_some_and(|end: Moment| end > crate::check::NOW)
+    fn holds(state: &Retired) -> bool {
+        let since = state.votes.iter().flatten().map(|age| ago(*age));
+        let end = deadline(since, quorum(NODES), ticks(TTL));
+        end.is_some_and(|end| end > NOW)
     }
 
     fn is_open(state: &Retired) -> bool {
@@ -194,17 +189,15 @@ impl Model for Retiring {
 
     fn actions(&self, state: &Retired, actions: &mut Vec<Step>) {
         for node in 0..NODES {
-            for owner in 0..OWNERS {
-                match state.sent[owner][node] {
-                    None => actions.push(Step::Send(owner, node)),
-                    Some(_) => actions.push(Step::Run(owner, node)),
-                }
-            }
+            actions.push(match state.sent[node] {
+                None => Step::Send(node),
+                Some(_) => Step::Run(node),
+            });
             if !state.retired[node] {
                 actions.push(Step::Retire(node));
             }
         }
-        let needed = Quorum::masking(NODES, 0).unwrap().needed();
+        let needed = quorum(NODES);
         let left = state.retired.iter().filter(|retired| !**retired).count();
         let is_enough = left < needed || self.mutant == Some(Mutant::TooFew) && left == needed;
         if state.waits.is_none() && is_enough {
@@ -216,37 +209,22 @@ impl Model for Retiring {
     fn next_state(&self, last: &Retired, step: Step) -> Option<Retired> {
         let mut state = *last;
         match step {
-            Step::Send(owner, node) => state.sent[owner][node] = Some(0),
-            Step::Run(owner, node) => {
-                let sent = state.sent[owner][node].take()?;
-                let ours = u8::try_from(owner + 1).unwrap();
-                let is_ours = state.nodes[node].is_none_or(|(holder, _)| holder == ours);
-                if is_ours && !state.retired[node] {
-                    state.nodes[node] = Some((ours, TTL));
-                    state.votes[owner][node] = Some(sent);
+            Step::Send(node) => state.sent[node] = Some(0),
+            Step::Run(node) => {
+                let sent = state.sent[node].take();
+                if !state.retired[node] {
+                    (state.nodes[node], state.votes[node]) = (TTL, sent);
                 }
             }
             Step::Retire(node) => state.retired[node] = true,
             Step::Wait => {
-                state.waits = Some(match self.mutant {
-                    Some(Mutant::NoWait) => 0,
-                    _ => TTL,
-                });
+                let waits = self.mutant != Some(Mutant::NoWait);
+                state.waits = Some(u8::from(waits) * TTL);
             }
             Step::Tick => {
-                let older = |age: &mut u8| *age = (*age + 1).min(TTL);
-                let ages = state.votes.as_flattened_mut().iter_mut().flatten();
-                ages.for_each(older);
-                state
-                    .sent
-                    .as_flattened_mut()
-                    .iter_mut()
-                    .flatten()
-                    .for_each(older);
-                for node in &mut state.nodes {
-                    *node = node.and_then(|(owner, left)| Some((owner, left.checked_sub(1)?)));
-                    *node = node.filter(|(_, left)| *left > 0);
-                }
+                let ages = state.votes.iter_mut().chain(&mut state.sent);
+                ages.flatten().for_each(|age| *age = (*age + 1).min(TTL));
+                state.nodes = state.nodes.map(|left| left.saturating_sub(1));
                 state.waits = state.waits.map(|left| left.saturating_sub(1));
             }
         }
@@ -256,13 +234,11 @@ impl Model for Retiring {
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
             Property::<Self>::always(ENDED, |_, state| {
-                !Self::is_open(state) || (0..OWNERS).all(|owner| !Self::holds(state, owner))
+                !Self::is_open(state) || !Self::holds(state)
             }),
             Property::<Self>::sometimes(
                 "a lock is held when the last node is retired",
-                |_, state| {
-                    state.retired == [true; NODES] && (0..OWNERS).any(|it| Self::holds(state, it))
-                },
+                |_, state| state.retired == [true; NODES] && Self::holds(state),
             ),
             Property::<Self>::sometimes(
                 "the new list is used, and a node was never asked",

@@ -17,8 +17,7 @@
 
 use stateright::{Model, Property};
 
-use crate::check::{assert_holds, assert_refuted, leads_to, ticks};
-use crate::protocol::quorum::{Drift, Quorum, quarantine};
+use crate::check::{assert_holds, assert_refuted, leads_to, quorum, reached, wait};
 
 const NODES: usize = 3;
 const PROCESSES: usize = 2;
@@ -63,6 +62,13 @@ struct Node {
     /// What it may come back with.
     saved: Option<Data>,
     views: [View; PROCESSES],
+}
+
+impl Node {
+    /// What it has, and what it may come back with.
+    fn stored(&mut self) -> impl Iterator<Item = &mut Data> {
+        std::iter::once(&mut self.data).chain(&mut self.saved)
+    }
 }
 
 /// One process's view of a node.
@@ -116,9 +122,7 @@ impl Guarded {
 
     /// How long a process must have waited.
     fn wait(&self) -> u8 {
-        let length = quarantine(ticks(MAX_TTL), ticks(0), Drift::new(0.0).unwrap());
-        // Whole ticks: without the two milliseconds of drift.
-        length.as_secs() as u8 - u8::from(self.is(Mutant::QuarantineTooShort))
+        wait(MAX_TTL, 0) - u8::from(self.is(Mutant::QuarantineTooShort))
     }
 
     /// The process does not rely on anything any more. Its locks may stay, and only refuse others.
@@ -126,10 +130,7 @@ impl Guarded {
         state.holds[process] = false;
         for node in &mut state.nodes {
             node.views[process].vote = 0;
-            for data in [Some(&mut node.data), node.saved.as_mut()]
-                .into_iter()
-                .flatten()
-            {
+            for data in node.stored() {
                 if usize::from(data.owner) == process + 1 {
                     (data.owner, data.left) = (0, 0);
                 }
@@ -144,10 +145,7 @@ impl Guarded {
 
     fn tick(state: &mut State) {
         for node in &mut state.nodes {
-            for data in [Some(&mut node.data), node.saved.as_mut()]
-                .into_iter()
-                .flatten()
-            {
+            for data in node.stored() {
                 data.left = data.left.saturating_sub(1);
                 if data.left == 0 {
                     data.owner = 0;
@@ -159,7 +157,7 @@ impl Guarded {
             }
         }
         for process in 0..PROCESSES {
-            if state.holds[process] && Self::voted(state, process) < quorum() {
+            if state.holds[process] && Self::voted(state, process) < quorum(NODES) {
                 Self::end(state, process);
             }
         }
@@ -188,7 +186,7 @@ impl Guarded {
         if votes > 0 {
             actions.push(Action::Leave(process));
         }
-        if !state.holds[process] && votes >= quorum() {
+        if !state.holds[process] && votes >= quorum(NODES) {
             actions.push(Action::Hold(process));
         }
         for (number, node) in state.nodes.iter().enumerate() {
@@ -223,10 +221,6 @@ impl Guarded {
         }
         actions.push(Action::Forget(node));
     }
-}
-
-fn quorum() -> usize {
-    Quorum::masking(NODES, 0).unwrap().needed()
 }
 
 impl Model for Guarded {
@@ -297,18 +291,16 @@ impl Model for Guarded {
                 },
             ),
         ];
-        if self.losses >= NODES as u8 {
-            properties.push(Property::<Self>::sometimes(
+        properties.extend(reached(&[
+            (
+                self.losses >= NODES as u8,
                 "all nodes forget at once",
-                |_, state| state.holds[1] && state.nodes.iter().all(|it| !it.data.marked),
-            ));
-        }
-        if self.old {
-            properties.push(Property::<Self>::sometimes(
-                "a node comes back old",
-                |_, state| state.aged,
-            ));
-        }
+                |_: &Self, state: &State| {
+                    state.holds[1] && state.nodes.iter().all(|it| !it.data.marked)
+                },
+            ),
+            (self.old, "a node comes back old", |_, state| state.aged),
+        ]));
         if self.recovers {
             properties.push(Property::<Self>::always(GRANTED_AGAIN, |model, state| {
                 (0..PROCESSES).all(|process| model.is_granted_again(state, process))
@@ -353,18 +345,6 @@ const OLD: Guarded = Guarded {
     ..FORGETFUL
 };
 
-fn assert_needed(mutant: Mutant, model: &Guarded) {
-    let mutant = Guarded {
-        mutant: Some(mutant),
-        ..model.clone()
-    };
-    assert_refuted(
-        &format!("quarantine, {:?}", mutant.mutant),
-        mutant,
-        ONE_HOLDER,
-    );
-}
-
 #[test]
 fn one_holder_at_a_time_while_any_number_of_nodes_forget() {
     assert_holds("quarantine", FORGETFUL);
@@ -392,26 +372,21 @@ fn a_lock_is_granted_again_after_a_loss() {
 }
 
 #[test]
-fn without_a_quarantine_there_are_two_holders() {
-    assert_needed(Mutant::NoQuarantine, &OLD);
-}
-
-#[test]
-fn a_quarantine_must_not_be_a_tick_too_short() {
-    assert_needed(Mutant::QuarantineTooShort, &OLD);
-}
-
-#[test]
-fn an_extension_must_not_count_in_a_quarantine_when_the_vote_before_it_does_not() {
-    let model = Guarded {
+fn each_rule_is_needed() {
+    let long = Guarded {
         ttl: [3, 3],
         losses: 1,
         ..FORGETFUL
     };
-    assert_needed(Mutant::QuarantinedVoteRevives, &model);
-}
-
-#[test]
-fn a_server_that_was_demoted_and_promoted_again_is_another() {
-    assert_needed(Mutant::IdentityIsTheProcess, &OLD);
+    for (mutant, model) in [
+        (Mutant::NoQuarantine, &OLD),
+        (Mutant::QuarantineTooShort, &OLD),
+        (Mutant::QuarantinedVoteRevives, &long),
+        // A server that was demoted and promoted again is another.
+        (Mutant::IdentityIsTheProcess, &OLD),
+    ] {
+        let mutant = Some(mutant);
+        let model = Guarded { mutant, ..*model };
+        assert_refuted(&format!("quarantine, {mutant:?}"), model, ONE_HOLDER);
+    }
 }

@@ -18,9 +18,8 @@
 
 use stateright::{Model, Property};
 
-use crate::check::{NOW, ago, assert_holds, assert_refuted, leads_to, ticks};
+use crate::check::{NOW, ago, assert_holds, assert_refuted, leads_to, reached, ticks, wait};
 use crate::confirmation::{Confirmation, Place, Statement};
-use crate::protocol::quorum::{Drift, quarantine};
 
 const SENTINELS: usize = 3;
 const PROCESSES: usize = 2;
@@ -187,10 +186,7 @@ impl Watched {
     /// How long the process must have waited for the quarantine.
     fn wait(&self) -> u8 {
         let settles = !self.is(Mutant::FailoverNotSettled);
-        let within = ticks(if settles { WITHIN } else { 0 });
-        // Whole ticks: without the milliseconds of drift.
-        let drift = Drift::new(0.0).unwrap();
-        quarantine(ticks(self.ttl), within, drift).as_secs() as u8
+        wait(self.ttl, u8::from(settles) * WITHIN)
     }
 
     fn tick(state: &mut State) {
@@ -364,19 +360,21 @@ impl Model for Watched {
                 (0..PROCESSES).any(|it| state.holds[it] > 0 && state.at[it] > 1)
             }),
         ];
-        if self.reached[0] != self.reached[1] {
-            let name = "processes have different masters";
-            properties.push(Property::<Self>::sometimes(name, |model, state| {
-                let different = state.at[0] != state.at[1];
-                different && (0..PROCESSES).all(|it| model.counts(state, it))
-            }));
-        }
-        if self.failovers > 1 {
-            properties.push(Property::<Self>::sometimes(
+        properties.extend(reached(&[
+            (
+                self.reached[0] != self.reached[1],
+                "processes have different masters",
+                |model: &Self, state: &State| {
+                    let different = state.at[0] != state.at[1];
+                    different && (0..PROCESSES).all(|it| model.counts(state, it))
+                },
+            ),
+            (
+                self.failovers > 1,
                 "a server is the master again",
                 |_, state| (0..PROCESSES).any(|it| state.holds[it] > 0 && state.at[it] == 3),
-            ));
-        }
+            ),
+        ]));
         if self.recovers {
             properties.push(Property::<Self>::always(GRANTED_AGAIN, |model, state| {
                 let reaching = |it: &usize| model.reaches(*it, state.last);
@@ -422,6 +420,12 @@ const ONCE: Watched = Watched {
     recovers: false,
 };
 
+/// The same with a longer ttl.
+const LONG: Watched = Watched {
+    ttl: LONG_TTL,
+    ..ONCE
+};
+
 /// A failover there and back; each process can reach one of the servers.
 const BACK: Watched = Watched {
     failovers: 2,
@@ -435,23 +439,6 @@ const SAME: Watched = Watched {
     ..BACK
 };
 
-fn assert_needed(mutant: Mutant, model: &Watched) {
-    let mutant = Watched {
-        mutant: Some(mutant),
-        ..model.clone()
-    };
-    assert_refuted(
-        &format!("sentinel, {:?}", mutant.mutant),
-        mutant,
-        ONE_HOLDER,
-    );
-}
-
-#[test]
-fn one_holder_at_a_time_while_sentinels_disagree() {
-    assert_holds("sentinel", ONCE);
-}
-
 #[test]
 fn one_holder_at_a_time_while_masters_change_there_and_back() {
     assert_holds("sentinel, there and back", BACK);
@@ -463,41 +450,31 @@ fn one_holder_at_a_time_while_a_master_is_replaced_and_comes_back() {
 }
 
 #[test]
-fn a_lock_is_granted_again_once_the_sentinels_agree() {
+fn one_holder_at_a_time_while_sentinels_disagree_and_again_once_they_agree() {
     let model = Watched {
         recovers: true,
         ..ONCE
     };
-    assert_holds("sentinel, recovery", model);
-}
-
-#[test]
-fn a_server_must_be_confirmed_again_and_again() {
-    assert_needed(Mutant::SentinelsNeverConfirm, &ONCE);
-}
-
-#[test]
-fn one_sentinel_is_not_enough() {
-    assert_needed(Mutant::OneSentinelIsEnough, &ONCE);
-}
-
-#[test]
-fn a_failover_must_settle() {
-    assert_needed(Mutant::FailoverNotSettled, &ONCE);
+    assert_holds("sentinel, once and recovery", model);
 }
 
 /// While others may still count the former server, it may grant them the lock, and both servers stand for the node.
 #[test]
-fn a_server_in_quarantine_must_not_count() {
-    let model = Watched {
-        ttl: LONG_TTL,
-        ..ONCE
-    };
-    assert_holds("sentinels, long ttl", model.clone());
-    assert_needed(Mutant::QuarantineCounts, &model);
+fn one_holder_at_a_time_with_a_ttl_as_long_as_statements_count() {
+    assert_holds("sentinel, long ttl", LONG);
 }
 
 #[test]
-fn a_master_must_be_known_by_its_failover() {
-    assert_needed(Mutant::EpochIgnored, &BACK);
+fn each_rule_is_needed() {
+    for (mutant, model) in [
+        (Mutant::SentinelsNeverConfirm, &ONCE),
+        (Mutant::OneSentinelIsEnough, &ONCE),
+        (Mutant::FailoverNotSettled, &ONCE),
+        (Mutant::QuarantineCounts, &LONG),
+        (Mutant::EpochIgnored, &BACK),
+    ] {
+        let mutant = Some(mutant);
+        let model = Watched { mutant, ..*model };
+        assert_refuted(&format!("sentinel, {mutant:?}"), model, ONE_HOLDER);
+    }
 }

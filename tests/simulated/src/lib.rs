@@ -7,5 +7,6 @@
     reason = "a mistake in what is simulated ends the test"
 )]
 
+pub mod dice;
 pub mod server;
 pub mod world;

@@ -1,6 +1,5 @@
 //! Connections: what is read from them, the order in which their commands are run, and what is sent on them.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use super::commands::{self, Call, Command, LOADING, NO_AUTH, NO_SCRIPT, WRITE};
@@ -40,7 +39,7 @@ const CANNOT_SAVE: [Reply; 3] = [
 ];
 
 /// What a server knows of a connection.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Client {
     /// As `CLIENT ID` tells it.
     pub(super) id: i64,
@@ -64,26 +63,13 @@ pub(super) struct Client {
     pub(super) later: Vec<Reply>,
 }
 
-impl Client {
-    pub(super) const fn new(id: i64, authenticated: bool) -> Self {
-        Self {
-            id,
-            name: Vec::new(),
-            resp3: false,
-            base: 0,
-            authenticated,
-            input: Vec::new(),
-            channels: BTreeSet::new(),
-            sharded: BTreeSet::new(),
-            written: 0,
-            waiting: None,
-            closing: false,
-            later: Vec::new(),
-        }
-    }
-}
-
 impl Server {
+    /// Whoever made a call.
+    pub(super) fn client(&mut self, call: &Call<'_>) -> &mut Client {
+        let client = self.clients.get_mut(&call.connection);
+        client.expect("who calls is connected")
+    }
+
     /// Runs all whole commands of a connection, until one of them holds it up.
     pub(super) fn run_input(&mut self, connection: ConnectionId) {
         let Some(client) = self.clients.get_mut(&connection) else {
@@ -91,11 +77,11 @@ impl Server {
         };
         let input = std::mem::take(&mut client.input);
         let mut read = 0;
-        while self
-            .clients
-            .get(&connection)
-            .is_some_and(|client| client.waiting.is_none())
-        {
+        let may_go_on = |server: &Self| {
+            let client = server.clients.get(&connection);
+            client.is_some_and(|client| client.waiting.is_none())
+        };
+        while may_go_on(self) {
             match request::read(&input[read..]) {
                 Request::Incomplete => break,
                 Request::Command(words, length) => {
@@ -105,8 +91,8 @@ impl Server {
                     }
                 }
                 Request::Broken(why) => {
-                    let why = format!("ERR Protocol error: {why}").into_bytes();
-                    self.send(connection, &Reply::Error(Cow::Owned(why)));
+                    let why = format!("ERR Protocol error: {why}");
+                    self.send(connection, &Reply::failure(why));
                     self.close(connection);
                 }
             }
@@ -120,10 +106,7 @@ impl Server {
     /// Runs one command and sends its reply.
     fn run(&mut self, connection: ConnectionId, words: &[&[u8]]) {
         let before = self.data.offset();
-        let base = self
-            .clients
-            .get(&connection)
-            .map_or(0, |client| client.base);
+        let base = self.clients[&connection].base;
         let reply = self.answer(&Call {
             words,
             connection,
@@ -137,27 +120,17 @@ impl Server {
             client.written = after;
         }
         let (closing, later) = (client.closing, std::mem::take(&mut client.later));
-        let waits = client.waiting.is_some();
         self.send(connection, &reply);
-        later
-            .iter()
-            .for_each(|message| self.send(connection, message));
-        if self.settings.record && !waits {
-            self.record(connection, words, &reply);
+        for message in later {
+            self.send(connection, &message);
+        }
+        if self.settings.record {
+            let words = words.iter().map(|word| word.to_vec()).collect();
+            self.runs.push(Run { words });
         }
         if closing {
             self.close(connection);
         }
-    }
-
-    pub(super) fn record(&mut self, connection: ConnectionId, words: &[&[u8]], answer: &Reply) {
-        let mut reply = Vec::new();
-        answer.write(&mut reply, true);
-        self.runs.push(Run {
-            connection,
-            words: words.iter().map(|word| word.to_vec()).collect(),
-            reply,
-        });
     }
 
     /// The reply to a command of a client.
@@ -185,17 +158,14 @@ impl Server {
             return Some(NO_AUTHENTICATION);
         }
         if trouble.no_scripts && matches!(command.name, "eval" | "evalsha") {
-            let text = match dialect {
-                Dialect::Redis62 => format!(
-                    "NOPERM this user has no permissions to run the '{}' command or its subcommand",
-                    command.name
-                ),
-                _ => format!(
-                    "NOPERM User locks has no permissions to run the '{}' command",
-                    command.name
-                ),
+            let (who, rest) = match dialect {
+                Dialect::Redis62 => ("this user", " or its subcommand"),
+                _ => ("User locks", ""),
             };
-            return Some(Reply::Error(Cow::Owned(text.into_bytes())));
+            let name = command.name;
+            return Some(Reply::failure(format!(
+                "NOPERM {who} has no permissions to run the '{name}' command{rest}"
+            )));
         }
         if let Some(elsewhere) = self.elsewhere(command, call.words) {
             return Some(elsewhere);
@@ -216,10 +186,9 @@ impl Server {
                 Dialect::Redis62 => (command.group(), "P"),
                 _ => (command.name, "P|S"),
             };
-            let text = format!(
+            return Some(Reply::failure(format!(
                 "ERR Can't execute '{name}': only ({any})SUBSCRIBE / ({any})UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
-            );
-            return Some(Reply::Error(Cow::Owned(text.into_bytes())));
+            )));
         }
         if trouble.loading && !command.is(LOADING) {
             return Some(dialect.pick(&IS_LOADING));
@@ -228,39 +197,36 @@ impl Server {
         (trouble.busy && !runs_beside_scripts).then(|| dialect.pick(&IS_BUSY))
     }
 
-    /// The reply to a command of a script that `run` belongs to; an error if the server does not run it.
+    /// The reply to a command of a script; an error if the server does not run it. The script `wrote` if one of its
+    /// commands may have.
     pub(super) fn answer_script(
         &mut self,
         call: &Call<'_>,
-        run: &mut ScriptRun,
+        wrote: &mut bool,
     ) -> Result<Reply, Reply> {
         let dialect = self.settings.dialect;
         let command = commands::find_in_script(call.words, dialect)?;
         if command.is(NO_SCRIPT) {
-            return Err(match dialect {
-                Dialect::Redis62 => Reply::error("This Redis command is not allowed from scripts"),
-                Dialect::Valkey91 => {
-                    Reply::error("ERR This Valkey command is not allowed from script")
-                }
-                _ => Reply::error("ERR This Redis command is not allowed from script"),
-            });
+            return Err(Reply::error(match dialect {
+                Dialect::Redis62 => "This Redis command is not allowed from scripts",
+                Dialect::Valkey91 => "ERR This Valkey command is not allowed from script",
+                _ => "ERR This Redis command is not allowed from script",
+            }));
         }
         if self.elsewhere(command, call.words).is_some() {
             return Err(not_local(dialect));
         }
         // A script that has written something is not stopped half-way.
-        if !run.wrote
-            && let Some(refusal) = self.refusal_in_script(command)
-        {
+        if !*wrote && let Some(refusal) = self.refusal_in_script(command) {
             return Err(match refusal {
                 Reply::Error(text) if dialect == Dialect::Redis62 => {
                     // As it would be sent.
-                    Reply::Error([b"-", &*text, b"\r\n"].concat().into())
+                    Reply::failure([b"-", &*text, b"\r\n"].concat())
                 }
                 refusal => refusal,
             });
         }
-        run.wrote |= command.is(WRITE);
+        *wrote |= command.is(WRITE);
         self.in_script = true;
         let reply = command.run(self, call);
         self.in_script = false;
@@ -296,11 +262,4 @@ impl Server {
         reply.write(&mut bytes, client.resp3);
         self.outbox.push(Output::Send(connection, bytes));
     }
-}
-
-/// What a server remembers during one run of a script.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct ScriptRun {
-    /// Whether it has run a command that may write.
-    pub(super) wrote: bool,
 }

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::dice::Dice;
+use crate::dice::Dice;
 
 /// A server, as all of them number it.
 pub type Member = usize;

@@ -1,7 +1,5 @@
 //! The table of commands: their names, how many words they have, and when they are refused.
 
-use std::borrow::Cow;
-
 use super::resp::Reply;
 use super::{
     ConnectionId, Dialect, Server, connection, hashes, info, keys, pubsub, script, slots, strings,
@@ -25,6 +23,11 @@ const SINCE_7_2: u16 = 64;
 const OPTIONS_SINCE_7_0: u16 = 128;
 /// May need memory in the newest Redis.
 const DENY_OOM_SINCE_8_6: u16 = 256;
+/// Its second word is a part of its name.
+const GROUP: u16 = 512;
+/// Those about the connection itself.
+const SESSION: u16 = NO_SCRIPT | LOADING;
+const LISTENING: u16 = SESSION | DENY_OOM_SINCE_8_6;
 
 /// One call of a command.
 #[derive(Clone, Copy, Debug)]
@@ -44,13 +47,7 @@ pub(super) struct Command {
     /// How many words it has; if negative, that many at least.
     arity: isize,
     flags: u16,
-    run: Action,
-}
-
-#[derive(Debug)]
-enum Action {
-    Run(fn(&mut Server, &Call<'_>) -> Reply),
-    Sub(&'static [Command]),
+    run: fn(&mut Server, &Call<'_>) -> Reply,
 }
 
 const fn command(
@@ -63,20 +60,12 @@ const fn command(
         name,
         arity,
         flags,
-        run: Action::Run(run),
+        run,
     }
 }
 
-const fn group(name: &'static str, flags: u16, subcommands: &'static [Command]) -> Command {
-    Command {
-        name,
-        arity: -2,
-        flags,
-        run: Action::Sub(subcommands),
-    }
-}
-
-/// Those of the crate's scripts first.
+/// Those of the crate's scripts first. In Redis 6.2, a command with subcommands is one that runs if none of them is
+/// meant.
 static COMMANDS: &[Command] = &[
     command("get", 2, 0, strings::get),
     command("set", -3, WRITE | DENY_OOM, strings::set),
@@ -92,84 +81,43 @@ static COMMANDS: &[Command] = &[
     command("hget", 3, 0, hashes::hget),
     command("pexpireat", -3, WRITE | OPTIONS_SINCE_7_0, keys::pexpireat),
     command("publish", 3, LOADING, pubsub::publish),
-    group(
-        "pubsub",
-        LOADING,
-        &[command("pubsub|channels", -2, LOADING, pubsub::channels)],
-    ),
+    command("pubsub", -2, GROUP | LOADING, no_such_subcommand),
+    command("pubsub|channels", -2, LOADING, pubsub::channels),
     command("spublish", 3, LOADING | SINCE_7_0, pubsub::spublish),
-    group(
-        "cluster",
-        LOADING,
-        &[command("cluster|nodes", 2, LOADING, slots::nodes)],
-    ),
+    command("cluster", -2, GROUP | LOADING, no_such_subcommand),
+    command("cluster|nodes", 2, LOADING, slots::nodes),
     command("info", -1, LOADING, info::info),
     command("wait", 3, NO_SCRIPT, wait::wait),
     command("ping", -1, 0, connection::ping),
     command("eval", -3, NO_SCRIPT, script::eval),
-    group(
-        "script",
-        NO_SCRIPT,
-        &[
-            command("script|load", 3, NO_SCRIPT, script::load),
-            command("script|exists", -3, NO_SCRIPT, script::exists),
-            command("script|flush", -2, NO_SCRIPT, script::flush),
-        ],
-    ),
-    command(
-        "subscribe",
-        -2,
-        NO_SCRIPT | LOADING | DENY_OOM_SINCE_8_6,
-        pubsub::subscribe,
-    ),
-    command("unsubscribe", -1, NO_SCRIPT | LOADING, pubsub::unsubscribe),
-    command(
-        "ssubscribe",
-        -2,
-        NO_SCRIPT | LOADING | SINCE_7_0 | DENY_OOM_SINCE_8_6,
-        pubsub::ssubscribe,
-    ),
+    command("script", -2, GROUP | NO_SCRIPT, no_such_subcommand),
+    command("script|load", 3, NO_SCRIPT, script::load),
+    command("script|exists", -3, NO_SCRIPT, script::exists),
+    command("script|flush", -2, NO_SCRIPT, script::flush),
+    command("subscribe", -2, LISTENING, pubsub::subscribe),
+    command("unsubscribe", -1, SESSION, pubsub::unsubscribe),
+    command("ssubscribe", -2, LISTENING | SINCE_7_0, pubsub::ssubscribe),
     command(
         "sunsubscribe",
         -1,
-        NO_SCRIPT | LOADING | SINCE_7_0,
+        SESSION | SINCE_7_0,
         pubsub::sunsubscribe,
     ),
-    command(
-        "hello",
-        -1,
-        NO_SCRIPT | LOADING | NO_AUTH,
-        connection::hello,
-    ),
-    command("auth", -2, NO_SCRIPT | LOADING | NO_AUTH, connection::auth),
-    command("quit", -1, NO_SCRIPT | LOADING | NO_AUTH, connection::quit),
+    command("hello", -1, SESSION | NO_AUTH, connection::hello),
+    command("auth", -2, SESSION | NO_AUTH, connection::auth),
+    command("quit", -1, SESSION | NO_AUTH, connection::quit),
     command("select", 2, LOADING, connection::select),
-    group(
-        "client",
-        NO_SCRIPT | LOADING,
-        &[
-            command("client|id", 2, NO_SCRIPT | LOADING, connection::id),
-            command(
-                "client|setname",
-                3,
-                NO_SCRIPT | LOADING,
-                connection::set_name,
-            ),
-            command(
-                "client|getname",
-                2,
-                NO_SCRIPT | LOADING,
-                connection::get_name,
-            ),
-            command(
-                "client|setinfo",
-                4,
-                NO_SCRIPT | LOADING | SINCE_7_2,
-                connection::set_info,
-            ),
-            command("client|kill", -3, NO_SCRIPT | LOADING, connection::kill),
-        ],
+    command("client", -2, GROUP | SESSION, no_such_subcommand),
+    command("client|id", 2, SESSION, connection::id),
+    command("client|setname", 3, SESSION, connection::set_name),
+    command("client|getname", 2, SESSION, connection::get_name),
+    command(
+        "client|setinfo",
+        4,
+        SESSION | SINCE_7_2,
+        connection::set_info,
     ),
+    command("client|kill", -3, SESSION, connection::kill),
     command("echo", 2, 0, connection::echo),
     command("exists", -2, 0, keys::exists),
     command("type", 2, 0, keys::kind),
@@ -179,7 +127,6 @@ static COMMANDS: &[Command] = &[
     command("pexpiretime", 2, SINCE_7_0, keys::pexpiretime),
     command("persist", 2, WRITE, keys::persist),
     command("keys", 2, 0, keys::keys),
-    command("dbsize", 1, 0, keys::dbsize),
     command("flushall", -1, WRITE, keys::flushall),
     command("hgetall", 2, 0, hashes::hgetall),
     command("hlen", 2, 0, hashes::hlen),
@@ -191,10 +138,7 @@ impl Command {
     }
 
     pub(super) fn run(&self, server: &mut Server, call: &Call<'_>) -> Reply {
-        match self.run {
-            Action::Run(run) => run(server, call),
-            Action::Sub(_) => no_such_subcommand(call.words),
-        }
+        (self.run)(server, call)
     }
 
     /// Whether servers that have no memory left refuse it.
@@ -204,15 +148,7 @@ impl Command {
 
     /// Whether a client of the older protocol that has subscriptions may send it.
     pub(super) fn runs_beside_subscriptions(&self) -> bool {
-        const THOSE: [&str; 6] = [
-            "ping",
-            "subscribe",
-            "unsubscribe",
-            "ssubscribe",
-            "sunsubscribe",
-            "quit",
-        ];
-        THOSE.contains(&self.name)
+        self.name.ends_with("subscribe") || matches!(self.name, "ping" | "quit")
     }
 
     /// Its name, or that of the command that it is a part of.
@@ -237,19 +173,6 @@ impl Command {
             words == least
         }
     }
-
-    /// Whether this is its name, or its part after the bar.
-    fn is_called(&self, word: &[u8]) -> bool {
-        let name = self.name.as_bytes();
-        let Some((before, own)) = name
-            .len()
-            .checked_sub(word.len())
-            .map(|at| name.split_at(at))
-        else {
-            return false;
-        };
-        matches!(before.last(), None | Some(b'|')) && own.eq_ignore_ascii_case(word)
-    }
 }
 
 /// Why a call cannot be made.
@@ -260,14 +183,17 @@ enum Wrong {
 }
 
 fn look_up(words: &[&[u8]], dialect: Dialect) -> Result<&'static Command, Wrong> {
-    let named = |commands: &'static [Command], word: &[u8]| {
-        let mut commands = commands.iter();
-        commands.find(|command| command.is_known_to(dialect) && command.is_called(word))
+    let named = |name: &[u8]| {
+        let is_meant = |it: &&Command| name.eq_ignore_ascii_case(it.name.as_bytes());
+        COMMANDS
+            .iter()
+            .find(|it| it.is_known_to(dialect) && is_meant(it))
     };
     let name = words.first().copied().unwrap_or_default();
-    let mut command = named(COMMANDS, name).ok_or(Wrong::Unknown)?;
-    if let (Action::Sub(subcommands), Some(sub)) = (&command.run, words.get(1)) {
-        let found = named(subcommands, sub);
+    let found = named(name).filter(|it| it.group() == it.name);
+    let mut command = found.ok_or(Wrong::Unknown)?;
+    if let (true, Some(sub)) = (command.is(GROUP), words.get(1)) {
+        let found = named(&[name, sub].join(&b'|'));
         if dialect == Dialect::Redis62 {
             // All of them are one command, which looks at its words when it is run.
             return Ok(found
@@ -293,28 +219,25 @@ pub(super) fn find(words: &[&[u8]], dialect: Dialect) -> Result<&'static Command
 }
 
 fn unknown_command(words: &[&[u8]], dialect: Dialect) -> Reply {
-    let (open, close, between) = match dialect {
-        Dialect::Redis62 => ("`", "`", ", "),
-        _ => ("'", "'", " "),
+    let (quotes, between) = match dialect {
+        Dialect::Redis62 => (*b"``", &b", "[..]),
+        _ => (*b"''", &b" "[..]),
     };
-    let mut text = [b"ERR unknown command ", open.as_bytes()].concat();
-    text.extend(shown(words[0], 128));
-    text.extend_from_slice(close.as_bytes());
+    let quoted = |word, room| [&quotes[..1], shown(word, room), &quotes[1..]].concat();
+    let mut text = b"ERR unknown command ".to_vec();
+    text.extend(quoted(words[0], 128));
     if dialect != Dialect::Redis86 || words.len() > 1 {
         text.extend_from_slice(b", with args beginning with: ");
     }
     let begin = text.len();
     for word in &words[1..] {
         let room = 128_usize.saturating_sub(text.len() - begin);
-        if room == 0 {
-            break;
+        if room > 0 {
+            text.extend(quoted(word, room));
+            text.extend_from_slice(between);
         }
-        text.extend_from_slice(open.as_bytes());
-        text.extend(shown(word, room));
-        text.extend_from_slice(close.as_bytes());
-        text.extend_from_slice(between.as_bytes());
     }
-    Reply::Error(Cow::Owned(text))
+    Reply::failure(text)
 }
 
 /// As much of a word as fits. Texts of C end at a zero.
@@ -324,22 +247,18 @@ pub(super) fn shown(word: &[u8], room: usize) -> &[u8] {
 }
 
 pub(super) fn unknown_subcommand(words: &[&[u8]]) -> Reply {
-    let mut text = b"ERR unknown subcommand '".to_vec();
-    text.extend(shown(words[1], 128));
-    text.extend_from_slice(b"'. Try ");
-    text.extend(shown(&words[0].to_ascii_uppercase(), usize::MAX));
-    text.extend_from_slice(b" HELP.");
-    Reply::Error(Cow::Owned(text))
+    try_help(b"ERR unknown subcommand '", words)
 }
 
-/// In Redis 6.2.
-fn no_such_subcommand(words: &[&[u8]]) -> Reply {
-    let mut text = b"ERR Unknown subcommand or wrong number of arguments for '".to_vec();
-    text.extend(shown(words[1], 128));
-    text.extend_from_slice(b"'. Try ");
-    text.extend(shown(&words[0].to_ascii_uppercase(), usize::MAX));
-    text.extend_from_slice(b" HELP.");
-    Reply::Error(Cow::Owned(text))
+fn no_such_subcommand(_: &mut Server, call: &Call<'_>) -> Reply {
+    let begin = b"ERR Unknown subcommand or wrong number of arguments for '";
+    try_help(begin, call.words)
+}
+
+fn try_help(begin: &[u8], words: &[&[u8]]) -> Reply {
+    let group = words[0].to_ascii_uppercase();
+    let (group, sub) = (shown(&group, usize::MAX), shown(words[1], 128));
+    Reply::failure([begin, sub, b"'. Try ", group, b" HELP."].concat())
 }
 
 /// The command that a script means.
@@ -362,8 +281,9 @@ pub(super) fn find_in_script(words: &[&[u8]], dialect: Dialect) -> Result<&'stat
 }
 
 pub(super) fn wrong_arity(name: &str) -> Reply {
-    let text = format!("ERR wrong number of arguments for '{name}' command");
-    Reply::Error(Cow::Owned(text.into_bytes()))
+    Reply::failure(format!(
+        "ERR wrong number of arguments for '{name}' command"
+    ))
 }
 
 pub(super) const SYNTAX: Reply = Reply::error("ERR syntax error");

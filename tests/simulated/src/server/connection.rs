@@ -2,10 +2,11 @@
 
 use std::borrow::Cow;
 
+use super::clients::Client;
 use super::commands::{Call, NO_INTEGER, SYNTAX, shown, wrong_arity};
 use super::numbers::integer;
 use super::resp::Reply;
-use super::{Dialect, Server};
+use super::{ConnectionId, Dialect, Server};
 
 const WRONG_PASSWORD: Reply =
     Reply::error("WRONGPASS invalid username-password pair or user is disabled.");
@@ -38,9 +39,7 @@ pub(super) fn time(server: &mut Server, _: &Call<'_>) -> Reply {
 }
 
 pub(super) fn quit(server: &mut Server, call: &Call<'_>) -> Reply {
-    if let Some(client) = server.clients.get_mut(&call.connection) {
-        client.closing = true;
-    }
+    server.client(call).closing = true;
     Reply::OK
 }
 
@@ -50,9 +49,7 @@ pub(super) fn select(server: &mut Server, call: &Call<'_>) -> Reply {
             Reply::error("ERR value is out of range, value must between -2147483648 and 2147483647")
         }
         Some(base @ 0..BASES) => {
-            if let Some(client) = server.clients.get_mut(&call.connection) {
-                client.base = usize::try_from(base).unwrap();
-            }
+            server.client(call).base = usize::try_from(base).unwrap();
             Reply::OK
         }
         Some(_) => Reply::error("ERR DB index is out of range"),
@@ -65,9 +62,7 @@ fn let_in(server: &mut Server, call: &Call<'_>, user: &[u8], password: &[u8]) ->
     let wanted = server.settings.password.as_deref();
     // Without a password, every password of the default user is right.
     let right = user == b"default" && wanted.is_none_or(|wanted| wanted.as_bytes() == password);
-    if let (true, Some(client)) = (right, server.clients.get_mut(&call.connection)) {
-        client.authenticated = true;
-    }
+    server.client(call).authenticated |= right;
     right
 }
 
@@ -113,36 +108,24 @@ pub(super) fn hello(server: &mut Server, call: &Call<'_>) -> Reply {
                 rest
             }
             _ => {
-                let text = [
-                    b"ERR Syntax error in HELLO option '",
-                    shown(option, usize::MAX),
-                    b"'",
-                ]
-                .concat();
-                return Reply::Error(Cow::Owned(text));
+                let begin = b"ERR Syntax error in HELLO option '";
+                return Reply::failure([begin, shown(option, usize::MAX), b"'"].concat());
             }
         };
     }
-    let Some(client) = server.clients.get_mut(&call.connection) else {
-        return Reply::NOTHING;
-    };
+    let dialect = server.settings.dialect;
+    let client = server.client(call);
     if !client.authenticated {
-        let newer = server.settings.dialect > Dialect::Redis70;
+        let newer = dialect > Dialect::Redis70;
         let protocol = if newer { "<proto> " } else { "" };
-        let text = format!(
+        return Reply::failure(format!(
             "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO {protocol}AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol version at the same time"
-        );
-        return Reply::Error(Cow::Owned(text.into_bytes()));
+        ));
     }
     client.resp3 = resp3.unwrap_or(client.resp3);
     client.name = name.unwrap_or_else(|| client.name.clone());
     let (resp3, id) = (client.resp3, client.id);
-    let dialect = server.settings.dialect;
-    let role = if server.is_master() {
-        "master"
-    } else {
-        "replica"
-    };
+    let role = ["replica", "master"][usize::from(server.is_master())];
     let pair = |name: &str, value| (Reply::bulk(name), value);
     Reply::Map(vec![
         pair("server", Reply::bulk(dialect.pick(&["redis", "valkey"]))),
@@ -166,9 +149,7 @@ pub(super) fn set_name(server: &mut Server, call: &Call<'_>) -> Reply {
             "ERR Client names cannot contain spaces, newlines or special characters.",
         );
     }
-    if let Some(client) = server.clients.get_mut(&call.connection) {
-        client.name = name.to_vec();
-    }
+    server.client(call).name = name.to_vec();
     Reply::OK
 }
 
@@ -181,14 +162,13 @@ pub(super) fn set_info(_: &mut Server, call: &Call<'_>) -> Reply {
     let (attribute, value) = (call.words[2], call.words[3]);
     let mut known = [b"lib-name", &b"lib-ver"[..]].into_iter();
     let name = shown(attribute, usize::MAX);
-    let refusal = if !known.any(|known| known.eq_ignore_ascii_case(attribute)) {
-        [b"ERR Unrecognized option '", name, b"'"].concat()
+    if !known.any(|known| known.eq_ignore_ascii_case(attribute)) {
+        Reply::failure([b"ERR Unrecognized option '", name, b"'"].concat())
     } else if is_plain(value) {
-        return Reply::OK;
+        Reply::OK
     } else {
-        [b"ERR ", name, NOT_PLAIN].concat()
-    };
-    Reply::Error(Cow::Owned(refusal))
+        Reply::failure([b"ERR ", name, NOT_PLAIN].concat())
+    }
 }
 
 const NOT_PLAIN: &[u8] = b" cannot contain spaces, newlines or special characters.";
@@ -205,32 +185,24 @@ pub(super) fn kill(server: &mut Server, call: &Call<'_>) -> Reply {
         return Reply::error("ERR No such client");
     }
     let dialect = server.settings.dialect;
-    let wanted = if dialect.is_valkey() {
-        all_ids(words)
-    } else {
-        last_id(words, dialect)
+    let wanted = match dialect.is_valkey() {
+        true => all_ids(words),
+        false => last_id(words, dialect),
     };
-    let wanted = match wanted {
-        Ok(wanted) => wanted,
-        Err(error) => return error,
-    };
-    // It skips the one that asks.
-    let found: Vec<_> = server
-        .clients
-        .iter()
-        .filter(|(connection, client)| {
+    let close = |wanted: Vec<i64>| {
+        // It skips the one that asks.
+        let is_wanted = |(connection, client): &(&ConnectionId, &Client)| {
             **connection != call.connection && wanted.contains(&client.id)
-        })
-        .map(|(connection, _)| *connection)
-        .collect();
-    let count = i64::try_from(found.len()).unwrap();
-    for connection in found {
-        server.close(connection);
-    }
-    Reply::Int(count)
+        };
+        let found = server.clients.iter().filter(is_wanted);
+        let found: Vec<_> = found.map(|(connection, _)| *connection).collect();
+        found.iter().for_each(|it| server.close(*it));
+        Reply::count(found.len())
+    };
+    wanted.map_or_else(|error| error, close)
 }
 
-const NO_ID: Reply = Reply::Error(Cow::Borrowed(b"ERR client-id should be greater than 0"));
+const NO_ID: Reply = Reply::error("ERR client-id should be greater than 0");
 
 /// Each filter has one id, and the last one counts.
 fn last_id(mut words: &[&[u8]], dialect: Dialect) -> Result<Vec<i64>, Reply> {

@@ -28,10 +28,19 @@ impl Entry {
     }
 }
 
-/// The keys of each database.
-pub type Bases = BTreeMap<usize, BTreeMap<Vec<u8>, Entry>>;
+type Keys = BTreeMap<Vec<u8>, Entry>;
 
-/// How a master tells its replicas when a key ends.
+/// The keys of each database.
+pub type Bases = BTreeMap<usize, Keys>;
+
+/// When a key ends, and how a master tells that to its replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    /// In milliseconds since 1970.
+    pub until: Option<i64>,
+    pub told: Told,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
     /// As a time.
@@ -42,37 +51,11 @@ pub enum Told {
     Kept,
 }
 
-/// What happens to keys, with its time where that matters, as masters tell it to their replicas.
+/// What happens on a server, as masters tell it to their replicas.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    Set {
-        base: usize,
-        key: Vec<u8>,
-        value: Vec<u8>,
-        until: Option<i64>,
-        told: Told,
-    },
-    SetFields {
-        base: usize,
-        key: Vec<u8>,
-        fields: Vec<(Vec<u8>, Vec<u8>)>,
-    },
-    /// A hash without fields ends.
-    RemoveFields {
-        base: usize,
-        key: Vec<u8>,
-        fields: Vec<Vec<u8>>,
-    },
-    Remove {
-        base: usize,
-        key: Vec<u8>,
-    },
-    Expire {
-        base: usize,
-        key: Vec<u8>,
-        until: Option<i64>,
-        told: Told,
-    },
+    /// To a key of a database.
+    Key(usize, Vec<u8>, KeyChange),
     RemoveAll,
     /// No change of keys: replicas have subscribers, too.
     Publish {
@@ -81,21 +64,22 @@ pub enum Change {
     },
 }
 
+/// What happens to a key, with its time where that matters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyChange {
+    Set(Vec<u8>, End),
+    SetFields(Vec<(Vec<u8>, Vec<u8>)>),
+    /// A hash without fields ends.
+    RemoveFields(Vec<Vec<u8>>),
+    Remove,
+    Expire(End),
+}
+
 impl Change {
     /// About how many bytes tell it.
     fn size(&self) -> usize {
-        let sum: usize = match self {
-            Self::Set { key, value, .. } => key.len() + value.len(),
-            Self::SetFields { key, fields, .. } => {
-                let lengths = fields
-                    .iter()
-                    .map(|(field, value)| field.len() + value.len());
-                key.len() + lengths.sum::<usize>()
-            }
-            Self::RemoveFields { key, fields, .. } => {
-                key.len() + fields.iter().map(Vec::len).sum::<usize>()
-            }
-            Self::Remove { key, .. } | Self::Expire { key, .. } => key.len(),
+        let sum = match self {
+            Self::Key(_, key, change) => key.len() + change.size(),
             Self::RemoveAll => 0,
             Self::Publish { channel, message } => channel.len() + message.len(),
         };
@@ -104,46 +88,57 @@ impl Change {
 
     /// As a replica has it whose clock shows so many milliseconds more than that of its master did.
     pub(super) fn later_by(mut self, millis: i64) -> Self {
-        if let Self::Set { until, told, .. } | Self::Expire { until, told, .. } = &mut self
-            && *told == Told::Span
+        if let Self::Key(.., KeyChange::Set(_, end) | KeyChange::Expire(end)) = &mut self
+            && end.told == Told::Span
         {
-            *until = until.map(|until| until.saturating_add(millis));
+            end.until = end.until.map(|until| until.saturating_add(millis));
         }
         self
     }
 
     fn apply(&self, bases: &mut Bases) {
         match self {
-            Self::Set {
-                base,
-                key,
-                value,
-                until,
-                told,
-            } => {
-                let keys = bases.entry(*base).or_default();
+            Self::Key(base, key, change) => change.apply(bases.entry(*base).or_default(), key),
+            Self::RemoveAll => bases.clear(),
+            Self::Publish { .. } => {}
+        }
+    }
+}
+
+impl KeyChange {
+    fn size(&self) -> usize {
+        match self {
+            Self::Set(value, _) => value.len(),
+            Self::SetFields(fields) => fields.iter().map(|(name, it)| name.len() + it.len()).sum(),
+            Self::RemoveFields(fields) => fields.iter().map(Vec::len).sum(),
+            Self::Remove | Self::Expire(_) => 0,
+        }
+    }
+
+    fn apply(&self, keys: &mut Keys, key: &[u8]) {
+        match self {
+            Self::Set(text, end) => {
                 let before = keys.get(key).and_then(|entry| entry.until);
                 let entry = Entry {
-                    value: Value::Text(value.clone()),
-                    until: if *told == Told::Kept { before } else { *until },
+                    value: Value::Text(text.clone()),
+                    until: if end.told == Told::Kept {
+                        before
+                    } else {
+                        end.until
+                    },
                 };
-                keys.insert(key.clone(), entry);
+                keys.insert(key.to_vec(), entry);
             }
-            Self::SetFields { base, key, fields } => {
-                let keys = bases.entry(*base).or_default();
-                if !keys.contains_key(key) {
-                    let entry = Entry {
-                        value: Value::Hash(BTreeMap::new()),
-                        until: None,
-                    };
-                    keys.insert(key.clone(), entry);
-                }
-                if let Some(Value::Hash(hash)) = keys.get_mut(key).map(|entry| &mut entry.value) {
+            Self::SetFields(fields) => {
+                let entry = keys.entry(key.to_vec()).or_insert(Entry {
+                    value: Value::Hash(BTreeMap::new()),
+                    until: None,
+                });
+                if let Value::Hash(hash) = &mut entry.value {
                     hash.extend(fields.iter().cloned());
                 }
             }
-            Self::RemoveFields { base, key, fields } => {
-                let keys = bases.entry(*base).or_default();
+            Self::RemoveFields(fields) => {
                 if let Some(Value::Hash(hash)) = keys.get_mut(key).map(|entry| &mut entry.value) {
                     hash.retain(|field, _| !fields.contains(field));
                     if hash.is_empty() {
@@ -151,18 +146,12 @@ impl Change {
                     }
                 }
             }
-            Self::Remove { base, key } => {
-                bases.entry(*base).or_default().remove(key);
-            }
-            Self::Expire {
-                base, key, until, ..
-            } => {
-                if let Some(entry) = bases.entry(*base).or_default().get_mut(key) {
-                    entry.until = *until;
+            Self::Remove => drop(keys.remove(key)),
+            Self::Expire(end) => {
+                if let Some(entry) = keys.get_mut(key) {
+                    entry.until = end.until;
                 }
             }
-            Self::RemoveAll => bases.clear(),
-            Self::Publish { .. } => {}
         }
     }
 }

@@ -4,17 +4,14 @@ use std::collections::BTreeMap;
 
 use super::Server;
 use super::commands::{Call, WRONG_TYPE, wrong_arity};
-use super::data::{Change, Value};
+use super::data::{KeyChange, Value};
 use super::resp::Reply;
 
 type Hash = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// The hash at a key; an error if the key holds something else.
 fn hash<'a>(server: &'a mut Server, call: &Call<'_>) -> Result<Option<&'a Hash>, Reply> {
-    match server
-        .entry(call.base, call.words[1])
-        .map(|entry| &entry.value)
-    {
+    match server.value(call.base, call.words[1]) {
         Some(Value::Hash(hash)) => Ok(Some(hash)),
         Some(Value::Text(_)) => Err(WRONG_TYPE),
         None => Ok(None),
@@ -70,11 +67,8 @@ pub(super) fn hset(server: &mut Server, call: &Call<'_>) -> Reply {
     }
     let is_new = |name: &&Vec<u8>| !before.is_some_and(|hash| hash.contains_key(*name));
     let created = fields.keys().filter(is_new).count();
-    server.change(Change::SetFields {
-        base: call.base,
-        key: call.words[1].to_vec(),
-        fields: fields.into_iter().collect(),
-    });
+    let change = KeyChange::SetFields(fields.into_iter().collect());
+    server.change_key(call.base, call.words[1], change);
     Reply::count(created)
 }
 
@@ -88,8 +82,8 @@ pub(super) fn hdel(server: &mut Server, call: &Call<'_>) -> Reply {
     fields.dedup();
     let removed = fields.len();
     if removed > 0 {
-        let (base, key) = (call.base, call.words[1].to_vec());
-        server.change(Change::RemoveFields { base, key, fields });
+        let change = KeyChange::RemoveFields(fields);
+        server.change_key(call.base, call.words[1], change);
     }
     Reply::count(removed)
 }

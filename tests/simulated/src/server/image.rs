@@ -19,9 +19,4 @@ impl Image {
         }
         self
     }
-
-    /// How many keys it has, expired or not.
-    pub fn count(&self) -> usize {
-        self.bases.values().map(|keys| keys.len()).sum()
-    }
 }

@@ -1,21 +1,19 @@
 //! `INFO`: what a server tells of itself. Of the lines of real servers, those that somebody reads.
 
-use std::fmt::Write as _;
-
 use super::commands::{Call, SYNTAX};
 use super::resp::Reply;
 use super::{Dialect, Server};
 
-/// Appends a section.
-type Section = fn(&Server, &mut String);
+/// The lines of a section.
+type Section = fn(&Server) -> Vec<String>;
 
 const SECTIONS: [(&str, Section); 6] = [
-    ("server", server),
-    ("memory", memory),
-    ("stats", stats),
-    ("replication", replication),
-    ("cluster", cluster),
-    ("keyspace", keyspace),
+    ("Server", server),
+    ("Memory", memory),
+    ("Stats", stats),
+    ("Replication", replication),
+    ("Cluster", cluster),
+    ("Keyspace", keyspace),
 ];
 
 pub(super) fn info(server: &mut Server, call: &Call<'_>) -> Reply {
@@ -24,128 +22,101 @@ pub(super) fn info(server: &mut Server, call: &Call<'_>) -> Reply {
         return SYNTAX;
     }
     let named = |name: &str| {
-        asked
-            .iter()
-            .any(|word| word.eq_ignore_ascii_case(name.as_bytes()))
+        let mut words = asked.iter();
+        words.any(|word| word.eq_ignore_ascii_case(name.as_bytes()))
     };
     let all = asked.is_empty() || ["default", "all", "everything"].into_iter().any(named);
-    let mut text = String::new();
-    for (name, write) in SECTIONS {
-        if all || named(name) {
-            if !text.is_empty() {
-                text.push_str("\r\n");
-            }
-            write(server, &mut text);
-        }
-    }
-    Reply::Verbatim(text.into_bytes())
+    let wanted = SECTIONS.iter().filter(|(title, _)| all || named(title));
+    let section = |(title, lines): &(&str, Section)| {
+        let mut lines = lines(server);
+        lines.insert(0, format!("# {title}"));
+        lines.join("\r\n") + "\r\n"
+    };
+    let sections: Vec<String> = wanted.map(section).collect();
+    Reply::Verbatim(sections.join("\r\n").into_bytes())
 }
 
-/// Appends lines of a name and a value.
-macro_rules! lines {
-    ($text:expr, $title:literal $(, $name:literal => $value:expr)* $(,)?) => {{
-        $text.push_str(concat!("# ", $title, "\r\n"));
-        $(write!($text, concat!($name, ":{}\r\n"), $value).unwrap();)*
-    }};
-}
-
-fn server(server: &Server, text: &mut String) {
-    let uptime = server.now.saturating_sub(server.started) / 1_000_000;
+fn server(server: &Server) -> Vec<String> {
     let dialect = server.settings.dialect;
-    lines!(text, "Server", "redis_version" => dialect.redis_version());
+    let mut lines = vec![format!("redis_version:{}", dialect.redis_version())];
     if dialect.is_valkey() {
-        write!(
-            text,
-            "server_name:valkey\r\nvalkey_version:{}\r\n",
-            dialect.version()
-        )
-        .unwrap();
+        lines.push("server_name:valkey".to_owned());
+        lines.push(format!("valkey_version:{}", dialect.version()));
     }
-    write!(
-        text,
-        "redis_mode:{}\r\nrun_id:{}\r\ntcp_port:{}\r\nserver_time_usec:{}\r\nuptime_in_seconds:{uptime}\r\n",
-        server.mode(), server.run_id, server.settings.port, server.now
-    )
-    .unwrap();
+    let uptime = server.now.saturating_sub(server.started) / 1_000_000;
+    lines.extend([
+        format!("redis_mode:{}", server.mode()),
+        format!("run_id:{}", server.run_id),
+        format!("tcp_port:{}", server.settings.port),
+        format!("server_time_usec:{}", server.now),
+        format!("uptime_in_seconds:{uptime}"),
+    ]);
+    lines
 }
 
-fn memory(server: &Server, text: &mut String) {
-    lines!(
-        text, "Memory",
-        "maxmemory" => u8::from(server.trouble.out_of_memory),
-        "maxmemory_policy" => server.settings.policy,
-    );
+fn memory(server: &Server) -> Vec<String> {
+    let is_full = u8::from(server.trouble.out_of_memory);
+    vec![
+        format!("maxmemory:{is_full}"),
+        format!("maxmemory_policy:{}", server.settings.policy),
+    ]
 }
 
-fn stats(server: &Server, text: &mut String) {
-    lines!(text, "Stats", "evicted_keys" => server.evicted_keys);
+fn stats(server: &Server) -> Vec<String> {
+    vec![format!("evicted_keys:{}", server.evicted_keys)]
 }
 
-fn replication(server: &Server, text: &mut String) {
+fn replication(server: &Server) -> Vec<String> {
     let replication = &server.replication;
     let offset = server.data.offset();
-    text.push_str("# Replication\r\n");
-    match &replication.master {
-        None => text.push_str("role:master\r\n"),
-        Some(master) => {
-            let link = if master.up { "up" } else { "down" };
-            let (host, port) = (&master.host, master.port);
-            write!(
-                text,
-                "role:slave\r\nmaster_host:{host}\r\nmaster_port:{port}\r\nmaster_link_status:{link}\r\nslave_repl_offset:{offset}\r\nslave_read_only:1\r\n"
-            )
-            .unwrap();
-        }
-    }
-    write!(
-        text,
-        "connected_slaves:{}\r\n",
-        replication.replicas().count()
-    )
-    .unwrap();
+    let mut lines = match &replication.master {
+        None => vec!["role:master".to_owned()],
+        Some(master) => vec![
+            "role:slave".to_owned(),
+            format!("master_host:{}", master.host),
+            format!("master_port:{}", master.port),
+            format!(
+                "master_link_status:{}",
+                if master.up { "up" } else { "down" }
+            ),
+            format!("slave_repl_offset:{offset}"),
+            "slave_read_only:1".to_owned(),
+        ],
+    };
+    let count = replication.replicas().count();
+    lines.push(format!("connected_slaves:{count}"));
     for (number, (host, port, acknowledged)) in replication.replicas().enumerate() {
-        write!(
-            text,
-            "slave{number}:ip={host},port={port},state=online,offset={acknowledged},lag=0\r\n"
-        )
-        .unwrap();
+        lines.push(format!(
+            "slave{number}:ip={host},port={port},state=online,offset={acknowledged},lag=0"
+        ));
     }
-    let zeros = "0".repeat(40);
-    let former = replication.former.as_ref();
-    let former_id = former.map_or(zeros.as_str(), |former| &former.id);
-    write!(
-        text,
-        "master_failover_state:no-failover\r\nmaster_replid:{}\r\nmaster_replid2:{former_id}\r\nmaster_repl_offset:{offset}\r\n",
-        replication.id
-    )
-    .unwrap();
-    match former {
-        Some(former) => write!(text, "second_repl_offset:{}\r\n", former.offset).unwrap(),
-        None => text.push_str("second_repl_offset:-1\r\n"),
-    }
-    write!(
-        text,
-        "repl_backlog_active:{}\r\n",
-        u8::from(replication.backlog)
-    )
-    .unwrap();
+    let (former, since) = match &replication.former {
+        Some(former) => (former.id.clone(), former.offset.to_string()),
+        None => ("0".repeat(40), "-1".to_owned()),
+    };
+    lines.extend([
+        "master_failover_state:no-failover".to_owned(),
+        format!("master_replid:{}", replication.id),
+        format!("master_replid2:{former}"),
+        format!("master_repl_offset:{offset}"),
+        format!("second_repl_offset:{since}"),
+        format!("repl_backlog_active:{}", u8::from(replication.backlog)),
+    ]);
+    lines
 }
 
-fn cluster(server: &Server, text: &mut String) {
-    lines!(text, "Cluster", "cluster_enabled" => u8::from(server.cluster.is_some()));
+fn cluster(server: &Server) -> Vec<String> {
+    let is_enabled = u8::from(server.cluster.is_some());
+    vec![format!("cluster_enabled:{is_enabled}")]
 }
 
-fn keyspace(server: &Server, text: &mut String) {
-    text.push_str("# Keyspace\r\n");
-    for (base, keys) in server.data.bases() {
+fn keyspace(server: &Server) -> Vec<String> {
+    let bases = server.data.bases().iter();
+    let bases = bases.filter(|(_, keys)| !keys.is_empty());
+    let lines = bases.map(|(base, keys)| {
         let expires = keys.values().filter(|entry| entry.until.is_some()).count();
-        if !keys.is_empty() {
-            write!(
-                text,
-                "db{base}:keys={},expires={expires},avg_ttl=0\r\n",
-                keys.len()
-            )
-            .unwrap();
-        }
-    }
+        let count = keys.len();
+        format!("db{base}:keys={count},expires={expires},avg_ttl=0")
+    });
+    lines.collect()
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::Server;
 use super::commands::{Call, NO_INTEGER, SYNTAX, shown};
-use super::data::{Change, Told, Value};
+use super::data::{Change, End, Entry, KeyChange, Told, Value};
 use super::numbers::integer;
 use super::resp::Reply;
 use super::strings::invalid_expire;
@@ -21,18 +21,12 @@ pub(super) fn del(server: &mut Server, call: &Call<'_>) -> Reply {
 }
 
 pub(super) fn exists(server: &mut Server, call: &Call<'_>) -> Reply {
-    let keys = call.words[1..].iter();
-    Reply::count(
-        keys.filter(|key| server.entry(call.base, key).is_some())
-            .count(),
-    )
+    let is_there = |key: &&&[u8]| server.entry(call.base, key).is_some();
+    Reply::count(call.words[1..].iter().filter(is_there).count())
 }
 
 pub(super) fn kind(server: &mut Server, call: &Call<'_>) -> Reply {
-    let name: &[u8] = match server
-        .entry(call.base, call.words[1])
-        .map(|entry| &entry.value)
-    {
+    let name: &[u8] = match server.value(call.base, call.words[1]) {
         Some(Value::Text(_)) => b"string",
         Some(Value::Hash(_)) => b"hash",
         None => b"none",
@@ -100,8 +94,9 @@ impl Conditions {
                 b"gt" => all.later = true,
                 b"lt" => all.earlier = true,
                 _ => {
-                    let text = [b"ERR Unsupported option ", shown(word, usize::MAX)].concat();
-                    return Err(Reply::Error(Cow::Owned(text)));
+                    let word = shown(word, usize::MAX);
+                    let text = [b"ERR Unsupported option ", word].concat();
+                    return Err(Reply::failure(text));
                 }
             }
         }
@@ -155,30 +150,20 @@ fn set_end(server: &mut Server, call: &Call<'_>, name: &str, unit: i64, begin: i
             0 => Told::Time,
             _ => server.settings.dialect.tells_spans(),
         };
-        server.change(Change::Expire {
-            base,
-            key: key.to_vec(),
-            until: Some(end),
-            told,
-        });
+        let until = Some(end);
+        server.change_key(base, key, KeyChange::Expire(End { until, told }));
     }
     Reply::Int(1)
 }
 
 pub(super) fn persist(server: &mut Server, call: &Call<'_>) -> Reply {
     let (base, key) = (call.base, call.words[1]);
-    if server
-        .entry(base, key)
-        .is_none_or(|entry| entry.until.is_none())
-    {
+    let ends = |entry: &Entry| entry.until.is_some();
+    if !server.entry(base, key).is_some_and(ends) {
         return Reply::Int(0);
     }
-    server.change(Change::Expire {
-        base,
-        key: key.to_vec(),
-        until: None,
-        told: Told::Time,
-    });
+    let (until, told) = (None, Told::Time);
+    server.change_key(base, key, KeyChange::Expire(End { until, told }));
     Reply::Int(1)
 }
 
@@ -200,18 +185,16 @@ pub(super) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     }
 }
 
-/// Counts keys that have expired and that nobody has looked at since.
-pub(super) fn dbsize(server: &mut Server, call: &Call<'_>) -> Reply {
-    Reply::count(server.data.keys(call.base).count())
-}
-
 pub(super) fn flushall(server: &mut Server, call: &Call<'_>) -> Reply {
-    let modes = [&b"sync"[..], b"async"];
-    match call.words[1..] {
-        [] => {}
-        [mode] if modes.iter().any(|known| known.eq_ignore_ascii_case(mode)) => {}
-        _ => return SYNTAX,
+    if !is_mode(&call.words[1..]) {
+        return SYNTAX;
     }
     server.change(Change::RemoveAll);
     Reply::OK
+}
+
+/// Whether this is how a server may flush something.
+pub(super) fn is_mode(words: &[&[u8]]) -> bool {
+    let is = |known: &[u8]| words.len() == 1 && words[0].eq_ignore_ascii_case(known);
+    words.is_empty() || is(b"sync") || is(b"async")
 }

@@ -7,15 +7,11 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
-use std::ops::Deref;
 use std::sync::Arc;
 
 use mlua::chunk::ChunkMode;
-use mlua::{
-    BorrowedBytes, Error, Function, Lua, LuaOptions, LuaString, StdLib, Table, Value, Variadic,
-};
+use mlua::{BorrowedBytes, Error, Function, Lua, LuaOptions, StdLib, Table, Value, Variadic};
 
-use super::clients::ScriptRun;
 use super::commands::Call;
 use super::numbers::{exact, shortest, truncated};
 use super::resp::Reply;
@@ -68,8 +64,6 @@ struct Interpreter {
     redis: Table,
     run: Function,
     compiled: RefCell<HashMap<String, Function>>,
-    err: LuaString,
-    ok: LuaString,
 }
 
 /// The error of a command, on its way through a script.
@@ -110,14 +104,24 @@ pub(super) fn run(
             interpreter.run(&script, server, call)
         });
         match ran {
-            Ok((true, value)) => interpreter.reply(&value),
+            Ok((true, value)) => reply_of(&value),
             Ok((false, why)) => failure(&why, hash, server.settings.dialect),
-            Err(error) => {
-                let text = format!("ERR Error running script {hash}, {error}");
-                Reply::Error(Cow::Owned(text.into_bytes()))
-            }
+            Err(error) => Reply::failure(format!("ERR Error running script {hash}, {error}")),
         }
     })
+}
+
+/// A table with one text.
+fn table(lua: &Lua, name: &str, text: impl AsRef<[u8]>) -> mlua::Result<Table> {
+    lua.create_table_from([(name, lua.create_string(text)?)])
+}
+
+/// The text of that name in a table.
+fn text_in(table: &Table, name: &str) -> Option<Vec<u8>> {
+    match table.raw_get(name) {
+        Ok(Value::String(text)) => Some(text.as_bytes().to_vec()),
+        _ => None,
+    }
 }
 
 /// A table of strings.
@@ -130,16 +134,11 @@ impl Interpreter {
     fn new() -> mlua::Result<Self> {
         let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH;
         let lua = Lua::new_with(libraries, LuaOptions::default())?;
-        let (err, ok) = (lua.create_string("err")?, lua.create_string("ok")?);
         let redis = lua.create_table()?;
         let hash =
             |_: &Lua, text: BorrowedBytes| Ok(sha1_smol::Sha1::from(&*text).digest().to_string());
         redis.raw_set("sha1hex", lua.create_function(hash)?)?;
-        let status = |lua: &Lua, text: LuaString| {
-            let table = lua.create_table()?;
-            table.raw_set("ok", text)?;
-            Ok(table)
-        };
+        let status = |lua: &Lua, text: BorrowedBytes| table(lua, "ok", text);
         redis.raw_set("status_reply", lua.create_function(status)?)?;
         let globals = lua.globals();
         globals.raw_set("redis", &redis)?;
@@ -153,8 +152,6 @@ impl Interpreter {
             redis,
             run,
             compiled: RefCell::default(),
-            err,
-            ok,
         })
     }
 
@@ -178,24 +175,24 @@ impl Interpreter {
         call: &Call<'_>,
     ) -> mlua::Result<(bool, Value)> {
         let (connection, base) = (call.connection, call.base);
-        let run = RefCell::new((server, ScriptRun::default()));
+        let run = RefCell::new((server, false));
         let dialect = run.borrow().0.settings.dialect;
         let answer = |lua: &Lua, words: &[Value]| {
             let answered = if words.is_empty() {
                 Err(dialect.pick_of_three(&NO_WORDS))
             } else {
-                let words = words.iter().map(|word| Word::of(word, dialect));
-                match words.collect::<Option<Vec<Word>>>() {
+                let words = words.iter().map(|value| word(value, dialect));
+                match words.collect::<Option<Vec<_>>>() {
                     None => Err(dialect.pick_of_three(&NO_TEXT)),
                     Some(words) => {
-                        let words: Vec<&[u8]> = words.iter().map(Deref::deref).collect();
+                        let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
                         let call = Call {
                             words: &words,
                             connection,
                             base,
                         };
-                        let (server, run) = &mut *run.borrow_mut();
-                        server.answer_script(&call, run)
+                        let (server, wrote) = &mut *run.borrow_mut();
+                        server.answer_script(&call, wrote)
                     }
                 }
             };
@@ -210,21 +207,11 @@ impl Interpreter {
                 |lua: &Lua, words: Variadic<Value>| self.value(answer(lua, &words), dialect);
             self.redis.raw_set("call", scope.create_function(call)?)?;
             self.redis.raw_set("pcall", scope.create_function(pcall)?)?;
-            let error = |lua: &Lua, text: BorrowedBytes| {
-                let table = lua.create_table()?;
-                table.raw_set("err", lua.create_string(coded(&text, dialect))?)?;
-                Ok(table)
-            };
+            let error = |lua: &Lua, text: BorrowedBytes| table(lua, "err", coded(&text, dialect));
             let error = scope.create_function(error)?;
             self.redis.raw_set("error_reply", error)?;
             self.run.call(script)
         })
-    }
-
-    fn error(&self, text: &[u8]) -> mlua::Result<Value> {
-        let table = self.lua.create_table()?;
-        table.raw_set(&self.err, self.lua.create_string(text)?)?;
-        Ok(Value::Table(table))
     }
 
     /// A reply as scripts see it.
@@ -236,12 +223,8 @@ impl Interpreter {
                 Value::String(self.lua.create_string(text)?)
             }
             Reply::Nil | Reply::NilArray => Value::Boolean(false),
-            Reply::Status(text) => {
-                let table = self.lua.create_table()?;
-                table.raw_set(&self.ok, self.lua.create_string(&text)?)?;
-                Value::Table(table)
-            }
-            Reply::Error(text) => self.error(&coded(&text, dialect))?,
+            Reply::Status(text) => Value::Table(table(&self.lua, "ok", text)?),
+            Reply::Error(text) => Value::Table(table(&self.lua, "err", coded(&text, dialect))?),
             Reply::Array(items) | Reply::Push(items) | Reply::Many(items) => {
                 self.values(items, dialect)?
             }
@@ -257,38 +240,33 @@ impl Interpreter {
         let items: Vec<Value> = items.collect::<mlua::Result<_>>()?;
         Ok(Value::Table(self.lua.create_sequence_from(items)?))
     }
+}
 
-    /// What a script returned, as a reply.
-    fn reply(&self, value: &Value) -> Reply {
-        match value {
-            Value::String(text) => Reply::bulk(text.as_bytes()),
-            Value::Integer(number) => Reply::Int(*number),
-            Value::Number(number) => Reply::Int(truncated(*number)),
-            Value::Boolean(true) => Reply::Int(1),
-            Value::Table(table) => self.table_reply(table),
-            _ => Reply::Nil,
-        }
+/// What a script returned, as a reply.
+fn reply_of(value: &Value) -> Reply {
+    match value {
+        Value::String(text) => Reply::bulk(text.as_bytes()),
+        Value::Integer(number) => Reply::Int(*number),
+        Value::Number(number) => Reply::Int(truncated(*number)),
+        Value::Boolean(true) => Reply::Int(1),
+        Value::Table(table) => table_reply(table),
+        _ => Reply::Nil,
     }
+}
 
-    /// A table is an error, a status, or a list, which ends at its first nil.
-    fn table_reply(&self, table: &Table) -> Reply {
-        let text = |name: &LuaString| match table.raw_get(name) {
-            Ok(Value::String(text)) => Some(text.as_bytes().to_vec()),
-            _ => None,
-        };
-        if let Some(error) = text(&self.err) {
-            let error = error.strip_suffix(b"\r\n").unwrap_or(&error);
-            return Reply::Error(Cow::Owned(error.to_vec()));
-        }
-        if let Some(status) = text(&self.ok) {
-            return Reply::Status(Cow::Owned(status));
-        }
-        let items = (1..).map_while(|index| match table.raw_get(index) {
-            Ok(Value::Nil) | Err(_) => None,
-            Ok(item) => Some(self.reply(&item)),
-        });
-        Reply::Array(items.collect())
+/// A table is an error, a status, or a list, which ends at its first nil.
+fn table_reply(table: &Table) -> Reply {
+    if let Some(error) = text_in(table, "err") {
+        return Reply::failure(error.strip_suffix(b"\r\n").unwrap_or(&error));
     }
+    if let Some(status) = text_in(table, "ok") {
+        return Reply::Status(Cow::Owned(status));
+    }
+    let items = (1..).map_while(|index| match table.raw_get(index) {
+        Ok(Value::Nil) | Err(_) => None,
+        Ok(item) => Some(reply_of(&item)),
+    });
+    Reply::Array(items.collect())
 }
 
 /// The reply for an error that ended a script, of which [`explain`] made a table.
@@ -296,28 +274,20 @@ fn failure(why: &Value, hash: &str, dialect: Dialect) -> Reply {
     let Value::Table(table) = why else {
         return Reply::error("ERR the script failed without an error");
     };
-    let text = |name: &str| match table.raw_get(name) {
-        Ok(Value::String(text)) => Some(text.as_bytes().to_vec()),
-        _ => None,
-    };
     let place = match table.raw_get("line") {
         Ok(Value::Integer(line)) => format!("{SOURCE}:{line}"),
         _ => String::new(),
     };
     if dialect == Dialect::Redis62 {
         // It cannot explain tables.
-        let text = text("text").map_or(NO_TABLES.into(), |text| {
-            [
-                place.as_bytes(),
-                b": ",
-                text.strip_suffix(b"\r\n").unwrap_or(&text),
-            ]
-            .concat()
+        let text = text_in(table, "text").map_or(NO_TABLES.into(), |text| {
+            let text = text.strip_suffix(b"\r\n").unwrap_or(&text);
+            [place.as_bytes(), b": ", text].concat()
         });
         let begin = format!("ERR Error running script (call to f_{hash}): ");
-        return Reply::Error(Cow::Owned([begin.into_bytes(), text].concat()));
+        return Reply::failure([begin.into_bytes(), text].concat());
     }
-    let mut error = text("err").unwrap_or_default();
+    let mut error = text_in(table, "err").unwrap_or_default();
     if !place.is_empty() {
         let script = match dialect {
             Dialect::Valkey91 => String::new(),
@@ -325,7 +295,7 @@ fn failure(why: &Value, hash: &str, dialect: Dialect) -> Reply {
         };
         error.extend_from_slice(format!(" script: {script}on {place}.").as_bytes());
     }
-    Reply::Error(Cow::Owned(error))
+    Reply::failure(error)
 }
 
 /// The text of an error, if it has one.
@@ -358,8 +328,7 @@ fn explain(lua: &Lua, error: Value) -> mlua::Result<Table> {
                 other => other.to_string()?.into_bytes(),
             };
             let code: &[u8] = if raised { b"" } else { b"ERR " };
-            let table = lua.create_table()?;
-            table.raw_set("err", lua.create_string([code, &text].concat())?)?;
+            let table = table(lua, "err", [code, &text].concat())?;
             table.raw_set("text", lua.create_string(text)?)?;
             table
         }
@@ -388,7 +357,7 @@ fn located(lua: &Lua, refusal: Reply, dialect: Dialect) -> Reply {
     match (refusal, line(lua)) {
         (Reply::Error(text), Some(line)) if dialect == Dialect::Redis62 => {
             let place = format!("{SOURCE}: {line}: ");
-            Reply::Error(Cow::Owned([place.as_bytes(), &text].concat()))
+            Reply::failure([place.as_bytes(), &text].concat())
         }
         (refusal, _) => refusal,
     }
@@ -425,35 +394,16 @@ const NO_TABLES: &str =
     "@err_handler_def:9: err_handler_def:9: attempt to concatenate local 'err' (a table value)";
 
 /// An argument of a command.
-enum Word {
-    Text(BorrowedBytes),
-    Number(String),
-}
-
-impl Word {
-    fn of(value: &Value, dialect: Dialect) -> Option<Self> {
-        let digits = if dialect > Dialect::Redis70 {
-            shortest
-        } else {
-            exact
-        };
-        match value {
-            Value::String(text) => Some(Self::Text(text.as_bytes())),
-            #[expect(clippy::cast_precision_loss, reason = "Lua has no other numbers")]
-            Value::Integer(number) => Some(Self::Number(digits(*number as f64))),
-            Value::Number(number) => Some(Self::Number(digits(*number))),
-            _ => None,
-        }
-    }
-}
-
-impl Deref for Word {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        match self {
-            Self::Text(text) => text,
-            Self::Number(text) => text.as_bytes(),
-        }
+fn word(value: &Value, dialect: Dialect) -> Option<Vec<u8>> {
+    let digits = match dialect > Dialect::Redis70 {
+        true => shortest,
+        false => exact,
+    };
+    match value {
+        Value::String(text) => Some(text.as_bytes().to_vec()),
+        #[expect(clippy::cast_precision_loss, reason = "Lua has no other numbers")]
+        Value::Integer(number) => Some(digits(*number as f64).into_bytes()),
+        Value::Number(number) => Some(digits(*number).into_bytes()),
+        _ => None,
     }
 }

@@ -1,8 +1,8 @@
 //! What happens to the memory of a server: restarts, eviction, expiry. And what is in it, for those who check.
 
-use super::data::{Change, Data, Entry, Value};
+use super::data::{Bases, Change, Data, Entry, KeyChange, Value};
 use super::image::Image;
-use super::replication::Replication;
+use super::replication::{Position, Replication};
 use super::{Dialect, Output, Server, Trouble};
 
 impl Server {
@@ -27,24 +27,29 @@ impl Server {
         self.data.get(base, key)
     }
 
+    /// What a key holds, unless it has expired.
+    pub(super) fn value(&mut self, base: usize, key: &[u8]) -> Option<&Value> {
+        self.entry(base, key).map(|entry| &entry.value)
+    }
+
     pub(super) fn change(&mut self, change: Change) {
         self.data.change(change, self.now);
     }
 
+    pub(super) fn change_key(&mut self, base: usize, key: &[u8], change: KeyChange) {
+        self.change(Change::Key(base, key.to_vec(), change));
+    }
+
     pub(super) fn remove(&mut self, base: usize, key: &[u8]) {
-        let key = key.to_vec();
-        self.change(Change::Remove { base, key });
+        self.change_key(base, key, KeyChange::Remove);
     }
 
     /// Removes the keys that have expired. A replica waits for its master to do it.
     pub(super) fn remove_expired(&mut self) {
         // Newer ones remove a key in its last millisecond, although who asks for it before that gets it.
         let early = i64::from(self.settings.dialect.removes_early());
-        let now = self.millis() + early;
-        if !self.is_master() {
-            return;
-        }
-        for (base, key) in self.find(|entry| entry.has_expired(now)) {
+        let (now, is_master) = (self.millis() + early, self.is_master());
+        for (base, key) in self.find(|entry| is_master && entry.has_expired(now)) {
             self.remove(base, &key);
         }
     }
@@ -61,23 +66,22 @@ impl Server {
 
     /// All data, and where in the history of changes that is.
     pub fn image(&self) -> Image {
-        Image {
-            bases: self.data.bases().clone(),
-            position: self.replication.tells().then(|| self.position()),
-        }
+        self.image_of(self.data.bases().clone(), self.data.offset())
     }
 
     /// The data as they were at `moment`, by this server's clock: before the first change that was made later.
     pub fn image_before(&self, moment: u64) -> Image {
         let (bases, offset) = self.data.before(moment);
-        let mut image = Image {
+        self.image_of(bases, offset)
+    }
+
+    fn image_of(&self, bases: Bases, offset: u64) -> Image {
+        let id = self.replication.id.clone();
+        let position = Position { id, offset };
+        Image {
             bases,
-            position: self.replication.tells().then(|| self.position()),
-        };
-        if let Some(position) = &mut image.position {
-            position.offset = offset;
+            position: self.replication.tells().then_some(position),
         }
-        image
     }
 
     /// Another process starts in place of this one: a master with these data or none, with a new name, no scripts, no

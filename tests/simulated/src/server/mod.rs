@@ -15,7 +15,6 @@ mod commands;
 mod connection;
 mod data;
 mod dialect;
-pub mod dice;
 #[cfg(test)]
 mod elections;
 mod hashes;
@@ -42,9 +41,11 @@ use std::sync::Arc;
 
 use clients::Client;
 use data::Data;
-use dice::Dice;
 use replication::Replication;
 
+use crate::dice::Dice;
+
+pub use crate::dice;
 pub use cluster::{Cluster, Member, Packet, Step};
 pub use data::Change;
 pub use dialect::Dialect;
@@ -91,13 +92,10 @@ pub enum Output {
     Close(ConnectionId),
 }
 
-/// A command that was run, with its reply. A `WAIT` is told when it is answered.
+/// A command that was run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
-    pub connection: ConnectionId,
     pub words: Vec<Vec<u8>>,
-    /// In the protocol's bytes. Empty if there was none.
-    pub reply: Vec<u8>,
 }
 
 /// What is wrong with a server. All of it ends with a restart.
@@ -169,8 +167,11 @@ impl Server {
 
     /// Accepts a connection.
     pub fn connect(&mut self, connection: ConnectionId) {
-        let authenticated = self.settings.password.is_none();
-        let client = Client::new(self.next_client_id, authenticated);
+        let client = Client {
+            id: self.next_client_id,
+            authenticated: self.settings.password.is_none(),
+            ..Client::default()
+        };
         self.next_client_id += 1;
         self.clients.insert(connection, client);
     }
@@ -246,8 +247,13 @@ impl Server {
     }
 
     /// Ends all connections, as `CLIENT KILL` does.
-    pub fn close_all(&mut self) -> Vec<Output> {
+    pub fn close_all(&mut self) {
         let all = std::mem::take(&mut self.clients);
-        all.into_keys().map(Output::Close).collect()
+        self.outbox.extend(all.into_keys().map(Output::Close));
+    }
+
+    /// What its clients are told after that.
+    pub fn take_outputs(&mut self) -> Vec<Output> {
+        std::mem::take(&mut self.outbox)
     }
 }

@@ -49,28 +49,17 @@ const SHARDED: Kind = Kind {
 };
 
 fn join(server: &mut Server, call: &Call<'_>, kind: &Kind) -> Reply {
-    let Some(client) = server.clients.get_mut(&call.connection) else {
-        return Reply::NOTHING;
-    };
-    let channels = (kind.of)(client);
-    let mut replies = Vec::new();
-    for channel in &call.words[1..] {
+    let channels = (kind.of)(server.client(call));
+    let join = |channel: &&[u8]| {
         channels.insert(channel.to_vec());
-        replies.push(confirmation(
-            kind.join,
-            Reply::bulk(channel),
-            channels.len(),
-        ));
-    }
-    Reply::Many(replies)
+        confirmation(kind.join, Reply::bulk(channel), channels.len())
+    };
+    Reply::Many(call.words[1..].iter().map(join).collect())
 }
 
 /// Without names, from all channels.
 fn leave(server: &mut Server, call: &Call<'_>, kind: &Kind) -> Reply {
-    let Some(client) = server.clients.get_mut(&call.connection) else {
-        return Reply::NOTHING;
-    };
-    let channels = (kind.of)(client);
+    let channels = (kind.of)(server.client(call));
     let named = call.words[1..].iter().map(|channel| channel.to_vec());
     let mut names: Vec<Vec<u8>> = named.collect();
     if names.is_empty() {
@@ -79,12 +68,11 @@ fn leave(server: &mut Server, call: &Call<'_>, kind: &Kind) -> Reply {
     if names.is_empty() {
         return confirmation(kind.leave, Reply::Nil, 0);
     }
-    let mut replies = Vec::new();
-    for name in names {
+    let leave = |name: Vec<u8>| {
         channels.remove(&name);
-        replies.push(confirmation(kind.leave, Reply::Bulk(name), channels.len()));
-    }
-    Reply::Many(replies)
+        confirmation(kind.leave, Reply::Bulk(name), channels.len())
+    };
+    Reply::Many(names.into_iter().map(leave).collect())
 }
 
 fn confirmation(word: &str, channel: Reply, count: usize) -> Reply {

@@ -26,12 +26,6 @@ pub enum Sync {
     Continue { id: String },
 }
 
-/// What a server knows of a replica.
-#[derive(Debug)]
-struct Replica {
-    acknowledged: u64,
-}
-
 /// The master of a replica.
 #[derive(Debug)]
 pub(super) struct Master {
@@ -51,7 +45,8 @@ pub(super) struct Replication {
     pub(super) backlog: bool,
     /// The master, if it is a replica.
     pub(super) master: Option<Master>,
-    replicas: BTreeMap<(String, u16), Replica>,
+    /// What each replica has acknowledged, by its address.
+    replicas: BTreeMap<(String, u16), u64>,
 }
 
 impl Replication {
@@ -87,14 +82,14 @@ impl Replication {
     /// How many replicas have all changes up to `offset`.
     pub(super) fn count_acknowledged(&self, offset: u64) -> i64 {
         let replicas = self.replicas.values();
-        let have = replicas.filter(|replica| replica.acknowledged >= offset);
+        let have = replicas.filter(|acknowledged| **acknowledged >= offset);
         i64::try_from(have.count()).unwrap()
     }
 
     /// Each replica with its address and what it has acknowledged.
     pub(super) fn replicas(&self) -> impl Iterator<Item = (&str, u16, u64)> {
         let replicas = self.replicas.iter();
-        replicas.map(|((host, port), replica)| (host.as_str(), *port, replica.acknowledged))
+        replicas.map(|((host, port), acknowledged)| (host.as_str(), *port, *acknowledged))
     }
 }
 
@@ -116,10 +111,8 @@ impl Server {
         let continues = has.is_some_and(|has| self.has_all_after(has));
         let replication = &mut self.replication;
         let acknowledged = has.filter(|_| continues).map_or(0, |has| has.offset);
-        let replica = Replica { acknowledged };
-        replication
-            .replicas
-            .insert((host.to_owned(), port), replica);
+        let address = (host.to_owned(), port);
+        replication.replicas.insert(address, acknowledged);
         if continues {
             let id = replication.id.clone();
             return Sync::Continue { id };
@@ -138,17 +131,10 @@ impl Server {
 
     /// Whether a server at that place needs nothing but later changes of this one.
     fn has_all_after(&self, has: &Position) -> bool {
-        let Replication {
-            id,
-            former,
-            backlog,
-            ..
-        } = &self.replication;
-        let shared = has.id == *id
-            || former
-                .as_ref()
-                .is_some_and(|former| has.id == former.id && has.offset < former.offset);
-        shared && *backlog && self.data.changes_after(has.offset).is_some()
+        let own = &self.replication;
+        let in_former = |former: &Position| has.id == former.id && has.offset < former.offset;
+        let shared = has.id == own.id || own.former.as_ref().is_some_and(in_former);
+        shared && own.backlog && self.data.changes_after(has.offset).is_some()
     }
 
     /// A replica's connection has ended.
@@ -164,8 +150,9 @@ impl Server {
     /// A replica says that it has all changes up to `offset`.
     pub fn acknowledge(&mut self, host: &str, port: u16, offset: u64, now: u64) -> Vec<Output> {
         self.now = now;
-        if let Some(replica) = self.replication.replicas.get_mut(&(host.to_owned(), port)) {
-            replica.acknowledged = replica.acknowledged.max(offset);
+        let replicas = &mut self.replication.replicas;
+        if let Some(acknowledged) = replicas.get_mut(&(host.to_owned(), port)) {
+            *acknowledged = offset.max(*acknowledged);
         }
         self.answer_waits();
         std::mem::take(&mut self.outbox)
@@ -252,16 +239,5 @@ impl Server {
     pub fn promotion(&self) -> Option<String> {
         let former = self.replication.former.as_ref();
         former.map(|former| format!("/{}:{}", former.id, former.offset))
-    }
-
-    /// Forgets what it kept for replicas, as a master does an hour after it has lost the last one. Its past promotion
-    /// is forgotten, too. A server that has replicas keeps all.
-    pub fn free_backlog(&mut self) {
-        let replication = &mut self.replication;
-        if replication.backlog && replication.master.is_none() && replication.replicas.is_empty() {
-            replication.backlog = false;
-            replication.former = None;
-            replication.id = self.dice.name();
-        }
     }
 }

@@ -32,6 +32,10 @@ impl Reply {
         Self::Error(Cow::Borrowed(text.as_bytes()))
     }
 
+    pub(super) fn failure(text: impl Into<Vec<u8>>) -> Self {
+        Self::Error(Cow::Owned(text.into()))
+    }
+
     pub(super) fn bulk(text: impl AsRef<[u8]>) -> Self {
         Self::Bulk(text.as_ref().to_vec())
     }
@@ -57,11 +61,8 @@ impl Reply {
             Self::Array(items) => write_all(out, b'*', items, resp3),
             Self::Push(items) => write_all(out, if resp3 { b'>' } else { b'*' }, items, resp3),
             Self::Map(pairs) => {
-                if resp3 {
-                    write_length(out, b'%', pairs.len());
-                } else {
-                    write_length(out, b'*', 2 * pairs.len());
-                }
+                let (kind, per) = if resp3 { (b'%', 1) } else { (b'*', 2) };
+                write_length(out, kind, per * pairs.len());
                 for (key, value) in pairs {
                     key.write(out, resp3);
                     value.write(out, resp3);
@@ -82,14 +83,10 @@ impl Reply {
 /// A line has no line breaks in it.
 fn write_line(out: &mut Vec<u8>, kind: u8, text: &[u8]) {
     out.push(kind);
-    let blank = |byte: &u8| {
-        if matches!(byte, b'\r' | b'\n') {
-            b' '
-        } else {
-            *byte
-        }
-    };
-    out.extend(text.iter().map(blank));
+    out.extend(text.iter().map(|byte| match byte {
+        b'\r' | b'\n' => b' ',
+        other => *other,
+    }));
     out.extend_from_slice(b"\r\n");
 }
 

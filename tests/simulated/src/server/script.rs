@@ -1,9 +1,9 @@
 //! `EVAL`, `EVALSHA` and `SCRIPT`.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::commands::{Call, NO_INTEGER};
+use super::keys::is_mode;
 use super::numbers::integer;
 use super::resp::Reply;
 use super::{Server, lua};
@@ -14,30 +14,26 @@ const NO_SCRIPT: [Reply; 2] = [
 ];
 
 pub(super) fn eval(server: &mut Server, call: &Call<'_>) -> Reply {
-    let (keys, args) = match keys_and_args(call) {
-        Ok(both) => both,
-        Err(error) => return error,
+    let run = |(keys, args)| {
+        let hash = learn(server, call.words[1])?;
+        Ok(lua::run(server, call, &hash, keys, args))
     };
-    match learn(server, call.words[1]) {
-        Ok(hash) => lua::run(server, call, &hash, keys, args),
-        Err(error) => error,
-    }
+    keys_and_args(call)
+        .and_then(run)
+        .unwrap_or_else(|error| error)
 }
 
 pub(super) fn evalsha(server: &mut Server, call: &Call<'_>) -> Reply {
-    let hash = call.words[1];
-    if hash.len() != 40 {
-        return server.settings.dialect.pick(&NO_SCRIPT);
+    let hash = String::from_utf8_lossy(call.words[1]).to_ascii_lowercase();
+    let unknown = server.settings.dialect.pick(&NO_SCRIPT);
+    if call.words[1].len() != 40 {
+        return unknown;
     }
-    let (keys, args) = match keys_and_args(call) {
-        Ok(both) => both,
-        Err(error) => return error,
-    };
-    let hash = String::from_utf8_lossy(hash).to_ascii_lowercase();
-    if !server.scripts.contains_key(&hash) {
-        return server.settings.dialect.pick(&NO_SCRIPT);
+    match keys_and_args(call) {
+        Err(error) => error,
+        Ok(_) if !server.scripts.contains_key(&hash) => unknown,
+        Ok((keys, args)) => lua::run(server, call, &hash, keys, args),
     }
-    lua::run(server, call, &hash, keys, args)
 }
 
 type Words<'a> = &'a [&'a [u8]];
@@ -61,8 +57,7 @@ fn learn(server: &mut Server, text: &[u8]) -> Result<String, Reply> {
     if !server.scripts.contains_key(&hash) {
         let text: Arc<[u8]> = text.into();
         lua::compile(&hash, &text).map_err(|why| {
-            let text = format!("ERR Error compiling script (new function): {why}");
-            Reply::Error(Cow::Owned(text.into_bytes()))
+            Reply::failure(format!("ERR Error compiling script (new function): {why}"))
         })?;
         server.scripts.insert(hash.clone(), text);
     }
@@ -82,11 +77,8 @@ pub(super) fn exists(server: &mut Server, call: &Call<'_>) -> Reply {
 }
 
 pub(super) fn flush(server: &mut Server, call: &Call<'_>) -> Reply {
-    let modes = [&b"sync"[..], b"async"];
-    match call.words[2..] {
-        [] => {}
-        [mode] if modes.iter().any(|known| known.eq_ignore_ascii_case(mode)) => {}
-        _ => return Reply::error("ERR SCRIPT FLUSH only support SYNC|ASYNC option"),
+    if !is_mode(&call.words[2..]) {
+        return Reply::error("ERR SCRIPT FLUSH only support SYNC|ASYNC option");
     }
     server.forget_scripts();
     Reply::OK

@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::dice::Dice;
 use super::request::{self, Request};
 use super::resp::Reply;
 use super::{ConnectionId, Output};
+use crate::dice::Dice;
 
 /// Where a Sentinel thinks that a master is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,10 +48,6 @@ impl Sentinel {
         };
     }
 
-    pub fn opinion(&self, master: &str) -> Option<&Opinion> {
-        self.masters.get(master)
-    }
-
     /// Accepts a connection.
     pub fn connect(&mut self, connection: ConnectionId) {
         self.connections.insert(connection, Connection::default());
@@ -68,26 +64,23 @@ impl Sentinel {
             return Vec::new();
         };
         state.input.extend_from_slice(bytes);
-        let (mut read, mut sent, mut broken) = (0, Vec::new(), false);
-        loop {
+        let (mut read, mut sent) = (0, Vec::new());
+        let broken = loop {
             match request::read(&state.input[read..]) {
-                Request::Incomplete => break,
+                Request::Incomplete => break false,
+                Request::Broken(_) => break true,
                 Request::Command(words, length) => {
                     read += length;
-                    let words: Vec<Cow<'_, str>> =
-                        words.into_iter().map(String::from_utf8_lossy).collect();
+                    let words = words.into_iter().map(String::from_utf8_lossy);
+                    let words: Vec<Cow<'_, str>> = words.collect();
                     let words: Vec<&str> = words.iter().map(|word| &**word).collect();
                     if let ["HELLO", version, ..] = words[..] {
                         state.resp3 = version == "3";
                     }
                     self.answer(&words).write(&mut sent, state.resp3);
                 }
-                Request::Broken(_) => {
-                    broken = true;
-                    break;
-                }
             }
-        }
+        };
         let mut outputs = Vec::new();
         if !sent.is_empty() {
             outputs.push(Output::Send(connection, sent));
@@ -120,10 +113,7 @@ impl Sentinel {
                 Some(opinion) => describe(words[2], opinion),
                 None => Reply::error("ERR No such master with that name"),
             },
-            _ => {
-                let text = format!("ERR unknown command '{}'", words[0]);
-                Reply::Error(Cow::Owned(text.into_bytes()))
-            }
+            _ => Reply::failure(format!("ERR unknown command '{}'", words[0])),
         }
     }
 }

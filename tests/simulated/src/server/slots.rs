@@ -1,12 +1,10 @@
 //! What clients see of a cluster: `CLUSTER NODES`, and the refusal of commands whose slot is elsewhere.
 
-use std::borrow::Cow;
-
 use super::cluster::{Cluster, Member, Packet, Step};
 use super::commands::{Call, Command};
 use super::numbers::integer;
 use super::resp::Reply;
-use super::{Dialect, Output, Server};
+use super::{Dialect, Server};
 
 const SLOTS: usize = 16_384;
 const CROSS_SLOT: Reply = Reply::error("CROSSSLOT Keys in request don't hash to the same slot");
@@ -69,8 +67,8 @@ impl Cluster {
             Some(owner) if owner == self.own => None,
             Some(owner) => {
                 let there = &self.members[owner];
-                let text = format!("MOVED {slot} {}:{}", there.host, there.port);
-                Some(Reply::Error(Cow::Owned(text.into_bytes())))
+                let (host, port) = (&there.host, there.port);
+                Some(Reply::failure(format!("MOVED {slot} {host}:{port}")))
             }
         }
     }
@@ -150,11 +148,6 @@ impl Server {
             cluster.demand(now);
             cluster.elect(now, &mut server.dice)
         })
-    }
-
-    /// What its clients are told after that.
-    pub fn take_outputs(&mut self) -> Vec<Output> {
-        std::mem::take(&mut self.outbox)
     }
 
     /// Who listens to a slot that gets another server listens no more.

@@ -1,18 +1,13 @@
 //! Commands on strings.
 
-use std::borrow::Cow;
-
 use super::commands::{Call, NO_INTEGER, SYNTAX, WRONG_TYPE};
-use super::data::{Change, Told, Value};
+use super::data::{End, KeyChange, Told, Value};
 use super::numbers::integer;
 use super::resp::Reply;
 use super::{Dialect, Server};
 
 pub(super) fn get(server: &mut Server, call: &Call<'_>) -> Reply {
-    match server
-        .entry(call.base, call.words[1])
-        .map(|entry| &entry.value)
-    {
+    match server.value(call.base, call.words[1]) {
         Some(Value::Text(text)) => Reply::bulk(text),
         Some(Value::Hash(_)) => WRONG_TYPE,
         None => Reply::Nil,
@@ -21,7 +16,7 @@ pub(super) fn get(server: &mut Server, call: &Call<'_>) -> Reply {
 
 /// A key of another type looks absent.
 pub(super) fn mget(server: &mut Server, call: &Call<'_>) -> Reply {
-    let value = |key: &&[u8]| match server.entry(call.base, key).map(|entry| &entry.value) {
+    let value = |key: &&[u8]| match server.value(call.base, key) {
         Some(Value::Text(text)) => Reply::bulk(text),
         Some(Value::Hash(_)) | None => Reply::Nil,
     };
@@ -89,9 +84,9 @@ pub(super) fn set(server: &mut Server, call: &Call<'_>) -> Reply {
             return invalid_expire(server, "set");
         }
     }
-    let before = server.entry(call.base, key);
-    let (found, old_until) = (before.is_some(), before.and_then(|entry| entry.until));
-    let old = match before.map(|entry| &entry.value) {
+    let before = server.value(call.base, key);
+    let found = before.is_some();
+    let old = match before {
         Some(Value::Text(text)) => options.get.then(|| Reply::bulk(text)),
         Some(Value::Hash(_)) if options.get => return WRONG_TYPE,
         _ => options.get.then_some(Reply::Nil),
@@ -108,24 +103,19 @@ pub(super) fn set(server: &mut Server, call: &Call<'_>) -> Reply {
         }
         return old.unwrap_or(Reply::OK);
     }
-    server.change(Change::Set {
-        base: call.base,
-        key: key.to_vec(),
-        value: value.to_vec(),
-        until: if options.keep { old_until } else { until },
-        told: match options.expiry {
-            Some((_, _, true)) => dialect.tells_spans(),
-            _ if options.keep => Told::Kept,
-            _ => Told::Time,
-        },
-    });
+    let told = match options.expiry {
+        Some((_, _, true)) => dialect.tells_spans(),
+        _ if options.keep => Told::Kept,
+        _ => Told::Time,
+    };
+    let change = KeyChange::Set(value.to_vec(), End { until, told });
+    server.change_key(call.base, key, change);
     old.unwrap_or(Reply::OK)
 }
 
 pub(super) fn invalid_expire(server: &Server, name: &str) -> Reply {
-    let text = match server.settings.dialect {
+    Reply::failure(match server.settings.dialect {
         Dialect::Redis62 => format!("ERR invalid expire time in {name}"),
         _ => format!("ERR invalid expire time in '{name}' command"),
-    };
-    Reply::Error(Cow::Owned(text.into_bytes()))
+    })
 }

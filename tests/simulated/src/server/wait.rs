@@ -5,6 +5,10 @@ use super::numbers::integer;
 use super::resp::Reply;
 use super::{ConnectionId, Server};
 
+const UNBLOCKED: Reply = Reply::error(
+    "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)",
+);
+
 /// A `WAIT` that is not answered yet.
 #[derive(Clone, Debug)]
 pub(super) struct Waiting {
@@ -14,7 +18,6 @@ pub(super) struct Waiting {
     until: Option<i64>,
     /// What they must have.
     offset: u64,
-    words: Vec<Vec<u8>>,
 }
 
 pub(super) fn wait(server: &mut Server, call: &Call<'_>) -> Reply {
@@ -35,30 +38,25 @@ pub(super) fn wait(server: &mut Server, call: &Call<'_>) -> Reply {
             until => until,
         },
     };
-    let offset = server.clients[&call.connection].written;
+    let offset = server.client(call).written;
     let acknowledged = server.replication.count_acknowledged(offset);
     if acknowledged >= count {
         return Reply::Int(acknowledged);
     }
-    if let Some(client) = server.clients.get_mut(&call.connection) {
-        client.waiting = Some(Waiting {
-            count: count as i32,
-            until,
-            offset,
-            words: call.words.iter().map(|word| word.to_vec()).collect(),
-        });
-    }
+    server.client(call).waiting = Some(Waiting {
+        count: count as i32,
+        until,
+        offset,
+    });
     Reply::NOTHING
 }
 
 impl Server {
     /// When the first `WAIT` has waited for long enough, in microseconds since 1970.
     pub(super) fn first_deadline(&self) -> Option<u64> {
-        let waiting = self
-            .clients
-            .values()
-            .filter_map(|client| client.waiting.as_ref());
-        let first = waiting.filter_map(|waiting| waiting.until).min()?;
+        let clients = self.clients.values();
+        let first = clients.filter_map(|client| client.waiting.as_ref()?.until);
+        let first = first.min()?;
         // In the millisecond after it, as servers do.
         Some(u64::try_from(first + 1).unwrap() * 1_000)
     }
@@ -66,22 +64,15 @@ impl Server {
     /// Answers each `WAIT` that has enough replicas, or has waited for long enough, and goes on with its connection.
     pub(super) fn answer_waits(&mut self) {
         let now = self.millis();
-        let is_ready = |waiting: &Waiting| {
+        let ready = self.waiting(|waiting| {
             self.replication.count_acknowledged(waiting.offset) >= waiting.count.into()
                 || waiting.until.is_some_and(|until| now > until)
-        };
-        let clients = self.clients.iter();
-        let ready = clients.filter(|(_, client)| client.waiting.as_ref().is_some_and(is_ready));
-        let ready: Vec<ConnectionId> = ready.map(|(connection, _)| *connection).collect();
+        });
         for connection in ready {
             let client = self.clients.get_mut(&connection);
             if let Some(waiting) = client.and_then(|client| client.waiting.take()) {
                 let reply = Reply::Int(self.replication.count_acknowledged(waiting.offset));
                 self.send(connection, &reply);
-                if self.settings.record {
-                    let words: Vec<&[u8]> = waiting.words.iter().map(Vec::as_slice).collect();
-                    self.record(connection, &words, &reply);
-                }
                 self.run_input(connection);
             }
         }
@@ -89,17 +80,15 @@ impl Server {
 
     /// Ends the connections that wait: they would get an answer of another role.
     pub(super) fn unblock_all(&mut self) {
-        let clients = self.clients.iter();
-        let waiting = clients.filter(|(_, client)| client.waiting.is_some());
-        let waiting: Vec<ConnectionId> = waiting.map(|(connection, _)| *connection).collect();
-        for connection in waiting {
-            self.send(
-                connection,
-                &Reply::error(
-                    "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)",
-                ),
-            );
+        for connection in self.waiting(|_| true) {
+            self.send(connection, &UNBLOCKED);
             self.close(connection);
         }
+    }
+
+    fn waiting(&self, wanted: impl Fn(&Waiting) -> bool) -> Vec<ConnectionId> {
+        let clients = self.clients.iter();
+        let waiting = clients.filter(|(_, client)| client.waiting.as_ref().is_some_and(&wanted));
+        waiting.map(|(connection, _)| *connection).collect()
     }
 }

@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 
 use super::agenda::Event;
-use super::dice::Dice;
 use super::state::State;
 use super::topology::{HostId, HostKind};
+use crate::dice::Dice;
 use crate::server::{Cluster, Packet, Server, Step};
 
 /// What a server of a cluster becomes.
@@ -42,7 +42,7 @@ impl Bus {
         Self {
             ways: BTreeMap::new(),
             last: BTreeMap::new(),
-            dice: Dice::new(seed, "bus"),
+            dice: Dice::of(seed, "bus"),
             turns: Vec::new(),
         }
     }

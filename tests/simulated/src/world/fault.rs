@@ -190,10 +190,6 @@ pub enum Fault {
         host: HostId,
         of: HostId,
     },
-    /// It forgets what it kept for replicas, and its last promotion, if no replica is attached to it.
-    FreeBacklog {
-        host: HostId,
-    },
     /// A Sentinel comes to the opinion that a host is the master, by the failover of this number.
     Opinion {
         sentinel: HostId,

@@ -2,7 +2,9 @@
 
 use super::agenda::Event;
 use super::fault::{Fault, Refusal};
-use super::process::Running;
+use super::hosts::Host;
+use super::network::Connection;
+use super::process::{Process, Running};
 use super::state::State;
 use super::topology::HostId;
 use crate::server::Trouble;
@@ -15,226 +17,158 @@ impl State {
     pub(super) fn apply(&mut self, fault: &Fault) {
         self.trace.note(None, fault);
         match *fault {
-            Fault::Delay { .. }
-            | Fault::Hold { .. }
-            | Fault::Lose { .. }
-            | Fault::Refuse { .. }
-            | Fault::Break { .. }
-            | Fault::DrainLate { .. }
-            | Fault::Duplicate { .. }
-            | Fault::Heal { .. } => self.apply_to_pair(fault),
-            Fault::Pause { .. }
-            | Fault::Resume { .. }
-            | Fault::Block { .. }
-            | Fault::Unblock { .. }
-            | Fault::Kill { .. }
-            | Fault::Start { .. }
-            | Fault::ProcessRate { .. }
-            | Fault::ProcessStep { .. }
-            | Fault::Jitter { .. } => self.apply_to_process(fault),
+            Fault::Delay { process, host, .. }
+            | Fault::Hold { process, host, .. }
+            | Fault::Lose { process, host, .. }
+            | Fault::Refuse { process, host }
+            | Fault::Break { process, host }
+            | Fault::DrainLate { process, host, .. }
+            | Fault::Duplicate { process, host, .. }
+            | Fault::Heal { process, host } => self.apply_to_pair(process, host, fault),
             Fault::ReplicaLag { .. }
             | Fault::ReplicaCut { .. }
             | Fault::Promote { .. }
             | Fault::Demote { .. }
-            | Fault::FreeBacklog { .. }
             | Fault::Opinion { .. }
             | Fault::Failover { .. }
             | Fault::Bus { .. }
             | Fault::Redirect { .. } => self.apply_to_group(fault),
-            Fault::Suspend { ms } => {
-                self.suspended += ms;
-                for process in self.processes.values() {
-                    process.clock.jump(ms);
-                }
-                for host in &self.hosts {
-                    host.clock.jump(ms);
-                }
-            }
-            Fault::HealAll => self.heal_all(),
-            Fault::Crash { .. }
-            | Fault::Freeze { .. }
-            | Fault::Thaw { .. }
-            | Fault::HostRate { .. }
-            | Fault::HostStep { .. }
-            | Fault::Evict { .. }
-            | Fault::EvictionPolicy { .. }
-            | Fault::OutOfMemory { .. }
-            | Fault::Refuses { .. }
-            | Fault::Flush { .. }
-            | Fault::KillClients { .. }
-            | Fault::FlushScripts { .. }
-            | Fault::Scribble { .. } => self.apply_to_host(fault),
-        }
-    }
 
-    fn apply_to_pair(&mut self, fault: &Fault) {
-        let (place, host) = match *fault {
-            Fault::Delay {
-                process,
-                host,
-                min_ms,
-                max_ms,
-            } => {
-                self.pair(process, host).delay = (min_ms.min(max_ms), max_ms);
-                (process, host)
-            }
-            Fault::Hold { process, host, way } => {
-                self.pair(process, host).hold(way);
-                (process, host)
-            }
-            Fault::Lose { process, host, way } => {
-                self.pair(process, host).lose(way);
-                (process, host)
-            }
-            Fault::Refuse { process, host } => {
-                self.pair(process, host).refused = true;
-                (process, host)
-            }
-            Fault::DrainLate {
-                process,
-                host,
-                late_ms,
-            } => {
-                self.pair(process, host).drain_late = late_ms;
-                (process, host)
-            }
-            Fault::Duplicate {
-                process,
-                host,
-                late_ms,
-            } => {
-                self.double(process, host, late_ms);
-                (process, host)
-            }
-            Fault::Break { process, host } => {
-                let of_pair = self
-                    .connections_of(|known| known.process.place == process && known.host == host);
-                of_pair.into_iter().for_each(|id| self.break_connection(id));
-                (process, host)
-            }
-            Fault::Heal { process, host } => {
-                self.pair(process, host).heal();
-                self.double_no_more(process, host);
-                (process, host)
-            }
-            _ => return,
-        };
-        self.stir(|known| known.process.place == place && known.host == host);
-    }
-
-    fn apply_to_host(&mut self, fault: &Fault) {
-        let (Fault::Crash { host, .. }
-        | Fault::Freeze { host }
-        | Fault::Thaw { host }
-        | Fault::HostRate { host, .. }
-        | Fault::HostStep { host, .. }
-        | Fault::Evict { host, .. }
-        | Fault::EvictionPolicy { host, .. }
-        | Fault::OutOfMemory { host, .. }
-        | Fault::Refuses { host, .. }
-        | Fault::Flush { host }
-        | Fault::KillClients { host }
-        | Fault::FlushScripts { host }
-        | Fault::Scribble { host, .. }) = *fault
-        else {
-            return;
-        };
-        let date = self.host(host).date();
-        let at = self.host_mut(host);
-        match *fault {
             Fault::Crash {
+                host,
                 memory,
                 back_after_ms,
                 silent,
-                ..
-            } => return self.crash(host, memory, back_after_ms, silent),
-            Fault::Freeze { .. } => at.is_frozen = at.is_up,
-            Fault::Thaw { .. } => return self.thaw(host),
-            Fault::HostRate { ppm, .. } => at.clock.set_rate(ppm),
-            Fault::HostStep { ms, .. } => at.clock.step(ms),
-            // Sentinels have no keys, and a server that is down or stands still does nothing.
-            _ if !at.is_server() || !at.is_up || at.is_frozen => return,
-            Fault::Evict { keys, .. } => {
-                at.server().evict(keys as usize, date);
-            }
-            Fault::EvictionPolicy { on, volatile, .. } => {
+            } => self.crash(host, memory, back_after_ms, silent),
+            Fault::Freeze { host } => self.change_host(host, |it| it.is_frozen = it.is_up),
+            Fault::Thaw { host } => self.thaw(host),
+            Fault::HostRate { host, ppm } => self.change_host(host, |it| it.clock.set_rate(ppm)),
+            Fault::HostStep { host, ms } => self.change_host(host, |it| it.clock.step(ms)),
+            Fault::Evict { host, keys } => self.change_server(host, |it, date| {
+                it.server().evict(keys as usize, date);
+            }),
+            Fault::EvictionPolicy { host, on, volatile } => {
                 let policy = match (on, volatile) {
                     (true, false) => "allkeys-random",
                     (true, true) => "volatile-random",
                     (false, _) => "noeviction",
                 };
-                at.server().set_policy(policy);
+                self.change_server(host, |it, _| it.server().set_policy(policy));
             }
-            Fault::OutOfMemory { on, .. } => at.server().trouble().out_of_memory = on,
-            Fault::Refuses { why, on, .. } => {
-                let trouble = at.server().trouble();
+            Fault::OutOfMemory { host, on } => {
+                self.change_server(host, |it, _| it.server().trouble().out_of_memory = on);
+            }
+            Fault::Refuses { host, why, on } => self.change_server(host, |it, _| {
+                let trouble = it.server().trouble();
                 *match why {
                     Refusal::Busy => &mut trouble.busy,
                     Refusal::CannotSave => &mut trouble.cannot_save,
                     Refusal::NoScripts => &mut trouble.no_scripts,
                 } = on;
+            }),
+            Fault::Flush { host } => self.change_server(host, |it, date| {
+                // A replica takes no commands that write.
+                if it.server().is_master() {
+                    it.server().remove_all(date);
+                }
+            }),
+            Fault::KillClients { host } => {
+                self.change_server(host, |it, _| it.server().close_all())
             }
-            // A replica takes no commands that write.
-            Fault::Flush { .. } if at.server().is_master() => at.server().remove_all(date),
-            Fault::KillClients { .. } => {
-                let outputs = at.server().close_all();
-                self.emit(outputs);
+            Fault::FlushScripts { host } => {
+                self.change_server(host, |it, _| it.server().forget_scripts());
             }
-            Fault::FlushScripts { .. } => at.server().forget_scripts(),
-            Fault::Scribble { seed, .. } => at.scribble(seed),
-            _ => {}
-        }
-        if self.host(host).is_server() {
-            self.follow_up(host);
-        }
-    }
+            Fault::Scribble { host, seed } => self.change_server(host, |it, _| it.scribble(seed)),
 
-    fn apply_to_process(&mut self, fault: &Fault) {
-        match *fault {
             Fault::Pause { process } => {
-                if let Some(process) = self.living_mut(process) {
-                    process.running = Running::Paused;
-                }
+                self.change_process(process, |it| it.running = Running::Paused);
             }
-            Fault::Resume { process } => {
-                let wakers = self
-                    .living_mut(process)
-                    .map(super::process::Process::resume);
-                self.wakers.extend(wakers.into_iter().flatten());
-            }
-            Fault::Block { process } => {
-                if let Some(process) = self.living_mut(process) {
-                    process.block();
-                }
-            }
-            Fault::Unblock { process } => {
-                let wakers = self
-                    .living_mut(process)
-                    .map(super::process::Process::unblock);
-                self.wakers.extend(wakers.into_iter().flatten());
-            }
+            Fault::Resume { process } => self.let_go_on(process, Process::resume),
+            Fault::Block { process } => self.change_process(process, |it| it.is_blocked = true),
+            Fault::Unblock { process } => self.let_go_on(process, |it| it.is_blocked = false),
             Fault::Kill { process } => self.kill(process),
             Fault::Start { process } => self.to_start.push(process),
             Fault::ProcessRate { process, ppm } => {
-                if let Some(process) = self.living(process) {
-                    process.clock.set_rate(ppm);
-                }
+                self.change_process(process, |it| it.clock.set_rate(ppm));
             }
             Fault::ProcessStep { process, ms } => {
-                if let Some(process) = self.living(process) {
-                    process.clock.step(ms);
-                }
+                self.change_process(process, |it| it.clock.step(ms));
             }
             Fault::Jitter {
                 process,
                 permille,
                 max_ms,
-            } => {
-                if let Some(process) = self.living_mut(process) {
-                    process.set_jitter(permille, max_ms);
+            } => self.change_process(process, |it| it.put_off = (permille, max_ms)),
+
+            Fault::Suspend { ms } => {
+                self.suspended += ms;
+                let processes = self.processes.values().map(|process| &process.clock);
+                let clocks = processes.chain(self.hosts.iter().map(|host| &host.clock));
+                clocks.for_each(|clock| clock.jump(ms));
+            }
+            Fault::HealAll => self.heal_all(),
+        }
+    }
+
+    fn apply_to_pair(&mut self, place: u32, host: HostId, fault: &Fault) {
+        let of_pair = |known: &Connection| known.is_of(place, host);
+        let pair = self.pair(place, host);
+        match *fault {
+            Fault::Delay { min_ms, max_ms, .. } => pair.delay = (min_ms.min(max_ms), max_ms),
+            Fault::Hold { way, .. } => pair.hold(way),
+            Fault::Lose { way, .. } => pair.lose(way),
+            Fault::Refuse { .. } => pair.refused = true,
+            Fault::DrainLate { late_ms, .. } => pair.drain_late = late_ms,
+            Fault::Duplicate { late_ms, .. } => self.double(place, host, late_ms),
+            Fault::Break { .. } => {
+                for id in self.connections_of(of_pair) {
+                    self.break_connection(id);
                 }
             }
-            _ => {}
+            _ => self.heal_pair(place, host),
+        }
+        self.stir(of_pair);
+    }
+
+    fn heal_pair(&mut self, place: u32, host: HostId) {
+        self.pair(place, host).heal();
+        self.double_no_more(place, host);
+    }
+
+    /// Does something to a host, and plans what follows.
+    fn change_host(&mut self, id: HostId, change: impl FnOnce(&mut Host)) {
+        change(self.host_mut(id));
+        if self.host(id).is_server() {
+            self.follow_up(id);
+        }
+    }
+
+    /// Does something to a server at its date, and plans what follows. Sentinels have no keys, and a server that is
+    /// down or stands still does nothing.
+    fn change_server(&mut self, id: HostId, change: impl FnOnce(&mut Host, u64)) {
+        if self.runs(id) && self.host(id).is_server() {
+            let host = self.host_mut(id);
+            let date = host.date();
+            change(host, date);
+            let outputs = host.server().take_outputs();
+            self.emit(outputs);
+            self.follow_up(id);
+        }
+    }
+
+    /// Does something to the process that lives in a place.
+    fn change_process(&mut self, place: u32, change: impl FnOnce(&mut Process)) {
+        if let Some(process) = self.living_mut(place) {
+            change(process);
+        }
+    }
+
+    /// The same, after which the process may go on.
+    fn let_go_on(&mut self, place: u32, change: impl FnOnce(&mut Process)) {
+        if let Some(process) = self.living_mut(place) {
+            change(process);
+            let missed = process.missed();
+            self.wakers.extend(missed);
         }
     }
 
@@ -260,14 +194,13 @@ impl State {
     fn heal_all(&mut self) {
         let pairs: Vec<(u32, HostId)> = self.pairs.keys().copied().collect();
         for (place, host) in pairs {
-            self.pair(place, host).heal();
-            self.double_no_more(place, host);
+            self.heal_pair(place, host);
         }
         self.bus.heal();
         // What is lost on a connection is noticed sooner or later; then a new one is made.
         for id in (0..self.hosts.len() as u32).map(HostId) {
             if !self.host(id).is_up {
-                let life = self.host_mut(id).life_now();
+                let life = self.host(id).life;
                 self.come_back(id, life);
             }
             self.thaw(id);
@@ -282,12 +215,11 @@ impl State {
         self.restore_roles();
         let places: Vec<u32> = self.processes.keys().map(|id| id.place).collect();
         for place in places {
-            if let Some(process) = self.living_mut(place) {
-                process.clock.set_rate(0);
-                process.set_jitter(0, 0);
-                let wakers = [process.resume(), process.unblock()].concat();
-                self.wakers.extend(wakers);
-            }
+            self.let_go_on(place, |it| {
+                it.clock.set_rate(0);
+                (it.put_off, it.is_blocked) = ((0, 0), false);
+                it.resume();
+            });
         }
         self.stir(|_| true);
     }

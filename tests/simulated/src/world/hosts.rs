@@ -7,12 +7,12 @@ use tokio::time::Instant;
 
 use super::agenda::Event;
 use super::clock::SimClock;
-use super::dice::Dice;
 use super::fault::Memory;
 use super::network::Packet;
 use super::replicas::Link;
 use super::state::State;
 use super::topology::{HostId, HostKind, Topology};
+use crate::dice::Dice;
 use crate::server::{Dialect, Image, Output, Sentinel, Server, ServerSettings};
 
 /// What runs on a host.
@@ -36,7 +36,7 @@ pub(super) struct Host {
     pub(super) fell_silent: bool,
     pub(super) is_frozen: bool,
     /// How often it has died.
-    life: u32,
+    pub(super) life: u32,
     /// What it will have when it is back.
     kept: Option<Image>,
     /// Where its address leads.
@@ -68,7 +68,7 @@ impl Host {
     ) -> Self {
         let uptime = Duration::from_secs(500_000 + 77 * u64::from(id.0));
         let clock = Arc::new(SimClock::new(start, uptime));
-        let mut dice = Dice::new(seed, &format!("host {}", id.0));
+        let mut dice = Dice::of(seed, &format!("host {}", id.0));
         let name = topology.address(id);
         let service = match kind {
             HostKind::Sentinel(_) => Service::Sentinel(Box::new(super::replicas::new_sentinel(
@@ -124,11 +124,6 @@ impl Host {
         self.clock.unix_micros()
     }
 
-    /// Which of its lives it lives, or has last lived.
-    pub(super) const fn life_now(&self) -> u32 {
-        self.life
-    }
-
     pub(super) fn connect(&mut self, connection: u64) {
         match &mut self.service {
             Service::Server(server) => server.connect(connection),
@@ -180,7 +175,7 @@ impl Host {
         if counters.is_empty() {
             return;
         }
-        let mut dice = Dice::new(seed, "scribble");
+        let mut dice = Dice::of(seed, "scribble");
         let StoredKey {
             key, expires_in_ms, ..
         } = dice.pick(&counters).clone();
@@ -219,7 +214,7 @@ impl Host {
             Memory::All => server.image(),
             Memory::None => return None,
             Memory::Some { percent } => {
-                let lost = |_: &[u8]| !dice.chance(u64::from(percent), 100);
+                let lost = |_: &[u8]| !dice.chance(percent as usize, 100);
                 server.image().without(lost)
             }
             Memory::Cut { ms } | Memory::Old { age_ms: ms } => server.image_before(before(ms)),

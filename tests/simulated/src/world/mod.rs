@@ -13,7 +13,6 @@
 mod agenda;
 mod bus;
 mod clock;
-mod dice;
 mod fault;
 mod faults;
 mod hosts;

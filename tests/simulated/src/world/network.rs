@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::task::Waker;
 
 use super::agenda::Event;
-use super::dice::Dice;
 use super::fault::Way;
 use super::process::{self, ProcessId};
 use super::state::State;
 use super::topology::HostId;
+use crate::dice::Dice;
 
 /// What is wrong between one place of processes and one host.
 #[derive(Clone, Debug)]
@@ -122,6 +122,15 @@ pub(super) struct Connection {
 }
 
 impl Connection {
+    /// Between whom it is.
+    const fn pair(&self) -> (u32, HostId) {
+        (self.process.place, self.host)
+    }
+
+    pub(super) fn is_of(&self, place: u32, host: HostId) -> bool {
+        self.pair() == (place, host)
+    }
+
     /// Nothing of it is left that could still happen.
     fn is_over(&self) -> bool {
         !self.has_client && !self.at_host && self.lanes[THERE].packets.is_empty()
@@ -155,10 +164,7 @@ impl State {
         let Some(connection) = self.connections.get_mut(&id) else {
             return 0;
         };
-        let pair = self
-            .pairs
-            .entry((connection.process.place, connection.host));
-        let (least, most) = pair.or_default().delay;
+        let (least, most) = self.pairs.entry(connection.pair()).or_default().delay;
         connection.dice.between(least, most)
     }
 
@@ -200,7 +206,7 @@ impl State {
         let connection = Connection {
             process,
             host,
-            dice: Dice::new(self.seed, &purpose),
+            dice: Dice::of(self.seed, &purpose),
             lanes: Default::default(),
             inbox: Vec::new(),
             reader: None,
@@ -239,10 +245,7 @@ impl State {
         let Some(connection) = self.connections.get_mut(&id) else {
             return;
         };
-        let pair = self
-            .pairs
-            .entry((connection.process.place, connection.host));
-        let loses = pair.or_default().lossy[lane];
+        let loses = self.pairs.entry(connection.pair()).or_default().lossy[lane];
         let (dice, on) = (&mut connection.dice, &mut connection.lanes[lane]);
         if on.lost || loses {
             if !on.lost {
@@ -274,8 +277,7 @@ impl State {
     fn next_packet(&mut self, id: u64, lane: usize) -> Option<Packet> {
         let now = self.now;
         let connection = self.connections.get_mut(&id)?;
-        let pair = (connection.process.place, connection.host);
-        let pair = self.pairs.entry(pair).or_default();
+        let pair = self.pairs.entry(connection.pair()).or_default();
         if pair.held[lane] {
             return None;
         }
@@ -334,10 +336,7 @@ impl State {
             Packet::End => connection.ended = Some(Ended::Closed),
             Packet::Reset => connection.ended = Some(Ended::Reset),
         }
-        let reader = self
-            .connections
-            .get_mut(&id)
-            .and_then(|known| known.reader.take());
+        let reader = connection.reader.take();
         self.wakers.extend(reader);
     }
 
@@ -351,7 +350,7 @@ impl State {
             return;
         }
         let reader = connection.reader.take();
-        let pair = self.pairs.get(&(connection.process.place, connection.host));
+        let pair = self.pairs.get(&connection.pair());
         let late = pair.map_or(0, |pair| pair.drain_late);
         if late > 0 {
             for (due, _) in &mut connection.lanes[THERE].packets {
@@ -410,8 +409,8 @@ impl State {
 
     /// Everything that is written on connections of the pair from now on arrives twice.
     pub(super) fn double(&mut self, place: u32, host: HostId, late_ms: u64) {
-        let of_pair = |known: &Connection| known.process.place == place && known.host == host;
-        for id in self.connections_of(|known| of_pair(known) && known.has_client && known.at_host) {
+        let carries = |known: &Connection| known.has_client && known.at_host;
+        for id in self.connections_of(|known| known.is_of(place, host) && carries(known)) {
             let process = self.connections[&id].process;
             let ghost = self.open(process, host, false);
             if let Some(connection) = self.connections.get_mut(&id) {
@@ -424,7 +423,7 @@ impl State {
     /// Ends the doubling of what a pair carries.
     pub(super) fn double_no_more(&mut self, place: u32, host: HostId) {
         for connection in self.connections.values_mut() {
-            if connection.process.place == place && connection.host == host {
+            if connection.is_of(place, host) {
                 connection.double = None;
             }
         }
@@ -433,9 +432,8 @@ impl State {
     /// The connections for which this is true, in order.
     pub(super) fn connections_of(&self, of: impl Fn(&Connection) -> bool) -> Vec<u64> {
         let all = self.connections.iter();
-        all.filter(|(_, connection)| of(connection))
-            .map(|(id, _)| *id)
-            .collect()
+        let found = all.filter(|(_, connection)| of(connection));
+        found.map(|(id, _)| *id).collect()
     }
 
     /// Something changed for a host or one of its pairs: what waited may arrive now.

@@ -14,7 +14,7 @@ use tokio::time::{Sleep, sleep};
 
 use super::World;
 use super::clock::SimClock;
-use super::dice::Dice;
+use crate::dice::Dice;
 
 /// One life of a process in its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -58,10 +58,10 @@ pub(super) struct Process {
     /// Those that had something to do while it stood still, in order.
     missed: Vec<u64>,
     /// Whether nothing runs but what is aside.
-    is_blocked: bool,
+    pub(super) is_blocked: bool,
     jitter: Dice,
     /// With which chance in thousand a step of a task is put off, and by how many milliseconds at most.
-    put_off: (u32, u64),
+    pub(super) put_off: (u32, u64),
 }
 
 impl Process {
@@ -70,38 +70,24 @@ impl Process {
             id,
             running: Running::Yes,
             clock,
-            random: Dice::new(seed, &format!("random {id}")),
+            random: Dice::of(seed, &format!("random {id}")),
             tasks: BTreeMap::new(),
             missed: Vec::new(),
             is_blocked: false,
-            jitter: Dice::new(seed, &format!("jitter {id}")),
+            jitter: Dice::of(seed, &format!("jitter {id}")),
             put_off: (0, 0),
         }
     }
 
-    pub(super) fn set_jitter(&mut self, permille: u32, max_ms: u64) {
-        self.put_off = (permille, max_ms);
-    }
-
-    /// Goes on; returns who has to be woken.
-    pub(super) fn resume(&mut self) -> Vec<Waker> {
+    /// Goes on after it stood still. Who was [missed](Self::missed) has to be woken.
+    pub(super) fn resume(&mut self) {
         if self.running == Running::Paused {
             self.running = Running::Yes;
         }
-        self.missed()
     }
 
-    pub(super) const fn block(&mut self) {
-        self.is_blocked = true;
-    }
-
-    /// Its threads go on; returns who has to be woken.
-    pub(super) fn unblock(&mut self) -> Vec<Waker> {
-        self.is_blocked = false;
-        self.missed()
-    }
-
-    fn missed(&mut self) -> Vec<Waker> {
+    /// Who has to be woken when it goes on.
+    pub(super) fn missed(&mut self) -> Vec<Waker> {
         let missed = std::mem::take(&mut self.missed);
         let wakers = missed.iter().filter_map(|task| self.tasks.get(task));
         wakers.cloned().collect()
@@ -130,7 +116,7 @@ impl Process {
             return Verdict::Wait;
         }
         let (permille, max_ms) = self.put_off;
-        if !was_put_off && permille > 0 && self.jitter.chance(u64::from(permille), 1_000) {
+        if !was_put_off && permille > 0 && self.jitter.chance(permille as usize, 1_000) {
             return Verdict::PutOff(Duration::from_millis(self.jitter.between(1, max_ms)));
         }
         Verdict::Go
@@ -145,43 +131,45 @@ enum Verdict {
     Drop,
 }
 
+/// Whose code runs.
+#[derive(Clone, Copy, Default)]
+struct Here {
+    process: Option<ProcessId>,
+    /// Whether it is a task's that goes on while others are blocked.
+    is_aside: bool,
+}
+
 thread_local! {
-    static CURRENT: Cell<Option<ProcessId>> = const { Cell::new(None) };
-    static ASIDE: Cell<bool> = const { Cell::new(false) };
+    static HERE: Cell<Here> = Cell::default();
+}
+
+impl Here {
+    fn run<T>(self, work: impl FnOnce() -> T) -> T {
+        struct Back(Here);
+        impl Drop for Back {
+            fn drop(&mut self) {
+                HERE.set(self.0);
+            }
+        }
+        let _back = Back(HERE.replace(self));
+        work()
+    }
 }
 
 /// The process whose code runs, if it is one's.
 pub(super) fn current() -> Option<ProcessId> {
-    CURRENT.get()
+    HERE.get().process
 }
 
 /// Whether the code that runs is a task's that goes on while others are blocked.
 pub(super) fn is_aside() -> bool {
-    ASIDE.get()
-}
-
-/// Runs `work` as such a task, or not.
-fn aside<T>(is_aside: bool, work: impl FnOnce() -> T) -> T {
-    struct Back(bool);
-    impl Drop for Back {
-        fn drop(&mut self) {
-            ASIDE.set(self.0);
-        }
-    }
-    let _back = Back(ASIDE.replace(is_aside));
-    work()
+    HERE.get().is_aside
 }
 
 /// Runs `work` as the process.
 pub(super) fn inside<T>(process: ProcessId, work: impl FnOnce() -> T) -> T {
-    struct Back(Option<ProcessId>);
-    impl Drop for Back {
-        fn drop(&mut self) {
-            CURRENT.set(self.0);
-        }
-    }
-    let _back = Back(CURRENT.replace(Some(process)));
-    work()
+    let (process, is_aside) = (Some(process), is_aside());
+    Here { process, is_aside }.run(work)
 }
 
 /// A future that belongs to a process. `None` if the process died, or the future panicked.
@@ -212,6 +200,13 @@ impl<T> InProcess<T> {
         }
     }
 
+    fn here(&self) -> Here {
+        Here {
+            process: Some(self.process),
+            is_aside: self.is_aside,
+        }
+    }
+
     fn judge(&self, cx: &Context<'_>, was_put_off: bool) -> Verdict {
         let judge = |process: &mut Process| {
             process.judge(self.task, self.is_aside, cx.waker(), was_put_off)
@@ -231,9 +226,8 @@ impl<T> InProcess<T> {
                     process.tasks.remove(&task);
                 }
             });
-            let dropped = catch_unwind(AssertUnwindSafe(|| {
-                aside(self.is_aside, || inside(process, || drop(work)));
-            }));
+            let here = self.here();
+            let dropped = catch_unwind(AssertUnwindSafe(|| here.run(|| drop(work))));
             if let Err(panic) = dropped {
                 self.world.note_panic(process, &text_of(&*panic));
             }
@@ -248,11 +242,11 @@ impl<T> Future for InProcess<T> {
         let this = &mut *self;
         let mut was_put_off = false;
         if let Some(later) = &mut this.later {
-            if later.as_mut().poll(cx).is_pending() {
-                // It may have died meanwhile, or stand still.
-                if !matches!(this.judge(cx, true), Verdict::Drop) {
-                    return Poll::Pending;
-                }
+            // It may have died meanwhile, or stand still.
+            if later.as_mut().poll(cx).is_pending()
+                && !matches!(this.judge(cx, true), Verdict::Drop)
+            {
+                return Poll::Pending;
             }
             this.later = None;
             was_put_off = true;
@@ -272,12 +266,12 @@ impl<T> Future for InProcess<T> {
             }
             Verdict::Go => {}
         }
+        let here = this.here();
         let Some(work) = &mut this.work else {
             return Poll::Ready(None);
         };
-        let step = || inside(this.process, || work.as_mut().poll(cx));
-        let step = AssertUnwindSafe(|| aside(this.is_aside, step));
-        match catch_unwind(step) {
+        let step = || here.run(|| work.as_mut().poll(cx));
+        match catch_unwind(AssertUnwindSafe(step)) {
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(value)) => {
                 this.end();
@@ -299,7 +293,7 @@ impl<T> Drop for InProcess<T> {
 }
 
 fn text_of(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-    text.unwrap_or_else(|| "a panic without a text".to_owned())
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| Some(panic.downcast_ref::<String>()?.as_str()));
+    text.unwrap_or("a panic without a text").to_owned()
 }

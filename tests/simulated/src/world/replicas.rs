@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 
 use super::agenda::Event;
-use super::dice::Dice;
 use super::fault::Fault;
-use super::hosts::Service;
+use super::hosts::{Host, Service};
 use super::state::State;
 use super::topology::{Group, HostId, HostKind, MASTER_NAME, Topology};
+use crate::dice::Dice;
 use crate::server::{Opinion, Sentinel};
 
 /// A replica's way to its master.
@@ -57,6 +57,16 @@ pub(super) fn new_sentinel(topology: &Topology, group: usize, dice: &mut Dice) -
     let mut sentinel = Sentinel::new(dice.roll());
     sentinel.set(MASTER_NAME, Some(opinion));
     sentinel
+}
+
+impl Host {
+    /// What was on its way to it does not arrive.
+    fn lose_link(&mut self) {
+        if let Some(link) = &mut self.link {
+            link.is_in_sync = false;
+            link.under_way.clear();
+        }
+    }
 }
 
 impl State {
@@ -111,20 +121,25 @@ impl State {
         self.emit(outputs);
         self.join(id);
         // Those that followed it ask it anew.
-        self.replicas_of(id)
-            .into_iter()
-            .for_each(|replica| self.join(replica));
+        self.join_replicas(id);
     }
 
     /// A replica is none any more, or gets another master.
     fn leave_master(&mut self, id: HostId) {
-        let Some(link) = self.host_mut(id).link.take() else {
+        self.detach(id);
+        self.host_mut(id).link = None;
+    }
+
+    /// Its master, if it has one, learns that a replica is gone.
+    fn detach(&mut self, id: HostId) {
+        let Some(link) = &self.host(id).link else {
             return;
         };
         // A master that cannot be reached goes on waiting for it.
-        if !self.is_cut(id, &link) && self.host(link.master).is_up {
+        let master = link.master;
+        if !self.is_cut(id, link) && self.host(master).is_up {
             let (name, port) = self.host(id).name.clone();
-            self.host_mut(link.master).server().detach(&name, port);
+            self.host_mut(master).server().detach(&name, port);
         }
     }
 
@@ -132,6 +147,12 @@ impl State {
         let hosts = self.hosts.iter();
         let of = hosts.filter(|host| host.link.as_ref().is_some_and(|link| link.master == master));
         of.map(|host| host.id).collect()
+    }
+
+    fn join_replicas(&mut self, master: HostId) {
+        for replica in self.replicas_of(master) {
+            self.join(replica);
+        }
     }
 
     /// A replica asks its master for all that it does not have, as soon as it can.
@@ -152,21 +173,17 @@ impl State {
         }
         let (name, port) = self.host(id).name.clone();
         let has = self.host_mut(id).server().position();
-        let sync = self
-            .host_mut(master)
-            .server()
-            .attach(&name, port, Some(&has));
-        self.host_mut(id).server().synchronize(sync);
-        let has = self.host_mut(id).server().position();
-        if let Some(link) = &mut self.host_mut(id).link {
-            link.is_in_sync = true;
-            link.told = has.offset;
+        let there = self.host_mut(master).server();
+        let sync = there.attach(&name, port, Some(&has));
+        let host = self.host_mut(id);
+        host.server().synchronize(sync);
+        let has = host.server().position().offset;
+        if let Some(link) = &mut host.link {
+            (link.is_in_sync, link.told) = (true, has);
             link.under_way.clear();
         }
         // Its own replicas were detached by that.
-        self.replicas_of(id)
-            .into_iter()
-            .for_each(|replica| self.join(replica));
+        self.join_replicas(id);
         self.tell_replicas(master);
         self.acknowledge(id);
     }
@@ -269,27 +286,14 @@ impl State {
         }
         for replica in self.replicas_of(id) {
             let host = self.host_mut(replica);
-            if let Some(link) = &mut host.link {
-                link.is_in_sync = false;
-                link.under_way.clear();
-            }
+            host.lose_link();
             if host.is_up {
                 host.server().lose_master();
                 self.plan(self.now + AGAIN_MS, Event::Join(replica));
             }
         }
-        if let Some(link) = self.host_mut(id).link.take() {
-            let master = link.master;
-            if !self.is_cut(id, &link) && self.host(master).is_up {
-                let (name, port) = self.host(id).name.clone();
-                self.host_mut(master).server().detach(&name, port);
-            }
-            self.host_mut(id).link = Some(Link {
-                is_in_sync: false,
-                under_way: VecDeque::new(),
-                ..link
-            });
-        }
+        self.detach(id);
+        self.host_mut(id).lose_link();
     }
 
     /// A server that died is back: it is what it was.
@@ -300,9 +304,7 @@ impl State {
             self.emit(outputs);
             self.join(id);
         }
-        self.replicas_of(id)
-            .into_iter()
-            .for_each(|replica| self.join(replica));
+        self.join_replicas(id);
     }
 
     /// The way to its master works again, and is as fast as ever.
@@ -317,18 +319,20 @@ impl State {
     pub(super) fn misled(&self) -> Vec<u32> {
         let main = |group: usize| self.host(self.topology.master(group));
         let groups = self.unwatched().into_iter();
-        groups
-            .filter(|group| main(*group).link.is_some())
-            .map(|group| group as u32)
-            .collect()
+        let misled = groups.filter(|group| main(*group).link.is_some());
+        misled.map(|group| group as u32).collect()
     }
 
     fn unwatched(&self) -> Vec<usize> {
-        let groups = self.topology.groups.iter().enumerate();
-        let is_alone = self.topology.cluster.is_none();
-        let unwatched =
-            groups.filter(|(_, group)| is_alone && group.replicas > 0 && group.sentinels == 0);
-        unwatched.map(|(group, _)| group).collect()
+        let Topology { groups, cluster } = &self.topology;
+        let is_unwatched = |group: &usize| {
+            let Group {
+                replicas,
+                sentinels,
+            } = groups[*group];
+            cluster.is_none() && replicas > 0 && sentinels == 0
+        };
+        (0..groups.len()).filter(is_unwatched).collect()
     }
 
     /// Where no Sentinels do that: the first master of each group is its master again, and all others follow it.
@@ -379,9 +383,6 @@ impl State {
             Fault::Promote { host } => self.promote(host),
             Fault::Bus { host, to, ms } => self.set_way(host, to, ms),
             Fault::Demote { host, of } => self.follow(host, of),
-            Fault::FreeBacklog { host } if self.runs(host) => {
-                self.host_mut(host).server().free_backlog();
-            }
             Fault::Opinion {
                 sentinel,
                 master,
@@ -413,15 +414,13 @@ impl State {
         }
         self.leave_master(id);
         self.host_mut(id).server().promote();
-        self.replicas_of(id)
-            .into_iter()
-            .for_each(|replica| self.join(replica));
+        self.join_replicas(id);
     }
 
     fn fail_over(&mut self, group: usize, to: HostId, epoch: u64, (learn, demote): (u64, u64)) {
         self.promote(to);
         self.failovers.insert(group, epoch);
-        let mut dice = Dice::new(self.seed, &format!("failover {group} {epoch}"));
+        let mut dice = Dice::of(self.seed, &format!("failover {group} {epoch}"));
         for sentinel in 0..self.topology.groups[group].sentinels {
             let sentinel = self.topology.sentinel(group, sentinel);
             let opinion = Fault::Opinion {

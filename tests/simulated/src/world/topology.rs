@@ -76,7 +76,8 @@ impl Topology {
         for (index, group) in self.groups.iter().enumerate() {
             let replicas = (0..group.replicas).map(HostKind::Replica);
             let sentinels = (0..group.sentinels).map(HostKind::Sentinel);
-            for kind in std::iter::once(HostKind::Master)
+            for kind in [HostKind::Master]
+                .into_iter()
                 .chain(replicas)
                 .chain(sentinels)
             {
@@ -111,9 +112,7 @@ impl Topology {
     pub fn servers(&self, group: usize) -> Vec<HostId> {
         let replicas = self.groups[group].replicas;
         let replicas = (0..replicas).map(|replica| self.replica(group, replica));
-        std::iter::once(self.master(group))
-            .chain(replicas)
-            .collect()
+        [self.master(group)].into_iter().chain(replicas).collect()
     }
 
     /// The URL of the server that is the group's master at the start.

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use super::dice::Hash;
 use super::process::ProcessId;
 use super::topology::HostId;
+use crate::dice::Hash;
 use crate::server::commands_in;
 
 /// A line of the history, or who sent a command to whom, by which connection, and the words of the command.

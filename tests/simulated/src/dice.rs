@@ -1,13 +1,17 @@
-//! [`Dice`]: the random choices of a world, all from its seed.
+//! Random choices that a seed decides.
 
 /// A stream of numbers that look random.
 #[derive(Clone, Debug)]
 pub struct Dice(u64);
 
 impl Dice {
+    pub const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
     /// The stream of a seed for one purpose. Other purposes have other streams, so that one more choice for one of them
     /// changes nothing for the rest.
-    pub fn new(seed: u64, purpose: &str) -> Self {
+    pub fn of(seed: u64, purpose: &str) -> Self {
         let mut hash = Hash::default();
         hash.add(&seed.to_le_bytes());
         hash.add(purpose.as_bytes());
@@ -15,31 +19,38 @@ impl Dice {
     }
 
     /// The next number.
-    pub fn roll(&mut self) -> u64 {
+    pub const fn roll(&mut self) -> u64 {
         // SplitMix64.
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         mixed(self.0)
     }
 
     /// A number from 0 to one less than `count`.
-    pub fn below(&mut self, count: u64) -> u64 {
-        let product = u128::from(self.roll()) * u128::from(count);
-        (product >> 64) as u64
+    pub fn below(&mut self, count: usize) -> usize {
+        let product = u128::from(self.roll()) * count as u128;
+        (product >> 64) as usize
     }
 
     /// A number from `least` to `most`.
     pub fn between(&mut self, least: u64, most: u64) -> u64 {
-        least + self.below(most.saturating_sub(least) + 1)
+        let count = most.saturating_sub(least) + 1;
+        least + self.below(count as usize) as u64
     }
 
     /// True `times` out of `of` times.
-    pub fn chance(&mut self, times: u64, of: u64) -> bool {
+    pub fn chance(&mut self, times: usize, of: usize) -> bool {
         self.below(of) < times
     }
 
     /// One of `items`, which are not none.
     pub fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
-        &items[self.below(items.len() as u64) as usize]
+        &items[self.below(items.len())]
+    }
+
+    /// The name of a process or of its data: 40 hexadecimal digits.
+    pub fn name(&mut self) -> String {
+        let (a, b, c) = (self.roll(), self.roll(), self.roll() >> 32);
+        format!("{a:016x}{b:016x}{c:08x}")
     }
 
     /// Fills `bytes`.
@@ -99,7 +110,7 @@ impl Hash {
 #[test]
 fn streams_of_one_seed_are_the_same_in_every_run_and_differ_by_purpose() {
     let rolls = |purpose| {
-        let mut dice = Dice::new(7, purpose);
+        let mut dice = Dice::of(7, purpose);
         [dice.roll(), dice.roll(), dice.between(3, 5)]
     };
     assert_eq!(rolls("a"), rolls("a"));
