@@ -1,15 +1,14 @@
 //! The crate's own scripts, as it loads them, and random calls of them.
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::OnceLock;
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
-use tower_redlock::node::{Node as _, NodeState};
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc::unbounded_channel;
+use tokio::time::timeout;
 
 use super::words::{CHANNELS, COUNTERS, LOCKS, MARKER, RECORD, RUN_ID, TOMBSTONES, Words, texts};
-use crate::support::nodes;
-use tower_redlock_simulated::server::{Output, Run, Server, ServerSettings};
+use crate::support::fake::{Fake, sound};
+use crate::support::{PATIENCE, nodes};
 
 /// A script of the crate.
 pub(super) struct Script {
@@ -76,124 +75,45 @@ const KINDS: [(&str, Make); 14] = [
 pub(super) fn all() -> &'static [Script] {
     static SCRIPTS: OnceLock<Vec<Script>> = OnceLock::new();
     SCRIPTS.get_or_init(|| {
-        // In a thread of its own: the caller may be a task.
-        let runs = std::thread::spawn(|| {
-            let runtime = tokio::runtime::Runtime::new().unwrap();
-            runtime.block_on(runs_of_a_node())
+        let texts = Runtime::new().unwrap().block_on(loaded());
+        let unknown = "the crate has other scripts than this test knows";
+        assert_eq!(texts.len(), KINDS.len(), "{unknown}");
+        let scripts = texts.into_iter().zip(KINDS);
+        let scripts = scripts.map(|(text, (known_by, make))| {
+            assert!(text.contains(known_by), "not `{known_by}`, but: {text}");
+            Script {
+                hash: sha1_smol::Sha1::from(&text).digest().to_string(),
+                text,
+                known_by,
+                make,
+            }
         });
-        read(&runs.join().unwrap())
+        scripts.collect()
     })
 }
 
-fn read(runs: &[Run]) -> Vec<Script> {
-    let loads = runs
-        .iter()
-        .filter(|run| run.words.starts_with(&texts(&["SCRIPT", "LOAD"])));
-    let mut texts: Vec<String> = loads
-        .map(|run| String::from_utf8(run.words[2].clone()).unwrap())
-        .collect();
-    // Each connection loads them, in this order.
-    texts.truncate(texts.len() / 2);
-    assert_eq!(
-        texts.len(),
-        KINDS.len(),
-        "the crate has other scripts than this test knows"
-    );
-    let scripts = texts.into_iter().zip(KINDS);
-    let scripts = scripts.map(|(text, (known_by, make))| {
-        assert!(text.contains(known_by), "not `{known_by}`, but: {text}");
-        Script {
-            hash: sha1_smol::Sha1::from(&text).digest().to_string(),
-            text,
-            known_by,
-            make,
-        }
+/// The scripts that a node of the crate loads, in this order.
+async fn loaded() -> Vec<String> {
+    let (sender, mut receiver) = unbounded_channel();
+    let fake = Fake::start(move |words| {
+        let _ = sender.send(words.to_vec());
+        sound(words)
     });
-    scripts.collect()
-}
-
-/// What a node of the crate sends to a simulated server until it can be used, and for one lock.
-pub(super) async fn runs_of_a_node() -> Vec<Run> {
-    let settings = ServerSettings {
-        record: true,
-        ..ServerSettings::default()
-    };
-    let server = Server::new(settings, 1, nodes::unix_millis() * 1_000);
-    let (url, served) = serve(server).await;
-    let node = nodes::ready(&url).await;
-    assert_eq!(node.state(), NodeState::Up);
-    node.acquire(nodes::acquire("a", 1)).await.unwrap();
-    node.release(nodes::release("a", 1)).await.unwrap();
-    served.lock().unwrap().server.take_runs()
-}
-
-/// A simulated server with the ways to its clients.
-pub(super) struct Served {
-    pub(super) server: Server,
-    clients: Vec<Option<UnboundedSender<Vec<u8>>>>,
-}
-
-impl Served {
-    fn give(&mut self, outputs: Vec<Output>) {
-        for output in outputs {
-            match output {
-                Output::Send(client, bytes) => {
-                    if let Some(client) = &self.clients[usize::try_from(client).unwrap()] {
-                        let _ = client.send(bytes);
-                    }
-                }
-                Output::Close(client) => self.clients[usize::try_from(client).unwrap()] = None,
-            }
-        }
-    }
-}
-
-/// Lets a simulated server listen at a port, with this machine's clock. Returns its URL.
-pub(super) async fn serve(server: Server) -> (String, Arc<Mutex<Served>>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("redis://{}", listener.local_addr().unwrap());
-    let served = Arc::new(Mutex::new(Served {
-        server,
-        clients: Vec::new(),
-    }));
-    let shared = Arc::clone(&served);
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(talk(stream, Arc::clone(&shared)));
-        }
-    });
-    (url, served)
-}
-
-async fn talk(mut stream: TcpStream, served: Arc<Mutex<Served>>) {
-    let (sender, mut outgoing) = unbounded_channel();
-    let number = {
-        let mut served = served.lock().unwrap();
-        let number = served.clients.len() as u64;
-        served.clients.push(Some(sender));
-        served.server.connect(number);
-        number
-    };
-    let mut bytes = vec![0; 1 << 16];
+    let fake = fake.await;
+    let _node = nodes::started(&fake.url());
+    let mut scripts = Vec::new();
     loop {
-        tokio::select! {
-            biased;
-            sent = outgoing.recv() => match sent {
-                Some(sent) if stream.write_all(&sent).await.is_ok() => {}
-                _ => break,
-            },
-            read = stream.read(&mut bytes) => match read {
-                Ok(count @ 1..) => {
-                    let mut served = served.lock().unwrap();
-                    let now = nodes::unix_millis() * 1_000;
-                    let outputs = served.server.receive(number, &bytes[..count], now);
-                    served.give(outputs);
-                }
-                _ => break,
-            },
+        let words = timeout(PATIENCE, receiver.recv()).await.unwrap().unwrap();
+        match words.as_slice() {
+            // Each connection loads all of them.
+            [_, load, text] if load == "LOAD" && !scripts.contains(text) => {
+                scripts.push(text.clone());
+            }
+            // One of them has done so.
+            [client, id] if client == "CLIENT" && id == "ID" => return scripts,
+            _ => {}
         }
     }
-    served.lock().unwrap().server.disconnect(number);
 }
 
 /// A random call of a random script.
