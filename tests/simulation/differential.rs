@@ -28,10 +28,9 @@ use std::env;
 use std::fmt::Write as _;
 use std::thread;
 
-use calls::CONNECTIONS;
 use plain::Plain;
 use wire::{Event, Real, Simulated, Wire, ask, packed};
-use words::{CLIENT_ID, RUN_ID, Words, texts};
+use words::{CLIENT_ID, CONNECTIONS, RUN_ID, Words, texts};
 
 use crate::support::server::Kind;
 use tower_redlock_simulated::server::dice::Dice;

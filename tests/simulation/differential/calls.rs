@@ -1,11 +1,8 @@
 //! Random calls of commands.
 
-use super::words::{CLIENT_ID, Words};
+use super::words::{CONNECTIONS, Words};
 
-/// How many connections there are. The first one speaks the older protocol and has no subscriptions.
-pub(super) const CONNECTIONS: usize = 3;
-
-/// Calls about keys, as [`filled`] takes them: of strings, of times, of hashes.
+/// Calls about keys, as [`Words::fill`] takes them: of strings, of times, of hashes.
 const KEYED: [&[&str]; 3] = [
     &[
         "GET <key>",
@@ -38,19 +35,6 @@ const KEYED: [&[&str]; 3] = [
         "HGETALL <key>",
         "HLEN <key>",
     ],
-];
-
-/// Options of `SET`.
-const SET: [&str; 9] = [
-    "NX",
-    "xx",
-    "GET",
-    "KEEPTTL",
-    "PX <span>",
-    "px <span>",
-    "EX <span>",
-    "PXAT <moment>",
-    "EXAT <moment>",
 ];
 
 const PUBLISH: &str = "PUBLISH <channel> <value>";
@@ -107,7 +91,7 @@ pub(super) fn call(words: &mut Words) -> (usize, Vec<Vec<u8>>) {
             other => other,
         },
     };
-    let mut call = filled(words, template);
+    let mut call = words.fill(template);
     if words.chance(20) {
         call[0].make_ascii_lowercase();
     }
@@ -126,48 +110,5 @@ pub(super) fn call(words: &mut Words) -> (usize, Vec<Vec<u8>>) {
 pub(super) fn keyed(words: &mut Words) -> Vec<Vec<u8>> {
     let kind = words.pick(&KEYED);
     let template = words.pick(kind);
-    filled(words, template)
-}
-
-/// The words of a template, in which `a|b` is one of these, and `<kind>` a random word of a kind, `<kind>+` one to three
-/// and `<kind>*` up to two of them.
-fn filled(words: &mut Words, template: &str) -> Vec<Vec<u8>> {
-    let mut call = Vec::new();
-    for part in template.split(' ') {
-        let (kind, count) = match part.rsplit_once('>') {
-            Some((kind, "+")) => (kind, 1 + words.dice.below(3)),
-            Some((kind, "*")) => (kind, words.dice.below(3)),
-            Some((kind, _)) => (kind, 1),
-            None => (part, 1),
-        };
-        for _ in 0..count {
-            match kind {
-                "<key" => call.push(words.key()),
-                "<value" => call.push(words.value()),
-                "<span" => call.push(words.span()),
-                "<moment" => call.push(words.moment()),
-                "<field" => call.push(words.field()),
-                "<channel" => call.push(words.channel()),
-                "<pair" => call.extend([words.field(), words.value()]),
-                "<when" => call.push(words.pick(&["NX", "XX", "GT", "LT", "lt"]).into()),
-                "<set" => {
-                    let option = words.pick(&SET);
-                    call.extend(filled(words, option));
-                }
-                "<client" => {
-                    let whom = words.dice.below(CONNECTIONS);
-                    call.push(format!("{CLIENT_ID}{whom}").into());
-                }
-                "<script" => {
-                    let scripts = ["return 1", "return (", "", "return ARGV"];
-                    call.push(words.pick(&scripts).into());
-                }
-                _ => {
-                    let choices: Vec<&str> = kind.split('|').collect();
-                    call.push(words.pick(&choices).into());
-                }
-            }
-        }
-    }
-    call
+    words.fill(template)
 }
