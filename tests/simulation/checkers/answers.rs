@@ -5,35 +5,27 @@
 
 use std::collections::BTreeMap;
 
-use super::{History, Terms, Violation};
+use super::{Found, History, Terms, each_event};
 use crate::workload::history::{Event, What};
 use tower_redlock_simulated::world::ProcessId;
 
-const PROMISE: &str = "every waiter is answered";
-
-pub(super) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
+pub(super) fn check(history: &History, terms: &Terms) -> Found {
     let pauses = pauses(history);
     let mut open: BTreeMap<usize, (u64, ProcessId, u64)> = BTreeMap::new();
     let mut found = Vec::new();
-    let mut object = |at_ms, text| {
-        found.push(Violation {
-            promise: PROMISE,
-            at_ms,
-            text,
-        });
-    };
-    let allowed = |process: ProcessId, from: u64, to: u64, bound: u64| {
-        let paused: u64 = pauses
-            .iter()
-            .filter(|(place, ..)| *place == process.place)
-            .map(|(_, since, until)| to.min(*until).saturating_sub(from.max(*since)))
-            .sum();
-        let late = if terms.jitter.contains(&process.place) {
-            bound + 500
-        } else {
-            0
+    // Objects if something took longer than its bound, which is extended by pauses.
+    let mut judge = |process: ProcessId, at: u64, took: u64, bound: u64, text: String| {
+        let from = at.saturating_sub(took);
+        let own = pauses.iter().filter(|(place, ..)| *place == process.place);
+        let spans = own.map(|(_, since, until)| at.min(*until).saturating_sub(from.max(*since)));
+        let late = match terms.jitter.contains(&process.place) {
+            true => bound + 500,
+            false => 0,
         };
-        bound + paused + late
+        let most = bound + spans.sum::<u64>() + late;
+        if took > most {
+            found.push((at, format!("{text}; allowed are at most {most} ms")));
+        }
     };
     for Event { at, what } in &history.events {
         match what {
@@ -45,36 +37,30 @@ pub(super) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
                 open.insert(*call, (*at, *process, *bound));
             }
             What::Answered { call, outcome } => {
-                let Some((from, process, bound)) = open.remove(call) else {
-                    continue;
-                };
-                let (took, most) = (at - from, allowed(process, from, *at, bound));
-                if took > most {
-                    let told =
+                if let Some((from, process, bound)) = open.remove(call) {
+                    let took = at - from;
+                    let text =
                         format!("{process} (call {call}) is told after {took} ms: {outcome}");
-                    object(*at, format!("{told}; allowed are at most {most} ms"));
+                    judge(process, *at, took, bound, text);
                 }
             }
             What::Shut {
                 process,
                 took,
                 bound,
-                ..
             } => {
-                let from = at.saturating_sub(*took);
-                let most = allowed(*process, from, *at, *bound);
-                if *took > most {
-                    let shut = format!("the shutdown of {process} took {took} ms");
-                    object(*at, format!("{shut}; allowed are at most {most} ms"));
-                }
+                let text = format!("the shutdown of {process} took {took} ms");
+                judge(*process, *at, *took, *bound, text);
             }
-            What::Hangs { call } => object(
-                *at,
-                format!("call {call} has not ended, though everything else has"),
-            ),
             _ => {}
         }
     }
+    found.extend(each_event(history, |what| match what {
+        What::Hangs { call } => Some(format!(
+            "call {call} has not ended, though everything else has"
+        )),
+        _ => None,
+    }));
     found
 }
 
@@ -107,9 +93,7 @@ mod tests {
             process: process(0),
             bound: 100,
         };
-        let events: Vec<_> = std::iter::once((10, called))
-            .chain(events.iter().cloned())
-            .collect();
+        let events = [&[(10, called)], events].concat();
         check(&history(&[], &events), &Terms::strict()).len()
     }
 
@@ -145,7 +129,6 @@ mod tests {
             process: process(0),
             took,
             bound: 500,
-            clean: true,
         };
         assert_eq!(count(&[(900, shut(500))]), 0);
         assert_eq!(count(&[(900, shut(501))]), 1);

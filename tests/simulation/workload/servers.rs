@@ -5,11 +5,6 @@ use std::collections::BTreeMap;
 use super::scene::{Live, Scene};
 use tower_redlock_simulated::world::HostId;
 
-/// The hash of an owner token.
-pub(super) fn hash(token: &[u8]) -> String {
-    sha1_smol::Sha1::from(token).digest().to_string()
-}
-
 /// Whether a key is that of a lock, and not one of those beside it.
 pub(super) fn is_lock(key: &str) -> bool {
     let Some((space, _)) = key.split_once(':') else {
@@ -33,6 +28,20 @@ pub(super) struct Stored {
     pub(super) key: String,
     pub(super) text: Option<Vec<u8>>,
     pub(super) ends: Option<i64>,
+}
+
+impl Stored {
+    /// The hash of the owner token that it holds.
+    pub(super) fn owner(&self) -> String {
+        let token = self.text.as_deref().unwrap_or_default();
+        sha1_smol::Sha1::from(token).digest().to_string()
+    }
+}
+
+/// The locks that a server has.
+pub(super) fn locks(scene: &Scene, host: HostId) -> impl Iterator<Item = Stored> {
+    let stored = stored(scene, host).into_iter();
+    stored.filter(|stored| is_lock(&stored.key))
 }
 
 pub(super) fn stored(scene: &Scene, host: HostId) -> Vec<Stored> {
@@ -69,8 +78,8 @@ fn each_reader(stored: Stored) -> Vec<Stored> {
         .collect()
 }
 
-/// For how many milliseconds each group keeps a holder's token on all of its keys. Groups with a
-/// server that is down are left out.
+/// For how many milliseconds each group keeps a holder's token on all of its keys. Groups with a server that is down are
+/// left out.
 pub(super) fn backing(
     scene: &Scene,
     live: &Live,
@@ -80,18 +89,12 @@ pub(super) fn backing(
     let mut nodes = BTreeMap::new();
     for group in &live.groups {
         let servers = scene.world.topology().servers(*group as usize);
-        let mut best = None;
-        let mut is_known = true;
-        for host in servers {
-            if !scene.world.is_up(host) {
-                is_known = false;
-                continue;
-            }
-            let keys = seen.entry(host).or_insert_with(|| stored(scene, host));
-            best = best.max(kept(keys, &live.keys, owner));
-        }
-        if is_known {
-            nodes.insert(*group, best);
+        if servers.iter().all(|host| scene.world.is_up(*host)) {
+            let kept = servers.into_iter().map(|host| {
+                let keys = seen.entry(host).or_insert_with(|| stored(scene, host));
+                kept(keys, &live.keys, owner)
+            });
+            nodes.insert(*group, kept.max().flatten());
         }
     }
     nodes
@@ -99,14 +102,13 @@ pub(super) fn backing(
 
 /// For how long a server keeps the token of `owner` on all of these keys.
 fn kept(all: &[Stored], keys: &[String], owner: &str) -> Option<i64> {
-    let mut least = i64::MAX;
-    for key in keys {
-        let is_owner = |stored: &&Stored| {
-            let text = stored.text.as_deref();
-            stored.key == *key && text.is_some_and(|text| hash(text) == owner)
+    let ends = keys.iter().map(|key| {
+        let is_his = |stored: &&Stored| {
+            stored.key == *key && stored.text.is_some() && stored.owner() == owner
         };
-        let found = all.iter().find(is_owner)?;
-        least = least.min(found.ends.unwrap_or(i64::MAX));
-    }
-    Some(least)
+        all.iter()
+            .find(is_his)
+            .map(|found| found.ends.unwrap_or(i64::MAX))
+    });
+    ends.min().unwrap_or(Some(i64::MAX))
 }
