@@ -176,23 +176,21 @@ fn report(plan: &Plan, violations: &[Violation]) -> String {
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{seed}.plan"));
     let long = file.with_extension("trace");
     let outcome = run_plan(&small, false);
-    let wordy = run_plan(&small, true);
-    let written =
-        fs::write(&file, small.to_string()).and_then(|()| fs::write(&long, wordy.trace.join("\n")));
-    if let Err(error) = written {
-        text.push_str(&format!("cannot write {}: {error}\n", file.display()));
+    let wordy = run_plan(&small, true).trace.join("\n");
+    let small = small.to_string();
+    for (file, written) in [(&file, &small), (&long, &wordy)] {
+        if let Err(error) = fs::write(file, written) {
+            text.push_str(&format!("cannot write {}: {error}\n", file.display()));
+        }
     }
-    let (file, long) = (file.display(), long.display());
-    text.push_str(&format!(
-        "shrunk to {} lines:\n{small}",
-        small.to_string().lines().count()
-    ));
-    text.push_str(&format!("what happened:\n{}\n", outcome.trace.join("\n")));
-    text.push_str(&listed(&outcome.violations));
-    let replay = command(&format!("PLAN={file}"));
-    text.push_str(&format!("replay the shrunk plan: {replay}\n"));
-    text.push_str(&format!("with all commands: {long}\n"));
-    text
+    let (lines, trace) = (small.lines().count(), outcome.trace.join("\n"));
+    let listed = listed(&outcome.violations);
+    let replay = command(&format!("PLAN={}", file.display()));
+    let long = long.display();
+    format!(
+        "{text}shrunk to {lines} lines:\n{small}what happened:\n{trace}\n{listed}\
+         replay the shrunk plan: {replay}\nwith all commands: {long}\n"
+    )
 }
 
 /// Runs seeds until so many have failed; returns how many were run, and how many of them failed.

@@ -137,6 +137,17 @@ fn what_is_held_up_arrives_when_the_pair_is_healed() {
 }
 
 #[test]
+fn a_process_that_starts_after_a_suspension_has_the_date_of_the_others() {
+    run(&Topology::plain(1), async |world| {
+        hold(&world, 100 * MS);
+        world.apply(&Fault::Suspend { ms: 5_000 });
+        world.start(1);
+        let date = |place| world.clock(world.living(place).unwrap()).unix_micros();
+        assert_eq!(date(0), date(1));
+    });
+}
+
+#[test]
 fn a_server_that_crashes_forgets_what_it_is_to_forget() {
     for (memory, keeps) in [(Memory::All, true), (Memory::None, false)] {
         run(&Topology::plain(3), async |world| {

@@ -157,10 +157,7 @@ mod tests {
                 (0, connected(1, [0, 1, 2])),
                 (8_000, What::Forgot { group }),
             ];
-            let terms = Terms {
-                ahead,
-                ..Terms::strict()
-            };
+            let terms = Terms::but(|terms| terms.ahead = ahead);
             let two = [holder(0, "a", 9, 7_000), holder(1, "b", 7, later)];
             check(&history(&two, &events), &terms).len()
         };
@@ -172,10 +169,7 @@ mod tests {
 
     #[test]
     fn with_wild_dates_the_order_lasts_until_something_is_lost() {
-        let wild = Terms {
-            ordered_dates: false,
-            ..Terms::strict()
-        };
+        let wild = Terms::but(|terms| terms.ordered_dates = false);
         let two = [holder(0, "a", 5, 0), holder(1, "b", 4, 50)];
         let count = |events: &[(u64, What)]| check(&history(&two, events), &wild).len();
         assert_eq!(count(&[]), 1);

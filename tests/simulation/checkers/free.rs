@@ -43,10 +43,7 @@ mod tests {
         let strict = Terms::strict();
         assert_eq!(count(100, &strict), 0);
         assert_eq!(count(101, &strict), 1);
-        let troubled = Terms {
-            calm: false,
-            ..strict
-        };
+        let troubled = Terms::but(|terms| terms.calm = false);
         assert_eq!(count(101, &troubled), 0);
     }
 }

@@ -50,10 +50,7 @@ mod tests {
         for when in [Stage::Shutdown, Stage::Ttl, Stage::Forever, Stage::TooLong] {
             assert_eq!(count(when, &strict), 1);
         }
-        let late = Terms {
-            once: false,
-            ..strict
-        };
+        let late = Terms::but(|terms| terms.once = false);
         assert_eq!(count(Stage::Shutdown, &late), 0);
         assert_eq!(count(Stage::Ttl, &late), 1);
     }
@@ -73,10 +70,7 @@ mod tests {
         let strict = Terms::strict();
         assert_eq!(count(100, &strict), 0);
         assert_eq!(count(101, &strict), 1);
-        let slow = Terms {
-            prompt: false,
-            ..strict
-        };
+        let slow = Terms::but(|terms| terms.prompt = false);
         assert_eq!(count(101, &slow), 0);
     }
 }

@@ -85,11 +85,7 @@ mod tests {
         let late = [(90, told("MaxHold", 0))];
         assert_eq!(count(&late, &Terms::strict()), 1);
         let call = holder(0, "a", 1, 10).call;
-        let keeps = [call].into_iter().collect();
-        let kept = Terms {
-            keeps,
-            ..Terms::strict()
-        };
+        let kept = Terms::but(|terms| terms.keeps = [call].into());
         assert_eq!(count(&late, &kept), 0);
     }
 }

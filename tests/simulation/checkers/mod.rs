@@ -152,6 +152,14 @@ impl Terms {
             copied: BTreeSet::new(),
         }
     }
+
+    /// The same with one difference.
+    #[cfg(test)]
+    fn but(change: impl FnOnce(&mut Self)) -> Self {
+        let mut terms = Self::strict();
+        change(&mut terms);
+        terms
+    }
 }
 
 /// The groups where a lock is only on a node if a replica acknowledges it, for some process; or where a replica may

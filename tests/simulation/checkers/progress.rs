@@ -77,10 +77,7 @@ mod tests {
         assert_eq!(count(&[Some(100)], &strict), 0);
         assert_eq!(count(&[Some(101)], &strict), 1);
         assert_eq!(count(&[None], &strict), 1);
-        let apart = Terms {
-            agreed: false,
-            ..strict
-        };
+        let apart = Terms::but(|terms| terms.agreed = false);
         assert_eq!(count(&[None], &apart), 0);
     }
 

@@ -230,7 +230,7 @@ mod tests {
         let strict = Terms::strict();
         assert_eq!(count(&forgot(15), &strict), 0);
         assert_eq!(count(&forgot(5), &strict), 1);
-        let masking = Terms { mask: 1, ..strict };
+        let masking = Terms::but(|terms| terms.mask = 1);
         assert_eq!(count(&forgot(15), &masking), 1);
     }
 
@@ -256,10 +256,7 @@ mod tests {
     #[test]
     fn beyond_the_promises_a_replaced_master_loses_what_it_is_told_until_it_is_demoted() {
         let replaced = |until| two(30, 5, What::Replaced { group: 1, until });
-        let beyond = Terms {
-            within: false,
-            ..Terms::strict()
-        };
+        let beyond = Terms::but(|terms| terms.within = false);
         assert_eq!(count(&replaced(15), &beyond), 0);
         assert_eq!(count(&replaced(9), &beyond), 1);
         let text = "a loss is noted there";
@@ -275,10 +272,7 @@ mod tests {
         let replay = |at| [(10, ran(1)), (20, saw(1, false)), (at, saw(1, true))];
         assert_eq!(count(&replay(RETENTION), &strict), 0);
         assert_eq!(count(&replay(RETENTION + 5_000), &strict), 1);
-        let apart = Terms {
-            spread: 10_000,
-            ..strict
-        };
+        let apart = Terms::but(|terms| terms.spread = 10_000);
         assert_eq!(count(&replay(RETENTION + 5_000), &apart), 0);
         assert_eq!(count(&anew(RETENTION - 5_000), &apart), 0);
     }

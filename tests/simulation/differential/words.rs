@@ -48,57 +48,16 @@ const DIGESTS: [&str; 2] = [
     "d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1",
     "d2d2d2d2d2d2d2d2d2d2d2d2d2d2d2d2d2d2d2d2",
 ];
-const TOKENS: [&str; 3] = ["A", "B", "C"];
-const SPANS: [&str; 6] = ["1", "50", "100", "1000", "60000", "100"];
-const ODD_NUMBERS: [&str; 18] = [
-    "0",
-    "-1",
-    "-9223372036854775808",
-    "9223372036854775807",
-    "9223372036854775808",
-    "9000000000000000000",
-    "1e300",
-    "",
-    "abc",
-    "1.5",
-    "1e3",
-    " 7",
-    "+7",
-    "007",
-    "0x10",
-    "nan",
-    "inf",
-    "-0",
-];
+// Choices, parted by bars: see [`Words::fill`].
+const SPANS: &str = "1|50|100|1000|60000|100";
+const ODD_NUMBERS: &str = "0|-1|-9223372036854775808|9223372036854775807|9223372036854775808|9000000000000000000|1e300|\
+    |abc|1.5|1e3| 7|+7|007|0x10|nan|inf|-0";
+/// Fencing tokens.
+const NUMBERS: &str = "0000000000000000001|0000000000000000999|0000000000000001000|0000000000001000000|\
+    0001763816000000000|0001763816000000999|9223372036854773759|9223372036854773000|1806147584000000000|\
+    1806147584000001024|1806147584000999424|1806151184000000000|1806151999999999999";
+const FIELDS: &str = "identity|digest|length|former|hwm|floor|quarantine|evicted|vote|former|f";
 const ODD_TEXTS: [&[u8]; 4] = [b"", b" ", b"\xff\0\r\n", b"-ERR\nx"];
-const NUMBERS: [&str; 13] = [
-    "0000000000000000001",
-    "0000000000000000999",
-    "0000000000000001000",
-    "0000000000001000000",
-    "0001763816000000000",
-    "0001763816000000999",
-    "9223372036854773759",
-    "9223372036854773000",
-    "1806147584000000000",
-    "1806147584000001024",
-    "1806147584000999424",
-    "1806151184000000000",
-    "1806151999999999999",
-];
-const FIELDS: [&str; 11] = [
-    "identity",
-    "digest",
-    "length",
-    "former",
-    "hwm",
-    "floor",
-    "quarantine",
-    "evicted",
-    "vote",
-    "former",
-    "f",
-];
 
 pub(super) fn texts(words: &[&str]) -> Vec<Vec<u8>> {
     words.iter().map(|word| word.as_bytes().to_vec()).collect()
@@ -126,27 +85,26 @@ impl Words {
     }
 
     /// One of these; rarely an odd number.
-    fn mostly(&mut self, usual: &[&str]) -> Vec<u8> {
+    fn mostly(&mut self, usual: &str) -> Vec<u8> {
         let odd = self.chance(7);
-        let word = self.pick(if odd { &ODD_NUMBERS } else { usual });
-        word.as_bytes().to_vec()
+        self.word(if odd { ODD_NUMBERS } else { usual })
     }
 
     pub(super) fn token(&mut self) -> Vec<u8> {
         if self.chance(3) {
             return self.pick(&ODD_TEXTS).to_vec();
         }
-        self.pick(&TOKENS).into()
+        self.word("A|B|C")
     }
 
     /// Milliseconds for which something lasts.
     pub(super) fn span(&mut self) -> Vec<u8> {
-        self.mostly(&SPANS)
+        self.mostly(SPANS)
     }
 
     /// A fencing token.
     pub(super) fn number(&mut self) -> Vec<u8> {
-        self.mostly(&NUMBERS)
+        self.mostly(NUMBERS)
     }
 
     /// The words of a template, in which `a|b` is one of these, and `<kind>` a random word of a kind, `<kind>+` one to
@@ -186,17 +144,14 @@ impl Words {
             "<digest" => self.digest(),
             // The same as the last two are for most scripts.
             "<vote" => [self.digest(), self.identity()].join(&b' '),
-            "<flag" => self.pick(&["", "1"]).into(),
+            "<flag" => self.word("|1"),
             "<tombstone" => self.pick(&TOMBSTONES).into(),
             "<lock" => self.pick(&LOCKS).into(),
             "<channel" => self.pick(&CHANNELS).into(),
-            "<field" => self.pick(&FIELDS).into(),
-            "<when" => self.pick(&["NX", "XX", "GT", "LT", "lt"]).into(),
+            "<field" => self.word(FIELDS),
+            "<when" => self.word("NX|XX|GT|LT|lt"),
             "<client" => format!("{CLIENT_ID}{}", self.dice.below(CONNECTIONS)).into(),
-            "<script" => {
-                let scripts = ["return 1", "return (", "", "return ARGV"];
-                self.pick(&scripts).into()
-            }
+            "<script" => self.word("return 1|return (||return ARGV"),
             _ => {
                 let choices: Vec<&str> = kind.split('|').collect();
                 self.pick(&choices).into()
@@ -233,17 +188,11 @@ impl Words {
     fn moment(&mut self) -> Vec<u8> {
         let now = self.now / 1_000;
         let near = [now - 60_000, now - 1, now, now + 1, now + 100, now + 60_000];
-        let near: Vec<String> = near.iter().map(u64::to_string).collect();
-        let near: Vec<&str> = near.iter().map(String::as_str).collect();
-        self.mostly(&near)
+        self.mostly(&near.map(|moment| moment.to_string()).join("|"))
     }
 
     fn identity(&mut self) -> Vec<u8> {
         let usual = [
-            RUN_ID,
-            RUN_ID,
-            RUN_ID,
-            RUN_ID,
             "any",
             "",
             "ask",
@@ -252,11 +201,12 @@ impl Words {
             "<run id>/0f:42",
             "other",
         ];
-        let identity = self.pick(&usual);
-        if self.asks || !identity.ends_with("ask") {
-            identity.into()
-        } else {
-            RUN_ID.into()
+        match self.chance(35) {
+            true => RUN_ID.into(),
+            false => match self.pick(&usual) {
+                asked if !self.asks && asked.ends_with("ask") => RUN_ID.into(),
+                identity => identity.into(),
+            },
         }
     }
 
@@ -277,7 +227,7 @@ impl Words {
                 words.remove(place);
             }
             1 => words.insert(place, words[place].clone()),
-            2 => words[place] = self.pick(&ODD_NUMBERS).into(),
+            2 => words[place] = self.word(ODD_NUMBERS),
             _ => words[place] = self.pick(&ODD_TEXTS).to_vec(),
         }
     }

@@ -232,22 +232,15 @@ mod tests {
 
     #[test]
     fn what_would_run_nothing_or_makes_no_sense_is_refused() {
+        let whole = "line 5: there is no process 5: the plan has 1 process, counted from 0";
+        assert_eq!(why_not(r#""place":0"#, r#""place":5"#), whole);
         for (from, to, why) in [
-            (
-                r#""place":0"#,
-                r#""place":5"#,
-                "line 5: there is no process 5: the plan has 1 process, counted from 0",
-            ),
             (
                 r#""episode":0"#,
                 r#""episode":7"#,
-                "line 6: there is no episode 7: the plan has 1 episode, counted from 0",
+                "line 6: there is no episode 7",
             ),
-            (
-                "[0,1,2]",
-                "[0,1,3]",
-                "line 3: there is no group 3: the plan has 3 groups, counted from 0",
-            ),
+            ("[0,1,2]", "[0,1,3]", "line 3: there is no group 3"),
             ("[0,1,2]", "[0,1,1]", "line 3: `nodes` must be groups"),
             (
                 r#"[1,"yes"]"#,
@@ -255,15 +248,11 @@ mod tests {
                 "line 4: there is no group 3",
             ),
             (r#""mask":0"#, r#""mask":9"#, "line 3: `mask` 9 is too much"),
+            ("\"keys\":1,", "\"keys\":1001,", "line 1: `keys` is 1001;"),
             (
-                r#""keys":1,"#,
-                r#""keys":1001,"#,
-                "line 1: `keys` is 1001; it may be 1000 at most",
-            ),
-            (
-                r#""length":3000"#,
-                r#""length":3600001"#,
-                "line 1: `length` is 3600001; it may be 3600000 at most",
+                r#"h":3000"#,
+                r#"h":3600001"#,
+                "line 1: `length` is 3600001;",
             ),
             (
                 r#""ttl":400"#,
@@ -281,33 +270,28 @@ mod tests {
     fn faults_that_cannot_happen_are_refused() {
         let no_host = "there is no host 4: the plan has 4 hosts, counted from 0";
         let no_role = "names hosts that it cannot happen to";
+        let most_ppm = "`ppm`, up or down, is 2000000; it may be 500000 at most";
         for (fault, why) in [
-            (r#"{"do":"heal_all"}"#, "read"),
-            (r#"{"do":"heal_all","odd":1}"#, "`heal_all` has no fields"),
-            (r#"{"do":"thaw","host":1,"odd":1}"#, "unknown field `odd`"),
-            (r#"{"do":"pause","process":1}"#, "there is no process 1"),
-            (r#"{"do":"freeze","host":4}"#, no_host),
+            (r#""heal_all""#, "read"),
+            (r#""heal_all","odd":1"#, "`heal_all` has no fields"),
+            (r#""thaw","host":1,"odd":1"#, "unknown field `odd`"),
+            (r#""pause","process":1"#, "there is no process 1"),
+            (r#""freeze","host":4"#, no_host),
             (
-                r#"{"do":"delay","process":0,"host":1,"min_ms":50,"max_ms":5}"#,
-                "`min_ms` is 50; it may be 5 at most",
+                r#""delay","process":0,"host":1,"min_ms":9,"max_ms":5"#,
+                "`min_ms`",
             ),
+            (r#""host_rate","host":1,"ppm":-2000000"#, most_ppm),
+            (r#""replica_cut","host":1,"on":true"#, "read"),
+            (r#""replica_cut","host":2,"on":true"#, no_role),
+            (r#""demote","host":1,"of":2"#, no_role),
+            (r#""opinion","sentinel":1,"master":0,"epoch":1"#, no_role),
             (
-                r#"{"do":"host_rate","host":1,"ppm":-2000000}"#,
-                "`ppm`, up or down, is 2000000; it may be 500000 at most",
-            ),
-            (r#"{"do":"replica_cut","host":2,"on":true}"#, no_role),
-            (r#"{"do":"replica_cut","host":1,"on":true}"#, "read"),
-            (r#"{"do":"demote","host":1,"of":2}"#, no_role),
-            (
-                r#"{"do":"opinion","sentinel":1,"master":0,"epoch":1}"#,
-                no_role,
-            ),
-            (
-                r#"{"do":"failover","group":0,"to":2,"epoch":1,"learn_ms":1,"demote_ms":1}"#,
+                r#""failover","group":0,"to":2,"epoch":1,"learn_ms":1,"demote_ms":1"#,
                 no_role,
             ),
         ] {
-            let found = why_not(r#"{"do":"flush","host":2}"#, fault);
+            let found = why_not(r#""flush","host":2"#, fault);
             let is_there = found == "read" || found.starts_with("line 6: ");
             assert!(is_there && found.contains(why), "{fault}: {found}");
         }

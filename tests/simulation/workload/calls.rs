@@ -1,6 +1,7 @@
 //! What clients do: each call of a plan is one task of its process.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -84,53 +85,39 @@ pub(super) fn name(key: u32) -> LockKey {
     names(&[key]).as_slice()[0].clone()
 }
 
-/// Polls a future so many times.
-struct Polls<F> {
-    left: u32,
-    work: F,
-}
-
-impl<F: Future<Output = ()> + Unpin> Future for Polls<F> {
-    type Output = bool;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<bool> {
-        if self.left == 0 {
+/// Polls some work so many times at most: whether it has ended by then.
+async fn polls(mut left: u32, mut work: impl Future<Output = ()> + Unpin) -> bool {
+    let poll = |cx: &mut Context<'_>| {
+        if left == 0 {
             return Poll::Ready(false);
         }
-        self.left -= 1;
-        match Pin::new(&mut self.work).poll(cx) {
+        left -= 1;
+        match Pin::new(&mut work).poll(cx) {
             Poll::Ready(()) => Poll::Ready(true),
-            Poll::Pending if self.left == 0 => Poll::Ready(false),
+            Poll::Pending if left == 0 => Poll::Ready(false),
             Poll::Pending => Poll::Pending,
         }
-    }
+    };
+    poll_fn(poll).await
 }
 
 impl Here {
     /// Makes the call, and drops it when its time has come.
     async fn make(self, call: Call) {
         let done = {
-            let work = self.act(&call.action);
+            let mut work = Box::pin(self.act(&call.action));
             match call.cut {
-                Cut::Never => {
-                    work.await;
-                    true
-                }
                 Cut::After(span) => timeout(ms(span), work).await.is_ok(),
-                Cut::Polls(left) => {
-                    let work = Box::pin(work);
-                    Polls { left, work }.await
-                }
-                Cut::Kept(left, span) => {
-                    let mut work = Box::pin(work);
-                    let first = Polls {
-                        left,
-                        work: work.as_mut(),
-                    };
-                    if !first.await {
+                Cut::Polls(most) => polls(most, work).await,
+                Cut::Kept(first, span) => {
+                    if !polls(first, work.as_mut()).await {
                         sleep(ms(span)).await;
                         work.await;
                     }
+                    true
+                }
+                Cut::Never => {
+                    work.await;
                     true
                 }
             }
@@ -168,20 +155,25 @@ impl Here {
 
     /// The client asks for a lock.
     pub(super) fn called(&self, text: &str, wait: u64) {
-        let (call, process) = (self.call, self.process);
-        let bound = self.scene.bound(process, call, wait);
-        let called = What::Called {
-            call,
-            process,
-            bound,
-        };
-        self.tell(format_args!("asks for {text}"), called);
+        let bound = self.scene.bound(self.process, self.call, wait);
+        self.record(format_args!("asks for {text}"));
+        let asked = (self.scene.world.millis(), bound);
+        self.scene.state().asked.insert(self.call, asked);
     }
 
+    /// It is answered, or has given up.
     pub(super) fn answered(&self, outcome: impl fmt::Display) {
-        let (call, outcome) = (self.call, outcome.to_string());
         let text = format!("is told: {outcome}");
-        self.tell(text, What::Answered { call, outcome });
+        self.record(&text);
+        let asked = self.scene.state().asked.remove(&self.call);
+        if let Some((since, bound)) = asked {
+            self.scene.note(What::Took {
+                process: self.process,
+                text: format!("(call {}) {text}", self.call),
+                took: self.scene.world.millis() - since,
+                bound,
+            });
+        }
     }
 
     /// Asks for a lock; notes both question and answer.
@@ -224,10 +216,8 @@ impl Here {
                 reason: format!("{reason:?}"),
                 left: handle.remaining().as_micros() as u64,
             };
-            self.tell(
-                format_args!("is told that its lock is lost: {reason}"),
-                told,
-            );
+            let text = format_args!("is told that its lock is lost: {reason}");
+            self.tell(text, told);
         }
     }
 

@@ -187,8 +187,9 @@ pub(super) async fn shut(scene: &Arc<Scene>, process: ProcessId, shop: Shop, gra
     };
     let last = (2 * scene.settings(process).node_timeout).max(250);
     let grace = grace.as_millis() as u64;
-    let shut = What::Shut {
+    let shut = What::Took {
         process,
+        text: "is shut down".to_owned(),
         took: millis_since(start),
         bound: grace + grace / 50 + last + 500 + 50,
     };

@@ -41,16 +41,12 @@ pub(crate) struct Holder {
 /// What can happen.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum What {
-    /// A client asked for a lock, and is to be answered within so many milliseconds.
-    Called {
-        call: usize,
+    /// Something that a client or a process waited for took so many milliseconds, of `bound` at most.
+    Took {
         process: ProcessId,
+        text: String,
+        took: u64,
         bound: u64,
-    },
-    /// It was answered, or has given up.
-    Answered {
-        call: usize,
-        outcome: String,
     },
     /// A client waited for a key in vain, which no server had for the last so many milliseconds of that.
     Refused {
@@ -116,12 +112,6 @@ pub(crate) enum What {
     /// All machines stood still, and their clocks went on by so much.
     Suspended {
         ms: u64,
-    },
-    /// An orderly shutdown has ended.
-    Shut {
-        process: ProcessId,
-        took: u64,
-        bound: u64,
     },
     /// What is on a server that should not be.
     Left {

@@ -56,6 +56,8 @@ pub(super) struct State {
     pub(super) waiting: VecDeque<usize>,
     /// All faults have ended.
     pub(super) is_healed: bool,
+    /// Since when clients of calls wait for an answer, and for how long they may, in milliseconds.
+    pub(super) asked: BTreeMap<usize, (u64, u64)>,
     /// How many tasks of each call have not ended.
     pub(super) open: BTreeMap<usize, u32>,
     /// The holders of nested calls that have begun to release their locks, and share them with no other.
@@ -97,10 +99,6 @@ pub(super) struct Shop {
 pub(super) struct Live {
     pub(super) holder: usize,
     pub(super) handle: LockHandle,
-    pub(super) quorum: usize,
-    pub(super) groups: Vec<u32>,
-    /// The keys on the nodes.
-    pub(super) keys: Vec<String>,
 }
 
 /// A server that lost something.
@@ -219,7 +217,6 @@ impl Scene {
         kind: Kind,
     ) -> Option<usize> {
         let new = self.holder((process, call), handle, kind);
-        let settings = self.settings(process);
         let now = new.granted;
         let mut state = self.state();
         let state = &mut *state;
@@ -244,9 +241,6 @@ impl Scene {
         state.live.push(Live {
             holder,
             handle: handle.clone(),
-            quorum: settings.quorum(),
-            groups: settings.nodes.clone(),
-            keys: new.keys.clone(),
         });
         let fence = new.fence.map(|fence| fence.to_string());
         let fence = fence.as_deref().unwrap_or("none");

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::scene::{Live, Scene};
+use super::history::Holder;
+use super::scene::Scene;
 use tower_redlock_simulated::world::HostId;
 
 /// Whether a key is that of a lock, and not one of those beside it.
@@ -82,17 +83,16 @@ fn each_reader(stored: Stored) -> Vec<Stored> {
 /// left out.
 pub(super) fn backing(
     scene: &Scene,
-    live: &Live,
-    owner: &str,
+    holder: &Holder,
     seen: &mut BTreeMap<HostId, Vec<Stored>>,
 ) -> BTreeMap<u32, Option<i64>> {
     let mut nodes = BTreeMap::new();
-    for group in &live.groups {
+    for group in &scene.settings(holder.process).nodes {
         let servers = scene.world.topology().servers(*group as usize);
         if servers.iter().all(|host| scene.world.is_up(*host)) {
             let kept = servers.into_iter().map(|host| {
                 let keys = seen.entry(host).or_insert_with(|| stored(scene, host));
-                kept(keys, &live.keys, owner)
+                kept(keys, holder)
             });
             nodes.insert(*group, kept.max().flatten());
         }
@@ -100,15 +100,12 @@ pub(super) fn backing(
     nodes
 }
 
-/// For how long a server keeps the token of `owner` on all of these keys.
-fn kept(all: &[Stored], keys: &[String], owner: &str) -> Option<i64> {
-    let ends = keys.iter().map(|key| {
-        let is_his = |stored: &&Stored| {
-            stored.key == *key && stored.text.is_some() && stored.owner() == owner
-        };
-        all.iter()
-            .find(is_his)
-            .map(|found| found.ends.unwrap_or(i64::MAX))
+/// For how long a server keeps a holder's token on all of its keys.
+fn kept(all: &[Stored], holder: &Holder) -> Option<i64> {
+    let ends = holder.keys.iter().map(|key| {
+        let mut those = all.iter().filter(|stored| stored.key == *key);
+        let found = those.find(|stored| stored.text.is_some() && stored.owner() == holder.owner)?;
+        Some(found.ends.unwrap_or(i64::MAX))
     });
     ends.min().unwrap_or(Some(i64::MAX))
 }

@@ -45,12 +45,14 @@ fn look_at_holders(scene: &Scene) {
     let State { history, live, .. } = &mut *state;
     let mut seen: BTreeMap<HostId, Vec<Stored>> = BTreeMap::new();
     for live in live {
-        let nodes = backing(scene, live, &history.holders[live.holder].owner, &mut seen);
+        let holder = &history.holders[live.holder];
+        let settings = scene.settings(holder.process);
+        let nodes = backing(scene, holder, &mut seen);
         let sample = Sample {
             holder: live.holder,
             left: live.handle.remaining().as_micros() as u64,
             // Those that are down count as if they had it.
-            quorum: live.quorum.saturating_sub(live.groups.len() - nodes.len()),
+            quorum: (settings.quorum() + nodes.len()).saturating_sub(settings.nodes.len()),
             nodes,
         };
         history.push(at, What::Sample(sample));
