@@ -28,14 +28,12 @@ use std::env;
 use std::fmt::Write as _;
 use std::thread;
 
-use calls::CONNECTIONS;
 use plain::Plain;
 use wire::{Event, Real, Simulated, Wire, ask, packed};
-use words::{CLIENT_ID, RUN_ID, Words, texts};
+use words::{CLIENT_ID, CONNECTIONS, RUN_ID, Words, texts};
 
 use crate::support::server::Kind;
 use tower_redlock_simulated::server::dice::Dice;
-use tower_redlock_simulated::server::resp::Reply;
 
 /// Where the clocks begin, in microseconds since 1970.
 const BEGIN: u64 = 1_763_816_000_000_000;
@@ -69,7 +67,7 @@ impl<W: Wire> Side<W> {
         if connection > 0 {
             ask(&mut self.wire, connection, &["HELLO", "3"]);
         }
-        let Reply::Int(id) = ask(&mut self.wire, connection, &["CLIENT", "ID"]) else {
+        let Plain::Int(id) = ask(&mut self.wire, connection, &["CLIENT", "ID"]) else {
             panic!("no client id");
         };
         self.client_ids[connection] = id.to_string();
@@ -80,11 +78,12 @@ impl<W: Wire> Side<W> {
         let own = words.iter().map(|word| self.own(word));
         let own: Vec<Vec<u8>> = own.collect();
         self.wire.write(connection, &packed(&own));
-        (0..CONNECTIONS)
-            .map(|other| {
-                let asked = (other == connection).then_some(words);
-                self.read_all(other, asked.unwrap_or_default())
-            })
+        let asked = |other| match other == connection {
+            true => words,
+            false => &[],
+        };
+        let all = 0..CONNECTIONS;
+        all.map(|other| self.read_all(other, asked(other)))
             .collect()
     }
 
@@ -101,13 +100,13 @@ impl<W: Wire> Side<W> {
     fn read_all(&mut self, connection: usize, asked: &[Vec<u8>]) -> Vec<Plain> {
         self.marks += 1;
         let mark = format!("mark {}", self.marks);
-        self.wire
-            .write(connection, &packed(&texts(&["ECHO", &mark])));
+        let echo = packed(&texts(&["ECHO", &mark]));
+        self.wire.write(connection, &echo);
         let mut all = Vec::new();
         loop {
             match self.wire.read(connection) {
-                Some(Reply::Bulk(text)) if text == mark.as_bytes() => return all,
-                Some(reply) => all.push(Plain::of(reply, asked)),
+                Some(reply) if reply == plain::bulk(&mark) => return all,
+                Some(reply) => all.push(reply.compared(asked)),
                 None => {
                     all.push(Plain::Ended);
                     self.open(connection);
@@ -223,10 +222,8 @@ impl Pair {
                 }
                 let replies = self.call(connection, &call);
                 let outcome = plain::outcome(&replies[connection]);
-                self.outcomes
-                    .entry(call[1].clone())
-                    .or_default()
-                    .insert(outcome);
+                let outcomes = self.outcomes.entry(call[1].clone());
+                outcomes.or_default().insert(outcome);
             } else if words.chance(30) {
                 let connection = words.dice.below(CONNECTIONS);
                 self.call(connection, &snippets::call(&mut words));
@@ -289,12 +286,9 @@ fn compare(kind: Kind) {
     // A script that fails whatever it is called with would compare nothing.
     for script in scripts::all() {
         let outcomes = &pair.outcomes[script.hash.as_bytes()];
-        println!("{} {outcomes:?}", script.known_by);
-        assert!(
-            outcomes.len() > 1,
-            "too few kinds of replies: {}",
-            script.known_by
-        );
+        let known_by = script.known_by;
+        println!("{known_by} {outcomes:?}");
+        assert!(outcomes.len() > 1, "too few kinds of replies: {known_by}");
     }
 }
 

@@ -2,18 +2,19 @@
 
 use std::any::Any;
 use std::env;
+use std::error::Error;
 use std::fs;
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::str::FromStr;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use tokio::runtime::{Builder, RngSeed, Runtime};
+use tokio::runtime::{Builder, RngSeed};
+use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
 use crate::checkers::Violation;
@@ -21,7 +22,7 @@ use crate::plan::{Plan, counted};
 use crate::seam;
 use crate::shrink;
 use crate::workload;
-use tower_redlock_simulated::world::{Sent, World};
+use tower_redlock_simulated::world::{Sent, Topology, World};
 
 /// What came of a plan.
 pub(crate) struct Outcome {
@@ -37,13 +38,33 @@ pub(crate) struct Outcome {
 /// How much longer than its plan a world may last, in its own time.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-fn runtime(seed: u64) -> Runtime {
-    Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .rng_seed(RngSeed::from_bytes(&seed.to_le_bytes()))
+/// Does some work in a world of its own, for this long at most. Returns what came of the work, and what `look` sees in
+/// the world after that.
+pub(crate) fn in_world<F: Future, T>(
+    (seed, topology, is_wordy): (u64, &Topology, bool),
+    limit: Duration,
+    work: impl FnOnce(World) -> F,
+    look: impl FnOnce(&World) -> T,
+) -> (thread::Result<Result<F::Output, Elapsed>>, T) {
+    let mut builder = Builder::new_current_thread();
+    let builder = builder.enable_time().start_paused(true);
+    let builder = builder.rng_seed(RngSeed::from_bytes(&seed.to_le_bytes()));
+    let runtime = builder
         .build()
-        .expect("a runtime without I/O needs nothing")
+        .expect("a runtime without I/O needs nothing");
+    let inside = runtime.enter();
+    let world = World::new(seed, topology, is_wordy);
+    let installed = seam::begin(&world);
+    drop(inside);
+    let work = async { timeout(limit, work(world.clone())).await };
+    let ended = catch_unwind(AssertUnwindSafe(|| runtime.block_on(work)));
+    let inside = runtime.enter();
+    let seen = look(&world);
+    drop(inside);
+    world.forget_program();
+    drop(runtime);
+    drop(installed);
+    (ended, seen)
 }
 
 /// Says which defect is switched on, if one is.
@@ -55,33 +76,31 @@ fn tell_defect() {
 
 /// The defect that is switched on, if one is.
 fn mutant() -> Option<String> {
-    env::var("REDLOCK_MUTANT")
-        .ok()
-        .filter(|mutant| !mutant.is_empty())
+    let mutant = env::var("REDLOCK_MUTANT").ok();
+    mutant.filter(|mutant| !mutant.is_empty())
 }
 
 /// Runs a plan in a world of its own. If it is wordy, the trace shows all commands.
 pub(crate) fn run_plan(plan: &Plan, is_wordy: bool) -> Outcome {
-    let runtime = runtime(plan.seed);
-    let (world, installed) = {
-        let _inside = runtime.enter();
-        let world = World::new(plan.seed, &plan.topology, is_wordy);
-        let installed = seam::begin(&world);
-        (world, installed)
-    };
     let limit = Duration::from_millis(plan.length) + PATIENCE;
-    let work = async { timeout(limit, workload::run(world.clone(), plan.clone())).await };
-    let ended = catch_unwind(AssertUnwindSafe(|| runtime.block_on(work)));
-    let at_ms = {
-        let _inside = runtime.enter();
-        world.millis()
+    let work = |world| workload::run(world, plan.clone());
+    let look = |world: &World| {
+        let outcome = Outcome {
+            violations: Vec::new(),
+            trace: world.trace(),
+            sent: world.sent(),
+            hash: world.trace_hash(),
+        };
+        (outcome, world.millis(), world.panics())
     };
-    let violation = |promise, text: String| Violation {
+    let about = (plan.seed, &plan.topology, is_wordy);
+    let (ended, (mut outcome, at_ms, panics)) = in_world(about, limit, work, look);
+    let violation = |promise, text| Violation {
         promise,
         at_ms,
         text,
     };
-    let mut violations = match ended {
+    outcome.violations = match ended {
         Ok(Ok(violations)) => violations,
         Ok(Err(_)) => vec![violation(
             "everything ends",
@@ -89,20 +108,9 @@ pub(crate) fn run_plan(plan: &Plan, is_wordy: bool) -> Outcome {
         )],
         Err(panic) => vec![violation("nothing panics", text_of(&*panic))],
     };
-    let inside = runtime.enter();
-    for panic in world.panics() {
-        violations.push(violation("nothing panics", panic));
-    }
-    let outcome = Outcome {
-        violations,
-        trace: world.trace(),
-        sent: world.sent(),
-        hash: world.trace_hash(),
-    };
-    drop(inside);
-    world.forget_program();
-    drop(runtime);
-    drop(installed);
+    let panics = panics.into_iter();
+    let panics = panics.map(|panic| violation("nothing panics", panic));
+    outcome.violations.extend(panics);
     outcome
 }
 
@@ -115,10 +123,10 @@ fn text_of(panic: &(dyn Any + Send)) -> String {
 /// What `make sim` was told, or the default.
 pub(crate) fn told<T: FromStr>(name: &str, default: T) -> T {
     match env::var(name) {
-        Ok(text) => text
-            .parse()
-            .ok()
-            .unwrap_or_else(|| panic!("{name}={text} is no such number")),
+        Ok(text) => {
+            let number = text.parse().ok();
+            number.unwrap_or_else(|| panic!("{name}={text} is no such number"))
+        }
         Err(_) => default,
     }
 }
@@ -127,11 +135,6 @@ pub(crate) fn told<T: FromStr>(name: &str, default: T) -> T {
 fn fresh_seed() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     since.unwrap_or_default().as_millis() as u64 % 1_000_000_000
-}
-
-/// Where the plans and traces of failing seeds are put.
-fn folder() -> PathBuf {
-    PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
 }
 
 /// `make sim`, with the defect that is switched on, if one is.
@@ -144,10 +147,8 @@ fn command(what: &str) -> String {
 
 /// Violations, one on each line.
 fn listed(violations: &[Violation]) -> String {
-    let lines = violations
-        .iter()
-        .map(|violation| format!("  {violation}\n"));
-    lines.collect()
+    let lines = violations.iter();
+    lines.map(|violation| format!("  {violation}\n")).collect()
 }
 
 /// A plan in numbers.
@@ -172,66 +173,59 @@ fn report(plan: &Plan, violations: &[Violation]) -> String {
     let promise = violations.first().map_or("", |first| first.promise);
     let mut run = |plan: &Plan| run_plan(plan, false).violations;
     let small = shrink::shrink(plan.clone(), promise, &mut run);
-    let (file, long) = (
-        folder().join(format!("{seed}.plan")),
-        folder().join(format!("{seed}.trace")),
-    );
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{seed}.plan"));
+    let long = file.with_extension("trace");
     let outcome = run_plan(&small, false);
-    let wordy = run_plan(&small, true);
-    let written =
-        fs::write(&file, small.to_string()).and_then(|()| fs::write(&long, wordy.trace.join("\n")));
-    if let Err(error) = written {
-        text.push_str(&format!("cannot write {}: {error}\n", file.display()));
+    let wordy = run_plan(&small, true).trace.join("\n");
+    let small = small.to_string();
+    for (file, written) in [(&file, &small), (&long, &wordy)] {
+        if let Err(error) = fs::write(file, written) {
+            text.push_str(&format!("cannot write {}: {error}\n", file.display()));
+        }
     }
-    let (file, long) = (file.display(), long.display());
-    text.push_str(&format!(
-        "shrunk to {} lines:\n{small}",
-        small.to_string().lines().count()
-    ));
-    text.push_str(&format!("what happened:\n{}\n", outcome.trace.join("\n")));
-    text.push_str(&listed(&outcome.violations));
-    let replay = command(&format!("PLAN={file}"));
-    text.push_str(&format!("replay the shrunk plan: {replay}\n"));
-    text.push_str(&format!("with all commands: {long}\n"));
-    text
+    let (lines, trace) = (small.lines().count(), outcome.trace.join("\n"));
+    let listed = listed(&outcome.violations);
+    let replay = command(&format!("PLAN={}", file.display()));
+    let long = long.display();
+    format!(
+        "{text}shrunk to {lines} lines:\n{small}what happened:\n{trace}\n{listed}\
+         replay the shrunk plan: {replay}\nwith all commands: {long}\n"
+    )
 }
 
-/// Runs seeds, on all cores, until so many have failed; returns how many were run, and how many of them failed.
-fn run_seeds(first: u64, count: u64, most_failures: usize) -> (u64, usize) {
-    let (next, ran) = (AtomicU64::new(0), AtomicU64::new(0));
-    let failed: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+/// Runs seeds until so many have failed; returns how many were run, and how many of them failed.
+fn run_seeds(first: u64, count: u64, most_failures: u64) -> (u64, u64) {
+    let (ran, failed) = (AtomicU64::new(0), AtomicU64::new(0));
     let is_wordy = told("REDLOCK_SIM_WORDY", 0) != 0;
-    let failures = || failed.lock().map_or(usize::MAX, |failed| failed.len());
+    with_seeds(first, count, |seed| {
+        let plan = Plan::generate(seed);
+        let outcome = run_plan(&plan, is_wordy);
+        ran.fetch_add(1, Ordering::Relaxed);
+        if is_wordy {
+            println!("{plan}{}", outcome.trace.join("\n"));
+        }
+        if count == 1 {
+            println!("trace {:016x}", outcome.hash);
+        }
+        if !outcome.violations.is_empty() {
+            failed.fetch_add(1, Ordering::Relaxed);
+            println!("{}", report(&plan, &outcome.violations));
+        }
+        failed.load(Ordering::Relaxed) < most_failures
+    });
+    (ran.into_inner(), failed.into_inner())
+}
+
+/// Does `work` with each of so many seeds, on all cores, until it says that it is enough.
+pub(crate) fn with_seeds(first: u64, count: u64, work: impl Fn(u64) -> bool + Sync) {
+    let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let next = AtomicU64::new(0);
     let work = || {
-        loop {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            if index >= count || failures() >= most_failures {
-                return;
-            }
-            let plan = Plan::generate(first.wrapping_add(index));
-            let outcome = run_plan(&plan, is_wordy);
-            ran.fetch_add(1, Ordering::Relaxed);
-            if is_wordy {
-                println!("{plan}{}", outcome.trace.join("\n"));
-            }
-            if count == 1 {
-                println!("trace {:016x}", outcome.hash);
-            }
-            if !outcome.violations.is_empty() {
-                if let Ok(mut failed) = failed.lock() {
-                    failed.push(plan.seed);
-                }
-                println!("{}", report(&plan, &outcome.violations));
-            }
+        let mut index = next.fetch_add(1, Ordering::Relaxed);
+        while index < count && work(first.wrapping_add(index)) {
+            index = next.fetch_add(1, Ordering::Relaxed);
         }
     };
-    on_all_cores(&work);
-    (ran.load(Ordering::Relaxed), failures())
-}
-
-/// Runs `work` on each core, in a thread of its own.
-pub(crate) fn on_all_cores(work: impl Fn() + Copy + Send) {
-    let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
     thread::scope(|scope| {
         for _ in 0..told("REDLOCK_SIM_THREADS", cores) {
             let thread = thread::Builder::new().stack_size(16 << 20);
@@ -248,7 +242,7 @@ fn no_seed_breaks_a_promise() {
     }
     let first = told("REDLOCK_SIM_SEED", fresh_seed());
     let count = told("REDLOCK_SIM_SEEDS", 20);
-    let seeds = counted(usize::try_from(count).unwrap_or(usize::MAX), "seed");
+    let seeds = counted(count as usize, "seed");
     println!("\nsimulation: {seeds} from {first}");
     let begin = Instant::now();
     let (ran, failed) = run_seeds(first, count, told("REDLOCK_SIM_FAILURES", 3));
@@ -261,51 +255,56 @@ fn no_seed_breaks_a_promise() {
     println!(
         "simulation: {ran}{of} seeds from {first}, {failed} failed, {span:.1} s, {rate:.1} seeds per second"
     );
-    assert!(failed == 0, "{} broke promises", counted(failed, "seed"));
+    let broke = counted(failed as usize, "seed");
+    assert!(failed == 0, "{broke} broke promises");
+}
+
+/// The plan in a file, and its text.
+fn plan_in(path: &Path) -> (Plan, String) {
+    let read = |path| -> Result<_, Box<dyn Error>> {
+        let text = fs::read_to_string(path)?;
+        Ok((text.parse()?, text))
+    };
+    read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 /// Runs a plan from a file, with all commands in the trace.
 fn replay(path: &Path) {
-    let text =
-        fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let plan: Plan = text
-        .parse()
-        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let outcome = run_plan(&plan, true);
-    println!("{}", outcome.trace.join("\n"));
-    println!("trace {:016x}", outcome.hash);
-    let broken = match outcome.violations.len() {
+    let (plan, _) = plan_in(path);
+    let Outcome {
+        violations,
+        trace,
+        hash,
+        ..
+    } = run_plan(&plan, true);
+    println!("{}\ntrace {hash:016x}", trace.join("\n"));
+    let broken = match violations.len() {
         0 => "no promise broken".to_owned(),
         count => {
-            println!(
-                "\nthe plan breaks a promise:\n{}",
-                listed(&outcome.violations)
-            );
+            let listed = listed(&violations);
+            println!("\nthe plan breaks a promise:\n{listed}");
             counted(count, "violation")
         }
     };
     println!("plan: {}; {broken}", size(&plan));
-    assert!(outcome.violations.is_empty(), "the plan breaks promises");
+    assert!(violations.is_empty(), "the plan breaks promises");
 }
 
 /// The plans of `kept`, each with its name.
 fn kept() -> Vec<(String, Plan)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/simulation/kept");
-    let mut files: Vec<PathBuf> = fs::read_dir(folder)
-        .expect("the folder of kept plans")
-        .map(|entry| entry.expect("a file").path())
+    let files = fs::read_dir(folder).expect("the folder of kept plans");
+    let files = files.map(|entry| entry.expect("a file").path());
+    let mut plans: Vec<(String, Plan)> = files
+        .map(|path| {
+            let (plan, text) = plan_in(&path);
+            let name = path.display().to_string();
+            assert!(text.starts_with("# "), "{name} does not say what it found");
+            (name, plan)
+        })
         .collect();
-    files.sort();
-    let read = |path: &PathBuf| {
-        let name = path.display().to_string();
-        let text = fs::read_to_string(path).unwrap_or_else(|error| panic!("{name}: {error}"));
-        assert!(text.starts_with("# "), "{name} does not say what it found");
-        let plan = text
-            .parse()
-            .unwrap_or_else(|error| panic!("{name}: {error}"));
-        (name, plan)
-    };
-    files.iter().map(read).collect()
+    plans.sort_by(|(one, _), (other, _)| one.cmp(other));
+    plans
 }
 
 #[test]
@@ -315,12 +314,8 @@ fn plans_that_once_broke_a_promise_do_so_no_more() {
         let found = run_plan(&plan, false).violations;
         (!found.is_empty()).then(|| format!("{name}:\n{}", listed(&found)))
     });
-    let broken: Vec<String> = broken.collect();
-    assert!(
-        broken.is_empty(),
-        "plans broke promises:\n{}",
-        broken.join("")
-    );
+    let broken: String = broken.collect();
+    assert!(broken.is_empty(), "plans broke promises:\n{broken}");
 }
 
 /// How the first of two processes tells the second one the hash of a trace.

@@ -50,28 +50,25 @@ struct Shrinking<'a> {
 
 impl Shrinking<'_> {
     fn size(&self) -> usize {
-        let steps: usize = self
-            .plan
-            .episodes
-            .iter()
-            .map(|episode| episode.steps.len())
-            .sum();
-        steps + self.plan.calls.len()
+        self.plan.faults().count() + self.plan.calls.len()
     }
 
     /// Keeps a smaller plan if it still fails.
-    fn try_it(&mut self, smaller: Plan) -> Option<u64> {
+    fn try_it(&mut self, smaller: Plan) -> Option<()> {
         if self.left == 0 {
             return None;
         }
         self.left -= 1;
-        let found = (self.run)(&smaller);
-        let first = found
-            .iter()
-            .find(|violation| violation.promise == self.promise)?;
-        let at = first.at_ms;
+        self.fails(&smaller)?;
         self.plan = smaller;
-        Some(at)
+        Some(())
+    }
+
+    /// When a plan breaks the promise.
+    fn fails(&mut self, plan: &Plan) -> Option<u64> {
+        let found = (self.run)(plan).into_iter();
+        let mut found = found.filter(|violation| violation.promise == self.promise);
+        found.next().map(|first| first.at_ms)
     }
 
     /// Takes parts out of a list: halves, quarters, and so on down to single ones.
@@ -124,11 +121,8 @@ impl Shrinking<'_> {
             }
             let mut smaller = self.plan.clone();
             smaller.processes.pop();
-            let is_other = |fault: &Fault| !fault.names().contains(&(Named::Process, last.into()));
-            for episode in &mut smaller.episodes {
-                episode.steps.retain(|(_, fault)| is_other(fault));
-            }
-            smaller.episodes.retain(|episode| !episode.steps.is_empty());
+            let named = (Named::Process, last.into());
+            retain_steps(&mut smaller, |_, fault| !fault.names().contains(&named));
             if self.try_it(smaller).is_none() {
                 return;
             }
@@ -137,26 +131,26 @@ impl Shrinking<'_> {
 
     /// Ends the plan soon after it fails.
     fn shorten(&mut self) {
-        let failed = (self.run)(&self.plan);
-        let Some(first) = failed
-            .iter()
-            .find(|violation| violation.promise == self.promise)
-        else {
+        let mut smaller = self.plan.clone();
+        let Some(at) = self.fails(&smaller) else {
             return;
         };
-        let end = first.at_ms + 50;
-        if end >= self.plan.length {
-            return;
+        let end = at + 50;
+        if end < smaller.length {
+            smaller.length = end;
+            smaller.calls.retain(|call| call.at <= end);
+            retain_steps(&mut smaller, |at, _| at <= end);
+            self.try_it(smaller);
         }
-        let mut smaller = self.plan.clone();
-        smaller.length = end;
-        smaller.calls.retain(|call| call.at <= end);
-        for episode in &mut smaller.episodes {
-            episode.steps.retain(|(at, _)| *at <= end);
-        }
-        smaller.episodes.retain(|episode| !episode.steps.is_empty());
-        self.try_it(smaller);
     }
+}
+
+/// Takes the other steps out of the episodes, and those of these that have none left.
+fn retain_steps(plan: &mut Plan, stays: impl Fn(u64, &Fault) -> bool) {
+    for episode in &mut plan.episodes {
+        episode.steps.retain(|(at, fault)| stays(*at, fault));
+    }
+    plan.episodes.retain(|episode| !episode.steps.is_empty());
 }
 
 #[cfg(test)]
@@ -166,30 +160,20 @@ mod tests {
     /// Fails as long as one call of the first place is left in it.
     #[test]
     fn what_does_not_matter_is_taken_away() {
-        let plan = (0..)
-            .map(Plan::generate)
-            .find(|plan| plan.calls.len() > 20)
-            .unwrap();
+        let mut plans = (0..).map(Plan::generate);
+        let plan = plans.find(|plan| plan.calls.len() > 20).unwrap();
         let at = plan.calls[3].at;
         let mut run = |plan: &Plan| {
-            let is_there = plan.calls.iter().any(|call| call.at == at);
-            let violation = Violation {
+            let calls = plan.calls.iter().filter(|call| call.at == at).take(1);
+            let violations = calls.map(|call| Violation {
                 promise: "p",
-                at_ms: at,
+                at_ms: call.at,
                 text: String::new(),
-            };
-            if is_there {
-                vec![violation]
-            } else {
-                Vec::new()
-            }
+            });
+            violations.collect()
         };
         let small = shrink(plan, "p", &mut run);
         assert!(small.episodes.is_empty(), "{small}");
-        assert_eq!(
-            small.calls.iter().filter(|call| call.at != at).count(),
-            0,
-            "{small}"
-        );
+        assert!(small.calls.iter().all(|call| call.at == at), "{small}");
     }
 }

@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::plan::Plan;
-use crate::runner::{on_all_cores, run_plan, told};
+use crate::runner::{run_plan, told, with_seeds};
 use tower_redlock_simulated::world::Sent;
 
 /// What follows in a line may differ between two builds that send the same: arguments, whose number and order belong to
@@ -46,10 +45,8 @@ fn lines(sent: &[Sent], files: &BTreeMap<String, String>) -> Vec<String> {
             names.insert(sha1_smol::Sha1::from(text).digest().to_string(), name);
             return line;
         }
-        let words: Vec<String> = words
-            .iter()
-            .map(|word| word.escape_ascii().to_string())
-            .collect();
+        let words = words.iter().map(|word| word.escape_ascii().to_string());
+        let words: Vec<String> = words.collect();
         match &words[..] {
             // Behind a colon is the text of an error.
             [] => head.replacen(": ", DETAILS, 1),
@@ -84,16 +81,11 @@ fn writes_what_is_sent() {
     let folder = Path::new(&folder);
     fs::create_dir_all(folder).unwrap();
     let (first, count): (u64, u64) = (told("REDLOCK_SIM_SEED", 1), told("REDLOCK_SIM_SEEDS", 200));
-    let (files, next) = (files(), AtomicU64::new(first));
-    on_all_cores(&|| {
-        loop {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= first + count {
-                return;
-            }
-            let sent = run_plan(&Plan::generate(seed), true).sent;
-            let text = lines(&sent, &files).join("\n") + "\n";
-            fs::write(folder.join(format!("{seed}.sent")), text).unwrap();
-        }
+    let files = files();
+    with_seeds(first, count, |seed| {
+        let sent = run_plan(&Plan::generate(seed), true).sent;
+        let text = lines(&sent, &files).join("\n") + "\n";
+        fs::write(folder.join(format!("{seed}.sent")), text).unwrap();
+        true
     });
 }

@@ -3,76 +3,38 @@
 //!
 //! The time for which the process stood still does not count.
 
-use std::collections::BTreeMap;
-
-use super::{History, Terms, Violation};
+use super::{Found, History, Terms, each_event};
 use crate::workload::history::{Event, What};
-use tower_redlock_simulated::world::ProcessId;
 
-const PROMISE: &str = "every waiter is answered";
-
-pub(super) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
+pub(super) fn check(history: &History, terms: &Terms) -> Found {
     let pauses = pauses(history);
-    let mut open: BTreeMap<usize, (u64, ProcessId, u64)> = BTreeMap::new();
-    let mut found = Vec::new();
-    let mut object = |at_ms, text| {
-        found.push(Violation {
-            promise: PROMISE,
-            at_ms,
-            text,
-        });
-    };
-    let allowed = |process: ProcessId, from: u64, to: u64, bound: u64| {
-        let paused: u64 = pauses
-            .iter()
-            .filter(|(place, ..)| *place == process.place)
-            .map(|(_, since, until)| to.min(*until).saturating_sub(from.max(*since)))
-            .sum();
-        let late = if terms.jitter.contains(&process.place) {
-            bound + 500
-        } else {
-            0
-        };
-        bound + paused + late
-    };
+    let mut found = each_event(history, |what| match what {
+        What::Hangs { call } => Some(format!(
+            "call {call} has not ended, though everything else has"
+        )),
+        _ => None,
+    });
     for Event { at, what } in &history.events {
-        match what {
-            What::Called {
-                call,
-                process,
-                bound,
-            } => {
-                open.insert(*call, (*at, *process, *bound));
-            }
-            What::Answered { call, outcome } => {
-                let Some((from, process, bound)) = open.remove(call) else {
-                    continue;
-                };
-                let (took, most) = (at - from, allowed(process, from, *at, bound));
-                if took > most {
-                    let told =
-                        format!("{process} (call {call}) is told after {took} ms: {outcome}");
-                    object(*at, format!("{told}; allowed are at most {most} ms"));
-                }
-            }
-            What::Shut {
-                process,
-                took,
-                bound,
-                ..
-            } => {
-                let from = at.saturating_sub(*took);
-                let most = allowed(*process, from, *at, *bound);
-                if *took > most {
-                    let shut = format!("the shutdown of {process} took {took} ms");
-                    object(*at, format!("{shut}; allowed are at most {most} ms"));
-                }
-            }
-            What::Hangs { call } => object(
-                *at,
-                format!("call {call} has not ended, though everything else has"),
-            ),
-            _ => {}
+        let What::Took {
+            process,
+            text,
+            took,
+            bound,
+        } = what
+        else {
+            continue;
+        };
+        let from = at.saturating_sub(*took);
+        let own = pauses.iter().filter(|(place, ..)| *place == process.place);
+        let spans = own.map(|(_, since, until)| at.min(until).saturating_sub(from.max(*since)));
+        let late = match terms.jitter.contains(&process.place) {
+            true => bound + 500,
+            false => 0,
+        };
+        let most = bound + spans.sum::<u64>() + late;
+        if *took > most {
+            let text = format!("{process} {text} after {took} ms; allowed are at most {most} ms");
+            found.push((*at, text));
         }
     }
     found
@@ -85,10 +47,11 @@ fn pauses(history: &History) -> Vec<(u32, u64, u64)> {
         match what {
             What::Paused { place } => pauses.push((*place, *at, u64::MAX)),
             What::Resumed { place } => {
-                let open = pauses
-                    .iter_mut()
-                    .filter(|pause| pause.0 == *place && pause.2 == u64::MAX);
-                open.for_each(|pause| pause.2 = *at);
+                for (of, _, until) in &mut pauses {
+                    if of == place {
+                        *until = *at.min(until);
+                    }
+                }
             }
             _ => {}
         }
@@ -101,30 +64,22 @@ mod tests {
     use super::super::hand::{history, process};
     use super::*;
 
-    fn count(events: &[(u64, What)]) -> usize {
-        let called = What::Called {
-            call: 3,
+    /// What is found if a client waits from 10 ms on, which may take 100 ms, until `at`.
+    fn found(before: &[(u64, What)], at: u64) -> usize {
+        let took = What::Took {
             process: process(0),
+            text: "(call 3) is told: granted".to_owned(),
+            took: at - 10,
             bound: 100,
         };
-        let events: Vec<_> = std::iter::once((10, called))
-            .chain(events.iter().cloned())
-            .collect();
+        let events = [before, &[(at, took)]].concat();
         check(&history(&[], &events), &Terms::strict()).len()
-    }
-
-    fn answered() -> What {
-        What::Answered {
-            call: 3,
-            outcome: "granted".to_owned(),
-        }
     }
 
     #[test]
     fn whoever_waits_too_long_is_found() {
-        assert_eq!(count(&[(110, answered())]), 0);
-        assert_eq!(count(&[(111, answered())]), 1);
-        assert_eq!(count(&[(50, What::Hangs { call: 3 })]), 1);
+        assert_eq!((found(&[], 110), found(&[], 111)), (0, 1));
+        assert_eq!(found(&[(50, What::Hangs { call: 3 })], 60), 1);
     }
 
     #[test]
@@ -133,21 +88,8 @@ mod tests {
             (50, What::Paused { place: 0 }),
             (80, What::Resumed { place: 0 }),
         ];
-        assert_eq!(count(&[&pause[..], &[(140, answered())]].concat()), 0);
-        assert_eq!(count(&[&pause[..], &[(141, answered())]].concat()), 1);
-        let elsewhere = (50, What::Paused { place: 1 });
-        assert_eq!(count(&[elsewhere, (140, answered())]), 1);
-    }
-
-    #[test]
-    fn a_shutdown_that_takes_too_long_is_found() {
-        let shut = |took| What::Shut {
-            process: process(0),
-            took,
-            bound: 500,
-            clean: true,
-        };
-        assert_eq!(count(&[(900, shut(500))]), 0);
-        assert_eq!(count(&[(900, shut(501))]), 1);
+        assert_eq!((found(&pause, 140), found(&pause, 141)), (0, 1));
+        let elsewhere = [(50, What::Paused { place: 1 })];
+        assert_eq!(found(&elsewhere, 140), 1);
     }
 }

@@ -7,35 +7,24 @@
 //! Two to whom one lock was handed in turn are two: they have one owner token and two fencing tokens.
 
 use super::strangers::are_strangers;
-use super::{History, Terms, Violation, both};
+use super::{Found, History, Terms, both};
 use crate::workload::history::{Event, Holder, What};
 
-const PROMISE: &str = "one holder at a time";
-
-pub(super) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
-    if !terms.within {
-        return Vec::new();
-    }
+pub(super) fn check(history: &History, terms: &Terms) -> Found {
     let mut found = Vec::new();
     for Event { at, what } in &history.events {
         let What::Granted { holder, valid } = what else {
             continue;
         };
-        if !valid.contains(holder) {
+        if !terms.within || !valid.contains(holder) {
             continue;
         }
         let new = &history.holders[*holder];
-        for other in valid {
+        for other in valid.iter().filter(|other| *other != holder) {
             let old = &history.holders[*other];
-            if other != holder && exclude(new, old) && !are_strangers(history, new, old) {
-                found.push(Violation {
-                    promise: PROMISE,
-                    at_ms: *at,
-                    text: format!(
-                        "{}, both within their validity",
-                        both(history, *other, *holder)
-                    ),
-                });
+            if exclude(new, old) && !are_strangers(history, new, old) {
+                let both = both(history, *other, *holder);
+                found.push((*at, format!("{both}, both within their validity")));
             }
         }
     }
@@ -53,7 +42,7 @@ fn exclude(one: &Holder, two: &Holder) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::hand::{history, holder, process};
+    use super::super::hand::{connected, history, holder};
     use super::*;
 
     fn granted(holder: usize, valid: &[usize]) -> What {
@@ -106,19 +95,11 @@ mod tests {
 
     #[test]
     fn whoever_connects_while_a_shared_node_is_empty_knows_of_nobody() {
-        let found_at = |emptied: u64, connected: u64, groups: [u32; 3], held: u64, asked: u64| {
-            let connects = |place, groups: [u32; 3]| What::Connected {
-                process: process(place),
-                groups: groups.to_vec(),
-            };
-            let forgot = What::Forgot {
-                group: 2,
-                seen: true,
-            };
+        let found_at = |emptied: u64, connects: u64, groups: [u32; 3], held: u64, asked: u64| {
             let events = [
-                (0, connects(0, [0, 1, 2])),
-                (emptied, forgot),
-                (connected, connects(1, groups)),
+                (0, connected(0, [0, 1, 2])),
+                (emptied, What::Forgot { group: 2 }),
+                (connects, connected(1, groups)),
                 (held, granted(0, &[0])),
                 (9_500, granted(1, &[0, 1])),
             ];
@@ -126,8 +107,8 @@ mod tests {
             new.started = asked;
             count(&[holder(0, "a", 1, held), new], &events)
         };
-        let found = |emptied, connected, groups, held| {
-            found_at(emptied, connected, groups, held, connected + 2_000)
+        let found = |emptied, connects, groups, held| {
+            found_at(emptied, connects, groups, held, connects + 2_000)
         };
         let other = [2, 3, 4];
         assert_eq!(found(5_000, 5_040, other, 5_100), 0);

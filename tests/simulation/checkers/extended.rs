@@ -2,30 +2,18 @@
 //!
 //! That is, where nothing is wrong with servers, processes and the network.
 
-use super::{History, Terms, Violation, named};
-use crate::workload::history::{Event, What};
+use super::{Found, History, Terms, each_event, named};
+use crate::workload::history::What;
 
-const PROMISE: &str = "a lock is extended while it is held";
-
-pub(super) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
-    if !terms.calm || !terms.agreed {
-        return Vec::new();
-    }
-    let mut found = Vec::new();
-    for Event { at, what } in &history.events {
+pub(super) fn check(history: &History, terms: &Terms) -> Found {
+    each_event(history, |what| match what {
         // Holders that are blocked are told nothing.
-        if let What::Expired { holder } = what {
-            found.push(Violation {
-                promise: PROMISE,
-                at_ms: *at,
-                text: format!(
-                    "{}, and it has ended by itself, though nothing is wrong",
-                    named(history, *holder)
-                ),
-            });
-        }
-    }
-    found
+        What::Expired { holder } if terms.calm && terms.agreed => Some(format!(
+            "{}, and it has ended by itself, though nothing is wrong",
+            named(history, *holder)
+        )),
+        _ => None,
+    })
 }
 
 #[cfg(test)]
@@ -42,10 +30,7 @@ mod tests {
         let strict = Terms::strict();
         assert_eq!(count(expired.clone(), &strict), 1);
         assert_eq!(count(What::Ended { holder: 0 }, &strict), 0);
-        let troubled = Terms {
-            calm: false,
-            ..strict
-        };
+        let troubled = Terms::but(|terms| terms.calm = false);
         assert_eq!(count(expired, &troubled), 0);
     }
 }

@@ -12,46 +12,37 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::strangers::{are_strangers, was_forgotten};
-use super::{History, Terms, Violation, both, losses};
+use super::{Found, History, Terms, both, losses};
 use crate::workload::history::Holder;
 
-const PROMISE: &str = "fencing tokens grow";
-
-pub(super) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
+pub(super) fn check(history: &History, terms: &Terms) -> Found {
     if !terms.within && !terms.agreed {
         return Vec::new();
     }
-    let first_loss = losses(history).map(|(at, ..)| at).min();
-    let until = match first_loss {
-        Some(at) if !terms.ordered_dates => at,
+    let until = match losses(history).map(|(at, _)| at).min() {
+        Some(first) if !terms.ordered_dates => first,
         _ => u64::MAX,
     };
     let mut keys: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (index, holder) in history.holders.iter().enumerate() {
-        if holder.fence.is_none() || holder.granted >= until {
-            continue;
-        }
-        for key in &holder.keys {
-            keys.entry(key).or_default().push(index);
-        }
-    }
-    let mut found = Vec::new();
-    let mut named = BTreeSet::new();
-    for of_key in keys.values() {
-        for (later, earlier) in disorder(history, terms, of_key) {
-            if named.insert((earlier, later)) {
-                found.push(Violation {
-                    promise: PROMISE,
-                    at_ms: history.holders[later].granted,
-                    text: format!(
-                        "{}: the later token must be the higher one",
-                        both(history, earlier, later)
-                    ),
-                });
+        if holder.fence.is_some() && holder.granted < until {
+            for key in &holder.keys {
+                keys.entry(key).or_default().push(index);
             }
         }
     }
-    found
+    let pairs = keys
+        .values()
+        .flat_map(|of_key| disorder(history, terms, of_key));
+    let mut seen = BTreeSet::new();
+    let found = pairs
+        .filter(|pair| seen.insert(*pair))
+        .map(|(later, earlier)| {
+            let both = both(history, earlier, later);
+            let text = format!("{both}: the later token must be the higher one");
+            (history.holders[later].granted, text)
+        });
+    found.collect()
 }
 
 /// The holders of one key whose token is not above that of one before them of whom they could know, each with the worst
@@ -70,11 +61,8 @@ fn disorder(history: &History, terms: &Terms, of_key: &[usize]) -> Vec<(usize, u
         let highest = before
             .filter(could_know)
             .max_by_key(|one| holder(**one).fence);
-        if let Some(highest) = highest
-            && holder(*highest).fence >= holder(*later).fence
-        {
-            found.push((*later, *highest));
-        }
+        let highest = highest.filter(|one| holder(**one).fence >= holder(*later).fence);
+        found.extend(highest.map(|highest| (*later, *highest)));
         let mut same = of_key.iter().filter(|one| {
             let both_read = holder(**one).is_reader && holder(*later).is_reader;
             **one < *later
@@ -97,79 +85,56 @@ fn is_before(one: &Holder, two: &Holder) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::hand::{history, holder};
+    use super::super::hand::{connected, history, holder};
     use super::*;
     use crate::workload::history::What;
 
-    fn count(holders: &[Holder], terms: &Terms) -> usize {
-        check(&history(holders, &[]), terms).len()
+    fn count(holders: &[Holder]) -> usize {
+        check(&history(holders, &[]), &Terms::strict()).len()
     }
 
     #[test]
     fn a_token_that_falls_back_is_found() {
-        let terms = Terms::strict();
-        assert_eq!(
-            count(&[holder(0, "a", 5, 0), holder(1, "b", 6, 50)], &terms),
-            0
-        );
-        assert_eq!(
-            count(&[holder(0, "a", 5, 0), holder(1, "b", 4, 50)], &terms),
-            1
-        );
+        assert_eq!(count(&[holder(0, "a", 5, 0), holder(1, "b", 6, 50)]), 0);
+        assert_eq!(count(&[holder(0, "a", 5, 0), holder(1, "b", 4, 50)]), 1);
         // Not only beside its neighbour.
         let three = [
             holder(0, "a", 9, 0),
             holder(1, "b", 4, 50),
             holder(0, "c", 6, 90),
         ];
-        assert_eq!(count(&three, &terms), 2);
+        assert_eq!(count(&three), 2);
+        // Whoever is handed a lock later has the higher token.
+        assert_eq!(count(&[holder(0, "a", 5, 20), holder(0, "a", 4, 50)]), 1);
+        // Grants at the same time have no order.
+        let mut two = [holder(0, "a", 5, 20), holder(1, "b", 4, 50)];
+        two[1].started = 10;
+        assert_eq!(count(&two), 0);
     }
 
     #[test]
     fn a_token_that_two_have_is_found_whatever_their_order() {
         let mut two = [holder(0, "a", 5, 0), holder(1, "b", 5, 50)];
         two[1].started = 0;
-        assert_eq!(count(&two, &Terms::strict()), 1);
+        assert_eq!(count(&two), 1);
         two[1].is_reader = true;
-        assert_eq!(count(&two, &Terms::strict()), 1);
+        assert_eq!(count(&two), 1);
         two[0].is_reader = true;
-        assert_eq!(count(&two, &Terms::strict()), 0);
+        assert_eq!(count(&two), 0);
         two[1].started = 50;
-        assert_eq!(count(&two, &Terms::strict()), 1, "one after the other");
+        assert_eq!(count(&two), 1, "one after the other");
         (two[0].is_reader, two[1].is_reader) = (false, false);
         two[1].owner = "a".to_owned();
-        assert_eq!(count(&two, &Terms::strict()), 0);
-    }
-
-    #[test]
-    fn grants_at_the_same_time_have_no_order() {
-        let mut two = [holder(0, "a", 5, 20), holder(1, "b", 4, 50)];
-        two[1].started = 10;
-        assert_eq!(count(&two, &Terms::strict()), 0);
-    }
-
-    #[test]
-    fn whoever_is_handed_a_lock_later_has_the_higher_token() {
-        let two = [holder(0, "a", 5, 20), holder(0, "a", 4, 50)];
-        assert_eq!(count(&two, &Terms::strict()), 1);
+        assert_eq!(count(&two), 0);
     }
 
     #[test]
     fn a_stranger_hides_nobody() {
-        use super::super::hand::process;
-        let connects = |place, groups: [u32; 3]| What::Connected {
-            process: process(place),
-            groups: groups.to_vec(),
-        };
-        let forgot = What::Forgot {
-            group: 2,
-            seen: true,
-        };
         let events = [
-            (0, connects(0, [2, 3, 4])),
-            (0, connects(1, [0, 1, 2])),
-            (5_000, forgot),
-            (5_040, connects(2, [0, 1, 2])),
+            (0, connected(0, [2, 3, 4])),
+            (0, connected(1, [0, 1, 2])),
+            (5_000, What::Forgot { group: 2 }),
+            (5_040, connected(2, [0, 1, 2])),
         ];
         // The last two are of one list, to which the first is a stranger.
         let all = [
@@ -186,22 +151,13 @@ mod tests {
 
     #[test]
     fn lists_whose_common_node_forgot_go_on_from_dates_that_may_differ() {
-        use super::super::hand::process;
-        let connects = |place, groups: [u32; 3]| What::Connected {
-            process: process(place),
-            groups: groups.to_vec(),
-        };
-        let forgot = |group| What::Forgot { group, seen: true };
-        let count = |lost, later, ahead| {
+        let count = |group, later, ahead| {
             let events = [
-                (0, connects(0, [2, 3, 4])),
-                (0, connects(1, [0, 1, 2])),
-                (8_000, forgot(lost)),
+                (0, connected(0, [2, 3, 4])),
+                (0, connected(1, [0, 1, 2])),
+                (8_000, What::Forgot { group }),
             ];
-            let terms = Terms {
-                ahead,
-                ..Terms::strict()
-            };
+            let terms = Terms::but(|terms| terms.ahead = ahead);
             let two = [holder(0, "a", 9, 7_000), holder(1, "b", 7, later)];
             check(&history(&two, &events), &terms).len()
         };
@@ -213,16 +169,10 @@ mod tests {
 
     #[test]
     fn with_wild_dates_the_order_lasts_until_something_is_lost() {
-        let wild = Terms {
-            ordered_dates: false,
-            ..Terms::strict()
-        };
+        let wild = Terms::but(|terms| terms.ordered_dates = false);
         let two = [holder(0, "a", 5, 0), holder(1, "b", 4, 50)];
-        assert_eq!(count(&two, &wild), 1);
-        let forgot = What::Forgot {
-            group: 0,
-            seen: true,
-        };
-        assert_eq!(check(&history(&two, &[(20, forgot)]), &wild).len(), 0);
+        let count = |events: &[(u64, What)]| check(&history(&two, events), &wild).len();
+        assert_eq!(count(&[]), 1);
+        assert_eq!(count(&[(20, What::Forgot { group: 0 })]), 0);
     }
 }

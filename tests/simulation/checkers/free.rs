@@ -3,36 +3,23 @@
 //!
 //! That is, where nothing is wrong with servers, processes and the network.
 
-use super::{History, Terms, Violation};
-use crate::workload::history::{Event, What};
+use super::{Found, History, Terms, each_event};
+use crate::workload::history::What;
 
-const PROMISE: &str = "a free key is not refused";
-
-pub(super) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
-    if !terms.calm || !terms.prompt || !terms.agreed {
-        return Vec::new();
-    }
-    let mut found = Vec::new();
-    for Event { at, what } in &history.events {
-        if let What::Refused {
+pub(super) fn check(history: &History, terms: &Terms) -> Found {
+    let is_promised = terms.calm && terms.prompt && terms.agreed;
+    each_event(history, |what| match what {
+        What::Refused {
             call,
             process,
             key,
             free,
             bound,
-        } = what
-            && free > bound
-        {
-            found.push(Violation {
-                promise: PROMISE,
-                at_ms: *at,
-                text: format!(
-                    "{process} (call {call}) waited in vain for {key}, which nobody had for {free} ms; allowed are at most {bound} ms"
-                ),
-            });
-        }
-    }
-    found
+        } if is_promised && free > bound => Some(format!(
+            "{process} (call {call}) waited in vain for {key}, which nobody had for {free} ms; allowed are at most {bound} ms"
+        )),
+        _ => None,
+    })
 }
 
 #[cfg(test)]
@@ -56,10 +43,7 @@ mod tests {
         let strict = Terms::strict();
         assert_eq!(count(100, &strict), 0);
         assert_eq!(count(101, &strict), 1);
-        let troubled = Terms {
-            calm: false,
-            ..strict
-        };
+        let troubled = Terms::but(|terms| terms.calm = false);
         assert_eq!(count(101, &troubled), 0);
     }
 }

@@ -6,48 +6,31 @@
 //! that cannot be. And nobody waits for what was held up for longer than a lock lives: if it arrives in the end, its
 //! node keeps it for a ttl.
 
-use super::{History, Terms, Violation};
-use crate::workload::history::{Event, Stage, What};
+use super::{Found, History, Terms, each_event};
+use crate::workload::history::{Stage, What};
 
-const PROMISE: &str = "no key is left";
-
-pub(super) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
-    let mut found = Vec::new();
-    for Event { at, what } in &history.events {
-        let (host, key, text) = match what {
-            What::Orphan {
-                host,
-                key,
-                age,
-                bound,
-            } if terms.tidy && terms.prompt && age > bound => (
-                host,
-                key,
-                format!("though nobody has held it for {age} ms; allowed are at most {bound} ms"),
-            ),
-            What::Left {
-                when: Stage::Shutdown,
-                ..
-            } if !terms.once => continue,
-            What::Left { host, key, when } => (host, key, named(*when).to_owned()),
-            _ => continue,
-        };
-        found.push(Violation {
-            promise: PROMISE,
-            at_ms: *at,
-            text: format!("h{host} has {key} {text}"),
-        });
-    }
-    found
-}
-
-const fn named(when: Stage) -> &'static str {
-    match when {
-        Stage::Shutdown => "after a shutdown that said that nothing is left",
-        Stage::Ttl => "after the longest ttl",
-        Stage::Forever => "without an expiry",
-        Stage::TooLong => "for longer than any process keeps counters",
-    }
+pub(super) fn check(history: &History, terms: &Terms) -> Found {
+    each_event(history, |what| match what {
+        What::Orphan {
+            host,
+            key,
+            age,
+            bound,
+        } if terms.tidy && terms.prompt && age > bound => Some(format!(
+            "h{host} has {key} though nobody has held it for {age} ms; allowed are at most {bound} ms"
+        )),
+        What::Left { host, key, when } => {
+            let when = match when {
+                Stage::Shutdown if !terms.once => return None,
+                Stage::Shutdown => "after a shutdown that said that nothing is left",
+                Stage::Ttl => "after the longest ttl",
+                Stage::Forever => "without an expiry",
+                Stage::TooLong => "for longer than any process keeps counters",
+            };
+            Some(format!("h{host} has {key} {when}"))
+        }
+        _ => None,
+    })
 }
 
 #[cfg(test)]
@@ -67,10 +50,7 @@ mod tests {
         for when in [Stage::Shutdown, Stage::Ttl, Stage::Forever, Stage::TooLong] {
             assert_eq!(count(when, &strict), 1);
         }
-        let late = Terms {
-            once: false,
-            ..strict
-        };
+        let late = Terms::but(|terms| terms.once = false);
         assert_eq!(count(Stage::Shutdown, &late), 0);
         assert_eq!(count(Stage::Ttl, &late), 1);
     }
@@ -90,10 +70,7 @@ mod tests {
         let strict = Terms::strict();
         assert_eq!(count(100, &strict), 0);
         assert_eq!(count(101, &strict), 1);
-        let slow = Terms {
-            prompt: false,
-            ..strict
-        };
+        let slow = Terms::but(|terms| terms.prompt = false);
         assert_eq!(count(101, &slow), 0);
     }
 }

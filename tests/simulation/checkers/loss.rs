@@ -5,48 +5,38 @@
 //! it promised where clocks do not run alike or tasks are put off. A lock that others have taken, or that a shutdown
 //! ends, is lost at once.
 
-use super::{History, Terms, Violation, named};
+use super::{Found, History, Terms, named};
 use crate::workload::history::{Event, Holder, What};
 
-const PROMISE: &str = "a loss is told before validity ends";
 /// How long before it a pause may excuse a late notice, in milliseconds.
 const AFTER: u64 = 100;
 /// How long timers may sleep after a host was suspended, in milliseconds: they do not count that time, and the watchdog
 /// looks at the clock once a second.
 const LOOK: u64 = 1_000;
 
-pub(super) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
-    if !terms.exact {
-        return Vec::new();
-    }
-    let mut stood_still: Vec<(Option<u32>, u64)> = Vec::new();
+pub(super) fn check(history: &History, terms: &Terms) -> Found {
+    // Which place was paused, or all; and until when that excuses a late notice.
+    let mut excuses: Vec<(Option<u32>, u64)> = Vec::new();
     let mut found = Vec::new();
     for Event { at, what } in &history.events {
         match what {
-            What::Resumed { place } => stood_still.push((Some(*place), *at)),
-            What::Suspended { .. } => stood_still.push((None, *at)),
+            What::Resumed { place } => excuses.push((Some(*place), at + AFTER)),
+            What::Suspended { .. } => excuses.push((None, at + LOOK + AFTER)),
             What::Told {
                 holder,
                 reason,
                 left: 0,
-            } => {
+            } if terms.exact => {
                 let Holder { process, call, .. } = &history.holders[*holder];
                 let place = process.place;
-                let excused = stood_still.iter().any(|(which, until)| match which {
-                    Some(which) => *which == place && *until + AFTER >= *at,
-                    None => *until + LOOK + AFTER >= *at,
-                });
+                let mut excuses = excuses.iter();
+                let excused =
+                    excuses.any(|(of, until)| of.is_none_or(|of| of == place) && until >= at);
                 let is_timed = reason == "Expired" || reason == "MaxHold";
-                let excused = excused || terms.keeps.contains(call);
-                if is_timed && !excused && !terms.jitter.contains(&place) {
-                    found.push(Violation {
-                        promise: PROMISE,
-                        at_ms: *at,
-                        text: format!(
-                            "{}, and was told of the loss ({reason}) when nothing of its validity was left",
-                            named(history, *holder)
-                        ),
-                    });
+                let is_late = terms.keeps.contains(call) || terms.jitter.contains(&place);
+                if is_timed && !excused && !is_late {
+                    let named = named(history, *holder);
+                    found.push((*at, format!("{named}, and was told of the loss ({reason}) when nothing of its validity was left")));
                 }
             }
             _ => {}
@@ -79,15 +69,15 @@ mod tests {
         assert_eq!(count(&[(90, told("Expired", 0))], &strict), 1);
         assert_eq!(count(&[(90, told("Expired", 4_000))], &strict), 0);
         assert_eq!(count(&[(90, told("Taken", 0))], &strict), 0);
-        let resumed = (80, What::Resumed { place: 0 });
-        assert_eq!(count(&[resumed, (90, told("Expired", 0))], &strict), 0);
-        let resumed = (80, What::Resumed { place: 0 });
-        assert_eq!(count(&[resumed, (181, told("Expired", 0))], &strict), 1);
-        let suspended = || (80, What::Suspended { ms: 500 });
-        let late = |at| count(&[suspended(), (at, told("Expired", 0))], &strict);
-        assert_eq!((late(1_180), late(1_181)), (0, 1));
-        let other = (80, What::Resumed { place: 1 });
-        assert_eq!(count(&[other, (90, told("Expired", 0))], &strict), 1);
+        let after = |pause: What, at| count(&[(80, pause), (at, told("Expired", 0))], &strict);
+        let resumed = |place| What::Resumed { place };
+        let suspended = || What::Suspended { ms: 500 };
+        assert_eq!((after(resumed(0), 180), after(resumed(0), 181)), (0, 1));
+        assert_eq!(
+            (after(suspended(), 1_180), after(suspended(), 1_181)),
+            (0, 1)
+        );
+        assert_eq!(after(resumed(1), 90), 1);
     }
 
     #[test]
@@ -95,11 +85,7 @@ mod tests {
         let late = [(90, told("MaxHold", 0))];
         assert_eq!(count(&late, &Terms::strict()), 1);
         let call = holder(0, "a", 1, 10).call;
-        let keeps = [call].into_iter().collect();
-        let kept = Terms {
-            keeps,
-            ..Terms::strict()
-        };
+        let kept = Terms::but(|terms| terms.keeps = [call].into());
         assert_eq!(count(&late, &kept), 0);
     }
 }

@@ -1,37 +1,24 @@
 //! Bounded memory: a process that has nothing to do keeps nothing, and a node has no more than a few keys for each lock
 //! and each idempotency key that is in use.
 
-use super::{History, Terms, Violation};
-use crate::workload::history::{Event, What};
+use super::{Found, History, Terms, each_event};
+use crate::workload::history::What;
 
-const PROMISE: &str = "bounded memory";
-
-pub(super) fn check(history: &History, _: &Terms) -> Vec<Violation> {
-    let mut found = Vec::new();
-    for Event { at, what } in &history.events {
-        let text = match what {
-            What::Rest {
-                process,
-                held,
-                keys,
-                waiting,
-            } if held + keys + waiting > 0 => {
-                format!(
-                    "{process} at rest has {held} locks, {keys} keys in its queue and {waiting} waiters; allowed are none"
-                )
-            }
-            What::Size { host, keys, most } if keys > most => {
-                format!("h{host} has {keys} keys; allowed are at most {most}, for what is in use")
-            }
-            _ => continue,
-        };
-        found.push(Violation {
-            promise: PROMISE,
-            at_ms: *at,
-            text,
-        });
-    }
-    found
+pub(super) fn check(history: &History, _: &Terms) -> Found {
+    each_event(history, |what| match what {
+        What::Rest {
+            process,
+            held,
+            keys,
+            waiting,
+        } if held + keys + waiting > 0 => Some(format!(
+            "{process} at rest has {held} locks, {keys} keys in its queue and {waiting} waiters; allowed are none"
+        )),
+        What::Size { host, keys, most } if keys > most => Some(format!(
+            "h{host} has {keys} keys; allowed are at most {most}, for what is in use"
+        )),
+        _ => None,
+    })
 }
 
 #[cfg(test)]

@@ -17,12 +17,12 @@ mod responses;
 mod strangers;
 mod validity;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use crate::plan::{Class, Cut, Plan};
+use crate::plan::{Class, Cut, Plan, Replicas, Seen};
 use crate::workload::history::{Event, History, Holder, What};
-use tower_redlock_simulated::world::{Fault, Memory};
+use tower_redlock_simulated::world::{Fault, HostId, Memory};
 
 /// What breaks a promise.
 #[derive(Clone, Debug)]
@@ -73,16 +73,18 @@ pub(crate) struct Terms {
     pub(crate) agreed: bool,
     /// Some have another list of nodes, which has one in common with that of the rest.
     pub(crate) overlapping: bool,
+    /// The groups from which a lock may go before its end: where replicas do not acknowledge it in time, it was not
+    /// granted and is released; or a replica, which is seen as well, counts on a later end.
+    pub(crate) may_go: BTreeSet<u32>,
+    /// The groups with replicas: what the master loses goes from them later.
+    pub(crate) copied: BTreeSet<u32>,
 }
 
 impl Terms {
     pub(crate) fn of(plan: &Plan) -> Self {
-        let has = |is: fn(&Fault) -> bool| plan.faults().any(is);
-        let is_unseen = |loses: Option<(u32, crate::plan::Seen)>| {
-            matches!(loses, Some((_, crate::plan::Seen::No)))
-        };
+        let is_within = plan.class == Class::Within;
+        let is_unseen = |loses| matches!(loses, Some((_, Seen::No)));
         let unseen = plan.episodes.iter().any(|episode| is_unseen(episode.loses));
-        let steps: u64 = plan.faults().map(stepped).sum();
         let jitter = plan.faults().filter_map(|fault| match fault {
             Fault::Jitter { process, .. } => Some(*process),
             _ => None,
@@ -90,35 +92,25 @@ impl Terms {
         // No server of a cluster takes the place of another by itself.
         let stays = plan.topology.cluster.is_none() || plan.faults().all(is_calm);
         let guarded = plan.all_settings().all(|settings| settings.skew.is_some());
+        let kept = plan.calls.iter().enumerate();
+        let kept = kept.filter_map(|(index, call)| match call.cut {
+            Cut::Kept(_, span) => Some((index, span)),
+            _ => None,
+        });
+        let keeps: BTreeMap<usize, u64> = kept.collect();
+        let masks = plan.all_settings().map(|all| all.mask as usize);
+        let skews = plan.all_settings().filter_map(|all| all.skew);
+        let groups = (0..).zip(&plan.topology.groups);
+        let copied = groups.filter(|(_, group)| group.replicas > 0);
         Self {
-            within: plan.class == Class::Within,
-            ordered_dates: plan.dates_agree()
-                && guarded
-                && (plan.class == Class::Within || !unseen),
-            mask: plan
-                .all_settings()
-                .map(|all| all.mask as usize)
-                .min()
-                .unwrap_or(0),
-            spread: plan.skew() + steps,
+            within: is_within,
+            ordered_dates: plan.dates_agree() && guarded && (is_within || !unseen),
+            mask: masks.min().unwrap_or(0),
+            spread: plan.skew() + plan.faults().map(stepped).sum::<u64>(),
             // As far as dates may differ, and once more for the floor of a promotion.
-            ahead: 2 * plan
-                .all_settings()
-                .filter_map(|all| all.skew)
-                .max()
-                .unwrap_or(0),
-            kept: (plan.calls.iter())
-                .map(|call| match call.cut {
-                    Cut::Kept(_, span) => span,
-                    _ => 0,
-                })
-                .max()
-                .unwrap_or(0),
-            keeps: (plan.calls.iter().enumerate())
-                .filter(|(_, call)| matches!(call.cut, Cut::Kept(..)))
-                .map(|(index, _)| index)
-                .collect(),
-            exact: !has(|fault| {
+            ahead: 2 * skews.max().unwrap_or(0),
+            kept: keeps.values().copied().max().unwrap_or(0),
+            exact: !plan.faults().any(|fault| {
                 matches!(
                     fault,
                     Fault::HostRate { .. } | Fault::ProcessRate { .. } | Fault::HostStep { .. }
@@ -128,13 +120,12 @@ impl Terms {
             tidy: stays && plan.faults().all(is_tidy),
             once: stays && plan.faults().all(is_once),
             calm: plan.faults().all(is_calm),
-            prompt: plan.faults().all(is_prompt)
-                && !plan
-                    .calls
-                    .iter()
-                    .any(|call| matches!(call.cut, Cut::Kept(..))),
+            prompt: plan.faults().all(is_prompt) && keeps.is_empty(),
+            keeps: keeps.into_keys().collect(),
             agreed: plan.agrees(),
             overlapping: plan.overlaps_once(),
+            may_go: replicas_differ(plan),
+            copied: copied.map(|(group, _)| group).collect(),
         }
     }
 
@@ -157,8 +148,38 @@ impl Terms {
             prompt: true,
             agreed: true,
             overlapping: false,
+            may_go: BTreeSet::new(),
+            copied: BTreeSet::new(),
         }
     }
+
+    /// The same with one difference.
+    #[cfg(test)]
+    fn but(change: impl FnOnce(&mut Self)) -> Self {
+        let mut terms = Self::strict();
+        change(&mut terms);
+        terms
+    }
+}
+
+/// The groups where a lock is only on a node if a replica acknowledges it, for some process; or where a replica may
+/// count on another end of a lock than its master, whose clock was set, or of which it hears late: old servers tell it
+/// for how long.
+fn replicas_differ(plan: &Plan) -> BTreeSet<u32> {
+    let mut all = plan.all_settings();
+    let is_asked = all.any(|settings| settings.replicas == Replicas::Required);
+    let set = plan.faults().flat_map(|fault| match fault {
+        Fault::ReplicaCut { host, .. }
+        | Fault::ReplicaLag { host, .. }
+        | Fault::HostStep { host, .. } => vec![*host],
+        Fault::Bus { host, to, .. } => vec![*host, *to],
+        _ => Vec::new(),
+    });
+    let set: BTreeSet<HostId> = set.collect();
+    let has_replicas = |group: usize| plan.topology.groups[group].replicas > 0;
+    let mut hosts = plan.topology.hosts();
+    hosts.retain(|(host, group, _)| is_asked || has_replicas(*group) && set.contains(host));
+    hosts.iter().map(|(_, group, _)| *group as u32).collect()
 }
 
 /// By how much a fault sets the date of a server.
@@ -245,28 +266,48 @@ fn is_prompt(fault: &Fault) -> bool {
     )
 }
 
+/// What a checker objects to, and when, in milliseconds since the beginning.
+type Found = Vec<(u64, String)>;
+
+/// The promises, each with its checker.
+const CHECKERS: [(&str, fn(&History, &Terms) -> Found); 12] = [
+    ("one holder at a time", exclusion::check),
+    ("fencing tokens grow", fencing::check),
+    ("a free key is not refused", free::check),
+    ("no validity beyond what nodes grant", validity::check),
+    ("only the owner releases", owner::check),
+    ("no key is left", leftovers::check),
+    ("every waiter is answered", answers::check),
+    ("a loss is told before validity ends", loss::check),
+    ("a lock is extended while it is held", extended::check),
+    (
+        "one response per idempotency key and caller",
+        responses::check,
+    ),
+    ("progress after healing", progress::check),
+    ("bounded memory", memory::check),
+];
+
 /// Everything that a history breaks.
 pub(crate) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
-    let checkers: [fn(&History, &Terms) -> Vec<Violation>; 12] = [
-        exclusion::check,
-        fencing::check,
-        free::check,
-        validity::check,
-        owner::check,
-        leftovers::check,
-        answers::check,
-        loss::check,
-        extended::check,
-        responses::check,
-        progress::check,
-        memory::check,
-    ];
-    let mut all: Vec<Violation> = checkers
-        .iter()
-        .flat_map(|check| check(history, terms))
-        .collect();
+    let found = CHECKERS.into_iter().flat_map(|(promise, check)| {
+        let found = check(history, terms).into_iter();
+        found.map(|(at_ms, text)| Violation {
+            promise,
+            at_ms,
+            text,
+        })
+    });
+    let mut all: Vec<Violation> = found.collect();
     all.sort_by_key(|violation| violation.at_ms);
     all
+}
+
+/// The events that are objected to by themselves.
+fn each_event(history: &History, objection: impl Fn(&What) -> Option<String>) -> Found {
+    let events = history.events.iter();
+    let found = events.filter_map(|Event { at, what }| Some((*at, objection(what)?)));
+    found.collect()
 }
 
 /// Two holders in words.
@@ -296,15 +337,13 @@ fn lock(history: &History, holder: usize) -> String {
     }
 }
 
-/// When servers lost something, and whether that was seen.
-fn losses(history: &History) -> impl Iterator<Item = (u64, u32, bool)> {
-    history
-        .events
-        .iter()
-        .filter_map(|Event { at, what }| match what {
-            What::Forgot { group, seen } => Some((*at, *group, *seen)),
-            _ => None,
-        })
+/// When servers lost something, and of which group.
+fn losses(history: &History) -> impl Iterator<Item = (u64, u32)> {
+    let events = history.events.iter();
+    events.filter_map(|Event { at, what }| match what {
+        What::Forgot { group } => Some((*at, *group)),
+        _ => None,
+    })
 }
 
 #[cfg(test)]
@@ -333,14 +372,18 @@ mod hand {
         }
     }
 
+    pub(super) fn connected(place: u32, groups: [u32; 3]) -> What {
+        What::Connected {
+            process: process(place),
+            groups: groups.to_vec(),
+        }
+    }
+
     pub(super) fn history(holders: &[Holder], events: &[(u64, What)]) -> History {
-        let events = events.iter().map(|(at, what)| Event {
-            at: *at,
-            what: what.clone(),
-        });
+        let events = events.iter().cloned();
         History {
             holders: holders.to_vec(),
-            events: events.collect(),
+            events: events.map(|(at, what)| Event { at, what }).collect(),
         }
     }
 }

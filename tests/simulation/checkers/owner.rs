@@ -3,14 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{History, Terms, Violation, losses, named};
+use super::{Found, History, Terms, losses, named};
 use crate::workload::history::{Event, Sample, What};
 
-const PROMISE: &str = "only the owner releases";
 /// Times on nodes are whole milliseconds, and clocks may run apart.
 const GRAIN: i64 = 20;
 
-pub(super) fn check(history: &History, _: &Terms) -> Vec<Violation> {
+pub(super) fn check(history: &History, terms: &Terms) -> Found {
     let losses: Vec<_> = losses(history).collect();
     let mut last: BTreeMap<usize, (u64, &Sample)> = BTreeMap::new();
     // Of a lock that was handed on, all tenants have one owner token.
@@ -30,35 +29,31 @@ pub(super) fn check(history: &History, _: &Terms) -> Vec<Violation> {
             }
             _ => continue,
         };
-        if ended.contains(&history.holders[sample.holder].owner) {
+        let holder = &history.holders[sample.holder];
+        if ended.contains(&holder.owner) {
             continue;
         }
-        if let Some((before, earlier)) = last.insert(sample.holder, (*at, sample)) {
-            if suspended >= before {
-                continue;
-            }
-            for group in gone(earlier, sample, (*at - before) as i64) {
-                if sample.may_go.contains(&group) {
-                    continue;
-                }
-                // From replicas, the loss of which is no other, it goes some time later.
-                let since = match sample.copied.contains(&group) {
-                    true => history.holders[sample.holder].granted,
-                    false => before,
-                };
-                let forgot = |(when, which, _): &(u64, u32, bool)| {
-                    *which == group && (since..=*at).contains(when)
-                };
-                if !losses.iter().any(forgot) {
-                    found.push(Violation {
-                        promise: PROMISE,
-                        at_ms: *at,
-                        text: format!(
-                            "{}, and it is gone from g{group}, which has not forgotten, before its holder let go",
-                            named(history, sample.holder)
-                        ),
-                    });
-                }
+        let Some((before, earlier)) = last.insert(sample.holder, (*at, sample)) else {
+            continue;
+        };
+        if suspended >= before {
+            continue;
+        }
+        for group in gone(earlier, sample, (*at - before) as i64) {
+            // From replicas, the loss of which is no other, it goes some time later.
+            let since = match terms.copied.contains(&group) {
+                true => holder.granted,
+                false => before,
+            };
+            let forgot = |(when, of): &(u64, u32)| *of == group && (since..=*at).contains(when);
+            if !terms.may_go.contains(&group) && !losses.iter().any(forgot) {
+                let named = named(history, sample.holder);
+                found.push((
+                    *at,
+                    format!(
+                        "{named}, and it is gone from g{group}, which has not forgotten, before its holder let go"
+                    ),
+                ));
             }
         }
     }
@@ -79,81 +74,54 @@ mod tests {
     use super::*;
 
     fn sample(kept: Option<i64>) -> What {
-        sample_of(kept, &[])
-    }
-
-    fn sample_of(kept: Option<i64>, copied: &[u32]) -> What {
         What::Sample(Sample {
             holder: 0,
             left: 500_000,
             quorum: 2,
-            nodes: [(0, Some(900)), (1, kept)].into_iter().collect(),
-            may_go: BTreeSet::new(),
-            copied: copied.iter().copied().collect(),
-            drift: 0,
+            nodes: [(0, Some(900)), (1, kept)].into(),
         })
     }
 
-    fn count(events: &[(u64, What)]) -> usize {
-        let history = history(&[holder(0, "a", 1, 10)], events);
-        check(&history, &Terms::strict()).len()
+    fn count(events: &[(u64, What)], terms: &Terms) -> usize {
+        check(&history(&[holder(0, "a", 1, 10)], events), terms).len()
     }
 
     #[test]
     fn a_lock_that_goes_before_its_time_is_found() {
-        assert_eq!(count(&[(20, sample(Some(900))), (40, sample(None))]), 1);
-        assert_eq!(count(&[(20, sample(Some(30))), (40, sample(None))]), 0);
-        assert_eq!(count(&[(20, sample(None)), (40, sample(None))]), 0);
+        for (kept, found) in [(Some(900), 1), (Some(30), 0), (None, 0)] {
+            let events = [(20, sample(kept)), (40, sample(None))];
+            assert_eq!(count(&events, &Terms::strict()), found);
+        }
     }
 
     #[test]
     fn what_a_master_forgets_goes_from_its_replicas_later() {
-        let lost = |copied: &[u32]| {
-            let forgot = What::Forgot {
-                group: 1,
-                seen: true,
-            };
-            let kept = sample_of(Some(900), copied);
-            let gone = sample_of(None, copied);
-            count(&[(20, forgot), (21, kept), (40, gone)])
-        };
-        assert_eq!(lost(&[1]), 0);
-        assert_eq!(lost(&[0]), 1);
-        let stolen = [
-            (21, sample_of(Some(900), &[1])),
-            (40, sample_of(None, &[1])),
-        ];
-        assert_eq!(count(&stolen), 1);
+        let forgot = What::Forgot { group: 1 };
+        let events = [(20, forgot), (21, sample(Some(900))), (40, sample(None))];
+        let copied = |group| Terms::but(|terms| terms.copied = [group].into());
+        assert_eq!(count(&events, &copied(1)), 0);
+        assert_eq!(count(&events, &copied(0)), 1);
+        assert_eq!(count(&events[1..], &copied(1)), 1);
     }
 
     #[test]
     fn a_lock_may_go_early_only_from_nodes_whose_replicas_differ() {
-        let gone = |may_go: u32| {
-            let sample = |kept| match sample(kept) {
-                What::Sample(sample) => What::Sample(Sample {
-                    may_go: [may_go].into(),
-                    ..sample
-                }),
-                other => other,
-            };
-            count(&[(20, sample(Some(900))), (40, sample(None))])
+        let gone = |group| {
+            let terms = Terms::but(|terms| terms.may_go = [group].into());
+            count(&[(20, sample(Some(900))), (40, sample(None))], &terms)
         };
         assert_eq!((gone(1), gone(0)), (0, 1));
     }
 
     #[test]
     fn what_the_node_forgets_or_the_holder_releases_is_no_theft() {
-        let forgot = What::Forgot {
-            group: 1,
-            seen: true,
-        };
-        let events = [(20, sample(Some(900))), (30, forgot), (40, sample(None))];
-        assert_eq!(count(&events), 0);
-        let ended = What::Ended { holder: 0 };
-        let events = [(20, sample(Some(900))), (30, ended), (40, sample(None))];
-        assert_eq!(count(&events), 0);
-        let suspended = What::Suspended { ms: 5_000 };
-        let events = [(20, sample(Some(900))), (30, suspended), (40, sample(None))];
-        assert_eq!(count(&events), 0);
+        for what in [
+            What::Forgot { group: 1 },
+            What::Ended { holder: 0 },
+            What::Suspended { ms: 5_000 },
+        ] {
+            let events = [(20, sample(Some(900))), (30, what), (40, sample(None))];
+            assert_eq!(count(&events, &Terms::strict()), 0, "{events:?}");
+        }
     }
 }

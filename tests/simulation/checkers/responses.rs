@@ -10,10 +10,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::strangers::have_two_records;
-use super::{History, Terms, Violation, losses};
+use super::{Found, History, Terms, losses};
 use crate::workload::history::{Event, Told, What};
 
-const PROMISE: &str = "one response per idempotency key and caller";
 /// How much later a record may be written than its end was decided, in milliseconds: what the nodes may take.
 const SLACK: u64 = 1_000;
 
@@ -34,36 +33,33 @@ struct Began {
     date: u64,
 }
 
-pub(super) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
+pub(super) fn check(history: &History, terms: &Terms) -> Found {
     let mut began: BTreeMap<u64, Began> = BTreeMap::new();
     let mut suspends: Vec<(u64, u64)> = Vec::new();
     let mut works: BTreeMap<&str, Vec<Seen<'_>>> = BTreeMap::new();
     let mut found = Vec::new();
+    let mut replaced = Vec::new();
     for Event { at, what } in &history.events {
-        let date = |suspends: &[(u64, u64)]| at + suspends.iter().map(|(_, ms)| ms).sum::<u64>();
+        let (at, date) = (*at, at + suspends.iter().map(|(_, ms)| ms).sum::<u64>());
         match what {
-            What::Suspended { ms } => suspends.push((*at, *ms)),
-            What::Ran { run, .. } => {
-                let date = date(&suspends);
-                began.insert(*run, Began { at: *at, date });
+            What::Suspended { ms } => suspends.push((at, *ms)),
+            What::Ran { run } => {
+                began.insert(*run, Began { at, date });
             }
+            What::Replaced { group, until } => replaced.push((at, *until, *group)),
             What::Saw {
                 work,
                 told,
                 retention,
             } => {
-                if let Some(text) = misdirected(work, told) {
-                    found.push(violation(*at, text));
-                }
+                found.extend(misdirected(work, told).map(|text| (at, text)));
                 if let Some(run) = told.run {
-                    let (at, date, retention) = (*at, date(&suspends), *retention);
-                    let seen = works.entry(work).or_default();
-                    seen.push(Seen {
+                    works.entry(work).or_default().push(Seen {
                         at,
                         date,
                         told,
                         run,
-                        retention,
+                        retention: *retention,
                     });
                 }
             }
@@ -72,15 +68,11 @@ pub(super) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
     }
     // Beyond the promises, two lists of nodes have two records.
     if terms.within || terms.agreed {
-        let mut losses: Vec<_> = losses(history)
-            .map(|(at, group, _)| (at, at, group))
-            .collect();
+        let losses = losses(history).map(|(at, group)| (at, at, group));
+        let mut losses: Vec<_> = losses.collect();
         if !terms.within {
             // There no loss waits for the one before it, and nobody notes when the new master votes.
-            losses.extend(history.events.iter().filter_map(|event| match event.what {
-                What::Replaced { group, until } => Some((event.at, until, group)),
-                _ => None,
-            }));
+            losses.extend(replaced);
         }
         for (work, seen) in &works {
             found.extend(differ(history, work, seen, &began, &losses, terms));
@@ -88,14 +80,6 @@ pub(super) fn check(history: &History, terms: &Terms) -> Vec<Violation> {
         }
     }
     found
-}
-
-fn violation(at_ms: u64, text: String) -> Violation {
-    Violation {
-        promise: PROMISE,
-        at_ms,
-        text,
-    }
 }
 
 /// What is wrong with a response by itself.
@@ -122,31 +106,24 @@ fn differ(
     // Each from when to when, and of which group.
     losses: &[(u64, u64, u32)],
     terms: &Terms,
-) -> Vec<Violation> {
+) -> Option<(u64, String)> {
     let start = |seen: &Seen<'_>| began.get(&seen.run).copied().unwrap_or_default();
-    let mut found = Vec::new();
-    for (index, later) in seen.iter().enumerate() {
-        let other = seen[..index].iter().find(|earlier| {
-            let (first, last) = (
-                start(earlier).min(start(later)),
-                start(earlier).max(start(later)),
-            );
-            let lost = losses
-                .iter()
-                .filter(|(from, until, _)| *from <= later.at && first.at <= *until);
-            let lost: BTreeSet<u32> = lost.map(|(.., group)| *group).collect();
-            let ends = (first.date + earlier.retention).saturating_sub(terms.spread + SLACK);
-            earlier.run != later.run
-                && lost.len() <= terms.mask
-                && last.date < ends
-                && !have_two_records(history, earlier.told.process, later.told.process, last.at)
-        });
-        if let Some(earlier) = other {
-            found.push(violation(later.at, pair(work, earlier, later)));
-            break;
-        }
-    }
-    found
+    let may_differ = |earlier: &Seen<'_>, later: &Seen<'_>| {
+        let (one, two) = (start(earlier), start(later));
+        let (first, last) = (one.min(two), one.max(two));
+        let lost = losses.iter();
+        let lost = lost.filter(|(from, until, _)| *from <= later.at && first.at <= *until);
+        let lost: BTreeSet<u32> = lost.map(|(.., group)| *group).collect();
+        let ends = (first.date + earlier.retention).saturating_sub(terms.spread + SLACK);
+        lost.len() > terms.mask
+            || last.date >= ends
+            || have_two_records(history, earlier.told.process, later.told.process, last.at)
+    };
+    seen.iter().enumerate().find_map(|(index, later)| {
+        let mut before = seen[..index].iter();
+        let other = before.find(|one| one.run != later.run && !may_differ(one, later))?;
+        Some((later.at, pair(work, other, later)))
+    })
 }
 
 fn pair(work: &str, one: &Seen<'_>, two: &Seen<'_>) -> String {
@@ -167,59 +144,46 @@ fn pair(work: &str, one: &Seen<'_>, two: &Seen<'_>) -> String {
 }
 
 /// Responses that were replayed when their records had ended by all clocks.
-fn outlived(
-    work: &str,
-    seen: &[Seen<'_>],
-    suspends: &[(u64, u64)],
-    terms: &Terms,
-) -> Vec<Violation> {
+fn outlived(work: &str, seen: &[Seen<'_>], suspends: &[(u64, u64)], terms: &Terms) -> Found {
     // A response that was on its way when machines were suspended is as old as before, and one that was not looked at.
     let slept = |at: u64| {
         let lately = at.saturating_sub(SLACK)..=at;
         let those = suspends.iter().filter(|(since, _)| lately.contains(since));
         those.map(|(_, ms)| ms).sum::<u64>()
     };
-    let mut found = Vec::new();
-    for first in seen.iter().filter(|seen| !seen.told.replayed) {
+    let firsts = seen.iter().filter(|seen| !seen.told.replayed);
+    let late = firsts.filter_map(|first| {
         let end = first.date + first.retention + terms.spread + terms.kept + SLACK;
-        let is_late = |late: &&Seen<'_>| late.date - slept(late.at) > end;
-        let late = seen
-            .iter()
-            .find(|late| late.run == first.run && late.told.replayed && is_late(late));
-        if let Some(late) = late {
-            found.push(violation(
-                late.at,
-                format!(
-                    "{}, though its record ended at {end} ms at the latest",
-                    pair(work, first, late)
-                ),
-            ));
-        }
-    }
-    found
+        let is_late = |late: &&Seen<'_>| {
+            let is_replay = late.run == first.run && late.told.replayed;
+            is_replay && late.date - slept(late.at) > end
+        };
+        let late = seen.iter().find(is_late)?;
+        let pair = pair(work, first, late);
+        let text = format!("{pair}, though its record ended at {end} ms at the latest");
+        Some((late.at, text))
+    });
+    late.collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::hand::{history, process};
+    use super::super::hand::{connected, history, process};
     use super::*;
 
     const RETENTION: u64 = 60_000;
 
     fn ran(run: u64) -> What {
-        What::Ran {
-            work: "w".to_owned(),
-            run,
-        }
+        What::Ran { run }
     }
 
     fn saw(run: u64, replayed: bool) -> What {
-        saw_of("w", run, replayed)
+        saw_of("w", 0, run, replayed)
     }
 
-    fn saw_of(addressee: &str, run: u64, replayed: bool) -> What {
+    fn saw_of(addressee: &str, place: u32, run: u64, replayed: bool) -> What {
         let told = Told {
-            process: process(0),
+            process: process(place),
             call: 1,
             run: (run > 0).then_some(run),
             addressee: addressee.to_owned(),
@@ -236,18 +200,25 @@ mod tests {
         check(&history(&[], events), terms).len()
     }
 
+    /// Two clients that get the responses of two runs, of which the second begins at a time; and something else.
+    fn two(begin: u64, at: u64, other: What) -> Vec<(u64, What)> {
+        let mut events = vec![
+            (10, ran(1)),
+            (20, saw(1, false)),
+            (begin, ran(2)),
+            (begin + 10, saw(2, false)),
+            (at, other),
+        ];
+        events.sort_by_key(|(at, _)| *at);
+        events
+    }
+
     #[test]
     fn two_responses_to_one_key_are_found() {
         let strict = Terms::strict();
         let one = [(10, ran(1)), (20, saw(1, false)), (30, saw(1, true))];
         assert_eq!(count(&one, &strict), 0);
-        let two = [
-            (10, ran(1)),
-            (20, saw(1, false)),
-            (30, ran(2)),
-            (40, saw(2, false)),
-        ];
-        assert_eq!(count(&two, &strict), 1);
+        assert_eq!(count(&two(30, 50, ran(3)), &strict), 1);
         // Nobody has seen the first.
         let unseen = [(10, ran(1)), (30, ran(2)), (40, saw(2, false))];
         assert_eq!(count(&unseen, &strict), 0);
@@ -255,117 +226,53 @@ mod tests {
 
     #[test]
     fn losses_meanwhile_excuse_that_and_others_do_not() {
-        let forgot = What::Forgot {
-            group: 1,
-            seen: true,
-        };
-        let two = |at| {
-            let mut events = vec![
-                (10, ran(1)),
-                (20, saw(1, false)),
-                (30, ran(2)),
-                (40, saw(2, false)),
-            ];
-            events.push((at, forgot.clone()));
-            events
-        };
+        let forgot = |at| two(30, at, What::Forgot { group: 1 });
         let strict = Terms::strict();
-        assert_eq!(count(&two(15), &strict), 0);
-        assert_eq!(count(&two(5), &strict), 1);
-        let masking = Terms { mask: 1, ..strict };
-        assert_eq!(count(&two(15), &masking), 1);
+        assert_eq!(count(&forgot(15), &strict), 0);
+        assert_eq!(count(&forgot(5), &strict), 1);
+        let masking = Terms::but(|terms| terms.mask = 1);
+        assert_eq!(count(&forgot(15), &masking), 1);
     }
 
     #[test]
     fn two_lists_have_two_records_once_the_node_that_they_share_was_emptied() {
-        let connected = |place, groups: &[u32]| What::Connected {
-            process: process(place),
-            groups: groups.to_vec(),
-        };
-        let told_by = |place, run| match saw(run, false) {
-            What::Saw {
-                work,
-                told,
-                retention,
-            } => What::Saw {
-                work,
-                told: Told {
-                    process: process(place),
-                    ..told
-                },
-                retention,
-            },
-            other => other,
-        };
-        let two = |groups: &[u32], emptied| {
-            [
+        let two = |groups, group| {
+            let events = [
                 (1, connected(0, groups)),
-                (1, connected(1, &[2, 3, 4])),
-                (
-                    5,
-                    What::Forgot {
-                        group: emptied,
-                        seen: true,
-                    },
-                ),
+                (1, connected(1, [2, 3, 4])),
+                (5, What::Forgot { group }),
                 (10, ran(1)),
-                (20, told_by(1, 1)),
+                (20, saw_of("w", 1, 1, false)),
                 (30, ran(2)),
-                (40, told_by(0, 2)),
-            ]
+                (40, saw_of("w", 0, 2, false)),
+            ];
+            count(&events, &Terms::strict())
         };
-        let strict = Terms::strict();
-        assert_eq!(count(&two(&[0, 1, 2], 2), &strict), 0);
-        assert_eq!(count(&two(&[0, 1, 2], 3), &strict), 1);
-        assert_eq!(count(&two(&[2, 3, 4], 2), &strict), 1);
+        assert_eq!(two([0, 1, 2], 2), 0);
+        assert_eq!(two([0, 1, 2], 3), 1);
+        assert_eq!(two([2, 3, 4], 2), 1);
     }
 
     #[test]
     fn beyond_the_promises_a_replaced_master_loses_what_it_is_told_until_it_is_demoted() {
-        let two = |until| {
-            [
-                (5, What::Replaced { group: 1, until }),
-                (10, ran(1)),
-                (20, saw(1, false)),
-                (30, ran(2)),
-                (40, saw(2, false)),
-            ]
-        };
-        let strict = Terms::strict();
-        let beyond = Terms {
-            within: false,
-            agreed: true,
-            ..strict
-        };
-        assert_eq!(count(&two(15), &beyond), 0);
-        assert_eq!(count(&two(9), &beyond), 1);
-        assert_eq!(
-            count(&two(15), &Terms::strict()),
-            1,
-            "a loss is noted there"
-        );
+        let replaced = |until| two(30, 5, What::Replaced { group: 1, until });
+        let beyond = Terms::but(|terms| terms.within = false);
+        assert_eq!(count(&replaced(15), &beyond), 0);
+        assert_eq!(count(&replaced(9), &beyond), 1);
+        let text = "a loss is noted there";
+        assert_eq!(count(&replaced(15), &Terms::strict()), 1, "{text}");
     }
 
     #[test]
     fn a_record_neither_ends_early_nor_outlives_its_end() {
         let strict = Terms::strict();
-        let anew = |at| {
-            [
-                (10, ran(1)),
-                (20, saw(1, false)),
-                (at, ran(2)),
-                (at + 5, saw(2, false)),
-            ]
-        };
+        let anew = |at| two(at, at, ran(3));
         assert_eq!(count(&anew(RETENTION), &strict), 0);
         assert_eq!(count(&anew(RETENTION - 5_000), &strict), 1);
         let replay = |at| [(10, ran(1)), (20, saw(1, false)), (at, saw(1, true))];
         assert_eq!(count(&replay(RETENTION), &strict), 0);
         assert_eq!(count(&replay(RETENTION + 5_000), &strict), 1);
-        let apart = Terms {
-            spread: 10_000,
-            ..strict
-        };
+        let apart = Terms::but(|terms| terms.spread = 10_000);
         assert_eq!(count(&replay(RETENTION + 5_000), &apart), 0);
         assert_eq!(count(&anew(RETENTION - 5_000), &apart), 0);
     }
@@ -373,15 +280,7 @@ mod tests {
     #[test]
     fn the_retention_goes_on_while_machines_are_suspended() {
         let strict = Terms::strict();
-        let anew = |ms| {
-            [
-                (10, ran(1)),
-                (20, saw(1, false)),
-                (30, What::Suspended { ms }),
-                (40, ran(2)),
-                (50, saw(2, false)),
-            ]
-        };
+        let anew = |ms| two(40, 30, What::Suspended { ms });
         assert_eq!(count(&anew(RETENTION), &strict), 0);
         assert_eq!(count(&anew(RETENTION - 5_000), &strict), 1);
         let replay = |ms, at| {
@@ -401,10 +300,8 @@ mod tests {
     #[test]
     fn the_response_to_another_and_a_stored_refusal_are_found() {
         let strict = Terms::strict();
-        assert_eq!(
-            count(&[(10, ran(1)), (20, saw_of("v", 1, true))], &strict),
-            1
-        );
+        let other = saw_of("v", 0, 1, true);
+        assert_eq!(count(&[(10, ran(1)), (20, other)], &strict), 1);
         assert_eq!(count(&[(20, saw(0, true))], &strict), 1);
         assert_eq!(count(&[(20, saw(0, false))], &strict), 0);
     }

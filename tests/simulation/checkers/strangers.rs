@@ -13,21 +13,17 @@ const TWO_CHECKS: u64 = 2_000;
 /// emptied, and those of the other list had not checked it since.
 pub(super) fn are_strangers(history: &History, one: &Holder, two: &Holder) -> bool {
     let came_between = |new: &Holder, old: &Holder| {
-        let (Some((connected, groups)), Some((_, others))) = (
-            connection(history, new.process),
-            connection(history, old.process),
-        ) else {
-            return false;
-        };
-        groups != others
-            && losses(history).any(|(emptied, group, _)| {
-                let span = emptied..=emptied + TWO_CHECKS;
-                groups.contains(&group)
-                    && others.contains(&group)
-                    && span.contains(&connected)
-                    && old.granted <= emptied + TWO_CHECKS
-                    && new.started <= connected + TWO_CHECKS
-            })
+        let common = in_common(history, new.process, old.process);
+        let connected = connection(history, new.process).map_or(0, |(at, _)| at);
+        losses(history).any(|(emptied, group)| {
+            let span = emptied..=emptied + TWO_CHECKS;
+            common
+                .as_ref()
+                .is_some_and(|common| common.contains(&group))
+                && span.contains(&connected)
+                && old.granted <= emptied + TWO_CHECKS
+                && new.started <= connected + TWO_CHECKS
+        })
     };
     came_between(one, two) || came_between(two, one)
 }
@@ -41,19 +37,9 @@ pub(super) fn was_forgotten(
     later: &Holder,
     ahead: u64,
 ) -> bool {
-    let (Some((_, groups)), Some((_, others))) = (
-        connection(history, earlier.process),
-        connection(history, later.process),
-    ) else {
-        return false;
-    };
-    let span = earlier.granted..=later.granted;
-    let is_lost =
-        |group: &&u32| losses(history).any(|(at, of, _)| of == **group && span.contains(&at));
-    let mut common = groups.iter().filter(|group| others.contains(group));
-    groups != others
-        && later.started < earlier.granted + ahead
-        && common.all(|group| is_lost(&group))
+    let span = (earlier.granted, later.granted);
+    later.started < earlier.granted + ahead
+        && forgot(history, (earlier.process, later.process), span)
 }
 
 /// Whether two processes have different lists of nodes, and the nodes that both lists have were emptied before `until`:
@@ -64,14 +50,24 @@ pub(super) fn have_two_records(
     two: ProcessId,
     until: u64,
 ) -> bool {
-    let (Some((_, groups)), Some((_, others))) =
-        (connection(history, one), connection(history, two))
-    else {
-        return false;
+    forgot(history, (one, two), (0, until))
+}
+
+/// Whether two processes have different lists of nodes, all common nodes of which lost something meanwhile.
+fn forgot(history: &History, two: (ProcessId, ProcessId), (from, to): (u64, u64)) -> bool {
+    let is_lost = |group: &u32| {
+        let mut losses = losses(history);
+        losses.any(|(at, of)| of == *group && (from..=to).contains(&at))
     };
-    let is_lost = |group: &&u32| losses(history).any(|(at, of, _)| of == **group && at <= until);
-    let mut common = groups.iter().filter(|group| others.contains(group));
-    groups != others && common.all(|group| is_lost(&group))
+    in_common(history, two.0, two.1).is_some_and(|common| common.iter().all(is_lost))
+}
+
+/// The nodes that two processes with different lists of nodes have in common.
+fn in_common(history: &History, one: ProcessId, two: ProcessId) -> Option<Vec<u32>> {
+    let (_, groups) = connection(history, one)?;
+    let (_, others) = connection(history, two)?;
+    let common = groups.iter().filter(|group| others.contains(group));
+    (groups != others).then(|| common.copied().collect())
 }
 
 /// When a process was connected, and to which groups of servers.

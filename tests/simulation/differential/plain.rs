@@ -1,8 +1,7 @@
 //! Replies without what differs from server to server by nature.
 
 use std::fmt;
-
-use tower_redlock_simulated::server::resp::Reply;
+use std::io::BufRead;
 
 /// The lines of `INFO` that are compared.
 const LINES: [&str; 9] = [
@@ -29,7 +28,9 @@ pub(super) enum Plain {
     Array(Vec<Self>),
     Map(Vec<(Self, Self)>),
     Push(Vec<Self>),
-    Verbatim(Vec<String>),
+    Verbatim(Bytes),
+    /// Those lines of `INFO` that are compared.
+    Lines(Vec<String>),
     /// The server has ended the connection.
     Ended,
 }
@@ -45,33 +46,61 @@ impl fmt::Debug for Bytes {
 }
 
 impl Plain {
-    /// The reply to the call of `asked`. Nothing was asked for a message.
-    pub(super) fn of(reply: Reply, asked: &[Vec<u8>]) -> Self {
-        let asked: Vec<String> = asked
-            .iter()
-            .take(2)
-            .map(|word| String::from_utf8_lossy(word).to_ascii_uppercase())
-            .collect();
+    /// Reads one message; `None` at the end.
+    pub(super) fn parse(from: &mut impl BufRead) -> Option<Self> {
+        let mut line = Vec::new();
+        from.read_until(b'\n', &mut line).ok()?;
+        let line = line.strip_suffix(b"\r\n")?;
+        let (kind, text) = line.split_first()?;
+        let text = String::from_utf8_lossy(text).into_owned();
+        let number = || text.parse::<i64>().unwrap();
+        let mut items = |per: i64| {
+            let items = (0..number() * per).map(|_| Self::parse(from));
+            items.collect::<Option<Vec<_>>>()
+        };
+        Some(match kind {
+            b'+' => Self::Status(text),
+            b'-' => Self::Error(text),
+            b':' => Self::Int(number()),
+            b'_' => Self::Nil,
+            b'$' if number() < 0 => Self::Nil,
+            b'*' if number() < 0 => Self::NilArray,
+            b'*' => Self::Array(items(1)?),
+            b'>' => Self::Push(items(1)?),
+            b'%' => Self::Map(pairs(&items(2)?)),
+            b'$' | b'=' => {
+                let mut bytes = vec![0; usize::try_from(number()).unwrap() + 2];
+                from.read_exact(&mut bytes).ok()?;
+                bytes.truncate(bytes.len() - 2);
+                match kind {
+                    b'=' => Self::Verbatim(Bytes(bytes.split_off(4))),
+                    _ => Self::Bulk(Bytes(bytes)),
+                }
+            }
+            other => panic!("a message of the kind {}", char::from(*other)),
+        })
+    }
+
+    /// Without what differs, as the reply to the call of `asked`. Nothing was asked for a message.
+    pub(super) fn compared(mut self, asked: &[Vec<u8>]) -> Self {
+        let asked = asked.iter().take(2);
+        let asked = asked.map(|word| String::from_utf8_lossy(word).to_ascii_uppercase());
+        let asked: Vec<String> = asked.collect();
         let asked: Vec<&str> = asked.iter().map(String::as_str).collect();
-        let mut plain = Self::read(reply);
-        match (asked.as_slice(), &mut plain) {
+        match (asked.as_slice(), &mut self) {
             (["CLIENT", "ID"], Self::Int(id)) => *id = 0,
-            (["INFO", ..], Self::Bulk(text)) => {
-                plain = Self::Verbatim(lines(&String::from_utf8_lossy(&text.0)));
+            (["INFO", ..], Self::Bulk(text) | Self::Verbatim(text)) => {
+                self = Self::Lines(lines(&String::from_utf8_lossy(&text.0)));
             }
             (["KEYS", ..] | ["PUBSUB", "CHANNELS"], Self::Array(items)) => items.sort(),
             // As a script passes it on.
             (["EVAL", script, ..], Self::Array(items)) if script.contains("CHANNELS") => {
                 items.sort()
             }
-            (["HGETALL" | "HELLO", ..], Self::Array(items)) => {
-                let pairs = items.chunks_exact(2);
-                let pairs = pairs.map(|pair| (pair[0].clone(), pair[1].clone()));
-                plain = Self::Map(pairs.collect());
-            }
+            (["HGETALL" | "HELLO", ..], Self::Array(items)) => self = Self::Map(pairs(items)),
             _ => {}
         }
-        if let Self::Map(pairs) = &mut plain {
+        if let Self::Map(pairs) = &mut self {
             match asked.first() {
                 Some(&"HGETALL") => pairs.sort(),
                 Some(&"HELLO") => {
@@ -81,31 +110,18 @@ impl Plain {
                 _ => {}
             }
         }
-        plain
-    }
-
-    fn read(reply: Reply) -> Self {
-        let all = |items: Vec<Reply>| items.into_iter().map(Self::read).collect();
-        let text = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
-        match reply {
-            Reply::Status(status) => Self::Status(text(&status)),
-            Reply::Error(error) => Self::Error(text(&error)),
-            Reply::Int(number) => Self::Int(number),
-            Reply::Bulk(bytes) => Self::Bulk(Bytes(bytes)),
-            Reply::Nil => Self::Nil,
-            Reply::NilArray => Self::NilArray,
-            Reply::Array(items) | Reply::Many(items) => Self::Array(all(items)),
-            Reply::Push(items) => Self::Push(all(items)),
-            Reply::Map(pairs) => {
-                let pair = |(key, value)| (Self::read(key), Self::read(value));
-                Self::Map(pairs.into_iter().map(pair).collect())
-            }
-            Reply::Verbatim(bytes) => Self::Verbatim(lines(&text(&bytes))),
-        }
+        self
     }
 }
 
-fn bulk(text: &str) -> Plain {
+fn pairs(items: &[Plain]) -> Vec<(Plain, Plain)> {
+    let pairs = items.chunks_exact(2);
+    pairs
+        .map(|pair| (pair[0].clone(), pair[1].clone()))
+        .collect()
+}
+
+pub(super) fn bulk(text: &str) -> Plain {
     Plain::Bulk(Bytes(text.into()))
 }
 
@@ -114,26 +130,22 @@ fn lines(info: &str) -> Vec<String> {
         let name = line.split(':').next().unwrap_or_default();
         LINES.contains(&name) || name.starts_with("slave") && name != "slave_expires_tracked_keys"
     };
-    let mut lines: Vec<String> = info
-        .lines()
-        .filter(is_compared)
-        .map(str::to_owned)
-        .collect();
+    let lines = info.lines().filter(is_compared);
+    let mut lines: Vec<String> = lines.map(str::to_owned).collect();
     // Sections stand in any order.
     lines.sort();
     lines
 }
 
 /// A field of a reply to `INFO`.
-pub(super) fn field(info: &Reply, name: &str) -> Option<String> {
-    let (Reply::Bulk(text) | Reply::Verbatim(text)) = info else {
+pub(super) fn field(info: &Plain, name: &str) -> Option<String> {
+    let (Plain::Bulk(text) | Plain::Verbatim(text)) = info else {
         return None;
     };
-    let text = String::from_utf8_lossy(text);
+    let text = String::from_utf8_lossy(&text.0);
     let mut fields = text.lines().filter_map(|line| line.split_once(':'));
-    fields
-        .find(|(field, _)| *field == name)
-        .map(|(_, value)| value.to_owned())
+    let (_, value) = fields.find(|(field, _)| *field == name)?;
+    Some(value.to_owned())
 }
 
 /// The strings in a list that came alone.
@@ -151,10 +163,8 @@ pub(super) fn strings(replies: &[Plain]) -> Vec<Vec<u8>> {
 /// What kind of replies came: the number with which a list of a script begins, or the code of an error.
 pub(super) fn outcome(replies: &[Plain]) -> String {
     // Messages may come with it.
-    let reply = replies
-        .iter()
-        .rfind(|reply| !matches!(reply, Plain::Push(_)));
-    match reply {
+    let mut replies = replies.iter();
+    match replies.rfind(|reply| !matches!(reply, Plain::Push(_))) {
         Some(Plain::Array(items)) => match items.first() {
             Some(first) => format!("{first:?}"),
             None => "[]".to_owned(),

@@ -87,16 +87,12 @@ impl SimulatedCouple {
     }
 
     fn follow(replica: &mut Simulated, master: &mut Simulated) {
-        let (from, to) = (
-            replica.server.settings().port,
-            master.server.settings().port,
-        );
+        let [from, to] = [&replica, &master].map(|one| one.server.settings().port);
         let outputs = replica.server.follow(HOST, to);
         replica.take(outputs);
         let position = replica.server.position();
-        replica
-            .server
-            .synchronize(master.server.attach(HOST, from, Some(&position)));
+        let image = master.server.attach(HOST, from, Some(&position));
+        replica.server.synchronize(image);
     }
 }
 
@@ -114,10 +110,8 @@ impl Couple for SimulatedCouple {
             let outputs = replica.server.apply(&change, now);
             replica.take(outputs);
         }
-        let (port, has) = (
-            replica.server.settings().port,
-            replica.server.position().offset,
-        );
+        let port = replica.server.settings().port;
+        let has = replica.server.position().offset;
         assert_eq!(has, master.server.position().offset);
         let outputs = master.server.acknowledge(HOST, port, has, master.now());
         master.take(outputs);
@@ -152,13 +146,12 @@ fn standing(couple: &mut dyn Couple, number: usize) -> Vec<String> {
 /// What is heard on the first connection of a server after a call.
 fn hear(couple: &mut dyn Couple, number: usize, words: &[Vec<u8>]) -> Plain {
     let run_id = couple.run_id(number);
-    let own = words
-        .iter()
-        .map(|word| plain::replace(word, RUN_ID, &run_id));
+    let own = words.iter();
+    let own = own.map(|word| plain::replace(word, RUN_ID, &run_id));
     let own: Vec<Vec<u8>> = own.collect();
     let wire = couple.server(number);
     wire.write(0, &packed(&own));
-    Plain::of(wire.read(0).unwrap(), words)
+    wire.read(0).unwrap().compared(words)
 }
 
 /// What is stored on a server: each key with what clients are told of it.
@@ -214,11 +207,8 @@ fn play(couple: &mut dyn Couple, seed: u64) -> Vec<(String, Vec<Plain>)> {
         };
         couple.settle();
         let reply = hear(couple, number, &call);
-        let texts: Vec<_> = call
-            .iter()
-            .map(|word| word.escape_ascii().to_string())
-            .collect();
-        heard.push((format!("{number}: {}", texts.join(" ")), vec![reply]));
+        let shown = call.join(&b' ').escape_ascii().to_string();
+        heard.push((format!("{number}: {shown}"), vec![reply]));
         couple.settle();
         if step % 20 == 0 || step == SEQUENCE / 2 {
             for number in 0..2 {
@@ -241,10 +231,8 @@ fn compare(kind: Kind) {
     let (all, simulated) = (play(&mut real, seed), play(&mut simulated, seed));
     for (at, (simulated, real)) in simulated.iter().zip(&all).enumerate() {
         let before = &all[at.saturating_sub(20)..at];
-        assert_eq!(
-            simulated, real,
-            "{dialect:?}, seed {seed}: simulated, then real; after {before:?}"
-        );
+        let about = format!("{dialect:?}, seed {seed}: simulated, then real; after {before:?}");
+        assert_eq!(simulated, real, "{about}");
     }
 }
 

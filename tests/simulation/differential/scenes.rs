@@ -12,26 +12,43 @@ use tower_redlock_simulated::server::Dialect;
 /// What came on one connection, in order.
 type Heard = Vec<Option<Plain>>;
 
-/// Plays a scene on both sides, which must hear the same.
+/// Plays a scene on two connections to both sides, which must hear the same.
 fn play(scene: impl Fn(&mut dyn Wire) -> Heard) {
+    play_after(|_, _| {}, scene);
+}
+
+/// The same, after something was done to the servers.
+fn play_after(prepare: impl Fn(&mut Real, &mut Simulated), scene: impl Fn(&mut dyn Wire) -> Heard) {
     for kind in Kind::ALL {
         let mut real = Real::start(kind, BEGIN);
         let dialect = real.dialect;
-        let simulated = scene(&mut Simulated::start(dialect, BEGIN));
-        let real = scene(&mut real);
+        let mut simulated = Simulated::start(dialect, BEGIN);
+        for connection in 0..2 {
+            real.open(connection);
+            simulated.open(connection);
+        }
+        prepare(&mut real, &mut simulated);
+        let (simulated, real) = (scene(&mut simulated), scene(&mut real));
         assert_eq!(simulated, real, "{dialect:?}: simulated, then real");
     }
 }
 
+fn words_of(line: &str) -> Vec<Vec<u8>> {
+    texts(&line.split(' ').collect::<Vec<_>>())
+}
+
 fn send(wire: &mut dyn Wire, connection: usize, line: &str) {
-    let words: Vec<&str> = line.split(' ').collect();
-    wire.write(connection, &packed(&texts(&words)));
+    wire.write(connection, &packed(&words_of(line)));
 }
 
 fn hear(wire: &mut dyn Wire, connection: usize, asked: &str) -> Option<Plain> {
-    let asked: Vec<&str> = asked.split(' ').collect();
     let reply = wire.read(connection)?;
-    Some(Plain::of(reply, &texts(&asked)))
+    Some(reply.compared(&words_of(asked)))
+}
+
+/// So many messages.
+fn messages(wire: &mut dyn Wire, connection: usize, count: usize) -> Heard {
+    (0..count).map(|_| hear(wire, connection, "")).collect()
 }
 
 /// Makes calls one after the other, each of which has one reply.
@@ -46,69 +63,53 @@ fn calls(wire: &mut dyn Wire, connection: usize, lines: &[&str]) -> Heard {
 #[test]
 fn channels_of_slots() {
     play(|wire| {
-        wire.open(0);
-        wire.open(1);
         calls(wire, 1, &["HELLO 3"]);
         send(wire, 1, "SSUBSCRIBE {a}one {a}two");
         let mut heard = calls(wire, 0, &["SPUBLISH {a}one x", "SPUBLISH {a}other x"]);
         let is_known = heard[0] == Some(Plain::Int(1));
-        for _ in 0..if is_known { 3 } else { 1 } {
-            heard.push(hear(wire, 1, "SSUBSCRIBE {a}one"));
-        }
-        heard.extend(calls(
-            wire,
-            0,
-            &["CLUSTER NODES", "SPUBLISH a", "SSUBSCRIBE"],
-        ));
-        heard.extend(calls(
-            wire,
-            1,
-            &["SUNSUBSCRIBE {a}two", "SUNSUBSCRIBE", "SUNSUBSCRIBE"],
-        ));
+        heard.extend(messages(wire, 1, if is_known { 3 } else { 1 }));
+        let lines = ["CLUSTER NODES", "SPUBLISH a", "SSUBSCRIBE"];
+        heard.extend(calls(wire, 0, &lines));
+        let lines = ["SUNSUBSCRIBE {a}two", "SUNSUBSCRIBE", "SUNSUBSCRIBE"];
+        heard.extend(calls(wire, 1, &lines));
         heard
     });
 }
 
 #[test]
 fn handshakes() {
-    play(|wire| {
-        wire.open(0);
-        calls(
-            wire,
-            0,
-            &[
-                "HELLO",
-                "HELLO 2",
-                "HELLO 3",
-                "GET nosuch",
-                "HGETALL nosuch",
-                "HELLO 4",
-                "HELLO 1",
-                "HELLO x",
-                "HELLO 3 AUTH default any",
-                "HELLO 3 AUTH nobody any",
-                "HELLO 3 AUTH default",
-                "HELLO 3 SETNAME me",
-                "CLIENT GETNAME",
-                "HELLO 3 NOSUCH",
-                "HELLO 3 AUTH default any SETNAME you",
-                "CLIENT GETNAME",
-                "CLIENT SETINFO LIB-NAME redis-rs",
-                "CLIENT SETINFO LIB-VER 1.8.1",
-                "AUTH any",
-                "AUTH default any",
-                "AUTH nobody any",
-                "AUTH a b c",
-                "SELECT 3",
-                "SELECT 16",
-                "SELECT -1",
-                "SELECT x",
-                "HELLO 2",
-                "HGETALL nosuch",
-                "QUIT",
-            ],
-        )
-    });
+    let lines = [
+        "HELLO",
+        "HELLO 2",
+        "HELLO 3",
+        "GET nosuch",
+        "HGETALL nosuch",
+        "HELLO 4",
+        "HELLO 1",
+        "HELLO x",
+        "HELLO 3 AUTH default any",
+        "HELLO 3 AUTH nobody any",
+        "HELLO 3 AUTH default",
+        "HELLO 3 SETNAME me",
+        "CLIENT GETNAME",
+        "HELLO 3 NOSUCH",
+        "HELLO 3 AUTH default any SETNAME you",
+        "CLIENT GETNAME",
+        "CLIENT SETINFO LIB-NAME redis-rs",
+        "CLIENT SETINFO LIB-VER 1.8.1",
+        "AUTH any",
+        "AUTH default any",
+        "AUTH nobody any",
+        "AUTH a b c",
+        "SELECT 3",
+        "SELECT 16",
+        "SELECT -1",
+        "SELECT x",
+        "HELLO 2",
+        "HGETALL nosuch",
+        "QUIT",
+    ];
+    play(|wire| calls(wire, 0, &lines));
 }
 
 #[test]
@@ -131,46 +132,30 @@ fn a_password() {
         "GET x",
         "AUTH secret",
     ];
-    for kind in Kind::ALL {
-        let mut real = Real::start(kind, BEGIN);
-        let dialect = real.dialect;
+    let prepare = |real: &mut Real, simulated: &mut Simulated| {
         real.server.run("CONFIG SET requirepass secret");
-        let mut simulated = Simulated::start(dialect, BEGIN);
         simulated.server.set_password("secret");
-        let sides: [&mut dyn Wire; 2] = [&mut simulated, &mut real];
-        let [simulated, real] = sides.map(|wire| {
-            wire.open(0);
-            calls(wire, 0, &lines)
-        });
-        assert_eq!(simulated, real, "{dialect:?}: simulated, then real");
-    }
+        // Connections that exist need no password.
+        real.open(0);
+        simulated.open(0);
+    };
+    play_after(prepare, |wire| calls(wire, 0, &lines));
 }
 
 #[test]
 fn subscriptions_in_the_older_protocol() {
     play(|wire| {
-        (0..2).for_each(|connection| wire.open(connection));
-        let mut heard = Vec::new();
         send(wire, 0, "SUBSCRIBE a b a");
-        heard.extend((0..3).map(|_| hear(wire, 0, "")));
-        heard.extend(calls(
-            wire,
-            0,
-            &["GET x", "PING", "PING there", "EVAL x 0", "HELLO 3"],
-        ));
-        heard.extend(calls(
-            wire,
-            1,
-            &[
-                "PUBLISH a one",
-                "PUBLISH b two",
-                "PUBLISH c three",
-                "PUBSUB CHANNELS",
-            ],
-        ));
-        heard.extend((0..2).map(|_| hear(wire, 0, "")));
+        let mut heard = messages(wire, 0, 3);
+        let lines = ["GET x", "PING", "PING there", "EVAL x 0", "HELLO 3"];
+        heard.extend(calls(wire, 0, &lines));
+        for line in ["PUBLISH a one", "PUBLISH b two", "PUBLISH c three"] {
+            heard.extend(calls(wire, 1, &[line]));
+        }
+        heard.extend(calls(wire, 1, &["PUBSUB CHANNELS"]));
+        heard.extend(messages(wire, 0, 2));
         send(wire, 0, "UNSUBSCRIBE b a");
-        heard.extend((0..2).map(|_| hear(wire, 0, "")));
+        heard.extend(messages(wire, 0, 2));
         heard.extend(calls(wire, 0, &["UNSUBSCRIBE", "UNSUBSCRIBE a", "GET x"]));
         heard
     });
@@ -179,14 +164,13 @@ fn subscriptions_in_the_older_protocol() {
 #[test]
 fn messages_to_oneself() {
     play(|wire| {
-        wire.open(0);
         let mut heard = calls(wire, 0, &["HELLO 3", "SUBSCRIBE a", "GET x"]);
         send(wire, 0, "PUBLISH a one");
-        heard.extend((0..2).map(|_| hear(wire, 0, "")));
+        heard.extend(messages(wire, 0, 2));
         let script =
             "EVAL return{redis.call('PUBLISH','a','two'),redis.call('PUBLISH','a','three')} 0";
         send(wire, 0, script);
-        heard.extend((0..3).map(|_| hear(wire, 0, "")));
+        heard.extend(messages(wire, 0, 3));
         heard.extend(calls(wire, 0, &["UNSUBSCRIBE a", "UNSUBSCRIBE"]));
         heard
     });
@@ -195,7 +179,6 @@ fn messages_to_oneself() {
 #[test]
 fn commands_at_once_and_in_pieces() {
     play(|wire| {
-        wire.open(0);
         let lines = [
             "SET a 1",
             "GET a",
@@ -204,16 +187,13 @@ fn commands_at_once_and_in_pieces() {
             "PTTL a",
             "PING",
         ];
-        let all: Vec<u8> = lines
-            .iter()
-            .flat_map(|line| packed(&texts(&line.split(' ').collect::<Vec<_>>())))
-            .collect();
+        let all = lines.map(|line| packed(&words_of(line))).concat();
         let (first, rest) = all.split_at(all.len() / 2);
         wire.write(0, first);
         wire.write(0, rest);
         let mut heard: Heard = lines.iter().map(|line| hear(wire, 0, line)).collect();
         wire.write(0, b"PING\r\n\r\nGET  a\r\n*0\r\n*-1\r\nECHO x\n");
-        heard.extend((0..3).map(|_| hear(wire, 0, "")));
+        heard.extend(messages(wire, 0, 3));
         heard
     });
 }
@@ -229,32 +209,27 @@ fn what_is_no_command_ends_the_connection() {
         b"*2\r\n$1\r\na\r\n:1\r\n",
     ] {
         play(|wire| {
-            wire.open(0);
             wire.write(0, bytes);
-            vec![hear(wire, 0, ""), hear(wire, 0, "")]
+            messages(wire, 0, 2)
         });
     }
 }
 
 #[test]
 fn waiting_for_replicas_that_are_not_there() {
+    let lines = [
+        "WAIT 0 0",
+        "WAIT 0 5",
+        "WAIT -1 5",
+        "WAIT x 5",
+        "WAIT 1 x",
+        "WAIT 1 -1",
+        "WAIT 1",
+        "SET a 1",
+        "WAIT 0 1",
+    ];
     play(|wire| {
-        (0..2).for_each(|connection| wire.open(connection));
-        let mut heard = calls(
-            wire,
-            0,
-            &[
-                "WAIT 0 0",
-                "WAIT 0 5",
-                "WAIT -1 5",
-                "WAIT x 5",
-                "WAIT 1 x",
-                "WAIT 1 -1",
-                "WAIT 1",
-                "SET a 1",
-                "WAIT 0 1",
-            ],
-        );
+        let mut heard = calls(wire, 0, &lines);
         // What is behind it waits, too; others do not.
         for line in ["SET a 2", "WAIT 1 100", "SET a 3", "WAIT 2 50"] {
             send(wire, 0, line);
@@ -264,7 +239,7 @@ fn waiting_for_replicas_that_are_not_there() {
         wire.do_event(Event::Clock(BEGIN + 99_000));
         heard.extend(calls(wire, 1, &["GET a"]));
         wire.do_event(Event::Clock(BEGIN + 102_000));
-        heard.extend((0..2).map(|_| hear(wire, 0, "")));
+        heard.extend(messages(wire, 0, 2));
         heard.extend(calls(wire, 1, &["GET a"]));
         wire.do_event(Event::Clock(BEGIN + 202_000));
         heard.push(hear(wire, 0, ""));
@@ -291,34 +266,20 @@ fn a_server_that_cannot_save() {
         "WAIT 0 0",
         "SCRIPT LOAD x=1",
     ];
-    for kind in Kind::ALL {
-        let mut real = Real::start(kind, BEGIN);
-        let dialect = real.dialect;
-        real.open(0);
+    let prepare = |real: &mut Real, simulated: &mut Simulated| {
+        simulated.server.trouble().cannot_save = true;
         // It cannot write into a directory that is not there any more.
         let mut raw = real.server.raw();
-        raw.command(&["CONFIG", "SET", "save", "3600 1000000"])
-            .unwrap();
+        let mut run = |words: &[&str]| raw.command(words).unwrap();
+        run(&["CONFIG", "SET", "save", "3600 1000000"]);
         std::fs::remove_dir_all(real.server.dir()).unwrap();
         let begin = std::time::Instant::now();
-        while !raw
-            .command(&["INFO", "persistence"])
-            .unwrap()
-            .contains("last_bgsave_status:err")
-        {
-            raw.command(&["BGSAVE"]).unwrap();
+        while !run(&["INFO", "persistence"]).contains("last_bgsave_status:err") {
+            run(&["BGSAVE"]);
             assert!(begin.elapsed() < PATIENCE, "it can save");
         }
-        let mut simulated = Simulated::start(dialect, BEGIN);
-        simulated.open(0);
-        simulated.server.trouble().cannot_save = true;
-        let real = calls(&mut real, 0, &lines);
-        assert_eq!(
-            calls(&mut simulated, 0, &lines),
-            real,
-            "{dialect:?}: simulated, then real"
-        );
-    }
+    };
+    play_after(prepare, |wire| calls(wire, 0, &lines));
 }
 
 #[test]

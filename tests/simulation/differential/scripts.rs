@@ -1,15 +1,14 @@
 //! The crate's own scripts, as it loads them, and random calls of them.
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::OnceLock;
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
-use tower_redlock::node::{Node as _, NodeState};
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc::unbounded_channel;
+use tokio::time::timeout;
 
-use super::words::{CHANNELS, COUNTERS, LOCKS, MARKER, RECORD, RUN_ID, TOMBSTONES, Words, texts};
-use crate::support::nodes;
-use tower_redlock_simulated::server::{Output, Run, Server, ServerSettings};
+use super::words::{COUNTERS, LOCKS, MARKER, RECORD, RUN_ID, Words, texts};
+use crate::support::fake::{Fake, sound};
+use crate::support::{PATIENCE, nodes};
 
 /// A script of the crate.
 pub(super) struct Script {
@@ -76,124 +75,45 @@ const KINDS: [(&str, Make); 14] = [
 pub(super) fn all() -> &'static [Script] {
     static SCRIPTS: OnceLock<Vec<Script>> = OnceLock::new();
     SCRIPTS.get_or_init(|| {
-        // In a thread of its own: the caller may be a task.
-        let runs = std::thread::spawn(|| {
-            let runtime = tokio::runtime::Runtime::new().unwrap();
-            runtime.block_on(runs_of_a_node())
+        let texts = Runtime::new().unwrap().block_on(loaded());
+        let unknown = "the crate has other scripts than this test knows";
+        assert_eq!(texts.len(), KINDS.len(), "{unknown}");
+        let scripts = texts.into_iter().zip(KINDS);
+        let scripts = scripts.map(|(text, (known_by, make))| {
+            assert!(text.contains(known_by), "not `{known_by}`, but: {text}");
+            Script {
+                hash: sha1_smol::Sha1::from(&text).digest().to_string(),
+                text,
+                known_by,
+                make,
+            }
         });
-        read(&runs.join().unwrap())
+        scripts.collect()
     })
 }
 
-fn read(runs: &[Run]) -> Vec<Script> {
-    let loads = runs
-        .iter()
-        .filter(|run| run.words.starts_with(&texts(&["SCRIPT", "LOAD"])));
-    let mut texts: Vec<String> = loads
-        .map(|run| String::from_utf8(run.words[2].clone()).unwrap())
-        .collect();
-    // Each connection loads them, in this order.
-    texts.truncate(texts.len() / 2);
-    assert_eq!(
-        texts.len(),
-        KINDS.len(),
-        "the crate has other scripts than this test knows"
-    );
-    let scripts = texts.into_iter().zip(KINDS);
-    let scripts = scripts.map(|(text, (known_by, make))| {
-        assert!(text.contains(known_by), "not `{known_by}`, but: {text}");
-        Script {
-            hash: sha1_smol::Sha1::from(&text).digest().to_string(),
-            text,
-            known_by,
-            make,
-        }
+/// The scripts that a node of the crate loads, in this order.
+async fn loaded() -> Vec<String> {
+    let (sender, mut receiver) = unbounded_channel();
+    let fake = Fake::start(move |words| {
+        let _ = sender.send(words.to_vec());
+        sound(words)
     });
-    scripts.collect()
-}
-
-/// What a node of the crate sends to a simulated server until it can be used, and for one lock.
-pub(super) async fn runs_of_a_node() -> Vec<Run> {
-    let settings = ServerSettings {
-        record: true,
-        ..ServerSettings::default()
-    };
-    let server = Server::new(settings, 1, nodes::unix_millis() * 1_000);
-    let (url, served) = serve(server).await;
-    let node = nodes::ready(&url).await;
-    assert_eq!(node.state(), NodeState::Up);
-    node.acquire(nodes::acquire("a", 1)).await.unwrap();
-    node.release(nodes::release("a", 1)).await.unwrap();
-    served.lock().unwrap().server.take_runs()
-}
-
-/// A simulated server with the ways to its clients.
-pub(super) struct Served {
-    pub(super) server: Server,
-    clients: Vec<Option<UnboundedSender<Vec<u8>>>>,
-}
-
-impl Served {
-    fn give(&mut self, outputs: Vec<Output>) {
-        for output in outputs {
-            match output {
-                Output::Send(client, bytes) => {
-                    if let Some(client) = &self.clients[usize::try_from(client).unwrap()] {
-                        let _ = client.send(bytes);
-                    }
-                }
-                Output::Close(client) => self.clients[usize::try_from(client).unwrap()] = None,
-            }
-        }
-    }
-}
-
-/// Lets a simulated server listen at a port, with this machine's clock. Returns its URL.
-pub(super) async fn serve(server: Server) -> (String, Arc<Mutex<Served>>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("redis://{}", listener.local_addr().unwrap());
-    let served = Arc::new(Mutex::new(Served {
-        server,
-        clients: Vec::new(),
-    }));
-    let shared = Arc::clone(&served);
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(talk(stream, Arc::clone(&shared)));
-        }
-    });
-    (url, served)
-}
-
-async fn talk(mut stream: TcpStream, served: Arc<Mutex<Served>>) {
-    let (sender, mut outgoing) = unbounded_channel();
-    let number = {
-        let mut served = served.lock().unwrap();
-        let number = served.clients.len() as u64;
-        served.clients.push(Some(sender));
-        served.server.connect(number);
-        number
-    };
-    let mut bytes = vec![0; 1 << 16];
+    let fake = fake.await;
+    let _node = nodes::started(&fake.url());
+    let mut scripts = Vec::new();
     loop {
-        tokio::select! {
-            biased;
-            sent = outgoing.recv() => match sent {
-                Some(sent) if stream.write_all(&sent).await.is_ok() => {}
-                _ => break,
-            },
-            read = stream.read(&mut bytes) => match read {
-                Ok(count @ 1..) => {
-                    let mut served = served.lock().unwrap();
-                    let now = nodes::unix_millis() * 1_000;
-                    let outputs = served.server.receive(number, &bytes[..count], now);
-                    served.give(outputs);
-                }
-                _ => break,
-            },
+        let words = timeout(PATIENCE, receiver.recv()).await.unwrap().unwrap();
+        match words.as_slice() {
+            // Each connection loads all of them.
+            [_, load, text] if load == "LOAD" && !scripts.contains(text) => {
+                scripts.push(text.clone());
+            }
+            // One of them has done so.
+            [client, id] if client == "CLIENT" && id == "ID" => return scripts,
+            _ => {}
         }
     }
-    served.lock().unwrap().server.disconnect(number);
 }
 
 /// A random call of a random script.
@@ -211,14 +131,12 @@ pub(super) fn call(words: &mut Words) -> Vec<Vec<u8>> {
     call
 }
 
-fn standing(words: &mut Words) -> [Vec<u8>; 2] {
-    [words.identity(), words.digest()]
-}
-
-/// The same as a vote is for them.
-fn vote(words: &mut Words) -> Vec<u8> {
-    let [identity, digest] = standing(words);
-    [&digest[..], b" ", &identity].concat()
+/// What a script is called with, as [`Words::fill`] takes both.
+fn filled(words: &mut Words, keys: &str, args: &str) -> Call {
+    Call {
+        keys: words.fill(keys),
+        args: words.fill(args),
+    }
 }
 
 /// One to three locks, each with its counter.
@@ -230,22 +148,19 @@ fn locks(words: &mut Words) -> Vec<usize> {
     locks
 }
 
-fn tombstone(words: &mut Words) -> Vec<u8> {
-    words.pick(&TOMBSTONES).into()
+/// The keys of locks, each with its counter.
+fn counted(locks: &[usize]) -> impl Iterator<Item = Vec<u8>> {
+    let keys = locks
+        .iter()
+        .flat_map(|lock| [LOCKS[*lock], COUNTERS[*lock]]);
+    keys.map(Into::into)
 }
 
 fn take(words: &mut Words, locks: &[usize]) -> Call {
-    let mut call = Call {
-        keys: vec![MARKER.into(), tombstone(words)],
-        args: vec![words.token(), words.span()],
-    };
-    call.args.push(vote(words));
-    for &lock in locks {
-        call.keys
-            .extend([LOCKS[lock].into(), COUNTERS[lock].into()]);
-    }
+    let mut call = filled(words, "m <tombstone>", "<token> <span> <vote>");
+    call.keys.extend(counted(locks));
     if words.chance(30) {
-        call.args.extend([Vec::new(), Vec::new(), Vec::new()]);
+        call.args.extend(texts(&["", "", ""]));
         return call;
     }
     let number = words.number();
@@ -265,29 +180,19 @@ fn acquire(words: &mut Words) -> Call {
 
 fn extend(words: &mut Words) -> Call {
     let per = 1 + words.dice.below(2);
-    let (span, refill) = (words.span(), words.flag());
-    let keep = match words.chance(70) {
-        true => words.span(),
-        false => Vec::new(),
-    };
-    let (fenced, refills) = (!keep.is_empty(), !refill.is_empty());
-    let per_lock = per.to_string().into_bytes();
-    let mut call = Call {
-        keys: vec![MARKER.into()],
-        args: vec![vote(words), per_lock, span, refill, keep],
-    };
+    let keep = if words.chance(70) { "<span>" } else { "" };
+    let args = format!("<vote> {per} <span> <flag> {keep}");
+    let mut call = filled(words, MARKER, &args);
+    let [refills, fenced] = [3, 4].map(|at: usize| !call.args[at].is_empty());
     let mut tombstones = Vec::new();
     for _ in 0..words.dice.below(4) {
         let mut locks = vec![0, 1, 2];
         while locks.len() > per {
             locks.remove(words.dice.below(locks.len()));
         }
-        for &lock in &locks {
-            call.keys
-                .extend([LOCKS[lock].into(), COUNTERS[lock].into()]);
-        }
+        call.keys.extend(counted(&locks));
         if refills {
-            tombstones.push(tombstone(words));
+            tombstones.extend(words.fill("<tombstone>"));
         }
         call.args.push(words.token());
         if fenced {
@@ -299,24 +204,20 @@ fn extend(words: &mut Words) -> Call {
 }
 
 /// How long a tombstone lives, if one is left, and that.
-fn farewell(words: &mut Words) -> (Vec<u8>, Option<Vec<u8>>) {
+fn farewell(words: &mut Words) -> (&'static str, &'static str) {
     match words.chance(50) {
-        true => (words.span(), Some(tombstone(words))),
-        false => (Vec::new(), None),
+        true => ("<span>", " <tombstone>"),
+        false => ("", ""),
     }
 }
 
-fn channel(words: &mut Words) -> Vec<u8> {
-    words.pick(&["", CHANNELS[0], CHANNELS[1]]).into()
-}
-
 fn release(words: &mut Words) -> Call {
-    let (life, tombstone) = farewell(words);
     let token = words.token();
     let locks = locks(words);
     if words.chance(50) {
-        let set = ["SET", LOCKS[locks[0]]].map(|word| word.as_bytes().to_vec());
-        words.before = Some([&set[..], std::slice::from_ref(&token)].concat());
+        let mut set = texts(&["SET", LOCKS[locks[0]]]);
+        set.push(token.clone());
+        words.before = Some(set);
     }
     let mut call = Call {
         keys: Vec::new(),
@@ -324,20 +225,15 @@ fn release(words: &mut Words) -> Call {
     };
     for lock in locks {
         call.keys.push(LOCKS[lock].into());
-        call.args.push(channel(words));
+        call.args.extend(words.fill("|free:k1|free:k2"));
     }
-    if tombstone.is_some() || words.chance(50) {
-        call.args.extend([words.pick(&["0", "5"]).into(), life]);
+    if words.chance(50) {
+        call.args.extend(words.fill("0|5 <span>"));
+        call.keys.extend(words.fill("<tombstone>"));
+    } else if words.chance(50) {
+        call.args.extend(words.fill("0|5 "));
     }
-    call.keys.extend(tombstone);
     call
-}
-
-/// How the value of readers begins.
-fn head(words: &mut Words) -> Vec<u8> {
-    words
-        .pick(&["H:shared", "H:shared", "H:shared", "A"])
-        .into()
 }
 
 fn acquire_shared(words: &mut Words) -> Call {
@@ -345,25 +241,23 @@ fn acquire_shared(words: &mut Words) -> Call {
     let mut call = take(words, &[lock]);
     // Another lock stands for the hint of a writer.
     call.keys.push(LOCKS[(lock + 1) % LOCKS.len()].into());
-    call.args.push(head(words));
+    call.args.extend(words.fill(HEAD));
     call
 }
+
+/// How the value of readers begins.
+const HEAD: &str = "H:shared|H:shared|H:shared|A";
 
 fn extend_shared(words: &mut Words) -> Call {
     let lock = words.dice.below(LOCKS.len());
     readers(words, lock);
-    let keys = [MARKER, LOCKS[lock], COUNTERS[lock]];
-    let mut call = Call {
-        keys: texts(&keys),
-        args: vec![vote(words), words.token(), words.span(), words.flag()],
-    };
-    call.keys.extend([tombstone(words), tombstone(words)]);
-    let number = match words.chance(70) {
-        true => words.number(),
-        false => Vec::new(),
-    };
-    call.args.extend([number, words.span(), head(words)]);
-    call
+    let keys = format!(
+        "m {} {} <tombstone> <tombstone>",
+        LOCKS[lock], COUNTERS[lock]
+    );
+    let number = if words.chance(70) { "<number>" } else { "" };
+    let args = format!("<vote> <token> <span> <flag> {number} <span> {HEAD}");
+    filled(words, &keys, &args)
 }
 
 /// Readers have the lock: calls alone seldom bring that about.
@@ -375,8 +269,9 @@ fn readers(words: &mut Words, lock: usize) {
             let end = words.now / 1_000 + words.pick(&[1, 100, 60_000]);
             value.extend([b" ", &token[..], b" ", end.to_string().as_bytes()].concat());
         }
-        let set = ["SET", LOCKS[lock]].map(|word| word.as_bytes().to_vec());
-        words.before = Some([&set[..], &[value]].concat());
+        let mut set = texts(&["SET", LOCKS[lock]]);
+        set.push(value);
+        words.before = Some(set);
     }
 }
 
@@ -384,84 +279,54 @@ fn release_shared(words: &mut Words) -> Call {
     let lock = words.dice.below(LOCKS.len());
     readers(words, lock);
     let (life, tombstone) = farewell(words);
-    let mut call = Call {
-        keys: texts(&[LOCKS[lock]]),
-        args: vec![words.token(), life, channel(words), head(words)],
-    };
-    call.keys.extend(tombstone);
-    call
+    let keys = format!("{}{tombstone}", LOCKS[lock]);
+    let args = format!("<token> {life} |free:k1|free:k2 {HEAD}");
+    filled(words, &keys, &args)
 }
 
 fn raise(words: &mut Words) -> Call {
-    let mut keys = vec![MARKER.into()];
-    for lock in locks(words) {
-        keys.extend([LOCKS[lock].into(), COUNTERS[lock].into()]);
-    }
-    let args = vec![words.token(), words.number(), words.span(), vote(words)];
-    Call { keys, args }
+    let mut call = filled(words, MARKER, "<token> <number> <span> <vote>");
+    let locks = locks(words);
+    call.keys.extend(counted(&locks));
+    call
 }
 
 fn check_in(words: &mut Words) -> Call {
-    let [identity, digest] = standing(words);
-    Call {
-        keys: texts(&[MARKER]),
-        args: vec![
-            identity,
-            digest,
-            b"the config".to_vec(),
-            words.span(),
-            words.pick(&["q1", "q2"]).into(),
-            words.pick(&["0", "0", "1"]).into(),
-            b"1".to_vec(),
-        ],
-    }
+    let args = "<identity> <digest> config <span> q1|q2 0|0|1 1";
+    filled(words, MARKER, args)
 }
 
 fn promote(words: &mut Words) -> Call {
-    let [identity, digest] = standing(words);
     let prefix = words.pick(&[RUN_ID, RUN_ID, RUN_ID, "7|<run id>", "other"]);
-    let name = words.pick(&["q1", "q2"]);
-    let floor = if words.chance(60) {
-        words.number()
-    } else {
-        Vec::new()
-    };
-    Call {
-        keys: texts(&[MARKER]),
-        args: vec![
-            identity,
-            digest,
-            format!("{prefix}:{name}").into_bytes(),
-            floor,
-            words.span(),
-        ],
-    }
+    let quarantine = format!("{prefix}:{}", words.pick(&["q1", "q2"]));
+    let floor = if words.chance(60) { "<number>" } else { "" };
+    let mut call = filled(
+        words,
+        MARKER,
+        &format!("<identity> <digest> {floor} <span>"),
+    );
+    call.args.insert(2, quarantine.into());
+    call
 }
 
 fn recall(words: &mut Words) -> Call {
     let lock = words.dice.below(LOCKS.len());
     let mut call = take(words, &[lock]);
     call.keys.push(RECORD.into());
-    call.args.extend([words.flag(), words.span(), words.flag()]);
+    call.args.extend(words.fill("<flag> <span> <flag>"));
     call
 }
 
 fn complete(words: &mut Words) -> Call {
     let lock = words.dice.below(LOCKS.len());
     let (life, tombstone) = farewell(words);
-    let mut call = Call {
-        keys: texts(&[MARKER, LOCKS[lock], COUNTERS[lock], RECORD]),
-        args: vec![words.token(), life, channel(words), vote(words)],
+    let keys = format!("m {} {} {RECORD}{tombstone}", LOCKS[lock], COUNTERS[lock]);
+    let record = match words.chance(80) {
+        true => "<number> body <moment>",
+        false => "  ",
     };
-    call.keys.extend(tombstone);
-    if words.chance(80) {
-        call.args
-            .extend([words.number(), b"a body".to_vec(), words.moment()]);
-    } else {
-        call.args.extend([Vec::new(), Vec::new(), Vec::new()]);
-    }
-    call.args.extend([words.flag(), words.flag()]);
-    call
+    let args = format!("<token> {life} |free:k1|free:k2 <vote> {record} <flag> <flag>");
+    filled(words, &keys, &args)
 }
 
 /// Of calls that change nothing, and of others.
@@ -481,7 +346,7 @@ fn rights(words: &mut Words) -> Call {
         "hset KEY f v",
     ];
     Call {
-        keys: vec![words.pick(&LOCKS).into(), words.pick(&LOCKS).into()],
+        keys: words.fill("<lock> <lock>"),
         args: (0..4).map(|_| words.pick(&calls).into()).collect(),
     }
 }

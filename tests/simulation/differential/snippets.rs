@@ -96,13 +96,7 @@ const SNIPPETS: &[&str] = &[
 /// A call of one.
 pub(super) fn call(words: &mut Words) -> Vec<Vec<u8>> {
     let mut call = texts(&["EVAL", words.pick(SNIPPETS), "2"]);
-    call.extend([
-        words.key(),
-        words.key(),
-        words.value(),
-        words.span(),
-        words.moment(),
-    ]);
+    call.extend(words.fill("<key> <key> <value> <span> <moment>"));
     if words.chance(5) {
         call.truncate(6);
     }

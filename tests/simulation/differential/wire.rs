@@ -6,9 +6,10 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use super::dialects;
+use super::plain::Plain;
+use super::words::texts;
 use crate::support::PATIENCE;
 use crate::support::server::{Kind, Server as RealServer};
-use tower_redlock_simulated::server::resp::Reply;
 use tower_redlock_simulated::server::{Dialect, Output, Server, ServerSettings};
 
 /// What happens to a server beside the calls of its clients.
@@ -29,7 +30,7 @@ pub(super) trait Wire {
     /// Sends bytes. What cannot be sent any more is lost, which the next [`read`](Self::read) tells.
     fn write(&mut self, connection: usize, bytes: &[u8]);
     /// The next message; `None` if the server has ended the connection.
-    fn read(&mut self, connection: usize) -> Option<Reply>;
+    fn read(&mut self, connection: usize) -> Option<Plain>;
     fn do_event(&mut self, event: Event);
 }
 
@@ -45,52 +46,9 @@ pub(super) fn packed(words: &[Vec<u8>]) -> Vec<u8> {
 }
 
 /// Sends a call and reads one message.
-pub(super) fn ask(wire: &mut dyn Wire, connection: usize, words: &[&str]) -> Reply {
-    let words: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
-    wire.write(connection, &packed(&words));
+pub(super) fn ask(wire: &mut dyn Wire, connection: usize, words: &[&str]) -> Plain {
+    wire.write(connection, &packed(&texts(words)));
     wire.read(connection).unwrap()
-}
-
-/// Reads one message; `None` at the end.
-fn parse(from: &mut impl BufRead) -> Option<Reply> {
-    let mut line = Vec::new();
-    from.read_until(b'\n', &mut line).ok()?;
-    let line = line.strip_suffix(b"\r\n")?;
-    let (kind, text) = line.split_first()?;
-    let number = || std::str::from_utf8(text).unwrap().parse::<i64>().unwrap();
-    let mut items = |per: i64| {
-        (0..number() * per)
-            .map(|_| parse(from))
-            .collect::<Option<Vec<_>>>()
-    };
-    Some(match kind {
-        b'+' => Reply::Status(text.to_vec().into()),
-        b'-' => Reply::Error(text.to_vec().into()),
-        b':' => Reply::Int(number()),
-        b'_' => Reply::Nil,
-        b'$' if number() < 0 => Reply::Nil,
-        b'*' if number() < 0 => Reply::NilArray,
-        b'*' => Reply::Array(items(1)?),
-        b'>' => Reply::Push(items(1)?),
-        b'%' => {
-            let items = items(2)?;
-            let pairs = items
-                .chunks_exact(2)
-                .map(|pair| (pair[0].clone(), pair[1].clone()));
-            Reply::Map(pairs.collect())
-        }
-        b'$' | b'=' => {
-            let mut bytes = vec![0; usize::try_from(number()).unwrap() + 2];
-            from.read_exact(&mut bytes).ok()?;
-            bytes.truncate(bytes.len() - 2);
-            if *kind == b'=' {
-                Reply::Verbatim(bytes.split_off(4))
-            } else {
-                Reply::Bulk(bytes)
-            }
-        }
-        other => panic!("a message of the kind {}", char::from(*other)),
-    })
 }
 
 /// How long a server may take before it is nudged.
@@ -136,10 +94,8 @@ impl Real {
                 if stored == seen {
                     break;
                 }
-                assert!(
-                    begin.elapsed() < PATIENCE,
-                    "{stored} keys, of which {seen} have not expired"
-                );
+                let waited = begin.elapsed();
+                assert!(waited < PATIENCE, "{stored} keys, and {seen} that live");
             }
         }
     }
@@ -156,23 +112,19 @@ impl Wire for Real {
         let _ = stream.get_mut().write_all(bytes);
     }
 
-    fn read(&mut self, connection: usize) -> Option<Reply> {
+    fn read(&mut self, connection: usize) -> Option<Plain> {
         let stream = self.connections.get_mut(&connection).unwrap();
         let begin = Instant::now();
         // A server that nobody talks to may not notice that its clock was set.
         stream.get_ref().set_read_timeout(Some(NUDGE)).unwrap();
-        while stream
-            .fill_buf()
-            .is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
-        {
-            assert!(
-                begin.elapsed() < PATIENCE,
-                "the real server has not answered"
-            );
+        let is_silent = |error: std::io::Error| error.kind() == ErrorKind::WouldBlock;
+        while stream.fill_buf().is_err_and(is_silent) {
+            let waited = begin.elapsed();
+            assert!(waited < PATIENCE, "the real server has not answered");
             self.server.run("PING");
         }
         stream.get_ref().set_read_timeout(Some(PATIENCE)).unwrap();
-        parse(stream)
+        Plain::parse(stream)
     }
 
     fn do_event(&mut self, event: Event) {
@@ -184,18 +136,16 @@ impl Wire for Real {
                 let mut raw = self.server.raw();
                 let shown = format!("server_time_usec:{now}\r\n");
                 while !raw.command(&["INFO", "server"]).unwrap().contains(&shown) {
-                    assert!(
-                        begin.elapsed() < PATIENCE,
-                        "the real server's clock is not {now}"
-                    );
+                    let waited = begin.elapsed();
+                    assert!(waited < PATIENCE, "the real server's clock is not {now}");
                 }
                 if self.dialect.removes_early() && self.server.info("role") == "master" {
                     self.wait_until_expired_keys_are_gone();
                 }
             }
             Event::OutOfMemory(yes) => {
-                self.server
-                    .run(&format!("CONFIG SET maxmemory {}", u8::from(yes)));
+                let limit = u8::from(yes);
+                self.server.run(&format!("CONFIG SET maxmemory {limit}"));
             }
             Event::Evict => {
                 // Keys that have expired would be counted, if they are still there.
@@ -280,19 +230,16 @@ impl Wire for Simulated {
     }
 
     fn write(&mut self, connection: usize, bytes: &[u8]) {
-        let outputs = self
-            .server
-            .receive(self.numbers[&connection], bytes, self.now);
+        let number = self.numbers[&connection];
+        let outputs = self.server.receive(number, bytes, self.now);
         self.take(outputs);
     }
 
-    fn read(&mut self, connection: usize) -> Option<Reply> {
+    fn read(&mut self, connection: usize) -> Option<Plain> {
         let (bytes, ended) = self.sent.get_mut(&self.numbers[&connection]).unwrap();
-        assert!(
-            !bytes.is_empty() || *ended,
-            "the simulated server has not answered"
-        );
-        parse(bytes)
+        let is_answered = !bytes.is_empty() || *ended;
+        assert!(is_answered, "the simulated server has not answered");
+        Plain::parse(bytes)
     }
 
     fn do_event(&mut self, event: Event) {

@@ -8,12 +8,27 @@ pub(super) const RUN_ID: &str = "<run id>";
 /// Stands for the id of the connection with the digit that follows.
 pub(super) const CLIENT_ID: &str = "<client id>";
 
+/// How many connections there are. The first one speaks the older protocol and has no subscriptions.
+pub(super) const CONNECTIONS: usize = 3;
+
 pub(super) const MARKER: &str = "m";
-pub(super) const TOMBSTONES: [&str; 2] = ["!dead:A", "!dead:B"];
+const TOMBSTONES: [&str; 2] = ["!dead:A", "!dead:B"];
 pub(super) const LOCKS: [&str; 3] = ["k1", "k2", "k3"];
 pub(super) const COUNTERS: [&str; 3] = ["!fence:k1", "!fence:k2", "!fence:k3"];
 pub(super) const RECORD: &str = "r";
-pub(super) const CHANNELS: [&str; 2] = ["free:k1", "free:k2"];
+const CHANNELS: [&str; 2] = ["free:k1", "free:k2"];
+/// Options of `SET`.
+const SET: [&str; 9] = [
+    "NX",
+    "xx",
+    "GET",
+    "KEEPTTL",
+    "PX <span>",
+    "px <span>",
+    "EX <span>",
+    "PXAT <moment>",
+    "EXAT <moment>",
+];
 /// All of them.
 pub(super) const KEYS: [&str; 10] = [
     MARKER,
@@ -33,57 +48,16 @@ const DIGESTS: [&str; 2] = [
     "d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1d1",
     "d2d2d2d2d2d2d2d2d2d2d2d2d2d2d2d2d2d2d2d2",
 ];
-const TOKENS: [&str; 3] = ["A", "B", "C"];
-const SPANS: [&str; 6] = ["1", "50", "100", "1000", "60000", "100"];
-const ODD_NUMBERS: [&str; 18] = [
-    "0",
-    "-1",
-    "-9223372036854775808",
-    "9223372036854775807",
-    "9223372036854775808",
-    "9000000000000000000",
-    "1e300",
-    "",
-    "abc",
-    "1.5",
-    "1e3",
-    " 7",
-    "+7",
-    "007",
-    "0x10",
-    "nan",
-    "inf",
-    "-0",
-];
+// Choices, parted by bars: see [`Words::fill`].
+const SPANS: &str = "1|50|100|1000|60000|100";
+const ODD_NUMBERS: &str = "0|-1|-9223372036854775808|9223372036854775807|9223372036854775808|9000000000000000000|1e300|\
+    |abc|1.5|1e3| 7|+7|007|0x10|nan|inf|-0";
+/// Fencing tokens.
+const NUMBERS: &str = "0000000000000000001|0000000000000000999|0000000000000001000|0000000000001000000|\
+    0001763816000000000|0001763816000000999|9223372036854773759|9223372036854773000|1806147584000000000|\
+    1806147584000001024|1806147584000999424|1806151184000000000|1806151999999999999";
+const FIELDS: &str = "identity|digest|length|former|hwm|floor|quarantine|evicted|vote|former|f";
 const ODD_TEXTS: [&[u8]; 4] = [b"", b" ", b"\xff\0\r\n", b"-ERR\nx"];
-const NUMBERS: [&str; 13] = [
-    "0000000000000000001",
-    "0000000000000000999",
-    "0000000000000001000",
-    "0000000000001000000",
-    "0001763816000000000",
-    "0001763816000000999",
-    "9223372036854773759",
-    "9223372036854773000",
-    "1806147584000000000",
-    "1806147584000001024",
-    "1806147584000999424",
-    "1806151184000000000",
-    "1806151999999999999",
-];
-const FIELDS: [&str; 11] = [
-    "identity",
-    "digest",
-    "length",
-    "former",
-    "hwm",
-    "floor",
-    "quarantine",
-    "evicted",
-    "vote",
-    "former",
-    "f",
-];
 
 pub(super) fn texts(words: &[&str]) -> Vec<Vec<u8>> {
     words.iter().map(|word| word.as_bytes().to_vec()).collect()
@@ -111,50 +85,89 @@ impl Words {
     }
 
     /// One of these; rarely an odd number.
-    pub(super) fn mostly(&mut self, usual: &[&str]) -> Vec<u8> {
+    fn mostly(&mut self, usual: &str) -> Vec<u8> {
         let odd = self.chance(7);
-        let word = self.pick(if odd { &ODD_NUMBERS } else { usual });
-        word.as_bytes().to_vec()
-    }
-
-    pub(super) fn key(&mut self) -> Vec<u8> {
-        self.pick(&KEYS).into()
+        self.word(if odd { ODD_NUMBERS } else { usual })
     }
 
     pub(super) fn token(&mut self) -> Vec<u8> {
         if self.chance(3) {
             return self.pick(&ODD_TEXTS).to_vec();
         }
-        self.pick(&TOKENS).into()
+        self.word("A|B|C")
     }
 
     /// Milliseconds for which something lasts.
     pub(super) fn span(&mut self) -> Vec<u8> {
-        self.mostly(&SPANS)
+        self.mostly(SPANS)
     }
 
     /// A fencing token.
     pub(super) fn number(&mut self) -> Vec<u8> {
-        self.mostly(&NUMBERS)
+        self.mostly(NUMBERS)
     }
 
-    pub(super) fn field(&mut self) -> Vec<u8> {
-        self.pick(&FIELDS).into()
+    /// The words of a template, in which `a|b` is one of these, and `<kind>` a random word of a kind, `<kind>+` one to
+    /// three and `<kind>*` up to two of them.
+    pub(super) fn fill(&mut self, template: &str) -> Vec<Vec<u8>> {
+        let mut all = Vec::new();
+        for part in template.split(' ') {
+            let (kind, count) = match part.rsplit_once('>') {
+                Some((kind, "+")) => (kind, 1 + self.dice.below(3)),
+                Some((kind, "*")) => (kind, self.dice.below(3)),
+                Some((kind, _)) => (kind, 1),
+                None => (part, 1),
+            };
+            for _ in 0..count {
+                match kind {
+                    "<pair" => all.extend(self.fill("<field> <value>")),
+                    "<set" => {
+                        let option = self.pick(&SET);
+                        all.extend(self.fill(option));
+                    }
+                    _ => all.push(self.word(kind)),
+                }
+            }
+        }
+        all
     }
 
-    pub(super) fn channel(&mut self) -> Vec<u8> {
-        self.pick(&CHANNELS).into()
+    fn word(&mut self, kind: &str) -> Vec<u8> {
+        match kind {
+            "<key" => self.pick(&KEYS).into(),
+            "<value" => self.value(),
+            "<span" => self.span(),
+            "<moment" => self.moment(),
+            "<number" => self.number(),
+            "<token" => self.token(),
+            "<identity" => self.identity(),
+            "<digest" => self.digest(),
+            // The same as the last two are for most scripts.
+            "<vote" => [self.digest(), self.identity()].join(&b' '),
+            "<flag" => self.word("|1"),
+            "<tombstone" => self.pick(&TOMBSTONES).into(),
+            "<lock" => self.pick(&LOCKS).into(),
+            "<channel" => self.pick(&CHANNELS).into(),
+            "<field" => self.word(FIELDS),
+            "<when" => self.word("NX|XX|GT|LT|lt"),
+            "<client" => format!("{CLIENT_ID}{}", self.dice.below(CONNECTIONS)).into(),
+            "<script" => self.word("return 1|return (||return ARGV"),
+            _ => {
+                let choices: Vec<&str> = kind.split('|').collect();
+                self.pick(&choices).into()
+            }
+        }
     }
 
     /// What fits into a field or a key.
-    pub(super) fn value(&mut self) -> Vec<u8> {
+    fn value(&mut self) -> Vec<u8> {
         match self.dice.below(8) {
             0 => self.identity(),
             1 => self.number(),
             2 => self.span(),
             3 => self.digest(),
             4 => self.moment(),
-            5 => [self.digest(), self.identity()].join(&b' '),
+            5 => self.word("<vote"),
             6 => self.record(),
             _ => self.token(),
         }
@@ -172,20 +185,14 @@ impl Words {
     }
 
     /// A time near now in milliseconds since 1970.
-    pub(super) fn moment(&mut self) -> Vec<u8> {
+    fn moment(&mut self) -> Vec<u8> {
         let now = self.now / 1_000;
         let near = [now - 60_000, now - 1, now, now + 1, now + 100, now + 60_000];
-        let near: Vec<String> = near.iter().map(u64::to_string).collect();
-        let near: Vec<&str> = near.iter().map(String::as_str).collect();
-        self.mostly(&near)
+        self.mostly(&near.map(|moment| moment.to_string()).join("|"))
     }
 
-    pub(super) fn identity(&mut self) -> Vec<u8> {
+    fn identity(&mut self) -> Vec<u8> {
         let usual = [
-            RUN_ID,
-            RUN_ID,
-            RUN_ID,
-            RUN_ID,
             "any",
             "",
             "ask",
@@ -194,21 +201,18 @@ impl Words {
             "<run id>/0f:42",
             "other",
         ];
-        let identity = self.pick(&usual);
-        if self.asks || !identity.ends_with("ask") {
-            identity.into()
-        } else {
-            RUN_ID.into()
+        match self.chance(35) {
+            true => RUN_ID.into(),
+            false => match self.pick(&usual) {
+                asked if !self.asks && asked.ends_with("ask") => RUN_ID.into(),
+                identity => identity.into(),
+            },
         }
     }
 
-    pub(super) fn digest(&mut self) -> Vec<u8> {
+    fn digest(&mut self) -> Vec<u8> {
         self.pick(&[DIGESTS[0], DIGESTS[0], DIGESTS[0], DIGESTS[1], ""])
             .into()
-    }
-
-    pub(super) fn flag(&mut self) -> Vec<u8> {
-        self.pick(&["", "1"]).into()
     }
 
     /// Spoils a call, now and then: leaves a word out, adds one, or has an odd one instead. The first `fixed` words
@@ -223,7 +227,7 @@ impl Words {
                 words.remove(place);
             }
             1 => words.insert(place, words[place].clone()),
-            2 => words[place] = self.pick(&ODD_NUMBERS).into(),
+            2 => words[place] = self.word(ODD_NUMBERS),
             _ => words[place] = self.pick(&ODD_TEXTS).to_vec(),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::rolls::Rolls;
 use super::settings::Shape;
-use super::{Action, Call, Cut, OnceEnd, Route, Share};
+use super::{Action, Asked, Call, Cut, Lock, Nested, Once, OnceEnd, Route, Share};
 
 /// The kinds of work, of which a plan has a random subset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,8 +156,7 @@ impl Work<'_> {
                 }
             }
         };
-        let calls = &mut self.calls;
-        calls.push(Call {
+        self.calls.push(Call {
             at,
             place,
             cut,
@@ -170,34 +169,19 @@ impl Work<'_> {
         let (wait, hold) = (self.wait(), self.hold());
         let key = self.key();
         match kind {
-            Kind::Lock => self.lock(at, place, key, wait, hold),
+            Kind::Lock => self.lock(at, place, Lock::new(vec![key], wait, hold, false)),
             Kind::Several => {
                 let (keys, drops) = (self.some_keys(), self.rolls.percent(30));
-                self.push(
-                    at,
-                    place,
-                    Action::Lock {
-                        keys,
-                        wait,
-                        hold,
-                        drops,
-                        ttl: None,
-                        share: Share::One,
-                    },
-                );
+                self.push(at, place, Action::Lock(Lock::new(keys, wait, hold, drops)));
             }
             Kind::Nested => {
-                let (keys, inner) = (self.some_keys(), self.some_keys());
-                self.push(
-                    at,
-                    place,
-                    Action::Nested {
-                        keys,
-                        inner,
-                        wait,
-                        hold,
-                    },
-                );
+                let nested = Nested {
+                    keys: self.some_keys(),
+                    inner: self.some_keys(),
+                    wait,
+                    hold,
+                };
+                self.push(at, place, Action::Nested(nested));
             }
             Kind::Run => self.push(at, place, Action::Run { key, hold }),
             Kind::Once => self.once(at),
@@ -209,37 +193,16 @@ impl Work<'_> {
         }
     }
 
-    fn lock(&mut self, at: u64, place: u32, key: u32, wait: u64, hold: u64) {
-        let drops = self.rolls.percent(30);
-        let keys = vec![key];
-        self.push(
-            at,
-            place,
-            Action::Lock {
-                keys,
-                wait,
-                hold,
-                drops,
-                ttl: None,
-                share: Share::One,
-            },
-        );
+    fn lock(&mut self, at: u64, place: u32, mut lock: Lock) {
+        lock.drops = self.rolls.percent(30);
+        self.push(at, place, Action::Lock(lock.clone()));
         // Some ask again and again: they are the first to find what a node has forgotten.
         if self.rolls.percent(25) {
             let other = self.place();
             let gap = self.rolls.range(5, 60);
+            (lock.wait, lock.drops) = (0, false);
             for again in 1..self.rolls.range(2, 6) {
-                let keys = vec![key];
-                let (wait, drops) = (0, false);
-                let action = Action::Lock {
-                    keys,
-                    wait,
-                    hold,
-                    drops,
-                    ttl: None,
-                    share: Share::One,
-                };
-                self.push(at + again * gap, other, action);
+                self.push(at + again * gap, other, Action::Lock(lock.clone()));
             }
         }
     }
@@ -251,45 +214,39 @@ impl Work<'_> {
         for at in self.repeats(at, 8) {
             let place = self.place();
             let (wait, hold) = (self.wait(), self.hold());
-            let action = Action::Lock {
-                keys: vec![key],
-                wait,
-                hold,
-                drops: self.rolls.percent(30),
-                ttl: None,
-                share,
-            };
-            self.push(at, place, action);
+            let mut lock = Lock::new(vec![key], wait, hold, self.rolls.percent(30));
+            lock.share = share;
+            self.push(at, place, Action::Lock(lock));
         }
     }
 
     /// A client that comes back with one idempotency key, to whichever process, as long as the plan lasts.
     fn come_back(&mut self) {
-        let key = self.work();
-        let lock = self.key();
+        let once = self.work();
+        let key = self.key();
         let route = self.rolls.pick(&Route::ALL);
         let is_request = self.rolls.percent(50);
         let (gap, work) = (self.rolls.range(200, 900), self.rolls.wide(1, 300));
+        let action = match is_request {
+            true => Action::Request(Asked {
+                route,
+                key,
+                once,
+                caller: 0,
+                host: 0,
+                work,
+            }),
+            false => Action::Once(Once {
+                key: once,
+                wait: 0,
+                work,
+                end: OnceEnd::Complete,
+            }),
+        };
         let mut at = self.rolls.range(300, self.shape.length / 2);
         while at < self.shape.length {
             let place = self.place();
-            let action = match is_request {
-                true => Action::Request {
-                    route,
-                    key: lock,
-                    once: key,
-                    caller: 0,
-                    host: 0,
-                    work,
-                },
-                false => Action::Once {
-                    key,
-                    wait: 0,
-                    work,
-                    end: OnceEnd::Complete,
-                },
-            };
-            self.push(at, place, action);
+            self.push(at, place, action.clone());
             at += gap + self.rolls.below(gap);
         }
     }
@@ -299,22 +256,17 @@ impl Work<'_> {
         let key = self.work();
         for at in self.repeats(at, 8) {
             let place = self.place();
-            let (wait, work) = (self.wait(), self.rolls.wide(1, 1_200));
-            let end = self.rolls.weighted(&[
-                (8, OnceEnd::Complete),
-                (1, OnceEnd::Abandon),
-                (1, OnceEnd::Drop),
-            ]);
-            self.push(
-                at,
-                place,
-                Action::Once {
-                    key,
-                    wait,
-                    work,
-                    end,
-                },
-            );
+            let once = Once {
+                key,
+                wait: self.wait(),
+                work: self.rolls.wide(1, 1_200),
+                end: self.rolls.weighted(&[
+                    (8, OnceEnd::Complete),
+                    (1, OnceEnd::Abandon),
+                    (1, OnceEnd::Drop),
+                ]),
+            };
+            self.push(at, place, Action::Once(once));
         }
     }
 
@@ -327,25 +279,16 @@ impl Work<'_> {
             let place = self.place();
             let work = self.rolls.wide(1, 800);
             // Another client or another host with the same key is another matter.
-            let caller = if self.rolls.percent(10) {
-                1 - caller
-            } else {
-                caller
-            };
-            let host = if self.rolls.percent(10) {
-                1 - host
-            } else {
-                host
-            };
-            let action = Action::Request {
+            let mut or_other = |one: u32| if self.rolls.percent(10) { 1 - one } else { one };
+            let asked = Asked {
                 route,
                 key,
                 once,
-                caller,
-                host,
+                caller: or_other(caller),
+                host: or_other(host),
                 work,
             };
-            self.push(at, place, action);
+            self.push(at, place, Action::Request(asked));
         }
     }
 }

@@ -46,12 +46,11 @@ fn ttls(seed: u64, shape: &Shape, calls: &mut [Call]) {
     let share = rolls.pick(&[5, 30, 60]);
     let longest = rolls.pick(&[30, 70, 100]);
     for call in calls {
-        let Action::Lock { ttl, .. } = &mut call.action else {
-            continue;
-        };
-        if rolls.percent(share) {
+        if let Action::Lock(lock) = &mut call.action
+            && rolls.percent(share)
+        {
             let most = shape.places[call.place as usize].settings(0).max_ttl;
-            *ttl = Some(match rolls.percent(longest) {
+            lock.ttl = Some(match rolls.percent(longest) {
                 true => most,
                 false => rolls.pick(&[300, 700]),
             });
@@ -66,13 +65,13 @@ fn episodes(seed: u64, shape: &Shape) -> Vec<Episode> {
     // One plan in nine has no faults at all, or only callers that block: then everything must be right to the letter.
     if rolls.percent(11) {
         if Rolls::new(seed, "blocks alone").percent(50) {
-            kinds.push(Kind::Block);
+            kinds.push((Kind::Block, 5));
         }
     } else {
         // Where everything goes wrong at once, nobody gets far enough to do harm.
         let share = rolls.pick(&[2, 10, 20, 35]);
         let mut newer = Rolls::new(seed, "newer kinds");
-        for kind in Kind::ALL {
+        for (kind, most) in Kind::ALL {
             let rolls = match kind {
                 // Since there are these, the plans are what they were before, and more.
                 Kind::Block | Kind::Refuses | Kind::Divide | Kind::TakeOver => &mut newer,
@@ -80,20 +79,20 @@ fn episodes(seed: u64, shape: &Shape) -> Vec<Episode> {
             };
             let chance = match kind {
                 // Without them such a shape is that of plain nodes.
-                Kind::Failback | Kind::Failover | Kind::Divide => 80,
+                Kind::FailoverAndBack | Kind::Failover | Kind::Divide => 80,
                 _ if kind.is_important(shape) => share * 2 + 10,
                 _ => share,
             };
             if kind.may_be(shape) && rolls.percent(chance) {
-                kinds.push(kind);
+                kinds.push((kind, most));
             }
         }
     }
     let mut late_ones = Vec::new();
     let mut all = shape.dates.clone();
-    for kind in kinds {
-        let mut rolls = Rolls::new(seed, kind.name());
-        for _ in 0..rolls.range(1, kind.most()) {
+    for (kind, most) in kinds {
+        let mut rolls = Rolls::new(seed, &kind.name());
+        for _ in 0..rolls.range(1, most) {
             let at = rolls.range(QUIET, shape.length.saturating_sub(700));
             all.extend(kind.episode(shape, &mut rolls, at));
         }

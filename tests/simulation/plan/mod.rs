@@ -1,12 +1,12 @@
 //! [`Plan`]: everything that happens in one world, as a function of a seed: servers, processes, faults and calls.
 //!
-//! A plan is text that can be read, edited and run again (`text`, `read`). It is made by weighted choices (`generate`),
-//! each seed from a random subset of all kinds of faults, topologies and settings, so that rare combinations come up.
+//! A plan is text that can be read, edited and run again (`text`; `sense` refuses what makes none). It is made by
+//! weighted choices (`generate`), each seed from a random subset of all kinds of faults, topologies and settings, so that
+//! rare combinations come up.
 
 mod calls;
 mod episodes;
 mod generate;
-mod read;
 mod rolls;
 mod rushes;
 mod sense;
@@ -19,24 +19,29 @@ use serde::{Deserialize, Serialize};
 
 use tower_redlock_simulated::world::{Fault, Topology};
 
-pub(crate) use self::read::counted;
+pub(crate) use self::sense::counted;
 
 /// For how many milliseconds counters of fencing tokens are kept unless it is set.
 pub(crate) const USUAL_KEEP: u64 = 300_000;
 
 /// Everything that happens in one world.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) class: Class,
-    pub(crate) topology: Topology,
-    pub(crate) processes: Vec<Place>,
-    pub(crate) episodes: Vec<Episode>,
-    pub(crate) calls: Vec<Call>,
-    /// How many locks the calls are about.
-    pub(crate) keys: u32,
     /// When the faults end, in milliseconds.
     pub(crate) length: u64,
+    /// How many locks the calls are about.
+    pub(crate) keys: u32,
+    pub(crate) topology: Topology,
+    // These have lines of their own.
+    #[serde(skip)]
+    pub(crate) processes: Vec<Place>,
+    #[serde(skip)]
+    pub(crate) episodes: Vec<Episode>,
+    #[serde(skip)]
+    pub(crate) calls: Vec<Call>,
 }
 
 /// What may be expected of a plan.
@@ -52,10 +57,12 @@ pub(crate) enum Class {
 
 /// What one process after the other in one place is like.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Place {
     /// When the first of them starts, in milliseconds.
     pub(crate) start: u64,
     /// The settings of the first, the second and so on; the last are those of all that follow.
+    #[serde(skip)]
     pub(crate) lives: Vec<Settings>,
 }
 
@@ -116,10 +123,13 @@ pub(crate) enum Replicas {
 
 /// Faults that belong together, each at its time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Episode {
     pub(crate) name: String,
     /// The group whose server forgets, and whether the restart guard can see that.
+    #[serde(deserialize_with = "Option::deserialize")]
     pub(crate) loses: Option<(u32, Seen)>,
+    #[serde(skip)]
     pub(crate) steps: Vec<(u64, Fault)>,
 }
 
@@ -159,45 +169,81 @@ pub(crate) enum Cut {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Action {
-    /// Acquires some keys, holds them, and releases them or drops the guard.
-    Lock {
-        keys: Vec<u32>,
-        wait: u64,
-        hold: u64,
-        drops: bool,
-        /// By a handle with a ttl of its own, if the process may have one as long.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        ttl: Option<u64>,
-        #[serde(default, skip_serializing_if = "Share::is_one")]
-        share: Share,
-    },
-    /// The same in a scope, inside which some keys are acquired once more for some time.
-    Nested {
-        keys: Vec<u32>,
-        inner: Vec<u32>,
-        wait: u64,
-        hold: u64,
-    },
+    Lock(Lock),
+    Nested(Nested),
     /// `LockManager::run`.
-    Run { key: u32, hold: u64 },
-    /// `LockManager::begin_idempotent`.
-    Once {
+    Run {
         key: u32,
-        wait: u64,
-        work: u64,
-        end: OnceEnd,
+        hold: u64,
     },
-    /// A request through the layers.
-    Request {
-        route: Route,
-        key: u32,
-        once: u32,
-        caller: u32,
-        host: u32,
-        work: u64,
-    },
+    Once(Once),
+    Request(Asked),
     /// An orderly shutdown, after which the process ends and, so long after that, another takes its place.
-    Stop { grace: u64, back: u64 },
+    Stop {
+        grace: u64,
+        back: u64,
+    },
+}
+
+/// Acquires some keys, holds them, and releases them or drops the guard.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Lock {
+    pub(crate) keys: Vec<u32>,
+    pub(crate) wait: u64,
+    pub(crate) hold: u64,
+    pub(crate) drops: bool,
+    /// By a handle with a ttl of its own, if the process may have one as long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ttl: Option<u64>,
+    #[serde(default, skip_serializing_if = "Share::is_one")]
+    pub(crate) share: Share,
+}
+
+/// The same in a scope, inside which some keys are acquired once more for some time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Nested {
+    pub(crate) keys: Vec<u32>,
+    pub(crate) inner: Vec<u32>,
+    pub(crate) wait: u64,
+    pub(crate) hold: u64,
+}
+
+/// `LockManager::begin_idempotent`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Once {
+    pub(crate) key: u32,
+    pub(crate) wait: u64,
+    pub(crate) work: u64,
+    pub(crate) end: OnceEnd,
+}
+
+/// A request through the layers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Asked {
+    pub(crate) route: Route,
+    pub(crate) key: u32,
+    pub(crate) once: u32,
+    pub(crate) caller: u32,
+    pub(crate) host: u32,
+    pub(crate) work: u64,
+}
+
+impl Lock {
+    /// With the ttl of the process, and for one at a time.
+    fn new(keys: Vec<u32>, wait: u64, hold: u64, drops: bool) -> Self {
+        Self {
+            keys,
+            wait,
+            hold,
+            drops,
+            ttl: None,
+            share: Share::One,
+        }
+    }
 }
 
 /// How many may have a key at once.
@@ -262,18 +308,16 @@ impl Route {
         Self::OnceCalls,
     ];
 
-    /// Its path.
-    pub(crate) const fn path(self) -> &'static str {
-        match self {
-            Self::Lock => "/lock",
-            Self::Once => "/once",
-            Self::OnceAgain => "/once-again",
-            Self::OnceLock => "/once-lock",
-            Self::LockOnce => "/lock-once",
-            Self::OnceChargeLock => "/once-charge-lock",
-            Self::OnceCalls => "/once-calls",
-        }
+    /// Its path: `/once-again`.
+    pub(crate) fn path(self) -> String {
+        format!("/{}", name_of(self, "-"))
     }
+}
+
+/// The name of an enum's value as in plans, with this between its words.
+fn name_of(value: impl Serialize, gap: &str) -> String {
+    let name = serde_json::to_string(&value).unwrap_or_default();
+    name.trim_matches('"').replace('_', gap)
 }
 
 impl Settings {
@@ -302,20 +346,13 @@ impl Plan {
 
     /// Whether all processes agree on the nodes and on what else they must agree on.
     pub(crate) fn agrees(&self) -> bool {
-        let groups = &self.topology.groups;
+        let groups = &mut self.topology.groups.iter();
         let declared = self.topology.cluster.is_none()
-            && groups
-                .iter()
-                .any(|group| group.replicas > 0 && group.sentinels == 0);
-        let agreed = |settings| {
-            (
-                agreed(settings),
-                declared && settings.replicas == Replicas::Plain,
-            )
-        };
-        let mut all = self.all_settings().map(agreed);
-        let first = all.next();
-        all.all(|other| Some(other) == first)
+            && groups.any(|group| group.replicas > 0 && group.sentinels == 0);
+        let is_plain = |settings: &Settings| declared && settings.replicas == Replicas::Plain;
+        let mut all = self.all_settings();
+        let agreed = all.next().map(|first| (agreed(first), is_plain(first)));
+        all.all(|other| Some((self::agreed(other), is_plain(other))) == agreed)
             && self.all_settings().all(|all| all.ttl <= all.max_ttl)
     }
 
@@ -328,44 +365,33 @@ impl Plan {
             return false;
         };
         let mut alike = self.clone();
-        for settings in alike
-            .processes
-            .iter_mut()
-            .flat_map(|place| &mut place.lives)
-        {
-            settings.nodes = vec![0];
+        for place in &mut alike.processes {
+            (place.lives.iter_mut()).for_each(|settings| settings.nodes = vec![0]);
         }
         one.intersection(two).count() == 1 && alike.agrees()
     }
 
     /// By how much the dates of two processes may differ at some time, in milliseconds.
     pub(crate) fn skew(&self) -> u64 {
-        let count = self.processes.len();
-        let (mut lowest, mut highest) = (vec![0_i64; count], vec![0_i64; count]);
-        let mut now = vec![0_i64; count];
+        let mut now = vec![0_i64; self.processes.len()];
+        let (mut least, mut most) = (0, 0);
         let mut steps: Vec<_> = self.episodes.iter().flat_map(|e| e.steps.iter()).collect();
         steps.sort_by_key(|(at, _)| *at);
         for (_, fault) in steps {
             if let Fault::ProcessStep { process, ms } = fault {
-                let place = *process as usize;
-                now[place] += ms;
-                lowest[place] = lowest[place].min(now[place]);
-                highest[place] = highest[place].max(now[place]);
+                let date = &mut now[*process as usize];
+                *date += ms;
+                (least, most) = (least.min(*date), most.max(*date));
             }
         }
-        let most = highest.iter().max().copied().unwrap_or(0);
-        let least = lowest.iter().min().copied().unwrap_or(0);
         // Rates, too: at most half a per cent either way.
         (most - least).unsigned_abs() + self.length / 100
     }
 
     /// Whether dates differ by no more than all processes were told.
     pub(crate) fn dates_agree(&self) -> bool {
-        let told = self
-            .all_settings()
-            .filter_map(|settings| settings.skew)
-            .min();
-        told.is_some_and(|told| self.skew() <= told)
+        let told = self.all_settings().filter_map(|settings| settings.skew);
+        told.min().is_some_and(|told| self.skew() <= told)
     }
 }
 

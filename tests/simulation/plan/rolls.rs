@@ -1,8 +1,10 @@
 //! [`Rolls`]: the random choices of a plan, a function of its seed.
 
-/// A stream of random choices (SplitMix64).
+use tower_redlock_simulated::server::dice::Dice;
+
+/// A stream of random choices.
 #[derive(Clone, Debug)]
-pub(crate) struct Rolls(u64);
+pub(crate) struct Rolls(Dice);
 
 impl Rolls {
     /// The stream of `seed` for one purpose: what one purpose takes leaves the others as they are.
@@ -11,22 +13,14 @@ impl Rolls {
         for byte in purpose.bytes() {
             state = (state ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);
         }
-        let mut rolls = Self(state);
-        rolls.next();
-        rolls
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
+        let mut dice = Dice::new(state);
+        dice.roll();
+        Self(dice)
     }
 
     /// From 0 to one less than `end`; 0 if that is 0.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
-        let product = u128::from(self.next()) * u128::from(end);
+        let product = u128::from(self.0.roll()) * u128::from(end);
         (product >> 64) as u64
     }
 
@@ -66,11 +60,8 @@ impl Rolls {
 
     /// Each of `all` with this chance in percent, at least one if there is any.
     pub(crate) fn some<T: Clone>(&mut self, all: &[T], chance: u64) -> Vec<T> {
-        let mut chosen: Vec<T> = all
-            .iter()
-            .filter(|_| self.percent(chance))
-            .cloned()
-            .collect();
+        let chosen = all.iter().filter(|_| self.percent(chance));
+        let mut chosen: Vec<T> = chosen.cloned().collect();
         if chosen.is_empty() && !all.is_empty() {
             chosen.push(self.pick(all));
         }

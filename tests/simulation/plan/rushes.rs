@@ -2,7 +2,7 @@
 
 use super::rolls::Rolls;
 use super::settings::Shape;
-use super::{Action, Call, Cut, Episode, Share};
+use super::{Action, Call, Cut, Episode, Lock};
 
 /// How many rushes a plan has at most.
 const MOST: u64 = 4;
@@ -17,19 +17,19 @@ pub(super) fn rushes(seed: u64, shape: &Shape, keys: u32, episodes: &[Episode]) 
     kinds.dedup();
     let mut calls = Vec::new();
     for _ in 0..count {
-        // Also where nothing is wrong.
-        let from = if kinds.is_empty() {
-            rolls.range(100, shape.length)
-        } else {
-            // Each kind is as likely as the others, however many there are of it.
-            let kind = rolls.pick(&kinds);
-            let those = faults.iter().filter(|one| one.name == kind);
-            let those: Vec<&Episode> = those.copied().collect();
-            let one = rolls.pick(&those);
-            match kind {
-                // A new master does not vote before some time has passed.
-                "divide" => rolls.range(begins(one), ends(one)),
-                _ => begins(one).saturating_sub(rolls.wide(1, 2_000)),
+        // Each kind is as likely as the others, however many there are of it.
+        let from = match kinds.is_empty() {
+            true => rolls.range(100, shape.length),
+            false => {
+                let kind = rolls.pick(&kinds);
+                let mut those = faults.clone();
+                those.retain(|one| one.name == kind);
+                let one = rolls.pick(&those);
+                match kind {
+                    // A new master does not vote before some time has passed.
+                    "divide" => rolls.range(begins(one), ends(one)),
+                    _ => begins(one).saturating_sub(rolls.wide(1, 2_000)),
+                }
             }
         };
         let key = rolls.below(u64::from(keys)) as u32;
@@ -79,19 +79,12 @@ fn rush(
             true => vec![key],
             false => rolls.pick(&[vec![key, other], vec![other]]),
         };
-        let action = Action::Lock {
-            keys: those,
-            wait,
-            hold,
-            drops: rolls.percent(20),
-            ttl: None,
-            share: Share::One,
-        };
+        let lock = Lock::new(those, wait, hold, rolls.percent(20));
         calls.push(Call {
             at: at.clamp(50, shape.length - 200),
             place: rolls.pick(&places),
             cut: Cut::Never,
-            action,
+            action: Action::Lock(lock),
         });
     }
 }

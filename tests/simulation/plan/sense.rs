@@ -1,8 +1,11 @@
-//! What makes no sense in a plan: numbers out of range, and faults that could do nothing where they are.
+//! What makes no sense in a plan: numbers of what it does not have, numbers out of range, and faults that could do
+//! nothing where they are.
 
-use tower_redlock_simulated::world::{Fault, HostId, HostKind, Memory, Topology};
+use std::collections::BTreeSet;
 
-use super::{Call, Settings};
+use tower_redlock_simulated::world::{Fault, HostId, HostKind, Memory, Named, Topology};
+
+use super::{Call, Plan, Settings};
 
 /// An hour: what is longer makes a run that nobody waits for.
 const LONGEST: u64 = 3_600_000;
@@ -10,51 +13,88 @@ const LONGEST: u64 = 3_600_000;
 const MOST_PPM: u64 = 500_000;
 const MOST_KEYS: u32 = 1_000;
 
+/// `count` of something, in words.
+pub(crate) fn counted(count: usize, what: &str) -> String {
+    match (count, what.ends_with('s')) {
+        (1, _) => format!("1 {what}"),
+        (_, true) => format!("{count} {what}es"),
+        (_, false) => format!("{count} {what}s"),
+    }
+}
+
+fn need(holds: bool, or_else: impl Into<String>) -> Result<(), String> {
+    match holds {
+        true => Ok(()),
+        false => Err(or_else.into()),
+    }
+}
+
 /// Refuses a number that is more than may be.
 fn at_most(what: &str, number: u64, most: u64) -> Result<(), String> {
-    match number <= most {
-        true => Ok(()),
-        false => Err(format!("{what} is {number}; it may be {most} at most")),
+    let why = format!("{what} is {number}; it may be {most} at most");
+    need(number <= most, why)
+}
+
+/// Refuses a number of something that the plan does not have.
+pub(super) fn exists(what: &str, index: u64, count: usize) -> Result<(), String> {
+    let all = counted(count, what);
+    let why = format!("there is no {what} {index}: the plan has {all}, counted from 0");
+    need(index < count as u64, why)
+}
+
+pub(super) fn first(plan: &Plan) -> Result<(), String> {
+    at_most("`length`", plan.length, LONGEST)?;
+    at_most("`keys`", plan.keys.into(), MOST_KEYS.into())?;
+    need(plan.keys > 0, "at least 1 key is needed")?;
+    let is_served = !plan.topology.groups.is_empty();
+    need(is_served, "at least 1 group of servers is needed")
+}
+
+pub(super) fn settings(plan: &Plan, settings: &Settings) -> Result<(), String> {
+    let (groups, nodes) = (plan.topology.groups.len(), settings.nodes.len());
+    for group in &settings.nodes {
+        exists("group", (*group).into(), groups)?;
     }
+    let different = settings.nodes.iter().collect::<BTreeSet<_>>().len();
+    let why = "`nodes` must be groups, one at least, and each of them once";
+    need(nodes > 0 && different == nodes, why)?;
+    let (mask, all) = (settings.mask, counted(nodes, "node"));
+    let why = format!("`mask` {mask} is too much for {all}");
+    need(settings.quorum() <= nodes, why)?;
+    need(!settings.namespace.is_empty(), "`namespace` is empty")
 }
 
-pub(super) fn length(length: u64) -> Result<(), String> {
-    at_most("`length`", length, LONGEST)
+/// What no single line shows.
+pub(super) fn whole(plan: &Plan) -> Result<(), String> {
+    let why = "there is no `process` line";
+    need(!plan.processes.is_empty(), why)?;
+    let mut lives = plan.processes.iter().map(|place| place.lives.len());
+    let why = "a process has no `life` line";
+    need(lives.all(|count| count > 0), why)?;
+    let is_served = |settings: &Settings| settings.ttl <= settings.max_ttl;
+    let why = "`ttl` is longer than `max_ttl` everywhere: all processes are refused";
+    need(plan.all_settings().any(is_served), why)
 }
 
-pub(super) fn keys(keys: u32) -> Result<(), String> {
-    if keys == 0 {
-        return Err("at least 1 key is needed".to_owned());
-    }
-    at_most("`keys`", u64::from(keys), u64::from(MOST_KEYS))
-}
-
-pub(super) fn settings(settings: &Settings) -> Result<(), String> {
-    if settings.namespace.is_empty() {
-        return Err("`namespace` is empty".to_owned());
-    }
-    Ok(())
-}
-
-/// That not all processes are refused.
-pub(super) fn all_settings<'a>(mut all: impl Iterator<Item = &'a Settings>) -> Result<(), String> {
-    match all.any(|settings| settings.ttl <= settings.max_ttl) {
-        true => Ok(()),
-        false => {
-            Err("`ttl` is longer than `max_ttl` everywhere: all processes are refused".to_owned())
-        }
-    }
-}
-
-/// That a call is not one that is made when all is over.
-pub(super) fn call(call: &Call) -> Result<(), String> {
+pub(super) fn call(plan: &Plan, call: &Call) -> Result<(), String> {
+    exists("process", call.place.into(), plan.processes.len())?;
+    // Later all is over.
     at_most("the time of a call", call.at, LONGEST)
 }
 
-pub(super) fn fault(fault: &Fault, at: u64, topology: &Topology) -> Result<(), String> {
+pub(super) fn fault(plan: &Plan, at: u64, fault: &Fault) -> Result<(), String> {
+    let topology = &plan.topology;
+    for (named, index) in fault.names() {
+        match named {
+            Named::Process => exists("process", index, plan.processes.len())?,
+            Named::Host => exists("host", index, topology.hosts().len())?,
+            Named::Group => exists("group", index, topology.groups.len())?,
+        }
+    }
     at_most("the time of a fault", at, LONGEST)?;
     times(fault)?;
-    roles(fault, topology)
+    let why = format!("{fault} names hosts that it cannot happen to");
+    need(can_happen(fault, topology), why)
 }
 
 fn times(fault: &Fault) -> Result<(), String> {
@@ -85,38 +125,29 @@ fn times(fault: &Fault) -> Result<(), String> {
     }
 }
 
-/// That a fault can happen to the hosts that it names, all of which exist.
-fn roles(fault: &Fault, topology: &Topology) -> Result<(), String> {
+/// Whether a fault can happen to the hosts that it names, all of which exist.
+fn can_happen(fault: &Fault, topology: &Topology) -> bool {
     let hosts = topology.hosts();
-    let known = |host: HostId| hosts.iter().find(|(id, ..)| *id == host);
-    let group = |host: HostId| known(host).map(|(_, group, _)| *group);
-    let is_sentinel = |host: HostId| matches!(known(host), Some((.., HostKind::Sentinel(_))));
-    let is_replica = |host: HostId| matches!(known(host), Some((.., HostKind::Replica(_))));
-    let holds = match *fault {
+    let (kind, group) = (
+        |host: HostId| hosts[host.0 as usize].2,
+        |host: HostId| hosts[host.0 as usize].1,
+    );
+    let is_server = |host: HostId| !matches!(kind(host), HostKind::Sentinel(_));
+    match *fault {
         Fault::Opinion {
             sentinel, master, ..
-        } => is_sentinel(sentinel) && !is_sentinel(master) && group(sentinel) == group(master),
-        Fault::Failover { group: of, to, .. } => group(to) == Some(of as usize) && !is_sentinel(to),
+        } => !is_server(sentinel) && is_server(master) && group(sentinel) == group(master),
+        Fault::Failover { group: of, to, .. } => group(to) == of as usize && is_server(to),
         Fault::Bus { host, to, .. } => topology.cluster.is_some() && host != to,
         Fault::Demote { host, of } => {
-            topology.cluster.is_none()
-                && host != of
-                && group(host) == group(of)
-                && !is_sentinel(host)
-                && !is_sentinel(of)
+            let are_servers = is_server(host) && is_server(of) && topology.cluster.is_none();
+            are_servers && host != of && group(host) == group(of)
         }
+        // After a failover the first master is a replica.
         Fault::ReplicaCut { host, .. } | Fault::ReplicaLag { host, .. } => {
-            // After a failover the first master is a replica.
-            is_replica(host)
-                || hosts
-                    .iter()
-                    .any(|(id, of, _)| Some(*of) == group(host) && is_replica(*id))
+            topology.groups[group(host)].replicas > 0
         }
-        Fault::Promote { host } => !is_sentinel(host),
+        Fault::Promote { host } => is_server(host),
         _ => true,
-    };
-    match holds {
-        true => Ok(()),
-        false => Err(format!("{fault} names hosts that it cannot happen to")),
     }
 }

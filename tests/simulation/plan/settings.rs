@@ -1,9 +1,11 @@
 //! [`Shape`]: the servers and processes of a plan.
 
+use std::collections::BTreeSet;
+
 use super::generate::QUIET;
 use super::rolls::Rolls;
 use super::{Class, Episode, Place, Replicas, Seen, Settings, USUAL_KEEP};
-use tower_redlock_simulated::world::{Fault, Group, HostId, Topology};
+use tower_redlock_simulated::world::{Fault, Group, HostId, Named, Topology};
 
 /// What a plan is about, without what happens in it.
 #[derive(Clone, Debug)]
@@ -72,10 +74,9 @@ pub(super) fn shape(seed: u64, class: Class, length: u64) -> Shape {
         (Class::Within, 0) => Vec::new(),
         (Class::Within, _) => vec![rolls.pick(&groups)],
     };
-    let common = if nodes == Nodes::Overlapping {
-        common(&places)
-    } else {
-        Vec::new()
+    let common = match nodes {
+        Nodes::Overlapping => common(&places),
+        _ => Vec::new(),
     };
     let dates = dates(&mut places, settings.skew.unwrap_or(1_000), &mut rolls);
     Shape {
@@ -92,36 +93,24 @@ pub(super) fn shape(seed: u64, class: Class, length: u64) -> Shape {
 
 fn groups(nodes: Nodes, rolls: &mut Rolls) -> Vec<Group> {
     let plain = |count: u32| vec![Group::default(); count as usize];
+    let group = |replicas, sentinels| Group {
+        replicas,
+        sentinels,
+    };
     match nodes {
         Nodes::Plain(count) | Nodes::Masking(count) => plain(count),
         Nodes::Overlapping => plain(rolls.weighted(&[(3, 5), (1, 4)])),
-        Nodes::Cluster(_) => {
-            let replicas = rolls.weighted(&[(3, 1), (1, 2)]);
-            let sentinels = 0;
-            vec![
-                Group {
-                    replicas,
-                    sentinels
-                };
-                3
-            ]
-        }
+        Nodes::Cluster(_) => vec![group(rolls.weighted(&[(3, 1), (1, 2)]), 0); 3],
         Nodes::Replicas => {
-            let mut groups = plain(3);
-            for group in &mut groups {
-                group.replicas = u32::from(rolls.percent(60));
-            }
+            let mut groups = [0; 3].map(|_| group(rolls.percent(60).into(), 0));
             groups[0].replicas = 1;
-            groups
+            groups.into()
         }
         Nodes::Sentinels => {
             let mut groups = plain(3);
-            for (index, group) in groups.iter_mut().enumerate() {
+            for (index, one) in groups.iter_mut().enumerate() {
                 if index == 0 || rolls.percent(30) {
-                    *group = Group {
-                        replicas: rolls.range(1, 2) as u32,
-                        sentinels: 3,
-                    };
+                    *one = group(rolls.range(1, 2) as u32, 3);
                 }
             }
             groups
@@ -147,10 +136,9 @@ fn first_settings(nodes: Nodes, topology: &Topology, mask: u32, rolls: &mut Roll
         namespace: "lk".to_owned(),
         ttl,
         max_ttl,
-        node_timeout: if replicas == Replicas::Required {
-            90
-        } else {
-            node_timeout
+        node_timeout: match replicas {
+            Replicas::Required => 90,
+            _ => node_timeout,
         },
         max_wait: rolls.pick(&[500, 1_500, 3_000]),
         max_hold: rolls.pick(&[2_000, 10_000, 60_000]),
@@ -172,12 +160,7 @@ fn first_settings(nodes: Nodes, topology: &Topology, mask: u32, rolls: &mut Roll
 fn one_place(place: u32, nodes: Nodes, first: &Settings, rolls: &mut Rolls) -> Place {
     let mut own = first.clone();
     if nodes == Nodes::Overlapping {
-        let count = first.nodes.len() as u32;
-        let from = if place.is_multiple_of(2) {
-            0
-        } else {
-            count - 3
-        };
+        let from = (place % 2) * (first.nodes.len() as u32 - 3);
         own.nodes = (from..from + 3).collect();
         own.lazy = rolls.percent(40);
         // One that lists have in common may forget once, if this is so.
@@ -187,10 +170,9 @@ fn one_place(place: u32, nodes: Nodes, first: &Settings, rolls: &mut Rolls) -> P
     if is_mixed && rolls.percent(40) {
         own.ttl = rolls.pick(&[300, own.ttl, own.max_ttl]);
     }
-    let start = if rolls.percent(85) {
-        0
-    } else {
-        rolls.range(QUIET, 6_000)
+    let start = match rolls.percent(85) {
+        true => 0,
+        false => rolls.range(QUIET, 6_000),
     };
     own.bootstrap &= start == 0;
     own.lazy |= !own.bootstrap && rolls.percent(15);
@@ -242,18 +224,10 @@ fn disagree(places: &mut [Place], class: Class, rolls: &mut Rolls) {
 
 /// The groups in more than one of the lists, but not in all.
 fn common(places: &[Place]) -> Vec<u32> {
-    let lists: Vec<&Vec<u32>> = places.iter().map(|place| &place.lives[0].nodes).collect();
-    let is_in = |group: &u32| lists.iter().filter(|list| list.contains(group)).count();
-    let mut all: Vec<u32> = lists.iter().flat_map(|list| list.iter().copied()).collect();
-    all.sort_unstable();
-    all.dedup();
-    let other = |group: &u32| {
-        lists.iter().any(|one| {
-            one.contains(group) && lists.iter().any(|two| two != one && two.contains(group))
-        })
-    };
-    all.retain(|group| is_in(group) > 1 && other(group));
-    all
+    let lists: BTreeSet<_> = places.iter().map(|place| &place.lives[0].nodes).collect();
+    let all: BTreeSet<u32> = lists.iter().flat_map(|list| list.iter().copied()).collect();
+    let lists_of = |group: &u32| lists.iter().filter(|list| list.contains(group)).count();
+    all.into_iter().filter(|one| lists_of(one) > 1).collect()
 }
 
 /// The dates of the processes: alike, apart as far as they were told, or wild.
@@ -293,20 +267,13 @@ impl Shape {
 
     /// All servers and Sentinels.
     pub(super) fn hosts(&self) -> Vec<HostId> {
-        self.topology
-            .hosts()
-            .into_iter()
-            .map(|(host, ..)| host)
-            .collect()
+        let hosts = self.topology.hosts().into_iter();
+        hosts.map(|(host, ..)| host).collect()
     }
 
     /// The group of a host.
     pub(super) fn group(&self, host: HostId) -> u32 {
-        let hosts = self.topology.hosts();
-        hosts
-            .iter()
-            .find(|(id, ..)| *id == host)
-            .map_or(0, |(_, group, _)| *group as u32)
+        self.topology.hosts()[host.0 as usize].1 as u32
     }
 
     pub(super) fn groups(&self) -> Vec<u32> {
@@ -320,54 +287,40 @@ impl Shape {
     /// Groups with replicas and without Sentinels, or with both.
     pub(super) fn with_replicas(&self, watched: bool) -> Vec<u32> {
         let is_one = |group: &Group| group.replicas > 0 && (group.sentinels > 0) == watched;
-        let groups = self.groups();
+        let mut groups = self.groups();
+        groups.retain(|group| is_one(&self.topology.groups[*group as usize]));
         groups
-            .into_iter()
-            .filter(|group| is_one(&self.topology.groups[*group as usize]))
-            .collect()
     }
 
     /// Whether what is promised covers this.
     pub(super) fn covers(&self, episode: &Episode) -> bool {
         let is_covered = match episode.loses {
-            None => true,
-            Some((group, Seen::No)) => self.unseen.contains(&group),
             // However many nodes forget at once.
-            Some((_, Seen::Yes)) => true,
+            None | Some((_, Seen::Yes)) => true,
+            Some((group, Seen::No)) => self.unseen.contains(&group),
         };
-        let in_common = |host: HostId| self.common.contains(&self.group(host));
         // The node that two lists have in common must be reached, and must remember.
-        is_covered
-            && episode.steps.iter().all(|(_, fault)| match host_of(fault) {
-                Some((host, reached)) => reached || !in_common(host),
-                None => true,
-            })
+        let is_spared = |fault: &Fault| {
+            let mut names = fault.names().into_iter();
+            let host = names.find(|(named, _)| *named == Named::Host);
+            leaves_alone(fault)
+                || host
+                    .is_none_or(|(_, host)| !self.common.contains(&self.group(HostId(host as u32))))
+        };
+        is_covered && episode.steps.iter().all(|(_, fault)| is_spared(fault))
     }
 }
 
-/// The host that a fault is about, and whether it is reached and remembers all the same.
-fn host_of(fault: &Fault) -> Option<(HostId, bool)> {
-    match *fault {
-        Fault::Delay { host, max_ms, .. } => Some((host, max_ms < 10)),
-        Fault::HostRate { host, .. }
-        | Fault::KillClients { host }
-        | Fault::FlushScripts { host }
-        | Fault::Heal { host, .. }
-        | Fault::Thaw { host } => Some((host, true)),
-        Fault::Hold { host, .. }
-        | Fault::Lose { host, .. }
-        | Fault::Refuse { host, .. }
-        | Fault::Break { host, .. }
-        | Fault::DrainLate { host, .. }
-        | Fault::Duplicate { host, .. }
-        | Fault::Crash { host, .. }
-        | Fault::Freeze { host }
-        | Fault::HostStep { host, .. }
-        | Fault::Evict { host, .. }
-        | Fault::EvictionPolicy { host, .. }
-        | Fault::OutOfMemory { host, .. }
-        | Fault::Refuses { host, .. }
-        | Fault::Flush { host } => Some((host, false)),
-        _ => None,
-    }
+/// Whether a host that the fault is about is reached and remembers all the same.
+fn leaves_alone(fault: &Fault) -> bool {
+    matches!(
+        fault,
+        Fault::Delay { max_ms: ..10, .. }
+            | Fault::HostRate { .. }
+            | Fault::KillClients { .. }
+            | Fault::FlushScripts { .. }
+            | Fault::Scribble { .. }
+            | Fault::Heal { .. }
+            | Fault::Thaw { .. }
+    )
 }

@@ -1,11 +1,13 @@
 //! What clients do: each call of a plan is one task of its process.
 
+use std::fmt;
+use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 use tower_redlock::error::LossReason;
 use tower_redlock::key::LockKeys;
 use tower_redlock::{AcquireError, LockGuard, LockHandle, LockKey, LockScope};
@@ -13,13 +15,9 @@ use tower_redlock::{AcquireError, LockGuard, LockHandle, LockKey, LockScope};
 use super::faults;
 use super::history::What;
 use super::scene::{Kind, Scene, Shop};
-use super::{finish, http, once};
-use crate::plan::{Action, Call, Cut, PERMITS, Share};
+use super::{finish, http, ms, once};
+use crate::plan::{Action, Call, Cut, Lock, Nested, PERMITS, Share};
 use tower_redlock_simulated::world::{Fault, ProcessId};
-
-const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
 
 /// Begins a call of the plan, if a process lives in its place that has connected.
 pub(super) fn begin(scene: &Arc<Scene>, index: usize) {
@@ -87,131 +85,111 @@ pub(super) fn name(key: u32) -> LockKey {
     names(&[key]).as_slice()[0].clone()
 }
 
-/// Polls a future so many times.
-struct Polls<F> {
-    left: u32,
-    work: F,
-}
-
-impl<F: Future<Output = ()> + Unpin> Future for Polls<F> {
-    type Output = bool;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<bool> {
-        if self.left == 0 {
+/// Polls some work so many times at most: whether it has ended by then.
+async fn polls(mut left: u32, mut work: impl Future<Output = ()> + Unpin) -> bool {
+    let poll = |cx: &mut Context<'_>| {
+        if left == 0 {
             return Poll::Ready(false);
         }
-        self.left -= 1;
-        match Pin::new(&mut self.work).poll(cx) {
+        left -= 1;
+        match Pin::new(&mut work).poll(cx) {
             Poll::Ready(()) => Poll::Ready(true),
-            Poll::Pending if self.left == 0 => Poll::Ready(false),
+            Poll::Pending if left == 0 => Poll::Ready(false),
             Poll::Pending => Poll::Pending,
         }
-    }
+    };
+    poll_fn(poll).await
 }
 
 impl Here {
     /// Makes the call, and drops it when its time has come.
     async fn make(self, call: Call) {
         let done = {
-            let work = self.act(&call.action);
+            let mut work = Box::pin(self.act(&call.action));
             match call.cut {
-                Cut::Never => {
-                    work.await;
-                    true
-                }
                 Cut::After(span) => timeout(ms(span), work).await.is_ok(),
-                Cut::Polls(left) => {
-                    let work = Box::pin(work);
-                    Polls { left, work }.await
-                }
-                Cut::Kept(left, span) => {
-                    let mut work = Box::pin(work);
-                    let first = Polls {
-                        left,
-                        work: work.as_mut(),
-                    };
-                    if !first.await {
+                Cut::Polls(most) => polls(most, work).await,
+                Cut::Kept(first, span) => {
+                    if !polls(first, work.as_mut()).await {
                         sleep(ms(span)).await;
                         work.await;
                     }
                     true
                 }
+                Cut::Never => {
+                    work.await;
+                    true
+                }
             }
         };
         if !done {
-            self.scene.answered(self.process, self.call, "dropped");
+            self.answered("dropped");
         }
     }
 
     async fn act(&self, action: &Action) {
         match action {
-            Action::Lock {
-                keys,
-                wait,
-                hold,
-                drops,
-                ttl,
-                share,
-            } => {
-                let own = ttl.and_then(|ttl| self.with_ttl(ttl));
-                let here = own.as_ref().unwrap_or(self);
-                here.lock(keys, *wait, *hold, *drops, *share).await;
+            Action::Lock(lock) => {
+                let own = lock.ttl.and_then(|ttl| self.with_ttl(ttl));
+                own.as_ref().unwrap_or(self).lock(lock).await;
             }
-            Action::Nested {
-                keys,
-                inner,
-                wait,
-                hold,
-            } => {
-                self.nested(keys, inner, *wait, *hold).await;
-            }
+            Action::Nested(nested) => self.nested(nested).await,
             Action::Run { key, hold } => self.run(*key, *hold).await,
-            Action::Once {
-                key,
-                wait,
-                work,
-                end,
-            } => once::once(self, *key, *wait, *work, *end).await,
-            Action::Request {
-                route,
-                key,
-                once,
-                caller,
-                host,
-                work,
-            } => {
-                let request = http::Asked {
-                    key: *key,
-                    once: *once,
-                    caller: *caller,
-                    host: *host,
-                    work: *work,
-                };
-                http::request(self, *route, &request).await;
-            }
+            Action::Once(asked) => once::once(self, asked).await,
+            Action::Request(asked) => http::request(self, asked).await,
             Action::Stop { .. } => {}
         }
     }
 
+    /// Shows people something of the call.
+    pub(super) fn record(&self, text: impl fmt::Display) {
+        let text = format_args!("(call {}) {text}", self.call);
+        self.scene.world.record(Some(self.process), text);
+    }
+
+    /// Notes something of the call, also for people.
+    pub(super) fn tell(&self, text: impl fmt::Display, what: What) {
+        self.record(text);
+        self.scene.note(what);
+    }
+
+    /// The client asks for a lock.
+    pub(super) fn called(&self, text: &str, wait: u64) {
+        let bound = self.scene.bound(self.process, self.call, wait);
+        self.record(format_args!("asks for {text}"));
+        let asked = (self.scene.world.millis(), bound);
+        self.scene.state().asked.insert(self.call, asked);
+    }
+
+    /// It is answered, or has given up.
+    pub(super) fn answered(&self, outcome: impl fmt::Display) {
+        let text = format!("is told: {outcome}");
+        self.record(&text);
+        let asked = self.scene.state().asked.remove(&self.call);
+        if let Some((since, bound)) = asked {
+            self.scene.note(What::Took {
+                process: self.process,
+                text: format!("(call {}) {text}", self.call),
+                took: self.scene.world.millis() - since,
+                bound,
+            });
+        }
+    }
+
     /// Asks for a lock; notes both question and answer.
-    async fn asks<E: std::fmt::Display>(
+    async fn asks<E: fmt::Display>(
         &self,
         text: &str,
         wait: u64,
         question: impl Future<Output = Result<LockGuard, E>>,
     ) -> Option<LockGuard> {
-        let (scene, process, call) = (&self.scene, self.process, self.call);
-        scene.called(process, call, text, ms(wait));
-        match question.await {
-            Ok(guard) => {
-                scene.answered(process, call, "granted");
-                Some(guard)
-            }
-            Err(error) => {
-                scene.answered(process, call, error);
-                None
-            }
+        self.called(text, wait);
+        let answer = question.await;
+        match &answer {
+            Ok(_) => self.answered("granted"),
+            Err(error) => self.answered(error),
         }
+        answer.ok()
     }
 
     pub(super) fn granted(&self, handle: &LockHandle, kind: Kind) -> Option<usize> {
@@ -233,27 +211,14 @@ impl Here {
         if let Some(holder) = holder
             && reason != LossReason::Released
         {
-            let left = handle.remaining().as_micros() as u64;
-            let text = format!(
-                "(call {}) is told that its lock is lost: {reason}",
-                self.call
-            );
-            let reason = format!("{reason:?}");
-            self.scene.tell(
-                self.process,
-                text,
-                What::Told {
-                    holder,
-                    reason,
-                    left,
-                },
-            );
+            let told = What::Told {
+                holder,
+                reason: format!("{reason:?}"),
+                left: handle.remaining().as_micros() as u64,
+            };
+            let text = format_args!("is told that its lock is lost: {reason}");
+            self.tell(text, told);
         }
-    }
-
-    /// A holder begins to release.
-    fn ends(&self, holder: Option<usize>) -> Ending<'_> {
-        Ending { here: self, holder }
     }
 
     /// Notes that a key was refused, if that was for others who have it or wait for it.
@@ -261,15 +226,8 @@ impl Here {
         if !matches!(error, AcquireError::WaitTimeout { .. }) {
             return;
         }
-        let Self {
-            scene,
-            process,
-            call,
-            ..
-        } = self;
-        let (process, call) = (*process, *call);
-        let settings = scene.settings(process);
-        let (namespace, name) = (&settings.namespace, name(key));
+        let (scene, process, call) = (&self.scene, self.process, self.call);
+        let (namespace, name) = (&scene.settings(process).namespace, name(key));
         let key = format!("{namespace}:{name}");
         let hint = format!("{namespace}!writer:{name}");
         let seen = |key: &String| scene.state().seen.get(key).copied().unwrap_or(0);
@@ -303,95 +261,91 @@ impl Here {
         })
     }
 
-    async fn lock(&self, keys: &[u32], wait: u64, hold: u64, drops: bool, share: Share) {
+    async fn lock(&self, lock: &Lock) {
+        let Lock {
+            keys, wait, share, ..
+        } = lock;
         let text = match share {
             Share::One => format!("{keys:?} within {wait} ms"),
             _ => format!("{keys:?} within {wait} ms, for {share:?}"),
         };
         let since = self.scene.world.millis();
-        let locks = self.shop.locks.with_max_wait(ms(wait));
-        let locks = match share {
-            Share::One => locks,
-            Share::Readers => locks.shared(),
-            Share::Permits => locks.permits(PERMITS).unwrap(),
+        let locks = self.shop.locks.with_max_wait(ms(*wait));
+        let (locks, kind) = match share {
+            Share::One => (locks, Kind::Lock),
+            Share::Readers => (locks.shared(), Kind::Lock),
+            Share::Permits => (locks.permits(PERMITS).unwrap(), Kind::Permit),
         };
         let question = async {
             let asked = locks.acquire(names(keys)).await;
-            if let (Err(error), [key]) = (&asked, keys)
-                && share != Share::Permits
+            if let (Err(error), [key]) = (&asked, &keys[..])
+                && *share != Share::Permits
             {
-                self.refused(*key, since, error, share);
+                self.refused(*key, since, error, *share);
             }
             asked
         };
-        let Some(guard) = self.asks(&text, wait, question).await else {
+        let Some(guard) = self.asks(&text, *wait, question).await else {
             return;
         };
         let handle = guard.handle();
-        let kind = match share {
-            Share::One | Share::Readers => Kind::Lock,
-            Share::Permits => Kind::Permit,
-        };
         let holder = self.granted(&handle, kind);
-        let ending = self.ends(holder);
-        self.hold(holder, &handle, hold).await;
+        let ending = Ending { here: self, holder };
+        self.hold(holder, &handle, lock.hold).await;
         drop(ending);
-        if drops {
+        if lock.drops {
             drop(guard);
         } else {
             let _ = guard.release().await;
         }
     }
 
-    async fn nested(&self, keys: &[u32], inner: &[u32], wait: u64, hold: u64) {
+    async fn nested(&self, nested: &Nested) {
+        let Nested {
+            keys, inner, wait, ..
+        } = nested;
         let scope = LockScope::new();
+        let acquire = |keys: &[u32]| {
+            let locks = &self.shop.locks;
+            locks.acquire_in(&scope, names(keys), ms(*wait))
+        };
+        let let_go = |holder: Option<usize>| self.scene.state().let_go.extend(holder);
         let text = format!("{keys:?} within {wait} ms in a scope");
-        let question = self.shop.locks.acquire_in(&scope, names(keys), ms(wait));
-        let Some(outer) = self.asks(&text, wait, question).await else {
+        let Some(outer) = self.asks(&text, *wait, acquire(keys)).await else {
             return;
         };
-        let handle = outer.handle();
+        let (handle, third) = (outer.handle(), nested.hold / 3);
         let outer_holder = self.granted(&handle, Kind::Lock);
-        self.hold(outer_holder, &handle, hold / 3).await;
+        self.hold(outer_holder, &handle, third).await;
         let text = format!("{inner:?} within {wait} ms inside");
-        let question = self.shop.locks.acquire_in(&scope, names(inner), ms(wait));
-        let Some(guard) = self.asks(&text, wait, question).await else {
-            self.scene.state().let_go.extend(outer_holder);
+        let Some(guard) = self.asks(&text, *wait, acquire(inner)).await else {
+            let_go(outer_holder);
             let _ = outer.release().await;
             return;
         };
         let handle = guard.handle();
         let holder = self.granted(&handle, Kind::Lock);
-        self.hold(holder, &handle, hold / 3).await;
+        self.hold(holder, &handle, third).await;
         // What is shared lives on.
-        let is_shared = inner.iter().any(|key| keys.contains(key));
-        if !is_shared {
-            self.scene.state().let_go.extend(outer_holder);
+        if !inner.iter().any(|key| keys.contains(key)) {
+            let_go(outer_holder);
         }
         let _ = outer.release().await;
-        self.hold(None, &handle, hold / 3).await;
-        self.scene
-            .state()
-            .let_go
-            .extend([outer_holder, holder].into_iter().flatten());
+        self.hold(None, &handle, third).await;
+        [outer_holder, holder].into_iter().for_each(let_go);
         drop(guard);
     }
 
     async fn run(&self, key: u32, hold: u64) {
-        let (scene, process, call) = (&self.scene, self.process, self.call);
-        let wait = scene.settings(process).max_wait;
-        scene.called(process, call, &format!("a run under {key}"), ms(wait));
-        let outcome = self
-            .shop
-            .locks
-            .run(name(key), |handle| async move {
-                scene.answered(process, call, "granted");
-                self.granted(&handle, Kind::Lock);
-                sleep(ms(hold)).await;
-            })
-            .await;
-        if let Err(error) = outcome {
-            scene.answered(process, call, error);
+        let wait = self.scene.settings(self.process).max_wait;
+        self.called(&format!("a run under {key}"), wait);
+        let work = |handle: LockHandle| async move {
+            self.answered("granted");
+            self.granted(&handle, Kind::Lock);
+            sleep(ms(hold)).await;
+        };
+        if let Err(error) = self.shop.locks.run(name(key), work).await {
+            self.answered(error);
         }
     }
 }
@@ -405,17 +359,7 @@ struct Ending<'a> {
 impl Drop for Ending<'_> {
     fn drop(&mut self) {
         if let Some(holder) = self.holder {
-            let Here {
-                scene,
-                process,
-                call,
-                ..
-            } = self.here;
-            scene.tell(
-                *process,
-                format_args!("(call {call}) lets go"),
-                What::Ended { holder },
-            );
+            self.here.tell("lets go", What::Ended { holder });
         }
     }
 }
@@ -438,9 +382,4 @@ async fn stop(here: Here, grace: Duration, back: Duration) {
     if !scene.is_over() {
         scene.world.apply(&Fault::Start { process: place });
     }
-}
-
-/// How long something took.
-pub(super) fn millis_since(start: Instant) -> u64 {
-    start.elapsed().as_millis() as u64
 }

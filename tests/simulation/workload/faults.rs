@@ -1,15 +1,15 @@
 //! The faults of a plan.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::time::sleep;
 
 use super::history::What;
-use super::scene::{Lost, Scene, Shop, State, Still};
+use super::ms;
+use super::scene::{Lost, Scene, Shop, Still};
 use super::watch::marker;
 use crate::plan::{Class, Seen};
-use tower_redlock_simulated::world::{Fault, Memory, ProcessId, Turn};
+use tower_redlock_simulated::world::{Fault, Memory, Turn};
 
 /// A step of an episode, unless that is put off.
 pub(super) fn apply(scene: &Arc<Scene>, episode: usize, step: usize) {
@@ -25,9 +25,8 @@ fn happens(scene: &Arc<Scene>, episode: usize, step: usize) {
         && !scene.world.is_up(to)
     {
         // Sentinels choose a server that answers.
-        scene
-            .world
-            .record(None, format_args!("nobody fails over to h{}", to.0));
+        let text = format_args!("nobody fails over to {to}");
+        scene.world.record(None, text);
         scene.state().lost.remove(&group);
         return;
     }
@@ -39,15 +38,15 @@ fn happens(scene: &Arc<Scene>, episode: usize, step: usize) {
     let had = has(scene);
     scene.world.apply(&fault);
     let kept = has(scene);
-    if let Some((group, seen)) = about.loses
+    if let Some((group, _)) = about.loses
         && loses(&fault)
     {
-        let more = about.steps[step + 1..].iter();
-        let is_last = !more.clone().any(|(_, fault)| loses(fault));
+        let mut more = about.steps[step + 1..].iter();
+        let is_last = !more.any(|(_, fault)| loses(fault));
         if let Some(lost) = scene.state().lost.get_mut(&group) {
             lost.evicted += had.saturating_sub(kept);
         }
-        forgets(scene, group, seen == Seen::Yes, &fault, is_last);
+        forgets(scene, group, &fault, is_last);
     }
 }
 
@@ -84,7 +83,8 @@ fn may_happen(scene: &Scene, episode: usize) -> bool {
     if !state.begun.insert(episode) {
         return true;
     }
-    if may_lose(&state, group) {
+    // Whatever the others have lost, but not what it is about to get back.
+    if !state.lost.contains_key(&group) {
         state.lost.insert(group, Lost::default());
         return true;
     }
@@ -99,39 +99,26 @@ fn may_happen(scene: &Scene, episode: usize) -> bool {
     false
 }
 
-/// Whether a group may lose something: whatever the others have lost, but not what it is about to get back.
-fn may_lose(state: &State, group: u32) -> bool {
-    !state.lost.contains_key(&group)
-}
-
 /// A group votes again: what was put off may happen.
 pub(super) fn votes_again(scene: &Arc<Scene>, group: u32) {
-    scene
-        .world
-        .record(None, format_args!("g{group} votes again"));
+    let text = format_args!("g{group} votes again");
+    scene.world.record(None, text);
     let mut state = scene.state();
     let at = scene.world.millis();
-    if state
-        .lost
-        .remove(&group)
-        .is_some_and(|lost| lost.is_replaced)
-    {
+    let lost = state.lost.remove(&group);
+    if lost.is_some_and(|lost| lost.is_replaced) {
         // What the old master was told meanwhile is not there, whether or not it has been demoted by now.
-        let seen = true;
-        state.history.push(at, What::Forgot { group, seen });
+        state.history.push(at, What::Forgot { group });
     }
-    let loses = |episode: usize| scene.plan.episodes[episode].loses;
-    let may = |episode: &usize| loses(*episode).is_some_and(|(of, _)| may_lose(&state, of));
-    let Some(index) = state.waiting.iter().position(may) else {
+    let of = |episode: usize| scene.plan.episodes[episode].loses.map(|(group, _)| group);
+    let may = |episode: &usize| of(*episode).is_some_and(|of| !state.lost.contains_key(&of));
+    let index = state.waiting.iter().position(may);
+    let Some(episode) = index.and_then(|index| state.waiting.remove(index)) else {
         return;
     };
-    let Some(episode) = state.waiting.remove(index) else {
-        return;
-    };
-    if let Some((of, _)) = loses(episode) {
-        // From now on, so that nothing else is lost before.
-        state.lost.insert(of, Lost::default());
-    }
+    // From now on, so that nothing else is lost before.
+    let lost = of(episode).map(|of| (of, Lost::default()));
+    state.lost.extend(lost);
     drop(state);
     let own = Arc::clone(scene);
     tokio::spawn(async move {
@@ -141,10 +128,7 @@ pub(super) fn votes_again(scene: &Arc<Scene>, group: u32) {
         let begin = at + planned % 400;
         for (step, (at, _)) in steps.iter().enumerate() {
             let due = begin + at - planned;
-            sleep(Duration::from_millis(
-                due.saturating_sub(own.world.millis()),
-            ))
-            .await;
+            sleep(ms(due.saturating_sub(own.world.millis()))).await;
             if own.world.millis() >= own.plan.length || own.state().is_healed {
                 return;
             }
@@ -168,8 +152,8 @@ fn loses(fault: &Fault) -> bool {
 }
 
 /// A server has lost something.
-fn forgets(scene: &Arc<Scene>, group: u32, seen: bool, fault: &Fault, is_last: bool) {
-    scene.note(What::Forgot { group, seen });
+fn forgets(scene: &Arc<Scene>, group: u32, fault: &Fault, is_last: bool) {
+    scene.note(What::Forgot { group });
     if let Fault::Failover { to, demote_ms, .. } = *fault {
         scene.state().mains.insert(group, to);
         // The old master goes on until it is demoted, and loses what it was told meanwhile.
@@ -177,8 +161,8 @@ fn forgets(scene: &Arc<Scene>, group: u32, seen: bool, fault: &Fault, is_last: b
         scene.note(What::Replaced { group, until });
         let later = Arc::clone(scene);
         tokio::spawn(async move {
-            sleep(Duration::from_millis(demote_ms)).await;
-            later.note(What::Forgot { group, seen });
+            sleep(ms(demote_ms)).await;
+            later.note(What::Forgot { group });
         });
     }
     let main = scene.state().mains[&group];
@@ -197,8 +181,8 @@ fn forgets(scene: &Arc<Scene>, group: u32, seen: bool, fault: &Fault, is_last: b
 pub(super) fn take_turns(scene: &Scene) {
     for (host, turn) in scene.world.take_turns() {
         let (_, group, _) = scene.world.topology().hosts()[host.0 as usize];
-        let (group, seen) = (group as u32, true);
-        scene.note(What::Forgot { group, seen });
+        let group = group as u32;
+        scene.note(What::Forgot { group });
         if turn == Turn::Master {
             let known = marker(scene, host);
             let mut state = scene.state();
@@ -263,12 +247,7 @@ fn dies(scene: &Scene, place: u32) {
         return;
     };
     goes_on(scene, place, &Still::ALL);
-    scene.note(What::Died { process });
-    close(scene, process);
-}
-
-/// What a process worked with goes.
-pub(super) fn close(scene: &Scene, process: ProcessId) {
+    // What it worked with goes.
     let shop: Option<Shop> = scene.state().shops.remove(&process);
     scene.world.inside(process, || drop(shop));
 }
@@ -279,30 +258,16 @@ pub(super) fn kill(scene: &Scene, place: u32) {
     scene.world.apply(&Fault::Kill { process: place });
 }
 
-/// A process starts in a place, unless one lives there.
-pub(super) fn start(scene: &Scene, place: u32) {
-    scene.world.apply(&Fault::Start { process: place });
-}
-
 /// Everything works again.
 pub(super) fn heal(scene: &Scene) {
     scene.state().is_healed = true;
     let misled = scene.world.misled();
     scene.world.apply(&Fault::HealAll);
     for group in misled {
-        scene.note(What::Forgot { group, seen: true });
+        scene.note(What::Forgot { group });
     }
     let still = scene.state().still.clone();
     for (place, _) in still {
         goes_on(scene, place, &Still::ALL);
-    }
-    scene.note(What::Healed);
-}
-
-/// By how much a fault sets the clock of a server back.
-pub(super) fn set_back(fault: &Fault) -> u64 {
-    match fault {
-        Fault::HostStep { ms, .. } if *ms < 0 => ms.unsigned_abs(),
-        _ => 0,
     }
 }

@@ -8,60 +8,59 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use super::calls::{millis_since, names};
-use super::faults;
+use super::calls::names;
 use super::history::{Stage, What};
 use super::scene::{Scene, Shop};
-use super::servers::{Stored, hash, is_lock, stored};
-use crate::plan::{Action, Call, PERMITS, USUAL_KEEP};
+use super::servers::{Stored, is_lock, locks, stored};
+use super::{faults, ms};
+use crate::plan::{Action, Call, PERMITS, Settings, USUAL_KEEP};
 use tower_redlock_simulated::world::{Fault, HostId, ProcessId};
-
-const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
 
 pub(super) async fn finish(scene: &Arc<Scene>) {
     faults::heal(scene);
     let places = 0..scene.plan.processes.len() as u32;
-    for place in places.clone() {
-        faults::start(scene, place);
+    for process in places.clone() {
+        scene.world.apply(&Fault::Start { process });
     }
     progress(scene).await;
-    let hanging = ended(scene).await;
-    for call in hanging {
+    for call in hanging(scene).await {
         scene.note(What::Hangs { call });
     }
-    rest(scene).await;
+    // Cooldowns, late replies and releases that are tried again.
+    let longest = most(scene, |all| all.max_ttl);
+    sleep(ms(longest + 500)).await;
+    look_at_rest(scene);
     scene.end();
     shut_all(scene).await;
     for place in places {
         faults::kill(scene, place);
     }
     // What arrives late arrives by then, and clocks that were set back have caught up.
-    let longest = scene
-        .plan
-        .all_settings()
-        .map(|all| all.max_ttl)
-        .max()
-        .unwrap_or(0);
     sleep(ms(longest + 15_000)).await;
     inspect(scene);
+}
+
+/// The longest of a time of all processes.
+fn most(scene: &Scene, time: impl Fn(&Settings) -> u64) -> u64 {
+    scene.plan.all_settings().map(time).max().unwrap_or(0)
 }
 
 /// How long it may take until a process acquires a lock when everything works again: connections that failed are tried
 /// again after 2 s at most, and may time out once more; nodes are asked every second; then the longest quarantine, the
 /// rest of a lock that somebody left, and the time until clocks that were set back have caught up.
 fn bound(scene: &Scene) -> u64 {
-    let all = || scene.plan.all_settings();
-    let longest = all().map(|all| all.max_ttl).max().unwrap_or(0);
-    let skew = all().filter_map(|all| all.skew).max().unwrap_or(0);
-    let confirm = all().map(|all| all.confirm).max().unwrap_or(0);
-    let back: u64 = scene.plan.faults().map(faults::set_back).sum();
+    let longest = most(scene, |all| all.max_ttl);
+    let skew = most(scene, |all| all.skew.unwrap_or(0));
+    let confirm = most(scene, |all| all.confirm);
+    let back = scene.plan.faults().map(|fault| match fault {
+        Fault::HostStep { ms: step, .. } if *step < 0 => step.unsigned_abs(),
+        _ => 0,
+    });
     // A cluster may have to vote twice before that.
     let elect = scene.plan.topology.cluster;
     let elect = elect.map_or(0, |timeout| 10_000 + 10 * timeout);
     let quarantine = longest + 2 * skew + confirm + elect;
-    quarantine + quarantine / 50 + longest + back + 12_000
+    quarantine + quarantine / 50 + longest + back.sum::<u64>() + 12_000
 }
 
 /// Every process acquires every key.
@@ -88,53 +87,49 @@ async fn acquires(scene: &Arc<Scene>, place: u32, key: u32, start: Instant, boun
         waited < 3_000 || waited < bound + 2_000 && (agrees || is_first)
     };
     while took.is_none() && is_awaited(millis_since(start)) {
-        let Some(process) = scene.world.living(place) else {
-            faults::start(scene, place);
-            sleep(ms(50)).await;
-            continue;
+        let living = scene.world.living(place);
+        if living.is_none() {
+            scene.world.apply(&Fault::Start { process: place });
+        }
+        let got = match living.and_then(|process| Some((process, scene.shop(process)?))) {
+            Some((process, shop)) => acquires_once(scene, process, shop, key).await,
+            None => false,
         };
-        let Some(shop) = scene.shop(process) else {
-            sleep(ms(50)).await;
-            continue;
-        };
-        let own = Arc::clone(scene);
-        let attempt = scene.world.spawn_in(process, async move {
-            let Ok(guard) = shop
-                .locks
-                .with_max_wait(ms(1_000))
-                .acquire(names(&[key]))
-                .await
-            else {
-                return false;
-            };
-            own.world
-                .record(Some(process), format_args!("acquires {key} in the end"));
-            let _ = guard.release().await;
-            true
-        });
-        match attempt.await {
-            Ok(Some(true)) => {
+        match got {
+            true => {
                 took = Some(millis_since(start));
                 scene.state().progressed.insert(key);
             }
-            _ => sleep(ms(50)).await,
+            false => sleep(ms(50)).await,
         }
     }
-    let process = scene
-        .world
-        .living(place)
-        .unwrap_or(ProcessId { place, life: 0 });
-    let key = format!("order:{key}");
+    let process = scene.world.living(place);
     scene.note(What::Progress {
-        process,
-        key,
+        process: process.unwrap_or(ProcessId { place, life: 0 }),
+        key: format!("order:{key}"),
         took,
         bound,
     });
 }
 
-/// Waits until all calls have ended. Which have not?
-async fn ended(scene: &Scene) -> Vec<usize> {
+/// Whether a process acquires a key within a second.
+async fn acquires_once(scene: &Arc<Scene>, process: ProcessId, shop: Shop, key: u32) -> bool {
+    let own = Arc::clone(scene);
+    let attempt = scene.world.spawn_in(process, async move {
+        let locks = shop.locks.with_max_wait(ms(1_000));
+        let Ok(guard) = locks.acquire(names(&[key])).await else {
+            return false;
+        };
+        let text = format!("acquires {key} in the end");
+        own.world.record(Some(process), text);
+        let _ = guard.release().await;
+        true
+    });
+    matches!(attempt.await, Ok(Some(true)))
+}
+
+/// The calls that do not end.
+async fn hanging(scene: &Scene) -> Vec<usize> {
     let start = Instant::now();
     loop {
         let open: Vec<usize> = {
@@ -150,32 +145,16 @@ async fn ended(scene: &Scene) -> Vec<usize> {
 }
 
 /// Looks at what processes have that have nothing to do.
-async fn rest(scene: &Scene) {
-    // Cooldowns, late replies and releases that are tried again.
-    let longest = scene
-        .plan
-        .all_settings()
-        .map(|all| all.max_ttl)
-        .max()
-        .unwrap_or(0);
-    sleep(ms(longest + 500)).await;
-    let shops: Vec<(ProcessId, Shop)> = {
-        let state = scene.state();
-        state
-            .shops
-            .iter()
-            .map(|(id, shop)| (*id, shop.clone()))
-            .collect()
-    };
+fn look_at_rest(scene: &Scene) {
+    let shops = scene.state().shops.clone();
     for (process, shop) in shops {
         if scene.world.is_alive(process) {
             let snapshot = shop.locks.snapshot();
-            let (held, keys, waiting) = (snapshot.held, snapshot.keys, snapshot.waiting);
             scene.note(What::Rest {
                 process,
-                held,
-                keys,
-                waiting,
+                held: snapshot.held,
+                keys: snapshot.keys,
+                waiting: snapshot.waiting,
             });
         }
         scene.world.inside(process, || drop(shop));
@@ -183,14 +162,7 @@ async fn rest(scene: &Scene) {
 }
 
 async fn shut_all(scene: &Arc<Scene>) {
-    let shops: Vec<(ProcessId, Shop)> = {
-        let state = scene.state();
-        state
-            .shops
-            .iter()
-            .map(|(id, shop)| (*id, shop.clone()))
-            .collect()
-    };
+    let shops = scene.state().shops.clone();
     let mut tasks = JoinSet::new();
     for (process, shop) in shops {
         let scene = Arc::clone(scene);
@@ -199,41 +171,33 @@ async fn shut_all(scene: &Arc<Scene>) {
     while tasks.join_next().await.is_some() {}
 }
 
+/// How long something took.
+fn millis_since(start: Instant) -> u64 {
+    start.elapsed().as_millis() as u64
+}
+
 /// Shuts a process down in an orderly way, and looks at what it left.
 pub(super) async fn shut(scene: &Arc<Scene>, process: ProcessId, shop: Shop, grace: Duration) {
     let start = Instant::now();
-    scene.world.record(
-        Some(process),
-        format_args!("is to shut down within {grace:?}"),
-    );
-    let report = scene
-        .world
-        .spawn_in(process, async move { shop.locks.shutdown(grace).await });
-    let Ok(Some(report)) = report.await else {
+    let text = format!("is to shut down within {grace:?}");
+    scene.world.record(Some(process), text);
+    let shutdown = async move { shop.locks.shutdown(grace).await };
+    let Ok(Some(report)) = scene.world.spawn_in(process, shutdown).await else {
         return;
     };
-    let took = millis_since(start);
-    let settings = scene.settings(process);
-    let last = (2 * settings.node_timeout).max(250);
+    let last = (2 * scene.settings(process).node_timeout).max(250);
     let grace = grace.as_millis() as u64;
-    let bound = grace + grace / 50 + last + 500 + 50;
-    let clean = report.is_all_released();
-    let text = format!("is shut down: {report:?}");
-    scene.tell(
+    let shut = What::Took {
         process,
-        text,
-        What::Shut {
-            process,
-            took,
-            bound,
-            clean,
-        },
-    );
-    if clean {
+        text: "is shut down".to_owned(),
+        took: millis_since(start),
+        bound: grace + grace / 50 + last + 500 + 50,
+    };
+    scene.tell(process, format_args!("is shut down: {report:?}"), shut);
+    if report.is_all_released() {
         look_for_owned(scene, process);
     } else {
-        let all = scene.plan.all_settings();
-        let longest = all.map(|all| all.ttl.max(all.max_ttl)).max().unwrap_or(0);
+        let longest = most(scene, |all| all.ttl.max(all.max_ttl));
         let until = scene.world.millis() + longest + longest / 50 + 100;
         scene.state().left_until = until;
     }
@@ -257,20 +221,16 @@ fn look_for_owned(scene: &Scene, process: ProcessId) {
         if !scene.world.is_up(host) || scene.world.was_late(process, host, ttl) {
             continue;
         }
-        for key in stored(scene, host)
-            .into_iter()
-            .filter(|stored| is_lock(&stored.key))
-        {
-            let owner = key.text.as_deref().map(hash).unwrap_or_default();
-            if is_last || owners.contains(&owner) {
-                left(scene, host, key.key, Stage::Shutdown);
+        for lock in locks(scene, host) {
+            if is_last || owners.contains(&lock.owner()) {
+                left(scene, host, lock.key, Stage::Shutdown);
             }
         }
     }
 }
 
 fn left(scene: &Scene, host: HostId, key: String, when: Stage) {
-    let text = format_args!("h{} has {key}: {when:?}", host.0);
+    let text = format_args!("{host} has {key}: {when:?}");
     scene.world.record(None, text);
     let host = host.0;
     scene.note(What::Left { host, key, when });
@@ -285,73 +245,56 @@ fn is_nonsense(stored: &Stored) -> bool {
 /// the same date by their own clocks.
 fn ahead(scene: &Scene, group: usize) -> i64 {
     let topology = scene.world.topology();
-    if topology.groups[group].replicas == 0 {
-        return 0;
-    }
     let hosts = topology.hosts();
-    let is_of = |host: HostId| (hosts.iter()).any(|(id, of, _)| *id == host && *of == group);
     let steps = scene.plan.faults().map(|fault| match fault {
-        Fault::HostStep { host, ms } if is_of(*host) => (*ms).max(0),
+        Fault::HostStep { host, ms } if hosts[host.0 as usize].1 == group => (*ms).max(0),
         _ => 0,
     });
-    steps.sum()
+    match topology.groups[group].replicas {
+        0 => 0,
+        _ => steps.sum(),
+    }
 }
 
 /// Looks at what servers have when all locks have ended.
 fn inspect(scene: &Scene) {
-    let calls = &scene.plan.calls;
-    // Each may have one of its own; a key is on the nodes even if it never came to a run.
-    let is_work =
-        |call: &&Call| matches!(call.action, Action::Once { .. } | Action::Request { .. });
-    let works = calls.iter().filter(is_work).count();
-    let spaces: BTreeSet<&String> = scene
-        .plan
-        .all_settings()
-        .map(|all| &all.namespace)
-        .collect();
+    // Each call may have one of its own; a key is on the nodes even if it never came to a run.
+    let is_work = |call: &&Call| matches!(call.action, Action::Once(_) | Action::Request(_));
+    let works = scene.plan.calls.iter().filter(is_work).count();
+    let spaces = scene.plan.all_settings().map(|all| &all.namespace);
+    let spaces = spaces.collect::<BTreeSet<_>>().len();
     // Of each key its counter and its record, of each namespace its marker.
     let keys = scene.plan.keys as usize + 1;
     // And a counter of each permit.
     let permits = keys * PERMITS as usize;
-    let most = spaces.len() * (keys + permits + 1) + 4 * works + 4;
+    let allowed = spaces * (keys + permits + 1) + 4 * works + 4;
     // Idempotency keys have counters even where locks have no fencing tokens.
-    let kept = scene
-        .plan
-        .all_settings()
-        .map(|all| all.keep.unwrap_or(USUAL_KEEP.max(all.ttl)));
-    let longest = kept.max().unwrap_or(0) as i64;
+    let longest = most(scene, |all| all.keep.unwrap_or(USUAL_KEEP.max(all.ttl))) as i64;
     // Those of a run live as long as it may last.
-    let runs = (scene.plan.all_settings()).map(|all| all.max_hold + all.max_ttl);
-    let longest_of_runs = longest.max(runs.max().unwrap_or(0) as i64 + 1);
+    let run = most(scene, |all| all.max_hold + all.max_ttl) as i64 + 1;
     for (host, group, _) in scene.world.topology().hosts() {
         let all = stored(scene, host);
         // Tombstones go by themselves, a minute after a connection was given up.
-        let keys = all
-            .iter()
-            .filter(|stored| !stored.key.contains("!dead:"))
-            .count();
+        let keys = all.iter().filter(|stored| !stored.key.contains("!dead:"));
         scene.note(What::Size {
             host: host.0,
-            keys,
-            most,
+            keys: keys.count(),
+            most: allowed,
         });
         for stored in all {
-            if is_lock(&stored.key) {
-                left(scene, host, stored.key, Stage::Ttl);
-            } else if stored.key.contains("!fence:")
-                && stored.ends.is_some_and(|ends| {
-                    let is_of_run = stored.key.contains("!idem!");
-                    let longest = if is_of_run { longest_of_runs } else { longest };
-                    ends > longest + ahead(scene, group)
-                })
-            {
-                left(scene, host, stored.key, Stage::TooLong);
-            } else if stored.ends.is_none()
-                && !stored.key.ends_with("!node")
-                && !is_nonsense(&stored)
-            {
-                left(scene, host, stored.key, Stage::Forever);
-            }
+            let lives = match stored.key.contains("!idem!") {
+                true => longest.max(run),
+                false => longest,
+            };
+            let latest = lives + ahead(scene, group);
+            let is_counter = stored.key.contains("!fence:");
+            let when = match stored.ends {
+                _ if is_lock(&stored.key) => Stage::Ttl,
+                Some(ends) if is_counter && ends > latest => Stage::TooLong,
+                None if !stored.key.ends_with("!node") && !is_nonsense(&stored) => Stage::Forever,
+                _ => continue,
+            };
+            left(scene, host, stored.key, when);
         }
     }
 }

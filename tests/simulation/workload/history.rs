@@ -1,7 +1,7 @@
 //! [`History`]: what happened in a world as far as clients, processes and servers could see it. The checkers read
 //! nothing else.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use tower_redlock_simulated::world::ProcessId;
 
@@ -41,16 +41,12 @@ pub(crate) struct Holder {
 /// What can happen.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum What {
-    /// A client asked for a lock, and is to be answered within so many milliseconds.
-    Called {
-        call: usize,
+    /// Something that a client or a process waited for took so many milliseconds, of `bound` at most.
+    Took {
         process: ProcessId,
+        text: String,
+        took: u64,
         bound: u64,
-    },
-    /// It was answered, or has given up.
-    Answered {
-        call: usize,
-        outcome: String,
     },
     /// A client waited for a key in vain, which no server had for the last so many milliseconds of that.
     Refused {
@@ -84,7 +80,6 @@ pub(crate) enum What {
     Sample(Sample),
     /// Idempotent work ran, as the run of this number.
     Ran {
-        work: String,
         run: u64,
     },
     /// A client got a response that is to be the only one: that of a run, or a replay.
@@ -94,10 +89,9 @@ pub(crate) enum What {
         /// For how long it is stored.
         retention: u64,
     },
-    /// A server lost something; `seen`: the restart guard can see that.
+    /// A server lost something.
     Forgot {
         group: u32,
-        seen: bool,
     },
     /// A failover: what the old master is told is lost, too, until it is demoted.
     Replaced {
@@ -115,20 +109,9 @@ pub(crate) enum What {
         process: ProcessId,
         groups: Vec<u32>,
     },
-    Died {
-        process: ProcessId,
-    },
     /// All machines stood still, and their clocks went on by so much.
     Suspended {
         ms: u64,
-    },
-    /// An orderly shutdown has ended.
-    Shut {
-        process: ProcessId,
-        took: u64,
-        bound: u64,
-        /// Nothing is left on any node, as it said.
-        clean: bool,
     },
     /// What is on a server that should not be.
     Left {
@@ -136,9 +119,7 @@ pub(crate) enum What {
         key: String,
         when: Stage,
     },
-    /// Everything works again.
-    Healed,
-    /// A process acquired a key after that, so late, or did not.
+    /// A process acquired a key so long after everything worked again, or did not.
     Progress {
         process: ProcessId,
         key: String,
@@ -206,13 +187,6 @@ pub(crate) struct Sample {
     pub(crate) quorum: usize,
     /// For each group of servers that is a node: for how many milliseconds it keeps the holder's token, if it has it.
     pub(crate) nodes: BTreeMap<u32, Option<i64>>,
-    /// The groups from which the lock may go before its end: where replicas do not acknowledge it in time, it was not
-    /// granted and is released; or a replica, which is seen as well, counts on a later end.
-    pub(crate) may_go: BTreeSet<u32>,
-    /// The groups with replicas: what the master loses goes from them later.
-    pub(crate) copied: BTreeSet<u32>,
-    /// By how much longer than the holder's validity a node must keep it, in microseconds.
-    pub(crate) drift: u64,
 }
 
 impl History {

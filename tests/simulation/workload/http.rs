@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use axum::body::Body;
 use http::header::HOST;
@@ -19,8 +18,9 @@ use tower_redlock::{Held, IdempotencyLayer, LockKey, LockManager, RedlockLayer};
 
 use super::calls::{Here, name};
 use super::history::{Told, What};
+use super::ms;
 use super::scene::{Kind, Scene};
-use crate::plan::{Route, Settings};
+use crate::plan::{Asked, Route, Settings};
 use tower_redlock_simulated::world::World;
 
 /// The lock that a request needs.
@@ -86,12 +86,8 @@ impl Services {
     pub(super) fn new(scene: &Arc<Scene>, locks: &LockManager, settings: &Settings) -> Self {
         let left = Left::default();
         let all = Route::ALL.map(|route| (route, service(scene, locks, settings, (route, &left))));
-        let all = Arc::new(all.into_iter().collect());
+        let all = Arc::new(all.into());
         Self { all, left }
-    }
-
-    fn at(&self, route: Route) -> Service {
-        self.all[&route].clone()
     }
 }
 
@@ -108,8 +104,7 @@ fn service(
         Route::Once => keyed(&once, handler),
         Route::OnceAgain => keyed(&once, leaving(left, handler)),
         Route::OnceLock => {
-            let layers = once.with_lock(lock(locks));
-            let service = layers.layer(widened(handler));
+            let service = once.with_lock(lock(locks)).layer(widened(handler));
             BoxCloneSyncService::new(service.map_response(|response| response.map(Body::new)))
         }
         Route::LockOnce => {
@@ -117,21 +112,21 @@ fn service(
             locked(locks, keyed(&once, handler))
         }
         // The lock is not directly inside: something has happened before it.
-        Route::OnceChargeLock => keyed(&once, charging(scene, locked(locks, handler))),
-        Route::OnceCalls => keyed(&once, calling(scene, locked(locks, handler))),
+        Route::OnceChargeLock => keyed(&once, acting(scene, false, locked(locks, handler))),
+        Route::OnceCalls => keyed(&once, acting(scene, true, locked(locks, handler))),
     }
 }
 
 fn lock(locks: &LockManager) -> RedlockLayer {
     let key =
         |parts: &Parts| -> Result<LockKey, KeyError> { LockKey::new(text(&parts.headers, LOCK)) };
-    RedlockLayer::new(locks.clone(), key).max_wait(Duration::from_millis(PATIENCE))
+    RedlockLayer::new(locks.clone(), key).max_wait(ms(PATIENCE))
 }
 
 fn once(locks: &LockManager, settings: &Settings) -> IdempotencyLayer {
     IdempotencyLayer::new(locks.clone(), caller::header(CALLER))
-        .retention(Duration::from_millis(settings.retention))
-        .max_wait(Duration::from_millis(PATIENCE))
+        .retention(ms(settings.retention))
+        .max_wait(ms(PATIENCE))
 }
 
 /// A service behind the lock layer.
@@ -154,10 +149,8 @@ fn widened(inner: Service) -> MapRequest<Service, Widen> {
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
-    headers
-        .get(name)
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or_default()
+    let value = headers.get(name).and_then(|value| value.to_str().ok());
+    value.unwrap_or_default()
 }
 
 fn number(headers: &HeaderMap, name: &str) -> u64 {
@@ -208,7 +201,7 @@ fn handler(scene: &Arc<Scene>) -> Service {
                 Some(Run(run)) => *run,
                 None => scene.run(process, &work),
             };
-            sleep(Duration::from_millis(number(&parts.headers, WORK))).await;
+            sleep(ms(number(&parts.headers, WORK))).await;
             Ok(signed(Response::new(Body::from("done")), run, &work))
         }
     }))
@@ -224,127 +217,84 @@ fn leaving(left: &Left, inner: Service) -> Service {
     }))
 }
 
-/// Has an effect, and passes the request on.
-fn charging(scene: &Arc<Scene>, inner: Service) -> Service {
+/// Has an effect, and passes the request on; or `calls` the service by a request of its own, and passes its response on.
+fn acting(scene: &Arc<Scene>, calls: bool, inner: Service) -> Service {
     let scene = Arc::clone(scene);
     BoxCloneSyncService::new(service_fn(move |request: Request<Body>| {
         let (scene, inner) = (Arc::clone(&scene), inner.clone());
         async move {
-            let (mut parts, body) = request.into_parts();
+            let (parts, body) = request.into_parts();
             runs(&scene, &parts);
             let work = work_of(&scene, &parts);
             let run = scene.run(World::current(), &work);
-            parts.extensions.insert(Run(run));
-            let response = inner.oneshot(Request::from_parts(parts, body)).await?;
-            Ok(signed(response, run, &work))
+            let mut passed = match calls {
+                true => {
+                    let mut own = Request::new(Body::empty());
+                    *own.method_mut() = http::Method::POST;
+                    *own.headers_mut() = parts.headers.clone();
+                    own
+                }
+                false => Request::from_parts(parts, body),
+            };
+            passed.extensions_mut().insert(Run(run));
+            Ok(signed(inner.oneshot(passed).await?, run, &work))
         }
     }))
 }
 
-/// Has an effect, calls another service by a request of its own, and passes its response on.
-fn calling(scene: &Arc<Scene>, inner: Service) -> Service {
-    let scene = Arc::clone(scene);
-    BoxCloneSyncService::new(service_fn(move |request: Request<Body>| {
-        let (scene, inner) = (Arc::clone(&scene), inner.clone());
-        async move {
-            let (parts, _) = request.into_parts();
-            runs(&scene, &parts);
-            let work = work_of(&scene, &parts);
-            let run = scene.run(World::current(), &work);
-            let mut own = Request::new(Body::empty());
-            *own.method_mut() = http::Method::POST;
-            *own.headers_mut() = parts.headers;
-            own.extensions_mut().insert(Run(run));
-            let response = inner.oneshot(own).await?;
-            Ok(signed(response, run, &work))
-        }
-    }))
-}
-
-/// What a request asks for.
-pub(super) struct Asked {
-    pub(super) key: u32,
-    pub(super) once: u32,
-    pub(super) caller: u32,
-    pub(super) host: u32,
-    pub(super) work: u64,
-}
-
-impl Asked {
-    /// The request for it.
-    fn request(&self, route: Route, call: usize) -> Request<Body> {
-        let Self {
-            key,
-            once,
-            caller,
-            host,
-            work,
-        } = self;
-        let request = Request::post(route.path())
-            .header(HOST, format!("host{host}.example"))
-            .header("idempotency-key", format!("key-{once}"))
-            .header(CALLER, format!("caller-{caller}"))
-            .header(LOCK, name(*key).as_str())
-            .header(WORK, work.to_string())
-            .header(CALL, call.to_string())
-            .body(Body::from("the same"));
-        request.unwrap_or_else(|error| panic!("a request that is none: {error}"))
-    }
+/// The request for what is asked.
+fn request_of(asked: &Asked, call: usize) -> Request<Body> {
+    let request = Request::post(asked.route.path())
+        .header(HOST, format!("host{}.example", asked.host))
+        .header("idempotency-key", format!("key-{}", asked.once))
+        .header(CALLER, format!("caller-{}", asked.caller))
+        .header(LOCK, name(asked.key).as_str())
+        .header(WORK, asked.work.to_string())
+        .header(CALL, call.to_string())
+        .body(Body::from("the same"));
+    request.unwrap_or_else(|error| panic!("a request that is none: {error}"))
 }
 
 /// Sends a request, and notes what its client gets.
-pub(super) async fn request(here: &Here, route: Route, asked: &Asked) {
+pub(super) async fn request(here: &Here, asked: &Asked) {
     let Here {
         scene,
         process,
         call,
         shop,
     } = here;
-    let (mut parts, body) = asked.request(route, *call).into_parts();
+    let Services { all, left } = &shop.services;
+    let (mut parts, body) = request_of(asked, *call).into_parts();
     let about = work_of(scene, &parts);
-    let left = &shop.services.left;
-    if let Some(extensions) = left.of(&about).filter(|_| route == Route::OnceAgain) {
+    if let Some(extensions) = left.of(&about).filter(|_| asked.route == Route::OnceAgain) {
         parts.extensions = extensions;
     }
-    scene.world.record(
-        Some(*process),
-        format_args!("(call {call}) requests {about}"),
-    );
-    let answer = shop
-        .services
-        .at(route)
-        .oneshot(Request::from_parts(parts, body))
-        .await;
-    let Ok(response) = answer;
+    here.record(format_args!("requests {about}"));
+    let service = all[&asked.route].clone();
+    let Ok(response) = service.oneshot(Request::from_parts(parts, body)).await;
     let (status, headers) = (response.status().as_u16(), response.headers());
     let run = headers.get(RUN).map(|_| number(headers, RUN));
     let replayed = headers.contains_key("idempotent-replayed");
-    let addressee = text(headers, FOR).to_owned();
-    let text = format!("(call {call}) gets {status}, run {run:?}, replayed {replayed}");
+    let text = format!("gets {status}, run {run:?}, replayed {replayed}");
     if status == 200 {
         left.ends(*call, &about);
     }
     // What the layer does not store is no last word. Nor is what a layer outside of it says.
     let is_stored = status < 500 && ![408, 425, 429].contains(&status);
-    if route == Route::Lock || !is_stored || run.is_none() && !replayed {
-        scene.world.record(Some(*process), text);
-        return;
+    if asked.route == Route::Lock || !is_stored || run.is_none() && !replayed {
+        return here.record(text);
     }
     let told = Told {
         process: *process,
         call: *call,
         run,
-        addressee,
+        addressee: self::text(headers, FOR).to_owned(),
         replayed,
     };
-    let retention = scene.settings(*process).retention;
-    scene.tell(
-        *process,
-        text,
-        What::Saw {
-            work: about,
-            told,
-            retention,
-        },
-    );
+    let saw = What::Saw {
+        work: about,
+        told,
+        retention: scene.settings(*process).retention,
+    };
+    here.tell(text, saw);
 }

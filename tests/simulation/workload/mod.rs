@@ -19,9 +19,13 @@ use tokio::time::sleep;
 
 use crate::checkers::{Terms, Violation, check};
 use crate::plan::Plan;
-use tower_redlock_simulated::world::World;
+use tower_redlock_simulated::world::{Fault, World};
 
 use self::scene::Scene;
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
 
 /// Something of a plan, at its time.
 enum Entry {
@@ -39,18 +43,17 @@ pub(crate) async fn run(world: World, plan: Plan) -> Vec<Violation> {
     world.set_program(move |_, id| Box::pin(process::program(Arc::clone(&own), id)));
     let watch = tokio::spawn(watch::watch(Arc::clone(&scene)));
     for (at, entry) in timeline(&scene.plan) {
-        sleep(Duration::from_millis(at.saturating_sub(world.millis()))).await;
+        sleep(ms(at.saturating_sub(world.millis()))).await;
         match entry {
             Entry::Step(episode, step) => faults::apply(&scene, episode, step),
-            Entry::Start(place) => faults::start(&scene, place),
+            Entry::Start(place) => world.apply(&Fault::Start { process: place }),
             Entry::Call(index) => calls::begin(&scene, index),
         }
     }
-    let left = scene.plan.length.saturating_sub(world.millis());
-    sleep(Duration::from_millis(left)).await;
+    sleep(ms(scene.plan.length.saturating_sub(world.millis()))).await;
     finish::finish(&scene).await;
     watch.abort();
-    let history = scene.take_history();
+    let history = std::mem::take(&mut scene.state().history);
     check(&history, &terms)
 }
 

@@ -1,21 +1,16 @@
 //! Idempotent work without HTTP.
 
-use std::time::Duration;
-
 use tokio::time::sleep;
 use tower_redlock::idempotency::IdempotentRun;
 
 use super::calls::Here;
 use super::history::{Told, What};
+use super::ms;
 use super::scene::Kind;
-use crate::plan::OnceEnd;
-
-const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
+use crate::plan::{Once, OnceEnd};
 
 /// Does some work, or gets its result.
-pub(super) async fn once(here: &Here, key: u32, wait: u64, work: u64, end: OnceEnd) {
+pub(super) async fn once(here: &Here, asked: &Once) {
     let Here {
         scene,
         process,
@@ -23,12 +18,12 @@ pub(super) async fn once(here: &Here, key: u32, wait: u64, work: u64, end: OnceE
         shop,
     } = here;
     let settings = scene.settings(*process);
-    let (name, keep) = (format!("work:{key}"), ms(settings.retention));
+    let (name, keep) = (format!("work:{}", asked.key), ms(settings.retention));
     let about = format!("{}/{name}", settings.namespace);
-    scene.called(*process, *call, &about, ms(wait.min(settings.max_wait)));
+    here.called(&about, asked.wait.min(settings.max_wait));
     let begun = shop
         .locks
-        .begin_idempotent(name.as_str(), keep, ms(wait))
+        .begin_idempotent(name.as_str(), keep, ms(asked.wait))
         .await;
     let saw = |run: u64, addressee: &str, replayed: bool| {
         let told = Told {
@@ -38,43 +33,38 @@ pub(super) async fn once(here: &Here, key: u32, wait: u64, work: u64, end: OnceE
             addressee: addressee.to_owned(),
             replayed,
         };
-        let text = format!("(call {call}) sees the result of run {run}");
-        let (work, retention) = (about.clone(), settings.retention);
-        scene.tell(
-            *process,
-            text,
-            What::Saw {
-                work,
-                told,
-                retention,
-            },
-        );
+        let saw = What::Saw {
+            work: about.clone(),
+            told,
+            retention: settings.retention,
+        };
+        here.tell(format_args!("sees the result of run {run}"), saw);
     };
     match begun {
         Ok(IdempotentRun::Execute(guard)) => {
-            scene.answered(*process, *call, "it is to be done");
+            here.answered("it is to be done");
             here.granted(&guard.handle(), Kind::Work);
             let run = scene.run(*process, &about);
-            sleep(ms(work)).await;
-            let ended = match end {
-                OnceEnd::Complete => guard.complete(format!("{run} {about}")).await.is_ok(),
+            sleep(ms(asked.work)).await;
+            match asked.end {
+                OnceEnd::Complete => {
+                    if guard.complete(format!("{run} {about}")).await.is_ok() {
+                        saw(run, &about, false);
+                    }
+                }
                 OnceEnd::Abandon => {
                     let _ = guard.abandon().await;
-                    false
                 }
-                OnceEnd::Drop => false,
-            };
-            if ended {
-                saw(run, &about, false);
+                OnceEnd::Drop => {}
             }
         }
         Ok(IdempotentRun::Replay(result)) => {
-            scene.answered(*process, *call, "it is done");
+            here.answered("it is done");
             let text = String::from_utf8_lossy(&result);
             let (run, addressee) = text.split_once(' ').unwrap_or(("0", ""));
             saw(run.parse().unwrap_or(0), addressee, true);
         }
         Ok(_) => {}
-        Err(error) => scene.answered(*process, *call, error),
+        Err(error) => here.answered(error),
     }
 }

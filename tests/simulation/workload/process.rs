@@ -2,16 +2,15 @@
 
 use std::future::pending;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::time::sleep;
 use tower_redlock::LockManager;
-use tower_redlock::error::ConfigError;
-use tower_redlock::error::ConnectError;
+use tower_redlock::error::{ConfigError, ConnectError};
 use tower_redlock::node::{LiveNode, RedisNode};
 
 use super::history::What;
 use super::http::Services;
+use super::ms;
 use super::scene::{Scene, Shop};
 use crate::plan::{Replicas, Settings, USUAL_KEEP};
 use crate::seam;
@@ -24,32 +23,24 @@ pub(super) const CONNECT_LIMIT: u64 = BEGINNING - 200;
 /// By then the word that no lock is held must have been given.
 const BEGINNING: u64 = 1_000;
 
-const fn ms(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
-
 /// The life of a process.
 pub(super) async fn program(scene: Arc<Scene>, id: ProcessId) {
     let clock = scene.world.clock(id);
     let date = scene.state().dates.get(&id.place).copied().unwrap_or(0);
     clock.step(date);
     let locks = connect(&scene, id).await;
-    scene.world.record(Some(id), "is connected");
-    let groups = scene.settings(id).nodes.clone();
-    scene.note(What::Connected {
+    let settings = scene.settings(id);
+    let connected = What::Connected {
         process: id,
-        groups,
-    });
-    let since = scene.world.millis();
-    let services = Services::new(&scene, &locks, scene.settings(id));
-    scene.state().shops.insert(
-        id,
-        Shop {
-            locks,
-            services,
-            since,
-        },
-    );
+        groups: settings.nodes.clone(),
+    };
+    scene.tell(id, "is connected", connected);
+    let shop = Shop {
+        services: Services::new(&scene, &locks, settings),
+        locks,
+        since: scene.world.millis(),
+    };
+    scene.state().shops.insert(id, shop);
     pending::<()>().await;
 }
 
@@ -69,14 +60,14 @@ async fn connect(scene: &Scene, id: ProcessId) -> LockManager {
         match made {
             Ok(locks) => return locks,
             Err(ConnectError::Config(error)) => {
-                scene
-                    .world
-                    .record(Some(id), format_args!("is refused: {error}"));
+                let text = format!("is refused: {error}");
+                scene.world.record(Some(id), text);
                 pending::<()>().await;
             }
-            Err(error) => scene
-                .world
-                .record(Some(id), format_args!("cannot connect: {error}")),
+            Err(error) => {
+                let text = format!("cannot connect: {error}");
+                scene.world.record(Some(id), text);
+            }
         }
         sleep(ms(150)).await;
     }

@@ -3,13 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use tower_redlock::clock::Clock as _;
 use tower_redlock::error::LossReason;
 use tower_redlock::node::NodeState;
-use tower_redlock::{LockHandle, LockManager};
+use tower_redlock::{FencingToken, LockHandle, LockManager};
 
 use super::history::{History, Holder, What};
 use super::http::Services;
@@ -57,6 +56,8 @@ pub(super) struct State {
     pub(super) waiting: VecDeque<usize>,
     /// All faults have ended.
     pub(super) is_healed: bool,
+    /// Since when clients of calls wait for an answer, and for how long they may, in milliseconds.
+    pub(super) asked: BTreeMap<usize, (u64, u64)>,
     /// How many tasks of each call have not ended.
     pub(super) open: BTreeMap<usize, u32>,
     /// The holders of nested calls that have begun to release their locks, and share them with no other.
@@ -98,11 +99,6 @@ pub(super) struct Shop {
 pub(super) struct Live {
     pub(super) holder: usize,
     pub(super) handle: LockHandle,
-    pub(super) quorum: usize,
-    pub(super) groups: Vec<u32>,
-    /// The keys on the nodes.
-    pub(super) keys: Vec<String>,
-    pub(super) drift: u64,
 }
 
 /// A server that lost something.
@@ -127,16 +123,17 @@ pub(super) struct Lost {
 
 impl Scene {
     pub(super) fn new(world: World, plan: Plan) -> Self {
-        let state = State::default();
-        let scene = Self {
+        let topology = world.topology();
+        let mains = (0..topology.groups.len()).map(|group| (group as u32, topology.master(group)));
+        let state = State {
+            mains: mains.collect(),
+            ..State::default()
+        };
+        Self {
             world,
             plan,
             state: Mutex::new(state),
-        };
-        let topology = scene.world.topology();
-        let mains = (0..topology.groups.len()).map(|group| (group as u32, topology.master(group)));
-        scene.state().mains = mains.collect();
-        scene
+        }
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
@@ -164,42 +161,23 @@ impl Scene {
         self.note(what);
     }
 
-    /// A client asks for a lock.
-    pub(super) fn called(&self, process: ProcessId, call: usize, text: &str, wait: Duration) {
-        let settings = self.settings(process);
-        let wait = wait.as_millis() as u64;
+    /// Within how many milliseconds a client is to be answered that waits so long for a lock.
+    pub(super) fn bound(&self, process: ProcessId, call: usize, wait: u64) -> u64 {
         // At first connections are waited for, too, while there is one to wait for.
         let first = self.shop(process).map_or(CONNECT_LIMIT, |shop| {
             let nodes = shop.locks.snapshot().nodes;
-            let is_first = nodes.iter().any(|node| node.state == NodeState::Connecting);
             let age = self.world.millis() - shop.since;
-            if is_first {
-                CONNECT_LIMIT.saturating_sub(age)
-            } else {
-                0
+            match nodes.iter().any(|node| node.state == NodeState::Connecting) {
+                true => CONNECT_LIMIT.saturating_sub(age),
+                false => 0,
             }
         });
         let kept = match self.plan.calls[call].cut {
             Cut::Kept(_, span) => span,
             _ => 0,
         };
-        let bound = wait + wait / 50 + 6 * settings.node_timeout + 150 + first + kept;
-        let text = format!("(call {call}) asks for {text}");
-        self.tell(
-            process,
-            text,
-            What::Called {
-                call,
-                process,
-                bound,
-            },
-        );
-    }
-
-    pub(super) fn answered(&self, process: ProcessId, call: usize, outcome: impl fmt::Display) {
-        let outcome = outcome.to_string();
-        let text = format!("(call {call}) is told: {outcome}");
-        self.tell(process, text, What::Answered { call, outcome });
+        let node_timeout = self.settings(process).node_timeout;
+        wait + wait / 50 + 6 * node_timeout + 150 + first + kept
     }
 
     /// The holder of a lock that a client has just been told of.
@@ -221,9 +199,7 @@ impl Scene {
             call,
             keys: keys.collect(),
             owner: handle.owner_hash().to_string(),
-            fence: handle
-                .fence_of(handle.key())
-                .map(tower_redlock::FencingToken::get),
+            fence: handle.fence_of(handle.key()).map(FencingToken::get),
             granted: now,
             // A moment earlier, for it was rounded.
             started: now.saturating_sub(age + age / 100 + 1),
@@ -241,7 +217,6 @@ impl Scene {
         kind: Kind,
     ) -> Option<usize> {
         let new = self.holder((process, call), handle, kind);
-        let settings = self.settings(process);
         let now = new.granted;
         let mut state = self.state();
         let state = &mut *state;
@@ -266,14 +241,9 @@ impl Scene {
         state.live.push(Live {
             holder,
             handle: handle.clone(),
-            quorum: settings.quorum(),
-            groups: settings.nodes.clone(),
-            keys: new.keys.clone(),
-            drift: new.ttl * 10 + 2_000,
         });
-        let fence = new
-            .fence
-            .map_or_else(|| "none".to_owned(), |fence| fence.to_string());
+        let fence = new.fence.map(|fence| fence.to_string());
+        let fence = fence.as_deref().unwrap_or("none");
         let (keys, owner) = (new.keys.join("+"), &new.owner[..8]);
         let text = format!(
             "(call {call}) holds {keys} for {left:?}, fencing token {fence}, owner {owner}"
@@ -291,12 +261,8 @@ impl Scene {
             state.runs += 1;
             state.runs
         };
-        let work = work.to_owned();
-        self.tell(
-            process,
-            format!("run {run} of {work}"),
-            What::Ran { work, run },
-        );
+        let text = format_args!("run {run} of {work}");
+        self.tell(process, text, What::Ran { run });
         run
     }
 
@@ -307,10 +273,6 @@ impl Scene {
 
     pub(super) fn end(&self) {
         self.state().is_over = true;
-    }
-
-    pub(super) fn take_history(&self) -> History {
-        std::mem::take(&mut self.state().history)
     }
 }
 

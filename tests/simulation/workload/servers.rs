@@ -2,13 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::scene::{Live, Scene};
+use super::history::Holder;
+use super::scene::Scene;
 use tower_redlock_simulated::world::HostId;
-
-/// The hash of an owner token.
-pub(super) fn hash(token: &[u8]) -> String {
-    sha1_smol::Sha1::from(token).digest().to_string()
-}
 
 /// Whether a key is that of a lock, and not one of those beside it.
 pub(super) fn is_lock(key: &str) -> bool {
@@ -33,6 +29,20 @@ pub(super) struct Stored {
     pub(super) key: String,
     pub(super) text: Option<Vec<u8>>,
     pub(super) ends: Option<i64>,
+}
+
+impl Stored {
+    /// The hash of the owner token that it holds.
+    pub(super) fn owner(&self) -> String {
+        let token = self.text.as_deref().unwrap_or_default();
+        sha1_smol::Sha1::from(token).digest().to_string()
+    }
+}
+
+/// The locks that a server has.
+pub(super) fn locks(scene: &Scene, host: HostId) -> impl Iterator<Item = Stored> {
+    let stored = stored(scene, host).into_iter();
+    stored.filter(|stored| is_lock(&stored.key))
 }
 
 pub(super) fn stored(scene: &Scene, host: HostId) -> Vec<Stored> {
@@ -69,44 +79,33 @@ fn each_reader(stored: Stored) -> Vec<Stored> {
         .collect()
 }
 
-/// For how many milliseconds each group keeps a holder's token on all of its keys. Groups with a
-/// server that is down are left out.
+/// For how many milliseconds each group keeps a holder's token on all of its keys. Groups with a server that is down are
+/// left out.
 pub(super) fn backing(
     scene: &Scene,
-    live: &Live,
-    owner: &str,
+    holder: &Holder,
     seen: &mut BTreeMap<HostId, Vec<Stored>>,
 ) -> BTreeMap<u32, Option<i64>> {
     let mut nodes = BTreeMap::new();
-    for group in &live.groups {
+    for group in &scene.settings(holder.process).nodes {
         let servers = scene.world.topology().servers(*group as usize);
-        let mut best = None;
-        let mut is_known = true;
-        for host in servers {
-            if !scene.world.is_up(host) {
-                is_known = false;
-                continue;
-            }
-            let keys = seen.entry(host).or_insert_with(|| stored(scene, host));
-            best = best.max(kept(keys, &live.keys, owner));
-        }
-        if is_known {
-            nodes.insert(*group, best);
+        if servers.iter().all(|host| scene.world.is_up(*host)) {
+            let kept = servers.into_iter().map(|host| {
+                let keys = seen.entry(host).or_insert_with(|| stored(scene, host));
+                kept(keys, holder)
+            });
+            nodes.insert(*group, kept.max().flatten());
         }
     }
     nodes
 }
 
-/// For how long a server keeps the token of `owner` on all of these keys.
-fn kept(all: &[Stored], keys: &[String], owner: &str) -> Option<i64> {
-    let mut least = i64::MAX;
-    for key in keys {
-        let is_owner = |stored: &&Stored| {
-            let text = stored.text.as_deref();
-            stored.key == *key && text.is_some_and(|text| hash(text) == owner)
-        };
-        let found = all.iter().find(is_owner)?;
-        least = least.min(found.ends.unwrap_or(i64::MAX));
-    }
-    Some(least)
+/// For how long a server keeps a holder's token on all of its keys.
+fn kept(all: &[Stored], holder: &Holder) -> Option<i64> {
+    let ends = holder.keys.iter().map(|key| {
+        let mut those = all.iter().filter(|stored| stored.key == *key);
+        let found = those.find(|stored| stored.text.is_some() && stored.owner() == holder.owner)?;
+        Some(found.ends.unwrap_or(i64::MAX))
+    });
+    ends.min().unwrap_or(Some(i64::MAX))
 }

@@ -9,11 +9,11 @@ use tokio::time::sleep;
 use super::faults::{take_turns, votes_again};
 use super::history::{Sample, What};
 use super::process::CONNECT_TIMEOUT;
-use super::scene::{Live, Lost, Scene};
-use super::servers::{Stored, backing, hash, is_lock, stored, untagged};
+use super::scene::{Lost, Scene, State};
+use super::servers::{Stored, backing, is_lock, locks, stored, untagged};
 use crate::checkers::Terms;
-use crate::plan::{Action, Replicas};
-use tower_redlock_simulated::world::{Fault, HostId, HostKind};
+use crate::plan::Action;
+use tower_redlock_simulated::world::{Fault, HostId};
 
 /// How often.
 const PAUSE: Duration = Duration::from_millis(25);
@@ -41,61 +41,22 @@ pub(super) async fn watch(scene: Arc<Scene>) {
 fn look_at_holders(scene: &Scene) {
     let at = scene.world.millis();
     let mut state = scene.state();
-    let state = &mut *state;
     state.forget_lost(at);
-    let may_go = replicas_differ(scene);
-    let groups = scene.world.topology().groups.iter().enumerate();
-    let copied = groups.filter(|(_, group)| group.replicas > 0);
-    let copied: BTreeSet<u32> = copied.map(|(group, _)| group as u32).collect();
+    let State { history, live, .. } = &mut *state;
     let mut seen: BTreeMap<HostId, Vec<Stored>> = BTreeMap::new();
-    for live in &state.live {
-        let Live {
-            holder,
-            quorum,
-            drift,
-            ..
-        } = *live;
-        let owner = &state.history.holders[holder].owner;
-        let nodes = backing(scene, live, owner, &mut seen);
-        let left = live.handle.remaining().as_micros() as u64;
-        // Those that are down count as if they had it.
-        let quorum = quorum.saturating_sub(live.groups.len() - nodes.len());
+    for live in live {
+        let holder = &history.holders[live.holder];
+        let settings = scene.settings(holder.process);
+        let nodes = backing(scene, holder, &mut seen);
         let sample = Sample {
-            holder,
-            left,
-            quorum,
+            holder: live.holder,
+            left: live.handle.remaining().as_micros() as u64,
+            // Those that are down count as if they had it.
+            quorum: (settings.quorum() + nodes.len()).saturating_sub(settings.nodes.len()),
             nodes,
-            may_go: may_go.clone(),
-            copied: copied.clone(),
-            drift,
         };
-        state.history.push(at, What::Sample(sample));
+        history.push(at, What::Sample(sample));
     }
-}
-
-/// The groups where a lock is only on a node if a replica acknowledges it, for some process; or where a replica may
-/// count on another end of a lock than its master, whose clock was set, or of which it hears late: old servers tell it
-/// for how long.
-fn replicas_differ(scene: &Scene) -> BTreeSet<u32> {
-    let topology = scene.world.topology();
-    let mut all = scene.plan.all_settings();
-    let is_asked = all.any(|settings| settings.replicas == Replicas::Required);
-    let set = |fault: &Fault| match fault {
-        Fault::ReplicaCut { host, .. }
-        | Fault::ReplicaLag { host, .. }
-        | Fault::HostStep { host, .. } => vec![*host],
-        Fault::Bus { host, to, .. } => vec![*host, *to],
-        _ => Vec::new(),
-    };
-    let set: BTreeSet<HostId> = scene.plan.faults().flat_map(set).collect();
-    let differs = |(host, group, _): &(HostId, usize, HostKind)| {
-        is_asked || topology.groups[*group].replicas > 0 && set.contains(host)
-    };
-    let hosts = topology.hosts().into_iter();
-    hosts
-        .filter(differs)
-        .map(|(_, group, _)| group as u32)
-        .collect()
 }
 
 /// Notes which locks servers have.
@@ -112,8 +73,8 @@ fn look_at_locks(scene: &Scene) {
 /// Locks that nobody holds, each with its owner, and since when.
 type Orphans = BTreeMap<(HostId, String, String), u64>;
 
-/// Looks for locks on servers that no holder has, except those
-/// that were lost while an inner one is held, and those of a shutdown that could not wait for them.
+/// Looks for locks on servers that no holder has, except those that were lost while an inner one is held, and those of a
+/// shutdown that could not wait for them.
 fn look_for_orphans(scene: &Scene, orphans: &mut Orphans) {
     let now = scene.world.millis();
     if now < scene.state().left_until {
@@ -133,16 +94,13 @@ fn look_for_orphans(scene: &Scene, orphans: &mut Orphans) {
         };
         let left = holders.iter().enumerate();
         let left = left.filter(|(index, holder)| is_left(*index, holder.call));
-        live.chain(left.map(|(_, holder)| holder.owner.clone()))
-            .collect()
+        let left = left.map(|(_, holder)| holder.owner.clone());
+        live.chain(left).collect()
     };
     let mut seen = Orphans::new();
     for (host, ..) in scene.world.topology().hosts() {
-        for lock in stored(scene, host)
-            .into_iter()
-            .filter(|stored| is_lock(&stored.key))
-        {
-            let owner = hash(lock.text.as_deref().unwrap_or_default());
+        for lock in locks(scene, host) {
+            let owner = lock.owner();
             if !held.contains(&owner) {
                 let lock = (host, lock.key, owner);
                 let since = orphans.get(&lock).copied().unwrap_or(now);
@@ -156,13 +114,11 @@ fn look_for_orphans(scene: &Scene, orphans: &mut Orphans) {
         };
         let age = now - since;
         if age > bound && age <= bound + PAUSE.as_millis() as u64 {
-            let (host, key) = (host.0, key.clone());
-            scene
-                .world
-                .record(None, format_args!("nobody holds {key} on h{host}"));
+            let text = format_args!("nobody holds {key} on {host}");
+            scene.world.record(None, text);
             scene.note(What::Orphan {
-                host,
-                key,
+                host: host.0,
+                key: key.clone(),
                 age,
                 bound,
             });

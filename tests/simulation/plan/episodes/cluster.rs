@@ -3,7 +3,6 @@
 use super::super::rolls::Rolls;
 use super::super::settings::Shape;
 use super::Made;
-use super::network::cut;
 use tower_redlock_simulated::world::{Fault, HostId};
 
 /// The cluster is divided, and its clients with it; often while it votes, so that some who voted never hear the outcome.
@@ -53,10 +52,8 @@ pub(super) fn divide(shape: &Shape, rolls: &mut Rolls, made: &mut Made) {
         };
         for host in hosts.iter().copied() {
             if side.is_some_and(|side| side != is_small(&host)) {
-                for fault in cut(process, host, rolls) {
-                    made.add(after, fault);
-                }
-                made.add(time, Fault::Heal { process, host });
+                made.cut(after, process, host, rolls);
+                made.heal(time, process, host);
             }
         }
     }

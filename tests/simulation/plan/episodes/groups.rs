@@ -16,93 +16,44 @@ pub(super) fn replicas(kind: Kind, shape: &Shape, rolls: &mut Rolls, made: &mut 
     let group = rolls.pick(&groups);
     let servers = shape.topology.servers(group as usize);
     match kind {
-        Kind::Lag => lag(&servers, rolls, made),
-        Kind::Failback => {
-            back_and_forth(&servers, rolls, made);
-            made.loses(group, Seen::Yes);
-        }
-        _ => {
-            fail_over(shape, group, &servers, rolls, made);
-            made.loses(group, Seen::Yes);
-        }
+        Kind::Lag => return lag(&servers, rolls, made),
+        Kind::FailoverAndBack => back_and_forth(&servers, rolls, made),
+        _ => fail_over(shape, group, &servers, rolls, made),
     }
+    made.loses(group, Seen::Yes);
 }
 
 fn lag(servers: &[HostId], rolls: &mut Rolls, made: &mut Made) {
-    let replica = servers[1];
+    let host = servers[1];
     let time = rolls.range(300, 3_000);
     if rolls.percent(50) {
-        made.add(
-            0,
-            Fault::ReplicaLag {
-                host: replica,
-                ms: rolls.wide(5, 500),
-            },
-        );
-        made.add(
-            time,
-            Fault::ReplicaLag {
-                host: replica,
-                ms: 0,
-            },
-        );
+        let lag = |ms| Fault::ReplicaLag { host, ms };
+        made.add(0, lag(rolls.wide(5, 500)));
+        made.add(time, lag(0));
     } else {
-        made.add(
-            0,
-            Fault::ReplicaCut {
-                host: replica,
-                on: true,
-            },
-        );
-        made.add(
-            time,
-            Fault::ReplicaCut {
-                host: replica,
-                on: false,
-            },
-        );
+        let cut = |on| Fault::ReplicaCut { host, on };
+        made.add(0, cut(true));
+        made.add(time, cut(false));
     }
 }
 
 /// A replica takes the place of its master, whose data it replaces by its own, and gives it back.
 fn back_and_forth(servers: &[HostId], rolls: &mut Rolls, made: &mut Made) {
     let (master, replica) = (servers[0], servers[1]);
+    let cut = |on| Fault::ReplicaCut { host: replica, on };
+    let demote = |host, of| Fault::Demote { host, of };
     let mut after = rolls.wide(10, 1_500);
     if rolls.percent(70) {
-        made.add(
-            0,
-            Fault::ReplicaCut {
-                host: replica,
-                on: true,
-            },
-        );
+        made.add(0, cut(true));
     }
     made.add(after, Fault::Promote { host: replica });
     after += rolls.wide(5, 1_500);
-    made.add(
-        after,
-        Fault::Demote {
-            host: master,
-            of: replica,
-        },
-    );
+    made.add(after, demote(master, replica));
     after += rolls.wide(5, 300);
     made.add(after, Fault::Promote { host: master });
     after += rolls.wide(5, 500);
-    made.add(
-        after,
-        Fault::Demote {
-            host: replica,
-            of: master,
-        },
-    );
-    made.add(
-        after,
-        Fault::ReplicaCut {
-            host: replica,
-            on: false,
-        },
-    );
+    made.add(after, demote(replica, master));
+    made.add(after, cut(false));
 }
 
 /// The Sentinels of a group choose a master.
@@ -126,14 +77,12 @@ fn fail_over(shape: &Shape, group: u32, servers: &[HostId], rolls: &mut Rolls, m
     } else {
         (rolls.wide(5, 3_000), rolls.wide(5, 6_000))
     };
-    made.add(
-        after,
-        Fault::Failover {
-            group,
-            to,
-            epoch,
-            learn_ms,
-            demote_ms,
-        },
-    );
+    let failover = Fault::Failover {
+        group,
+        to,
+        epoch,
+        learn_ms,
+        demote_ms,
+    };
+    made.add(after, failover);
 }

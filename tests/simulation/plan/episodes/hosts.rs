@@ -8,59 +8,47 @@ use tower_redlock_simulated::world::{Fault, Memory, Refusal};
 
 pub(super) fn host(kind: Kind, shape: &Shape, rolls: &mut Rolls, made: &mut Made) {
     let group = rolls.pick(&shape.groups());
-    let master = shape.topology.master(group as usize);
-    let host = master;
+    let mut host = shape.topology.master(group as usize);
     let back_after_ms = rolls.wide(10, 3_000);
     let silent = rolls.percent(40);
-    let crash = |memory| Fault::Crash {
+    let memory = match kind {
+        Kind::Freeze => {
+            host = rolls.pick(&shape.hosts());
+            made.add(0, Fault::Freeze { host });
+            return made.add(rolls.wide(30, 4_000), Fault::Thaw { host });
+        }
+        Kind::Flush => {
+            made.add(0, Fault::Flush { host });
+            return made.loses(group, Seen::Yes);
+        }
+        Kind::Crash => {
+            host = rolls.pick(&shape.hosts());
+            Memory::All
+        }
+        Kind::OldData => {
+            let age_ms = rolls.wide(50, 4_000);
+            match rolls.percent(75) {
+                true => Memory::Old { age_ms },
+                false => Memory::Cut { ms: age_ms },
+            }
+        }
+        _ => {
+            let percent = rolls.range(10, 90) as u32;
+            match rolls.percent(70) {
+                true => Memory::None,
+                false => Memory::Some { percent },
+            }
+        }
+    };
+    let crash = Fault::Crash {
         host,
         memory,
         back_after_ms,
         silent,
     };
-    match kind {
-        Kind::Crash => {
-            let host = rolls.pick(&shape.hosts());
-            let memory = Memory::All;
-            made.add(
-                0,
-                Fault::Crash {
-                    host,
-                    memory,
-                    back_after_ms,
-                    silent,
-                },
-            );
-        }
-        Kind::Freeze => {
-            let host = rolls.pick(&shape.hosts());
-            made.add(0, Fault::Freeze { host });
-            made.add(rolls.wide(30, 4_000), Fault::Thaw { host });
-        }
-        Kind::Flush => {
-            made.add(0, Fault::Flush { host });
-            made.loses(group, Seen::Yes);
-        }
-        Kind::OldData => {
-            let age_ms = rolls.wide(50, 4_000);
-            let memory = if rolls.percent(75) {
-                Memory::Old { age_ms }
-            } else {
-                Memory::Cut { ms: age_ms }
-            };
-            made.add(0, crash(memory));
-            made.loses(group, Seen::Yes);
-        }
-        _ => {
-            let percent = rolls.range(10, 90) as u32;
-            let memory = if rolls.percent(70) {
-                Memory::None
-            } else {
-                Memory::Some { percent }
-            };
-            made.add(0, crash(memory));
-            made.loses(group, Seen::Yes);
-        }
+    made.add(0, crash);
+    if kind != Kind::Crash {
+        made.loses(group, Seen::Yes);
     }
 }
 
@@ -74,11 +62,11 @@ pub(super) fn clocks(kind: Kind, shape: &Shape, rolls: &mut Rolls, made: &mut Ma
     match kind {
         Kind::Rates => {
             let ppm = rolls.below(2 * MOST_PPM) as i64 - MOST_PPM as i64;
-            if rolls.percent(50) {
-                made.add(0, Fault::HostRate { host, ppm });
-            } else {
-                made.add(0, Fault::ProcessRate { process, ppm });
-            }
+            let rate = match rolls.percent(50) {
+                true => Fault::HostRate { host, ppm },
+                false => Fault::ProcessRate { process, ppm },
+            };
+            made.add(0, rate);
         }
         Kind::StepBack => {
             let ms = -(rolls.wide(1, 1_500) as i64);
@@ -93,13 +81,8 @@ pub(super) fn clocks(kind: Kind, shape: &Shape, rolls: &mut Rolls, made: &mut Ma
         }
         _ => {
             let ms = rolls.range(1, 150) as i64;
-            made.add(
-                0,
-                Fault::ProcessStep {
-                    process,
-                    ms: if rolls.percent(50) { ms } else { -ms },
-                },
-            );
+            let ms = if rolls.percent(50) { ms } else { -ms };
+            made.add(0, Fault::ProcessStep { process, ms });
         }
     }
 }
@@ -125,11 +108,9 @@ pub(super) fn server(kind: Kind, shape: &Shape, rolls: &mut Rolls, made: &mut Ma
             made.loses(group, if unseen { Seen::No } else { Seen::Yes });
         }
         Kind::Full => {
-            made.add(0, Fault::OutOfMemory { host, on: true });
-            made.add(
-                rolls.wide(50, 4_000),
-                Fault::OutOfMemory { host, on: false },
-            );
+            let full = |on| Fault::OutOfMemory { host, on };
+            made.add(0, full(true));
+            made.add(rolls.wide(50, 4_000), full(false));
         }
         Kind::Refuses => {
             let why = rolls.pick(&[Refusal::Busy, Refusal::CannotSave, Refusal::NoScripts]);
@@ -146,11 +127,11 @@ pub(super) fn server(kind: Kind, shape: &Shape, rolls: &mut Rolls, made: &mut Ma
             }
         }
         _ => {
-            if rolls.percent(50) {
-                made.add(0, Fault::FlushScripts { host });
-            } else {
-                made.add(0, Fault::KillClients { host });
-            }
+            let fault = match rolls.percent(50) {
+                true => Fault::FlushScripts { host },
+                false => Fault::KillClients { host },
+            };
+            made.add(0, fault);
         }
     }
 }
@@ -161,18 +142,13 @@ pub(super) fn majority(shape: &Shape, rolls: &mut Rolls, at: u64) -> Vec<Episode
     let groups = rolls.some(&shape.groups(), share);
     let one = |group: u32| {
         let mut made = Made::new("majority", at + rolls.below(50));
-        let host = shape.topology.master(group as usize);
-        let memory = Memory::None;
-        let back_after_ms = rolls.wide(5, 500);
-        made.add(
-            0,
-            Fault::Crash {
-                host,
-                memory,
-                back_after_ms,
-                silent: false,
-            },
-        );
+        let crash = Fault::Crash {
+            host: shape.topology.master(group as usize),
+            memory: Memory::None,
+            back_after_ms: rolls.wide(5, 500),
+            silent: false,
+        };
+        made.add(0, crash);
         made.loses(group, Seen::Yes);
         made.done()
     };
@@ -192,9 +168,7 @@ pub(in crate::plan) fn common(shape: &Shape, rolls: &mut Rolls) -> Vec<Episode> 
         made.loses(group, Seen::Yes);
         made.done()
     };
-    let mut all = Vec::new();
-    for _ in 0..rolls.range(1, 6) {
-        all.push(one(rolls.range(2_500, shape.length.saturating_sub(700))));
-    }
-    all
+    let times = 0..rolls.range(1, 6);
+    let latest = shape.length.saturating_sub(700);
+    times.map(|_| one(rolls.range(2_500, latest))).collect()
 }

@@ -6,16 +6,19 @@ mod hosts;
 mod network;
 mod places;
 
+use serde::Serialize;
+
 use super::rolls::Rolls;
 use super::settings::Shape;
-use super::{Class, Episode, Seen};
-use tower_redlock_simulated::world::Fault;
+use super::{Class, Episode, Seen, name_of};
+use tower_redlock_simulated::world::{Fault, HostId};
 
 pub(super) use self::hosts::common;
 pub(super) use self::network::{late, together};
 
 /// A kind of fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Kind {
     Slow,
     Cut,
@@ -23,7 +26,7 @@ pub(super) enum Kind {
     Flaky,
     Lopsided,
     Break,
-    Drain,
+    DrainLate,
     Duplicate,
     Crash,
     Forget,
@@ -38,11 +41,11 @@ pub(super) enum Kind {
     Clients,
     Scribble,
     Lag,
-    Failback,
+    FailoverAndBack,
     Failover,
     Pause,
     Kill,
-    Dates,
+    DateSteps,
     Rollout,
     Jitter,
     Suspend,
@@ -54,106 +57,55 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 34] = [
-        Self::Slow,
-        Self::Cut,
-        Self::Partition,
-        Self::Flaky,
-        Self::Lopsided,
-        Self::Break,
-        Self::Drain,
-        Self::Duplicate,
-        Self::Crash,
-        Self::Forget,
-        Self::OldData,
-        Self::Flush,
-        Self::Freeze,
-        Self::Rates,
-        Self::StepBack,
-        Self::StepAhead,
-        Self::Evict,
-        Self::Full,
-        Self::Clients,
-        Self::Scribble,
-        Self::Lag,
-        Self::Failback,
-        Self::Failover,
-        Self::Pause,
-        Self::Kill,
-        Self::Dates,
-        Self::Rollout,
-        Self::Jitter,
-        Self::Suspend,
-        Self::Majority,
-        Self::Block,
-        Self::Refuses,
-        Self::Divide,
-        Self::TakeOver,
+    /// All of them, and how many of each there are in a plan at most.
+    pub(super) const ALL: [(Self, u64); 34] = [
+        (Self::Slow, 5),
+        (Self::Cut, 8),
+        (Self::Partition, 8),
+        // These two go on through the whole plan.
+        (Self::Flaky, 1),
+        (Self::Lopsided, 1),
+        (Self::Break, 4),
+        (Self::DrainLate, 3),
+        (Self::Duplicate, 3),
+        (Self::Crash, 3),
+        (Self::Forget, 5),
+        (Self::OldData, 5),
+        (Self::Flush, 4),
+        (Self::Freeze, 5),
+        (Self::Rates, 2),
+        (Self::StepBack, 2),
+        (Self::StepAhead, 2),
+        (Self::Evict, 3),
+        (Self::Full, 2),
+        (Self::Clients, 3),
+        (Self::Scribble, 2),
+        (Self::Lag, 2),
+        (Self::FailoverAndBack, 6),
+        (Self::Failover, 6),
+        (Self::Pause, 5),
+        (Self::Kill, 4),
+        (Self::DateSteps, 2),
+        (Self::Rollout, 2),
+        (Self::Jitter, 2),
+        (Self::Suspend, 2),
+        (Self::Majority, 2),
+        (Self::Block, 5),
+        (Self::Refuses, 2),
+        (Self::Divide, 2),
+        (Self::TakeOver, 2),
     ];
 
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Slow => "slow",
-            Self::Cut => "cut",
-            Self::Partition => "partition",
-            Self::Flaky => "flaky",
-            Self::Lopsided => "lopsided",
-            Self::Break => "break",
-            Self::Drain => "drain late",
-            Self::Duplicate => "duplicate",
-            Self::Crash => "crash",
-            Self::Forget => "forget",
-            Self::OldData => "old data",
-            Self::Flush => "flush",
-            Self::Freeze => "freeze",
-            Self::Rates => "rates",
-            Self::StepBack => "step back",
-            Self::StepAhead => "step ahead",
-            Self::Evict => "evict",
-            Self::Full => "full",
-            Self::Clients => "clients",
-            Self::Scribble => "scribble",
-            Self::Lag => "lag",
-            Self::Failback => "failover and back",
-            Self::Failover => "failover",
-            Self::Pause => "pause",
-            Self::Kill => "kill",
-            Self::Dates => "date steps",
-            Self::Rollout => "rollout",
-            Self::Jitter => "jitter",
-            Self::Suspend => "suspend",
-            Self::Majority => "majority",
-            Self::Block => "block",
-            Self::Refuses => "refuses",
-            Self::Divide => "divide",
-            Self::TakeOver => "take over",
-        }
-    }
-
-    /// How many of them there are in a plan at most.
-    pub(super) const fn most(self) -> u64 {
-        match self {
-            Self::Cut | Self::Partition => 8,
-            Self::Failback | Self::Failover => 6,
-            Self::Slow
-            | Self::Forget
-            | Self::OldData
-            | Self::Freeze
-            | Self::Pause
-            | Self::Block => 5,
-            Self::Break | Self::Flush | Self::Kill => 4,
-            Self::Crash | Self::Drain | Self::Duplicate | Self::Evict | Self::Clients => 3,
-            // It goes on through the whole plan.
-            Self::Flaky | Self::Lopsided => 1,
-            _ => 2,
-        }
+    /// Its name: `old data`.
+    pub(super) fn name(self) -> String {
+        name_of(self, " ")
     }
 
     /// Whether it can be in a plan of this shape.
     pub(super) fn may_be(self, shape: &Shape) -> bool {
         match self {
             Self::Lopsided => shape.spare > 0,
-            Self::Failback => !shape.is_cluster() && !shape.with_replicas(false).is_empty(),
+            Self::FailoverAndBack => !shape.is_cluster() && !shape.with_replicas(false).is_empty(),
             Self::Divide | Self::TakeOver => shape.is_cluster(),
             Self::Failover => !shape.with_replicas(true).is_empty(),
             Self::Lag => shape.topology.groups.iter().any(|group| group.replicas > 0),
@@ -173,22 +125,22 @@ impl Kind {
 
     /// One of it at this time, if it can be.
     pub(super) fn episode(self, shape: &Shape, rolls: &mut Rolls, at: u64) -> Vec<Episode> {
-        let mut made = Made::new(self.name(), at);
+        let mut made = Made::new(&self.name(), at);
         match self {
             Self::Slow | Self::Cut | Self::Partition | Self::Break => {
                 network::network(self, shape, rolls, &mut made);
             }
-            Self::Drain | Self::Duplicate => network::copies(self, shape, rolls, &mut made),
+            Self::DrainLate | Self::Duplicate => network::copies(self, shape, rolls, &mut made),
             Self::Crash | Self::Forget | Self::OldData | Self::Flush | Self::Freeze => {
                 hosts::host(self, shape, rolls, &mut made);
             }
-            Self::Rates | Self::StepBack | Self::StepAhead | Self::Dates => {
+            Self::Rates | Self::StepBack | Self::StepAhead | Self::DateSteps => {
                 hosts::clocks(self, shape, rolls, &mut made);
             }
             Self::Evict | Self::Full | Self::Refuses | Self::Clients | Self::Scribble => {
                 hosts::server(self, shape, rolls, &mut made);
             }
-            Self::Lag | Self::Failback | Self::Failover => {
+            Self::Lag | Self::FailoverAndBack | Self::Failover => {
                 groups::replicas(self, shape, rolls, &mut made);
             }
             Self::Divide => cluster::divide(shape, rolls, &mut made),
@@ -230,6 +182,17 @@ impl Made {
     /// A fault so long after the beginning.
     fn add(&mut self, after: u64, fault: Fault) {
         self.episode.steps.push((self.at + after, fault));
+    }
+
+    /// One process is cut off from one host, in one of the ways in which that happens.
+    fn cut(&mut self, after: u64, process: u32, host: HostId, rolls: &mut Rolls) {
+        for fault in network::cut(process, host, rolls) {
+            self.add(after, fault);
+        }
+    }
+
+    fn heal(&mut self, after: u64, process: u32, host: HostId) {
+        self.add(after, Fault::Heal { process, host });
     }
 
     fn loses(&mut self, group: u32, seen: Seen) {

@@ -7,32 +7,22 @@ use super::super::settings::Shape;
 use super::{Kind, Made};
 use tower_redlock_simulated::world::{Fault, HostId, Way};
 
-fn way(rolls: &mut Rolls) -> Way {
-    rolls.weighted(&[(3, Way::Both), (1, Way::There), (1, Way::Back)])
-}
-
 /// One process is cut off from one host, in one of the ways in which that happens.
 pub(super) fn cut(process: u32, host: HostId, rolls: &mut Rolls) -> Vec<Fault> {
+    let way =
+        |rolls: &mut Rolls| rolls.weighted(&[(3, Way::Both), (1, Way::There), (1, Way::Back)]);
+    let hold = |way| Fault::Hold { process, host, way };
     match rolls.below(4) {
-        0 => vec![Fault::Hold {
-            process,
-            host,
-            way: way(rolls),
-        }],
-        1 => vec![Fault::Lose {
-            process,
-            host,
-            way: way(rolls),
-        }],
+        0 => vec![hold(way(rolls))],
+        1 => {
+            let way = way(rolls);
+            vec![Fault::Lose { process, host, way }]
+        }
         2 => vec![
             Fault::Refuse { process, host },
             Fault::Break { process, host },
         ],
-        _ => vec![Fault::Hold {
-            process,
-            host,
-            way: Way::Both,
-        }],
+        _ => vec![hold(Way::Both)],
     }
 }
 
@@ -45,25 +35,21 @@ pub(super) fn network(kind: Kind, shape: &Shape, rolls: &mut Rolls, made: &mut M
             for process in rolls.some(&places, 40) {
                 for host in rolls.some(&hosts, 40) {
                     let min_ms = rolls.below(max_ms);
-                    made.add(
-                        0,
-                        Fault::Delay {
-                            process,
-                            host,
-                            min_ms,
-                            max_ms,
-                        },
-                    );
-                    made.add(time, Fault::Heal { process, host });
+                    let slow = Fault::Delay {
+                        process,
+                        host,
+                        min_ms,
+                        max_ms,
+                    };
+                    made.add(0, slow);
+                    made.heal(time, process, host);
                 }
             }
         }
         Kind::Cut => {
             let (process, host) = (rolls.pick(&places), rolls.pick(&hosts));
-            for fault in cut(process, host, rolls) {
-                made.add(0, fault);
-            }
-            made.add(time, Fault::Heal { process, host });
+            made.cut(0, process, host, rolls);
+            made.heal(time, process, host);
         }
         Kind::Break => {
             for host in rolls.some(&hosts, 30) {
@@ -82,10 +68,8 @@ pub(super) fn network(kind: Kind, shape: &Shape, rolls: &mut Rolls, made: &mut M
                         continue;
                     }
                     let process = *process;
-                    for fault in cut(process, host, rolls) {
-                        made.add(0, fault);
-                    }
-                    made.add(time, Fault::Heal { process, host });
+                    made.cut(0, process, host, rolls);
+                    made.heal(time, process, host);
                 }
             }
         }
@@ -96,44 +80,30 @@ pub(super) fn network(kind: Kind, shape: &Shape, rolls: &mut Rolls, made: &mut M
 pub(super) fn copies(kind: Kind, shape: &Shape, rolls: &mut Rolls, made: &mut Made) {
     let (process, host) = (rolls.pick(&shape.places()), rolls.pick(&shape.hosts()));
     let late_ms = rolls.wide(20, 5_000);
-    if kind == Kind::Drain {
-        made.add(
-            0,
-            Fault::DrainLate {
-                process,
-                host,
-                late_ms,
-            },
-        );
-        let time = rolls.range(50, 1_500);
-        if rolls.percent(60) {
-            made.add(
-                time,
-                Fault::Hold {
-                    process,
-                    host,
-                    way: Way::Both,
-                },
-            );
-            made.add(
-                time + rolls.range(50, 1_000),
-                Fault::Break { process, host },
-            );
-        } else {
-            made.add(time, Fault::Break { process, host });
-        }
-        made.add(time + 2_000, Fault::Heal { process, host });
-    } else {
-        made.add(
-            0,
-            Fault::Duplicate {
-                process,
-                host,
-                late_ms,
-            },
-        );
-        made.add(rolls.range(100, 3_000), Fault::Heal { process, host });
+    if kind == Kind::Duplicate {
+        let twice = Fault::Duplicate {
+            process,
+            host,
+            late_ms,
+        };
+        made.add(0, twice);
+        made.heal(rolls.range(100, 3_000), process, host);
+        return;
     }
+    let late = Fault::DrainLate {
+        process,
+        host,
+        late_ms,
+    };
+    made.add(0, late);
+    let (time, way) = (rolls.range(50, 1_500), Way::Both);
+    let mut end = time;
+    if rolls.percent(60) {
+        made.add(time, Fault::Hold { process, host, way });
+        end += rolls.range(50, 1_000);
+    }
+    made.add(end, Fault::Break { process, host });
+    made.heal(time + 2_000, process, host);
 }
 
 /// The network is in two parts, with the new master of a group and most of its Sentinels on one side and its other
@@ -142,10 +112,9 @@ pub(super) fn apart(
     shape: &Shape,
     rolls: &mut Rolls,
     made: &mut Made,
-    new: (u32, HostId),
+    (group, to): (u32, HostId),
     time: u64,
 ) {
-    let (group, to) = new;
     let servers = shape.topology.servers(group as usize);
     let places = shape.places();
     // There are processes on both sides.
@@ -156,27 +125,21 @@ pub(super) fn apart(
     let mut left_behind = rolls.below(4);
     let is_halved = rolls.percent(65);
     for host in shape.hosts() {
-        let side = if shape.group(host) != group {
-            match is_halved {
-                // Every other one of the rest.
-                true => Some(
-                    (shape.group(host) + u32::from(shape.group(host) < group)).is_multiple_of(2),
-                ),
-                false => rolls.weighted(&[(30, Some(true)), (30, Some(false)), (40, None)]),
+        let side = match shape.group(host) {
+            own if own == group && servers.contains(&host) => Some(host == to),
+            own if own == group => {
+                left_behind = left_behind.wrapping_sub(1);
+                Some(left_behind != 0)
             }
-        } else if servers.contains(&host) {
-            Some(host == to)
-        } else {
-            left_behind = left_behind.wrapping_sub(1);
-            Some(left_behind != 0)
+            // Every other one of the rest.
+            other if is_halved => Some((other + u32::from(other < group)).is_multiple_of(2)),
+            _ => rolls.weighted(&[(30, Some(true)), (30, Some(false)), (40, None)]),
         };
         for (process, own) in places.iter().zip(&sides) {
             if side.is_some_and(|side| side != *own) {
                 let process = *process;
-                for fault in cut(process, host, rolls) {
-                    made.add(0, fault);
-                }
-                made.add(time, Fault::Heal { process, host });
+                made.cut(0, process, host, rolls);
+                made.heal(time, process, host);
             }
         }
     }
@@ -198,21 +161,15 @@ pub(in crate::plan) fn together(
         let began = other.steps.first().map_or(QUIET, |(at, _)| *at);
         let before = rolls.wide(1, 3_000);
         for process in rolls.some(&shape.places(), 40) {
-            let elsewhere =
-                |host: &&HostId| other.loses.is_none_or(|(g, _)| shape.group(**host) != g);
-            let elsewhere: Vec<HostId> = hosts.iter().filter(elsewhere).copied().collect();
+            let mut elsewhere = hosts.clone();
+            elsewhere.retain(|host| other.loses.is_none_or(|(of, _)| shape.group(*host) != of));
             if elsewhere.is_empty() {
                 continue;
             }
             let host = rolls.pick(&elsewhere);
             let mut made = Made::new("together", began.saturating_sub(before).max(QUIET));
-            for fault in cut(process, host, rolls) {
-                made.add(0, fault);
-            }
-            made.add(
-                before + rolls.wide(300, 7_000),
-                Fault::Heal { process, host },
-            );
+            made.cut(0, process, host, rolls);
+            made.heal(before + rolls.wide(300, 7_000), process, host);
             all.push(made.done());
         }
     }
@@ -230,11 +187,9 @@ pub(super) fn flaky(shape: &Shape, rolls: &mut Rolls) -> Vec<Episode> {
             while at < shape.length {
                 let time = rolls.range(100, longest);
                 if rolls.percent(chance) {
-                    let mut made = Made::new(Kind::Flaky.name(), at);
-                    for fault in cut(process, host, rolls) {
-                        made.add(0, fault);
-                    }
-                    made.add(time, Fault::Heal { process, host });
+                    let mut made = Made::new(&Kind::Flaky.name(), at);
+                    made.cut(0, process, host, rolls);
+                    made.heal(time, process, host);
                     all.push(made.done());
                 }
                 at += time + 1;
@@ -255,12 +210,10 @@ pub(super) fn lopsided(shape: &Shape, rolls: &mut Rolls) -> Vec<Episode> {
             let mut left = shape.groups();
             for _ in 0..shape.spare {
                 let group = left.swap_remove(rolls.below(left.len() as u64) as usize);
-                let mut made = Made::new(Kind::Lopsided.name(), at);
+                let mut made = Made::new(&Kind::Lopsided.name(), at);
                 for host in shape.topology.servers(group as usize) {
-                    for fault in cut(process, host, rolls) {
-                        made.add(0, fault);
-                    }
-                    made.add(time, Fault::Heal { process, host });
+                    made.cut(0, process, host, rolls);
+                    made.heal(time, process, host);
                 }
                 all.push(made.done());
             }
@@ -277,10 +230,8 @@ pub(in crate::plan) fn late(shape: &Shape, rolls: &mut Rolls) -> Vec<Episode> {
     for group in &shape.common {
         let host = shape.topology.master(*group as usize);
         for process in rolls.some(&shape.places(), 70) {
-            for fault in cut(process, host, rolls) {
-                made.add(0, fault);
-            }
-            made.add(time, Fault::Heal { process, host });
+            made.cut(0, process, host, rolls);
+            made.heal(time, process, host);
         }
     }
     vec![made.done()]

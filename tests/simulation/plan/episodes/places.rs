@@ -32,27 +32,18 @@ pub(super) fn processes(kind: Kind, shape: &Shape, rolls: &mut Rolls, made: &mut
             }
         }
         Kind::Jitter => {
-            let (permille, max_ms) = (rolls.range(5, 100) as u32, rolls.wide(1, 20));
-            made.add(
-                0,
-                Fault::Jitter {
-                    process,
-                    permille,
-                    max_ms,
-                },
-            );
-            let quiet = Fault::Jitter {
+            let jitter = |permille, max_ms| Fault::Jitter {
                 process,
-                permille: 0,
-                max_ms: 0,
+                permille,
+                max_ms,
             };
-            made.add(rolls.range(500, 4_000), quiet);
+            let (permille, max_ms) = (rolls.range(5, 100) as u32, rolls.wide(1, 20));
+            made.add(0, jitter(permille, max_ms));
+            made.add(rolls.range(500, 4_000), jitter(0, 0));
         }
-        _ => made.add(
-            0,
-            Fault::Suspend {
-                ms: rolls.wide(20, 20_000),
-            },
-        ),
+        _ => {
+            let ms = rolls.wide(20, 20_000);
+            made.add(0, Fault::Suspend { ms });
+        }
     }
 }
