@@ -47,6 +47,50 @@ impl fmt::Display for Overlap {
     }
 }
 
+/// What was seen of the holders in a run.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    pub(crate) holds: usize,
+    pub(crate) overlaps: Vec<Overlap>,
+    /// What is wrong with the fencing tokens.
+    pub(crate) disorder: Vec<String>,
+}
+
+impl Seen {
+    pub(crate) fn of(intervals: &[Interval]) -> Self {
+        Self {
+            holds: intervals.len(),
+            overlaps: overlaps(intervals),
+            disorder: disorder(intervals),
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn assert_excluded(&self, report: &str) {
+        assert!(self.overlaps.is_empty(), "two holders at once: {report}");
+        assert!(self.disorder.is_empty(), "out of order: {report}");
+    }
+}
+
+/// Counts, and a line for each of the first of what is wrong.
+impl fmt::Display for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            holds,
+            overlaps,
+            disorder,
+        } = self;
+        let (two, wrong) = (overlaps.len(), disorder.len());
+        write!(
+            f,
+            "{holds} holds, {two} overlaps, {wrong} fencing tokens out of order"
+        )?;
+        let overlaps = overlaps.iter().take(5).map(Overlap::to_string);
+        let mut lines = overlaps.chain(disorder.iter().take(5).cloned());
+        lines.try_for_each(|line| write!(f, "\n  {line}"))
+    }
+}
+
 /// Every pair that overlaps, in order of the later grant.
 pub(crate) fn overlaps(intervals: &[Interval]) -> Vec<Overlap> {
     let mut sorted: Vec<Interval> = intervals
@@ -137,40 +181,9 @@ mod tests {
         all.collect()
     }
 
-    #[track_caller]
-    fn assert_overlaps(all: &[(&'static str, usize, u64, u64)], expected: &[(usize, usize)]) {
-        let found = overlaps(&intervals(all));
-        let found: Vec<_> = found.iter().map(|o| (o.0.client, o.1.client)).collect();
-        assert_eq!(found, expected, "{all:?}");
-    }
-
     #[test]
-    fn turns_that_touch_or_lie_apart_do_not_overlap() {
-        assert_overlaps(&[], &[]);
-        assert_overlaps(&[("a", 1, 0, 10), ("a", 2, 10, 20), ("a", 3, 25, 30)], &[]);
-        assert_overlaps(&[("a", 3, 25, 30), ("a", 2, 10, 20), ("a", 1, 0, 10)], &[]);
-    }
-
-    #[test]
-    fn another_key_is_another_matter() {
-        assert_overlaps(&[("a", 1, 0, 10), ("b", 2, 5, 15)], &[]);
-    }
-
-    #[test]
-    fn a_grant_that_was_lost_at_once_covers_nothing() {
-        assert_overlaps(&[("a", 1, 0, 10), ("a", 2, 5, 5), ("a", 3, 7, 6)], &[]);
-    }
-
-    #[test]
-    fn planted_overlaps_are_found_in_whatever_order_they_are_recorded() {
-        assert_overlaps(&[("a", 1, 0, 10), ("a", 2, 9, 20)], &[(1, 2)]);
-        assert_overlaps(&[("a", 2, 9, 20), ("a", 1, 0, 10)], &[(1, 2)]);
-        assert_overlaps(&[("a", 1, 0, 10), ("a", 2, 0, 10)], &[(1, 2)]);
-    }
-
-    #[test]
-    fn a_long_turn_overlaps_with_all_inside_it_and_not_only_with_its_neighbour() {
-        let all = [
+    fn overlaps_are_found_in_whatever_order_they_are_recorded_and_nothing_else_is() {
+        let long = [
             ("a", 1, 0, 100),
             ("b", 9, 15, 95),
             ("a", 2, 10, 20),
@@ -178,7 +191,36 @@ mod tests {
             ("a", 4, 35, 120),
             ("a", 5, 120, 130),
         ];
-        assert_overlaps(&all, &[(1, 2), (1, 3), (1, 4), (3, 4)]);
+        for (case, all, expected) in [
+            ("nothing", &[][..], &[][..]),
+            (
+                "they touch or lie apart",
+                &[("a", 1, 0, 10), ("a", 2, 10, 20), ("a", 3, 25, 30)],
+                &[],
+            ),
+            ("another key", &[("a", 1, 0, 10), ("b", 2, 5, 15)], &[]),
+            (
+                "grants lost at once",
+                &[("a", 1, 0, 10), ("a", 2, 5, 5), ("a", 3, 7, 6)],
+                &[],
+            ),
+            ("neighbours", &[("a", 1, 0, 10), ("a", 2, 9, 20)], &[(1, 2)]),
+            (
+                "one that has many in it",
+                &long,
+                &[(1, 2), (1, 3), (1, 4), (3, 4)],
+            ),
+        ] {
+            let mut all = intervals(all);
+            for _ in 0..2 {
+                let found = overlaps(&all);
+                let found: Vec<_> = found.iter().map(|o| (o.0.client, o.1.client)).collect();
+                assert_eq!(found, expected, "{case}");
+                all.reverse();
+            }
+        }
+        let alike = overlaps(&intervals(&[("a", 1, 0, 10), ("a", 2, 0, 10)]));
+        assert_eq!(alike.len(), 1);
     }
 
     #[test]

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 use tokio::time::sleep;
-use tower_redlock::clock::{Clock, Moment, SystemClock};
 use tower_redlock::error::LossReason;
 use tower_redlock::node::NodeState;
 use tower_redlock::{LockGuard, LockManager, Settings};
@@ -16,7 +15,7 @@ use crate::checker::Interval;
 use crate::cluster::Cluster;
 use crate::dice::Dice;
 use crate::scene::Scene;
-use crate::support::eventually;
+use crate::support::{AheadClock, eventually};
 
 /// The ttl of all contenders, except where they differ.
 const TTL: Duration = Duration::from_millis(300);
@@ -54,24 +53,6 @@ impl Work {
     }
 }
 
-/// A clock whose wall time is ahead of that of the machine.
-#[derive(Debug)]
-struct Ahead {
-    clock: SystemClock,
-    by: Duration,
-}
-
-impl Clock for Ahead {
-    fn now(&self) -> Moment {
-        self.clock.now()
-    }
-
-    fn unix_micros(&self) -> u64 {
-        let by = u64::try_from(self.by.as_micros()).unwrap();
-        self.clock.unix_micros() + by
-    }
-}
-
 /// What one contender is like in this scene.
 fn contender(cluster: &Cluster, client: usize) -> Settings {
     let scene = cluster.scene();
@@ -87,10 +68,7 @@ fn contender(cluster: &Cluster, client: usize) -> Settings {
     };
     LockManager::builder()
         .nodes(cluster.nodes_of(client))
-        .clock(Ahead {
-            clock: SystemClock::new(),
-            by: Duration::from_secs(seconds),
-        })
+        .clock(AheadClock(Duration::from_secs(seconds)))
         .ttl(ttl)
         .max_ttl(longest)
         // Enough for a busy machine, and what is left of the ttl is enough for a lock.

@@ -59,7 +59,7 @@ pub(crate) trait Database {
     fn start(enter: &str, columns: &[String]) -> Self;
 
     /// A session that runs its transactions in this mode.
-    fn connect(&self, mode: &str) -> Session;
+    fn connect(&self, mode: &'static str) -> Session;
 
     /// Whether a session waits for what another has not committed.
     fn has_a_waiter(&self) -> bool;
@@ -76,14 +76,10 @@ fn orders<D: Database>(columns: &[String]) -> String {
     )
 }
 
-/// The order for transactions of this mode.
-fn number<D: Database>(mode: &str) -> usize {
-    let found = D::MODES.iter().position(|other| *other == mode);
-    found.unwrap()
-}
-
 /// A connection whose requests are answered in order. It ends with this value.
 pub(crate) struct Session {
+    pub(crate) mode: &'static str,
+    /// The one for transactions of this mode.
     order: usize,
     send: Box<dyn FnMut(Request)>,
     replies: Receiver<Reply>,
@@ -101,6 +97,21 @@ impl Drop for Client {
 }
 
 impl Session {
+    fn new<D: Database>(
+        mode: &'static str,
+        send: impl FnMut(Request) + 'static,
+        replies: Receiver<Reply>,
+        client: Option<Client>,
+    ) -> Self {
+        Self {
+            mode,
+            order: D::MODES.iter().position(|other| *other == mode).unwrap(),
+            send: Box::new(send),
+            replies,
+            _client: client,
+        }
+    }
+
     #[track_caller]
     pub(crate) fn reply(&self) -> Reply {
         let reply = self.replies.recv_timeout(PATIENCE);
@@ -155,7 +166,7 @@ struct Dialect {
 impl Dialect {
     const END: &'static str = "the end";
 
-    fn session(&self, mut client: Command, order: usize) -> Session {
+    fn session<D: Database>(&self, mut client: Command, mode: &'static str) -> Session {
         // One pipe for both, so that errors are in their place.
         let (reader, writer) = io::pipe().unwrap();
         client
@@ -188,12 +199,7 @@ impl Dialect {
                 }
             }
         });
-        Session {
-            order,
-            send: Box::new(send),
-            replies,
-            _client: Some(Client(child)),
-        }
+        Session::new::<D>(mode, send, replies, Some(Client(child)))
     }
 }
 
@@ -347,7 +353,7 @@ impl Database for Postgres {
         Self { server, enter }
     }
 
-    fn connect(&self, mode: &str) -> Session {
+    fn connect(&self, mode: &'static str) -> Session {
         let dialect = Dialect {
             enter: |holder, order| {
                 let Holder { token, owner } = holder;
@@ -367,7 +373,7 @@ impl Database for Postgres {
                 }
             },
         };
-        let mut session = dialect.session(self.server.client(), number::<Self>(mode));
+        let mut session = dialect.session::<Self>(self.server.client(), mode);
         session.run(r"\set VERBOSITY sqlstate");
         session.run(&format!("SET default_transaction_isolation = '{mode}';"));
         session.run(&format!("PREPARE enter AS {};", self.enter));
@@ -415,7 +421,7 @@ impl Database for MariaDb {
         Self { server, enter }
     }
 
-    fn connect(&self, mode: &str) -> Session {
+    fn connect(&self, mode: &'static str) -> Session {
         let dialect = Dialect {
             enter: |holder, order| {
                 let Holder { token: t, owner: o } = holder;
@@ -442,7 +448,7 @@ impl Database for MariaDb {
         let mut client = self.server.client();
         // Counts are shown from the third `v` on, and an error is not the end.
         client.args(["-vvv", "--unbuffered", "--force"]);
-        let mut session = dialect.session(client, number::<Self>(mode));
+        let mut session = dialect.session::<Self>(client, mode);
         session.run(&format!("SET SESSION TRANSACTION ISOLATION LEVEL {mode};"));
         session.run(&format!("PREPARE enter FROM '{}';", self.enter));
         session
@@ -507,7 +513,7 @@ impl Database for Sqlite {
         Self { dir, enter, waits }
     }
 
-    fn connect(&self, mode: &str) -> Session {
+    fn connect(&self, mode: &'static str) -> Session {
         let connection = Self::open(&self.dir, mode);
         let (send, requests) = channel();
         let (answer, replies) = channel();
@@ -529,12 +535,8 @@ impl Database for Sqlite {
                 }
             }
         });
-        Session {
-            order: number::<Self>(mode),
-            send: Box::new(move |request| send.send(request).unwrap()),
-            replies,
-            _client: None,
-        }
+        let send = move |request| send.send(request).unwrap();
+        Session::new::<Self>(mode, send, replies, None)
     }
 
     fn has_a_waiter(&self) -> bool {

@@ -25,16 +25,6 @@ fn a_configuration_is_the_same_in_every_form_and_shows_no_secret() {
 }
 
 #[test]
-fn an_idempotency_key_is_what_was_sent() {
-    replay("idempotency_key");
-}
-
-#[test]
-fn no_two_things_have_one_name_on_a_node() {
-    replay("lock_key");
-}
-
-#[test]
 fn a_manager_survives_nodes_that_say_anything() {
     replay("node");
 }

@@ -1,26 +1,23 @@
 //! The part of a process that takes locks, and counts what it has done under them.
 
-use std::env;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tower_redlock::error::LossReason;
 use tower_redlock::{LockGuard, LockManager};
 
 use super::counters::{Counters, Holder};
-use super::part::{KEYS, PART, Part};
+use super::part::{KEYS, Part};
 use crate::dice::Dice;
 use crate::order::Acquisition;
 use crate::support::clocks::raw_now;
+use crate::support::role;
 
 /// Under which name the harness knows this part.
 pub(crate) const TEST: &str = "processes::contender::plays_its_part";
-/// What begins a line to the parent: the test harness writes to the standard output, too.
-pub(crate) const HELD: &str = "@held ";
 /// From then on, locks are held briefly.
 pub(crate) const BRIEF: &str = "brief";
 /// From then on, and at first, some of them are held for long.
@@ -33,10 +30,9 @@ const LOOK: Duration = Duration::from_millis(5);
 /// Nothing, unless this process was started to take locks.
 #[tokio::test]
 async fn plays_its_part() {
-    let Ok(part) = env::var(PART) else {
+    let Some(part) = role::role::<Part>() else {
         return;
     };
-    let part: Part = serde_json::from_str(&part).unwrap();
     // Whatever it is cut off from, it begins.
     let locks = part.settings.builder(&part.ways).connect_lazy().unwrap();
     let caller = Caller {
@@ -50,7 +46,7 @@ async fn plays_its_part() {
     for task in 0..TASKS {
         tasks.spawn(caller.clone().contend(task));
     }
-    let mut lines = BufReader::new(tokio::io::stdin()).lines();
+    let mut lines = role::orders();
     while let Some(line) = lines.next_line().await.unwrap() {
         assert!([BRIEF, LONG].contains(&line.as_str()), "what is {line}?");
         caller.brief.store(line == BRIEF, Ordering::SeqCst);
@@ -87,7 +83,7 @@ impl Caller {
                 let held = self.count(&guard, key, &mut dice).await;
                 // What had ended before the first look was never held, and is in no order with others.
                 if held.start < held.end {
-                    println!("\n{HELD}{task} {held}");
+                    role::say(&(task, held));
                 }
                 // It may be late, or confirmed by too few while it is cut off.
                 let _ = guard.release().await;

@@ -25,19 +25,18 @@ impl Records {
         }
     }
 
-    /// Notes the line in which a process tells of one time that it held a lock: `task key fence start end held`.
-    pub(crate) fn add(&self, process: usize, line: &str) {
-        let (task, line) = line.split_once(' ').unwrap();
+    /// Notes what a process tells of one time that a task of it held a lock.
+    pub(crate) fn add(&self, process: usize, task: usize, held: Acquisition) {
         let Acquisition {
             key,
             fence,
             start,
             end,
             ..
-        } = line.parse().unwrap();
+        } = held;
         let interval = Interval {
             key: KEYS.into_iter().find(|known| *known == key).unwrap(),
-            client: process * TASKS + task.parse::<usize>().unwrap(),
+            client: process * TASKS + task,
             fence,
             reads: false,
             start: self.instant(start),

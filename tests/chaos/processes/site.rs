@@ -133,7 +133,7 @@ impl Site {
     /// Tells all processes something.
     async fn tell(&mut self, what: &str) {
         for process in &mut self.processes {
-            process.program.tell(what).await;
+            process.program.player.tell(what).await;
         }
     }
 

@@ -13,45 +13,43 @@ const SECRET: &str = "s3cret";
 
 pub fn run(bytes: &[u8]) -> bool {
     let mut input = Input::new(bytes);
-    let accepted = match input.below(4) {
-        0 => toml_text(&String::from_utf8_lossy(input.rest())),
-        1 => json_text(&String::from_utf8_lossy(input.rest())),
-        2 => variables(&String::from_utf8_lossy(input.rest())),
-        _ => None,
-    };
-    match accepted {
-        Some((settings, is_public)) => {
-            usable(&settings, is_public);
-            true
-        }
-        None => three_forms(&mut input),
+    let kind = input.below(4);
+    if kind == 3 {
+        return three_forms(&mut input);
     }
+    let text = String::from_utf8_lossy(input.rest());
+    let accepted = match kind {
+        // What is no TOML is quoted by TOML's own errors.
+        0 => read(toml::from_str(&text), toml::from_str(&text), |error| {
+            error.message().to_owned()
+        }),
+        1 => read(
+            serde_json::from_str(&text),
+            serde_json::from_str(&text),
+            ToString::to_string,
+        ),
+        _ => variables(&text),
+    };
+    if let Some((settings, is_public)) = &accepted {
+        usable(settings, *is_public);
+    }
+    accepted.is_some()
 }
 
 /// Settings, and whether the secret is in a place that is shown.
 type Read = (Settings, bool);
 
-fn toml_text(text: &str) -> Option<Read> {
-    // What is no TOML is quoted by TOML's own errors.
-    let value = toml::from_str::<serde_json::Value>(text);
-    match toml::from_str::<Settings>(text) {
+/// What was read of a text, as it stands there and as settings.
+fn read<E>(
+    value: Result<serde_json::Value, E>,
+    settings: Result<Settings, E>,
+    tell: impl Fn(&E) -> String,
+) -> Option<Read> {
+    match settings {
         Ok(settings) => Some((settings, value.is_ok_and(|value| is_public("", &value)))),
         Err(error) => {
             if value.is_ok_and(|value| !is_named(&value)) {
-                assert_harmless(error.message());
-            }
-            None
-        }
-    }
-}
-
-fn json_text(text: &str) -> Option<Read> {
-    let value = serde_json::from_str::<serde_json::Value>(text);
-    match serde_json::from_str::<Settings>(text) {
-        Ok(settings) => Some((settings, value.is_ok_and(|value| is_public("", &value)))),
-        Err(error) => {
-            if value.is_ok_and(|value| !is_named(&value)) {
-                assert_harmless(&error.to_string());
+                assert_harmless(&tell(&error));
             }
             None
         }
@@ -197,45 +195,50 @@ fn three_forms(input: &mut Input<'_>) -> bool {
     true
 }
 
+type Make = fn(&mut Input<'_>) -> Value;
+
+/// The settings, each with what makes a value of its type.
+const FIELDS: [(&str, Make); 21] = [
+    ("ttl", duration),
+    ("max_ttl", duration),
+    ("node_timeout", duration),
+    ("connect_timeout", duration),
+    ("max_hold", duration),
+    ("max_wait", duration),
+    ("memory", integer),
+    ("mask_losses", integer),
+    ("max_waiters", integer),
+    ("max_waiters_per_key", integer),
+    ("bootstrap", flag),
+    ("redact_keys", flag),
+    ("hand_off", flag),
+    ("user", text),
+    ("password", text),
+    ("namespace", text),
+    ("nodes", nodes),
+    ("fencing", flag),
+    ("restart_guard", flag),
+    ("instance", text),
+    ("groups", integer),
+];
+
+/// The settings of one node.
+const FIELDS_OF_NODE: [(&str, Make); 7] = [
+    ("user", text),
+    ("password", text),
+    ("name", text),
+    ("require", integer),
+    ("database", integer),
+    ("within", duration),
+    ("connections", integer),
+];
+
 /// Some settings, most of them of the right types.
 fn settings(input: &mut Input<'_>) -> Table {
     let mut table = Table::new();
     while !input.is_empty() && table.len() < 8 {
-        let names = [
-            "ttl",
-            "max_ttl",
-            "node_timeout",
-            "connect_timeout",
-            "max_hold",
-            "max_wait",
-            "memory",
-            "mask_losses",
-            "max_waiters",
-            "max_waiters_per_key",
-            "bootstrap",
-            "redact_keys",
-            "hand_off",
-            "user",
-            "password",
-            "namespace",
-            "nodes",
-            "fencing",
-            "restart_guard",
-            "instance",
-            "groups",
-        ];
-        let name = names[usize::from(input.below(21))];
-        let value = match name {
-            "memory" | "groups" | "mask_losses" | "max_waiters" | "max_waiters_per_key" => {
-                integer(input)
-            }
-            "user" | "password" | "namespace" | "instance" => Value::String(input.text(8)),
-            "nodes" => Value::Array((0..input.below(4)).map(|_| node(input)).collect()),
-            "bootstrap" | "redact_keys" | "hand_off" | "fencing" | "restart_guard" => {
-                Value::Boolean(input.flag())
-            }
-            _ => duration(input),
-        };
+        let (name, value) = input.choose(&FIELDS);
+        let value = value(input);
         let value = match input.below(16) {
             0 => Value::String(input.text(6)),
             1 => integer(input),
@@ -245,6 +248,18 @@ fn settings(input: &mut Input<'_>) -> Table {
         table.insert(name.to_owned(), value);
     }
     table
+}
+
+fn text(input: &mut Input<'_>) -> Value {
+    Value::String(input.text(8))
+}
+
+fn flag(input: &mut Input<'_>) -> Value {
+    Value::Boolean(input.flag())
+}
+
+fn nodes(input: &mut Input<'_>) -> Value {
+    Value::Array((0..input.below(4)).map(|_| node(input)).collect())
 }
 
 fn integer(input: &mut Input<'_>) -> Value {
@@ -257,7 +272,7 @@ fn duration(input: &mut Input<'_>) -> Value {
         let units = [
             "ms", "s", "m", "h", "us", "ns", "d", "min", "y", "M", "w", "",
         ];
-        let unit = units[usize::from(input.below(12))];
+        let unit = input.choose(&units);
         let _ = write!(text, "{}{unit}", input.number() >> input.below(64));
     }
     Value::String(text)
@@ -273,23 +288,9 @@ fn node(input: &mut Input<'_>) -> Value {
     }
     let mut node = Table::new();
     node.insert("url".to_owned(), Value::String(url));
-    let names = [
-        "user",
-        "password",
-        "name",
-        "require",
-        "database",
-        "within",
-        "connections",
-    ];
     for _ in 0..input.below(3) {
-        let name = names[usize::from(input.below(7))];
-        let value = match name {
-            "require" | "database" | "connections" => integer(input),
-            "within" => duration(input),
-            _ => Value::String(input.text(8)),
-        };
-        node.insert(name.to_owned(), value);
+        let (name, value) = input.choose(&FIELDS_OF_NODE);
+        node.insert(name.to_owned(), value(input));
     }
     Value::Table(node)
 }
