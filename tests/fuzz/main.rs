@@ -20,7 +20,7 @@ fn replay(target: &str) {
 }
 
 #[test]
-fn a_configuration_is_the_same_in_every_form_and_shows_no_secret() {
+fn a_configuration_is_usable_or_refused_and_shows_no_secret() {
     replay("config");
 }
 

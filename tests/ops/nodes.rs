@@ -78,10 +78,8 @@ async fn it_says_why_a_node_does_not_start() {
     let other = nodes_sh(port).stdin(Stdio::null()).output().unwrap();
     assert!(!other.status.success());
     let told = String::from_utf8(other.stderr).unwrap();
-    assert!(
-        told.contains(&format!("the node on port {port} does not start")),
-        "{told}"
-    );
+    let why = format!("the node on port {port} does not start");
+    assert!(told.contains(&why), "{told}");
 }
 
 /// A server with the file of users and an append-only file, as the script starts them.
@@ -117,14 +115,12 @@ impl Drop for Durable {
 async fn stored_responses_survive_a_restart_with_the_file_of_users() {
     let (dir, port) = (new_dir(), free_port());
     let run = async || {
-        let builder =
-            LockManager::builder().redis([format!("redis://locks:change-me@127.0.0.1:{port}")]);
-        let locks = builder.bootstrap(true).connect().await.unwrap();
-        let day = Duration::from_secs(86_400);
-        locks
-            .begin_idempotent("order:1", day, Duration::ZERO)
-            .await
-            .unwrap()
+        let url = format!("redis://locks:change-me@127.0.0.1:{port}");
+        let builder = LockManager::builder().redis([url]).bootstrap(true);
+        let locks = builder.connect().await.unwrap();
+        let (day, no_wait) = (Duration::from_secs(86_400), Duration::ZERO);
+        let run = locks.begin_idempotent("order:1", day, no_wait).await;
+        run.unwrap()
     };
     let server = Durable::start(&dir, port);
     let IdempotentRun::Execute(first) = run().await else {

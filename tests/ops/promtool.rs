@@ -4,6 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
+use serde_json::{Value, json};
+
+use super::scrape::{SECONDS, Scrapes};
 use super::support::server::new_dir;
 
 fn binary() -> PathBuf {
@@ -34,12 +37,22 @@ pub(crate) fn run(words: &[&str], file: &Path) {
     );
 }
 
-/// The same on a file that holds this value. JSON is YAML.
+/// Tests rules with the series of scrapes. JSON is YAML.
 #[track_caller]
-pub(crate) fn run_on(words: &[&str], value: &serde_json::Value) {
+pub(crate) fn test(rules: &[PathBuf], scrapes: &Scrapes, claims: &[Value]) {
     let file = new_dir().join("rules.yml");
-    fs::write(&file, value.to_string()).unwrap();
-    run(words, &file);
+    let interval = format!("{SECONDS}s");
+    let test = json!({
+        "rule_files": rules,
+        "evaluation_interval": interval,
+        "tests": [{
+            "interval": interval,
+            "input_series": scrapes.series(),
+            "promql_expr_test": claims,
+        }],
+    });
+    fs::write(&file, test.to_string()).unwrap();
+    run(&["test", "rules"], &file);
 }
 
 /// The path of a file of `examples/ops`.

@@ -210,11 +210,6 @@ fn two_workers_may_be_blocked() {
 }
 
 #[test]
-fn four_workers_may_be_blocked() {
-    block_every_worker(4, Layer::Lock);
-}
-
-#[test]
 fn an_idempotent_request_that_blocks_its_worker_runs_once() {
     block_every_worker(0, Layer::Idempotency);
     block_every_worker(2, Layer::Idempotency);

@@ -1,9 +1,7 @@
 //! Configurations: as TOML, as JSON and as environment variables.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
-use toml::{Table, Value};
 use tower_redlock::Settings;
 
 use super::assert_short;
@@ -13,10 +11,7 @@ const SECRET: &str = "s3cret";
 
 pub fn run(bytes: &[u8]) -> bool {
     let mut input = Input::new(bytes);
-    let kind = input.below(4);
-    if kind == 3 {
-        return three_forms(&mut input);
-    }
+    let kind = input.below(3);
     let text = String::from_utf8_lossy(input.rest());
     let accepted = match kind {
         // What is no TOML is quoted by TOML's own errors.
@@ -160,178 +155,4 @@ fn is_beside(url: &str) -> bool {
         }
         None => false,
     }
-}
-
-/// The same settings in three forms are one configuration.
-fn three_forms(input: &mut Input<'_>) -> bool {
-    let table = settings(input);
-    let toml = table.to_string();
-    let toml = toml::from_str::<Settings>(&toml).map_err(|error| error.message().to_owned());
-    let json = serde_json::to_string(&table).unwrap();
-    let json = serde_json::from_str::<Settings>(&json).map_err(|error| error.to_string());
-    match (&toml, &json) {
-        (Ok(toml), Ok(json)) => assert_eq!(format!("{toml:?}"), format!("{json:?}"), "{table}"),
-        // Not the same texts: TOML has tables at its end, and the first mistake is told.
-        (Err(toml), Err(json)) => [toml, json]
-            .into_iter()
-            .for_each(|text| assert_harmless(text)),
-        _ => panic!("{table}\n{toml:?}\n{json:?}"),
-    }
-    let Ok(settings) = toml else {
-        return false;
-    };
-    let value = serde_json::to_value(&table).unwrap();
-    usable(&settings, is_public("", &value));
-    if let Some(variables) = environment(&table) {
-        let read = Settings::default()
-            .with_vars("R", variables.clone())
-            .unwrap();
-        assert_eq!(
-            format!("{read:?}"),
-            format!("{settings:?}"),
-            "{variables:?}"
-        );
-    }
-    true
-}
-
-type Make = fn(&mut Input<'_>) -> Value;
-
-/// The settings, each with what makes a value of its type.
-const FIELDS: [(&str, Make); 21] = [
-    ("ttl", duration),
-    ("max_ttl", duration),
-    ("node_timeout", duration),
-    ("connect_timeout", duration),
-    ("max_hold", duration),
-    ("max_wait", duration),
-    ("memory", integer),
-    ("mask_losses", integer),
-    ("max_waiters", integer),
-    ("max_waiters_per_key", integer),
-    ("bootstrap", flag),
-    ("redact_keys", flag),
-    ("hand_off", flag),
-    ("user", text),
-    ("password", text),
-    ("namespace", text),
-    ("nodes", nodes),
-    ("fencing", flag),
-    ("restart_guard", flag),
-    ("instance", text),
-    ("groups", integer),
-];
-
-/// The settings of one node.
-const FIELDS_OF_NODE: [(&str, Make); 7] = [
-    ("user", text),
-    ("password", text),
-    ("name", text),
-    ("require", integer),
-    ("database", integer),
-    ("within", duration),
-    ("connections", integer),
-];
-
-/// Some settings, most of them of the right types.
-fn settings(input: &mut Input<'_>) -> Table {
-    let mut table = Table::new();
-    while !input.is_empty() && table.len() < 8 {
-        let (name, value) = input.choose(&FIELDS);
-        let value = value(input);
-        let value = match input.below(16) {
-            0 => Value::String(input.text(6)),
-            1 => integer(input),
-            2 => Value::Array(vec![value]),
-            _ => value,
-        };
-        table.insert(name.to_owned(), value);
-    }
-    table
-}
-
-fn text(input: &mut Input<'_>) -> Value {
-    Value::String(input.text(8))
-}
-
-fn flag(input: &mut Input<'_>) -> Value {
-    Value::Boolean(input.flag())
-}
-
-fn nodes(input: &mut Input<'_>) -> Value {
-    Value::Array((0..input.below(4)).map(|_| node(input)).collect())
-}
-
-fn integer(input: &mut Input<'_>) -> Value {
-    Value::Integer(input.number().cast_signed())
-}
-
-fn duration(input: &mut Input<'_>) -> Value {
-    let mut text = String::new();
-    for _ in 0..=input.below(3) {
-        let units = [
-            "ms", "s", "m", "h", "us", "ns", "d", "min", "y", "M", "w", "",
-        ];
-        let unit = input.choose(&units);
-        let _ = write!(text, "{}{unit}", input.number() >> input.below(64));
-    }
-    Value::String(text)
-}
-
-fn node(input: &mut Input<'_>) -> Value {
-    let url = match input.below(4) {
-        0 => input.text(12),
-        _ => format!("redis://:{SECRET}@10.0.0.{}", input.below(4)),
-    };
-    if input.flag() {
-        return Value::String(url);
-    }
-    let mut node = Table::new();
-    node.insert("url".to_owned(), Value::String(url));
-    for _ in 0..input.below(3) {
-        let (name, value) = input.choose(&FIELDS_OF_NODE);
-        node.insert(name.to_owned(), value(input));
-    }
-    Value::Table(node)
-}
-
-/// The settings as variables; `None` if they have something that variables cannot say.
-fn environment(table: &Table) -> Option<Vec<(String, String)>> {
-    let mut variables = Vec::new();
-    for (name, value) in table {
-        match value {
-            Value::Array(nodes) if name == "nodes" => {
-                // An empty list is none at all, and a plain one needs no numbers.
-                for (index, node) in nodes.iter().enumerate() {
-                    note(&mut variables, &format!("R_NODES_{index}"), node)?;
-                }
-                (!nodes.is_empty()).then_some(())?;
-            }
-            value => note(&mut variables, &format!("R_{}", name.to_uppercase()), value)?,
-        }
-    }
-    Some(variables)
-}
-
-fn note(variables: &mut Vec<(String, String)>, name: &str, value: &Value) -> Option<()> {
-    let text = match value {
-        Value::Table(inner) => {
-            for (field, value) in inner {
-                note(
-                    variables,
-                    &format!("{name}_{}", field.to_uppercase()),
-                    value,
-                )?;
-            }
-            return (!inner.is_empty()).then_some(());
-        }
-        Value::String(text) if text.is_empty() && name != "R_NAMESPACE" => return None,
-        Value::String(text) => text.clone(),
-        Value::Integer(number) => number.to_string(),
-        Value::Float(number) => number.to_string(),
-        Value::Boolean(flag) => flag.to_string(),
-        Value::Array(_) | Value::Datetime(_) => return None,
-    };
-    variables.push((name.to_owned(), text));
-    Some(())
 }
