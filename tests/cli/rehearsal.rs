@@ -49,11 +49,12 @@ struct Calls {
 
 impl Calls {
     fn begin() -> Self {
+        let (last, longest_pause) = (Stopwatch::start(), Duration::ZERO);
         Self {
             granted: 0,
             refused: Vec::new(),
-            last: Stopwatch::start(),
-            longest_pause: Duration::ZERO,
+            last,
+            longest_pause,
         }
     }
 
@@ -95,10 +96,8 @@ impl Load {
         }
         sleep(WORK).await;
         let mut inside = self.inside.lock().unwrap();
-        if inside
-            .get(&key)
-            .is_some_and(|last| last[0].owner_hash() == ours[0].owner_hash())
-        {
+        let is_last = |last: &Locks| last[0].owner_hash() == ours[0].owner_hash();
+        if inside.get(&key).is_some_and(is_last) {
             inside.remove(&key);
         }
         drop(inside);

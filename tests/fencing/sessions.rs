@@ -11,13 +11,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
-use std::{env, fs, io, thread};
+use std::{fs, io, thread};
 
 use rusqlite::Connection;
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 
 use crate::support::PATIENCE;
-use crate::support::server::new_dir;
+use crate::support::server::{new_dir, program};
 
 /// Who enters an order.
 #[derive(Clone, Copy, Debug)]
@@ -205,19 +205,13 @@ impl Dialect {
 
 /// Where a program is: in one of the directories that the variable names, of `PATH`, or of these. A missing database
 /// fails the test: a skipped test proves nothing.
-fn program(name: &str, variable: &str, others: &[PathBuf], packages: &str) -> PathBuf {
-    let named = [variable, "PATH"].map(|name| env::var_os(name).unwrap_or_default());
-    named
-        .iter()
-        .flat_map(env::split_paths)
-        .chain(others.iter().cloned())
-        .map(|dir| dir.join(name))
-        .find(|file| file.is_file())
-        .unwrap_or_else(|| {
-            panic!(
-                "no `{name}` found: run `make databases`, or install it (Debian: {packages}), or set {variable} to its directory"
-            )
-        })
+fn find(name: &str, variable: &str, others: &[PathBuf], packages: &str) -> PathBuf {
+    let found = program(name, variable, []).or_else(|| program(name, "PATH", others.to_vec()));
+    found.unwrap_or_else(|| {
+        panic!(
+            "no `{name}` found: run `make databases`, or install it (Debian: {packages}), or set {variable} to its directory"
+        )
+    })
 }
 
 /// A program that works in `dir`. No database server runs as root.
@@ -229,9 +223,11 @@ fn unprivileged(program: &Path, dir: &Path) -> Command {
         command.uid(NOBODY).gid(NOBODY);
     }
     let log = || {
-        let mut append = fs::OpenOptions::new();
-        append.append(true).create(true);
-        append.open(dir.join("log")).unwrap()
+        let log = fs::File::options()
+            .append(true)
+            .create(true)
+            .open(dir.join("log"));
+        log.unwrap()
     };
     command
         .current_dir(dir)
@@ -326,7 +322,7 @@ impl Database for Postgres {
     fn start(enter: &str, columns: &[String]) -> Self {
         let debian = fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
         let debian: Vec<_> = debian.map(|dir| dir.unwrap().path().join("bin")).collect();
-        let initdb = program("initdb", "POSTGRES_BIN", &debian, "postgresql");
+        let initdb = find("initdb", "POSTGRES_BIN", &debian, "postgresql");
         // It may be a link from elsewhere; the other programs are beside it.
         let initdb = initdb.canonicalize().unwrap();
         let dir = new_dir();
@@ -396,13 +392,13 @@ impl Database for MariaDb {
     const MODES: &'static [&'static str] = &["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
 
     fn start(enter: &str, columns: &[String]) -> Self {
-        let find = |name| {
+        let program = |name| {
             // Where only root's `PATH` leads.
             let others = ["/usr/sbin", "/usr/libexec"].map(PathBuf::from);
             let packages = "mariadb-server-core, mariadb-client-core";
-            program(name, "MARIADB_BIN", &others, packages)
+            find(name, "MARIADB_BIN", &others, packages)
         };
-        let (mariadbd, client) = (find("mariadbd"), find("mariadb"));
+        let (mariadbd, client) = (program("mariadbd"), program("mariadb"));
         let dir = new_dir();
         let mut server = unprivileged(&mariadbd, &dir);
         // Without its own tables, which take ten times as long to make as all the rest, it knows no users.

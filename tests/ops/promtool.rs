@@ -7,21 +7,16 @@ use std::{env, fs};
 use serde_json::{Value, json};
 
 use super::scrape::{SECONDS, Scrapes};
-use super::support::server::new_dir;
+use super::support::server::{new_dir, program};
 
 fn binary() -> PathBuf {
     if let Some(path) = env::var_os("PROMTOOL") {
         return path.into();
     }
     let fetched = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools");
-    let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path)
-        .chain([fetched])
-        .map(|dir| dir.join("promtool"))
-        .find(|file| file.is_file())
-        .unwrap_or_else(|| {
-            panic!("no promtool found: run `make promtool`, or set PROMTOOL to its path")
-        })
+    program("promtool", "PATH", [fetched]).unwrap_or_else(|| {
+        panic!("no promtool found: run `make promtool`, or set PROMTOOL to its path")
+    })
 }
 
 /// Runs `promtool test rules` or the like on `file`.

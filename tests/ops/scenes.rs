@@ -143,7 +143,7 @@ pub(crate) async fn a_quorum_that_masks_a_loss_is_lost() -> Scrapes {
 }
 
 pub(crate) async fn a_lock_is_lost() -> Scrapes {
-    let mut site = Site::new().await;
+    let site = Site::new().await;
     let guard = site.locks.acquire("order:1").await.unwrap();
     // All nodes are there, and another owner.
     for server in &site.servers {
@@ -170,7 +170,7 @@ pub(crate) async fn a_node_is_quarantined() -> Scrapes {
 pub(crate) async fn a_clock_is_set() -> Scrapes {
     let mut servers = Server::start_many(Kind::Redis, 4);
     servers.push(Server::start_clocked(Kind::Redis));
-    let mut site = Site::of(servers, |builder| builder).await;
+    let site = Site::of(servers, |builder| builder).await;
     site.servers[4].step_clock(30);
     let ahead = format!(
         "redlock_node_clock_skew_seconds{{node=\"{}\"}} 30.",
@@ -186,7 +186,7 @@ pub(crate) async fn a_clock_is_set() -> Scrapes {
 }
 
 pub(crate) async fn a_node_fills_up() -> Scrapes {
-    let mut site = Site::new().await;
+    let site = Site::new().await;
     let mut limits = Vec::new();
     for (server, node) in site.servers[..3].iter().zip(site.locks.snapshot().nodes) {
         let used: f64 = server.info("used_memory").parse().unwrap();

@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::sleep;
-use tower_redlock::error::LossReason;
 use tower_redlock::{LockGuard, LockManager};
 
 use super::counters::{Counters, Holder};
 use super::part::{KEYS, Part};
+use crate::clients::hold;
 use crate::dice::Dice;
 use crate::order::Acquisition;
 use crate::support::clocks::raw_now;
@@ -24,8 +23,6 @@ pub(crate) const BRIEF: &str = "brief";
 pub(crate) const LONG: &str = "long";
 /// How many callers a process has.
 pub(crate) const TASKS: usize = 2;
-/// How often a holder looks whether it still holds.
-const LOOK: Duration = Duration::from_millis(5);
 
 /// Nothing, unless this process was started to take locks.
 #[tokio::test]
@@ -71,10 +68,8 @@ impl Caller {
         while !self.stop.load(Ordering::SeqCst) {
             let key = KEYS[dice.below(KEYS.len())];
             let outcome = if dice.chance(1, 4) {
-                self.locks
-                    .with_max_wait(dice.millis(50, 500))
-                    .acquire(key)
-                    .await
+                let locks = self.locks.with_max_wait(dice.millis(50, 500));
+                locks.acquire(key).await
             } else {
                 self.locks.try_acquire(key).await
             };
@@ -103,7 +98,8 @@ impl Caller {
         } else {
             dice.millis(300, 1_000)
         };
-        let (end, held) = self.hold(guard, start, time).await;
+        let span = |left| self.part.true_span(left);
+        let (end, held) = hold(guard, start, time, span, None).await;
         // Some do not ask whether they still hold the lock.
         if held || dice.chance(1, 3) {
             // And nobody can tell what happens on the way to the database.
@@ -116,30 +112,6 @@ impl Caller {
             start,
             end,
             held,
-        }
-    }
-
-    /// Holds for `time`, or until the lock is lost. Answers until when it was held for certain, never a later time, and
-    /// whether it still is.
-    async fn hold(&self, guard: &LockGuard, start: u64, time: Duration) -> (u64, bool) {
-        let time = u64::try_from(time.as_nanos()).unwrap();
-        let (mut certain, mut promised) = (start, start);
-        loop {
-            let now = raw_now();
-            let left = guard.remaining();
-            if left.is_zero() {
-                // What was promised holds if nothing but time has ended it.
-                let end = match guard.lost().await {
-                    LossReason::Expired => promised.min(now),
-                    _ => certain,
-                };
-                return (end, false);
-            }
-            (certain, promised) = (now, now + self.part.true_span(left));
-            if now - start >= time {
-                return (certain, true);
-            }
-            sleep(LOOK).await;
         }
     }
 }
