@@ -354,7 +354,30 @@ mod tests {
         ) {
             if let (Ok(a), Ok(b)) = (LockKey::join(&left), LockKey::join(&right)) {
                 prop_assert_eq!(left == right, a == b);
-                prop_assert!(LockKey::new(a.as_str()).is_ok(), "a joined key is a valid key");
+                let text = a.as_str();
+                prop_assert_eq!(LockKey::new(text), Ok(a.clone()), "a joined key is a valid key");
+                // What a cluster or a pattern would read something into.
+                prop_assert!(!text.contains(['{', '}']), "{}", text);
+                prop_assert_eq!(text.split(':').count(), left.len());
+                if let (Ok(first), Ok(rest)) = (LockKey::join(&left[..1]), LockKey::join(&left[1..])) {
+                    prop_assert_eq!([first.as_str(), rest.as_str()].join(":"), text);
+                }
+            }
+        }
+
+        #[test]
+        fn a_text_is_taken_as_it_is_or_not_at_all(text in prop_oneof!["(?s).{0,20}", "[ -~]{500,530}"]) {
+            match LockKey::new(&text) {
+                Ok(key) => {
+                    prop_assert_eq!(key.as_str(), &text);
+                    prop_assert!((1..=512).contains(&text.len()) && !text.contains(char::is_control));
+                    let redacted = key.redacted();
+                    prop_assert!(redacted.len() == 17 && redacted.starts_with('#'), "{}", redacted);
+                }
+                Err(error) => {
+                    let error = error.to_string();
+                    prop_assert!(!error.contains(char::is_control) && error.len() <= 120, "{}", error);
+                }
             }
         }
 

@@ -185,6 +185,10 @@ mod tests {
         )
     }
 
+    fn quoted(key: &str) -> String {
+        format!("\"{}\"", key.replace('\\', r"\\").replace('"', "\\\""))
+    }
+
     #[test]
     fn both_spellings_are_one_key() {
         for (value, found) in [
@@ -265,8 +269,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_quoted_key_is_read_back(key in "[ -~]{1,255}") {
-            let quoted = format!("\"{}\"", key.replace('\\', r"\\").replace('"', "\\\""));
-            let read = IdempotencyKey::from_value(quoted.as_bytes());
+            let read = IdempotencyKey::from_value(quoted(&key).as_bytes());
             prop_assert_eq!(read.is_err(), key.trim().is_empty());
             if let Ok(read) = read {
                 prop_assert_eq!(read.as_str(), key);
@@ -274,10 +277,37 @@ mod tests {
         }
 
         #[test]
-        fn whatever_is_read_is_bounded_and_printable(value in prop::collection::vec(any::<u8>(), 0..300)) {
-            if let Ok(key) = IdempotencyKey::from_value(&value) {
-                prop_assert!((1..=MAX_LEN).contains(&key.as_str().len()));
-                prop_assert!(key.as_str().bytes().all(|byte| (b' '..=b'~').contains(&byte)));
+        fn whatever_is_read_is_what_was_sent_and_errors_repeat_nothing_of_it(
+            value in prop_oneof![
+                prop::collection::vec(any::<u8>(), 0..300),
+                // What is a key, or nearly one.
+                "[ \t]?\"?[!-~ ]{0,12}\"?[ \t]?".prop_map(String::into_bytes),
+                "\"?[a-z0-9]{16,40}\"?[;, a-z\\\\]{0,3}".prop_map(String::into_bytes),
+            ]
+        ) {
+            let sent = trim(&value);
+            match IdempotencyKey::from_value(&value) {
+                Ok(key) => {
+                    let text = key.as_str();
+                    prop_assert!((1..=MAX_LEN).contains(&text.len()));
+                    prop_assert!(text.bytes().all(|byte| (b' '..=b'~').contains(&byte)));
+                    // Nothing was cut off, and nothing was left out; each spelling is one key.
+                    let quoted = quoted(text);
+                    prop_assert!([text.as_bytes(), quoted.as_bytes()].contains(&sent), "{}", text);
+                    let padded = [b" \t", sent, b"\t "].concat();
+                    for spelling in [quoted.as_bytes(), &padded] {
+                        prop_assert_eq!(IdempotencyKey::from_value(spelling), Ok(key.clone()));
+                    }
+                }
+                Err(error) => {
+                    let text = format!("{error} {error:?}");
+                    prop_assert!(!text.contains(char::is_control) && text.len() < 300, "{}", text);
+                    let sent = String::from_utf8_lossy(sent).into_owned();
+                    let words = sent.split(|letter: char| !letter.is_ascii_alphanumeric());
+                    for word in words.filter(|word| word.len() > 15) {
+                        prop_assert!(!text.contains(word), "{}: {}", text, word);
+                    }
+                }
             }
         }
     }

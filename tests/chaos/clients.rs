@@ -3,11 +3,10 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::task::JoinSet;
 use tokio::time::sleep;
-use tower_redlock::clock::{Clock, Moment, SystemClock};
 use tower_redlock::error::LossReason;
 use tower_redlock::node::NodeState;
 use tower_redlock::{LockGuard, LockManager, Settings};
@@ -15,8 +14,10 @@ use tower_redlock::{LockGuard, LockManager, Settings};
 use crate::checker::Interval;
 use crate::cluster::Cluster;
 use crate::dice::Dice;
+use crate::order::Acquisition;
 use crate::scene::Scene;
-use crate::support::eventually;
+use crate::support::clocks::raw_now;
+use crate::support::{AheadClock, eventually};
 
 /// The ttl of all contenders, except where they differ.
 const TTL: Duration = Duration::from_millis(300);
@@ -54,24 +55,6 @@ impl Work {
     }
 }
 
-/// A clock whose wall time is ahead of that of the machine.
-#[derive(Debug)]
-struct Ahead {
-    clock: SystemClock,
-    by: Duration,
-}
-
-impl Clock for Ahead {
-    fn now(&self) -> Moment {
-        self.clock.now()
-    }
-
-    fn unix_micros(&self) -> u64 {
-        let by = u64::try_from(self.by.as_micros()).unwrap();
-        self.clock.unix_micros() + by
-    }
-}
-
 /// What one contender is like in this scene.
 fn contender(cluster: &Cluster, client: usize) -> Settings {
     let scene = cluster.scene();
@@ -87,10 +70,7 @@ fn contender(cluster: &Cluster, client: usize) -> Settings {
     };
     LockManager::builder()
         .nodes(cluster.nodes_of(client))
-        .clock(Ahead {
-            clock: SystemClock::new(),
-            by: Duration::from_secs(seconds),
-        })
+        .clock(AheadClock(Duration::from_secs(seconds)))
         .ttl(ttl)
         .max_ttl(longest)
         // Enough for a busy machine, and what is left of the ttl is enough for a lock.
@@ -160,22 +140,30 @@ async fn contend(client: usize, locks: LockManager, work: Arc<Work>, blocks: boo
         };
         // Whatever is wrong with the nodes, it is tried again.
         if let Ok(guard) = outcome {
-            let start = Instant::now();
+            let start = raw_now();
             let ttl = usize::try_from(locks.ttl().as_millis()).unwrap();
             let most = if dice.chance(1, 3) {
                 ttl / 5
             } else {
                 ttl * 4 / 3
             };
+            let (time, nanos) = (dice.millis(0, most), |time: Duration| {
+                time.as_nanos() as u64
+            });
             let blocked = (blocks && dice.chance(1, 8)).then(|| dice.millis(0, 900));
-            let end = hold(&guard, dice.millis(0, most), blocked).await;
-            let interval = Interval {
+            let (end, held) = hold(&guard, start, time, nanos, blocked).await;
+            let (key, fence) = (key.to_owned(), guard.fence().unwrap().get());
+            let lock = Acquisition {
                 key,
-                client,
-                fence: guard.fence().unwrap().get(),
-                reads,
+                fence,
                 start,
                 end,
+                held,
+            };
+            let interval = Interval {
+                client,
+                reads,
+                lock,
             };
             work.intervals.lock().unwrap().push(interval);
             // It is confirmed by too few while servers are away, and goes on in the background.
@@ -185,31 +173,37 @@ async fn contend(client: usize, locks: LockManager, work: Arc<Work>, blocks: boo
     }
 }
 
-/// Holds for `time`, or until the lock is lost. Answers until when it was held for certain, never a later time.
+/// Holds for `time` from the `start`, or until the lock is lost. Returns until when it was held for certain, never a later
+/// time, and whether it still is. `span` says how long what the lock has left is by the common clock.
 ///
 /// Before that it blocks its thread, if it is told to.
-async fn hold(guard: &LockGuard, time: Duration, mut blocked: Option<Duration>) -> Instant {
-    let began = Instant::now();
-    let mut certain = began;
-    let mut promised = began;
+pub(crate) async fn hold(
+    guard: &LockGuard,
+    start: u64,
+    time: Duration,
+    span: impl Fn(Duration) -> u64,
+    mut blocked: Option<Duration>,
+) -> (u64, bool) {
+    let (mut certain, mut promised) = (start, start);
     loop {
-        let now = Instant::now();
+        let now = raw_now();
         let left = guard.remaining();
         if left.is_zero() {
             // What was promised holds if nothing but time has ended it.
-            return match guard.lost().await {
+            let end = match guard.lost().await {
                 LossReason::Expired => promised.min(now),
                 _ => certain,
             };
+            return (end, false);
         }
-        (certain, promised) = (now, now + left);
+        (certain, promised) = (now, now + span(left));
         if let Some(time) = blocked.take() {
             // As a call does that knows nothing of async.
             let (_caller, reply) = mpsc::channel::<()>();
             let _ = reply.recv_timeout(time);
         }
-        if now - began >= time {
-            return certain;
+        if Duration::from_nanos(now - start) >= time {
+            return (certain, true);
         }
         sleep(LOOK).await;
     }

@@ -18,6 +18,16 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+/// A test of each claim of a scene.
+macro_rules! scenes {
+    ($($name:ident: $claim:ident($($scene:expr),*);)*) => {$(
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $name() {
+            $claim($($scene),*).await;
+        }
+    )*};
+}
+
 mod checker;
 mod clients;
 mod cluster;
@@ -51,103 +61,29 @@ fn unguarded(builder: Settings) -> Settings {
     builder.without_restart_guard()
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_overlaps_while_no_node_forgets() {
-    assert_no_overlap(Scene::Calm, guarded).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_restart_without_data_is_masked() {
-    assert_no_overlap(Scene::KillRestartEmpty, guarded).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_restart_without_data_would_show() {
-    assert_overlaps_are_found(Scene::KillRestartEmpty, unguarded).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_flush_is_masked() {
-    assert_no_overlap(Scene::FlushAll, guarded).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_flush_would_show() {
-    assert_overlaps_are_found(Scene::FlushAll, unguarded).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_restart_from_a_damaged_log_is_masked() {
-    assert_no_overlap(Scene::AofRestart, guarded).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_restart_from_a_damaged_log_would_show() {
-    assert_overlaps_are_found(Scene::AofRestart, unguarded).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failover_to_a_replica_is_masked() {
-    assert_no_overlap(Scene::ReplicaFailover, guarded).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failover_to_a_replica_would_show() {
-    assert_overlaps_are_found(Scene::ReplicaFailover, unguarded).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_endpoint_that_moves_is_masked() {
-    assert_no_overlap(Scene::EndpointMoved, guarded).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_endpoint_that_moves_would_show() {
-    assert_overlaps_are_found(Scene::EndpointMoved, unguarded).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failover_to_a_copy_with_the_marker_is_masked() {
-    assert_no_overlap(Scene::FailoverToPromoted, guarded).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failover_to_a_copy_with_the_marker_would_show() {
-    assert_overlaps_are_found(Scene::FailoverToPromoted, unguarded).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn old_data_is_masked() {
-    assert_no_overlap(Scene::OldData, guarded).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn old_data_would_show() {
-    assert_overlaps_are_found(Scene::OldData, unguarded).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn forgetting_while_processes_are_cut_off_is_masked() {
-    assert_no_overlap(Scene::CutsAndForgetting, guarded).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn forgetting_while_processes_are_cut_off_would_show() {
-    assert_overlaps_are_found(Scene::CutsAndForgetting, unguarded).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn handlers_that_block_their_threads_and_servers_that_are_busy_change_nothing() {
-    assert_no_overlap(Scene::BlockedThreads, guarded).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_list_with_a_node_in_common_is_kept_out() {
-    assert_no_overlap(Scene::OverlappingLists, guarded).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_list_would_show() {
+scenes! {
+    nobody_overlaps_while_no_node_forgets: assert_no_overlap(Scene::Calm, guarded);
+    a_restart_without_data_is_masked: assert_no_overlap(Scene::KillRestartEmpty, guarded);
+    a_restart_without_data_would_show: assert_overlaps_are_found(Scene::KillRestartEmpty, unguarded);
+    a_flush_is_masked: assert_no_overlap(Scene::FlushAll, guarded);
+    a_flush_would_show: assert_overlaps_are_found(Scene::FlushAll, unguarded);
+    a_restart_from_a_damaged_log_is_masked: assert_no_overlap(Scene::AofRestart, guarded);
+    a_restart_from_a_damaged_log_would_show: assert_overlaps_are_found(Scene::AofRestart, unguarded);
+    a_failover_to_a_replica_is_masked: assert_no_overlap(Scene::ReplicaFailover, guarded);
+    a_failover_to_a_replica_would_show: assert_overlaps_are_found(Scene::ReplicaFailover, unguarded);
+    an_endpoint_that_moves_is_masked: assert_no_overlap(Scene::EndpointMoved, guarded);
+    an_endpoint_that_moves_would_show: assert_overlaps_are_found(Scene::EndpointMoved, unguarded);
+    a_failover_to_a_copy_with_the_marker_is_masked: assert_no_overlap(Scene::FailoverToPromoted, guarded);
+    a_failover_to_a_copy_with_the_marker_would_show:
+        assert_overlaps_are_found(Scene::FailoverToPromoted, unguarded);
+    old_data_is_masked: assert_no_overlap(Scene::OldData, guarded);
+    old_data_would_show: assert_overlaps_are_found(Scene::OldData, unguarded);
+    forgetting_while_processes_are_cut_off_is_masked: assert_no_overlap(Scene::CutsAndForgetting, guarded);
+    forgetting_while_processes_are_cut_off_would_show:
+        assert_overlaps_are_found(Scene::CutsAndForgetting, unguarded);
+    handlers_that_block_their_threads_and_servers_that_are_busy_change_nothing:
+        assert_no_overlap(Scene::BlockedThreads, guarded);
+    another_list_with_a_node_in_common_is_kept_out: assert_no_overlap(Scene::OverlappingLists, guarded);
     // Nobody can know of the others: with the guard, too.
-    assert_overlaps_are_found(Scene::SeparateLists, guarded).await;
+    another_list_would_show: assert_overlaps_are_found(Scene::SeparateLists, guarded);
 }

@@ -1,13 +1,12 @@
 //! One scene from the first grant to the verdict.
 
 use std::env;
-use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
 use tower_redlock::Settings;
 
-use crate::checker::{Interval, Overlap, disorder, overlaps};
+use crate::checker::{Interval, Seen, disorder, overlaps};
 use crate::clients::{COUNT, Clients, Work};
 use crate::cluster::{Cluster, Faults};
 use crate::scene::Scene;
@@ -24,16 +23,6 @@ pub(crate) const BOUND: Duration = Duration::from_secs(40);
 /// What a contender is made with.
 type Mode = fn(Settings) -> Settings;
 
-/// What was seen.
-struct Outcome {
-    took: Duration,
-    holds: usize,
-    faults: Faults,
-    overlaps: Vec<Overlap>,
-    /// What is wrong with the fencing tokens.
-    disorder: Vec<String>,
-}
-
 /// How long one run takes.
 pub(crate) fn time() -> Duration {
     let seconds = env::var(SECONDS).map_or(80, |text| {
@@ -46,14 +35,14 @@ pub(crate) fn time() -> Duration {
 /// Two such runs at once would be in each other's way, and fewer overlaps found.
 static ALONE: Mutex<()> = Mutex::const_new(());
 
-/// Runs a scene for that long, and longer until it `is_enough`.
+/// Runs a scene for that long, and longer until it `is_enough`. Returns what was seen and done, and both as a text.
 async fn run(
     scene: Scene,
     mode: Mode,
     guarded: bool,
     time: Duration,
     is_enough: impl Fn(&Work) -> bool + Send + 'static,
-) -> Outcome {
+) -> (Seen, Faults, String) {
     let _alone = ALONE.lock().await;
     let mut cluster = Cluster::start(scene, COUNT).await;
     let clients = Clients::start(&cluster, mode).await;
@@ -65,38 +54,10 @@ async fn run(
     });
     let (faults, _cluster) = torment.await.unwrap();
     let took = begin.elapsed();
-    let intervals = clients.stop().await;
-    Outcome {
-        took,
-        holds: intervals.len(),
-        faults,
-        overlaps: overlaps(&intervals),
-        disorder: disorder(&intervals),
-    }
-}
-
-/// One line for the table, and one for each of the first overlaps.
-fn report(scene: Scene, mode: &str, outcome: &Outcome) -> String {
-    let Faults {
-        few,
-        majority,
-        cuts,
-    } = outcome.faults;
-    format!(
-        "{scene:?}, {mode} the guard, {:.1} s: {} holds, {few} faults of one node or two, {majority} of a majority, {cuts} cuts, {} overlaps, {} fencing tokens out of order{}{}",
-        outcome.took.as_secs_f64(),
-        outcome.holds,
-        outcome.overlaps.len(),
-        outcome.disorder.len(),
-        lines(&outcome.overlaps),
-        lines(&outcome.disorder),
-    )
-}
-
-/// A line for each of the first.
-pub(crate) fn lines(all: &[impl Display]) -> String {
-    let first = all.iter().take(5);
-    first.map(|one| format!("\n  {one}")).collect()
+    let seen = Seen::of(&clients.stop().await);
+    let report = format!("{scene:?}, guarded: {guarded}, {took:.1?}, {faults:?}: {seen}");
+    println!("{report}");
+    (seen, faults, report)
 }
 
 /// How many locks are held in a run at least.
@@ -109,20 +70,15 @@ pub(crate) async fn assert_no_overlap(scene: Scene, mode: Mode) {
     // A slow machine takes longer for the same work. Overlapping lists are stopped as soon as both are seen.
     let is_stopped = scene == Scene::OverlappingLists;
     let is_enough = move |work: &Work| is_stopped || work.holds() > least();
-    let outcome = run(scene, mode, true, time(), is_enough).await;
-    let report = report(scene, "with", &outcome);
-    println!("{report}");
-    if is_stopped {
-        assert!(outcome.faults.few > 0, "nothing was done: {report}");
+    let (seen, faults, report) = run(scene, mode, true, time(), is_enough).await;
+    // A harness in which nobody holds anything finds nothing.
+    let is_done = if is_stopped {
+        faults.few > 0
     } else {
-        // A harness in which nobody holds anything finds nothing.
-        assert!(
-            outcome.holds > least(),
-            "hardly any work was done: {report}"
-        );
-    }
-    assert!(outcome.overlaps.is_empty(), "two holders at once: {report}");
-    assert!(outcome.disorder.is_empty(), "out of order: {report}");
+        seen.holds > least()
+    };
+    assert!(is_done, "hardly anything was done: {report}");
+    seen.assert_excluded(&report);
 }
 
 /// That what the nodes forget is noticed: by two holders, or, where old data comes back, by fencing tokens. The run
@@ -133,12 +89,10 @@ pub(crate) async fn assert_overlaps_are_found(scene: Scene, mode: Mode) {
         falls_back || !overlaps(intervals).is_empty()
     };
     let is_enough = move |work: &Work| shows(&work.intervals());
-    let outcome = run(scene, mode, false, Duration::ZERO, is_enough).await;
-    let report = report(scene, "without", &outcome);
-    println!("{report}");
-    let falls_back = scene.has_old_data() && !outcome.disorder.is_empty();
+    let (seen, _, report) = run(scene, mode, false, Duration::ZERO, is_enough).await;
+    let falls_back = scene.has_old_data() && !seen.disorder.is_empty();
     assert!(
-        falls_back || !outcome.overlaps.is_empty(),
+        falls_back || !seen.overlaps.is_empty(),
         "shows nothing without the guard, so it says nothing about the guard: {report}"
     );
 }

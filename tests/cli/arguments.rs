@@ -3,37 +3,34 @@
 use std::fs;
 
 use crate::support::server::new_dir;
-use crate::{ended, redlock};
+use crate::{ended, redlock, words};
 
 #[tokio::test]
 async fn a_wrong_argument_is_a_usage_error() {
-    for arguments in [
-        &[][..],
-        &["no-such-command"],
-        &["who"],
-        &["who", "k", "--odd"],
-        &["release", "k"],
-        &["run", "k"],
-        &["run", "k", "--wait", "soon", "--", "true"],
+    let many: Vec<Vec<&str>> = [
+        "no-such-command",
+        "who",
+        "who k --odd",
+        "release k",
+        "run k",
+        "run k --wait soon -- true",
         // `humantime` panics at this sum, and takes an M for a month.
-        &[
-            "run",
-            "k",
-            "--wait",
-            "18446744073709551615s1000ms",
-            "--",
-            "true",
-        ],
-        &["wait", "--timeout", "1M"],
-        &["nodes", "retire", "", "--yes"],
-        &["list", "--limit", "many"],
-        &["who", "a\nb", "--redis", "redis://127.0.0.1:1"],
-    ] {
-        let ended = ended(redlock(arguments)).await.with(64);
+        "run k --wait 18446744073709551615s1000ms -- true",
+        "wait --timeout 1M",
+        "list --limit many",
+    ]
+    .map(words)
+    .into();
+    let special = [
+        vec![],
+        vec!["nodes", "retire", "", "--yes"],
+        vec!["who", "a\nb", "--redis", "redis://127.0.0.1:1"],
+    ];
+    for arguments in many.into_iter().chain(special) {
+        let ended = ended(redlock(&arguments)).await.with(64);
         assert!(ended.out.is_empty() && !ended.err.is_empty(), "{ended:?}");
     }
-    let ended = ended(redlock(&["release", "k"])).await;
-    assert!(ended.err.contains("--force"), "{ended:?}");
+    ended(redlock(&["release", "k"])).await.complains("--force");
 }
 
 #[tokio::test]
@@ -50,94 +47,64 @@ async fn a_wrong_setting_is_told_without_its_value() {
     ] {
         fs::write(&file, text).unwrap();
         let ended = ended(redlock(&["status", "--config", path])).await.with(78);
-        assert!(ended.err.contains(reason), "{ended:?}");
-        assert!(!ended.err.contains("geheim"), "{ended:?}");
+        ended.complains(reason).hides("geheim");
     }
-    let missing = dir.join("none").display().to_string();
-    ended(redlock(&["status", "--config", &missing]))
-        .await
-        .with(78);
-    fs::remove_dir_all(dir).unwrap();
+    fs::remove_dir_all(&dir).unwrap();
+    ended(redlock(&["status", "--config", path])).await.with(78);
     let mut command = redlock(&["status", "--redis", "redis://127.0.0.1:1"]);
     command.env("REDLOCK_TTL", "never");
-    let ended = ended(command).await.with(78);
-    assert!(ended.err.contains("REDLOCK_TTL"), "{ended:?}");
+    ended(command).await.with(78).complains("REDLOCK_TTL");
 }
 
+/// An example, and what an operator must know of the nodes before the command is run.
 #[tokio::test]
-async fn each_command_has_help_with_an_example() {
-    for command in [
-        &["status"][..],
-        &["wait"],
-        &["bootstrap"],
-        &["nodes", "adopt"],
-        &["who"],
-        &["list"],
-        &["release"],
-        &["run"],
-        &["acl"],
-        &["completion"],
-        &[],
-    ] {
-        let arguments = [command, &["--help"]].concat();
-        let ended = ended(redlock(&arguments)).await.with(0);
-        let example = format!(
-            "Example:\n  {}",
-            ["redlock", command.first().unwrap_or(&"status")].join(" ")
-        );
-        let is_shown = ended.out.contains(&example) || ended.out.contains("&& redlock wait");
-        assert!(is_shown, "{command:?}: {}", ended.out);
-    }
-}
-
-/// What an operator must know before the command is run.
-#[tokio::test]
-async fn help_says_what_a_command_does_to_the_nodes() {
+async fn each_command_has_help_with_an_example_and_says_what_it_does_to_the_nodes() {
     for (command, text) in [
         (
-            &["status"][..],
+            "status ",
             "It writes only what each process writes when it connects",
         ),
         (
-            &["wait"],
+            "wait ",
             "it begins the quarantine of a node that may have forgotten locks",
         ),
-        (&["bootstrap"], "all processes were stopped"),
-        (&["nodes", "adopt"], "First stop all processes"),
-        (&["list"], "+scan"),
-        (&["release"], "Only fencing tokens can reject such writes"),
-        (&["run"], "the command gets SIGTERM"),
+        ("bootstrap ", "all processes were stopped"),
+        ("nodes adopt ", "First stop all processes"),
+        ("who ", ""),
+        ("list ", "+scan"),
+        ("release ", "Only fencing tokens can reject such writes"),
+        ("run ", "the command gets SIGTERM"),
+        ("acl ", ""),
+        ("completion ", ""),
+        ("", ""),
     ] {
-        let ended = ended(redlock(&[command, &["--help"]].concat()))
+        let help = ended(redlock(&words(&format!("{command}--help"))))
             .await
-            .with(0);
-        let words: Vec<&str> = ended.out.split_whitespace().collect();
-        assert!(words.join(" ").contains(text), "{command:?}: {}", ended.out);
+            .with(0)
+            .out;
+        let first = command.split(' ').find(|word| !word.is_empty());
+        let example = format!("Example:\n  redlock {}", first.unwrap_or("status"));
+        let is_shown = help.contains(&example) || help.contains("&& redlock wait");
+        assert!(is_shown, "{command}: {help}");
+        let said: Vec<&str> = help.split_whitespace().collect();
+        assert!(said.join(" ").contains(text), "{command}: {help}");
     }
 }
 
 /// One source: the rule that connecting checks is the one of the guide, and the one that is printed.
 #[tokio::test]
 async fn the_rule_that_is_printed_is_that_of_the_guide() {
-    let guide = include_str!("../../src/docs/several_servers.md").lines();
-    let rule = guide.clone().find(|line| line.starts_with("ACL SETUSER"));
+    let guide = include_str!("../../src/docs/several_servers.md");
+    let rule = guide.lines().find(|line| line.starts_with("ACL SETUSER"));
     let rule = rule.unwrap();
-    let acl = async |arguments: &[&str], variables: &[(&str, &str)]| {
-        let mut command = redlock(&[&["acl"], arguments].concat());
+    let acl = async |line, variables: &[(&str, &str)]| {
+        let mut command = redlock(&words(line));
         command.envs(variables.iter().copied());
         ended(command).await.with(0).out
     };
-    let one = ["--redis", "redis://h"];
-    assert_eq!(acl(&one, &[]).await, format!("{rule}\n"));
-    let three = [
-        "--redis",
-        "redis://a",
-        "--redis",
-        "redis://b/2",
-        "--redis",
-        "redis://u:hunter2@c",
-    ];
-    let shown = acl(&three, &[("REDLOCK_NAMESPACE", "shop")]).await;
+    assert_eq!(acl("acl --redis redis://h", &[]).await, format!("{rule}\n"));
+    let three = "acl --redis redis://a --redis redis://b/2 --redis redis://u:hunter2@c";
+    let shown = acl(three, &[("REDLOCK_NAMESPACE", "shop")]).await;
     let rule = rule.replace("lk", "shop");
     let expected = format!(
         "# a:6379\n{rule}\n# b:6379/2\n{rule} +select\n# c:6379\n{}\n",
@@ -146,11 +113,10 @@ async fn the_rule_that_is_printed_is_that_of_the_guide() {
     assert_eq!(shown, expected);
 
     let cluster = [("REDLOCK_NODES_0_CLUSTER", "redis://h")];
-    let page = include_str!("../../src/docs/several_servers.md");
-    let shown = acl(&[], &cluster).await;
+    let shown = acl("acl", &cluster).await;
     let (_, further) = shown.split_once("+info +ping ").unwrap();
     assert!(
-        page.contains(&format!("`{}`", further.trim_end())),
+        guide.contains(&format!("`{}`", further.trim_end())),
         "{shown}"
     );
     assert!(shown.contains(" ~{*}lk:* ~{*}lk!* ") && shown.contains(" &{*}lk!permit!free:* "));
@@ -174,6 +140,6 @@ async fn output_that_cannot_be_written_is_an_error() {
     let mut completion = redlock(&["completion", "bash"]);
     completion.stdout(fs::File::create("/dev/full").unwrap());
     let child = completion.spawn().unwrap();
-    let ended = crate::told(child.wait_with_output().unwrap()).with(74);
-    assert!(ended.err.contains("cannot write the output"), "{ended:?}");
+    let ended = crate::told(child.wait_with_output().unwrap());
+    ended.with(74).complains("cannot write the output");
 }

@@ -84,33 +84,33 @@ impl Fleet {
         command
     }
 
-    /// Runs it to its end.
-    async fn run(&self, arguments: &[&str]) -> Ended {
-        ended(self.redlock(arguments)).await
+    /// Runs it to its end, with the arguments of a line without quotes.
+    async fn run(&self, line: &str) -> Ended {
+        ended(self.redlock(&words(line))).await
     }
 
-    /// Runs a command on a server past its nodes.
-    fn ask(&self, server: usize, words: &[&str]) -> String {
+    /// Runs a command, of a line without quotes, on a server past its nodes.
+    fn ask(&self, server: usize, line: &str) -> String {
         let mut raw = self.servers[server].raw();
         raw.command(&["AUTH", PASSWORD]).unwrap();
-        raw.command(words).unwrap()
+        raw.command(&words(line)).unwrap()
     }
 
     /// How many servers have the lock of this key.
     fn holding(&self, key: &str) -> usize {
-        let key = format!("lk:{key}");
+        let exists = format!("EXISTS lk:{key}");
         let servers = 0..self.servers.len();
         servers
-            .filter(|server| self.ask(*server, &["EXISTS", &key]) == "1")
+            .filter(|server| self.ask(*server, &exists) == "1")
             .count()
     }
 
     /// All that is on the servers, but what tells how long it lives.
     fn content(&self) -> Vec<BTreeMap<String, String>> {
         let of_server = |server| {
-            let keys = self.ask(server, &["KEYS", "*"]);
+            let keys = self.ask(server, "KEYS *");
             let keys = keys.lines().filter(|key| !key.is_empty());
-            let dump = |key: &str| (key.to_owned(), self.ask(server, &["HGETALL", key]));
+            let dump = |key: &str| (key.to_owned(), self.ask(server, &format!("HGETALL {key}")));
             keys.map(dump).collect()
         };
         (0..self.servers.len()).map(of_server).collect()
@@ -118,12 +118,14 @@ impl Fleet {
 
     /// The owner tokens of a key, which nobody may see.
     fn tokens(&self, key: &str) -> Vec<String> {
-        let key = format!("lk:{key}");
-        let tokens = (0..self.servers.len()).map(|server| self.ask(server, &["GET", &key]));
-        tokens
-            .filter(|token| token.len() >= 40)
-            .map(|token| token[..40].to_owned())
-            .collect()
+        let get = format!("GET lk:{key}");
+        let values = (0..self.servers.len()).map(|server| self.ask(server, &get));
+        let values: Vec<String> = values.collect();
+        let tokens = values
+            .iter()
+            .flat_map(|value| value.split(' '))
+            .filter(|word| word.len() >= 40);
+        tokens.map(|token| token[..40].to_owned()).collect()
     }
 }
 
@@ -131,6 +133,10 @@ impl Drop for Fleet {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.dir);
     }
+}
+
+fn words(line: &str) -> Vec<&str> {
+    line.split(' ').collect()
 }
 
 /// The program, without settings, a terminal or colours.
@@ -158,6 +164,33 @@ impl Ended {
     #[track_caller]
     fn with(self, code: i32) -> Self {
         assert_eq!(self.code, code, "{self:#?}");
+        self
+    }
+
+    #[track_caller]
+    fn begins(&self, text: &str) -> &Self {
+        assert!(self.out.starts_with(text), "no `{text}`: {self:#?}");
+        self
+    }
+
+    #[track_caller]
+    fn shows(&self, text: &str) -> &Self {
+        assert!(self.out.contains(text), "no `{text}`: {self:#?}");
+        self
+    }
+
+    #[track_caller]
+    fn hides(&self, text: &str) -> &Self {
+        assert!(
+            !self.out.contains(text) && !self.err.contains(text),
+            "`{text}`: {self:#?}"
+        );
+        self
+    }
+
+    #[track_caller]
+    fn complains(&self, text: &str) -> &Self {
+        assert!(self.err.contains(text), "no `{text}`: {self:#?}");
         self
     }
 

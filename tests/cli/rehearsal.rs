@@ -49,11 +49,12 @@ struct Calls {
 
 impl Calls {
     fn begin() -> Self {
+        let (last, longest_pause) = (Stopwatch::start(), Duration::ZERO);
         Self {
             granted: 0,
             refused: Vec::new(),
-            last: Stopwatch::start(),
-            longest_pause: Duration::ZERO,
+            last,
+            longest_pause,
         }
     }
 
@@ -95,10 +96,8 @@ impl Load {
         }
         sleep(WORK).await;
         let mut inside = self.inside.lock().unwrap();
-        if inside
-            .get(&key)
-            .is_some_and(|last| last[0].owner_hash() == ours[0].owner_hash())
-        {
+        let is_last = |last: &Locks| last[0].owner_hash() == ours[0].owner_hash();
+        if inside.get(&key).is_some_and(is_last) {
             inside.remove(&key);
         }
         drop(inside);
@@ -172,12 +171,25 @@ struct Task {
 }
 
 impl Task {
-    const fn unnoticed(name: &'static str) -> Self {
+    const fn unnoticed(name: &'static str, servers: usize) -> Self {
+        let (ttl, pause) = ("3s", UNNOTICED);
         Self {
             name,
-            servers: 3,
-            ttl: "3s",
-            pause: UNNOTICED,
+            servers,
+            ttl,
+            pause,
+        }
+    }
+
+    /// One that stops the service, with a `max_ttl` of so many seconds after it: the wait for it, the quarantine, and two
+    /// seconds; and two to stop all processes, and to start them.
+    const fn with_a_stop(name: &'static str, servers: usize, max_ttl: u64) -> Self {
+        let (ttl, pause) = ("1s", Duration::from_secs(max_ttl + 5));
+        Self {
+            name,
+            servers,
+            ttl,
+            pause,
         }
     }
 
@@ -187,7 +199,7 @@ impl Task {
         undisturbed(async || {
             let mut fleet = Fleet::of(self.servers);
             fleet.write(self.ttl, self.ttl);
-            fleet.run(&["bootstrap", "--yes"]).await.with(0);
+            fleet.run("bootstrap --yes").await.with(0);
             let load = Arc::new(Load {
                 inside: Mutex::default(),
                 overlaps: Arc::clone(&overlaps),
@@ -230,12 +242,12 @@ const UNNOTICED: Duration = SECOND;
 /// "Restart servers". None of these has a file.
 #[tokio::test]
 async fn servers_are_restarted_one_by_one_and_nobody_notices() {
-    let task = Task::unnoticed("three servers are restarted");
+    let task = Task::unnoticed("three servers are restarted", 3);
     task.rehearse(async |fleet, load, processes| {
         let guard = held(fleet, &processes[0].locks[0], "held").await;
         for server in 0..3 {
             fleet.servers[server].restart();
-            fleet.run(&["wait"]).await.with(0);
+            fleet.run("wait").await.with(0);
         }
         load.goes_on().await;
         assert!(!guard.is_lost());
@@ -246,7 +258,7 @@ async fn servers_are_restarted_one_by_one_and_nobody_notices() {
 /// "Another server for a node": the old name, and another address.
 #[tokio::test]
 async fn a_node_gets_another_server_and_nobody_notices() {
-    let task = Task::unnoticed("another server for a node");
+    let task = Task::unnoticed("another server for a node", 3);
     task.rehearse(async |fleet, load, processes| {
         fleet.servers[2].kill();
         fleet.servers[2] = another_server();
@@ -256,7 +268,7 @@ async fn a_node_gets_another_server_and_nobody_notices() {
             next.push(Process::start(fleet, load).await);
             process.stop().await;
         }
-        fleet.run(&["wait"]).await.with(0);
+        fleet.run("wait").await.with(0);
         load.goes_on().await;
     })
     .await;
@@ -268,49 +280,28 @@ async fn adopt(fleet: &Fleet, load: &Arc<Load>, processes: Vec<Process>) -> Vec<
         process.stop().await;
     }
     sleep(SECOND).await;
-    fleet.run(&["nodes", "adopt", "--yes"]).await.with(0);
+    fleet.run("nodes adopt --yes").await.with(0);
     let processes = Process::two(fleet, load).await;
     load.goes_on().await;
     processes
 }
 
-/// What that takes with a ttl of a second: the wait for it, the quarantine, and two seconds; and two to stop all processes,
-/// and to start them.
-const fn pause_with(max_ttl: Duration) -> Duration {
-    max_ttl.saturating_add(Duration::from_secs(5))
-}
-
 #[tokio::test]
 async fn a_longer_max_ttl_takes_as_long_as_the_runbook_says() {
-    let task = Task {
-        name: "a longer max_ttl",
-        servers: 3,
-        ttl: "1s",
-        pause: pause_with(2 * SECOND),
-    };
+    let task = Task::with_a_stop("a longer max_ttl", 3, 2);
     task.rehearse(async |fleet, load, processes| {
         fleet.write("1s", "2s");
         let processes = adopt(fleet, load, processes).await;
         let longer = processes[0].locks[0].with_ttl(2 * SECOND).unwrap();
-        longer
-            .acquire("long")
-            .await
-            .unwrap()
-            .release()
-            .await
-            .unwrap();
+        let guard = longer.acquire("long").await.unwrap();
+        guard.release().await.unwrap();
     })
     .await;
 }
 
 #[tokio::test]
 async fn one_node_becomes_three_in_the_time_that_the_runbook_says() {
-    let task = Task {
-        name: "one node becomes three",
-        servers: 1,
-        ttl: "1s",
-        pause: pause_with(SECOND),
-    };
+    let task = Task::with_a_stop("one node becomes three", 1, 1);
     task.rehearse(async |fleet, load, processes| {
         fleet.servers.extend([another_server(), another_server()]);
         fleet.write("1s", "1s");
@@ -343,42 +334,21 @@ async fn move_to(
 
 #[tokio::test]
 async fn one_redis_moves_to_three_others_and_nobody_notices() {
-    let task = Task {
-        servers: 1,
-        ..Task::unnoticed("one Redis moves to three others")
-    };
+    let task = Task::unnoticed("one Redis moves to three others", 1);
     task.rehearse(async |fleet, load, processes| {
         let new = Fleet::of(3);
         new.write("3s", "3s");
-        new.run(&["bootstrap", "--yes"]).await.with(0);
+        new.run("bootstrap --yes").await.with(0);
         let _processes = move_to(fleet.settings(), new.settings(), load, processes).await;
         // A process that was forgotten is told where to go.
         let late = fleet.settings().connect().await.unwrap();
-        let retired = fleet
-            .run(&["nodes", "retire", "the three", "--yes"])
-            .await
-            .with(0);
-        assert!(
-            retired.out.contains("no lock on these nodes is valid"),
-            "{}",
-            retired.out
-        );
+        let retired = fleet.run("nodes retire the-three --yes").await.with(0);
+        retired.shows("no lock on these nodes is valid");
         let refused = late.try_acquire("order:1").await.unwrap_err().to_string();
-        assert!(
-            refused.contains("retired in favour of `the three`"),
-            "{refused}"
-        );
-        let verdict = late.snapshot().verdict;
-        assert!(
-            verdict.contains("retired in favour of `the three`"),
-            "{verdict}"
-        );
-        let status = fleet.run(&["status"]).await.with(78);
-        assert!(
-            status.out.contains("retired in favour of `the three`"),
-            "{}",
-            status.out
-        );
+        let status = fleet.run("status").await.with(78).out;
+        for text in [refused, late.snapshot().verdict, status] {
+            assert!(text.contains("retired in favour of `the-three`"), "{text}");
+        }
         load.goes_on().await;
     })
     .await;
@@ -386,10 +356,7 @@ async fn one_redis_moves_to_three_others_and_nobody_notices() {
 
 #[tokio::test]
 async fn one_redis_moves_to_a_cluster_and_nobody_notices() {
-    let task = Task {
-        servers: 1,
-        ..Task::unnoticed("one Redis moves to a cluster")
-    };
+    let task = Task::unnoticed("one Redis moves to a cluster", 1);
     // It would hold up the load.
     let cluster = RedisCluster::start(Kind::Redis, 3, 0);
     task.rehearse(async |fleet, load, processes| {
@@ -399,10 +366,7 @@ async fn one_redis_moves_to_a_cluster_and_nobody_notices() {
         let first = new.clone().connect_lazy().unwrap();
         first.bootstrap().await.unwrap();
         let _processes = move_to(fleet.settings(), new, load, processes).await;
-        fleet
-            .run(&["nodes", "retire", "the cluster", "--yes"])
-            .await
-            .with(0);
+        fleet.run("nodes retire the-cluster --yes").await.with(0);
         load.goes_on().await;
     })
     .await;
@@ -411,7 +375,7 @@ async fn one_redis_moves_to_a_cluster_and_nobody_notices() {
 /// The nodes stay, and the namespace is another list of nodes as far as locks go.
 #[tokio::test]
 async fn a_longer_max_ttl_with_another_namespace_is_unnoticed() {
-    let task = Task::unnoticed("a longer max_ttl by another namespace");
+    let task = Task::unnoticed("a longer max_ttl by another namespace", 3);
     task.rehearse(async |fleet, load, processes| {
         let old = fleet.settings();
         fleet.write("3s", "20s");
@@ -429,21 +393,13 @@ async fn a_longer_max_ttl_with_another_namespace_is_unnoticed() {
 /// "Moving", with a stop: the old nodes are retired under load, and the new ones are used after that.
 #[tokio::test]
 async fn nodes_that_are_retired_grant_nothing_and_their_locks_end() {
-    let task = Task {
-        name: "one Redis is retired, and three others are used",
-        servers: 1,
-        ttl: "1s",
-        pause: pause_with(SECOND),
-    };
+    let task = Task::with_a_stop("one Redis is retired, and three others are used", 1, 1);
     task.rehearse(async |fleet, load, processes| {
         let new = Fleet::of(3);
         new.write("1s", "1s");
-        new.run(&["bootstrap", "--yes"]).await.with(0);
+        new.run("bootstrap --yes").await.with(0);
         let guard = processes[0].locks[0].acquire("held").await.unwrap();
-        fleet
-            .run(&["nodes", "retire", "three others", "--yes"])
-            .await
-            .with(0);
+        fleet.run("nodes retire three-others --yes").await.with(0);
         assert!(guard.is_lost());
         let _next = Process::two(&new, load).await;
         load.goes_on().await;

@@ -1,11 +1,11 @@
 //! Whether the numbers of holders order them as they came.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
 
 /// One time that a lock was held. The clock is one of the machine, so that processes can be compared.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Acquisition {
     pub(crate) key: String,
     pub(crate) fence: u64,
@@ -15,38 +15,6 @@ pub(crate) struct Acquisition {
     pub(crate) end: u64,
     /// Whether it was still held at the end.
     pub(crate) held: bool,
-}
-
-impl fmt::Display for Acquisition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            key,
-            fence,
-            start,
-            end,
-            held,
-        } = self;
-        write!(f, "{key} {fence} {start} {end} {held}")
-    }
-}
-
-impl FromStr for Acquisition {
-    type Err = String;
-
-    fn from_str(line: &str) -> Result<Self, String> {
-        let parts: Vec<&str> = line.split(' ').collect();
-        let [key, fence, start, end, held] = parts[..] else {
-            return Err(format!("not five parts: {line}"));
-        };
-        let number = |text: &str| text.parse().map_err(|_| format!("no number: {line}"));
-        Ok(Self {
-            key: key.to_owned(),
-            fence: number(fence)?,
-            start: number(start)?,
-            end: number(end)?,
-            held: held == "true",
-        })
-    }
 }
 
 /// What is wrong with `all`, in whatever order they are recorded:
@@ -72,7 +40,7 @@ fn repeated(all: &mut [&Acquisition], found: &mut Vec<String>) {
     all.sort_unstable_by_key(|one| (one.fence, one.start));
     for pair in all.windows(2) {
         if pair[0].fence == pair[1].fence {
-            found.push(format!("one number twice: [{}], [{}]", pair[0], pair[1]));
+            found.push(format!("one number twice: {pair:?}"));
         }
     }
 }
@@ -93,7 +61,7 @@ fn out_of_order(all: &mut [&Acquisition], found: &mut Vec<String>) {
         if let Some(earlier) = highest
             && earlier.fence >= one.fence
         {
-            found.push(format!("not above one before: [{earlier}], [{one}]"));
+            found.push(format!("not above one before: {earlier:?}, {one:?}"));
         }
     }
 }
@@ -105,7 +73,7 @@ fn together(all: &mut [&Acquisition], found: &mut Vec<String>) {
         if let Some(earlier) = latest
             && earlier.end > one.start
         {
-            found.push(format!("two holders: [{earlier}], [{one}]"));
+            found.push(format!("two holders: {earlier:?}, {one:?}"));
         }
         if latest.is_none_or(|latest| latest.end < one.end) {
             latest = Some(one);
@@ -117,110 +85,110 @@ fn together(all: &mut [&Acquisition], found: &mut Vec<String>) {
 mod tests {
     use super::*;
 
-    fn held(key: &str, fence: u64, start: u64, end: u64) -> Acquisition {
-        let key = key.to_owned();
-        Acquisition {
-            key,
-            fence,
-            start,
-            end,
-            held: true,
-        }
-    }
+    /// Turns of a key in short: its number, from when to when it was held, and whether it was until then.
+    type Turn = (u64, u64, u64, bool);
 
-    fn lost(key: &str, fence: u64, start: u64, end: u64) -> Acquisition {
-        Acquisition {
-            held: false,
-            ..held(key, fence, start, end)
-        }
+    fn turns(key: &str, all: &[Turn]) -> Vec<Acquisition> {
+        let turn = |&(fence, start, end, held): &Turn| {
+            let key = key.to_owned();
+            Acquisition {
+                key,
+                fence,
+                start,
+                end,
+                held,
+            }
+        };
+        all.iter().map(turn).collect()
     }
 
     /// In the order given and in the other.
     #[track_caller]
-    fn assert_found(all: &[Acquisition], expected: &[&str]) {
+    fn assert_found(all: &[Acquisition], expected: &[&str], case: &str) {
         let reversed: Vec<_> = all.iter().rev().cloned().collect();
         for all in [all, &reversed] {
             let found = violations(all);
-            let mut kinds: Vec<_> = found
-                .iter()
-                .map(|text| text.split(':').next().unwrap())
-                .collect();
+            let kinds = found.iter().map(|text| text.split(':').next().unwrap());
+            let mut kinds: Vec<_> = kinds.collect();
             kinds.sort_unstable();
-            assert_eq!(kinds, expected, "{found:#?}");
+            assert_eq!(kinds, expected, "{case}: {found:#?}");
+        }
+    }
+
+    const ORDER: &str = "not above one before";
+    const TWICE: &str = "one number twice";
+    const TWO: &str = "two holders";
+
+    #[test]
+    fn what_is_wrong_is_found_and_nothing_else() {
+        let cases: &[(&str, &[Turn], &[&str])] = &[
+            ("nothing", &[], &[]),
+            (
+                "numbers grow, of turns that touch or have no length, too",
+                &[
+                    (5, 0, 10, true),
+                    (6, 10, 20, true),
+                    (99, 25, 25, true),
+                    (100, 25, 30, true),
+                ],
+                &[],
+            ),
+            (
+                "one falls back",
+                &[(5, 0, 10, true), (7, 20, 30, true), (6, 40, 50, true)],
+                &[ORDER],
+            ),
+            (
+                "not only beside its neighbour",
+                &[(9, 0, 10, true), (7, 20, 30, true), (8, 40, 50, true)],
+                &[ORDER, ORDER],
+            ),
+            (
+                "one number twice",
+                &[(5, 0, 10, true), (5, 20, 30, true)],
+                &[ORDER, TWICE],
+            ),
+            (
+                "the same together",
+                &[(5, 0, 10, true), (5, 5, 30, false)],
+                &[TWICE],
+            ),
+            (
+                "who lost it may overlap",
+                &[(5, 0, 100, false), (9, 50, 60, true)],
+                &[],
+            ),
+            (
+                "and is in no order meanwhile",
+                &[(9, 0, 100, false), (5, 50, 60, true)],
+                &[],
+            ),
+            (
+                "but afterwards",
+                &[(9, 0, 100, false), (5, 100, 160, true)],
+                &[ORDER],
+            ),
+            (
+                "two at once",
+                &[(5, 0, 100, true), (6, 99, 120, true)],
+                &[TWO],
+            ),
+            (
+                "one that has two in it",
+                &[(5, 0, 100, true), (6, 10, 20, true), (7, 30, 40, true)],
+                &[TWO, TWO],
+            ),
+        ];
+        for (case, all, expected) in cases {
+            assert_found(&turns("a", all), expected, case);
         }
     }
 
     #[test]
-    fn turns_with_growing_tokens_are_right() {
-        assert_found(&[], &[]);
-        let turns = [
-            held("a", 5, 0, 10),
-            held("a", 6, 10, 20),
-            held("a", 99, 25, 25),
-            held("a", 100, 25, 30),
-        ];
-        assert_found(&turns, &[]);
-    }
-
-    #[test]
     fn keys_are_numbered_each_by_itself() {
-        let turns = [held("a", 5, 0, 10), held("b", 4, 20, 30)];
-        assert_found(&turns, &[]);
-        assert_found(&[held("a", 5, 0, 10), held("b", 5, 5, 6)], &[]);
-    }
-
-    #[test]
-    fn a_number_that_falls_back_is_found() {
-        let turns = [
-            held("a", 5, 0, 10),
-            held("a", 7, 20, 30),
-            held("a", 6, 40, 50),
-        ];
-        assert_found(&turns, &["not above one before"]);
-        // Not only beside its neighbour.
-        let turns = [
-            held("a", 9, 0, 10),
-            held("a", 7, 20, 30),
-            held("a", 8, 40, 50),
-        ];
-        assert_found(&turns, &["not above one before", "not above one before"]);
-    }
-
-    #[test]
-    fn a_number_that_is_given_twice_is_found() {
-        let both = ["not above one before", "one number twice"];
-        assert_found(&[held("a", 5, 0, 10), held("a", 5, 20, 30)], &both);
-        let together = [held("a", 5, 0, 10), lost("a", 5, 5, 30)];
-        assert_found(&together, &["one number twice"]);
-    }
-
-    #[test]
-    fn a_holder_that_lost_the_lock_may_overlap_and_is_in_no_order_meanwhile() {
-        let turns = [lost("a", 5, 0, 100), held("a", 9, 50, 60)];
-        assert_found(&turns, &[]);
-        assert_found(&[lost("a", 9, 0, 100), held("a", 5, 50, 60)], &[]);
-        let after = [lost("a", 9, 0, 100), held("a", 5, 100, 160)];
-        assert_found(&after, &["not above one before"]);
-    }
-
-    #[test]
-    fn two_holders_at_once_are_found() {
-        let turns = [held("a", 5, 0, 100), held("a", 6, 99, 120)];
-        assert_found(&turns, &["two holders"]);
-        let inside = [
-            held("a", 5, 0, 100),
-            held("a", 6, 10, 20),
-            held("a", 7, 30, 40),
-        ];
-        assert_found(&inside, &["two holders", "two holders"]);
-    }
-
-    #[test]
-    fn a_record_is_read_as_it_was_written() {
-        let one = lost("own:1:2", 1_800_000_000_000_000_001, 3, 4);
-        assert_eq!(one.to_string().parse(), Ok(one));
-        for bad in ["", "a 1 2 3", "a 1 2 x true", "a 1 2 3 true more"] {
-            assert!(bad.parse::<Acquisition>().is_err(), "{bad}");
+        for other in [(4, 20, 30, true), (5, 5, 6, true)] {
+            let all = [turns("a", &[(5, 0, 10, true)]), turns("b", &[other])];
+            assert_found(&all.concat(), &[], "another key");
         }
     }
 }

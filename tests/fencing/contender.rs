@@ -1,38 +1,27 @@
-//! One of the processes that take locks: this test binary again, in the other role. It is told what to do by lines on
-//! its standard input, and answers on its standard output.
+//! One of the processes that take locks, which are told what to do by lines.
 
-use std::env;
-use std::fmt::Write as _;
-use std::io::BufRead as _;
-use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
-use tower_redlock::clock::{Clock, Moment, SystemClock};
 use tower_redlock::{LockGuard, LockManager};
 
 use crate::checker::Acquisition;
+use crate::support::AheadClock;
+use crate::support::clocks::raw_now;
+use crate::support::role::{self, Heard, Player};
 use crate::{SKEW, TTL, builder, connected};
 
-/// Tells a contender where the servers are, and which of the contenders it is.
-const SERVERS: &str = "TOWER_REDLOCK_TEST_SERVERS";
-const INDEX: &str = "TOWER_REDLOCK_TEST_INDEX";
-/// What begins an answer: the test harness writes to the standard output, too.
-const RECORD: &str = "@record ";
-const DONE: &str = "@done ";
 /// How many keys all contenders share, and how many each has for itself.
 const SHARED_KEYS: usize = 64;
 const OWN_KEYS: usize = 4;
 const TASKS: usize = 12;
 
 /// What the contenders do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Work {
     /// Each takes keys that nobody else wants, one after the other.
     Own,
@@ -40,138 +29,72 @@ pub(crate) enum Work {
     Shared,
 }
 
-impl Work {
-    const ALL: [Self; 2] = [Self::Own, Self::Shared];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Own => "own",
-            Self::Shared => "shared",
-        }
-    }
-}
-
-/// How many numbers the nodes agreed on at once, and how many were written back.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Counts {
+/// What came of some work.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Done {
+    pub(crate) records: Vec<Acquisition>,
+    /// How many numbers the nodes agreed on at once, and how many were written back.
     pub(crate) agreed: u64,
     pub(crate) written_back: u64,
     /// How many attempts failed, for whatever reason.
     pub(crate) failed: usize,
 }
 
-impl Counts {
-    pub(crate) fn share(&self) -> f64 {
-        let (agreed, written_back) = (to_f64(self.agreed), to_f64(self.written_back));
-        agreed / (agreed + written_back)
+impl Done {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.records.extend(other.records);
+        self.agreed += other.agreed;
+        self.written_back += other.written_back;
+        self.failed += other.failed;
     }
 
-    fn of(locks: &LockManager) -> Self {
-        let snapshot = locks.snapshot();
-        Self {
-            agreed: snapshot.fences_agreed,
-            written_back: snapshot.fences_written_back,
-            failed: 0,
-        }
+    /// How many of the numbers were agreed on, in percent.
+    pub(crate) const fn share(&self) -> u64 {
+        100 * self.agreed / (self.agreed + self.written_back)
     }
-}
-
-fn to_f64(count: u64) -> f64 {
-    f64::from(u32::try_from(count).unwrap())
 }
 
 /// A contender as its parent sees it.
 pub(crate) struct Contender {
-    _process: Child,
-    input: ChildStdin,
-    output: Lines<BufReader<ChildStdout>>,
+    player: Player,
+    heard: Heard,
 }
 
 impl Contender {
     pub(crate) fn start(test: &str, servers: &[String], index: usize) -> Self {
-        let mut process = Command::new(env::current_exe().unwrap())
-            .args(["--exact", test, "--nocapture"])
-            .env(SERVERS, servers.join(" "))
-            .env(INDEX, index.to_string())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
-        let input = process.stdin.take().unwrap();
-        let output = BufReader::new(process.stdout.take().unwrap()).lines();
-        Self {
-            _process: process,
-            input,
-            output,
-        }
+        let (player, heard) = Player::start(test, &(servers, index), &[]);
+        Self { player, heard }
     }
 
     pub(crate) async fn begin(&mut self, work: Work, count: usize) {
-        let line = format!("{} {count}\n", work.name());
-        self.input.write_all(line.as_bytes()).await.unwrap();
+        let order = serde_json::to_string(&(work, count)).unwrap();
+        self.player.tell(&order).await;
     }
 
-    /// Waits for the end of the work; adds to `records` and `counts` what came of it.
-    pub(crate) async fn finish(&mut self, records: &mut Vec<Acquisition>, counts: &mut Counts) {
-        while let Some(line) = self.output.next_line().await.unwrap() {
-            // The harness does not always end its lines.
-            if let Some((_, record)) = line.split_once(RECORD) {
-                records.push(record.parse().unwrap());
-            } else if let Some((_, done)) = line.split_once(DONE) {
-                let done: Vec<u64> = done.split(' ').map(|n| n.parse().unwrap()).collect();
-                counts.agreed += done[0];
-                counts.written_back += done[1];
-                counts.failed += usize::try_from(done[2]).unwrap();
-                return;
-            }
-        }
-        panic!("a contender has ended");
-    }
-}
-
-/// A clock that people have set so many microseconds too far. Without that, the clock alone would order the holders,
-/// and counters that do not count would go unnoticed.
-#[derive(Debug)]
-pub(crate) struct AheadClock(pub(crate) u64);
-
-impl Clock for AheadClock {
-    fn now(&self) -> Moment {
-        SystemClock::new().now()
-    }
-
-    fn unix_micros(&self) -> u64 {
-        SystemClock::new().unix_micros() + self.0
+    /// Waits for the end of the work.
+    pub(crate) async fn finish(&mut self) -> Done {
+        self.heard.next().await.expect("a contender goes on")
     }
 }
 
 /// Does the work of a contender if this process is one. Tells whether it is.
 pub(crate) async fn contend() -> bool {
-    let (Ok(servers), Ok(index)) = (env::var(SERVERS), env::var(INDEX)) else {
+    let Some((servers, index)) = role::role::<(Vec<String>, usize)>() else {
         return false;
     };
-    let ahead = SKEW * index.parse().unwrap();
-    let clock = AheadClock(u64::try_from(ahead.as_micros()).unwrap());
-    let locks = connected(builder(servers.split(' ')).clock(clock)).await;
-    loop {
-        // Blocks nobody: between two works there is nothing to do.
-        let mut line = String::new();
-        std::io::stdin().lock().read_line(&mut line).unwrap();
-        let Some((work, count)) = line.trim_end().split_once(' ') else {
-            return true;
-        };
-        let is_meant = |meant: &Work| meant.name() == work;
-        let work = Work::ALL.into_iter().find(is_meant).unwrap();
-        println!(
-            "\n{}",
-            act(&locks, work, &index, count.parse().unwrap()).await
-        );
+    let clock = AheadClock(SKEW * u32::try_from(index).unwrap());
+    let locks = connected(builder(servers.iter().map(String::as_str)).clock(clock)).await;
+    let mut orders = role::orders();
+    while let Some(order) = orders.next_line().await.unwrap() {
+        let (work, count) = serde_json::from_str(&order).unwrap();
+        role::say(&act(&locks, work, index, count).await);
     }
+    true
 }
 
-/// Takes locks `count` times. Returns the answer to the parent.
-async fn act(locks: &LockManager, work: Work, index: &str, count: usize) -> String {
-    let before = Counts::of(locks);
+/// Takes locks `count` times.
+async fn act(locks: &LockManager, work: Work, index: usize, count: usize) -> Done {
+    let before = locks.snapshot();
     let left = Arc::new(AtomicUsize::new(count));
     let failed = Arc::new(AtomicUsize::new(0));
     let mut tasks = JoinSet::new();
@@ -182,20 +105,18 @@ async fn act(locks: &LockManager, work: Work, index: &str, count: usize) -> Stri
             Work::Own => vec![format!("own:{index}:{task}")],
             Work::Shared => (0..SHARED_KEYS).map(|n| format!("shared:{n}")).collect(),
         };
-        let seed = index.parse::<usize>().unwrap() * TASKS + task;
+        let seed = index * TASKS + task;
         let (locks, left, failed) = (locks.clone(), Arc::clone(&left), Arc::clone(&failed));
         tasks.spawn(async move { take_turns(&locks, &keys, seed, &left, &failed).await });
     }
-    let mut answer = String::new();
-    for record in tasks.join_all().await.into_iter().flatten() {
-        writeln!(answer, "{RECORD}{record}").unwrap();
+    let records = tasks.join_all().await.into_iter().flatten().collect();
+    let after = locks.snapshot();
+    Done {
+        records,
+        agreed: after.fences_agreed - before.fences_agreed,
+        written_back: after.fences_written_back - before.fences_written_back,
+        failed: failed.load(Ordering::SeqCst),
     }
-    let after = Counts::of(locks);
-    let agreed = after.agreed - before.agreed;
-    let written_back = after.written_back - before.written_back;
-    let failed = failed.load(Ordering::SeqCst);
-    writeln!(answer, "{DONE}{agreed} {written_back} {failed}").unwrap();
-    answer
 }
 
 /// Takes the locks of `keys` in some order until nothing is `left` to be done.
@@ -224,7 +145,7 @@ async fn take_turns(
                 }
             }
         };
-        let start = now();
+        let start = raw_now();
         if keys.len() > 1 && turn.is_multiple_of(199) {
             // Long enough to be renewed, and to be filled into nodes that have forgotten it.
             sleep(TTL * 3 / 2).await;
@@ -237,7 +158,7 @@ async fn take_turns(
 }
 
 fn ended(guard: &LockGuard, key: &str, start: u64) -> Acquisition {
-    let end = now();
+    let end = raw_now();
     Acquisition {
         key: key.to_owned(),
         fence: guard.fence().unwrap().get(),
@@ -246,11 +167,4 @@ fn ended(guard: &LockGuard, key: &str, start: u64) -> Acquisition {
         // After the end: what is held now was held then.
         held: !guard.is_lost(),
     }
-}
-
-/// Nanoseconds by a clock that all processes share.
-fn now() -> u64 {
-    let time = clock_gettime(ClockId::Monotonic);
-    let seconds = u64::try_from(time.tv_sec).unwrap();
-    seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap()
 }

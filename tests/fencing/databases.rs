@@ -46,10 +46,6 @@ fn statements(database: &str) -> (String, Vec<String>) {
     (enter.remove(0), columns)
 }
 
-fn start<D: Database>() -> D {
-    start_with(None)
-}
-
 /// With more than the columns.
 pub(crate) fn start_with<D: Database>(more: impl IntoIterator<Item = String>) -> D {
     let (enter, mut tables) = statements(D::NAME);
@@ -66,6 +62,7 @@ pub(crate) enum Entered {
     /// The transaction has to begin again.
     Conflict,
 }
+use Entered::{Conflict, No, Yes};
 
 #[track_caller]
 pub(crate) fn entered(session: &Session) -> Entered {
@@ -73,28 +70,37 @@ pub(crate) fn entered(session: &Session) -> Entered {
         Reply::Rows { found, changed } => {
             assert_eq!(found, changed, "it depends on the driver");
             assert!(found < 2);
-            if found == 1 {
-                Entered::Yes
-            } else {
-                Entered::No
-            }
+            if found == 1 { Yes } else { No }
         }
-        Reply::Error(error) if error == "40001" => Entered::Conflict,
+        Reply::Error(error) if error == "40001" => Conflict,
         other => panic!("entering fails: {other:?}"),
     }
 }
 
 #[track_caller]
-fn enter(session: &mut Session, holder: Holder) -> Entered {
+fn enter(session: &mut Session, holder: Holder, expected: Entered) {
     session.send_enter(holder);
-    entered(session)
+    assert_eq!(entered(session), expected, "{}", session.mode);
 }
 
 /// Begins a transaction and enters.
 #[track_caller]
-pub(crate) fn begin(session: &mut Session, holder: Holder) -> Entered {
+pub(crate) fn begin(session: &mut Session, holder: Holder, expected: Entered) {
     session.run("BEGIN;");
-    enter(session, holder)
+    enter(session, holder, expected);
+}
+
+/// The whole of a transaction in which nothing else is done.
+#[track_caller]
+fn pass(session: &mut Session, holder: Holder) {
+    begin(session, holder, Yes);
+    session.run("COMMIT;");
+}
+
+#[track_caller]
+fn is_stopped(session: &mut Session, holder: Holder) {
+    begin(session, holder, No);
+    session.run("ROLLBACK;");
 }
 
 /// Begins a transaction, enters, and has to wait.
@@ -108,169 +114,146 @@ async fn begin_waiting<D: Database>(database: &D, session: &mut Session, holder:
 /// What came of it after the other has committed. Where the database only says that there was another, the transaction
 /// begins again.
 #[track_caller]
-fn entered_after_waiting<D: Database>(
-    mode: &str,
-    session: &mut Session,
-    holder: Holder,
-) -> Entered {
-    let outcome = entered(session);
-    if D::CONFLICTS_IN.contains(&mode) {
-        assert_eq!(outcome, Entered::Conflict, "{mode}");
+fn entered_after_waiting<D: Database>(session: &mut Session, holder: Holder, expected: Entered) {
+    if D::CONFLICTS_IN.contains(&session.mode) {
+        assert_eq!(entered(session), Conflict, "{}", session.mode);
         session.run("ROLLBACK;");
-        return begin(session, holder);
+        return begin(session, holder, expected);
     }
-    outcome
+    assert_eq!(entered(session), expected, "{}", session.mode);
 }
 
-async fn the_same_holder_enters_again<D: Database>(database: &D) {
-    for mode in D::MODES {
-        let mut session = database.connect(mode);
-        for transaction in 0..3 {
-            assert_eq!(begin(&mut session, FIRST), Entered::Yes, "{mode}");
-            let again = enter(&mut session, FIRST);
-            assert_eq!(again, Entered::Yes, "{mode}, transaction {transaction}");
-            session.run("COMMIT;");
-        }
-        let mut another = database.connect(mode);
-        assert_eq!(begin(&mut another, FIRST), Entered::Yes, "{mode}");
-    }
-}
-
-async fn a_late_holder_is_stopped<D: Database>(database: &D) {
-    for mode in D::MODES {
-        let mut session = database.connect(mode);
-        assert_eq!(begin(&mut session, FIRST), Entered::Yes, "{mode}");
+async fn the_same_holder_enters_again<D: Database>(database: &D, mode: &'static str) {
+    let mut session = database.connect(mode);
+    for _ in 0..3 {
+        begin(&mut session, FIRST, Yes);
+        enter(&mut session, FIRST, Yes);
         session.run("COMMIT;");
-        assert_eq!(begin(&mut session, SECOND), Entered::Yes, "{mode}");
-        session.run("COMMIT;");
-        // A lock that passes on inside a process keeps its owner.
-        let owner = SECOND.owner;
-        for late in [FIRST, Holder { owner, ..FIRST }] {
-            assert_eq!(begin(&mut session, late), Entered::No, "{mode}");
-            session.run("ROLLBACK;");
-        }
     }
+    begin(&mut database.connect(mode), FIRST, Yes);
 }
 
-async fn an_equal_token_of_another_owner_is_refused<D: Database>(database: &D) {
-    let other = Holder {
-        owner: SECOND.owner,
-        ..FIRST
+async fn a_late_holder_is_stopped<D: Database>(database: &D, mode: &'static str) {
+    let mut session = database.connect(mode);
+    pass(&mut session, FIRST);
+    pass(&mut session, SECOND);
+    is_stopped(&mut session, FIRST);
+    // A lock that passes on inside a process keeps its owner.
+    let owner = SECOND.owner;
+    is_stopped(&mut session, Holder { owner, ..FIRST });
+}
+
+async fn an_equal_token_of_another_owner_is_refused<D: Database>(database: &D, mode: &'static str) {
+    let mut session = database.connect(mode);
+    pass(&mut session, FIRST);
+    let owner = SECOND.owner;
+    is_stopped(&mut session, Holder { owner, ..FIRST });
+    begin(&mut session, FIRST, Yes);
+}
+
+async fn a_late_holder_waits_for_the_next_one_and_is_stopped<D: Database>(
+    database: &D,
+    mode: &'static str,
+) {
+    let (mut late, mut next) = (database.connect(mode), database.connect(mode));
+    begin(&mut next, SECOND, Yes);
+    begin_waiting(database, &mut late, FIRST).await;
+    next.run("COMMIT;");
+    entered_after_waiting::<D>(&mut late, FIRST, No);
+}
+
+async fn the_next_holder_waits_for_a_late_one_and_sees_its_work<D: Database>(
+    database: &D,
+    mode: &'static str,
+) {
+    let (mut late, mut next) = (database.connect(mode), database.connect(mode));
+    begin(&mut late, FIRST, Yes);
+    let balance = late.balance();
+    begin_waiting(database, &mut next, SECOND).await;
+    late.set_balance(balance + 10);
+    late.run("COMMIT;");
+    entered_after_waiting::<D>(&mut next, SECOND, Yes);
+    let balance = next.balance();
+    next.set_balance(balance + 20);
+    next.run("COMMIT;");
+    begin(&mut late, FIRST, No);
+    assert_eq!(late.balance(), 130, "{mode}");
+}
+
+async fn a_late_holder_that_has_read_before_loses_no_update<D: Database>(
+    database: &D,
+    mode: &'static str,
+) {
+    let (mut late, mut next) = (database.connect(mode), database.connect(mode));
+    let read = |session: &mut Session, holder| {
+        begin(session, holder, Yes);
+        let balance = session.balance();
+        session.run("COMMIT;");
+        balance
     };
-    for mode in D::MODES {
-        let mut session = database.connect(mode);
-        assert_eq!(begin(&mut session, FIRST), Entered::Yes, "{mode}");
+    let write = |session: &mut Session, holder, balance| {
+        begin(session, holder, Yes);
+        session.set_balance(balance);
         session.run("COMMIT;");
-        assert_eq!(begin(&mut session, other), Entered::No, "{mode}");
-        session.run("ROLLBACK;");
-        assert_eq!(begin(&mut session, FIRST), Entered::Yes, "{mode}");
-    }
+    };
+    let old = read(&mut late, FIRST);
+    let seen = read(&mut next, SECOND);
+    assert_eq!((old, seen), (100, 100), "{mode}");
+    // What it would write now, the next holder would write over.
+    is_stopped(&mut late, FIRST);
+    write(&mut next, SECOND, seen + 20);
+    // It has a lock again, and starts from the beginning.
+    let seen = read(&mut late, THIRD);
+    write(&mut late, THIRD, seen + 10);
+    assert_eq!(next.balance(), 130, "{mode}");
 }
 
-async fn a_late_holder_waits_for_the_next_one_and_is_stopped<D: Database>(database: &D) {
-    for mode in D::MODES {
-        let (mut late, mut next) = (database.connect(mode), database.connect(mode));
-        assert_eq!(begin(&mut next, SECOND), Entered::Yes, "{mode}");
-        begin_waiting(database, &mut late, FIRST).await;
-        next.run("COMMIT;");
-        let outcome = entered_after_waiting::<D>(mode, &mut late, FIRST);
-        assert_eq!(outcome, Entered::No, "{mode}");
-    }
+async fn a_rollback_lets_a_late_holder_in<D: Database>(database: &D, mode: &'static str) {
+    let (mut late, mut next) = (database.connect(mode), database.connect(mode));
+    begin(&mut next, SECOND, Yes);
+    next.run("ROLLBACK;");
+    begin(&mut late, FIRST, Yes);
 }
 
-async fn the_next_holder_waits_for_a_late_one_and_sees_its_work<D: Database>(database: &D) {
-    for mode in D::MODES {
-        let (mut late, mut next) = (database.connect(mode), database.connect(mode));
-        assert_eq!(begin(&mut late, FIRST), Entered::Yes, "{mode}");
-        let balance = late.balance();
-        begin_waiting(database, &mut next, SECOND).await;
-        late.set_balance(balance + 10);
-        late.run("COMMIT;");
-        let outcome = entered_after_waiting::<D>(mode, &mut next, SECOND);
-        assert_eq!(outcome, Entered::Yes, "{mode}");
-        let balance = next.balance();
-        next.set_balance(balance + 20);
-        next.run("COMMIT;");
-        assert_eq!(begin(&mut late, FIRST), Entered::No, "{mode}");
-        assert_eq!(late.balance(), 130, "{mode}");
-    }
-}
-
-async fn a_late_holder_that_has_read_before_loses_no_update<D: Database>(database: &D) {
-    for mode in D::MODES {
-        let (mut late, mut next) = (database.connect(mode), database.connect(mode));
-        let read = |session: &mut Session, holder| {
-            assert_eq!(begin(session, holder), Entered::Yes, "{mode}");
-            let balance = session.balance();
-            session.run("COMMIT;");
-            balance
-        };
-        let old = read(&mut late, FIRST);
-        let seen = read(&mut next, SECOND);
-        // What it would write now, the next holder would write over.
-        assert_eq!(begin(&mut late, FIRST), Entered::No, "{mode}");
-        assert_eq!((old, seen), (100, 100), "{mode}");
-        late.run("ROLLBACK;");
-        assert_eq!(begin(&mut next, SECOND), Entered::Yes, "{mode}");
-        next.set_balance(seen + 20);
-        next.run("COMMIT;");
-        // It has a lock again, and starts from the beginning.
-        let seen = read(&mut late, THIRD);
-        assert_eq!(begin(&mut late, THIRD), Entered::Yes, "{mode}");
-        late.set_balance(seen + 10);
-        late.run("COMMIT;");
-        assert_eq!(next.balance(), 130, "{mode}");
-    }
-}
-
-async fn a_rollback_lets_a_late_holder_in<D: Database>(database: &D) {
-    for mode in D::MODES {
-        let (mut late, mut next) = (database.connect(mode), database.connect(mode));
-        assert_eq!(begin(&mut next, SECOND), Entered::Yes, "{mode}");
-        next.run("ROLLBACK;");
-        assert_eq!(begin(&mut late, FIRST), Entered::Yes, "{mode}");
-    }
-}
-
-/// Makes a module of tests, one per claim, each over a database of its own.
+/// Makes a test of each claim and each database, over a database of its own, in all modes.
 macro_rules! hold {
-    ($($module:ident: $database:ty => [$($claim:ident),* $(,)?];)*) => {
-        $(
-            mod $module {
-                use super::*;
+    ($($claim:ident,)*) => {$(
+        mod $claim {
+            use super::*;
 
-                $(
-                    #[tokio::test]
-                    async fn $claim() {
-                        super::$claim(&start::<$database>()).await;
-                    }
-                )*
+            async fn holds<D: Database>() {
+                let database: D = start_with(None);
+                for mode in D::MODES {
+                    super::$claim(&database, mode).await;
+                }
             }
-        )*
-    };
-}
-macro_rules! all_claims {
-    ($($module:ident: $database:ty;)*) => {
-        $(
-            hold! {
-                $module: $database => [
-                    the_same_holder_enters_again,
-                    a_late_holder_is_stopped,
-                    an_equal_token_of_another_owner_is_refused,
-                    a_late_holder_waits_for_the_next_one_and_is_stopped,
-                    the_next_holder_waits_for_a_late_one_and_sees_its_work,
-                    a_late_holder_that_has_read_before_loses_no_update,
-                    a_rollback_lets_a_late_holder_in,
-                ];
+
+            #[tokio::test]
+            async fn in_postgres() {
+                holds::<Postgres>().await;
             }
-        )*
-    };
+
+            #[tokio::test]
+            async fn in_mariadb() {
+                holds::<MariaDb>().await;
+            }
+
+            #[tokio::test]
+            async fn in_sqlite() {
+                holds::<Sqlite>().await;
+            }
+        }
+    )*};
 }
 
-all_claims! {
-    postgres: Postgres;
-    mariadb: MariaDb;
-    sqlite: Sqlite;
+hold! {
+    the_same_holder_enters_again,
+    a_late_holder_is_stopped,
+    an_equal_token_of_another_owner_is_refused,
+    a_late_holder_waits_for_the_next_one_and_is_stopped,
+    the_next_holder_waits_for_a_late_one_and_sees_its_work,
+    a_late_holder_that_has_read_before_loses_no_update,
+    a_rollback_lets_a_late_holder_in,
 }
 
 /// Why the page has another statement for MariaDB.

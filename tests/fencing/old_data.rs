@@ -10,10 +10,9 @@ use tower_redlock::node::RedisNode;
 use tower_redlock::snapshot::VotingStatus;
 use tower_redlock::{FencingToken, LockManager, Settings};
 
-use crate::contender::AheadClock;
-use crate::support::eventually;
 use crate::support::server::{Kind, Server, free_port};
-use crate::{all_vote, connected, settings};
+use crate::support::{AheadClock, all_vote, eventually};
+use crate::{connected, settings};
 
 /// Longer than any quarantine here, and shorter than what nodes take for a clock that went mad.
 const AHEAD: Duration = Duration::from_secs(30 * 60);
@@ -88,10 +87,6 @@ fn cut_off(servers: &[Server], away: Option<usize>) -> Settings {
         .node_timeout(NODE_TIMEOUT)
 }
 
-fn ahead() -> AheadClock {
-    AheadClock(u64::try_from(AHEAD.as_micros()).unwrap())
-}
-
 /// Waits until all servers that `locks` reaches vote for it.
 async fn settled(builder: Settings) -> LockManager {
     let locks = builder.connect().await.unwrap();
@@ -125,7 +120,7 @@ async fn forget_what_came_since<T>(
     let all = connected(cut_off(&servers, None).bootstrap(true)).await;
     count(&all).await;
     let noted = kept.note(&servers[0]);
-    let first = settled(cut_off(&servers, Some(2)).clock(ahead())).await;
+    let first = settled(cut_off(&servers, Some(2)).clock(AheadClock(AHEAD))).await;
     let lost = lose(&first).await;
     kept.back(&mut servers[0], noted);
     // It has its old marker. Only who reaches all servers can tell how far the numbers have come, and lets it vote.

@@ -7,30 +7,12 @@ use crate::support::eventually;
 
 const RESPONSE: &str = "a response";
 
-/// Those for one database.
-struct Statements {
-    create: String,
-    insert: String,
-    select: String,
-    update: String,
-}
-
-impl Statements {
-    fn of(database: &str) -> Self {
-        let statements = on_page("responses", database);
-        let find = |start: &str| {
-            let mut found = statements.iter().filter(|sql| sql.starts_with(start));
-            let one = found.next().unwrap().clone();
-            assert_eq!(found.next(), None, "{database}");
-            one
-        };
-        Self {
-            create: find("CREATE"),
-            insert: find("INSERT"),
-            select: find("SELECT"),
-            update: find("UPDATE"),
-        }
-    }
+/// The one for a database that begins with this word.
+fn statement<D: Database>(start: &str) -> String {
+    let mut statements = on_page("responses", D::NAME);
+    statements.retain(|sql| sql.starts_with(start));
+    assert_eq!(statements.len(), 1, "{}: {statements:?}", D::NAME);
+    statements.remove(0)
 }
 
 /// The statement with its values, in the order of its marks. That is also the order of their numbers: SQLite takes `$2` for a
@@ -51,28 +33,37 @@ fn filled(sql: &str, values: &[&str]) -> String {
     sql + ";"
 }
 
-/// A run of the request `id`, in a session of its own.
-struct Run<'a> {
-    session: Session,
-    sql: &'a Statements,
-    id: String,
+/// A database with a place for responses.
+fn with_responses<D: Database>() -> D {
+    start_with([statement::<D>("CREATE")])
 }
 
-impl<'a> Run<'a> {
-    fn new<D: Database>(database: &D, sql: &'a Statements, mode: &str, id: &str) -> Self {
+/// A run of the request `id`, in a session of its own.
+struct Run {
+    session: Session,
+    insert: String,
+    select: String,
+    update: String,
+}
+
+impl Run {
+    fn new<D: Database>(database: &D, mode: &'static str, id: &str) -> Self {
+        // The modes of a server share the table.
+        let id = &*format!("{id} {mode}");
+        let select = filled(&statement::<D>("SELECT"), &[id]);
+        let select = select.trim_end_matches(';');
         Self {
             session: database.connect(mode),
-            sql,
-            // The modes of a server share the table.
-            id: format!("{id} {mode}"),
+            insert: filled(&statement::<D>("INSERT"), &[id]),
+            select: format!("SELECT coalesce(length(({select})), 0);"),
+            update: filled(&statement::<D>("UPDATE"), &[RESPONSE, id]),
         }
     }
 
     /// Begins, and does not wait for the other.
     fn send_insert(&mut self) {
         self.session.run("BEGIN;");
-        let insert = filled(&self.sql.insert, &[&self.id]);
-        self.session.send(&insert);
+        self.session.send(&self.insert);
     }
 
     /// How long the response is that it finds, zero if there is none. After a conflict it begins again.
@@ -89,12 +80,7 @@ impl<'a> Run<'a> {
             }
             other => panic!("no insert: {other:?}"),
         }
-        let select = filled(&self.sql.select, &[&self.id]);
-        let select = select.trim_end_matches(';');
-        match self
-            .session
-            .run(&format!("SELECT coalesce(length(({select})), 0);"))
-        {
+        match self.session.run(&self.select) {
             Reply::Value(len) => len,
             other => panic!("no length: {other:?}"),
         }
@@ -108,57 +94,55 @@ impl<'a> Run<'a> {
 
     #[track_caller]
     fn commit(&mut self) {
-        let update = filled(&self.sql.update, &[RESPONSE, &self.id]);
-        self.session.run(&update);
+        self.session.run(&self.update);
         self.session.run("COMMIT;");
     }
 }
 
 async fn one_response<D: Database>() {
-    let sql = Statements::of(D::NAME);
-    let database: D = start_with([sql.create.clone()]);
+    let database = with_responses::<D>();
     let len = i64::try_from(RESPONSE.len()).unwrap();
     for mode in D::MODES {
-        let run = |id| Run::new(&database, &sql, mode, id);
-        let mut first = run("one after the other");
-        assert_eq!(first.begin(), 0, "{mode}");
-        first.commit();
-        for _ in 0..2 {
+        let run = |id: &str| Run::new(&database, mode, id);
+        for expected in [0, len, len] {
             let mut again = run("one after the other");
-            assert_eq!(again.begin(), len, "{mode}");
-            again.session.run("ROLLBACK;");
+            assert_eq!(again.begin(), expected, "{mode}");
+            match expected {
+                0 => again.commit(),
+                _ => drop(again.session.run("ROLLBACK;")),
+            }
         }
 
-        let (mut first, mut second) = (run("at once"), run("at once"));
-        assert_eq!(first.begin(), 0, "{mode}");
-        second.send_insert();
-        eventually("it waits", || database.has_a_waiter()).await;
-        first.commit();
-        assert_eq!(second.found(), len, "{mode}");
-        second.session.run("ROLLBACK;");
-
-        let (mut first, mut second) = (run("given up"), run("given up"));
-        assert_eq!(first.begin(), 0, "{mode}");
-        second.send_insert();
-        eventually("it waits", || database.has_a_waiter()).await;
-        first.session.run("ROLLBACK;");
-        assert_eq!(second.found(), 0, "{mode}");
-        second.commit();
-        assert_eq!(run("given up").begin(), len, "{mode}");
+        for commits in [true, false] {
+            let id = format!("at once, {commits}");
+            let (mut first, mut second) = (run(&id), run(&id));
+            assert_eq!(first.begin(), 0, "{mode}");
+            second.send_insert();
+            eventually("it waits", || database.has_a_waiter()).await;
+            if commits {
+                first.commit();
+                assert_eq!(second.found(), len, "{mode}");
+                second.session.run("ROLLBACK;");
+            } else {
+                first.session.run("ROLLBACK;");
+                assert_eq!(second.found(), 0, "{mode}");
+                second.commit();
+            }
+            assert_eq!(run(&id).begin(), len, "{mode}");
+        }
     }
 }
 
 /// Why the page has a `SELECT` that locks: a plain one would show the other rows as they were before the late holder.
 #[tokio::test]
 async fn mariadb_shows_what_a_late_holder_has_left_to_the_one_that_enters_after_it() {
-    let sql = Statements::of(MariaDb::NAME);
-    let database: MariaDb = start_with([sql.create.clone()]);
+    let database = with_responses::<MariaDb>();
     for (number, mode) in MariaDb::MODES.iter().enumerate() {
         let other = (number + 1) % MariaDb::MODES.len();
         let balance = format!("SELECT balance FROM orders WHERE id = {other};");
         let mut late = database.connect(mode);
-        assert_eq!(begin(&mut late, FIRST), Entered::Yes, "{mode}");
-        let mut run = Run::new(&database, &sql, mode, "behind a late holder");
+        begin(&mut late, FIRST, Entered::Yes);
+        let mut run = Run::new(&database, mode, "behind a late holder");
         assert_eq!(run.begin(), 0, "{mode}");
         run.session.send_enter(SECOND);
         eventually("it waits", || database.has_a_waiter()).await;
@@ -175,9 +159,8 @@ async fn mariadb_shows_what_a_late_holder_has_left_to_the_one_that_enters_after_
 
 /// `idle` ends a transaction that stands still, and `wait` a statement that waits for one, with this `error`.
 async fn ends_a_stand_still<D: Database>(idle: &str, wait: &str, error: &str) {
-    let sql = Statements::of(D::NAME);
-    let database: D = start_with([sql.create.clone()]);
-    let run = |id| Run::new(&database, &sql, D::MODES[0], id);
+    let database = with_responses::<D>();
+    let run = |id| Run::new(&database, D::MODES[0], id);
     let (mut still, mut other) = (run("stands still"), run("stands still"));
     assert_eq!(still.begin(), 0);
     other.session.run(wait);

@@ -11,13 +11,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
-use std::{env, fs, io, thread};
+use std::{fs, io, thread};
 
 use rusqlite::Connection;
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 
 use crate::support::PATIENCE;
-use crate::support::server::new_dir;
+use crate::support::server::{new_dir, program};
 
 /// Who enters an order.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +59,7 @@ pub(crate) trait Database {
     fn start(enter: &str, columns: &[String]) -> Self;
 
     /// A session that runs its transactions in this mode.
-    fn connect(&self, mode: &str) -> Session;
+    fn connect(&self, mode: &'static str) -> Session;
 
     /// Whether a session waits for what another has not committed.
     fn has_a_waiter(&self) -> bool;
@@ -76,14 +76,10 @@ fn orders<D: Database>(columns: &[String]) -> String {
     )
 }
 
-/// The order for transactions of this mode.
-fn number<D: Database>(mode: &str) -> usize {
-    let found = D::MODES.iter().position(|other| *other == mode);
-    found.unwrap()
-}
-
 /// A connection whose requests are answered in order. It ends with this value.
 pub(crate) struct Session {
+    pub(crate) mode: &'static str,
+    /// The one for transactions of this mode.
     order: usize,
     send: Box<dyn FnMut(Request)>,
     replies: Receiver<Reply>,
@@ -101,6 +97,21 @@ impl Drop for Client {
 }
 
 impl Session {
+    fn new<D: Database>(
+        mode: &'static str,
+        send: impl FnMut(Request) + 'static,
+        replies: Receiver<Reply>,
+        client: Option<Client>,
+    ) -> Self {
+        Self {
+            mode,
+            order: D::MODES.iter().position(|other| *other == mode).unwrap(),
+            send: Box::new(send),
+            replies,
+            _client: client,
+        }
+    }
+
     #[track_caller]
     pub(crate) fn reply(&self) -> Reply {
         let reply = self.replies.recv_timeout(PATIENCE);
@@ -155,7 +166,7 @@ struct Dialect {
 impl Dialect {
     const END: &'static str = "the end";
 
-    fn session(&self, mut client: Command, order: usize) -> Session {
+    fn session<D: Database>(&self, mut client: Command, mode: &'static str) -> Session {
         // One pipe for both, so that errors are in their place.
         let (reader, writer) = io::pipe().unwrap();
         client
@@ -188,30 +199,19 @@ impl Dialect {
                 }
             }
         });
-        Session {
-            order,
-            send: Box::new(send),
-            replies,
-            _client: Some(Client(child)),
-        }
+        Session::new::<D>(mode, send, replies, Some(Client(child)))
     }
 }
 
 /// Where a program is: in one of the directories that the variable names, of `PATH`, or of these. A missing database
 /// fails the test: a skipped test proves nothing.
-fn program(name: &str, variable: &str, others: &[PathBuf], packages: &str) -> PathBuf {
-    let named = [variable, "PATH"].map(|name| env::var_os(name).unwrap_or_default());
-    named
-        .iter()
-        .flat_map(env::split_paths)
-        .chain(others.iter().cloned())
-        .map(|dir| dir.join(name))
-        .find(|file| file.is_file())
-        .unwrap_or_else(|| {
-            panic!(
-                "no `{name}` found: run `make databases`, or install it (Debian: {packages}), or set {variable} to its directory"
-            )
-        })
+fn find(name: &str, variable: &str, others: &[PathBuf], packages: &str) -> PathBuf {
+    let found = program(name, variable, []).or_else(|| program(name, "PATH", others.to_vec()));
+    found.unwrap_or_else(|| {
+        panic!(
+            "no `{name}` found: run `make databases`, or install it (Debian: {packages}), or set {variable} to its directory"
+        )
+    })
 }
 
 /// A program that works in `dir`. No database server runs as root.
@@ -223,9 +223,11 @@ fn unprivileged(program: &Path, dir: &Path) -> Command {
         command.uid(NOBODY).gid(NOBODY);
     }
     let log = || {
-        let mut append = fs::OpenOptions::new();
-        append.append(true).create(true);
-        append.open(dir.join("log")).unwrap()
+        let log = fs::File::options()
+            .append(true)
+            .create(true)
+            .open(dir.join("log"));
+        log.unwrap()
     };
     command
         .current_dir(dir)
@@ -320,7 +322,7 @@ impl Database for Postgres {
     fn start(enter: &str, columns: &[String]) -> Self {
         let debian = fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
         let debian: Vec<_> = debian.map(|dir| dir.unwrap().path().join("bin")).collect();
-        let initdb = program("initdb", "POSTGRES_BIN", &debian, "postgresql");
+        let initdb = find("initdb", "POSTGRES_BIN", &debian, "postgresql");
         // It may be a link from elsewhere; the other programs are beside it.
         let initdb = initdb.canonicalize().unwrap();
         let dir = new_dir();
@@ -347,7 +349,7 @@ impl Database for Postgres {
         Self { server, enter }
     }
 
-    fn connect(&self, mode: &str) -> Session {
+    fn connect(&self, mode: &'static str) -> Session {
         let dialect = Dialect {
             enter: |holder, order| {
                 let Holder { token, owner } = holder;
@@ -367,7 +369,7 @@ impl Database for Postgres {
                 }
             },
         };
-        let mut session = dialect.session(self.server.client(), number::<Self>(mode));
+        let mut session = dialect.session::<Self>(self.server.client(), mode);
         session.run(r"\set VERBOSITY sqlstate");
         session.run(&format!("SET default_transaction_isolation = '{mode}';"));
         session.run(&format!("PREPARE enter AS {};", self.enter));
@@ -390,13 +392,13 @@ impl Database for MariaDb {
     const MODES: &'static [&'static str] = &["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
 
     fn start(enter: &str, columns: &[String]) -> Self {
-        let find = |name| {
+        let program = |name| {
             // Where only root's `PATH` leads.
             let others = ["/usr/sbin", "/usr/libexec"].map(PathBuf::from);
             let packages = "mariadb-server-core, mariadb-client-core";
-            program(name, "MARIADB_BIN", &others, packages)
+            find(name, "MARIADB_BIN", &others, packages)
         };
-        let (mariadbd, client) = (find("mariadbd"), find("mariadb"));
+        let (mariadbd, client) = (program("mariadbd"), program("mariadb"));
         let dir = new_dir();
         let mut server = unprivileged(&mariadbd, &dir);
         // Without its own tables, which take ten times as long to make as all the rest, it knows no users.
@@ -415,7 +417,7 @@ impl Database for MariaDb {
         Self { server, enter }
     }
 
-    fn connect(&self, mode: &str) -> Session {
+    fn connect(&self, mode: &'static str) -> Session {
         let dialect = Dialect {
             enter: |holder, order| {
                 let Holder { token: t, owner: o } = holder;
@@ -442,7 +444,7 @@ impl Database for MariaDb {
         let mut client = self.server.client();
         // Counts are shown from the third `v` on, and an error is not the end.
         client.args(["-vvv", "--unbuffered", "--force"]);
-        let mut session = dialect.session(client, number::<Self>(mode));
+        let mut session = dialect.session::<Self>(client, mode);
         session.run(&format!("SET SESSION TRANSACTION ISOLATION LEVEL {mode};"));
         session.run(&format!("PREPARE enter FROM '{}';", self.enter));
         session
@@ -507,7 +509,7 @@ impl Database for Sqlite {
         Self { dir, enter, waits }
     }
 
-    fn connect(&self, mode: &str) -> Session {
+    fn connect(&self, mode: &'static str) -> Session {
         let connection = Self::open(&self.dir, mode);
         let (send, requests) = channel();
         let (answer, replies) = channel();
@@ -529,12 +531,8 @@ impl Database for Sqlite {
                 }
             }
         });
-        Session {
-            order: number::<Self>(mode),
-            send: Box::new(move |request| send.send(request).unwrap()),
-            replies,
-            _client: None,
-        }
+        let send = move |request| send.send(request).unwrap();
+        Session::new::<Self>(mode, send, replies, None)
     }
 
     fn has_a_waiter(&self) -> bool {

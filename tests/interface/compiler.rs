@@ -11,7 +11,7 @@ use std::process::Command;
 use serde_json::Value;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
-const LIBRARY: &str = "tower_redlock";
+pub(crate) const LIBRARY: &str = "tower_redlock";
 
 pub(crate) struct Compiler {
     /// Our own package, as cargo knows it.
@@ -92,10 +92,10 @@ impl Compiler {
         }
     }
 
-    /// Where `rustdoc` finds the crates.
-    fn arguments(&self, leave_out: &str) -> Vec<OsString> {
+    /// Where `rustdoc` finds the crates that the library uses.
+    fn arguments(&self) -> Vec<OsString> {
         let mut arguments = Vec::new();
-        for (name, path) in self.crates.iter().filter(|(name, _)| **name != leave_out) {
+        for (name, path) in self.crates.iter().filter(|(name, _)| *name != LIBRARY) {
             let mut definition = OsString::from(format!("{name}="));
             definition.push(path);
             arguments.extend(["--extern".into(), definition]);
@@ -108,8 +108,8 @@ impl Compiler {
         arguments
     }
 
-    /// The documentation of the crate whose root is `root`, with all features of the library, as data.
-    pub(crate) fn documents(&self, root: &Path, out: &str) -> Value {
+    /// The documentation of the crate whose root is `root`, with all features of the library, as data: in this file.
+    pub(crate) fn documents(&self, root: &Path, out: &str) -> PathBuf {
         let rustdoc = env::var_os("RUSTDOC").unwrap_or_else(|| "rustdoc".into());
         let features = self.package.pointer("/features").and_then(Value::as_object);
         let features = features.into_iter().flatten();
@@ -126,55 +126,13 @@ impl Compiler {
             .arg("--out-dir")
             .arg(&out)
             .args(features)
-            .args(self.arguments(LIBRARY))
+            .args(self.arguments())
             .arg(root)
             .output()
             .expect("rustdoc can be started");
         let error = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "rustdoc failed: {error}");
-        let json = fs::read(out.join(format!("{LIBRARY}.json"))).expect("rustdoc has written it");
-        serde_json::from_slice(&json).expect("rustdoc writes JSON")
-    }
-
-    /// What the compiler says of `program`, which uses the library without any of its features.
-    pub(crate) fn refuses_without_features(&self, program: &str) -> String {
-        let out = scratch("gated");
-        let library = Path::new(ROOT).join("src/lib.rs");
-        let mut built = Self::rustc(LIBRARY, &library, &out);
-        let built = built.args(self.arguments(LIBRARY)).output();
-        let output = built.expect("rustc can be started");
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "the library is refused: {error}");
-        let root = out.join("program.rs");
-        fs::write(&root, program).expect("a file can be written");
-        let mut ours = OsString::from(format!("{LIBRARY}="));
-        ours.push(out.join(format!("lib{LIBRARY}.rmeta")));
-        let mut refused = Self::rustc("program", &root, &out);
-        let refused = refused
-            .arg("--extern")
-            .arg(ours)
-            .args(self.arguments(LIBRARY));
-        let refused = refused.output().expect("rustc can be started");
-        assert!(!refused.status.success(), "the program is accepted");
-        String::from_utf8_lossy(&refused.stderr).into_owned()
-    }
-
-    /// The compiler, to check the crate whose root is `root`.
-    fn rustc(name: &str, root: &Path, out: &Path) -> Command {
-        let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-        let mut command = Command::new(rustc);
-        command
-            .args([
-                "--edition=2024",
-                "--crate-type=lib",
-                "--emit=metadata",
-                "-Awarnings",
-            ])
-            .args(["--crate-name", name])
-            .arg("--out-dir")
-            .arg(out)
-            .arg(root);
-        command
+        out.join(format!("{LIBRARY}.json"))
     }
 
     /// The crates whose types the manifest allows in our interface.
@@ -216,12 +174,12 @@ fn cargo(arguments: &[&str]) -> Vec<u8> {
     output.stdout
 }
 
-pub(crate) fn list<'a>(value: &'a Value, place: &str) -> impl Iterator<Item = &'a Value> {
+fn list<'a>(value: &'a Value, place: &str) -> impl Iterator<Item = &'a Value> {
     let array = value.pointer(place).and_then(Value::as_array);
     array.into_iter().flatten()
 }
 
-pub(crate) fn text<'a>(value: &'a Value, place: &str) -> &'a str {
+fn text<'a>(value: &'a Value, place: &str) -> &'a str {
     let value = value.pointer(place);
     value.and_then(Value::as_str).unwrap_or_default()
 }

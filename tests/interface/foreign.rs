@@ -4,64 +4,33 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use serde_json::Value;
+use public_api::PublicItem;
 
-use crate::compiler::{Compiler, list, scratch, text};
+use crate::compiler::{Compiler, LIBRARY, scratch};
+use crate::public::items;
 
-/// Each crate whose types or traits stand in what is documented, with the places.
-fn foreign(documentation: &Value) -> BTreeMap<String, BTreeSet<String>> {
-    let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    let items = documentation.pointer("/index").and_then(Value::as_object);
-    for item in items.into_iter().flatten().map(|(_, item)| item) {
-        let Some(inner) = item.get("inner") else {
-            continue;
-        };
-        // What holds for all types, and what the compiler finds out by itself, nobody has written.
-        let given = |place| inner.pointer(place).is_some_and(|it| !it.is_null());
-        let synthetic = inner.pointer("/impl/is_synthetic") == Some(&Value::Bool(true));
-        let ours = item.get("crate_id").and_then(Value::as_u64) == Some(0);
-        if !ours || synthetic || given("/impl/blanket_impl") {
-            continue;
+/// Each crate whose types or traits stand in what is documented, with the items that have them.
+fn foreign(json: &Path) -> BTreeMap<String, Vec<String>> {
+    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for line in items(json, true).iter().map(PublicItem::to_string) {
+        // Of ours, the items themselves are listed.
+        if line.starts_with("pub use ") {
+            found
+                .entry("re-exported".to_owned())
+                .or_default()
+                .push(line.clone());
         }
-        let mut ids = Vec::new();
-        collect(inner, &mut ids);
-        for id in ids {
-            if let Some(name) = crate_of(documentation, &id) {
-                found.entry(name).or_default().insert(place(item));
+        let paths = line.split(|it: char| !it.is_alphanumeric() && !"_:".contains(it));
+        for (root, name) in paths.filter_map(|path| path.split_once("::")) {
+            // `S::Response` is of no crate; and nobody can name what `pin_project!` writes into a where clause.
+            let is_crate = !name.starts_with("__private")
+                && root.starts_with(|it: char| it.is_lowercase() || it == '_');
+            if is_crate && !["alloc", "core", "std", LIBRARY].contains(&root) {
+                found.entry(root.to_owned()).or_default().push(line.clone());
             }
         }
     }
     found
-}
-
-/// The ids of all that `value` names.
-fn collect(value: &Value, ids: &mut Vec<String>) {
-    match value {
-        Value::Object(members) => {
-            if let Some(id) = members.get("id").filter(|id| !id.is_null()) {
-                ids.push(id.as_str().map_or(id.to_string(), str::to_owned));
-            }
-            members.values().for_each(|value| collect(value, ids));
-        }
-        Value::Array(values) => values.iter().for_each(|value| collect(value, ids)),
-        _ => {}
-    }
-}
-
-/// The name of the crate that a thing is from, if it is neither ours nor the language's.
-fn crate_of(documentation: &Value, id: &str) -> Option<String> {
-    let number = documentation.pointer(&format!("/paths/{id}/crate_id"))?;
-    let name = text(documentation, &format!("/external_crates/{number}/name"));
-    let known = ["", "core", "alloc", "std"].contains(&name);
-    // `pin_project!` writes such things into a where clause; nobody can name them.
-    let private = list(documentation, &format!("/paths/{id}/path")).any(|part| part == "__private");
-    (!known && !private).then(|| name.to_owned())
-}
-
-fn place(item: &Value) -> String {
-    let (file, name) = (text(item, "/span/filename"), text(item, "/name"));
-    let line = item.pointer("/span/begin/0").and_then(Value::as_u64);
-    format!("{file}:{} {name}", line.unwrap_or_default())
 }
 
 #[test]
@@ -95,16 +64,14 @@ fn types_of_others_are_seen_wherever_they_stand() {
     fs::write(&root, code).expect("a file can be written");
     let compiler = Compiler::find();
     let found = foreign(&compiler.documents(&root, "seen"));
-    let names: Vec<&str> = found.keys().map(|name| &**name).collect();
-    assert_eq!(
-        names,
-        [
-            "bytes",
-            "http",
-            "redis",
-            "sha1_smol",
-            "tower_layer",
-            "tower_service"
-        ],
-    );
+    let names: Vec<_> = found.into_keys().collect();
+    let there = [
+        "bytes",
+        "http",
+        "re-exported",
+        "redis",
+        "tower_layer",
+        "tower_service",
+    ];
+    assert_eq!(names, there);
 }

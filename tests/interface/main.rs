@@ -2,7 +2,6 @@
 
 mod compiler;
 mod foreign;
-mod gated;
 mod messages;
 mod public;
 mod right;

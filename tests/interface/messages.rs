@@ -22,18 +22,27 @@ fn the_compiler_explains_each_mistake() {
 
 /// What the compiler says of each case.
 fn told() -> BTreeMap<PathBuf, String> {
-    let entries =
-        fs::read_dir(root().join(CASES)).expect("a directory of the project can be listed");
-    let paths = entries.map(|entry| entry.expect("an entry can be read").path());
-    let told = paths.filter(|path| {
-        path.extension()
-            .is_some_and(|extension| extension == "stderr")
-    });
+    let paths = files(&root().join(CASES)).into_iter();
+    let told = paths.filter(|path| path.extension().is_some_and(|it| it == "stderr"));
     told.map(|path| {
         let text = fs::read_to_string(&path).expect("a file of the project can be read");
         (path, text)
     })
     .collect()
+}
+
+/// All files in a directory and in those below.
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).expect("a directory of the project can be listed");
+    let paths = entries.map(|entry| entry.expect("an entry can be read").path());
+    let inside = |path: PathBuf| {
+        if path.is_dir() {
+            files(&path)
+        } else {
+            vec![path]
+        }
+    };
+    paths.flat_map(inside).collect()
 }
 
 /// Whether `line` has `words`, with anything in the place of `{Self}`.
@@ -52,29 +61,27 @@ fn tells(said: &str, words: &[String]) -> bool {
         .all(|words| said.lines().any(|line| has(line, words)))
 }
 
+/// No user meets the clock, nor the port of the nodes.
+const UNMET: [&str; 3] = ["src/clock.rs", "src/node/port.rs", "src/node/notifier.rs"];
+
 /// The public traits, each with its own words for those who get it wrong.
-fn traits(directory: &Path, found: &mut Vec<(String, Vec<String>)>) {
-    for entry in fs::read_dir(directory).expect("a directory of the project can be listed") {
-        let path = entry.expect("an entry can be read").path();
-        if path.is_dir() {
-            traits(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs")
-            // No user meets the clock, nor the port of the nodes.
-            && !path.ends_with("src/clock.rs")
-            && !path.ends_with("src/node/port.rs")
-            && !path.ends_with("src/node/notifier.rs")
-        {
-            let text = fs::read_to_string(&path).expect("a file of the project can be read");
-            let file = syn::parse_file(&text).expect("a file of the project is Rust");
-            for item in file.items {
-                if let syn::Item::Trait(item) = item
-                    && matches!(item.vis, syn::Visibility::Public(_))
-                {
-                    found.push((item.ident.to_string(), words(&item.attrs)));
-                }
+fn traits() -> Vec<(String, Vec<String>)> {
+    let mut found = Vec::new();
+    let is_met = |path: &PathBuf| {
+        path.extension().is_some_and(|it| it == "rs") && !UNMET.iter().any(|it| path.ends_with(it))
+    };
+    for path in files(&root().join("src")).into_iter().filter(is_met) {
+        let text = fs::read_to_string(&path).expect("a file of the project can be read");
+        let file = syn::parse_file(&text).expect("a file of the project is Rust");
+        for item in file.items {
+            if let syn::Item::Trait(item) = item
+                && matches!(item.vis, syn::Visibility::Public(_))
+            {
+                found.push((item.ident.to_string(), words(&item.attrs)));
             }
         }
     }
+    found
 }
 
 fn words(attributes: &[syn::Attribute]) -> Vec<String> {
@@ -95,8 +102,7 @@ fn words(attributes: &[syn::Attribute]) -> Vec<String> {
 
 #[test]
 fn every_public_trait_has_its_words_and_a_case_that_shows_them() {
-    let mut found = Vec::new();
-    traits(&root().join("src"), &mut found);
+    let found = traits();
     assert!(!found.is_empty());
     let told = told();
     for (name, words) in found {

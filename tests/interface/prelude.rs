@@ -25,8 +25,6 @@ impl<S: Send + Sync> FromRequestParts<S> for OrderId {
     }
 }
 
-pub(crate) struct Nothing;
-
 pub(crate) type Order = RedlockLayer;
 pub(crate) type Once = IdempotencyLayer;
 

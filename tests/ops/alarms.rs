@@ -26,21 +26,11 @@ fn fire(scrapes: &Scrapes, expected: &[&str]) {
             "exp_samples": samples,
         })
     };
-    promtool::run_on(
-        &["test", "rules"],
-        &json!({
-            "rule_files": [promtool::path("alerts.yml")],
-            "evaluation_interval": format!("{SECONDS}s"),
-            "tests": [{
-                "interval": format!("{SECONDS}s"),
-                "input_series": scrapes.series(),
-                "promql_expr_test": [
-                    at(scrapes.last() - SECONDS, &[]),
-                    at(scrapes.end(), &expected),
-                ],
-            }],
-        }),
-    );
+    let claims = [
+        at(scrapes.last() - SECONDS, &[]),
+        at(scrapes.end(), &expected),
+    ];
+    promtool::test(&[promtool::path("alerts.yml")], scrapes, &claims);
 }
 
 /// A test of what fires, for a scene; and the names of all that some scene makes fire.

@@ -1,7 +1,6 @@
 //! The script that starts local nodes.
 
 use std::io::{BufRead as _, BufReader};
-use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use tower_redlock::idempotency::IdempotentRun;
 
 use super::promtool::path;
 use super::support::eventually;
-use super::support::server::{Kind, free_port, new_dir};
+use super::support::server::{Kind, Server, free_port};
 
 /// The script with its five servers. It ends them when its input ends.
 struct Script {
@@ -78,64 +77,39 @@ async fn it_says_why_a_node_does_not_start() {
     let other = nodes_sh(port).stdin(Stdio::null()).output().unwrap();
     assert!(!other.status.success());
     let told = String::from_utf8(other.stderr).unwrap();
-    assert!(
-        told.contains(&format!("the node on port {port} does not start")),
-        "{told}"
-    );
-}
-
-/// A server with the file of users and an append-only file, as the script starts them.
-struct Durable(Child);
-
-impl Durable {
-    fn start(dir: &Path, port: u16) -> Self {
-        let child = Command::new(Kind::Redis.binary())
-            .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
-            .args(["--save", ""])
-            // The script leaves out the next: while a disk is slow the end of the file may be a second behind.
-            .args(["--appendfsync", "always"])
-            .args(["--appendonly", "yes", "--aclfile"])
-            .arg(path("users.acl"))
-            .arg("--dir")
-            .arg(dir)
-            .stdout(Stdio::null())
-            .spawn();
-        Self(child.unwrap())
-    }
-}
-
-impl Drop for Durable {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+    let why = format!("the node on port {port} does not start");
+    assert!(told.contains(&why), "{told}");
 }
 
 /// Some servers (Redis 7.0 and 8.0, Valkey 8.1) check what they read from the append-only file against the rights of
 /// the default user, and leave out whole scripts that it may not run.
 #[tokio::test]
 async fn stored_responses_survive_a_restart_with_the_file_of_users() {
-    let (dir, port) = (new_dir(), free_port());
+    let users = path("users.acl");
+    // As the script starts them, but for the second: while a disk is slow the end of the file may be a second behind.
+    let args = [
+        "--appendonly",
+        "yes",
+        "--appendfsync",
+        "always",
+        "--aclfile",
+        users.to_str().unwrap(),
+    ];
+    let mut server = Server::start(Kind::Redis, &args);
+    let url = server.url_as("locks", "change-me");
     let run = async || {
-        let builder =
-            LockManager::builder().redis([format!("redis://locks:change-me@127.0.0.1:{port}")]);
-        let locks = builder.bootstrap(true).connect().await.unwrap();
-        let day = Duration::from_secs(86_400);
-        locks
-            .begin_idempotent("order:1", day, Duration::ZERO)
-            .await
-            .unwrap()
+        let builder = LockManager::builder().redis([&url]).bootstrap(true);
+        let locks = builder.connect().await.unwrap();
+        let (day, no_wait) = (Duration::from_secs(86_400), Duration::ZERO);
+        let run = locks.begin_idempotent("order:1", day, no_wait).await;
+        run.unwrap()
     };
-    let server = Durable::start(&dir, port);
     let IdempotentRun::Execute(first) = run().await else {
         panic!("nobody has done it");
     };
     first.complete(b"paid".as_slice()).await.unwrap();
-    drop(server);
-    let _server = Durable::start(&dir, port);
+    server.restart();
     let again = run().await;
-    assert!(
-        matches!(&again, IdempotentRun::Replay(stored) if stored == b"paid".as_slice()),
-        "{again:?}"
-    );
+    let is_stored = matches!(&again, IdempotentRun::Replay(stored) if stored == b"paid".as_slice());
+    assert!(is_stored, "{again:?}");
 }

@@ -4,21 +4,19 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-use super::support::server::new_dir;
+use serde_json::{Value, json};
+
+use super::scrape::{SECONDS, Scrapes};
+use super::support::server::{new_dir, program};
 
 fn binary() -> PathBuf {
     if let Some(path) = env::var_os("PROMTOOL") {
         return path.into();
     }
     let fetched = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/tools");
-    let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path)
-        .chain([fetched])
-        .map(|dir| dir.join("promtool"))
-        .find(|file| file.is_file())
-        .unwrap_or_else(|| {
-            panic!("no promtool found: run `make promtool`, or set PROMTOOL to its path")
-        })
+    program("promtool", "PATH", [fetched]).unwrap_or_else(|| {
+        panic!("no promtool found: run `make promtool`, or set PROMTOOL to its path")
+    })
 }
 
 /// Runs `promtool test rules` or the like on `file`.
@@ -34,12 +32,22 @@ pub(crate) fn run(words: &[&str], file: &Path) {
     );
 }
 
-/// The same on a file that holds this value. JSON is YAML.
+/// Tests rules with the series of scrapes. JSON is YAML.
 #[track_caller]
-pub(crate) fn run_on(words: &[&str], value: &serde_json::Value) {
+pub(crate) fn test(rules: &[PathBuf], scrapes: &Scrapes, claims: &[Value]) {
     let file = new_dir().join("rules.yml");
-    fs::write(&file, value.to_string()).unwrap();
-    run(words, &file);
+    let interval = format!("{SECONDS}s");
+    let test = json!({
+        "rule_files": rules,
+        "evaluation_interval": interval,
+        "tests": [{
+            "interval": interval,
+            "input_series": scrapes.series(),
+            "promql_expr_test": claims,
+        }],
+    });
+    fs::write(&file, test.to_string()).unwrap();
+    run(&["test", "rules"], &file);
 }
 
 /// The path of a file of `examples/ops`.

@@ -57,9 +57,10 @@ impl Site {
         site.until(&calm).await;
         site.until(&["redlock_without_quorum 0".to_owned()]).await;
         let clocks = site.gauges("redlock_node_clock_skew_seconds", 0);
-        let clocks: Vec<_> = (clocks.iter())
-            .map(|line| line.trim_end_matches('0').to_owned())
-            .collect();
+        let clocks = clocks
+            .iter()
+            .map(|line| line.trim_end_matches('0').to_owned());
+        let clocks: Vec<_> = clocks.collect();
         site.until(&clocks).await;
         site.scrape();
         site
@@ -67,6 +68,12 @@ impl Site {
 
     pub(crate) fn scrape(&mut self) {
         self.scrapes.take(&self.process);
+    }
+
+    /// What was scraped, the last time now.
+    fn end(mut self) -> Scrapes {
+        self.scrape();
+        self.scrapes
     }
 
     /// Locks something and releases it.
@@ -104,10 +111,9 @@ impl Site {
 }
 
 pub(crate) async fn all_is_well() -> Scrapes {
-    let mut site = Site::new().await;
+    let site = Site::new().await;
     site.use_once().await;
-    site.scrape();
-    site.scrapes
+    site.end()
 }
 
 /// What a majority does not need.
@@ -115,32 +121,29 @@ pub(crate) async fn a_node_is_dead() -> Scrapes {
     let mut site = Site::new().await;
     site.kill(1).await;
     site.use_once().await;
-    site.scrape();
-    site.scrapes
+    site.end()
+}
+
+async fn without_quorum(losses: usize, dead: usize) -> Scrapes {
+    let servers = Server::start_many(Kind::Redis, 5);
+    let mut site = Site::of(servers, |builder| builder.mask_losses(losses)).await;
+    site.kill(dead).await;
+    let refused = site.locks.try_acquire("order:1").await;
+    assert!(matches!(refused, Err(AcquireError::NoQuorum(_))));
+    site.end()
 }
 
 pub(crate) async fn a_quorum_is_lost() -> Scrapes {
-    let mut site = Site::new().await;
-    site.kill(3).await;
-    let refused = site.locks.try_acquire("order:1").await;
-    assert!(matches!(refused, Err(AcquireError::NoQuorum(_))));
-    site.scrape();
-    site.scrapes
+    without_quorum(0, 3).await
 }
 
 /// What would be a majority, but not enough for two quorums to share more than one node.
 pub(crate) async fn a_quorum_that_masks_a_loss_is_lost() -> Scrapes {
-    let servers = Server::start_many(Kind::Redis, 5);
-    let mut site = Site::of(servers, |builder| builder.mask_losses(1)).await;
-    site.kill(2).await;
-    let refused = site.locks.try_acquire("order:1").await;
-    assert!(matches!(refused, Err(AcquireError::NoQuorum(_))));
-    site.scrape();
-    site.scrapes
+    without_quorum(1, 2).await
 }
 
 pub(crate) async fn a_lock_is_lost() -> Scrapes {
-    let mut site = Site::new().await;
+    let site = Site::new().await;
     let guard = site.locks.acquire("order:1").await.unwrap();
     // All nodes are there, and another owner.
     for server in &site.servers {
@@ -148,8 +151,7 @@ pub(crate) async fn a_lock_is_lost() -> Scrapes {
     }
     assert_eq!(guard.lost().await, LossReason::Taken);
     drop(guard);
-    site.scrape();
-    site.scrapes
+    site.end()
 }
 
 /// A node that restarted without its data, for as long as the locks may last that it has forgotten.
@@ -159,19 +161,16 @@ pub(crate) async fn a_node_is_quarantined() -> Scrapes {
     let mut site = Site::of(servers, |builder| builder.max_ttl(hour).ttl(hour)).await;
     site.kill(1).await;
     site.servers[0].restart();
-    let (up, quiet) = (
-        site.gauges("redlock_node_up", 1),
-        site.gauges("redlock_node_voting", 0),
-    );
-    site.until(&[up[0].clone(), quiet[0].clone()]).await;
-    site.scrape();
-    site.scrapes
+    let up = site.gauges("redlock_node_up", 1).remove(0);
+    let quiet = site.gauges("redlock_node_voting", 0).remove(0);
+    site.until(&[up, quiet]).await;
+    site.end()
 }
 
 pub(crate) async fn a_clock_is_set() -> Scrapes {
     let mut servers = Server::start_many(Kind::Redis, 4);
     servers.push(Server::start_clocked(Kind::Redis));
-    let mut site = Site::of(servers, |builder| builder).await;
+    let site = Site::of(servers, |builder| builder).await;
     site.servers[4].step_clock(30);
     let ahead = format!(
         "redlock_node_clock_skew_seconds{{node=\"{}\"}} 30.",
@@ -183,12 +182,11 @@ pub(crate) async fn a_clock_is_set() -> Scrapes {
         text.contains(&ahead) || text.contains(&late)
     };
     eventually(&ahead, shown).await;
-    site.scrape();
-    site.scrapes
+    site.end()
 }
 
 pub(crate) async fn a_node_fills_up() -> Scrapes {
-    let mut site = Site::new().await;
+    let site = Site::new().await;
     let mut limits = Vec::new();
     for (server, node) in site.servers[..3].iter().zip(site.locks.snapshot().nodes) {
         let used: f64 = server.info("used_memory").parse().unwrap();
@@ -209,8 +207,7 @@ pub(crate) async fn a_node_fills_up() -> Scrapes {
     assert!(refused.contains("must vote and have room"), "{refused}");
     site.until(&["redlock_acquire_total{outcome=\"nodes-full\"} 1".to_owned()])
         .await;
-    site.scrape();
-    site.scrapes
+    site.end()
 }
 
 /// The callback fails, and the connections go on.

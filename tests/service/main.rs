@@ -82,13 +82,8 @@ impl Drop for Visit {
 impl Site {
     async fn open(ttl: Duration) -> Self {
         // A busy machine is no dead node.
-        Self::with(
-            LockManager::builder()
-                .ttl(ttl)
-                .max_ttl(ttl)
-                .node_timeout(ttl / 4),
-        )
-        .await
+        let builder = LockManager::builder().ttl(ttl).max_ttl(ttl);
+        Self::with(builder.node_timeout(ttl / 4)).await
     }
 
     async fn with(builder: Settings) -> Self {
@@ -143,19 +138,14 @@ impl Site {
         let begin = Stopwatch::start();
         eventually("no key is left", || self.holding() == 0).await;
         // A round trip is far below a millisecond here; the rest is what a busy machine may need.
-        assert!(
-            begin.elapsed() < Duration::from_millis(500),
-            "{:?}",
-            begin.elapsed()
-        );
+        let took = begin.elapsed();
+        assert!(took < Duration::from_millis(500), "{took:?}");
     }
 }
 
 fn app(locks: &LockManager, desk: &Arc<Desk>) -> Router {
-    let layer = RedlockLayer::new(
-        locks.clone(),
-        key::path("id").parse::<usize>().prefix("order"),
-    );
+    let order = key::path("id").parse::<usize>().prefix("order");
+    let layer = RedlockLayer::new(locks.clone(), order);
     Router::new()
         .route("/pay/{id}", post(pay))
         .route_layer(layer)

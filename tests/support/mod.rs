@@ -18,6 +18,7 @@ pub mod preload;
 pub mod redis_cluster;
 pub mod requests;
 pub mod resp;
+pub mod role;
 pub mod sentinel;
 pub mod server;
 pub mod serverless;
@@ -25,6 +26,11 @@ pub mod stalls;
 pub mod wrapper;
 
 use std::time::Duration;
+
+use tower_redlock::LockManager;
+use tower_redlock::clock::{Clock, Moment, SystemClock};
+use tower_redlock::node::NodeState;
+use tower_redlock::snapshot::{NodeStatus, VotingStatus};
 
 /// The bound of every wait: long enough for a busy machine, and only ever reached by a failing test.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -50,5 +56,31 @@ pub async fn eventually_or_tell(
     while !claim() {
         assert!(begin.elapsed() < SOON, "waited in vain: {what} {}", state());
         tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// Waits until all nodes of a manager are up and vote.
+pub async fn all_vote(locks: &LockManager) {
+    eventually("all nodes vote", || {
+        let nodes = locks.snapshot().nodes;
+        let votes =
+            |node: &NodeStatus| node.state == NodeState::Up && node.voting == VotingStatus::Voting;
+        nodes.iter().all(votes)
+    })
+    .await;
+}
+
+/// A clock that people have set ahead, of a process in this one. Without that, clocks alone would order the holders, and
+/// counters that do not count would go unnoticed.
+#[derive(Debug)]
+pub struct AheadClock(pub Duration);
+
+impl Clock for AheadClock {
+    fn now(&self) -> Moment {
+        SystemClock::new().now()
+    }
+
+    fn unix_micros(&self) -> u64 {
+        SystemClock::new().unix_micros() + u64::try_from(self.0.as_micros()).unwrap()
     }
 }

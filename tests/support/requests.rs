@@ -57,48 +57,24 @@ new! {
     NewRecord: Record(ballot: FencingToken, body: Bytes, until: u64) {}
 }
 
-pub trait Under {
-    fn under(self, config: Option<Config>) -> Self;
+/// `$type` with another value in this field.
+macro_rules! with {
+    ($($name:ident: $method:ident($field:ident: $kind:ty) of $($type:ident),*;)*) => {$(
+        pub trait $name {
+            fn $method(self, $field: $kind) -> Self;
+        }
+
+        $(impl $name for $type {
+            fn $method(self, $field: $kind) -> Self {
+                Self { $field, ..self }
+            }
+        })*
+    )*};
 }
 
-impl Under for AcquireRequest {
-    fn under(self, config: Option<Config>) -> Self {
-        Self { config, ..self }
-    }
-}
-
-impl Under for ExtendRequest {
-    fn under(self, config: Option<Config>) -> Self {
-        Self { config, ..self }
-    }
-}
-
-impl Under for RaiseRequest {
-    fn under(self, config: Option<Config>) -> Self {
-        Self { config, ..self }
-    }
-}
-
-impl Under for CompleteRequest {
-    fn under(self, config: Option<Config>) -> Self {
-        Self { config, ..self }
-    }
-}
-
-pub trait Fenced {
-    fn fenced(self, fence: Option<Fence>) -> Self;
-}
-
-impl Fenced for AcquireRequest {
-    fn fenced(self, fence: Option<Fence>) -> Self {
-        Self { fence, ..self }
-    }
-}
-
-impl Fenced for ExtendRequest {
-    fn fenced(self, fence: Option<Fence>) -> Self {
-        Self { fence, ..self }
-    }
+with! {
+    Under: under(config: Option<Config>) of AcquireRequest, ExtendRequest, RaiseRequest, CompleteRequest;
+    Fenced: fenced(fence: Option<Fence>) of AcquireRequest, ExtendRequest;
 }
 
 pub trait Since {

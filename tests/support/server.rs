@@ -32,17 +32,22 @@ impl Kind {
             return path.into();
         }
         let fetched = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/servers");
-        let path = env::var_os("PATH").unwrap_or_default();
-        env::split_paths(&path)
-            .chain([fetched])
-            .map(|dir| dir.join(name))
-            .find(|file| file.is_file())
-            .unwrap_or_else(|| {
-                panic!(
-                    "no `{name}` found: run `make servers`, or install it, or set {variable} to its path"
-                )
-            })
+        program(name, "PATH", [fetched]).unwrap_or_else(|| {
+            panic!("no `{name}` found: run `make servers`, or install it, or set {variable} to its path")
+        })
     }
+}
+
+/// Where a program is: in one of the directories that this variable names, or of these.
+pub fn program(
+    name: &str,
+    variable: &str,
+    others: impl IntoIterator<Item = PathBuf>,
+) -> Option<PathBuf> {
+    let named = env::var_os(variable).unwrap_or_default();
+    let dirs = env::split_paths(&named).chain(others);
+    let mut files = dirs.map(|dir| dir.join(name));
+    files.find(|file| file.is_file())
 }
 
 /// Tells that servers cannot do what a test is about, which then shows something else. `every_server.sh` has that in

@@ -23,59 +23,44 @@ pub(crate) fn cancel_safety(path: &str, text: &str, unit: &Unit) -> Vec<String> 
 
 /// Where the README and the docs of the crate disagree with the manifest: versions, features, the oldest compiler.
 pub(crate) fn manifest(files: &Files, package: &serde_json::Value) -> Vec<String> {
-    let oldest = package["rust_version"]
-        .as_str()
-        .unwrap()
-        .trim_end_matches(".0");
-    let (minor, _) = package["version"]
-        .as_str()
-        .unwrap()
-        .rsplit_once('.')
-        .unwrap();
-    let features = package["features"].as_object().unwrap();
-    let is_default = |name: &str| {
-        features["default"]
-            .as_array()
-            .unwrap()
-            .contains(&name.into())
-    };
-    let rows = features
-        .keys()
-        .filter(|name| *name != "default")
-        .map(|name| {
-            let default = if is_default(name) { "yes" } else { "no" };
-            ("README.md", format!("| `{name}` | {default} |"))
-        });
+    let text = |field: &str| package[field].as_str().unwrap();
+    let oldest = text("rust_version").trim_end_matches(".0");
+    let (minor, _) = text("version").rsplit_once('.').unwrap();
+    let mut features = package["features"].as_object().unwrap().clone();
+    let defaults = features.remove("default").unwrap();
+    let rows = features.keys().map(|name| {
+        let is_default = defaults.as_array().unwrap().contains(&name.as_str().into());
+        let default = if is_default { "yes" } else { "no" };
+        ("README.md", format!("| `{name}` | {default} |"))
+    });
     let wanted = [
         ("README.md", format!("Rust {oldest}")),
         ("clippy.toml", format!("msrv = \"{oldest}\"")),
         ("README.md", format!("tower-redlock = \"{minor}\"")),
     ];
-    let missing = wanted.into_iter().chain(rows);
-    let missing = missing.filter(|(path, wanted)| !files[*path].contains(wanted.as_str()));
-    let mut complaints: Vec<_> = missing
-        .map(|(path, wanted)| format!("{path}: lacks `{wanted}`"))
-        .collect();
-    for (path, text) in files
+    let wanted = wanted.into_iter().chain(rows);
+    let missing = wanted.filter(|(path, wanted)| !files[*path].contains(wanted.as_str()));
+    let missing = missing.map(|(path, wanted)| format!("{path}: lacks `{wanted}`"));
+    let others = doc_lines(files).filter_map(|(path, line)| {
+        let value = line.strip_prefix("tower-redlock = ")?;
+        let (_, value) = value.rsplit_once("version = ").unwrap_or(("", value));
+        let is_other = value.split('"').nth(1)? != minor;
+        is_other.then(|| format!("{path}: installs another version than {minor}: {line}"))
+    });
+    missing.chain(others).collect()
+}
+
+/// The lines of what people read, with the path of their file.
+fn doc_lines(files: &Files) -> impl Iterator<Item = (&str, &str)> {
+    let docs = files
         .iter()
-        .filter(|(path, _)| path.ends_with(".md") || path.starts_with("src/"))
-    {
-        for line in text.lines() {
-            let bare = line.trim_start_matches(['/', '!', ' ']);
-            let version = bare.strip_prefix("tower-redlock = ").and_then(|value| {
-                let value = value
-                    .rsplit_once("version = ")
-                    .map_or(value, |(_, value)| value);
-                value.split('"').nth(1)
-            });
-            if version.is_some_and(|version| version != minor) {
-                complaints.push(format!(
-                    "{path}: installs another version than {minor}: {line}"
-                ));
-            }
-        }
-    }
-    complaints
+        .filter(|(path, _)| path.ends_with(".md") || path.starts_with("src/"));
+    docs.flat_map(|(path, text)| {
+        let lines = text
+            .lines()
+            .map(|line| line.trim_start_matches(['/', '!', ' ']));
+        lines.map(move |line| (path.as_str(), line))
+    })
 }
 
 /// The only page with the rule for a server's user, and the test that tries that rule on servers.
@@ -84,20 +69,13 @@ const ACL_RULE: (&str, &str) = ("src/docs/several_servers.md", "tests/redis_node
 /// Where the rule for a server's user is missing, stands again, or is not the one that is tried. Other places link.
 pub(crate) fn one_acl_rule(files: &Files) -> Vec<String> {
     let (page, test) = ACL_RULE;
+    let rules = doc_lines(files).filter(|(_, line)| line.starts_with("ACL SETUSER "));
+    let places: Vec<&str> = rules.map(|(path, _)| path).collect();
     let mut complaints = Vec::new();
-    for (path, text) in files {
-        let lines = text
-            .lines()
-            .map(|line| line.trim_start_matches(['/', '!', ' ']));
-        let rules = lines
-            .filter(|line| line.starts_with("ACL SETUSER "))
-            .count();
-        let is_doc = path.ends_with(".md") || path.starts_with("src/");
-        if is_doc && rules != usize::from(path == page) {
-            complaints.push(format!(
-                "{path}: has {rules} rules for the server's user; {page} has the one"
-            ));
-        }
+    if places != [page] {
+        complaints.push(format!(
+            "the rule for the server's user is in {places:?}, and not once in {page}"
+        ));
     }
     if !files[test].contains("several_servers.md\")") {
         complaints.push(format!("{test}: does not try the rule that {page} has"));

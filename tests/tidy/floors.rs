@@ -1,6 +1,6 @@
 //! Who may use whom: data flows down the floors and back up, and a file imports only from below its own floor.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::source::{Edge, Files, Place, Unit};
 
@@ -40,8 +40,6 @@ const MEMORY: &[&str] = &["src/node/memory/"];
 const REDIS: &[&str] = &["src/node/redis/"];
 /// A command is a port, and stands in one file with what both kinds of nodes do: it may use their floor, too.
 const COMMANDS: &[&str] = &["src/node/commands/"];
-/// Names both kinds of nodes for users, and does nothing else.
-const NODES: &str = "src/node/mod.rs";
 const MANAGER: &[&str] = &["src/manager/"];
 const HTTP: &[&str] = &["src/http/"];
 const LAYER: &[&str] = &["src/layer/"];
@@ -125,166 +123,67 @@ const HOUSE: &[Room] = &[
     Room { floor: 11, name: "roof", files: &["src/lib.rs", "src/docs/"], may_use: &[&["src/"]], crates: &["*"] },
 ];
 
-/// The floors inside of the manager, from the top. A room uses rooms of the floors below it, and none beside it. Of two
-/// rooms that hold a file, the one with the longer name is its room.
-#[rustfmt::skip]
-const INSIDE: &[&[Inner]] = &[
-    // Features, each an `impl LockManager`, which `mod.rs` only names.
-    &[
-        &["lifecycle.rs"], &["holders.rs"], &["snapshot.rs"], &["scope.rs"],
-        &["records/"],
-    ],
-    &[&["mod.rs"]],
-    &[&["acquire/"]],
-    &[&["asking.rs"], &["guard.rs"]],
-    &[&["want/"]],
-    &[&["freeing.rs"], &["watchdog.rs"], &["handle.rs"]],
-    &[&["shared.rs"]],
-    &[&["lease/"]],
-    &[&["queue/"], &["nodes/"]],
-    &[&["ledger.rs"], &["error.rs"]],
-    &[&["tasks.rs"]],
-];
+/// Files on no floor, and entries of the table without a file.
+pub(crate) fn unplaced_or_stale(files: &Files, units: &BTreeMap<String, Unit>) -> Vec<String> {
+    let unplaced = units.keys().filter(|file| room_of(file).is_none());
+    let unplaced = unplaced.map(|file| {
+        format!("{file}: on no floor; add it to a room of the table HOUSE in tests/tidy/floors.rs")
+    });
+    let places = HOUSE.iter().flat_map(|room| room.files);
+    let stale = places.filter(|place| !files.keys().any(|file| holds(&[place], file)));
+    let stale = stale.map(|place| format!("{place}: in the table HOUSE, but not in the tree"));
+    unplaced.chain(stale).collect()
+}
 
-/// Files, and directories (with a `/` at the end), as seen from [`ROOM_WITH_FLOORS`].
-type Inner = &'static [&'static str];
-
-const ROOM_WITH_FLOORS: &str = "src/manager/";
-
-/// Every use of one file by another inside of the manager that does not go down.
-pub(crate) fn inside_manager(edges: &[Edge]) -> Vec<String> {
-    let wrong = edges.iter().filter_map(|edge| {
+/// Every use of a file or a crate that is not for the room of the file that uses it.
+pub(crate) fn uses(
+    units: &BTreeMap<String, Unit>,
+    edges: &[Edge],
+    crates: &BTreeSet<String>,
+) -> Vec<String> {
+    let wrong = edges.iter().filter(|edge| !may_use(&edge.from, &edge.to));
+    let wrong = wrong.map(|edge| {
         let Edge {
             from,
             to,
             line,
             path,
         } = edge;
-        let ((floor, room), (below, used)) = (inner_room(from)?, inner_room(to)?);
-        (room != used && below <= floor).then(|| {
-            let (room, used) = (room.join(", "), used.join(", "));
-            format!(
-                "{from}:{line}: `{room}` may not use `{path}` of `{used}`, which is not below it"
-            )
-        })
+        format!("{from}:{line}: may not use `{path}` ({to})")
     });
-    wrong.collect()
+    let foreign = units.iter().flat_map(|(file, unit)| {
+        let used = unit
+            .used
+            .iter()
+            .filter_map(|used| match unit.place(used, crates)? {
+                Place::Theirs(path) => Some((used.line, path.into_iter().next()?)),
+                Place::Ours(_) => None,
+            });
+        let wrong = used.filter(|(_, name)| !may_use_crate(file, name));
+        wrong.map(move |(line, name)| format!("{file}:{line}: may not use the crate `{name}`"))
+    });
+    wrong.chain(foreign).collect()
 }
 
-/// Files of the manager that are on none of its floors, and entries of the tables without a file.
-pub(crate) fn unplaced_or_stale(files: &Files) -> Vec<String> {
-    let inside = files
-        .keys()
-        .filter(|file| file.starts_with(ROOM_WITH_FLOORS));
-    let unplaced = inside.filter(|file| inner_room(file).is_none()).map(|file| {
-        format!("{file}: on no floor of the manager; add it to the table INSIDE in tests/tidy/floors.rs")
-    });
-    let outer = HOUSE
-        .iter()
-        .flat_map(|room| room.files.iter().map(|place| (*place).to_owned()));
-    let inner = INSIDE.iter().copied().flatten().copied().flatten();
-    let inner = inner.map(|place| format!("{ROOM_WITH_FLOORS}{place}"));
-    let stale = outer
-        .chain(inner)
-        .filter(|place| !files.keys().any(|file| holds(&[place.as_str()], file)));
-    let stale = stale.map(|place| {
-        format!("{place}: in the tables of tests/tidy/floors.rs, but not in the tree")
-    });
-    unplaced.chain(stale).collect()
-}
-
-/// The floor, counted from the top, and the room of a file of the manager.
-fn inner_room(file: &str) -> Option<(usize, Inner)> {
-    let file = file.strip_prefix(ROOM_WITH_FLOORS)?;
-    let rooms = INSIDE
-        .iter()
-        .enumerate()
-        .flat_map(|(floor, rooms)| rooms.iter().map(move |room| (floor, *room)));
-    let places =
-        rooms.flat_map(|(floor, room)| room.iter().map(move |place| (*place, floor, room)));
-    let held = places.filter(|(place, ..)| holds(&[place], file));
-    held.max_by_key(|(place, ..)| place.len())
-        .map(|(_, floor, room)| (floor, room))
-}
-
-/// Every import of a file that goes to the same floor, a higher one, or a crate that its floor does not use.
-pub(crate) fn check(path: &str, unit: &Unit, crates: &BTreeSet<String>) -> Vec<String> {
-    let Some(room) = room_of(path) else {
-        return vec![format!(
-            "{path}: on no floor; add it to a room of the table HOUSE in tests/tidy/floors.rs"
-        )];
-    };
-    let mut complaints = Vec::new();
-    for used in &unit.used {
-        let problem = match unit.place(used, crates) {
-            // A program is a crate of its own, and the library another one.
-            Some(Place::Ours(_)) if holds(PROGRAM, path) => None,
-            Some(Place::Ours(target)) => inside(room, path, &target),
-            Some(Place::Theirs(target)) => outside(room, &target),
-            None => None,
-        };
-        if let Some(problem) = problem {
-            let (line, floor, name) = (used.line, room.floor, room.name);
-            complaints.push(format!("{path}:{line}: floor {floor} ({name}) {problem}"));
-        }
+fn may_use(from: &str, to: &str) -> bool {
+    let is_kind = holds(MEMORY, to) || holds(REDIS, to);
+    // A program is a crate of its own, and the library another one.
+    if holds(PROGRAM, from) || holds(COMMANDS, from) && is_kind {
+        return true;
     }
-    complaints.dedup();
-    complaints
+    let allowed =
+        |room: &Room| holds(room.files, to) || room.may_use.iter().any(|files| holds(files, to));
+    room_of(from).is_none_or(allowed)
 }
 
-/// What is wrong with a path inside this crate.
-fn inside(room: &Room, path: &str, target: &[String]) -> Option<String> {
-    let Some(file) = file_of(target) else {
-        // A name of the crate's root, or of an unknown module, whose own file is complained of.
-        let ours = path == "src/lib.rs" || target.is_empty();
-        let name = target.join("::");
-        return (!ours).then(|| {
-            format!("may not use `crate::{name}` from the roof; name the module it lives in")
-        });
-    };
-    let own = holds(room.files, file);
-    let lower = room.may_use.iter().any(|files| holds(files, file));
-    let is_kind = holds(MEMORY, file) || holds(REDIS, file);
-    let both = is_kind && (holds(COMMANDS, path) || path == NODES);
-    (!own && !lower && !both)
-        .then(|| format!("may not use `crate::{}` ({file})", target.join("::")))
-}
-
-/// What is wrong with a path into another crate.
-fn outside(room: &Room, target: &[String]) -> Option<String> {
-    let name = target.first()?.as_str();
-    let known = matches!(name, "std" | "core" | "alloc");
-    let allowed = room
-        .crates
-        .iter()
-        .any(|allowed| [name, "*"].contains(allowed));
-    (!known && !allowed).then(|| format!("may not use the crate `{name}`"))
+fn may_use_crate(file: &str, name: &str) -> bool {
+    let known = ["std", "core", "alloc"].contains(&name);
+    let allowed = |room: &Room| room.crates.contains(&name) || room.crates.contains(&"*");
+    known || room_of(file).is_none_or(allowed)
 }
 
 fn room_of(file: &str) -> Option<&'static Room> {
     HOUSE.iter().find(|room| holds(room.files, file))
-}
-
-/// The file or directory of the table that a module path leads to; the longest match wins.
-fn file_of(target: &[String]) -> Option<&'static str> {
-    let places = || {
-        HOUSE
-            .iter()
-            .flat_map(|room| {
-                room.files
-                    .iter()
-                    .chain(room.may_use.iter().copied().flatten())
-            })
-            .filter(|place| **place != "src/")
-    };
-    (1..=target.len()).rev().find_map(|len| {
-        let module = format!("src/{}", target[..len].join("/"));
-        let shapes = [".rs", "/mod.rs", "/"].map(|end| format!("{module}{end}"));
-        shapes
-            .iter()
-            .find_map(|shape| places().find(|place| *place == shape))
-            .copied()
-    })
 }
 
 fn holds(files: &[&str], file: &str) -> bool {
@@ -297,23 +196,7 @@ fn holds(files: &[&str], file: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[track_caller]
-    fn assert_complaint(path: &str, text: &str, why: &str) {
-        let crates = ["axum", "http", "redis", "tokio", "tracing"];
-        let found = check(
-            path,
-            &Unit::read(path, text),
-            &crates.map(str::to_owned).into(),
-        );
-        match why {
-            "" => assert_eq!(found, [""; 0], "{text}"),
-            why => assert!(
-                found.len() == 1 && found[0].contains(why),
-                "{text}: {found:?}"
-            ),
-        }
-    }
+    use crate::source::{edges, product};
 
     #[test]
     fn the_table_only_points_downwards() {
@@ -327,12 +210,12 @@ mod tests {
     }
 
     #[test]
-    fn imports_go_down_or_stay_in_the_room() {
-        let memory = "(src/node/memory/)";
+    fn uses_go_down_or_stay_in_the_room() {
+        let crates = ["redis", "tokio"].map(str::to_owned).into();
         for (path, text, why) in [
             (
                 "src/manager/mod.rs",
-                "mod guard;\nuse guard::LockGuard; use tokio::sync;",
+                "use crate::manager::handle::H; use tokio::sync;",
                 "",
             ),
             (
@@ -340,33 +223,37 @@ mod tests {
                 "use super::handle::H; use std::fmt;",
                 "",
             ),
-            ("src/node/mod.rs", "pub mod memory;\npub mod redis;", ""),
-            (
-                "src/lib.rs",
-                "mod manager;\npub use manager::LockManager;",
-                "",
-            ),
+            ("src/node/commands/a.rs", "use crate::node::memory::M;", ""),
+            ("src/extract.rs", "use crate::LockManager;", ""),
             (
                 "src/protocol/quorum.rs",
                 "use crate::clock::Clock;",
                 "(src/clock.rs)",
             ),
-            ("src/manager/mod.rs", "use crate::node::memory::M;", memory),
             (
-                "src/manager/mod.rs",
+                "src/manager/a.rs",
+                "use crate::node::memory::M;",
+                "(src/node/memory/mod.rs)",
+            ),
+            (
+                "src/manager/a.rs",
                 "fn f() { crate::node::memory::M::new() }",
-                memory,
+                "memory::M::new",
             ),
             (
                 "src/node/redis/a.rs",
                 "use super::super::memory::M;",
-                memory,
+                "memory::M",
             ),
-            ("src/extract.rs", "use crate::LockHandle;", "from the roof"),
             (
                 "src/manager/a.rs",
                 "m!(crate::layer::service::L);",
-                "(src/layer/)",
+                "(src/layer/service.rs)",
+            ),
+            (
+                "src/token.rs",
+                "use crate::LockManager;",
+                "(src/manager/mod.rs)",
             ),
             (
                 "src/lock_key.rs",
@@ -379,42 +266,40 @@ mod tests {
                 "crate `unlisted`",
             ),
             (
-                "src/manager/mod.rs",
+                "src/manager/a.rs",
                 "type R = ::redis::RedisError;",
                 "crate `redis`",
             ),
-            ("src/util.rs", "", "on no floor; add it"),
         ] {
-            assert_complaint(path, text, why);
-        }
-    }
-
-    #[test]
-    fn inside_of_the_manager_imports_go_down_or_stay_in_the_room() {
-        for (from, to, count) in [
-            ("scope.rs", "mod.rs", 0),
-            ("queue/mod.rs", "queue/fifo/mod.rs", 0),
-            ("mod.rs", "scope.rs", 1),
-            ("scope.rs", "snapshot.rs", 1),
-            ("queue/mod.rs", "nodes/waiting.rs", 1),
-        ] {
-            let edge = Edge {
-                from: format!("{ROOM_WITH_FLOORS}{from}"),
-                to: format!("{ROOM_WITH_FLOORS}{to}"),
-                line: 7,
-                path: "x::Y".to_owned(),
+            let files = [
+                ("src/lib.rs", "mod manager;\npub use manager::LockManager;"),
+                ("src/clock.rs", ""),
+                ("src/layer/service.rs", ""),
+                ("src/manager/mod.rs", ""),
+                ("src/manager/handle.rs", ""),
+                ("src/node/memory/mod.rs", ""),
+                (path, text),
+            ];
+            let files: Files = files
+                .map(|(path, text)| (path.to_owned(), text.to_owned()))
+                .into();
+            let units = product(&files);
+            let found = uses(&units, &edges(&units, &crates), &crates);
+            let is_right = match why {
+                "" => found.is_empty(),
+                why => found.len() == 1 && found[0].contains(why),
             };
-            assert_eq!(inside_manager(&[edge]).len(), count, "{from} -> {to}");
+            assert!(is_right, "{path}: {text}: {found:?}");
         }
     }
 
     #[test]
     fn files_without_a_floor_and_floors_without_a_file_are_named() {
-        let files = Files::from([("src/manager/util.rs".to_owned(), String::new())]);
-        let found = unplaced_or_stale(&files);
+        let files = Files::from([("src/util.rs".to_owned(), String::new())]);
+        let found = unplaced_or_stale(&files, &product(&files));
         let names = |name: &str| found.iter().any(|it| it.starts_with(name));
         assert!(
-            names("src/manager/util.rs: on no floor") && names("src/token.rs: in the tables"),
+            names("src/util.rs: on no floor") && names("src/token.rs: in the table"),
             "{found:?}"
         );
     }

@@ -1,12 +1,13 @@
 //! The files of the project, and what their code uses.
 //!
-//! Rust is read as text, as rustfmt lays it out: an item ends at the closing brace, or at the semicolon, of its own
-//! indentation.
+//! Rust is read as tokens, and these as text, as rustfmt lays it out.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 use std::process::Command;
 use std::{env, fs};
+
+use proc_macro2::{Delimiter, Span, TokenStream, TokenTree};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -75,92 +76,90 @@ pub(crate) fn crates(package: &serde_json::Value) -> BTreeSet<String> {
     names.map(|name| name.unwrap().replace('-', "_")).collect()
 }
 
-/// The text with blanks for comments and for what stands in quotes: line for line as long as before.
-fn bare(text: &str) -> String {
-    let mut bare = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(next) = rest.chars().next() {
-        let blank = blank(rest, bare.ends_with(is_word));
-        let length = blank.max(next.len_utf8());
-        let (taken, left) = rest.split_at(length);
-        match blank {
-            0 => bare.push_str(taken),
-            _ => bare.extend(taken.chars().map(|it| if it == '\n' { it } else { ' ' })),
-        }
-        rest = left;
-    }
-    bare
-}
-
-/// How many bytes of a comment or a quotation `rest` begins with.
-fn blank(rest: &str, in_word: bool) -> usize {
-    let to = |from: usize, end: &str| {
-        let found = rest[from..].find(end);
-        found.map_or(rest.len(), |at| from + at + end.len())
-    };
-    if rest.starts_with("//") {
-        return rest.find('\n').unwrap_or(rest.len());
-    }
-    if rest.starts_with("/*") {
-        return to(2, "*/");
-    }
-    let raw = rest.trim_start_matches('b').trim_start_matches('r');
-    let is_raw = !in_word && (rest.starts_with('r') || rest.starts_with("br"));
-    let marks = raw.bytes().take_while(|byte| *byte == b'#').count();
-    if is_raw && raw[marks..].starts_with('"') {
-        let from = rest.len() - raw.len() + marks + 1;
-        return to(from, &format!("\"{}", "#".repeat(marks)));
-    }
-    if rest.starts_with('"') {
-        let mut escaped = false;
-        for (at, byte) in rest.bytes().enumerate().skip(1) {
-            match byte {
-                _ if escaped => escaped = false,
-                b'\\' => escaped = true,
-                b'"' => return at + 1,
-                _ => {}
-            }
-        }
-        return rest.len();
-    }
-    let mut chars = rest.char_indices();
-    match (chars.next(), chars.next(), chars.next()) {
-        (Some((_, '\'')), Some((_, '\\')), _) => to(3, "'"),
-        (Some((_, '\'')), Some(_), Some((at, '\''))) => at + 1,
-        _ => 0,
-    }
-}
-
 fn is_word(character: char) -> bool {
     character.is_alphanumeric() || character == '_'
 }
 
 /// The lines of the code, blank where comments, quotations and what only tests see stand.
 pub(crate) fn code(text: &str) -> String {
-    let indent = |line: &str| line.len() - line.trim_start().len();
-    let bare = bare(text);
-    let mut kept = String::with_capacity(bare.len());
-    // The indentation of a test item that has not ended, and whether its first line has come.
-    let mut skipped: Option<(usize, bool)> = None;
-    for line in bare.lines() {
-        let trimmed = line.trim();
-        let for_tests = ["#[cfg(test)]", "#[cfg(all(test"];
-        if skipped.is_none() && for_tests.iter().any(|it| trimmed.starts_with(it)) {
-            skipped = Some((indent(line), false));
-        } else if let Some((level, begun)) = skipped {
-            let is_attribute = !begun && (trimmed.starts_with("#[") || trimmed.is_empty());
-            let ends = trimmed.ends_with([';', '}', ',']) && indent(line) == level;
-            let open = !begun && trimmed.ends_with('{');
-            skipped = match ends && !is_attribute && !open {
-                true => None,
-                false => Some((level, begun || !is_attribute)),
-            };
-        } else {
-            kept.push_str(line);
+    let mut lines = vec![String::new(); text.lines().count()];
+    let tokens: TokenStream = text.parse().unwrap();
+    lay(tokens.into_iter().collect(), &mut lines);
+    lines.iter().map(|line| format!("{line}\n")).collect()
+}
+
+/// Lays tokens where they stand.
+fn lay(mut tokens: VecDeque<TokenTree>, lines: &mut [String]) {
+    while let Some(token) = tokens.pop_front() {
+        if let TokenTree::Punct(mark) = &token
+            && mark.as_char() == '#'
+            && let Some(attribute) = attribute(&tokens)
+        {
+            // `#![..]`
+            if matches!(tokens[0], TokenTree::Punct(_)) {
+                tokens.pop_front();
+            }
+            if attribute.starts_with("doc=") {
+                tokens.pop_front();
+                continue;
+            }
+            if ["cfg(test)", "cfg(all(test"]
+                .iter()
+                .any(|it| attribute.starts_with(it))
+            {
+                skip_item(&mut tokens);
+                continue;
+            }
         }
-        kept.push('\n');
+        match token {
+            TokenTree::Group(group) => {
+                let (open, close) = match group.delimiter() {
+                    Delimiter::Parenthesis => ("(", ")"),
+                    Delimiter::Brace => ("{", "}"),
+                    Delimiter::Bracket => ("[", "]"),
+                    Delimiter::None => ("", ""),
+                };
+                put(open, group.span_open(), lines);
+                lay(group.stream().into_iter().collect(), lines);
+                put(close, group.span_close(), lines);
+            }
+            TokenTree::Literal(literal) if !literal.to_string().starts_with(char::is_numeric) => {}
+            token => put(&token.to_string(), token.span(), lines),
+        }
     }
-    kept
+}
+
+/// The text of the attribute of which these are the tokens after the `#`, without blanks.
+fn attribute(tokens: &VecDeque<TokenTree>) -> Option<String> {
+    let group = tokens.iter().take(2).find_map(|token| match token {
+        TokenTree::Group(group) if group.delimiter() == Delimiter::Bracket => Some(group),
+        _ => None,
+    });
+    Some(group?.stream().to_string().replace(' ', ""))
+}
+
+/// Takes all off up to the end of what has the attributes that these begin with: an item, a field, an arm.
+fn skip_item(tokens: &mut VecDeque<TokenTree>) {
+    const ITEMS: [&str; 9] = [
+        "fn", "impl", "struct", "enum", "trait", "mod", "use", "type", "let",
+    ];
+    let mut is_item = false;
+    while let Some(token) = tokens.pop_front() {
+        match token {
+            TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => return,
+            TokenTree::Punct(mark) if mark.as_char() == ';' => return,
+            TokenTree::Punct(mark) if mark.as_char() == ',' && !is_item => return,
+            TokenTree::Ident(word) => is_item |= ITEMS.contains(&word.to_string().as_str()),
+            _ => {}
+        }
+    }
+}
+
+fn put(token: &str, span: Span, lines: &mut [String]) {
+    let start = span.start();
+    let line = &mut lines[start.line - 1];
+    let gap = start.column.saturating_sub(line.chars().count());
+    *line += &format!("{}{token}", " ".repeat(gap));
 }
 
 /// A path of the code.

@@ -1,42 +1,35 @@
 //! The part of a process that takes locks, and counts what it has done under them.
 
-use std::env;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
-use tower_redlock::error::LossReason;
 use tower_redlock::{LockGuard, LockManager};
 
 use super::counters::{Counters, Holder};
-use super::part::{KEYS, PART, Part};
+use super::part::{KEYS, Part};
+use crate::clients::hold;
 use crate::dice::Dice;
 use crate::order::Acquisition;
 use crate::support::clocks::raw_now;
+use crate::support::role;
 
 /// Under which name the harness knows this part.
 pub(crate) const TEST: &str = "processes::contender::plays_its_part";
-/// What begins a line to the parent: the test harness writes to the standard output, too.
-pub(crate) const HELD: &str = "@held ";
 /// From then on, locks are held briefly.
 pub(crate) const BRIEF: &str = "brief";
 /// From then on, and at first, some of them are held for long.
 pub(crate) const LONG: &str = "long";
 /// How many callers a process has.
 pub(crate) const TASKS: usize = 2;
-/// How often a holder looks whether it still holds.
-const LOOK: Duration = Duration::from_millis(5);
 
 /// Nothing, unless this process was started to take locks.
 #[tokio::test]
 async fn plays_its_part() {
-    let Ok(part) = env::var(PART) else {
+    let Some(part) = role::role::<Part>() else {
         return;
     };
-    let part: Part = serde_json::from_str(&part).unwrap();
     // Whatever it is cut off from, it begins.
     let locks = part.settings.builder(&part.ways).connect_lazy().unwrap();
     let caller = Caller {
@@ -50,7 +43,7 @@ async fn plays_its_part() {
     for task in 0..TASKS {
         tasks.spawn(caller.clone().contend(task));
     }
-    let mut lines = BufReader::new(tokio::io::stdin()).lines();
+    let mut lines = role::orders();
     while let Some(line) = lines.next_line().await.unwrap() {
         assert!([BRIEF, LONG].contains(&line.as_str()), "what is {line}?");
         caller.brief.store(line == BRIEF, Ordering::SeqCst);
@@ -75,10 +68,8 @@ impl Caller {
         while !self.stop.load(Ordering::SeqCst) {
             let key = KEYS[dice.below(KEYS.len())];
             let outcome = if dice.chance(1, 4) {
-                self.locks
-                    .with_max_wait(dice.millis(50, 500))
-                    .acquire(key)
-                    .await
+                let locks = self.locks.with_max_wait(dice.millis(50, 500));
+                locks.acquire(key).await
             } else {
                 self.locks.try_acquire(key).await
             };
@@ -87,7 +78,7 @@ impl Caller {
                 let held = self.count(&guard, key, &mut dice).await;
                 // What had ended before the first look was never held, and is in no order with others.
                 if held.start < held.end {
-                    println!("\n{HELD}{task} {held}");
+                    role::say(&(task, held));
                 }
                 // It may be late, or confirmed by too few while it is cut off.
                 let _ = guard.release().await;
@@ -107,7 +98,8 @@ impl Caller {
         } else {
             dice.millis(300, 1_000)
         };
-        let (end, held) = self.hold(guard, start, time).await;
+        let span = |left| self.part.true_span(left);
+        let (end, held) = hold(guard, start, time, span, None).await;
         // Some do not ask whether they still hold the lock.
         if held || dice.chance(1, 3) {
             // And nobody can tell what happens on the way to the database.
@@ -120,30 +112,6 @@ impl Caller {
             start,
             end,
             held,
-        }
-    }
-
-    /// Holds for `time`, or until the lock is lost. Answers until when it was held for certain, never a later time, and
-    /// whether it still is.
-    async fn hold(&self, guard: &LockGuard, start: u64, time: Duration) -> (u64, bool) {
-        let time = u64::try_from(time.as_nanos()).unwrap();
-        let (mut certain, mut promised) = (start, start);
-        loop {
-            let now = raw_now();
-            let left = guard.remaining();
-            if left.is_zero() {
-                // What was promised holds if nothing but time has ended it.
-                let end = match guard.lost().await {
-                    LossReason::Expired => promised.min(now),
-                    _ => certain,
-                };
-                return (end, false);
-            }
-            (certain, promised) = (now, now + self.part.true_span(left));
-            if now - start >= time {
-                return (certain, true);
-            }
-            sleep(LOOK).await;
         }
     }
 }

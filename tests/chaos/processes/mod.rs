@@ -25,47 +25,15 @@ use scene::Scene;
 /// the time.
 static ALONE: Mutex<()> = Mutex::const_new(());
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_holders_that_act_late_only_the_fence_is_not_deceived() {
-    assert_only_the_fence_stops_the_late(Scene::Pauses).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_suspended_host_has_lost_its_locks_when_it_wakes_up() {
-    assert_no_overlap(Scene::Suspends).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_suspended_host_would_go_on_by_a_clock_that_stands_still() {
-    assert_overlaps_are_found(Scene::Suspends).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn clocks_that_run_wrong_are_borne_by_the_drift_that_is_allowed_for() {
-    assert_no_overlap(Scene::Rates).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn clocks_that_run_more_wrong_than_is_allowed_for_would_show() {
-    assert_overlaps_are_found(Scene::Rates).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn clocks_of_servers_that_are_set_forward_are_masked() {
-    assert_no_overlap(Scene::Steps).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn clocks_of_servers_that_are_set_forward_would_show() {
-    assert_overlaps_are_found(Scene::Steps).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn servers_that_forget_while_processes_are_stopped_are_masked() {
-    assert_no_overlap(Scene::Forgets).await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn servers_that_forget_while_processes_are_stopped_would_show() {
-    assert_overlaps_are_found(Scene::Forgets).await;
+scenes! {
+    of_holders_that_act_late_only_the_fence_is_not_deceived:
+        assert_only_the_fence_stops_the_late(Scene::Pauses);
+    a_suspended_host_has_lost_its_locks_when_it_wakes_up: assert_no_overlap(Scene::Suspends);
+    a_suspended_host_would_go_on_by_a_clock_that_stands_still: assert_overlaps_are_found(Scene::Suspends);
+    clocks_that_run_wrong_are_borne_by_the_drift_that_is_allowed_for: assert_no_overlap(Scene::Rates);
+    clocks_that_run_more_wrong_than_is_allowed_for_would_show: assert_overlaps_are_found(Scene::Rates);
+    clocks_of_servers_that_are_set_forward_are_masked: assert_no_overlap(Scene::Steps);
+    clocks_of_servers_that_are_set_forward_would_show: assert_overlaps_are_found(Scene::Steps);
+    servers_that_forget_while_processes_are_stopped_are_masked: assert_no_overlap(Scene::Forgets);
+    servers_that_forget_while_processes_are_stopped_would_show: assert_overlaps_are_found(Scene::Forgets);
 }

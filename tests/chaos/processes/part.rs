@@ -7,16 +7,12 @@ use rustix::time::ClockId;
 use serde::{Deserialize, Serialize};
 use tower_redlock::LockManager;
 use tower_redlock::clock::{Clock, Moment};
-use tower_redlock::node::NodeState;
 use tower_redlock::node::RedisNode;
-use tower_redlock::snapshot::VotingStatus;
 
+use crate::support::all_vote;
 use crate::support::clocks::shown;
-use crate::support::eventually;
 use crate::support::server::Server;
 
-/// Tells a process its part.
-pub(crate) const PART: &str = "TOWER_REDLOCK_TEST_PART";
 pub(crate) const KEYS: [&str; 2] = ["order:1", "order:2"];
 /// The ttl of all scenes.
 pub(crate) const TTL: Duration = Duration::from_millis(300);
@@ -93,12 +89,7 @@ impl Settings {
     pub(crate) async fn first(self, servers: &[Server]) -> LockManager {
         let urls: Vec<String> = servers.iter().map(Server::url).collect();
         let locks = self.builder(&urls).bootstrap(true).connect().await.unwrap();
-        eventually("all nodes vote", || {
-            let nodes = locks.snapshot().nodes;
-            let mut nodes = nodes.iter();
-            nodes.all(|node| node.state == NodeState::Up && node.voting == VotingStatus::Voting)
-        })
-        .await;
+        all_vote(&locks).await;
         locks
     }
 }

@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 
-use tokio::io::{AsyncBufReadExt as _, BufReader};
-use tokio::process::ChildStdout;
 use tokio::task::JoinHandle;
 
-use super::contender::{HELD, TEST};
+use super::contender::TEST;
 use super::part::Part;
 use super::program::Program;
 use super::records::Records;
 use crate::support::clocks::Clocks;
+use crate::support::role::Heard;
 
 /// A process that takes locks. It ends with this value.
 pub(crate) struct Process {
@@ -24,8 +23,8 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn start(number: usize, part: Part, clocks: Clocks, records: Arc<Records>) -> Self {
-        let (program, output) = Program::start(TEST, &part, &clocks);
-        let reader = tokio::spawn(read(output, number, Arc::clone(&records)));
+        let (program, heard) = Program::start(TEST, &part, &clocks);
+        let reader = tokio::spawn(read(heard, number, Arc::clone(&records)));
         Self {
             number,
             part,
@@ -38,24 +37,20 @@ impl Process {
 
     /// Kills it, and starts another in its place, on the same ways.
     pub(crate) async fn replace(&mut self) {
-        self.program.kill().await;
+        self.program.player.child.kill().await.unwrap();
         let (part, clocks) = (self.part.clone(), self.clocks.clone());
         *self = Self::start(self.number, part, clocks, Arc::clone(&self.records));
     }
 
     /// Has it end by itself, and waits until all it has told is noted.
     pub(crate) async fn end(self) {
-        self.program.end().await;
+        self.program.player.end().await;
         self.reader.await.unwrap();
     }
 }
 
-async fn read(output: BufReader<ChildStdout>, number: usize, records: Arc<Records>) {
-    let mut lines = output.lines();
-    while let Some(line) = lines.next_line().await.unwrap() {
-        // The harness does not always end its lines.
-        if let Some((_, record)) = line.split_once(HELD) {
-            records.add(number, record);
-        }
+async fn read(mut heard: Heard, number: usize, records: Arc<Records>) {
+    while let Some((task, held)) = heard.next().await {
+        records.add(number, task, held);
     }
 }

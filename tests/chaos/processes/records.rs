@@ -1,68 +1,39 @@
 //! Who held what when, as processes tell while they go on.
 
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
 
 use super::contender::TASKS;
-use super::part::KEYS;
 use crate::checker::Interval;
 use crate::order::Acquisition;
-use crate::support::clocks::raw_now;
 
 /// What processes have told so far.
-#[derive(Debug)]
-pub(crate) struct Records {
-    intervals: Mutex<Vec<Interval>>,
-    /// The same moment by two clocks.
-    origin: (Instant, u64),
-}
+#[derive(Debug, Default)]
+pub(crate) struct Records(Mutex<Vec<Interval>>);
 
 impl Records {
-    pub(crate) fn new() -> Self {
-        Self {
-            intervals: Mutex::default(),
-            origin: (Instant::now(), raw_now()),
-        }
-    }
-
-    /// Notes the line in which a process tells of one time that it held a lock: `task key fence start end held`.
-    pub(crate) fn add(&self, process: usize, line: &str) {
-        let (task, line) = line.split_once(' ').unwrap();
-        let Acquisition {
-            key,
-            fence,
-            start,
-            end,
-            ..
-        } = line.parse().unwrap();
+    /// Notes what a process tells of one time that a task of it held a lock.
+    pub(crate) fn add(&self, process: usize, task: usize, lock: Acquisition) {
+        let (client, reads) = (process * TASKS + task, false);
         let interval = Interval {
-            key: KEYS.into_iter().find(|known| *known == key).unwrap(),
-            client: process * TASKS + task.parse::<usize>().unwrap(),
-            fence,
-            reads: false,
-            start: self.instant(start),
-            end: self.instant(end),
+            client,
+            reads,
+            lock,
         };
-        self.intervals.lock().unwrap().push(interval);
-    }
-
-    fn instant(&self, nanos: u64) -> Instant {
-        let (instant, origin) = self.origin;
-        instant + Duration::from_nanos(nanos - origin)
+        self.0.lock().unwrap().push(interval);
     }
 
     pub(crate) fn all(&self) -> Vec<Interval> {
-        self.intervals.lock().unwrap().clone()
+        self.0.lock().unwrap().clone()
     }
 
     pub(crate) fn count(&self) -> usize {
-        self.intervals.lock().unwrap().len()
+        self.0.lock().unwrap().len()
     }
 
     /// Whether the process has got a lock after that.
-    pub(crate) fn is_later(&self, process: usize, than: Instant) -> bool {
-        let intervals = self.intervals.lock().unwrap();
+    pub(crate) fn is_later(&self, process: usize, than: u64) -> bool {
+        let intervals = self.0.lock().unwrap();
         let mut own = intervals.iter().filter(|one| one.client / TASKS == process);
-        own.any(|one| one.start > than)
+        own.any(|one| one.lock.start > than)
     }
 }

@@ -18,7 +18,7 @@ use crate::dice::Dice;
 use crate::forwarder::{Flow, Forwarder};
 use crate::run::BOUND;
 use crate::support::PATIENCE;
-use crate::support::clocks::Clocks;
+use crate::support::clocks::{Clocks, raw_now};
 use crate::support::server::{Kind, Server};
 
 const PROCESSES: usize = 6;
@@ -71,7 +71,7 @@ impl Site {
             ways: Vec::new(),
             ahead: vec![0; servers.len()],
             servers,
-            records: Arc::new(Records::new()),
+            records: Arc::default(),
             counters: Counters::create(&database),
             faults: Faults::default(),
             dice: Dice::new(),
@@ -133,7 +133,7 @@ impl Site {
     /// Tells all processes something.
     async fn tell(&mut self, what: &str) {
         for process in &mut self.processes {
-            process.program.tell(what).await;
+            process.program.player.tell(what).await;
         }
     }
 
@@ -141,7 +141,7 @@ impl Site {
     /// locks briefly.
     async fn all_hold(&mut self, what: &str) {
         self.tell(BRIEF).await;
-        let (begin, before) = (Instant::now(), self.records.count());
+        let (begin, now, before) = (Instant::now(), raw_now(), self.records.count());
         let mut lack: Vec<usize> = (0..PROCESSES).collect();
         while !lack.is_empty() {
             let passed = self.records.count() - before;
@@ -151,7 +151,7 @@ impl Site {
                 self.faults
             );
             sleep(Duration::from_millis(5)).await;
-            lack.retain(|process| !self.records.is_later(*process, begin));
+            lack.retain(|process| !self.records.is_later(*process, now));
         }
     }
 

@@ -1,28 +1,24 @@
 //! A host that is suspended while it holds a lock, step by step.
 
-use std::env;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
-use tokio::process::ChildStdout;
 use tokio::time::timeout;
 use tower_redlock::LockManager;
 
 use super::ALONE;
-use super::part::{KEYS, Measure, PART, Part, Settings};
+use super::part::{KEYS, Measure, Part, Settings};
 use super::program::Program;
 use super::scene::Scene;
 use crate::scene::NODES;
 use crate::support::clocks::Clocks;
+use crate::support::role::{self, Heard};
 use crate::support::server::{Kind, Server};
 use crate::support::{PATIENCE, eventually};
 
 /// Under which name the harness knows the holder.
 const TEST: &str = "processes::suspended::holds_a_lock";
-/// What begins a line to the parent.
-const SAID: &str = "@said ";
 /// Long enough for a busy machine to extend it in time.
 const TTL: Duration = Duration::from_secs(1);
 /// How often it is tried with the wrong clock: an extension that was under way may be the first to notice.
@@ -31,10 +27,9 @@ const TRIES: usize = 10;
 /// Nothing, unless this process was started to hold a lock. It then does what it is told, line by line.
 #[tokio::test]
 async fn holds_a_lock() {
-    let Ok(part) = env::var(PART) else {
+    let Some(part) = role::role::<Part>() else {
         return;
     };
-    let part: Part = serde_json::from_str(&part).unwrap();
     let connect = part.settings.builder(&part.ways).connect();
     let locks = connect.await.unwrap();
     let guard = locks
@@ -44,8 +39,8 @@ async fn holds_a_lock() {
         .unwrap();
     let mut lost = Some(guard.lost());
     let mut guard = Some(guard);
-    println!("\n{SAID}held");
-    let mut lines = BufReader::new(tokio::io::stdin()).lines();
+    role::say(&"held");
+    let mut lines = role::orders();
     while let Some(line) = lines.next_line().await.unwrap() {
         let answer = match line.as_str() {
             "look" => {
@@ -61,38 +56,14 @@ async fn holds_a_lock() {
             "release" => format!("{:?}", guard.take().unwrap().release().await),
             other => panic!("what is {other}?"),
         };
-        println!("\n{SAID}{answer}");
+        role::say(&answer);
     }
 }
 
-/// The process that holds the lock, as its parent sees it.
-struct Holder {
-    program: Program,
-    output: Lines<BufReader<ChildStdout>>,
-}
-
-impl Holder {
-    async fn start(part: &Part, clocks: &Clocks) -> Self {
-        let (program, output) = Program::start(TEST, part, clocks);
-        let output = output.lines();
-        let mut holder = Self { program, output };
-        assert_eq!(holder.hear().await, "held");
-        holder
-    }
-
-    /// What it says next.
-    async fn hear(&mut self) -> String {
-        let heard = async {
-            while let Some(line) = self.output.next_line().await.unwrap() {
-                // The harness does not always end its lines.
-                if let Some((_, said)) = line.split_once(SAID) {
-                    return said.to_owned();
-                }
-            }
-            panic!("the process has ended");
-        };
-        timeout(PATIENCE, heard).await.expect("it says nothing")
-    }
+/// What the process that holds the lock says next.
+async fn hear(heard: &mut Heard) -> String {
+    let heard = timeout(PATIENCE, heard.next()).await;
+    heard.expect("it says nothing").expect("it has ended")
 }
 
 /// Who holds the lock on each server.
@@ -116,8 +87,9 @@ async fn wake_up(
         database: PathBuf::new(),
         rate: 0,
     };
-    let mut holder = Holder::start(&part, &clocks).await;
-    holder.program.stop();
+    let (mut holder, mut heard) = Program::start(TEST, &part, &clocks);
+    assert_eq!(hear(&mut heard).await, "held");
+    holder.stop();
     // Only the end of its lease lets another one in.
     let guard = other
         .with_max_wait(PATIENCE)
@@ -131,12 +103,12 @@ async fn wake_up(
     })
     .await;
     // The first that it reads when it wakes up.
-    holder.program.tell("look").await;
-    holder.program.wake();
-    let seen = holder.hear().await;
-    holder.program.tell("release").await;
-    let released = holder.hear().await;
-    holder.program.end().await;
+    holder.player.tell("look").await;
+    holder.wake();
+    let seen = hear(&mut heard).await;
+    holder.player.tell("release").await;
+    let released = hear(&mut heard).await;
+    holder.player.end().await;
     assert_eq!(owners(servers), owner, "released by another, which {seen}");
     assert!(!guard.is_lost(), "taken by another, which {seen}");
     guard.release().await.unwrap();

@@ -1,9 +1,7 @@
 //! Configurations: as TOML, as JSON and as environment variables.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
-use toml::{Table, Value};
 use tower_redlock::Settings;
 
 use super::assert_short;
@@ -13,45 +11,40 @@ const SECRET: &str = "s3cret";
 
 pub fn run(bytes: &[u8]) -> bool {
     let mut input = Input::new(bytes);
-    let accepted = match input.below(4) {
-        0 => toml_text(&String::from_utf8_lossy(input.rest())),
-        1 => json_text(&String::from_utf8_lossy(input.rest())),
-        2 => variables(&String::from_utf8_lossy(input.rest())),
-        _ => None,
+    let kind = input.below(3);
+    let text = String::from_utf8_lossy(input.rest());
+    let accepted = match kind {
+        // What is no TOML is quoted by TOML's own errors.
+        0 => read(toml::from_str(&text), toml::from_str(&text), |error| {
+            error.message().to_owned()
+        }),
+        1 => read(
+            serde_json::from_str(&text),
+            serde_json::from_str(&text),
+            ToString::to_string,
+        ),
+        _ => variables(&text),
     };
-    match accepted {
-        Some((settings, is_public)) => {
-            usable(&settings, is_public);
-            true
-        }
-        None => three_forms(&mut input),
+    if let Some((settings, is_public)) = &accepted {
+        usable(settings, *is_public);
     }
+    accepted.is_some()
 }
 
 /// Settings, and whether the secret is in a place that is shown.
 type Read = (Settings, bool);
 
-fn toml_text(text: &str) -> Option<Read> {
-    // What is no TOML is quoted by TOML's own errors.
-    let value = toml::from_str::<serde_json::Value>(text);
-    match toml::from_str::<Settings>(text) {
+/// What was read of a text, as it stands there and as settings.
+fn read<E>(
+    value: Result<serde_json::Value, E>,
+    settings: Result<Settings, E>,
+    tell: impl Fn(&E) -> String,
+) -> Option<Read> {
+    match settings {
         Ok(settings) => Some((settings, value.is_ok_and(|value| is_public("", &value)))),
         Err(error) => {
             if value.is_ok_and(|value| !is_named(&value)) {
-                assert_harmless(error.message());
-            }
-            None
-        }
-    }
-}
-
-fn json_text(text: &str) -> Option<Read> {
-    let value = serde_json::from_str::<serde_json::Value>(text);
-    match serde_json::from_str::<Settings>(text) {
-        Ok(settings) => Some((settings, value.is_ok_and(|value| is_public("", &value)))),
-        Err(error) => {
-            if value.is_ok_and(|value| !is_named(&value)) {
-                assert_harmless(&error.to_string());
+                assert_harmless(&tell(&error));
             }
             None
         }
@@ -162,175 +155,4 @@ fn is_beside(url: &str) -> bool {
         }
         None => false,
     }
-}
-
-/// The same settings in three forms are one configuration.
-fn three_forms(input: &mut Input<'_>) -> bool {
-    let table = settings(input);
-    let toml = table.to_string();
-    let toml = toml::from_str::<Settings>(&toml).map_err(|error| error.message().to_owned());
-    let json = serde_json::to_string(&table).unwrap();
-    let json = serde_json::from_str::<Settings>(&json).map_err(|error| error.to_string());
-    match (&toml, &json) {
-        (Ok(toml), Ok(json)) => assert_eq!(format!("{toml:?}"), format!("{json:?}"), "{table}"),
-        // Not the same texts: TOML has tables at its end, and the first mistake is told.
-        (Err(toml), Err(json)) => [toml, json]
-            .into_iter()
-            .for_each(|text| assert_harmless(text)),
-        _ => panic!("{table}\n{toml:?}\n{json:?}"),
-    }
-    let Ok(settings) = toml else {
-        return false;
-    };
-    let value = serde_json::to_value(&table).unwrap();
-    usable(&settings, is_public("", &value));
-    if let Some(variables) = environment(&table) {
-        let read = Settings::default()
-            .with_vars("R", variables.clone())
-            .unwrap();
-        assert_eq!(
-            format!("{read:?}"),
-            format!("{settings:?}"),
-            "{variables:?}"
-        );
-    }
-    true
-}
-
-/// Some settings, most of them of the right types.
-fn settings(input: &mut Input<'_>) -> Table {
-    let mut table = Table::new();
-    while !input.is_empty() && table.len() < 8 {
-        let names = [
-            "ttl",
-            "max_ttl",
-            "node_timeout",
-            "connect_timeout",
-            "max_hold",
-            "max_wait",
-            "memory",
-            "mask_losses",
-            "max_waiters",
-            "max_waiters_per_key",
-            "bootstrap",
-            "redact_keys",
-            "hand_off",
-            "user",
-            "password",
-            "namespace",
-            "nodes",
-            "fencing",
-            "restart_guard",
-            "instance",
-            "groups",
-        ];
-        let name = names[usize::from(input.below(21))];
-        let value = match name {
-            "memory" | "groups" | "mask_losses" | "max_waiters" | "max_waiters_per_key" => {
-                integer(input)
-            }
-            "user" | "password" | "namespace" | "instance" => Value::String(input.text(8)),
-            "nodes" => Value::Array((0..input.below(4)).map(|_| node(input)).collect()),
-            "bootstrap" | "redact_keys" | "hand_off" | "fencing" | "restart_guard" => {
-                Value::Boolean(input.flag())
-            }
-            _ => duration(input),
-        };
-        let value = match input.below(16) {
-            0 => Value::String(input.text(6)),
-            1 => integer(input),
-            2 => Value::Array(vec![value]),
-            _ => value,
-        };
-        table.insert(name.to_owned(), value);
-    }
-    table
-}
-
-fn integer(input: &mut Input<'_>) -> Value {
-    Value::Integer(input.number().cast_signed())
-}
-
-fn duration(input: &mut Input<'_>) -> Value {
-    let mut text = String::new();
-    for _ in 0..=input.below(3) {
-        let units = [
-            "ms", "s", "m", "h", "us", "ns", "d", "min", "y", "M", "w", "",
-        ];
-        let unit = units[usize::from(input.below(12))];
-        let _ = write!(text, "{}{unit}", input.number() >> input.below(64));
-    }
-    Value::String(text)
-}
-
-fn node(input: &mut Input<'_>) -> Value {
-    let url = match input.below(4) {
-        0 => input.text(12),
-        _ => format!("redis://:{SECRET}@10.0.0.{}", input.below(4)),
-    };
-    if input.flag() {
-        return Value::String(url);
-    }
-    let mut node = Table::new();
-    node.insert("url".to_owned(), Value::String(url));
-    let names = [
-        "user",
-        "password",
-        "name",
-        "require",
-        "database",
-        "within",
-        "connections",
-    ];
-    for _ in 0..input.below(3) {
-        let name = names[usize::from(input.below(7))];
-        let value = match name {
-            "require" | "database" | "connections" => integer(input),
-            "within" => duration(input),
-            _ => Value::String(input.text(8)),
-        };
-        node.insert(name.to_owned(), value);
-    }
-    Value::Table(node)
-}
-
-/// The settings as variables; `None` if they have something that variables cannot say.
-fn environment(table: &Table) -> Option<Vec<(String, String)>> {
-    let mut variables = Vec::new();
-    for (name, value) in table {
-        match value {
-            Value::Array(nodes) if name == "nodes" => {
-                // An empty list is none at all, and a plain one needs no numbers.
-                for (index, node) in nodes.iter().enumerate() {
-                    note(&mut variables, &format!("R_NODES_{index}"), node)?;
-                }
-                (!nodes.is_empty()).then_some(())?;
-            }
-            value => note(&mut variables, &format!("R_{}", name.to_uppercase()), value)?,
-        }
-    }
-    Some(variables)
-}
-
-fn note(variables: &mut Vec<(String, String)>, name: &str, value: &Value) -> Option<()> {
-    let text = match value {
-        Value::Table(inner) => {
-            for (field, value) in inner {
-                note(
-                    variables,
-                    &format!("{name}_{}", field.to_uppercase()),
-                    value,
-                )?;
-            }
-            return (!inner.is_empty()).then_some(());
-        }
-        Value::String(text) if text.is_empty() && name != "R_NAMESPACE" => return None,
-        Value::String(text) => text.clone(),
-        Value::Integer(number) => number.to_string(),
-        Value::Float(number) => number.to_string(),
-        Value::Boolean(flag) => flag.to_string(),
-        Value::Array(_) | Value::Datetime(_) => return None,
-    };
-    variables.push((name.to_owned(), text));
-    Some(())
 }

@@ -21,6 +21,11 @@ impl<'a> Input<'a> {
         self.byte() % count
     }
 
+    /// One of these, which are at least one.
+    pub fn choose<T: Copy>(&mut self, from: &[T]) -> T {
+        from[usize::from(self.byte()) % from.len()]
+    }
+
     pub fn flag(&mut self) -> bool {
         self.byte() & 1 == 1
     }

@@ -2,20 +2,18 @@
 //! returns whether the input was accepted as what the target reads: a corpus has both kinds.
 
 mod config;
-mod idempotency_key;
 mod input;
-mod lock_key;
 mod node;
 mod node_url;
+#[path = "../../support/requests.rs"]
+mod requests;
 mod server;
 
 /// All targets by name. What is read inside of the crate alone, records and replies, its unit tests try with corpora
-/// of their own (`any_record`, `any_reply`).
+/// of their own (`any_record`, `any_reply`), and names (`lock_key`, `namespace`, `idempotency::key`) with any text.
 pub fn run(target: &str, input: &[u8]) -> bool {
     match target {
         "config" => config::run(input),
-        "idempotency_key" => idempotency_key::run(input),
-        "lock_key" => lock_key::run(input),
         "node" => node::run(input),
         "node_url" => node_url::run(input),
         "server" => server::run(input),

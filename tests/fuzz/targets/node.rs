@@ -137,7 +137,7 @@ impl Liar {
 }
 
 fn error(input: &mut Input<'_>) -> NodeError {
-    let kinds = [
+    let kind = input.choose(&[
         NodeErrorKind::Unavailable,
         NodeErrorKind::Interrupted,
         NodeErrorKind::TimedOut,
@@ -148,9 +148,8 @@ fn error(input: &mut Input<'_>) -> NodeError {
         NodeErrorKind::Misconfigured,
         NodeErrorKind::Foreign,
         NodeErrorKind::Quarantined,
-        NodeErrorKind::Closed,
-    ];
-    NodeError::of(kinds[usize::from(input.below(10))], input.text(20))
+    ]);
+    NodeError::of(kind, input.text(20))
 }
 
 fn time(input: &mut Input<'_>) -> Duration {
@@ -165,18 +164,10 @@ fn token(input: &mut Input<'_>) -> Option<FencingToken> {
 }
 
 fn holder(input: &mut Input<'_>) -> Holder {
-    let remaining = input.flag().then(|| time(input));
-    let holder = Holder {
+    Holder {
+        remaining: input.flag().then(|| time(input)),
         tag: input.number(),
-        remaining,
-        key: None,
-    };
-    match input.flag() {
-        true => Holder {
-            key: Some(usize::from(input.byte())),
-            ..holder
-        },
-        false => holder,
+        key: input.flag().then(|| usize::from(input.byte())),
     }
 }
 
@@ -260,15 +251,13 @@ impl Node for Liar {
     }
 
     fn release(&self, _: ReleaseRequest) -> NodeFuture<Result<ReleaseReply, NodeError>> {
-        self.say(
-            ReleaseReply::Released { listeners: 0 },
-            |input| match input.below(2) {
-                0 => ReleaseReply::Released {
-                    listeners: u32::MAX,
-                },
-                _ => ReleaseReply::NotOwner,
+        let sound = ReleaseReply::Released { listeners: 0 };
+        self.say(sound, |input| match input.flag() {
+            true => ReleaseReply::NotOwner,
+            false => ReleaseReply::Released {
+                listeners: u32::MAX,
             },
-        )
+        })
     }
 
     fn raise(&self, _: RaiseRequest) -> NodeFuture<Result<RaiseReply, NodeError>> {
@@ -304,17 +293,16 @@ impl Node for Liar {
         self.say(true, |input| input.flag())
     }
 
-    fn holders(&self, keys: NodeKeys) -> NodeFuture<Result<Vec<KeyReply>, NodeError>> {
-        let _ = keys;
+    fn holders(&self, _: NodeKeys) -> NodeFuture<Result<Vec<KeyReply>, NodeError>> {
         self.say(Vec::new(), |_| Vec::new())
     }
 
     fn scan(&self, _: ScanRequest) -> NodeFuture<Result<ScanReply, NodeError>> {
-        let none = || ScanReply {
+        let (keys, next) = (Vec::new(), 0);
+        self.say(ScanReply { keys, next }, |_| ScanReply {
             keys: Vec::new(),
             next: 0,
-        };
-        self.say(none(), move |_| none())
+        })
     }
 
     fn take_over(&self, _: TakeOverRequest) -> NodeFuture<Result<Option<Duration>, NodeError>> {

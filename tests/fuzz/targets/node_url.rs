@@ -58,10 +58,9 @@ fn encoded(input: &mut Input<'_>) {
     let node = RedisNode::new(&url)
         .build()
         .unwrap_or_else(|error| panic!("{url}: {error}"));
-    let suffix = if database == 0 {
-        String::new()
-    } else {
-        format!("/{database}")
+    let suffix = match database {
+        0 => String::new(),
+        database => format!("/{database}"),
     };
     assert_eq!(node.name(), format!("host.example:{port}{suffix}"));
     assert!(!format!("{node:?}").contains(SECRET));
@@ -73,7 +72,7 @@ fn percent(text: &str) -> String {
 
 /// A URL of parts that may be wrong: its password is in no text.
 fn composed(input: &mut Input<'_>) -> bool {
-    let schemes = [
+    let scheme = input.choose(&[
         "redis",
         "rediss",
         "valkey",
@@ -82,14 +81,11 @@ fn composed(input: &mut Input<'_>) -> bool {
         "redis+unix",
         "http",
         "",
-    ];
-    let scheme = schemes[usize::from(input.below(8))];
-    let separators = ["://", ":///", ":", ":/"];
-    let separator = separators[usize::from(input.below(8)).saturating_sub(4)];
-    let ends = ["@", "", "@@", ":@"];
-    let end = ends[usize::from(input.below(8)).saturating_sub(4)];
+    ]);
+    let separator = input.choose(&["://", "://", "://", "://", "://", ":///", ":", ":/"]);
+    let end = input.choose(&["@", "@", "@", "@", "@", "", "@@", ":@"]);
     let (user, password) = (input.text(8), input.text(8));
-    let places = [
+    let place = input.choose(&[
         "h",
         "[::1]",
         "h:1",
@@ -98,9 +94,8 @@ fn composed(input: &mut Input<'_>) -> bool {
         "",
         "run/r.sock",
         "h/-1",
-    ];
-    let place = places[usize::from(input.below(8))];
-    let tails = [
+    ]);
+    let tail = input.choose(&[
         "",
         "/3",
         "?db=1",
@@ -109,8 +104,7 @@ fn composed(input: &mut Input<'_>) -> bool {
         "#pa55w0rd",
         "/?protocol=resp3",
         "/pa55w0rd",
-    ];
-    let tail = tails[usize::from(input.below(8))];
+    ]);
     let url = format!("{scheme}{separator}{user}:{SECRET}{password}{end}{place}{tail}");
     let builder = RedisNode::new(&url).name("node");
     let built = builder.build();

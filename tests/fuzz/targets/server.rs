@@ -15,14 +15,15 @@ use tokio::time::timeout;
 use tower_redlock::clock::TokioClock;
 use tower_redlock::node::{
     AcquireRequest, CheckInMode, CheckInRequest, ClusterConfig, CompleteRequest, ExtendRequest,
-    Fence, Namespace, Node, NodeContext, NodeError, NodeKey, NodeState, NoticeReceiver, OwnerToken,
-    PromoteRequest, RaiseRequest, RecallRequest, Record, ReleaseRequest, ServerRegistry,
+    Fence, LiveNode, Namespace, Node, NodeContext, NodeError, NodeKey, NodeState, NoticeReceiver,
+    OwnerToken, PromoteRequest, RaiseRequest, RecallRequest, Record, RedisNode, ReleaseRequest,
+    ServerRegistry,
 };
-use tower_redlock::node::{LiveNode, RedisNode};
 use tower_redlock::{FencingToken, LockKey};
 
 use super::assert_short;
 use super::input::Input;
+use super::requests::*;
 
 const TTL: Duration = Duration::from_secs(60);
 /// How long a call may take: its caller's deadline.
@@ -160,132 +161,61 @@ impl Secrets {
 
 /// Every command there is, each with the reply that would be sound. Whether any made sense.
 async fn talk(node: &LiveNode, world: &World, secrets: &Secrets) -> bool {
-    let introduced = introduce(node, world, secrets).await;
-    let extended = extend(node, world, secrets).await;
-    introduced | extended | keep(node, world, secrets).await
-}
+    let token = secrets.token;
+    let config = || Arc::new(ClusterConfig::new("ours"));
+    let fence = Fence::new(FencingToken::new(1 << 60).unwrap(), TTL);
+    let acquire = || {
+        let request = AcquireRequest::new(key(0), token, TTL).fenced(Some(fence));
+        request.under(Some(config()))
+    };
 
-async fn introduce(node: &LiveNode, world: &World, secrets: &Secrets) -> bool {
     world
         .sound
         .set("*2\r\n:1\r\n$19\r\n0000000000000000005\r\n");
-    let (namespace, mode) = (Namespace::default(), CheckInMode::Normal);
-    let check_in = CheckInRequest {
-        namespace,
-        config: config(),
-        quarantine: TTL,
-        fresh: "id".to_owned(),
-        mode,
-    };
-    let known = secrets.judge(node.check_in(check_in)).await;
+    let (id, mode) = ("id".to_owned(), CheckInMode::Normal);
+    let check_in = CheckInRequest::new(Namespace::default(), config(), TTL, id.clone(), mode);
+    let mut any = secrets.judge(node.check_in(check_in)).await;
     world.sound.set(":1\r\n");
-    let promote = PromoteRequest {
-        namespace: Namespace::default(),
-        config: config(),
-        quarantine: "id".to_owned(),
-        floor: None,
-    };
-    known | secrets.judge(node.promote(promote)).await
-}
+    let promote = PromoteRequest::new(Namespace::default(), config(), id, None);
+    any |= secrets.judge(node.promote(promote)).await;
 
-async fn extend(node: &LiveNode, world: &World, secrets: &Secrets) -> bool {
-    let token = secrets.token;
     world
         .sound
         .set("*2\r\n:1\r\n$19\r\n1152921504606846976\r\n");
-    let granted = secrets.judge(node.acquire(acquire(token))).await;
+    any |= secrets.judge(node.acquire(acquire())).await;
     world.sound.set(":1\r\n");
-    let raise = RaiseRequest {
-        keys: key(0).into(),
-        token,
-        fence: fence(),
-        config: None,
-    };
-    let raised = secrets.judge(node.raise(raise)).await;
+    let raise = RaiseRequest::new(key(0), token, fence);
+    any |= secrets.judge(node.raise(raise)).await;
     world.sound.set("*3\r\n:1\r\n:1\r\n:2\r\n");
-    let locks = [0, 1].map(|number| ExtendRequest {
-        keys: key(number).into(),
-        token,
-        ttl: TTL,
-        refill: true,
-        config: None,
-        fence: None,
-    });
-    let extended = match timeout(DEADLINE, node.extend(Arc::from(locks))).await {
-        Ok(Ok(replies)) => {
-            assert_eq!(replies.len(), 2);
-            replies
-                .iter()
-                .filter_map(|reply| reply.as_ref().err())
-                .for_each(|error| secrets.check(error));
-            replies.iter().any(Result::is_ok)
-        }
-        Ok(Err(error)) => {
-            secrets.check(&error);
-            false
-        }
-        Err(_) => false,
+    let locks = [0, 1].map(|number| ExtendRequest::new(key(number), token, TTL, true));
+    let extended = async {
+        let replies = node.extend(Arc::from(locks)).await?;
+        assert_eq!(replies.len(), 2);
+        let errors = replies.iter().filter_map(|reply| reply.as_ref().err());
+        errors.for_each(|error| secrets.check(error));
+        replies
+            .into_iter()
+            .reduce(|one, other| one.or(other))
+            .unwrap()
     };
-    granted | raised | extended
-}
+    any |= secrets.judge(extended).await;
 
-async fn keep(node: &LiveNode, world: &World, secrets: &Secrets) -> bool {
-    let token = secrets.token;
     world.sound.set(":3\r\n");
-    let release = ReleaseRequest {
-        keys: key(0).into(),
-        token,
-        announce: true,
-        waited: Duration::ZERO,
-        since: None,
-        background: false,
-    };
-    let released = secrets.judge(node.release(release.clone())).await;
+    let release = ReleaseRequest::new(key(0), token, true);
+    any |= secrets.judge(node.release(release.clone())).await;
     world
         .sound
         .set("*3\r\n:3\r\n$19\r\n0000000000000000007\r\n:1700000000000\r\n");
-    let recall = RecallRequest {
-        lock: acquire(token),
-        adopt: true,
-        linger: TTL,
-    };
-    let recalled = secrets.judge(node.recall(recall)).await;
+    let recall = RecallRequest::new(acquire(), true, TTL);
+    any |= secrets.judge(node.recall(recall)).await;
     world.sound.set(":0\r\n");
-    let ballot = FencingToken::new(7).unwrap();
-    let record = Record {
-        ballot,
-        body: "done".into(),
-        until: 4_102_444_800_000,
-    };
-    let complete = CompleteRequest {
-        release,
-        record: Some(record),
-        chosen: false,
-        config: None,
-    };
-    released | recalled | secrets.judge(node.complete(complete)).await
-}
-
-fn config() -> Arc<ClusterConfig> {
-    Arc::new(ClusterConfig::new("ours"))
-}
-
-fn fence() -> Fence {
-    Fence {
-        token: FencingToken::new(1 << 60).unwrap(),
-        keep: TTL,
-    }
-}
-
-fn acquire(token: OwnerToken) -> AcquireRequest {
-    AcquireRequest {
-        keys: key(0).into(),
-        token,
-        ttl: TTL,
-        config: Some(config()),
-        fence: Some(fence()),
-        any: false,
-    }
+    let record = Record::new(
+        FencingToken::new(7).unwrap(),
+        "done".into(),
+        4_102_444_800_000,
+    );
+    let complete = CompleteRequest::new(release, Some(record));
+    any | secrets.judge(node.complete(complete)).await
 }
 
 /// What the server says: bytes of the input for each command, and the sound reply once they are used up.
