@@ -27,24 +27,6 @@ impl Overlap {
     }
 }
 
-impl fmt::Display for Overlap {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(first, second) = self;
-        let since = |time: u64| Duration::from_nanos(time - first.lock.start);
-        write!(
-            f,
-            "{}: client {} held it for {:?}, client {} from {:?} to {:?} of that: both for {:?}",
-            first.lock.key,
-            first.client,
-            since(first.lock.end),
-            second.client,
-            since(second.lock.start),
-            since(second.lock.end),
-            self.length()
-        )
-    }
-}
-
 /// What was seen of the holders in a run.
 #[derive(Debug)]
 pub(crate) struct Seen {
@@ -83,7 +65,8 @@ impl fmt::Display for Seen {
             f,
             "{holds} holds, {two} overlaps, {wrong} fencing tokens out of order"
         )?;
-        let overlaps = overlaps.iter().take(5).map(Overlap::to_string);
+        let together = |pair: &Overlap| format!("both for {:?}: {pair:?}", pair.length());
+        let overlaps = overlaps.iter().take(5).map(together);
         let mut lines = overlaps.chain(disorder.iter().take(5).cloned());
         lines.try_for_each(|line| write!(f, "\n  {line}"))
     }

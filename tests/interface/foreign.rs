@@ -25,7 +25,8 @@ fn foreign(json: &Path) -> BTreeMap<String, Vec<String>> {
             // `S::Response` is of no crate; and nobody can name what `pin_project!` writes into a where clause.
             let is_crate = !name.starts_with("__private")
                 && root.starts_with(|it: char| it.is_lowercase() || it == '_');
-            if is_crate && !["alloc", "core", "std", LIBRARY].contains(&root) {
+            let known = ["alloc", "core", "i64", "std", "str", "u64", LIBRARY];
+            if is_crate && !known.contains(&root) {
                 found.entry(root.to_owned()).or_default().push(line.clone());
             }
         }

@@ -1,12 +1,12 @@
 //! Clients that want locks all the time, with this crate or another library, in this process or in one of the programs
 //! that `make peers` builds: how they are started, and what they did. `benches/peers/README.md` says what is spoken.
 
+use std::env;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
-use std::{env, fmt};
 
 use rustix::time::{ClockId, clock_gettime};
 use tokio::task::JoinSet;
@@ -174,16 +174,11 @@ fn is_installed(tool: &str) -> bool {
 }
 
 /// A client in a process of its own, connected. It is killed with this value.
+#[derive(Debug)]
 pub struct Client {
     input: ChildStdin,
     output: BufReader<ChildStdout>,
     process: Child,
-}
-
-impl fmt::Debug for Client {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.process.fmt(f)
-    }
 }
 
 impl Client {
