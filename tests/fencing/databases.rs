@@ -54,7 +54,7 @@ pub(crate) fn start_with<D: Database>(more: impl IntoIterator<Item = String>) ->
 }
 
 /// What came of an attempt to enter.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entered {
     Yes,
     /// No row: stop.

@@ -39,7 +39,7 @@ struct Visit {
 
 impl Desk {
     /// Handlers that take `work` each.
-    fn new(layer: RedlockLayer, work: Duration) -> Self {
+    fn new(layer: &RedlockLayer, work: Duration) -> Self {
         let visits = Visits::default();
         let noting = Arc::clone(&visits);
         let inner = service_fn(move |request| visit(Arc::clone(&noting), work, request));
@@ -113,7 +113,7 @@ async fn requests_run_in_the_order_in_which_they_came_under_locks_of_their_own()
         let nodes = Nodes::five();
         let builder = nodes.builder().max_wait(PATIENCE).hand_off(hand_off);
         let locks = builder.connect_lazy().unwrap();
-        let desk = Desk::new(layer(&locks).max_wait(PATIENCE), 10 * MS);
+        let desk = Desk::new(&layer(&locks).max_wait(PATIENCE), 10 * MS);
         let names: Vec<String> = (0..10).map(|number| number.to_string()).collect();
         let mut sent = Vec::new();
         for name in &names {
@@ -142,7 +142,7 @@ async fn a_request_too_many_for_its_key_is_told_so_at_once() {
     let builder = nodes.builder().max_wait(PATIENCE).max_waiters_per_key(2);
     let locks = builder.connect_lazy().unwrap();
     let layer = keyed(&locks, key::header("x-key")).max_wait(PATIENCE);
-    let desk = Desk::new(layer.clone(), 100 * MS);
+    let desk = Desk::new(&layer, 100 * MS);
     let mut sent = Vec::new();
     for name in ["first", "second", "third"] {
         sent.push(desk.send(name, KEY).await);
@@ -154,7 +154,7 @@ async fn a_request_too_many_for_its_key_is_told_so_at_once() {
         .on_no_quorum(OnNoQuorum::RunUnlocked)
         .busy_status(StatusCode::LOCKED);
     for layer in [layer, otherwise.clone()] {
-        let full = Desk::new(layer, 100 * MS).answer("fourth", KEY).await;
+        let full = Desk::new(&layer, 100 * MS).answer("fourth", KEY).await;
         let texts = [
             "Too many requests wait",
             "Too many requests already wait for a lock on this server. This request was not processed.",
@@ -162,7 +162,7 @@ async fn a_request_too_many_for_its_key_is_told_so_at_once() {
         assert_problem(&full, 503, "queue-full", Some("1"), texts);
     }
     // Who does not wait has no need of the queue.
-    let hasty = Desk::new(otherwise.max_wait(Duration::ZERO), 100 * MS);
+    let hasty = Desk::new(&otherwise.max_wait(Duration::ZERO), 100 * MS);
     assert_eq!(hasty.answer("fourth", KEY).await.told(), (423, "contended"));
     assert_eq!(nodes.commands(), commands, "no node was asked");
 

@@ -53,10 +53,11 @@ where
     println!("{name}: refuted in {steps} steps after {states} states, {time:.1?}{history}");
 }
 
-/// What must be possible, each under the condition that stands before it.
-pub(crate) fn reached<M: Model>(
-    all: &[(bool, &'static str, fn(&M, &M::State) -> bool)],
-) -> impl Iterator<Item = Property<M>> {
+/// Whether the model can reach a situation at all, the situation's name, and whether a state is one.
+type Situation<M> = (bool, &'static str, fn(&M, &<M as Model>::State) -> bool);
+
+/// The situations that the model must reach.
+pub(crate) fn reached<M: Model>(all: &[Situation<M>]) -> impl Iterator<Item = Property<M>> {
     let able = all.iter().filter(|(is_able, ..)| *is_able);
     able.map(|(_, name, is_so)| Property::sometimes(name, *is_so))
 }

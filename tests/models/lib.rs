@@ -26,6 +26,7 @@
 //! What no model covers: more nodes and callers than each says, values of messages that a fault has changed, and the
 //! code around the rules (connections, tasks, queues). For that there are the other suites.
 
+#![cfg(test)]
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,

@@ -209,9 +209,27 @@ mod tests {
         }
     }
 
+    /// What is wrong with the uses of a file in a small crate.
+    fn uses_in(path: &str, text: &str) -> Vec<String> {
+        let crates = ["redis", "tokio"].map(str::to_owned).into();
+        let files = [
+            ("src/lib.rs", "mod manager;\npub use manager::LockManager;"),
+            ("src/clock.rs", ""),
+            ("src/layer/service.rs", ""),
+            ("src/manager/mod.rs", ""),
+            ("src/manager/handle.rs", ""),
+            ("src/node/memory/mod.rs", ""),
+            (path, text),
+        ];
+        let files: Files = files
+            .map(|(path, text)| (path.to_owned(), text.to_owned()))
+            .into();
+        let units = product(&files);
+        uses(&units, &edges(&units, &crates), &crates)
+    }
+
     #[test]
     fn uses_go_down_or_stay_in_the_room() {
-        let crates = ["redis", "tokio"].map(str::to_owned).into();
         for (path, text, why) in [
             (
                 "src/manager/mod.rs",
@@ -271,20 +289,7 @@ mod tests {
                 "crate `redis`",
             ),
         ] {
-            let files = [
-                ("src/lib.rs", "mod manager;\npub use manager::LockManager;"),
-                ("src/clock.rs", ""),
-                ("src/layer/service.rs", ""),
-                ("src/manager/mod.rs", ""),
-                ("src/manager/handle.rs", ""),
-                ("src/node/memory/mod.rs", ""),
-                (path, text),
-            ];
-            let files: Files = files
-                .map(|(path, text)| (path.to_owned(), text.to_owned()))
-                .into();
-            let units = product(&files);
-            let found = uses(&units, &edges(&units, &crates), &crates);
+            let found = uses_in(path, text);
             let is_right = match why {
                 "" => found.is_empty(),
                 why => found.len() == 1 && found[0].contains(why),

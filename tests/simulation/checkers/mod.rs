@@ -269,8 +269,10 @@ fn is_prompt(fault: &Fault) -> bool {
 /// What a checker objects to, and when, in milliseconds since the beginning.
 type Found = Vec<(u64, String)>;
 
+type Checker = fn(&History, &Terms) -> Found;
+
 /// The promises, each with its checker.
-const CHECKERS: [(&str, fn(&History, &Terms) -> Found); 12] = [
+const CHECKERS: [(&str, Checker); 12] = [
     ("one holder at a time", exclusion::check),
     ("fencing tokens grow", fencing::check),
     ("a free key is not refused", free::check),

@@ -1,5 +1,6 @@
 //! The faults of a plan.
 
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use tokio::time::sleep;
@@ -84,8 +85,8 @@ fn may_happen(scene: &Scene, episode: usize) -> bool {
         return true;
     }
     // Whatever the others have lost, but not what it is about to get back.
-    if !state.lost.contains_key(&group) {
-        state.lost.insert(group, Lost::default());
+    if let Entry::Vacant(none) = state.lost.entry(group) {
+        none.insert(Lost::default());
         return true;
     }
     state.put_off.insert(episode);
