@@ -53,10 +53,11 @@ where
     println!("{name}: refuted in {steps} steps after {states} states, {time:.1?}{history}");
 }
 
-/// What must be possible, each under the condition that stands before it.
-pub(crate) fn reached<M: Model>(
-    all: &[(bool, &'static str, fn(&M, &M::State) -> bool)],
-) -> impl Iterator<Item = Property<M>> {
+/// What must be possible: under which condition, its name, and whether a state shows it.
+type Reached<M> = (bool, &'static str, fn(&M, &<M as Model>::State) -> bool);
+
+/// The properties of what must be possible.
+pub(crate) fn reached<M: Model>(all: &[Reached<M>]) -> impl Iterator<Item = Property<M>> {
     let able = all.iter().filter(|(is_able, ..)| *is_able);
     able.map(|(_, name, is_so)| Property::sometimes(name, *is_so))
 }
