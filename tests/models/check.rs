@@ -53,11 +53,11 @@ where
     println!("{name}: refuted in {steps} steps after {states} states, {time:.1?}{history}");
 }
 
-/// Whether the model can reach a situation at all, the situation's name, and whether a state is one.
-type Situation<M> = (bool, &'static str, fn(&M, &<M as Model>::State) -> bool);
+/// What must be possible: under which condition, its name, and whether a state shows it.
+type Reached<M> = (bool, &'static str, fn(&M, &<M as Model>::State) -> bool);
 
-/// The situations that the model must reach.
-pub(crate) fn reached<M: Model>(all: &[Situation<M>]) -> impl Iterator<Item = Property<M>> {
+/// The properties of what must be possible.
+pub(crate) fn reached<M: Model>(all: &[Reached<M>]) -> impl Iterator<Item = Property<M>> {
     let able = all.iter().filter(|(is_able, ..)| *is_able);
     able.map(|(_, name, is_so)| Property::sometimes(name, *is_so))
 }
