@@ -143,6 +143,25 @@ impl Clock for HandClock {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_suspend_is_seen_though_no_timer_fired() {
+    let clock = HandClock::new();
+    let locks = lazy(LockManager::builder().memory(5).clock(clock.clone()));
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    let handle = guard.handle();
+    let waiting = tokio::spawn(handle.lost());
+    tokio::task::yield_now().await;
+    let before = Instant::now();
+    clock.pass(9_897 * MS);
+    assert!(!handle.is_lost());
+    clock.pass(MS);
+    assert!(handle.is_lost());
+    assert_eq!(waiting.await.unwrap(), LossReason::Expired);
+    let took = before.elapsed();
+    assert_eq!(took, Duration::ZERO, "whoever sees it tells the others");
+    assert_eq!(handle.lost().await, LossReason::Expired);
+}
+
+#[tokio::test(start_paused = true)]
 async fn run_holds_every_key_while_it_runs_and_drops_the_work_when_the_lock_is_lost() {
     let (nodes, [locks]) = five();
     let keys = ["account:7", "account:3"];
