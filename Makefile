@@ -200,9 +200,9 @@ test: usual-servers databases browser promtool plain-peers
 		$(CARGO) nextest run $(WORKSPACE); \
 	else \
 		$(CARGO) test $(WORKSPACE) --no-run; \
-		$(CARGO) test $(WORKSPACE) --lib --bins --examples $(COMPUTING:%=--test %); \
-		$(CARGO) test $(WORKSPACE) $(WAITING:%=--test %) -- --test-threads 8; \
-		$(CARGO) test $(WORKSPACE) $(ALONE:%=--test %); \
+		$(CARGO) test $(WORKSPACE) --no-fail-fast --lib --bins --examples $(COMPUTING:%=--test %); \
+		$(CARGO) test $(WORKSPACE) --no-fail-fast $(WAITING:%=--test %) -- --test-threads 8; \
+		$(CARGO) test $(WORKSPACE) --no-fail-fast $(ALONE:%=--test %); \
 	fi; \
 	$(CARGO) test --all-features --doc; \
 	$(CARGO) test --no-default-features --lib

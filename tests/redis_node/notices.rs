@@ -63,6 +63,25 @@ async fn it_ends_with_the_last_node_that_is_dropped() {
     eventually("closed", || connections(&server) == 0).await;
 }
 
+#[tokio::test]
+async fn two_thousand_keys_are_subscribed_in_a_few_commands_and_each_is_heard() {
+    let (server, node) = served(Kind::Redis).await;
+    let receiver = NoticeReceiver::new(2_000);
+    let notifier = node.notifier().unwrap();
+    let all = (0..2_000).map(|n| notifier.subscribe(&key(&format!("k{n}")), receiver.sender(n)));
+    let all: Vec<_> = all.collect();
+    eventually("all open", || receiver.notices().open == 2_000).await;
+    let calls = server.calls()["subscribe"];
+    assert!((4..=8).contains(&calls), "{calls} commands");
+    for n in [0, 777, 1_999] {
+        receiver.forget();
+        lock_and_release(&node, &format!("k{n}")).await;
+        eventually("told", || receiver.notices().released == 1).await;
+    }
+    drop(all);
+    eventually("unsubscribed", || channels(&server) == 0).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_connection_comes_back_with_all_its_channels_and_touches_no_answer() {
     for kind in Kind::ALL {
@@ -72,8 +91,6 @@ async fn a_killed_connection_comes_back_with_all_its_channels_and_touches_no_ans
         let all = (0..600).map(|n| notifier.subscribe(&key(&format!("k{n}")), receiver.sender(n)));
         let _all: Vec<_> = all.collect();
         eventually("all open", || receiver.notices().open == 600).await;
-        let commands = server.calls()["subscribe"];
-        assert!((2..=4).contains(&commands), "{commands} commands");
         node.acquire(acquire("held", 1)).await.unwrap();
         let hammer = {
             let node = node.clone();

@@ -101,6 +101,9 @@ pub(crate) fn filters(files: &Files) -> Vec<String> {
     for term in terms.map(|term| term.trim_matches(['(', ')', ' '])) {
         let known = match term.split_once('(') {
             Some(("binary", suite)) => files.contains_key(&format!("tests/{suite}/main.rs")),
+            Some(("package", name)) => files
+                .values()
+                .any(|text| text.contains(&format!("name = \"{name}\""))),
             // A module of one suite.
             Some(("test", name)) if name.ends_with("::") => {
                 let module = format!("/{}/", name.trim_end_matches("::"));
