@@ -186,12 +186,12 @@ quick:
 	if $(CARGO) nextest --version >/dev/null 2>&1; then run="nextest run"; else run="test -q"; fi; \
 	$(CARGO) $$run --all-features --lib $(IN_MEMORY:%=--test %)
 
-# Tests with servers mostly wait, so more of them run at the same time than there are cores. The tests in ALONE use all
-# cores and a clock. The others compute.
+# Tests with servers mostly wait, so there may be more of them than cores. The tests in ALONE use all cores and a clock. The
+# others compute.
 WORKSPACE := --all-features --workspace --exclude tower-redlock-cost
 SUITES := $(patsubst tests/%/main.rs,%,$(wildcard tests/*/main.rs)) auto_traits
-WAITING := cli cluster conformance fencing idempotency_redis manager_redis ops redis_node service
-ALONE := chaos interop
+WAITING := cli cluster conformance fencing manager_redis ops redis_node service
+ALONE := chaos idempotency_redis interop
 COMPUTING := $(filter-out $(WAITING) $(ALONE),$(SUITES))
 test: usual-servers databases browser promtool plain-peers
 	@export INTEROP_ABSENT_PEERS="$$(cat $(BUILT)/absent)"; \
@@ -201,7 +201,7 @@ test: usual-servers databases browser promtool plain-peers
 	else \
 		$(CARGO) test $(WORKSPACE) --no-run; \
 		$(CARGO) test $(WORKSPACE) --no-fail-fast --lib --bins --examples $(COMPUTING:%=--test %); \
-		$(CARGO) test $(WORKSPACE) --no-fail-fast $(WAITING:%=--test %) -- --test-threads 8; \
+		$(CARGO) test $(WORKSPACE) --no-fail-fast $(WAITING:%=--test %) -- --test-threads 4; \
 		$(CARGO) test $(WORKSPACE) --no-fail-fast $(ALONE:%=--test %); \
 	fi; \
 	$(CARGO) test --all-features --doc; \

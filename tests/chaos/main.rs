@@ -1,8 +1,8 @@
 //! The restart guard against servers that forget: eight contenders with a short ttl, five real servers, and one kind
 //! of amnesia after the other, inflicted on one node or on a majority at once while locks are held.
 //!
-//! Each scene runs twice. With the guard no two holders may ever overlap, and the work must go on. Without it overlaps
-//! must be found: that shows that the scene, the contenders and the checker can find what they look for.
+//! Most scenes run twice. With the guard, no two holders may ever overlap, and the work must go on. Without it, overlaps or
+//! fencing tokens that fall back must be found, which shows that the scene, its contenders and its checker can find them.
 //!
 //! [`processes`] does the same to real processes and to clocks.
 //!
