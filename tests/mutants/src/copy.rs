@@ -16,6 +16,10 @@ pub(crate) fn make(table: &Table) -> PathBuf {
     let mut kept = BTreeSet::new();
     for path in files(&root) {
         let name = path.strip_prefix(&root).unwrap().to_owned();
+        // Inside of the tree, cargo finds the flags of the tree, and twice the flags would be another build.
+        if name.starts_with(".cargo") && copy.starts_with(&root) {
+            continue;
+        }
         let mut bytes = fs::read(&path).unwrap();
         if name.starts_with("src") {
             let text = String::from_utf8(bytes).unwrap();
@@ -59,7 +63,7 @@ pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
-        // Without the flags in `.cargo`, no suite is built.
+        // `.cargo` has the flags without which no suite is built.
         if (name.starts_with('.') && name != ".cargo") || name == "target" {
             continue;
         }
