@@ -375,7 +375,7 @@ bench:
 cost path: export RUSTFLAGS :=
 cost path: export CARGO_TARGET_DIR := $(PUBLISHED)
 # With the names of lines, which cost nothing, for those who look where it goes.
-cost: export CARGO_PROFILE_RELEASE_DEBUG := line-tables-only
+cost path: export CARGO_PROFILE_RELEASE_DEBUG := line-tables-only
 cost: redis-server valgrind
 	$(CARGO) build --release -p tower-redlock-cost
 	@case "$(UPDATE)" in \
@@ -384,11 +384,14 @@ cost: redis-server valgrind
 		*) echo "UPDATE=$(UPDATE): only 1 is known" >&2; exit 2;; \
 	esac
 
-# Without optimization, so that no call is inlined.
+# Our own packages without optimization, so that no call is inlined; what they depend on is what `cost` has built.
+OURS := tower-redlock tower-redlock-cost
+UNOPTIMIZED := $(foreach one,$(OURS),--config profile.release.package.$(one).opt-level=0 \
+	--config profile.release.package.$(one).debug-assertions=true)
 path: redis-server valgrind
 	@case "$(LIST)" in ''|1);; *) echo "LIST=$(LIST): only 1 is known" >&2; exit 2;; esac
-	$(CARGO) build -q -p tower-redlock-cost
-	@$(PUBLISHED)/debug/cost path $(LIST:1=--list)
+	$(CARGO) build --release -p tower-redlock-cost $(UNOPTIMIZED)
+	@$(PUBLISHED)/release/cost path $(LIST:1=--list)
 
 # With all features, so that what `make test` has built serves. The first line is the one of the README.
 demo: databases
