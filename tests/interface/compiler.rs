@@ -1,5 +1,5 @@
-//! The documentation tool: it is given the very crates that the library was built with. Cargo says where those are, and
-//! as nothing has changed since, that takes no time.
+//! The compiler and its documentation tool: they are given the very crates that this test was built with. Cargo says where
+//! those are, and as nothing has changed since, that takes no time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::LazyLock;
 
 use serde_json::Value;
 
@@ -22,7 +23,12 @@ pub(crate) struct Compiler {
 }
 
 impl Compiler {
-    pub(crate) fn find() -> Self {
+    pub(crate) fn get() -> &'static Self {
+        static FOUND: LazyLock<Compiler> = LazyLock::new(Compiler::find);
+        &FOUND
+    }
+
+    fn find() -> Self {
         let metadata = cargo(&["metadata", "--no-deps", "--format-version=1"]);
         let metadata: Value = serde_json::from_slice(&metadata).expect("cargo writes JSON");
         let packages = metadata.get("packages").and_then(Value::as_array);
@@ -92,10 +98,11 @@ impl Compiler {
         }
     }
 
-    /// Where `rustdoc` finds the crates that the library uses.
-    fn arguments(&self) -> Vec<OsString> {
+    /// Where the crates are that the library uses; and the library itself, for a user of it.
+    fn arguments(&self, with_library: bool) -> Vec<OsString> {
         let mut arguments = Vec::new();
-        for (name, path) in self.crates.iter().filter(|(name, _)| *name != LIBRARY) {
+        let met = |(name, _): &(&String, &PathBuf)| with_library || *name != LIBRARY;
+        for (name, path) in self.crates.iter().filter(met) {
             let mut definition = OsString::from(format!("{name}="));
             definition.push(path);
             arguments.extend(["--extern".into(), definition]);
@@ -126,13 +133,28 @@ impl Compiler {
             .arg("--out-dir")
             .arg(&out)
             .args(features)
-            .args(self.arguments())
+            .args(self.arguments(false))
             .arg(root)
             .output()
             .expect("rustdoc can be started");
         let error = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "rustdoc failed: {error}");
         out.join(format!("{LIBRARY}.json"))
+    }
+
+    /// What the compiler says of a program that it refuses.
+    pub(crate) fn refuses(&self, program: &Path) -> String {
+        let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+        let output = Command::new(rustc)
+            .args(["--edition=2024", "--crate-type=lib", "--emit=metadata"])
+            .arg("--out-dir")
+            .arg(scratch("cases"))
+            .args(self.arguments(true))
+            .arg(program)
+            .output()
+            .expect("rustc can be started");
+        assert!(!output.status.success(), "{} compiles", program.display());
+        String::from_utf8(output.stderr).expect("rustc writes text")
     }
 
     /// The crates whose types the manifest allows in our interface.

@@ -36,7 +36,7 @@ fn foreign(json: &Path) -> BTreeMap<String, Vec<String>> {
 
 #[test]
 fn only_types_of_allowed_crates_are_in_the_interface() {
-    let compiler = Compiler::find();
+    let compiler = Compiler::get();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/lib.rs");
     let found = foreign(&compiler.documents(&root, "interface"));
     let allowed = compiler.allowed();
@@ -63,7 +63,7 @@ fn types_of_others_are_seen_wherever_they_stand() {
     ";
     let root = scratch("seen").join("lib.rs");
     fs::write(&root, code).expect("a file can be written");
-    let compiler = Compiler::find();
+    let compiler = Compiler::get();
     let found = foreign(&compiler.documents(&root, "seen"));
     let names: Vec<_> = found.into_keys().collect();
     let there = [

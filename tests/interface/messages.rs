@@ -1,34 +1,17 @@
 //! How the compiler explains mistakes with our traits, in the words of `#[diagnostic::on_unimplemented]`.
 //!
-//! Each of `cases` has one mistake, and beside it stands what the compiler says of it. Much of that belongs to the
-//! compiler, which changes it as it likes. With a new one, or after a change of ours, have it written anew and read it:
-//! `TRYBUILD=overwrite cargo test --all-features --test interface`. Only our own words are looked for beyond that.
+//! Each of `cases` has one mistake. Of what the compiler says of it, only our own words are looked for: the rest belongs to
+//! the compiler, which changes it as it likes. To read all of it: `cargo test --all-features --test interface messages --
+//! --nocapture`.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const CASES: &str = "tests/interface/cases";
+use crate::compiler::Compiler;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-#[test]
-fn the_compiler_explains_each_mistake() {
-    let cases = trybuild::TestCases::new();
-    cases.compile_fail("tests/interface/cases/*.rs");
-}
-
-/// What the compiler says of each case.
-fn told() -> BTreeMap<PathBuf, String> {
-    let paths = files(&root().join(CASES)).into_iter();
-    let told = paths.filter(|path| path.extension().is_some_and(|it| it == "stderr"));
-    told.map(|path| {
-        let text = fs::read_to_string(&path).expect("a file of the project can be read");
-        (path, text)
-    })
-    .collect()
 }
 
 /// All files in a directory and in those below.
@@ -101,24 +84,25 @@ fn words(attributes: &[syn::Attribute]) -> Vec<String> {
 }
 
 #[test]
-fn every_public_trait_has_its_words_and_a_case_that_shows_them() {
+fn the_compiler_explains_each_mistake_in_the_words_of_the_trait() {
+    let compiler = Compiler::get();
+    let cases = files(&root().join("tests/interface/cases")).into_iter();
+    let told: BTreeMap<_, _> = cases
+        .map(|case| (case.clone(), compiler.refuses(&case)))
+        .collect();
+    for (case, said) in &told {
+        println!("{}: {said}", case.display());
+        // More than that was a mistake in the case, or hides what we have to say.
+        let reasons = said.lines().filter(|line| line.starts_with("error["));
+        assert_eq!(reasons.count(), 1, "{}: {said}", case.display());
+    }
     let found = traits();
     assert!(!found.is_empty());
-    let told = told();
     for (name, words) in found {
         // A message says what is wrong; only a note says what to do.
         assert!(words.len() > 1, "`{name}` does not say what to do");
         let shown = told.values().any(|said| tells(said, &words));
         assert!(shown, "no case shows all that `{name}` says: {words:#?}");
-    }
-}
-
-#[test]
-fn every_case_is_refused_for_one_reason() {
-    for (path, said) in told() {
-        // More than that was a mistake in the case, or hides what we have to say.
-        let reasons = said.lines().filter(|line| line.starts_with("error"));
-        assert_eq!(reasons.count(), 1, "{}: {said}", path.display());
     }
 }
 

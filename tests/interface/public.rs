@@ -70,7 +70,7 @@ fn assert_listed(name: &str, text: &str) {
 #[test]
 fn the_public_interface_is_the_one_that_is_listed() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let json = Compiler::find().documents(&root.join("src/lib.rs"), "public");
+    let json = Compiler::get().documents(&root.join("src/lib.rs"), "public");
     let documents = fs::read(&json).expect("rustdoc has written it");
     let documents = serde_json::from_slice(&documents).expect("rustdoc writes JSON");
     let of_traits = of_traits(&documents);

@@ -6,5 +6,3 @@ use prelude::*;
 pub fn f() {
     is_extractor::<LockManager, Locked<OrderId>>();
 }
-
-fn main() {}

@@ -6,5 +6,3 @@ use prelude::*;
 pub fn f() {
     let _ = key::from_fn(|_: &Parts| 7_u64);
 }
-
-fn main() {}

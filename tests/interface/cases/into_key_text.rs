@@ -6,5 +6,3 @@ use prelude::*;
 pub fn f(locks: LockManager) {
     let _ = RedlockLayer::new(locks, |parts: &Parts| parts.uri.path().to_owned());
 }
-
-fn main() {}

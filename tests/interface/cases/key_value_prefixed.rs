@@ -6,5 +6,3 @@ use prelude::*;
 pub fn f() {
     let _ = key::header("x-order").prefix("order").parse::<u64>();
 }
-
-fn main() {}

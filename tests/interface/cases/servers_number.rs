@@ -6,5 +6,3 @@ use prelude::*;
 pub fn f() {
     let _ = LockManager::builder().redis(6379);
 }
-
-fn main() {}

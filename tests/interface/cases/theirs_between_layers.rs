@@ -10,5 +10,3 @@ pub fn f(once: Once, order: Order) {
         tower::layer::layer_fn(|inner| tower::util::MapRequest::new(inner, |request| request));
     let _ = once.with_lock((between, order)).layer(());
 }
-
-fn main() {}

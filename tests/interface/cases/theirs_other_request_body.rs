@@ -12,5 +12,3 @@ pub fn f(layer: Once) {
         })),
     );
 }
-
-fn main() {}

@@ -15,5 +15,3 @@ impl AsLockKeys for OrderId {
 pub fn f() {
     is_extractor::<App, Locked<OrderId>>();
 }
-
-fn main() {}
