@@ -7,8 +7,8 @@
 #                 COMPARE=dir compares that with the files of another build, and fails where they differ; STRICT=1
 #                 compares the arguments of scripts and what callers are told, too
 #   make mutants  each known defect, switched on, with the test that finds it; MUTANTS=all for slower tests, too, or
-#                 MUTANTS=NoDrift for one of them, or several (MUTANTS=NoDrift,NoQuarantine). With FILES="src/..rs ..": all
-#                 mutants that cargo-mutants makes of these files, with the unit tests of ROOMS ("protocol:: manager::")
+#                 MUTANTS=NoDrift for one of them, or several (MUTANTS=NoDrift,NoQuarantine). With FILES="src/..rs src/../**":
+#                 all mutants that cargo-mutants lists for these files, with the tests of the suites WITH="lib manager .."
 #   make soak     faults under load: chaos, also of a cluster, for thirty minutes, 100 000 locks instead of 10 000, 500
 #                 duplicates of a request 20 times instead of once, a minute beside each other library instead of
 #                 five seconds; prints what it counted. Then `make every-server`
@@ -34,7 +34,7 @@
 #                   and `idempotent_payment` its payments
 #   make peers    builds the programs with locks of other languages, of those whose tools are installed: go, node with
 #                 npm, Python with pip, java with mvn; `make test` builds all but the last
-#   make deny     licences and advisories, if cargo-deny is installed
+#   make deny     licences, sources, duplicates and advisories, by cargo-deny
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -52,7 +52,7 @@ ROOT := $(shell [ "$$(id -u)" = 0 ] && echo env || { sudo -n true 2>/dev/null &&
 
 BROWSERS := chromium chromium-browser google-chrome google-chrome-stable chrome
 
-.PHONY: all help servers redis-server databases browser promtool valgrind peers plain-peers quick test soak fuzz corpus cargo-fuzz cargo-mutants lint \
+.PHONY: all help servers redis-server databases browser promtool valgrind peers plain-peers quick test soak fuzz corpus cargo-deny cargo-fuzz cargo-mutants lint \
 	published minimal-versions doc bench cost path demo deny usual-servers every-server sim traces mutants
 all: lint doc test
 
@@ -186,26 +186,35 @@ quick:
 	if $(CARGO) nextest --version >/dev/null 2>&1; then run="nextest run"; else run="test -q"; fi; \
 	$(CARGO) $$run --all-features --lib $(IN_MEMORY:%=--test %)
 
-# Tests with servers mostly wait, so there may be more of them than cores. The tests in ALONE use all cores and a clock. The
-# others compute.
+# Tests with servers mostly wait, so there may be more of them than cores, and what computes gets what they leave. The tests
+# in ALONE use all cores and a clock.
 WORKSPACE := --all-features --workspace --exclude tower-redlock-cost
 SUITES := $(patsubst tests/%/main.rs,%,$(wildcard tests/*/main.rs)) auto_traits
-WAITING := cli cluster conformance fencing manager_redis ops redis_node service
+WAITING := cli cluster conformance events fencing inspect manager_redis ops redis_node service
 ALONE := chaos idempotency_redis interop
 COMPUTING := $(filter-out $(WAITING) $(ALONE),$(SUITES))
-test: usual-servers databases browser promtool plain-peers
-	@export INTEROP_ABSENT_PEERS="$$(cat $(BUILT)/absent)"; \
-	set -x; \
-	if $(CARGO) nextest --version >/dev/null 2>&1; then \
-		$(CARGO) nextest run $(WORKSPACE); \
-	else \
-		$(CARGO) test $(WORKSPACE) --no-run; \
-		$(CARGO) test $(WORKSPACE) --no-fail-fast --lib --bins --examples $(COMPUTING:%=--test %); \
-		$(CARGO) test $(WORKSPACE) --no-fail-fast $(WAITING:%=--test %) -- --test-threads 4; \
-		$(CARGO) test $(WORKSPACE) --no-fail-fast $(ALONE:%=--test %); \
-	fi; \
+.PHONY: computing waiting
+computing waiting: TEST = unset MAKEFLAGS; set -x; $(CARGO) test
+computing:
+	@renice -n 10 $$$$ >/dev/null; $(TEST) $(WORKSPACE) --no-fail-fast --lib --bins --examples $(COMPUTING:%=--test %); \
 	$(CARGO) test --all-features --doc; \
 	$(CARGO) test --no-default-features --lib
+waiting:
+	@$(TEST) $(WORKSPACE) --no-fail-fast $(WAITING:%=--test %) -- --test-threads 4
+
+test: usual-servers databases browser promtool plain-peers
+	@export INTEROP_ABSENT_PEERS="$$(cat $(BUILT)/absent)"; \
+	if $(CARGO) nextest --version >/dev/null 2>&1; then \
+		set -x; \
+		$(CARGO) nextest run $(WORKSPACE); \
+		$(CARGO) test --all-features --doc; \
+		$(CARGO) test --no-default-features --lib; \
+	else \
+		$(CARGO) test $(WORKSPACE) --no-run; \
+		echo "Two groups of suites run at the same time; the output of each comes at its end."; \
+		$(MAKE) --no-print-directory --jobs=2 --output-sync=target --keep-going waiting computing; \
+		$(CARGO) test $(WORKSPACE) --no-fail-fast $(ALONE:%=--test %); \
+	fi
 
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 # A copy of the tree in which `REDLOCK_MUTANT` switches a defect on.
@@ -274,7 +283,7 @@ TARGETS ?= $(shell sed -n 's/^name = "\([a-z_]*\)"$$/\1/p' $(FUZZ)/Cargo.toml)
 FUZZED := target/fuzz/corpus
 CARGO_FUZZ := $(CARGO) fuzz run --fuzz-dir $(FUZZ) --target-dir target/fuzz -s none
 
-fuzz corpus: export PATH := $(CURDIR)/target/tools/bin:$(PATH)
+fuzz corpus deny: export PATH := $(CURDIR)/target/tools/bin:$(PATH)
 fuzz: cargo-fuzz
 	@case "$(RUNS)" in ''|*[!0-9]*|0) echo "RUNS=$(RUNS) is not how many inputs to try" >&2; exit 2;; esac; \
 	for target in $(TARGETS); do \
@@ -300,27 +309,25 @@ corpus: cargo-fuzz
 		$(CARGO_FUZZ) $$target tests/fuzz/corpus/$$target $(FUZZED)/$$target -- -set_cover_merge=1 2>&1 | tail -n 1; \
 	done
 
-cargo-fuzz:
-	@if ! PATH="$(CURDIR)/target/tools/bin:$$PATH" $(CARGO) fuzz --version >/dev/null 2>&1; then \
-		$(CARGO) install --locked --root target/tools --target-dir target/tools/build cargo-fuzz; \
+# Tools of others that are not wanted every day.
+TOOLS := $(CURDIR)/target/tools/bin
+cargo-deny cargo-fuzz cargo-mutants:
+	@if ! PATH="$(TOOLS):$$PATH" $(CARGO) $(@:cargo-%=%) --version >/dev/null 2>&1; then \
+		$(CARGO) install --locked --root target/tools --target-dir target/tools/build $@; \
 	fi
 
-# Two tables. The known defects, in a copy of the tree that has them; or, with FILES, all mutants that cargo-mutants makes
-# of these files. A run that was stopped goes on where it was: what was caught stays.
-MUTATED := target/mutation
-ROOMS ?= protocol:: manager::
+# Two tables, each in a copy of the tree that has all of them: the known defects; or, with FILES, the mutants that
+# cargo-mutants lists for these files. A run that was stopped goes on where it was, and so does one with other suites: what
+# was caught stays.
+FOUND ?= $(TARGET)/mutants/found
+WITH ?= lib cancellation config events idempotency inspect manager metrics middleware
 ifdef FILES
-mutants: cargo-mutants
-	PATH="$(CURDIR)/target/tools/bin:$$PATH" $(CARGO) mutants --iterate -o $(MUTATED) $(FILES:%=-f %) -- -- $(ROOMS)
+mutants: cargo-mutants usual-servers browser
+	PATH="$(TOOLS):$$PATH" $(CARGO) run -q -p tower-redlock-mutants -- listed "$(FILES)" "$(WITH)" $(FOUND)
 else
 mutants: usual-servers
 	$(CARGO) run -q -p tower-redlock-mutants -- run $(MUTANTS)
 endif
-
-cargo-mutants:
-	@if ! PATH="$(CURDIR)/target/tools/bin:$$PATH" $(CARGO) mutants --version >/dev/null 2>&1; then \
-		$(CARGO) install --locked --root target/tools --target-dir target/tools/build cargo-mutants; \
-	fi
 
 lint:
 	$(CARGO) fmt --all --check
@@ -410,6 +417,5 @@ demo: databases
 	$(CARGO) run --all-features --example metrics
 	$(CARGO) run --all-features --example inspect
 
-deny:
-	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny check; \
-	else echo "cargo-deny is not installed; install it with 'cargo install --locked cargo-deny'"; exit 1; fi
+deny: cargo-deny
+	$(CARGO) deny check

@@ -1,18 +1,23 @@
-//! A copy of the tree in which each defect can be switched on.
+//! A copy of the tree in which each defect, or each mutant, can be switched on.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::table::Table;
-
 /// What stands before the version of the crate.
 const VERSION: &str = "name = \"tower-redlock\"\nversion = \"";
 
-/// Makes the copy, or brings it up to date, and returns where it is. What has not changed is not written, so that cargo
-/// builds it no second time.
-pub(crate) fn make(table: &Table) -> PathBuf {
-    let (root, copy) = (crate::root(), crate::target().join("mutants/tree"));
+/// Makes the copy of this name, or brings it up to date, and returns where it is. `change` makes the text of each file of
+/// `src`, and `module` is one more file. What has not changed is not written, so that cargo builds it no second time.
+pub(crate) fn make(
+    copy_name: &str,
+    mut change: impl FnMut(&str, String) -> String,
+    module: &str,
+) -> PathBuf {
+    let (root, copy) = (
+        crate::root(),
+        crate::target().join("mutants").join(copy_name),
+    );
     let mut kept = BTreeSet::new();
     for path in files(&root) {
         let name = path.strip_prefix(&root).unwrap().to_owned();
@@ -23,24 +28,27 @@ pub(crate) fn make(table: &Table) -> PathBuf {
         let mut bytes = fs::read(&path).unwrap();
         if name.starts_with("src") {
             let text = String::from_utf8(bytes).unwrap();
-            bytes = table.apply(name.to_str().unwrap(), text).into_bytes();
+            bytes = change(name.to_str().unwrap(), text).into_bytes();
         }
         // Another version, so that no build of the copy passes for one of the tree.
         if name == Path::new("Cargo.toml") || name == Path::new("Cargo.lock") {
             let text = String::from_utf8(bytes).unwrap();
             let (before, after) = text.split_once(VERSION).unwrap();
             let (version, rest) = after.split_once('"').unwrap();
-            bytes = format!("{before}{VERSION}{version}+defects\"{rest}").into_bytes();
+            let version = format!("{version}+{copy_name}");
+            bytes = format!("{before}{VERSION}{version}\"{rest}").into_bytes();
         }
         if name == Path::new("src/lib.rs") {
             bytes.extend_from_slice(b"\nmod mutant;\n");
+        } else if name == Path::new("src/bin/redlock/main.rs") {
+            bytes.extend_from_slice(b"\n#[path = \"../../mutant.rs\"]\nmod mutant;\n");
         }
         write(&copy.join(&name), &bytes);
         kept.insert(name);
     }
-    let module = Path::new("src/mutant.rs");
-    write(&copy.join(module), table.module().as_bytes());
-    kept.insert(module.to_owned());
+    let beside = Path::new("src/mutant.rs");
+    write(&copy.join(beside), module.as_bytes());
+    kept.insert(beside.to_owned());
     for path in files(&copy) {
         if !kept.contains(path.strip_prefix(&copy).unwrap()) {
             fs::remove_file(path).unwrap();

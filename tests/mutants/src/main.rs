@@ -6,6 +6,8 @@
 )]
 
 mod copy;
+mod insert;
+mod listed;
 mod programs;
 mod runs;
 #[cfg_attr(
@@ -42,14 +44,21 @@ fn main() {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let table = Table::read(&root());
     match words[..] {
-        ["copy"] => println!("{}", copy::make(&table).display()),
+        ["copy"] => println!("{}", table.copy().display()),
         ["copy", name] => {
             table.chosen(name);
-            println!("{}", copy::make(&table).display());
+            println!("{}", table.copy().display());
         }
         ["run"] => runs::run(&table, ""),
         ["run", names] => runs::run(&table, names),
-        _ => panic!("usage: mutants copy [NAME] | mutants run [all | NAME,NAME..], not {words:?}"),
+        ["listed", files, suites, found] => {
+            let files: Vec<&str> = files.split_whitespace().collect();
+            let suites: Vec<&str> = suites.split_whitespace().collect();
+            listed::run(&files, &suites, Path::new(found));
+        }
+        _ => panic!(
+            "usage: mutants copy [NAME] | mutants run [all | NAME,NAME..] | mutants listed FILES SUITES FOUND, not {words:?}"
+        ),
     }
 }
 

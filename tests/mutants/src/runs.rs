@@ -7,8 +7,8 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Instant;
 
+use crate::programs;
 use crate::table::{Killer, Table};
-use crate::{copy, programs};
 
 /// The longest that a test may take, in seconds.
 const LIMIT: &str = "180";
@@ -44,8 +44,10 @@ pub(crate) fn run(table: &Table, choice: &str) {
     let without = killers.iter().map(|killer| (String::new(), killer.clone()));
     let unknown = ("NoSuchDefect".to_owned(), with[0].1.clone());
     let suites: BTreeSet<&str> = killers.iter().map(|killer| &*killer.suite).collect();
-    let copy = copy::make(table);
-    let programs = programs::build(&copy, suites);
+    let copy = table.copy();
+    let programs = programs::build(&copy, suites, &[]);
+    let programs =
+        programs.unwrap_or_else(|errors| panic!("the suites cannot be built: {errors:#?}"));
     let queue: Vec<Run> = without.chain(with).chain([unknown]).collect();
     let wrong = run_all(&copy, &programs, queue);
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
@@ -91,10 +93,7 @@ fn run_one(copy: &Path, program: &Path, test: &str, mutant: &str) -> Outcome {
         .args(["--exact", test, "--test-threads", "1"])
         .env("REDLOCK_MUTANT", mutant)
         .current_dir(copy);
-    let valkey = crate::root().join("target/servers/valkey-server");
-    if valkey.exists() && crate::variable("VALKEY_SERVER").is_none() {
-        command.env("VALKEY_SERVER", valkey);
-    }
+    programs::with_servers(&mut command);
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     match output.status.code() {

@@ -1,9 +1,11 @@
 //! `defects.toml`.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+
+use crate::copy;
 
 /// What stands in a wrong text for the question whether the defect is switched on.
 const QUESTION: &str = "DEFECT";
@@ -102,8 +104,13 @@ impl Table {
         text
     }
 
+    /// The copy of the tree with all defects.
+    pub(crate) fn copy(&self) -> PathBuf {
+        copy::make("tree", |file, text| self.apply(file, text), &self.module())
+    }
+
     /// The module that the copy has beside the source files.
-    pub(crate) fn module(&self) -> String {
+    fn module(&self) -> String {
         let names: Vec<&str> = self
             .defects
             .iter()
