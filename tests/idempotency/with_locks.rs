@@ -178,12 +178,15 @@ async fn a_client_that_goes_away_does_not_free_the_account_if_keys_are_outside()
 /// A request that holds a lock does not wait for a key, whichever of its layers acquired the lock.
 #[tokio::test(start_paused = true)]
 async fn a_request_under_an_outer_lock_does_not_wait_though_an_inner_layer_finds_no_key() {
-    let nodes = nodes();
+    let (nodes, down) = (nodes(), super::nodes());
+    down.iter().for_each(MemoryNode::go_down);
     let lock = |name| RedlockLayer::new(manager(&nodes), key::header(name).optional());
+    let without = RedlockLayer::new(manager(&down), key::header("x-down").optional());
     let slow = post(async || tokio::time::sleep(Duration::from_secs(1)).await)
         .route_layer(layer(&nodes).max_wait(Duration::from_secs(2)))
         .route_layer(lock("x-other"))
-        .route_layer(lock("x-lock"));
+        .route_layer(lock("x-lock"))
+        .route_layer(without.on_no_quorum(OnNoQuorum::RunUnlocked));
     let app = Router::new().route("/", slow);
     let request = |name: &str| {
         let request = Request::post("/").header("idempotency-key", "k");
@@ -195,6 +198,8 @@ async fn a_request_under_an_outer_lock_does_not_wait_though_an_inner_layer_finds
     let refused = send(&app, request("x-lock")).await;
     refused.assert_problem(409, "request-in-progress");
     assert!(began.elapsed() < 500 * MS, "it waited");
+    let waited = send(&app, request("x-down")).await;
+    assert!(waited.is_replayed(), "it holds no lock: {waited:?}");
     assert_eq!(unlocked.await.unwrap().status, StatusCode::OK);
 }
 

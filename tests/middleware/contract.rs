@@ -4,11 +4,12 @@ use std::convert::Infallible;
 use std::task::Poll;
 
 use bytes::Bytes;
+use http::request::Parts;
 use http::{Method, Request, Response};
 use http_body_util::{Empty, Full};
-use tower::{BoxError, Layer as _, Service as _, ServiceBuilder, ServiceExt as _, service_fn};
+use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt as _, service_fn};
 use tower_redlock::key;
-use tower_redlock::layer::RedlockService;
+use tower_redlock::layer::{OnDisconnect, RedlockService};
 use tower_test::mock::{self, Mock};
 
 use super::{Answer, KEY, Nodes, Scene, layer, ok, post, to};
@@ -20,10 +21,13 @@ fn mocked(nodes: &Nodes) -> (mock::Spawn<RedlockService<Inner>>, Handle) {
     mock::spawn_layer(layer(&nodes.manager()))
 }
 
-#[tokio::test(start_paused = true)]
-async fn readiness_is_the_inner_services() {
-    let nodes = Nodes::five();
-    let (mut service, mut inner) = mocked(&nodes);
+/// Asks a layer's service whether it is ready, when the inner one is, is not, and never will be.
+fn asks_the_inner_service<L>(layer: &L)
+where
+    L: Layer<Inner> + Clone,
+    L::Service: Service<Request<Empty<Bytes>>, Error = BoxError>,
+{
+    let (mut service, mut inner) = mock::spawn_layer(layer.clone());
     inner.allow(0);
     assert!(service.poll_ready().is_pending());
     inner.allow(1);
@@ -32,13 +36,25 @@ async fn readiness_is_the_inner_services() {
     for _ in 0..2 {
         assert!(matches!(service.poll_ready(), Poll::Ready(Ok(()))));
     }
-    assert_eq!(nodes.commands(), 0, "readiness locks nothing");
-    let (mut service, mut inner) = mocked(&nodes);
+    let (mut service, mut inner) = mock::spawn_layer(layer.clone());
     inner.send_error("out of order");
     let Poll::Ready(Err(error)) = service.poll_ready() else {
         panic!("not an error");
     };
     assert_eq!(error.to_string(), "out of order");
+}
+
+#[tokio::test(start_paused = true)]
+async fn readiness_is_the_inner_services() {
+    let nodes = Nodes::five();
+    let locks = nodes.manager();
+    asks_the_inner_service(&layer(&locks));
+    asks_the_inner_service(&layer(&locks).on_disconnect(OnDisconnect::RunToEnd));
+    #[cfg(feature = "idempotency")]
+    asks_the_inner_service(&tower_redlock::IdempotencyLayer::new(locks, |_: &Parts| {
+        Some(String::new())
+    }));
+    assert_eq!(nodes.commands(), 0, "readiness locks nothing");
 }
 
 /// The mock panics if a clone is called that was not polled ready.

@@ -138,6 +138,9 @@ mod of_idempotency {
         let layer = By::Idempotency;
         let invalid = AcquireError::InvalidKey(KeyError::reserved());
         let lost = AcquireError::Lost(LossReason::Released);
+        let text = invalid.to_string();
+        let hidden = by(layer, invalid.clone()).detail().into_owned();
+        assert!(!hidden.contains(&text), "the program's mistake: {hidden}");
         let unknown = RejectionKind::OutcomeUnknown;
         for (rejection, kind, status, executed) in [
             (

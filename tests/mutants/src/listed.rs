@@ -338,7 +338,7 @@ fn try_one(
         for suite in suites {
             let of_suite = now.iter().filter(|test| test.suite == suite);
             let took: Duration = of_suite.clone().map(|test| test.took).sum();
-            let mut run = limited(copy, &programs[suite], Duration::from_secs(10) + took);
+            let mut run = limited(copy, &programs[suite], Duration::from_secs(4) + 2 * took);
             run.arg("--exact")
                 .args(of_suite.map(|test| &test.name))
                 .env("REDLOCK_MUTANT", number.to_string());
