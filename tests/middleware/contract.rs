@@ -4,7 +4,6 @@ use std::convert::Infallible;
 use std::task::Poll;
 
 use bytes::Bytes;
-use http::request::Parts;
 use http::{Method, Request, Response};
 use http_body_util::{Empty, Full};
 use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt as _, service_fn};
@@ -22,9 +21,9 @@ fn mocked(nodes: &Nodes) -> (mock::Spawn<RedlockService<Inner>>, Handle) {
 }
 
 /// Asks a layer's service whether it is ready, when the inner one is, is not, and never will be.
-fn asks_the_inner_service<L>(layer: &L)
+fn asks_the_inner_service<R, L>(layer: &L)
 where
-    L: Layer<Inner> + Clone,
+    L: Layer<Mock<R, Response<Full<Bytes>>>> + Clone,
     L::Service: Service<Request<Empty<Bytes>>, Error = BoxError>,
 {
     let (mut service, mut inner) = mock::spawn_layer(layer.clone());
@@ -48,12 +47,18 @@ where
 async fn readiness_is_the_inner_services() {
     let nodes = Nodes::five();
     let locks = nodes.manager();
-    asks_the_inner_service(&layer(&locks));
-    asks_the_inner_service(&layer(&locks).on_disconnect(OnDisconnect::RunToEnd));
+    asks_the_inner_service::<Request<Empty<Bytes>>, _>(&layer(&locks));
+    asks_the_inner_service::<Request<Empty<Bytes>>, _>(
+        &layer(&locks).on_disconnect(OnDisconnect::RunToEnd),
+    );
     #[cfg(feature = "idempotency")]
-    asks_the_inner_service(&tower_redlock::IdempotencyLayer::new(locks, |_: &Parts| {
-        Some(String::new())
-    }));
+    {
+        use tower_redlock::layer::LayerBody;
+
+        let caller = |_: &http::request::Parts| Some(String::new());
+        let layer = tower_redlock::IdempotencyLayer::new(locks, caller);
+        asks_the_inner_service::<Request<LayerBody<Empty<Bytes>>>, _>(&layer);
+    }
     assert_eq!(nodes.commands(), 0, "readiness locks nothing");
 }
 
