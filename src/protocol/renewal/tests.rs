@@ -82,6 +82,16 @@ fn the_end_is_announced_early() {
     assert_eq!(renewal.step(&nodes, at(9_800)), Step::Renew);
     assert_eq!(renewal.due(&nodes), at(9_893));
     assert_eq!(renewal.step(&nodes, at(9_893)), Step::Ending);
+    // By a fiftieth of a short ttl.
+    let ttl = Duration::from_millis(100);
+    let capped = Terms {
+        max_hold: ttl,
+        ttl,
+        ..terms()
+    };
+    let capped = Renewal::new(capped, at(9_700));
+    assert!(capped.is_capped(&nodes));
+    assert_eq!(capped.due(&nodes), at(9_798));
 }
 
 #[test]

@@ -50,6 +50,51 @@ fn origin(roll: &Roll, node: usize) -> Origin {
 }
 
 #[test]
+fn a_quarantine_says_why_it_lasts() {
+    let mut roll = roll(1, 1);
+    enters(&mut roll, 0, ("a", 100), nothing);
+    let mut found = roll.quarantine(0).unwrap().clone();
+    for (origin, remembered, start, few) in [
+        (Origin::New, false, "it is new or was emptied,", false),
+        (
+            Origin::Forgot,
+            true,
+            "it restarted or lost its data,",
+            false,
+        ),
+        (
+            Origin::Forgot,
+            false,
+            "it restarted or lost its data,",
+            true,
+        ),
+        (
+            Origin::TakenOver,
+            true,
+            "it served processes with another list,",
+            false,
+        ),
+    ] {
+        found.origin = origin;
+        let text = found.explain(Some(secs(5)), remembered);
+        assert!(
+            text.starts_with(start) && text.contains("another 5.0s"),
+            "{text}"
+        );
+        assert_eq!(
+            text.contains("fewer than a quorum of nodes remember"),
+            few,
+            "{text}"
+        );
+        assert!(
+            found
+                .explain(None, remembered)
+                .contains("every node has accepted this list")
+        );
+    }
+}
+
+#[test]
 fn an_override_lasts_until_the_last_call_that_began_it() {
     const TRUST: Call = |roll| &mut roll.trust;
     const ADOPT: Call = |roll| &mut roll.adoption;
@@ -261,6 +306,7 @@ fn a_node_was_asked_before_it_has_answered() {
     // Nor is what it answers to others an answer to a check-in.
     roll.refused_as_foreign(0, &NodeError::new(NodeErrorKind::Foreign, "other"));
     assert!(roll.all_asked() && !roll.has_answered(0) && roll.is_foreign(0, None));
+    assert!(!roll.is_foreign(0, Some("of another list")));
     roll.voted(0);
     assert!(roll.has_answered(0) && !roll.unanswered(0));
 }
