@@ -208,6 +208,10 @@ mod tests {
         assert_eq!(cooldown.left(&name, start), Some(5 * MS), "no shorter");
         cooldown.start(&Arc::from("over"), start, MS);
         cooldown.start(&Arc::from("over"), start, Duration::ZERO);
+        let short = Arc::from("short");
+        cooldown.start(&short, start, MS);
+        assert_eq!(cooldown.left(&short, start + MS), None);
+        assert_eq!(cooldown.left(&name, start + MS), Some(4 * MS), "still");
         assert_eq!(cooldown.left(&name, start + 5 * MS), None);
         assert!(cooldown.until().is_empty());
     }
@@ -220,7 +224,7 @@ mod tests {
             cooldown.start(&Arc::from(number.to_string()), start, MS);
         }
         assert_eq!(cooldown.until().len(), LIMIT);
-        cooldown.start(&Arc::from("new"), start + 2 * MS, MS);
+        cooldown.start(&Arc::from("new"), start + MS, MS);
         assert_eq!(cooldown.until().len(), 1);
     }
 }

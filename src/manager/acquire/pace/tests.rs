@@ -86,6 +86,26 @@ fn a_lone_contender_does_not_stand_back_and_draws_no_random_number() {
 }
 
 #[test]
+fn of_the_contenders_that_split_the_nodes_those_that_draw_a_short_pause_ask_at_once() {
+    let mut pace = Pace::new(true);
+    let (contenders, remaining) = (2, None);
+    pace.next(
+        Verdict::Split {
+            contenders,
+            remaining,
+        },
+        || times(1, 9),
+    );
+    // Two contenders draw up to a round trip, and pause only from three quarters of one on.
+    let paused = |eighths: u64| pace.after_split(4 * MS, || (u64::MAX / 8 + 1) * eighths);
+    assert_eq!((paused(1), paused(5)), (None, None));
+    assert_eq!(
+        (paused(6), paused(7)),
+        (Some(3 * MS), Some(3500 * MS / 1000))
+    );
+}
+
+#[test]
 fn the_nodes_are_asked_again_when_the_lease_of_the_holder_is_over() {
     let mut pace = Pace::new(true);
     let end = pace.listen_for(Some(7 * MS), true, u64::MAX);

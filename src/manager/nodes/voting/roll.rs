@@ -487,9 +487,8 @@ impl Roll {
         if !self.may_promote(node, now) {
             return None;
         }
-        let may_have_forgotten = !self.quarantine(node)?.unused || !self.is_intact();
         let warns = !is_new && !self.is_trusted(node);
-        Some(match may_have_forgotten && intact < self.needed {
+        Some(match !self.is_intact() && intact < self.needed {
             true => Tokens::Lost { warns },
             false => Tokens::Remembered,
         })

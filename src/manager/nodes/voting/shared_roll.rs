@@ -262,3 +262,26 @@ impl SharedRoll {
         self.at(node, |roll, node| roll.explain(node, now))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_group_sees_its_own_nodes() {
+        let names = (0..4).map(|node| node.to_string()).collect();
+        let first = SharedRoll::new(names, 2, 2, Duration::from_secs(1), true);
+        let second = first.next_group();
+        let now = Moment::ORIGIN + Duration::from_secs(1);
+        for node in 0..2 {
+            second.event(node, now, |roll, node| roll.voted(node));
+        }
+        assert_eq!((first.answered(), second.answered()), (0, 2));
+        let is_up = |node| {
+            assert!(node < 2, "a place in the group");
+            true
+        };
+        assert_eq!(second.until_votes(now, is_up), [Duration::ZERO; 2]);
+        assert_eq!(first.until_votes(now, is_up), []);
+    }
+}

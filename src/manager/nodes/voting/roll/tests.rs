@@ -164,6 +164,10 @@ fn the_origin_follows_from_what_was_known_and_what_the_node_says() {
     assert_eq!(roll.quarantine(3).unwrap().former, secs(60));
     enters(&mut roll, 0, ("second", 1), nothing);
     assert_eq!(origin(&roll, 0), Forgot);
+    // It has voted under this list.
+    let mut roll = self::roll(1, 1);
+    enters(&mut roll, 0, ("first", 0), accepted);
+    assert!(!roll.is_new(0, 0));
 }
 
 #[test]
