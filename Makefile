@@ -7,8 +7,9 @@
 #                 COMPARE=dir compares that with the files of another build, and fails where they differ; STRICT=1
 #                 compares the arguments of scripts and what callers are told, too
 #   make mutants  each known defect, switched on, with the test that finds it; MUTANTS=all for slower tests, too, or
-#                 MUTANTS=NoDrift for one of them, or several (MUTANTS=NoDrift,NoQuarantine). With FILES="src/..rs src/../**":
-#                 all mutants that cargo-mutants lists for these files, with the tests of the suites WITH="lib manager .."
+#                 MUTANTS=ReleaseWithoutCompare for one of them, or several (MUTANTS=ReleaseWithoutCompare,LossNotFinal).
+#                 With FILES="src/..rs src/../**": all mutants that cargo-mutants lists for these files, with the tests of
+#                 the suites WITH="lib manager .."
 #   make soak     faults under load: chaos, also of a cluster, for thirty minutes, 100 000 locks instead of 10 000, 500
 #                 duplicates of a request 20 times instead of once, a minute beside each other library instead of
 #                 five seconds; prints what it counted. Then `make every-server`

@@ -7,6 +7,13 @@ use std::path::{Path, PathBuf};
 /// What stands before the version of the crate.
 const VERSION: &str = "name = \"tower-redlock\"\nversion = \"";
 
+/// The crates that have files of `src`, and where these find the module that says what is switched on.
+const ROOTS: [(&str, &str); 3] = [
+    ("src/lib.rs", "mutant.rs"),
+    ("src/bin/redlock/main.rs", "../../mutant.rs"),
+    ("tests/queue/main.rs", "../../src/mutant.rs"),
+];
+
 /// Makes the copy of this name, or brings it up to date, and returns where it is. `change` makes the text of each file of
 /// `src`, and `module` is one more file. What has not changed is not written, so that cargo builds it no second time.
 pub(crate) fn make(
@@ -38,10 +45,9 @@ pub(crate) fn make(
             let version = format!("{version}+{copy_name}");
             bytes = format!("{before}{VERSION}{version}\"{rest}").into_bytes();
         }
-        if name == Path::new("src/lib.rs") {
-            bytes.extend_from_slice(b"\nmod mutant;\n");
-        } else if name == Path::new("src/bin/redlock/main.rs") {
-            bytes.extend_from_slice(b"\n#[path = \"../../mutant.rs\"]\nmod mutant;\n");
+        if let Some((_, place)) = ROOTS.iter().find(|(root, _)| name == Path::new(root)) {
+            let module = format!("\n#[path = \"{place}\"]\nmod mutant;\n");
+            bytes.extend_from_slice(module.as_bytes());
         }
         write(&copy.join(&name), &bytes);
         kept.insert(name);
