@@ -279,3 +279,20 @@ impl<A: KeyExtractor, B: KeyExtractor> KeyExtractor for Also<A, B> {
         LockKeys::new(both).map(Some)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_what_the_closure_returned() {
+        let text = |part: Result<Option<Vec<u8>>, KeyError>| part.unwrap().unwrap();
+        assert_eq!(text("a".into_part()), b"a");
+        assert_eq!(text("a".to_owned().into_part()), b"a");
+        assert_eq!(text(vec![b'a'].into_part()), b"a");
+        assert_eq!(text(Some("a").into_part()), b"a");
+        assert_eq!(text(Ok::<_, KeyError>("a").into_part()), b"a");
+        assert!(None::<&str>.into_part().unwrap().is_none());
+        assert!(Err::<&str, _>(KeyError::reserved()).into_part().is_err());
+    }
+}

@@ -196,3 +196,17 @@ impl Want {
 
 /// How many slots the first round asks for. If half of all slots are held, 15 of 16 such rounds find a free slot.
 const FEW: u32 = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_permit_takes_only_slots_below_its_limit() {
+        let (limit, asks_all) = (2, false);
+        let permit = Want::Permit { limit, asks_all };
+        let fits = [None, Some(1), Some(2)].map(|slot| permit.fits(slot));
+        assert_eq!(fits, [false, true, false]);
+        assert!(Want::Lock.fits(None));
+    }
+}

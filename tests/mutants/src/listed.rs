@@ -381,13 +381,13 @@ fn report(mutants: &[Mutant], found: &str) {
     let found = fates(found);
     let mut files: BTreeMap<&str, BTreeMap<&str, usize>> = BTreeMap::new();
     for mutant in mutants {
-        let fate = found[&*mutant.name];
+        let fate = found.get(&*mutant.name).unwrap_or(&"Untried");
         *files
             .entry(&mutant.file)
             .or_default()
             .entry(fate)
             .or_default() += 1;
-        if !["Caught", "Refused"].contains(&fate) {
+        if !["Caught", "Refused"].contains(fate) {
             println!("{fate}: {}", mutant.name);
         }
     }
