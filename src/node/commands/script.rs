@@ -346,6 +346,19 @@ mod tests {
     }
 
     #[test]
+    fn a_script_is_loaded_only_where_the_server_lacks_it() {
+        assert!(is_unknown_script(ErrorKind::Server(
+            ServerErrorKind::NoScript
+        )));
+        for kind in [
+            ErrorKind::Io,
+            ErrorKind::Server(ServerErrorKind::BusyLoading),
+        ] {
+            assert!(!is_unknown_script(kind), "{kind:?}");
+        }
+    }
+
+    #[test]
     fn the_scripts_know_how_long_a_digest_is() {
         let config = ClusterConfig::new("");
         assert_eq!(config.digest.len(), 40);

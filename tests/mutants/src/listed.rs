@@ -295,7 +295,7 @@ fn reached(copy: &Path, programs: &BTreeMap<String, PathBuf>) -> BTreeMap<usize,
             fs::write(&log, "").unwrap();
             let began = Instant::now();
             let mut run = limited(copy, &programs[&suite], Duration::from_secs(120));
-            run.args(["--exact", &name]).env("REDLOCK_REACHED", &log);
+            run.args(["--exact", &name]).env("LISTED_REACHED", &log);
             if !run.output().unwrap().status.success() {
                 println!("{suite} {name} fails without a mutant");
                 continue;
@@ -341,7 +341,7 @@ fn try_one(
             let mut run = limited(copy, &programs[suite], Duration::from_secs(4) + 2 * took);
             run.arg("--exact")
                 .args(of_suite.map(|test| &test.name))
-                .env("REDLOCK_MUTANT", number.to_string());
+                .env("LISTED_MUTANT", number.to_string());
             if !run.output().unwrap().status.success() {
                 return (Fate::Caught, suite.to_owned());
             }
