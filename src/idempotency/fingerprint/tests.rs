@@ -122,6 +122,8 @@ fn one_host_is_one_however_it_is_written() {
         assert_eq!(hashed(uri, hosts), acme, "{uri} {hosts:?}");
     }
     assert_eq!(hashed("/", &["[::1]:80"]), hashed("http://[::1]/", &[]));
+    let other_port = hashed("/", &["acme.example:8443"]);
+    assert_eq!(hashed("/", &["ACME.example:8443"]), other_port);
     assert_eq!(hashed("/", &[]), hashed("/", &[""]));
 }
 
