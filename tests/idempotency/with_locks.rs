@@ -178,7 +178,7 @@ async fn a_client_that_goes_away_does_not_free_the_account_if_keys_are_outside()
 /// A request that holds a lock does not wait for a key, whichever of its layers acquired the lock.
 #[tokio::test(start_paused = true)]
 async fn a_request_under_an_outer_lock_does_not_wait_though_an_inner_layer_finds_no_key() {
-    let (nodes, down) = (nodes(), super::nodes());
+    let (nodes, down) = (nodes(), nodes());
     down.iter().for_each(MemoryNode::go_down);
     let lock = |name| RedlockLayer::new(manager(&nodes), key::header(name).optional());
     let without = RedlockLayer::new(manager(&down), key::header("x-down").optional());
