@@ -269,3 +269,70 @@ impl<'ast> Visit<'ast> for Finder<'_> {
         visit::visit_expr_match(self, it);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::listed::Span;
+
+    const TEXT: &str = "\
+fn f(a: u8) -> bool {
+    match a {
+        1 if a > 2 => !g(),
+        3 => a < 4 && a < 5,
+        _ => true,
+    }
+}
+";
+
+    #[test]
+    fn each_mutant_stands_behind_its_question() {
+        let mutants = [
+            ("FnValue", (2, 5), "false"),
+            ("MatchArmGuard", (3, 14), "true"),
+            ("UnaryOperator", (3, 23), ""),
+            ("MatchArm", (4, 9), ""),
+            ("BinaryOperator", (4, 20), "||"),
+            ("BinaryOperator", (4, 16), "<="),
+            ("StructField", (5, 9), ""),
+        ];
+        let mutants = mutants.map(|(genre, (line, column), replacement)| {
+            let start = Place { line, column };
+            Mutant {
+                file: String::new(),
+                genre: genre.to_owned(),
+                name: String::new(),
+                replacement: replacement.to_owned(),
+                span: Span { start },
+            }
+        });
+        let mut insertions = Insertions::default();
+        for (number, mutant) in mutants.iter().enumerate() {
+            insertions.add(number, mutant);
+        }
+        let made = insertions.put_into(TEXT);
+        assert_eq!(made.left_out, [6], "there is no other way to write it");
+        let is = |number| format!("crate::mutant::is({number})");
+        let less = format!("(if {} {{ a <= 4 }} else {{ a < 4 }})", is(5));
+        let arm = format!(
+            "(if {} {{ a < 4 || a < 5 }} else {{ {less} && a < 5 }})",
+            is(4)
+        );
+        let expected = TEXT
+            .replace(
+                "    match",
+                &format!("     if {} {{ return false; }} match", is(0)),
+            )
+            .replace(
+                "a > 2",
+                &format!("(if {} {{ true }} else {{ a > 2 }})", is(1)),
+            )
+            .replace("!g()", &format!("(if {} {{ g() }} else {{ !g() }})", is(2)))
+            .replace("3 =>", &format!("3 if !{}  =>", is(3)))
+            .replace("a < 4 && a < 5", &arm);
+        assert_eq!(made.text, expected);
+        for (range, number) in made.questions {
+            assert!(made.text[range].contains(&is(number)));
+        }
+    }
+}
