@@ -70,8 +70,8 @@ use tower_redlock::idempotency::{IdempotentRun, RunGuard};
 use tower_redlock::key::LockKeys;
 use tower_redlock::node::{
     AcquireReply, AcquireRequest, Fence, MemoryNode, Namespace, Node, NodeContext, NodeError,
-    NodeErrorKind, NodeKey, NodeKeys, NodeState, Notifier, OwnerToken, ReleaseRequest,
-    ServerRegistry,
+    NodeErrorKind, NodeKey, NodeKeys, NodeState, NoticeSender, Notifier, OwnerToken,
+    ReleaseRequest, ServerRegistry, Subscription,
 };
 use tower_redlock::snapshot::{NodeStatus, VotingStatus};
 use tower_redlock::{AcquireError, FencingToken, LockGuard, LockKey, LockManager};

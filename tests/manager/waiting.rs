@@ -108,6 +108,55 @@ async fn without_notices_of_a_quorum_a_look_finds_the_lock_free() {
     }
 }
 
+/// A node whose subscriptions are open, and whose notices of the key never arrive.
+#[derive(Clone, Debug)]
+struct Muffled(MemoryNode);
+
+impl Between for Muffled {
+    type Node = MemoryNode;
+
+    fn node(&self) -> &MemoryNode {
+        &self.0
+    }
+
+    fn pass<T: Send + 'static>(&self, _call: Call, reply: Reply<T>) -> Reply<T> {
+        reply
+    }
+
+    fn notifier(&self) -> Option<Arc<dyn Notifier>> {
+        Some(Arc::new(self.clone()))
+    }
+}
+
+impl Notifier for Muffled {
+    fn subscribe(&self, _key: &NodeKey, sender: NoticeSender) -> Subscription {
+        let notifier = self.0.notifier().unwrap();
+        notifier.subscribe(&place("another"), sender)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_notice_that_is_lost_without_a_sign_costs_a_second_at_most() {
+    let mut longest = Duration::ZERO;
+    for round in 0..20 {
+        let (nodes, [a]) = five();
+        let b = lazy(over(nodes.0.iter().cloned().map(|it| Wrapped(Muffled(it)))));
+        let guard = a.try_acquire("order:1").await.unwrap();
+        let waiter = wait_for(&b, "order:1").await;
+        assert_eq!(nodes.subscriptions(), 5);
+        sleep(2 * SECOND + 7 * round * MS).await;
+        let before = Instant::now();
+        guard.release().await.unwrap();
+        let _next = waiter.await.unwrap().unwrap();
+        longest = longest.max(before.elapsed());
+    }
+    assert!(longest <= 1_002 * MS, "{longest:?}");
+    assert!(
+        longest > 101 * MS,
+        "it polled as if it were not subscribed: {longest:?}"
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_notice_that_was_lost_is_made_up_for_when_the_nodes_are_heard_again() {
     let (nodes, [a, b]) = five();
