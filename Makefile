@@ -2,14 +2,15 @@
 #
 #   make quick    formatting, clippy, unit tests and the suites over memory nodes: the loop of a day's work
 #   make test     all tests, on real servers, except `make mutants`
-#   make sim      SEEDS=500 fresh worlds of the simulator, or those from SEED=.. on; PLAN=file runs one plan again
+#   make sim      SEEDS=500 fresh worlds of the simulator, or those from SEED=.. on; PLAN=file runs one plan again.
+#                 2,000 and more are built with optimization first, which takes some minutes, and run three times as fast
 #   make traces   OUT=dir writes for each of 200 seeds (SEED=1, SEEDS=200) what the processes of its world send, and when;
 #                 COMPARE=dir compares that with the files of another build, and fails where they differ; STRICT=1
 #                 compares the arguments of scripts and what callers are told, too
 #   make mutants  each known defect, switched on, with the test that finds it; MUTANTS=all for slower tests, too, or
 #                 MUTANTS=ReleaseWithoutCompare for one of them, or several (MUTANTS=ReleaseWithoutCompare,LossNotFinal).
 #                 With FILES="src/..rs src/../**": all mutants that cargo-mutants lists for these files, with the tests of
-#                 the suites WITH="lib manager .."
+#                 the suites WITH="lib manager .."; SAMPLE=300 tries as many of them, by chance
 #   make soak     faults under load: chaos, also of a cluster, for thirty minutes, 100 000 locks instead of 10 000, 500
 #                 duplicates of a request 20 times instead of once, a minute beside each other library instead of
 #                 five seconds; prints what it counted. Then `make every-server`
@@ -242,8 +243,9 @@ sim:
 		export CARGO_TARGET_DIR=$(TARGET); \
 		copy="$$($(COPY) "$$REDLOCK_MUTANT")"; cd "$$copy"; \
 	fi; \
+	profile=dev; if [ "$(SEEDS)" -ge 2000 ]; then profile=worlds; fi; \
 	set -x; \
-	$(CARGO) test --all-features --test simulation -- --nocapture $(SIM_ONLY)
+	$(CARGO) test --profile $$profile --all-features --test simulation -- --nocapture $(SIM_ONLY)
 
 # The build and the checks of `sim`, with another test. What stands behind ` | ` in a line is for STRICT only.
 OUT ?= $(TARGET)/traces
@@ -324,7 +326,7 @@ FOUND ?= $(TARGET)/mutants/found
 WITH ?= lib cancellation config events idempotency inspect manager metrics middleware
 ifdef FILES
 mutants: cargo-mutants usual-servers browser
-	PATH="$(TOOLS):$$PATH" $(CARGO) run -q -p tower-redlock-mutants -- listed "$(FILES)" "$(WITH)" $(FOUND)
+	SAMPLE="$(SAMPLE)" PATH="$(TOOLS):$$PATH" $(CARGO) run -q -p tower-redlock-mutants -- listed "$(FILES)" "$(WITH)" $(FOUND)
 else
 mutants: usual-servers
 	$(CARGO) run -q -p tower-redlock-mutants -- run $(MUTANTS)
@@ -349,6 +351,7 @@ published:
 	for file in README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE $$(cd $(CURDIR) && find src -name '*.lua'); do \
 		[ -e "$$file" ] || { echo "the package lacks $$file"; exit 1; }; \
 	done; \
+	[ ! -e .cargo ] || { echo "the package has the flags of this repository"; exit 1; }; \
 	echo '[workspace]' >>Cargo.toml; \
 	comma() { local IFS=,; echo "$$*"; }; \
 	all="$(FEATURES)"; \
@@ -366,6 +369,7 @@ OLDEST := target/minimal-versions
 minimal-versions:
 	rm -rf $(OLDEST)/src $(OLDEST)/Cargo.lock; mkdir -p $(OLDEST); cp -r src README.md $(OLDEST)
 	sed '/^\[dev-dependencies\]/,/^\[package.metadata/{/^\[package.metadata/!d}' Cargo.toml >$(OLDEST)/Cargo.toml
+	echo '[workspace]' >>$(OLDEST)/Cargo.toml
 	cd $(OLDEST) && RUSTC_BOOTSTRAP=1 $(CARGO) update -q -Z direct-minimal-versions
 	cd $(OLDEST) && $(CARGO) check --locked --all-features
 	cd $(OLDEST) && $(CARGO) check --locked --no-default-features

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -99,7 +100,16 @@ pub(crate) fn run(files: &[&str], suites: &[&str], found: &Path) {
     let left = all
         .into_iter()
         .filter(|number| !out.contains_key(number) && !is(number, &["Caught"]));
-    let left: Vec<usize> = left.collect();
+    let mut left: Vec<usize> = left.collect();
+    if let Some(count) = crate::variable("SAMPLE") {
+        // In an order that has nothing to do with where they are. Another run takes those that come next.
+        left.sort_by_cached_key(|number| {
+            let mut hasher = DefaultHasher::new();
+            mutants[*number].name.hash(&mut hasher);
+            hasher.finish()
+        });
+        left.truncate(count.parse().unwrap());
+    }
     println!(
         "{} mutants, {} of them to be tried",
         mutants.len(),
@@ -387,7 +397,7 @@ fn report(mutants: &[Mutant], found: &str) {
             .or_default()
             .entry(fate)
             .or_default() += 1;
-        if !["Caught", "Refused"].contains(fate) {
+        if !["Caught", "Refused", "Untried"].contains(fate) {
             println!("{fate}: {}", mutant.name);
         }
     }
