@@ -2,11 +2,13 @@
 //!
 //! Five nodes. The old list has three of them, the new one three with one in common; one process stands for all of a
 //! list. At any time an operator has the new list adopted: from then on the old process, stopped or cut off, sends
-//! nothing more, and relies on its lock as long as that is valid. In a run of its own the new list is one from before,
-//! which is taken back: the two nodes that the old list has not vote for it all the time, and the new process, which
-//! reaches the third, grants nothing before its wait is over. In the other runs it may not reach that node. The nodes of the new list accept it one after the
+//! nothing more, and relies on its lock as long as that is valid. The nodes of the new list accept it one after the
 //! other, and the one that served the old list tells how long quarantines lasted under that. The new process waits for
 //! its nodes from when all of them have accepted the list, by its own clock, as long as the library says.
+//!
+//! One run takes an earlier list back. There the two nodes that only this list has vote for it all the time, and the
+//! new process, which reaches the third, grants nothing before its wait is over. In the other runs it may not reach
+//! that node.
 //!
 //! Bounds: one lock, a ttl of three ticks under one list and of one under the other. Abstracted: a command runs and is
 //! answered in one step; there is no drift. Not covered: processes of the old list that are not stopped

@@ -9,13 +9,12 @@
 //! never; a process may stop waiting for all of them at any time, and need not do anything at any time.
 //!
 //! Bounds: one node and two attempts, with a renewal, a hand-off and two connections that are given up; one node and
-//! three attempts; three nodes and two attempts, without renewals (those of several nodes are in
+//! three attempts; one node and two attempts with two renewals, without a hand-off; three nodes and two attempts, without renewals (those of several nodes are in
 //! [`quarantine`](crate::quarantine)) and drift, with replies that come at once or never, who release what they lose at
 //! once. Abstracted: a release is confirmed in the step in which it runs; a renewal skips the nodes to which a command
 //! is under way; tombstones live for ever; `max_hold` is never reached; who is refused does not try again, the next
 //! attempt does. Not covered here: nodes that forget ([`quarantine`](crate::quarantine)), fencing tokens
-//! ([`fence`](crate::fence)), several keys. The last test shows what is not kept with a second renewal: a key
-//! may be set for one ttl more.
+//! ([`fence`](crate::fence)), several keys.
 
 mod steps;
 
