@@ -403,5 +403,6 @@ mod tests {
         let long = of(&"x".repeat(300));
         assert_eq!(Label::new(long.as_str()), Ok(long.clone()));
         assert!(long.as_str().ends_with("x@4711"), "{long:?}");
+        assert_eq!(long.as_str().len(), Label::MAX_LEN);
     }
 }

@@ -79,6 +79,7 @@ const REFUSED_NODES: &[(&str, &str, &str)] = &[
     ("memory = \"5\"", "memory", "must be a whole number from 0 without quotes"),
     ("memory = -1", "memory", "must be a whole number from 0"),
     ("memory = 0", "memory", "must be at least 1"),
+    ("groups = 2\nnodes = [\"redis://h\", {cluster = [\"redis://i\"]}]", "groups", "a cluster in groups cannot be combined"),
     ("memory = 33", "memory", "there are 33 nodes; at most 32"),
     ("memory = 9223372036854775807", "memory", "at most 32"),
 ];
@@ -158,6 +159,21 @@ fn servers_need_the_feature() {
         refusal.starts_with("nodes[0]: servers need the feature `redis`"),
         "{refusal}"
     );
+}
+
+#[cfg(feature = "redis")]
+#[test]
+fn servers_that_are_no_cluster_can_be_in_groups() {
+    let nodes = [
+        "redis://a",
+        "redis://b",
+        "redis://c",
+        "redis://d",
+        "redis://e",
+        "redis://f",
+    ];
+    let settings = Settings::default().redis(nodes).groups(2);
+    settings.check().unwrap();
 }
 
 #[cfg(feature = "redis")]

@@ -59,12 +59,25 @@ async fn the_verdict_is_that_of_a_quorum() {
     nodes.each([4], MemoryNode::go_down);
     assert_eq!(verdict(&locks, "k").await.0, KeyVerdict::Unknown);
     nodes.each([0], MemoryNode::go_down);
-    assert_eq!(verdict(&locks, "k").await.0, KeyVerdict::Unknown);
+    let unknown = "unknown: too few nodes that vote have answered";
+    assert_eq!(
+        verdict(&locks, "k").await,
+        (KeyVerdict::Unknown, unknown.to_owned())
+    );
     nodes.each([0, 4], MemoryNode::come_up);
     nodes.each(0..2, MemoryNode::forget);
     let (free, text) = verdict(&locks, "k").await;
     assert_eq!(free, KeyVerdict::Free);
     assert!(text == "free, but on a few nodes", "{text}");
+}
+
+/// Neither nodes that are free nor those that do not answer are a quorum.
+#[tokio::test(start_paused = true)]
+async fn what_does_not_answer_may_be_a_holder() {
+    let nodes = Nodes::five();
+    let locks = connected(nodes.unguarded().mask_losses(1)).await;
+    nodes.each([0, 1], MemoryNode::go_down);
+    assert_eq!(verdict(&locks, "k").await.0, KeyVerdict::Unknown);
 }
 
 #[tokio::test(start_paused = true)]

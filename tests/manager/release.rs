@@ -32,6 +32,55 @@ async fn a_release_that_is_not_confirmed_says_so_and_goes_on() {
     assert_eq!(nodes.holding("order:1"), 0, "long before the ttl");
 }
 
+/// Keeps how each release would be sent.
+#[derive(Clone, Debug)]
+struct Watched(MemoryNode, Arc<Mutex<Vec<ReleaseRequest>>>);
+
+impl Between for Watched {
+    type Node = MemoryNode;
+
+    fn node(&self) -> &MemoryNode {
+        &self.0
+    }
+
+    fn pass<T: Send + 'static>(&self, _call: Call, reply: Reply<T>) -> Reply<T> {
+        reply
+    }
+
+    fn sees_release(&self, request: &ReleaseRequest) {
+        self.1.lock().unwrap().push(request.clone());
+    }
+}
+
+/// The command that was given up may be in the socket of an old connection.
+#[tokio::test(start_paused = true)]
+async fn a_release_is_to_void_what_was_given_up_on_its_node_and_nothing_else() {
+    let nodes = Nodes::five();
+    let watched: Vec<Watched> = nodes
+        .0
+        .iter()
+        .map(|node| Watched(node.clone(), Arc::default()))
+        .collect();
+    let locks = lazy(over(watched.iter().cloned().map(Wrapped)));
+    meet(&locks).await;
+    nodes.each([4], MemoryNode::freeze);
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    sleep(SECOND).await;
+    guard.release().await.unwrap();
+    for (index, Watched(_, releases)) in watched.iter().enumerate() {
+        let releases = releases.lock().unwrap();
+        let voids =
+            |request: &ReleaseRequest| request.since == Some(Moment::ORIGIN) && !request.background;
+        assert!(
+            releases
+                .iter()
+                .all(|request| voids(request) == (index == 4)),
+            "{index}: {releases:?}"
+        );
+        assert!(!releases.is_empty(), "{index}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_node_that_may_yet_grant_does_not_count_as_free() {
     let (nodes, [locks]) = five_met().await;

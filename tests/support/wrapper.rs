@@ -44,6 +44,9 @@ pub(crate) trait Between: fmt::Debug + Send + Sync + 'static {
     /// Called when the manager prepares a call. `reply` is that of the node, which is sent nothing before it is polled.
     fn pass<T: Send + 'static>(&self, call: Call, reply: Reply<T>) -> Reply<T>;
 
+    /// Called with every release that the manager prepares.
+    fn sees_release(&self, _request: &ReleaseRequest) {}
+
     /// As of [`Node`].
     fn state(&self) -> NodeState {
         self.node().state()
@@ -98,6 +101,7 @@ impl<B: Between> Node for Wrapped<B> {
     }
 
     fn release(&self, request: ReleaseRequest) -> Reply<ReleaseReply> {
+        self.0.sees_release(&request);
         self.0.pass(Call::Release, self.0.node().release(request))
     }
 

@@ -372,6 +372,17 @@ fn a_hand_over_changes_the_tenant_and_ends_the_lock_for_the_one_before() {
 }
 
 #[test]
+fn only_who_holds_it_sets_how_long_it_is_held() {
+    let (mut state, longer) = (granted_on(0..3), Duration::from_secs(5));
+    assert!(state.leave());
+    let _ = state.offer(at(40), &passing(), TIME);
+    assert!(!state.hold_for(0, longer), "it is another's");
+    assert!(state.hold_for(1, longer) && !state.hold_for(1, longer));
+    let _ = state.let_go(at(50));
+    assert!(!state.hold_for(1, 2 * longer), "it is nobody's");
+}
+
+#[test]
 fn a_hand_over_that_is_not_accepted_in_time_lapses_once() {
     let handed_over = || {
         let mut state = granted_on(0..3);
