@@ -164,6 +164,28 @@ async fn what_too_few_nodes_have_kept_is_not_passed_off_as_kept() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn debug_says_what_a_thing_is_and_nothing_of_its_caller() {
+    let layer = layer(&nodes());
+    let (shown, service) = (format!("{layer:?}"), tower::Layer::layer(&layer, "inner"));
+    let options = shown.strip_prefix("IdempotencyLayer { ").unwrap();
+    assert!(
+        options.starts_with("options: ExchangeOptions { common: Common { "),
+        "{shown}"
+    );
+    assert_eq!(
+        format!("{service:?}"),
+        format!("IdempotencyService {{ inner: \"inner\", {options}")
+    );
+    let app = at(post(async |run: Idempotent| format!("{run:?}")), layer);
+    let shown = send(&app, request("a", "secret")).await.body;
+    assert!(
+        shown.starts_with("Idempotent { key: IdempotencyKey(\"a\"), fence: Some("),
+        "{shown}"
+    );
+    assert!(!shown.contains("secret"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn without_a_quorum_nothing_runs_unless_the_layer_says_that_it_may_without_a_record() {
     let nodes = nodes();
     let locks = manager(&nodes);

@@ -72,6 +72,20 @@ async fn no_lock_is_left(nodes: &Nodes) {
 }
 
 #[tokio::test(start_paused = true)]
+async fn debug_shows_nothing_of_a_result() {
+    let (_nodes, [locks]) = five();
+    let shown = format!("{:?}", run(&locks).await);
+    assert_eq!(shown, "RunGuard { key: \"order\", keep: 86400s, .. }");
+    let record = Record {
+        ballot: FencingToken::new(7).unwrap(),
+        body: "secret".into(),
+        until: 9,
+    };
+    let shown = "Record { ballot: FencingToken(7), len: 6, until: 9, .. }";
+    assert_eq!(format!("{record:?}"), shown);
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_done_is_not_done_again_and_everybody_is_told_the_same() {
     let (nodes, [here, there]) = five();
     let guard = run(&here).await;

@@ -131,6 +131,11 @@ async fn debug_says_what_a_thing_is_and_no_more() {
         "RedlockLayer { options: Options { common: Common { methods: Unsafe, max_wait: 0ns, on_no_quorum: Reject, on_disconnect: Cancel, \
          busy_status: 409, .. }, shared: Only([]), max_wait_with: false, holds_until_body: false, .. }, .. }"
     );
+    let service = format!("{:?}", layer.layer("inner"));
+    assert!(
+        service.starts_with("RedlockService { inner: \"inner\", options: Options { "),
+        "{service}"
+    );
     let key = key::header("a").prefix("b");
     assert_eq!(format!("{key:?}"), "Key [\"b\", the header `a`]");
 }

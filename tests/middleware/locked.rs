@@ -1,5 +1,9 @@
 //! Locks that are taken inside the handler.
 
+use std::error::Error as _;
+use std::fmt;
+use std::time::Duration;
+
 use axum::body::Body;
 use axum::extract::{FromRef, Path, State};
 use axum::response::IntoResponse as _;
@@ -10,11 +14,11 @@ use futures_util::StreamExt as _;
 use http::{Method, Request};
 use tokio::sync::oneshot;
 use tower_redlock::error::{KeyError, LossReason, RunError};
-use tower_redlock::extract::AsLockKeys;
+use tower_redlock::extract::{AsLockKeys, LockedRejection};
 use tower_redlock::key::LockKeys;
 use tower_redlock::layer::{Rejection, RejectionKind};
 use tower_redlock::node::MemoryNode;
-use tower_redlock::{LockHandle, LockKey, LockManager, Locked, key};
+use tower_redlock::{LockHandle, LockKey, LockManager, LockScope, Locked, key};
 
 use super::{Answer, MS, Nodes, keyed, send, to, with};
 
@@ -56,7 +60,13 @@ fn app(locks: &LockManager) -> Router {
         let work = |lock: LockHandle| async move { lock.key().to_string() };
         Ok::<_, Rejection>(locks.run(it.to_lock_keys()?, work).await?)
     };
+    let of_scope = async |scope: LockScope, State(App(locks)): State<App>, Json(it): Json<u64>| {
+        let keys = Transfer { from: it, to: it }.to_lock_keys()?;
+        let guard = locks.acquire_in(&scope, keys, Duration::ZERO).await?;
+        Ok::<_, Rejection>(format!("{it} to {it} under {}", guard.key()))
+    };
     Router::new()
+        .route("/of-scope", post(of_scope))
         .route("/", post(of_body))
         .route("/{from}/{to}", post(of_path))
         .route("/by-hand", post(by_hand))
@@ -120,7 +130,8 @@ async fn what_a_layer_has_locked_is_shared_with_it() {
     let app = app(&locks).route_layer(layer);
     let of_body = json("/", r#"{"from": 7, "to": 7}"#);
     let of_path = json("/7/7", "");
-    for request in [of_body, of_path] {
+    let of_scope = json("/of-scope", "7");
+    for request in [of_body, of_path, of_scope] {
         let answer = send(app.clone(), with(request, "x-from", "7")).await;
         assert_eq!(answer.told(), (200, "7 to 7 under account:7"));
         nodes.settle_free().await;
@@ -171,4 +182,13 @@ async fn a_loss_is_answered_as_one_of_a_run_and_of_a_layer() {
         assert!(answer.is_problem());
         assert_eq!(answer.header("retry-after"), None);
     }
+    let of_lock = LockedRejection::<fmt::Error>::Lock(loss.into());
+    assert_eq!(of_lock.to_string(), Rejection::from(loss).to_string());
+    let of_value = LockedRejection::Value(fmt::Error);
+    assert_eq!(of_value.to_string(), fmt::Error.to_string());
+    assert!(
+        of_value
+            .source()
+            .is_some_and(|source| source.is::<fmt::Error>())
+    );
 }

@@ -1,5 +1,6 @@
 use super::*;
-use crate::manager::LockManager;
+use crate::manager::{LockManager, NoQuorum, NodeFailure};
+use crate::node::{NodeError, NodeErrorKind};
 
 const ALL: [RejectionKind; 21] = [
     RejectionKind::InvalidKey,
@@ -93,6 +94,29 @@ async fn contended() -> AcquireError {
     let locks = LockManager::builder().memory(3).connect().await.unwrap();
     let _held = locks.acquire("key").await.unwrap();
     locks.try_acquire("key").await.unwrap_err()
+}
+
+#[test]
+fn nodes_without_room_are_told_from_nodes_that_do_not_vote() {
+    let of = |kinds: [NodeErrorKind; 2]| {
+        let failures = kinds.map(|kind| NodeFailure::new("a", NodeError::of(kind, "x")));
+        let error = NoQuorum {
+            needed: 2,
+            nodes: 3,
+            failures: failures.into(),
+            retry_after: None,
+            disagreed: false,
+        };
+        by(By::Lock, AcquireError::NoQuorum(error)).kind()
+    };
+    let (full, down) = (NodeErrorKind::Full, NodeErrorKind::Unavailable);
+    assert_eq!(of([full, full]), RejectionKind::NodesFull);
+    assert_eq!(
+        of([full, down]),
+        RejectionKind::NodesFull,
+        "two of three, if it had room"
+    );
+    assert_eq!(of([down, down]), RejectionKind::NoQuorum);
 }
 
 fn by(by: By, cause: impl Into<Cause>) -> Rejection {
