@@ -8,7 +8,8 @@ use http::{Request, Response};
 use http_body_util::Full;
 use tower::{Layer as _, ServiceExt as _, service_fn};
 use tower_redlock::idempotency::caller;
-use tower_redlock::layer::LayerBody;
+use tower_redlock::layer::{LayerBody, OnNoQuorum};
+use tower_redlock::node::MemoryNode;
 use tower_redlock::{IdempotencyLayer, LockManager};
 
 use super::support::server::{Kind, Server};
@@ -38,6 +39,27 @@ async fn a_refusal_that_is_kept_is_told() {
         assert_eq!(answer.status(), 409);
     }
     book.assert_line(kept, "WARN", &["kind=\"contended\""]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_that_run_without_a_record_are_told_with_the_reason() {
+    let (book, _listening, nodes, locks) = connected().await;
+    let layer = IdempotencyLayer::new(locks, caller::nobody());
+    let service = layer
+        .on_no_quorum(OnNoQuorum::RunUnlocked)
+        .layer(service_fn(async |_: Request<LayerBody<Full<Bytes>>>| {
+            Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()))
+        }));
+    nodes[..3].iter().for_each(MemoryNode::go_down);
+    for key in ["a", "b"] {
+        let request = Request::post("/").header("idempotency-key", key);
+        let request = request.body(Full::<Bytes>::default()).unwrap();
+        assert_eq!(
+            service.clone().oneshot(request).await.unwrap().status(),
+            200
+        );
+    }
+    book.assert_line("requests run without a record", "WARN", &["n0", "times=1"]);
 }
 
 /// Its restart forgets the answers, and repeats run again.
