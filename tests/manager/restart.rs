@@ -146,6 +146,38 @@ async fn if_a_majority_forgets_nobody_is_granted_before_the_clocks_have_made_up_
     assert_eq!(voting(&others), 5);
 }
 
+/// A clock that shows more of the day than others do, by so many microseconds.
+#[derive(Clone, Debug)]
+struct Ahead(TokioClock, u64);
+
+impl Clock for Ahead {
+    fn follows_runtime(&self) -> bool {
+        true
+    }
+
+    fn now(&self) -> Moment {
+        self.0.now()
+    }
+
+    fn unix_micros(&self) -> u64 {
+        self.0.unix_micros() + self.1
+    }
+}
+
+/// Nobody waits, so the floor makes up for the clocks.
+#[tokio::test(start_paused = true)]
+async fn who_begins_on_emptied_nodes_without_a_wait_goes_on_above_a_clock_that_was_ahead() {
+    let nodes = Nodes::five();
+    let ahead = nodes.builder().clock(Ahead(TokioClock::new(), 900_000));
+    let ahead = connected(ahead).await;
+    let fence = ahead.try_acquire("order:1").await.unwrap().fence();
+    assert!(ahead.shutdown(SECOND).await.is_all_released());
+    nodes.each(0..5, MemoryNode::forget);
+    let locks = connected(nodes.builder().bootstrap(true)).await;
+    let guard = locks.try_acquire("order:1").await.unwrap();
+    assert!(guard.fence() > fence, "{:?} after {fence:?}", guard.fence());
+}
+
 #[tokio::test(start_paused = true)]
 async fn how_long_is_told_also_while_nodes_that_could_vote_are_down() {
     let nodes = Nodes::five();
