@@ -113,13 +113,17 @@ async fn a_bare_process_that_slept_compares_its_list_again() {
         let request = CheckInRequest::new(namespace, list(text), LONG, fresh, mode);
         node.check_in(request)
     };
-    let acquired = |owner: u32| {
-        let request = acquire(&format!("k{owner}"), owner);
+    // One owner's commands go by one connection.
+    let acquired = |key: u32| {
+        let request = acquire(&format!("k{key}"), 1);
         node.acquire(request.under(Some(list("nodes a"))))
     };
     let sets = || server.calls().get("set").copied().unwrap_or_default();
     check_in("nodes a", CheckInMode::Normal).await.unwrap();
+    server.run("CONFIG RESETSTAT");
     acquired(1).await.unwrap();
+    let scripts = server.calls().get("evalsha").copied();
+    assert_eq!(scripts, Some(1), "the first one compares");
     server.run("CONFIG RESETSTAT");
     acquired(2).await.unwrap();
     assert_eq!((sets(), server.calls().get("evalsha")), (1, None));
