@@ -334,6 +334,17 @@ mod tests {
     }
 
     #[test]
+    fn a_key_shows_its_text() {
+        let (a, b) = (LockKey::new("a").unwrap(), LockKey::new("b").unwrap());
+        assert_eq!(
+            (a.as_ref(), format!("{a:?}")),
+            ("a", "LockKey(\"a\")".to_owned())
+        );
+        let both = LockKeys::new([b, a]).unwrap();
+        assert_eq!(format!("{both:?}"), "[LockKey(\"a\"), LockKey(\"b\")]");
+    }
+
+    #[test]
     fn a_huge_part_is_refused_without_being_built() {
         let error = LockKey::join([vec![0xFF; 10 << 20]]).unwrap_err();
         assert!(error.to_string().contains("at most 512"), "{error}");

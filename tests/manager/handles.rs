@@ -20,6 +20,18 @@ fn is_of(guard: &LockGuard, ttl: Duration) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
+async fn debug_names_the_nodes_and_no_secret() {
+    let (_nodes, [locks]) = five();
+    let shown = format!("{locks:?}");
+    let (nodes, rest) = shown.split_once("], ").unwrap();
+    assert!(
+        nodes.starts_with("LockManager { nodes: [") && nodes.contains("n4"),
+        "{shown}"
+    );
+    assert_eq!(rest, "quorum: 3, ttl: 10s, .. }");
+}
+
+#[tokio::test(start_paused = true)]
 async fn each_lock_lives_as_long_as_its_handle_says() {
     let nodes = Nodes::five();
     let (locks, long) = two_ttls(&nodes).await;

@@ -1,4 +1,5 @@
 use super::*;
+use crate::http::OnNoQuorum;
 use crate::manager::{LockManager, NoQuorum, NodeFailure};
 use crate::node::{NodeError, NodeErrorKind};
 
@@ -117,6 +118,17 @@ fn nodes_without_room_are_told_from_nodes_that_do_not_vote() {
         "two of three, if it had room"
     );
     assert_eq!(of([down, down]), RejectionKind::NoQuorum);
+}
+
+#[test]
+fn only_nodes_that_fail_let_a_request_run_without_its_lock() {
+    let (ttl, elapsed) = (Duration::from_secs(1), Duration::from_secs(2));
+    let too_slow = AcquireError::TooSlow { ttl, elapsed };
+    let (limit, of_key) = (7, true);
+    let full = AcquireError::QueueFull { limit, of_key };
+    assert!(OnNoQuorum::RunUnlocked.lets_run(&too_slow));
+    assert!(!OnNoQuorum::RunUnlocked.lets_run(&full));
+    assert!(!OnNoQuorum::Reject.lets_run(&too_slow));
 }
 
 fn by(by: By, cause: impl Into<Cause>) -> Rejection {
