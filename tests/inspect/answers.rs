@@ -196,6 +196,42 @@ async fn it_opens_with_whether_a_quorum_votes() {
     nodes[1].go_down();
     let bad = "<p class=\"bad\">quorum: 1 of 3 vote, 2 needed; no lock is granted</p>";
     assert_eq!(opening().await, bad);
+    let (_, _, page) = ask(&locks, "GET", "/").await;
+    assert_eq!(
+        page.matches(">down: the node is down<").count(),
+        2,
+        "{page}"
+    );
+    assert_eq!(page.matches(">does not count<").count(), 2, "{page}");
+}
+
+/// Its connection is there, so the vote has the reason.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_up_and_does_not_answer_is_told_with_the_reason() {
+    let nodes = nodes();
+    let locks = builder(&nodes).connect().await.unwrap();
+    nodes[0].freeze();
+    for key in ["order:1", "order:2"] {
+        drop(locks.try_acquire(key).await.unwrap());
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    }
+    let (_, _, page) = ask(&locks, "GET", "/").await;
+    assert_eq!(page.matches(">does not count: ").count(), 1, "{page}");
+    assert_eq!(page.matches(">votes<").count(), 2, "{page}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn as_many_locks_as_are_shown_may_not_be_all() {
+    let locks = manager().await;
+    let mut guards = Vec::new();
+    for (count, told) in [(99, 0), (100, 1)] {
+        while guards.len() < count {
+            let key = format!("order:{}", guards.len());
+            guards.push(locks.try_acquire(key.as_str()).await.unwrap());
+        }
+        let (_, _, page) = ask(&locks, "GET", "/").await;
+        assert_eq!(page.matches("there may be more").count(), told, "{count}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
