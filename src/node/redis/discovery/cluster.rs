@@ -522,8 +522,16 @@ e :0@0 master,noaddr - 0 1 0 disconnected
     fn most_servers_decide_and_a_minority_does_not() {
         // The masters a, b and c, each with a replica.
         let all = ["a", "b", "c", "d", "e", "f"];
+        let owned = [(6, 2), (7, 3)].map(|(slot, port)| {
+            let (address, epoch) = (at(port), "1".to_owned());
+            (slot, Place { address, epoch })
+        });
         let at = |id| (1..).zip(all).find(|(_, other)| *other == id).unwrap().0;
-        let old = |id| (at(id), view(id, &all, (1, "1")));
+        let old = |id| {
+            let mut view = view(id, &all, (1, "1"));
+            view.owners.extend(owned.clone());
+            (at(id), view)
+        };
         let new = |id| (at(id), view(id, &all, (4, "7")));
         let first = Some((1, "1".to_owned()));
         assert_eq!(owner(&["a", "b", "c", "d"].map(old)), first);
@@ -538,6 +546,14 @@ e :0@0 master,noaddr - 0 1 0 disconnected
         // confirm the new one.
         let torn = [old("a"), old("b"), old("e"), new("c"), new("d"), new("f")];
         assert_eq!(owner(&torn), None);
+        let unknown = |id| {
+            let (port, mut view) = old(id);
+            view.owners.remove(&5);
+            (port, view)
+        };
+        let masters = [old("a"), old("b")].into_iter();
+        let masters: Vec<_> = masters.chain(["c", "d", "e", "f"].map(unknown)).collect();
+        assert_eq!(owner(&masters), None, "two of three masters");
         // A server that is asked at two addresses has one vote.
         let doubled = [old("a"), old("b"), old("c"), (12, old("a").1)];
         assert_eq!(owner(&doubled), None);
