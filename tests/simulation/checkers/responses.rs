@@ -147,7 +147,7 @@ fn pair(work: &str, one: &Seen<'_>, two: &Seen<'_>) -> String {
 fn outlived(work: &str, seen: &[Seen<'_>], suspends: &[(u64, u64)], terms: &Terms) -> Found {
     // A response that was on its way when machines were suspended is as old as before, and one that was not looked at.
     let slept = |at: u64| {
-        let lately = at.saturating_sub(SLACK)..=at;
+        let lately = at.saturating_sub(SLACK + terms.kept)..=at;
         let those = suspends.iter().filter(|(since, _)| lately.contains(since));
         those.map(|(_, ms)| ms).sum::<u64>()
     };
