@@ -20,6 +20,7 @@ use super::{MS, here, listen};
 struct Refusing {
     node: MemoryNode,
     call: Call,
+    kind: NodeErrorKind,
     refuses: Arc<AtomicBool>,
 }
 
@@ -31,11 +32,11 @@ impl Between for Refusing {
     }
 
     fn pass<T: Send + 'static>(&self, call: Call, reply: Reply<T>) -> Reply<T> {
-        let (it, refuses) = (self.call, Arc::clone(&self.refuses));
+        let (it, kind, refuses) = (self.call, self.kind, Arc::clone(&self.refuses));
         Box::pin(async move {
             if call == it && refuses.load(Relaxed) {
                 let text = "NOPERM no permission";
-                return Err(NodeError::of(NodeErrorKind::Rejected, text));
+                return Err(NodeError::of(kind, text));
             }
             reply.await
         })
@@ -43,7 +44,7 @@ impl Between for Refusing {
 }
 
 /// A manager over five nodes, of which the first refuses this while the flag is up.
-async fn refusing(call: Call) -> (Arc<AtomicBool>, LockManager) {
+async fn refusing(call: Call, kind: NodeErrorKind) -> (Arc<AtomicBool>, LockManager) {
     let refuses = Arc::new(AtomicBool::new(false));
     let node = |number: usize| {
         let node = MemoryNode::new(format!("n{number}"));
@@ -54,6 +55,7 @@ async fn refusing(call: Call) -> (Arc<AtomicBool>, LockManager) {
         Wrapped(Refusing {
             node,
             call,
+            kind,
             refuses,
         })
     };
@@ -65,7 +67,7 @@ async fn refusing(call: Call) -> (Arc<AtomicBool>, LockManager) {
 #[tokio::test(start_paused = true)]
 async fn a_command_that_runs_again_is_told_once_it_has_for_a_while() {
     let (book, _listening) = listen();
-    let (refuses, locks) = refusing(Call::Release).await;
+    let (refuses, locks) = refusing(Call::Release, NodeErrorKind::Rejected).await;
     let release = async || {
         let guard = locks.acquire("order:1").await.unwrap();
         guard.release().await.unwrap();
@@ -98,9 +100,23 @@ async fn a_command_that_runs_again_is_told_once_it_has_for_a_while() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_release_that_is_refused_for_good_is_told_and_not_tried_again() {
+    let (book, _listening) = listen();
+    let (refuses, locks) = refusing(Call::Release, NodeErrorKind::WrongType).await;
+    refuses.store(true, Relaxed);
+    let guard = locks.acquire("order:1").await.unwrap();
+    guard.release().await.unwrap();
+    let parts = ["node=\"n0\"", "command=\"release\""];
+    book.assert_line("a node refused a command", "WARN", &parts);
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(locks.snapshot().keys, 0, "it is given up");
+    assert!(locks.try_acquire("order:1").await.is_ok(), "by the others");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_check_in_that_is_refused_no_more_is_told_once() {
     let (book, _listening) = listen();
-    let (refuses, locks) = refusing(Call::CheckIn).await;
+    let (refuses, locks) = refusing(Call::CheckIn, NodeErrorKind::Rejected).await;
     refuses.store(true, Relaxed);
     sleep(Duration::from_secs(3)).await;
     let command = "command=\"check-in\"";

@@ -462,6 +462,15 @@ async fn a_long_result_goes_to_the_nodes_in_turn_and_a_frozen_node_keeps_only_it
 }
 
 /// Nothing was sent of it.
+/// On five nodes there is room for 8 MiB at a time.
+#[tokio::test(start_paused = true)]
+async fn a_result_that_is_longer_than_all_room_is_sent_alone() {
+    let (_nodes, [locks]) = five();
+    let long = vec![7; 2 << 20];
+    run(&locks).await.complete(long.clone()).await.unwrap();
+    assert!(replay(&locks).await == long);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_completion_that_is_dropped_while_it_waits_for_its_turn_releases_the_lock() {
     let (nodes, [locks]) = five_met().await;
