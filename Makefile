@@ -3,14 +3,15 @@
 #   make quick    formatting, clippy, unit tests and the suites over memory nodes: the loop of a day's work
 #   make test     all tests, on real servers, except `make mutants`
 #   make sim      SEEDS=500 fresh worlds of the simulator, or those from SEED=.. on; PLAN=file runs one plan again.
-#                 2,000 and more are built with optimization first, which takes some minutes, and run three times as fast
+#                 For 2,000 and more it is built with optimization first, which takes some minutes, and runs three
+#                 times as fast
 #   make traces   OUT=dir writes for each of 200 seeds (SEED=1, SEEDS=200) what the processes of its world send, and when;
 #                 COMPARE=dir compares that with the files of another build, and fails where they differ; STRICT=1
 #                 compares the arguments of scripts and what callers are told, too
 #   make mutants  each known defect, switched on, with the test that finds it; MUTANTS=all for slower tests, too, or
 #                 MUTANTS=ReleaseWithoutCompare for one of them, or several (MUTANTS=ReleaseWithoutCompare,LossNotFinal).
 #                 With FILES="src/..rs src/../**": all mutants that cargo-mutants lists for these files, with the tests of
-#                 the suites WITH="lib manager .."; SAMPLE=300 tries as many of them, by chance
+#                 the suites WITH="lib manager .."; SAMPLE=300 tries only so many of them, from all over
 #   make soak     faults under load: chaos, also of a cluster, for thirty minutes, 100 000 locks instead of 10 000, 500
 #                 duplicates of a request 20 times instead of once, a minute beside each other library instead of
 #                 five seconds; prints what it counted. Then `make every-server`
@@ -326,6 +327,7 @@ FOUND ?= $(TARGET)/mutants/found
 WITH ?= lib cancellation config events idempotency inspect manager metrics middleware
 ifdef FILES
 mutants: cargo-mutants usual-servers browser
+	@case "$(SAMPLE)" in *[!0-9]*|0) echo "SAMPLE=$(SAMPLE) is not how many mutants to try" >&2; exit 2;; esac
 	SAMPLE="$(SAMPLE)" PATH="$(TOOLS):$$PATH" $(CARGO) run -q -p tower-redlock-mutants -- listed "$(FILES)" "$(WITH)" $(FOUND)
 else
 mutants: usual-servers
@@ -366,6 +368,7 @@ published:
 # dependencies are the oldest. Theirs are not: some are wrong about what they need. Which versions those are is
 # something only unstable cargo tells; the compiler is the stable one.
 OLDEST := target/minimal-versions
+minimal-versions: export RUSTFLAGS :=
 minimal-versions:
 	rm -rf $(OLDEST)/src $(OLDEST)/Cargo.lock; mkdir -p $(OLDEST); cp -r src README.md $(OLDEST)
 	sed '/^\[dev-dependencies\]/,/^\[package.metadata/{/^\[package.metadata/!d}' Cargo.toml >$(OLDEST)/Cargo.toml

@@ -164,7 +164,7 @@ async fn what_too_few_nodes_have_kept_is_not_passed_off_as_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn debug_says_what_a_thing_is_and_nothing_of_its_caller() {
+async fn debug_says_what_a_thing_is_and_nothing_of_the_request_body() {
     let layer = layer(&nodes());
     let (shown, service) = (format!("{layer:?}"), tower::Layer::layer(&layer, "inner"));
     let options = shown.strip_prefix("IdempotencyLayer { ").unwrap();

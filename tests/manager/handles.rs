@@ -20,7 +20,7 @@ fn is_of(guard: &LockGuard, ttl: Duration) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn debug_names_the_nodes_and_no_secret() {
+async fn debug_names_the_nodes_the_quorum_and_the_ttl() {
     let (_nodes, [locks]) = five();
     let shown = format!("{locks:?}");
     let (nodes, rest) = shown.split_once("], ").unwrap();

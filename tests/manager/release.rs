@@ -69,8 +69,7 @@ async fn a_release_is_to_void_what_was_given_up_on_its_node_and_nothing_else() {
     guard.release().await.unwrap();
     for (index, Watched(_, releases)) in watched.iter().enumerate() {
         let releases = releases.lock().unwrap();
-        let voids =
-            |request: &ReleaseRequest| request.since == Some(Moment::ORIGIN) && !request.background;
+        let voids = |request: &ReleaseRequest| request.since == Some(Moment::ORIGIN);
         assert!(
             releases
                 .iter()

@@ -2,8 +2,8 @@
 //!
 //! A model is a state machine of nodes, processes and what is between them, whose every step may come at any moment at
 //! which it is possible: a command runs, a reply arrives or never does, a clock ticks, a node forgets. The checker
-//! visits every state that can be reached. In [`lease`], [`fence`], [`sentinel`] and [`idempotency`] the processes
-//! decide by the library's own code (`src/protocol`, and the majority of Sentinels), which is mounted here; in the others
+//! visits every state that can be reached. In [`lease`], [`fence`], [`sentinel`] and [`idempotency`], and where
+//! [`moving`] retires a list, the processes decide by the library's own code (`src/protocol`, and the majority of Sentinels), which is mounted here; in the others
 //! by code of the model, with the library's quorum and its length of a quarantine. What the nodes decide follows their
 //! scripts.
 //!

@@ -8,8 +8,8 @@
 //!
 //! Any process may be cut off from any of its nodes, all the time. Two runs: in one, no node forgets, and the node in
 //! common can be among those cut off. In the other it can be reached, is asked in every tick, and forgets twice whom it
-//! belonged to: so the second list can take it over while the first has locks, and the first can take it back. A node in
-//! common that forgets while one of the lists cannot reach it may make two holders, and is not promised.
+//! belonged to: so the second list can take it over while the first has locks, and the first can take it back. If the
+//! node in common forgets while one of the lists cannot reach it, there may be two holders; nothing is promised then.
 //!
 //! Bounds: one lock; a ttl of two ticks; clocks may differ by one tick, as much as may pass between two questions to a
 //! node. Abstracted: a command runs and is answered in one step; there is no drift; what a process reads of the other

@@ -7,7 +7,8 @@
 
 #[cfg(not(tower_redlock_tests))]
 compile_error!(
-    "RUSTFLAGS in the environment hides those of .cargo/config.toml: unset it, or add `--cfg tower_redlock_tests`"
+    "the tests and benchmarks need the flags of the repository's .cargo/config.toml. RUSTFLAGS in the environment hides \
+     these: unset it, or add `--cfg tower_redlock_tests`. The published package does not have them: clone the repository"
 );
 
 pub mod clocks;

@@ -102,7 +102,8 @@ pub(crate) fn run(files: &[&str], suites: &[&str], found: &Path) {
         .filter(|number| !out.contains_key(number) && !is(number, &["Caught"]));
     let mut left: Vec<usize> = left.collect();
     if let Some(count) = crate::variable("SAMPLE") {
-        // In an order that has nothing to do with where they are. Another run takes those that come next.
+        // In an order that has nothing to do with where they are. Another run tries again what this one missed, and then
+        // those that come next.
         left.sort_by_cached_key(|number| {
             let mut hasher = DefaultHasher::new();
             mutants[*number].name.hash(&mut hasher);

@@ -145,9 +145,12 @@ fn pair(work: &str, one: &Seen<'_>, two: &Seen<'_>) -> String {
 
 /// Responses that were replayed when their records had ended by all clocks.
 fn outlived(work: &str, seen: &[Seen<'_>], suspends: &[(u64, u64)], terms: &Terms) -> Found {
-    // A response that was on its way when machines were suspended is as old as before, and one that was not looked at.
-    let slept = |at: u64| {
-        let lately = at.saturating_sub(SLACK + terms.kept)..=at;
+    // A response that was on its way when machines were suspended is as old as before, and one at which its caller did
+    // not look. Only calls that are kept do not look for longer than `SLACK`.
+    let slept = |late: &Seen<'_>| {
+        let is_kept = terms.keeps.contains(&late.told.call);
+        let unseen = SLACK + if is_kept { terms.kept } else { 0 };
+        let lately = late.at.saturating_sub(unseen)..=late.at;
         let those = suspends.iter().filter(|(since, _)| lately.contains(since));
         those.map(|(_, ms)| ms).sum::<u64>()
     };
@@ -156,7 +159,7 @@ fn outlived(work: &str, seen: &[Seen<'_>], suspends: &[(u64, u64)], terms: &Term
         let end = first.date + first.retention + terms.spread + terms.kept + SLACK;
         let is_late = |late: &&Seen<'_>| {
             let is_replay = late.run == first.run && late.told.replayed;
-            is_replay && late.date - slept(late.at) > end
+            is_replay && late.date - slept(late) > end
         };
         let late = seen.iter().find(is_late)?;
         let pair = pair(work, first, late);
@@ -295,6 +298,15 @@ mod tests {
         assert_eq!(count(&replay(RETENTION - 5_000, 2_000), &strict), 0);
         // It was on its way.
         assert_eq!(count(&replay(RETENTION + 5_000, 40), &strict), 0);
+        // It was there, and its caller did not look; or another one did not.
+        let kept = |call| {
+            Terms::but(|terms| {
+                terms.kept = 3_000;
+                terms.keeps = [call].into();
+            })
+        };
+        assert_eq!(count(&replay(RETENTION + 10_000, 2_000), &kept(1)), 0);
+        assert_eq!(count(&replay(RETENTION + 10_000, 2_000), &kept(2)), 1);
     }
 
     #[test]
