@@ -264,12 +264,14 @@ async fn what_does_not_fit_says_what_to_set() {
         (RedisNode::cluster(["unix:///s"]), "over TCP"),
         (one().database(2), "no databases but 0"),
         (one().slots(4), "must be odd"),
+        (one().slots(17), "must be odd"),
         (RedisNode::cluster(["redis://h"; 2]), "listed twice"),
         (RedisNode::new("redis://h").slots(3), "is for clusters"),
     ] {
         let error = settings(nodes, 1_000 * MS).check().unwrap_err();
         assert!(error.to_string().contains(word), "{error}");
     }
+    settings(one().slots(15), 1_000 * MS).check().unwrap();
     let several = one().build().unwrap_err();
     assert!(several.to_string().contains("several nodes"), "{several}");
 }

@@ -276,6 +276,9 @@ async fn a_server_without_memory_extends_and_releases() {
         let error = node.acquire(acquire("new", 1)).await.unwrap_err();
         assert_eq!(error.kind(), NodeErrorKind::Full);
         assert!(error.to_string().contains("maxmemory"), "{error}");
+        // It has refused the `SET` of this owner, too, and tells all the same who is in the way.
+        let reply = node.acquire(acquire("other", 1)).await.unwrap();
+        assert!(matches!(reply, AcquireReply::Held(_)), "{reply:?}");
         // The refill comes first: a script that has written is not stopped any more.
         let number = Some(Fence::new(FencingToken::new(1 << 60).unwrap(), LONG));
         let batch = Arc::from([
