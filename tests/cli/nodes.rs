@@ -38,10 +38,14 @@ async fn status_shows_the_nodes_and_ends_well_with_a_quorum_only() {
         (used / 2, "out of memory, so all new locks are refused"),
     ] {
         fleet.ask(0, &format!("CONFIG SET maxmemory {most}"));
-        fleet.run("status").await.with(0).shows(reason);
+        let status = fleet.run("status").await.with(0);
+        let is_full = status.out.contains("\nn0    full ");
+        assert_eq!(is_full, reason.starts_with("out"), "{}", status.out);
+        status.shows(reason);
     }
 
     fleet.servers[0].kill();
+    fleet.run("status").await.with(0).shows("n0: ");
     let json = fleet.run("status --json").await.with(0).json();
     assert_eq!(json["verdict"], "quorum: 2 of 3 vote, 2 needed");
     assert_eq!(json["nodes"][0]["state"]["is"], "down");
@@ -88,7 +92,8 @@ async fn status_changes_nothing_on_servers() {
     alone().await.with(78).shows("foreign");
     assert_eq!(fleet.content(), before);
     fleet.ask(0, "FLUSHALL");
-    fleet.run("status").await.with(0).shows("quarantine, ");
+    let status = fleet.run("status").await.with(0);
+    status.shows("quarantine, ").hides("once every node");
     assert!(fleet.content()[0].is_empty(), "{:?}", fleet.content());
 }
 
@@ -166,6 +171,8 @@ async fn adopt_says_its_downtime_and_takes_the_nodes_over() {
     }
     let refused = fleet.run("nodes adopt").await.with(64);
     refused.complains("No lock is granted for about 3.0s");
+    let refused = fleet.run("nodes adopt --former 200s").await.with(64);
+    refused.complains("No lock is granted for about 3m 24s");
     let status = fleet.run("status").await.with(78).out;
     assert_eq!(
         status.matches(": it serves processes").count(),
