@@ -1,7 +1,5 @@
 //! A small generator, so that a history can be had again from its seed.
 
-use super::*;
-
 #[derive(Debug)]
 pub(super) struct Dice(u64);
 
@@ -20,9 +18,5 @@ impl Dice {
     /// One of so many, by its index.
     pub(super) fn index(&mut self, count: usize) -> usize {
         usize::try_from(self.roll(count as u64)).unwrap()
-    }
-
-    pub(super) const fn span(&mut self, millis: u64) -> Duration {
-        Duration::from_millis(self.roll(millis))
     }
 }

@@ -525,3 +525,16 @@ async fn a_run_that_is_dropped_at_once_is_released_on_all_nodes_that_have_grante
     let left: Vec<_> = nodes.0.iter().map(MemoryNode::keys).collect();
     assert!(left.iter().all(Vec::is_empty), "{left:?} after {report:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_result_is_brought_to_all_nodes_that_are_there_before_the_shutdown_ends() {
+    let (nodes, [locks]) = five_met().await;
+    nodes.each([4], MemoryNode::go_down);
+    let run = to_run(locks.begin_idempotent("order", DAY, Duration::ZERO).await);
+    nodes.each([4], MemoryNode::come_up);
+    let ending = spawn(&locks, |locks| async move { locks.shutdown(TTL).await });
+    sleep(MS).await;
+    run.complete("done").await.unwrap();
+    assert!(ending.await.unwrap().is_all_released());
+    assert_eq!(with_record(&nodes).await, 5);
+}

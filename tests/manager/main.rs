@@ -22,7 +22,6 @@ mod hold;
 mod holders;
 mod idempotent;
 mod idempotent_ends;
-mod idempotent_histories;
 mod idempotent_steps;
 mod links;
 mod members;
