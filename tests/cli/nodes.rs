@@ -31,6 +31,7 @@ async fn status_shows_the_nodes_and_ends_well_with_a_quorum_only() {
         status.shows(&format!("master {version} at 127.0.0.1:{}", server.port()));
     }
     status.shows("MiB").shows("ms").hides("too full");
+    status.hides("the same master");
     let json = fleet.run("status --json").await.with(0).json();
     let used = json["nodes"][0]["server"]["used_memory"].as_u64().unwrap();
     for (most, reason) in [

@@ -102,6 +102,33 @@ async fn a_terminal_has_colours_unless_they_are_not_wanted() {
 }
 
 #[tokio::test]
+async fn what_is_watched_takes_the_place_of_what_was_there() {
+    const CLEAR_SCREEN: &str = "\x1b[H\x1b[2J";
+    let (fleet, _locks) = Fleet::started().await;
+    let (_, once) = Terminal::start(fleet.redlock(&["status"])).end().await;
+    assert!(!once.contains(CLEAR_SCREEN), "{once:?}");
+    for (arguments, twice) in [
+        (
+            &["status", "--watch"][..],
+            format!("{CLEAR_SCREEN}quorum: "),
+        ),
+        (
+            &["status", "--watch", "--json"],
+            "{\"has_quorum\"".to_owned(),
+        ),
+    ] {
+        let mut terminal = Terminal::start(fleet.redlock(arguments));
+        let screen = Arc::clone(&terminal.screen);
+        let count = |text: &str| screen.lock().unwrap().matches(text).count();
+        eventually("it is shown again", || count(&twice) >= 2).await;
+        let cleared = count(CLEAR_SCREEN) > 0;
+        assert_eq!(cleared, arguments.len() == 2, "{arguments:?}");
+        terminal.child.kill().unwrap();
+        terminal.child.wait().unwrap();
+    }
+}
+
+#[tokio::test]
 async fn on_a_terminal_release_asks_and_only_yes_is_yes() {
     let (fleet, locks) = Fleet::started().await;
     let guard = held(&fleet, &locks, "order:42").await;
