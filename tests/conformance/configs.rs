@@ -83,7 +83,7 @@ pub(crate) async fn a_format_that_says_nothing_else_is_refused_too(bench: &impl 
 pub(crate) async fn a_node_that_is_taken_over_tells_how_long_quarantines_lasted_before(
     bench: &impl Bench,
 ) {
-    let node = &*voting(bench, config("one")).await;
+    let node = &*bench.node();
     let entered = async |text: &str, length, mode| {
         let request = CheckInRequest::new(
             Namespace::default(),
@@ -103,6 +103,13 @@ pub(crate) async fn a_node_that_is_taken_over_tells_how_long_quarantines_lasted_
         }
     };
     let stated = |former| CheckInMode::Adopt { former };
+    // A node that had no list, also if it has accepted this one by then.
+    for mode in [ADOPT, CheckInMode::Normal, ADOPT] {
+        let (_, former, _) = entered("one", LONG, mode).await;
+        assert_eq!(former, Duration::ZERO, "{mode:?}");
+    }
+    let (id, ..) = entered("one", LONG, ADOPT).await;
+    assert!(promote(node, config("one"), &id, 0).await);
     let (first, former, accepted) = entered("two", LONG / 4, ADOPT).await;
     assert_eq!((former, accepted), (LONG, false));
     // Of all that were replaced since it voted last, and as long as an operator says, if that is longer.

@@ -269,21 +269,30 @@ async fn who_takes_a_list_back_waits_until_the_list_between_must_have_noticed() 
 #[tokio::test(start_paused = true)]
 async fn a_list_is_taken_over_when_all_of_its_nodes_vote() {
     let nodes = nodes(3);
-    drop(Process::on(&nodes).builder().connect().await.unwrap());
-    let settings = |process: &Process| process.builder().ttl(SECOND).max_ttl(SECOND);
-    let operator = Process::on(&nodes);
-    let locks = lazy(settings(&operator));
-    operator.0[2].refuse_promotion();
-    let mut adopting = Box::pin(locks.adopt_nodes(None));
-    while !is_voting(&locks, 1) {
-        assert!(poll_once(&mut adopting).await.is_none());
-        sleep(MS).await;
+    nodes.iter().for_each(MemoryNode::forget);
+    // The last one is new in the list, and then it is not.
+    for (before, max_ttl) in [(2, SECOND), (3, 3 * SECOND)] {
+        let old = over(nodes[..before].to_vec()).ttl(SECOND);
+        drop(old.connect().await.unwrap());
+        let operator = Process::on(&nodes);
+        let locks = lazy(operator.builder().ttl(SECOND).max_ttl(max_ttl));
+        operator.0[2].refuse_promotion();
+        let mut adopting = Box::pin(locks.adopt_nodes(None));
+        while !is_voting(&locks, 1) {
+            assert!(poll_once(&mut adopting).await.is_none());
+            sleep(MS).await;
+        }
+        let votes = |node: usize| is_voting(&locks, node);
+        assert!(votes(0) && votes(1) && !votes(2));
+        assert!(poll_once(&mut adopting).await.is_none(), "by two of three");
+        // It is not waited for for ever.
+        adopting.await.unwrap();
+        if before == 2 {
+            // As the next operator finds them.
+            drop(locks);
+            nodes.iter().for_each(MemoryNode::forget);
+        }
     }
-    let votes = |node: usize| is_voting(&locks, node);
-    assert!(votes(0) && votes(1) && !votes(2));
-    assert!(poll_once(&mut adopting).await.is_none(), "by two of three");
-    // It is not waited for for ever.
-    adopting.await.unwrap();
     // And without such trouble whoever comes next is granted locks at once.
     let third = || over(nodes.clone()).ttl(2 * SECOND).max_ttl(2 * SECOND);
     let locks = lazy(third());

@@ -118,6 +118,8 @@ pub(crate) mod on_redis {
         match request.mode {
             CheckInMode::Look => cmd.arg("look"),
             CheckInMode::Normal => cmd.arg(""),
+            // A whole millisecond would make each node one that served another list, also a new one.
+            CheckInMode::Adopt { former } if former.is_zero() => cmd.arg("0"),
             CheckInMode::Adopt { former } => cmd.arg(millis(former)),
         };
         cmd.arg(ClusterConfig::FORMAT);

@@ -220,8 +220,9 @@ impl Roll {
         if let Some(known) = self.quarantine_mut(node) {
             // The node may have lost its data since it told us about the list that ours replaced.
             found.former = found.former.max(known.former);
-            if known.id == found.id {
-                known.former = found.former;
+            // The node accepted our list as a new one, and an operator has said since that it replaces another list.
+            let is_longer = found.former > known.former;
+            if known.id == found.id && !is_longer {
                 known.accepted = found.accepted;
                 return;
             }
@@ -311,8 +312,8 @@ impl Roll {
         }
     }
 
-    pub(super) fn is_taking_over(&self) -> bool {
-        self.states().any(VoteState::is_taken_over)
+    pub(super) fn waits_for_any(&self) -> bool {
+        self.states().any(|state| state.quarantine().is_some())
     }
 
     pub(super) fn all_asked(&self) -> bool {

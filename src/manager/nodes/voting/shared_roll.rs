@@ -159,8 +159,8 @@ impl SharedRoll {
         !(roll.trust.pending.is_empty() && roll.adoption.pending.is_empty())
     }
 
-    pub(crate) fn is_taking_over(&self) -> bool {
-        self.roll().is_taking_over()
+    pub(crate) fn waits_for_any(&self) -> bool {
+        self.roll().waits_for_any()
     }
 }
 

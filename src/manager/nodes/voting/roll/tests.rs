@@ -123,6 +123,20 @@ fn an_override_lasts_until_the_last_call_that_began_it() {
     assert!(!roll.is_trusted(0));
 }
 
+/// The first check-in of a process may reach a new node before the operator's word does.
+#[test]
+fn a_new_node_is_taken_over_when_it_is_told_of_the_list_before() {
+    let mut roll = roll(1, 1);
+    enters(&mut roll, 0, ("a", 0), nothing);
+    assert_eq!(origin(&roll, 0), Origin::Unclear);
+    // The same answer twice does not prolong the wait.
+    for since in [1, 2] {
+        enters(&mut roll, 0, ("a", since), former);
+        assert_eq!(origin(&roll, 0), Origin::TakenOver);
+        assert_eq!(roll.left(0, at(4)), Some(secs(60)));
+    }
+}
+
 #[test]
 fn a_node_that_others_have_lost_blocks_all_grants_even_if_it_forgets_once_more() {
     let mut roll = roll(1, 1);
@@ -280,7 +294,7 @@ fn a_node_that_is_taken_over_keeps_the_nodes_of_all_groups_waiting() {
     // It is theirs until they have noticed, at 4 s.
     assert_eq!(roll.until_votes(0..2, at(4), |_| true), [secs(60); 2]);
     assert_eq!(roll.until_votes(0..2, at(4), |node| node > 0), [secs(60)]);
-    assert!(roll.is_taking_over() && roll.remembers(0) && !roll.remembers(2));
+    assert!(roll.waits_for_any() && roll.remembers(0) && !roll.remembers(2));
 }
 
 #[test]
