@@ -132,10 +132,8 @@ impl Shared {
         // Wait a moment for the other nodes that are up, because the caller stops trusting new nodes when this returns.
         let settled = || set.voting.settled() >= set.up();
         set.voting.news_until(moment, settled).await;
-        // Check this even though a quorum votes: a single node that serves processes with another list blocks all
-        // grants.
-        set.disagreement()
-            .map_or(Ok(()), |error| Err(refusal(error)))
+        // A node that has answered since may keep all nodes from granting, because of processes with another list.
+        set.quorum_votes(end, true).await.map_err(refusal)
     }
 
     /// Returns which nodes take commands by `end`. Once `enough` nodes do, waits only this `moment` for the others.

@@ -301,6 +301,30 @@ async fn a_list_is_taken_over_when_all_of_its_nodes_vote() {
     grants(&next).await;
 }
 
+/// However late the node answers that is still on its way from the other list.
+#[tokio::test(start_paused = true)]
+async fn who_starts_before_the_last_node_is_taken_over_waits_for_it() {
+    for slow in [0, 50, 150] {
+        let nodes = nodes(3);
+        drop(over(nodes.clone()).ttl(SECOND).connect().await.unwrap());
+        let operator = Process::on(&nodes);
+        let new = |settings: Settings| settings.ttl(SECOND).max_ttl(2 * SECOND);
+        let locks = lazy(new(operator.builder()));
+        operator.0[2].refuse_promotion();
+        locks.adopt_nodes(None).await.unwrap();
+        drop(locks);
+        nodes[2].freeze();
+        let last = nodes[2].clone();
+        tokio::spawn(async move {
+            sleep(slow * MS).await;
+            last.thaw();
+        });
+        let next = connected(new(over(nodes.clone()))).await;
+        assert!(is_voting(&next, 2), "{slow}");
+        grants(&next).await;
+    }
+}
+
 /// At each reading of it, a request asks for a lock, as it could on another thread.
 #[derive(Debug, Default)]
 struct Asking {
