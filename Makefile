@@ -186,8 +186,7 @@ IN_MEMORY := idempotency manager middleware
 quick:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy -q --all-features --lib $(IN_MEMORY:%=--test %) -- -D warnings
-	if $(CARGO) nextest --version >/dev/null 2>&1; then run="nextest run"; else run="test -q"; fi; \
-	$(CARGO) $$run --all-features --lib $(IN_MEMORY:%=--test %)
+	$(CARGO) test -q --all-features --lib $(IN_MEMORY:%=--test %)
 
 # Tests with servers mostly wait, so there may be more of them than cores, and what computes gets what they leave. The tests
 # in ALONE use all cores and a clock.
@@ -207,17 +206,10 @@ waiting:
 
 test: usual-servers databases browser promtool plain-peers
 	@export INTEROP_ABSENT_PEERS="$$(cat $(BUILT)/absent)"; \
-	if $(CARGO) nextest --version >/dev/null 2>&1; then \
-		set -x; \
-		$(CARGO) nextest run $(WORKSPACE); \
-		$(CARGO) test --all-features --doc; \
-		$(CARGO) test --no-default-features --lib; \
-	else \
-		$(CARGO) test $(WORKSPACE) --no-run; \
-		echo "Two groups of suites run at the same time; the output of each comes at its end."; \
-		$(MAKE) --no-print-directory --jobs=2 --output-sync=target --keep-going waiting computing; \
-		$(CARGO) test $(WORKSPACE) --no-fail-fast $(ALONE:%=--test %); \
-	fi
+	$(CARGO) test $(WORKSPACE) --no-run; \
+	echo "Two groups of suites run at the same time; the output of each comes at its end."; \
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target --keep-going waiting computing; \
+	$(CARGO) test $(WORKSPACE) --no-fail-fast $(ALONE:%=--test %)
 
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 # A copy of the tree in which `REDLOCK_MUTANT` switches a defect on.
@@ -271,9 +263,8 @@ soak: export REDLOCK_SOAK_ACQUISITIONS ?= 100000
 soak: export REDLOCK_SOAK_DUPLICATES ?= 20
 soak: servers databases plain-peers
 	@export INTEROP_ABSENT_PEERS="$$(cat $(BUILT)/absent)"; \
-	if $(CARGO) nextest --version >/dev/null 2>&1; then set -x; $(CARGO) nextest run --profile soak --all-features; \
-	else set -x; \
-	$(CARGO) test --all-features --test chaos --test cluster --test fencing --test idempotency_redis --test interop -- --nocapture --test-threads 1; fi
+	set -x; \
+	$(CARGO) test --all-features --test chaos --test cluster --test fencing --test idempotency_redis --test interop -- --nocapture --test-threads 1
 	REDLOCK_SOAK_SECONDS=60 REDLOCK_SOAK_DUPLICATES=1 tests/support/every_server.sh
 
 every-server: servers

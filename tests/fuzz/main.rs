@@ -14,27 +14,19 @@
 mod replay;
 mod targets;
 
-/// Runs the target of this name with its corpus.
-fn replay(target: &str) {
-    replay::replay(target, |input| targets::run(target, input));
+/// Runs each target with its corpus.
+macro_rules! targets {
+    ($($name:ident: $target:literal;)*) => {$(
+        #[test]
+        fn $name() {
+            replay::replay($target, |input| targets::run($target, input));
+        }
+    )*};
 }
 
-#[test]
-fn a_configuration_is_usable_or_refused_and_shows_no_secret() {
-    replay("config");
-}
-
-#[test]
-fn a_manager_survives_nodes_that_say_anything() {
-    replay("node");
-}
-
-#[test]
-fn a_url_is_read_in_one_way_and_keeps_its_password() {
-    replay("node_url");
-}
-
-#[test]
-fn a_node_survives_a_server_that_says_anything() {
-    replay("server");
+targets! {
+    a_configuration_is_usable_or_refused_and_shows_no_secret: "config";
+    a_manager_survives_nodes_that_say_anything: "node";
+    a_url_is_read_in_one_way_and_keeps_its_password: "node_url";
+    a_node_survives_a_server_that_says_anything: "server";
 }

@@ -175,34 +175,22 @@ fn beside(library: &str) {
     assert!(ours > 0 && theirs > 0, "one of them starved");
 }
 
-#[test]
-fn rslock_and_we_exclude_each_other_and_neither_starves() {
-    beside("rslock");
+macro_rules! beside {
+    ($($name:ident: $library:literal;)*) => {$(
+        #[test]
+        fn $name() {
+            beside($library);
+        }
+    )*};
 }
 
-#[test]
-fn the_crate_redlock_and_we_exclude_each_other_and_neither_starves() {
-    beside("redlock");
-}
-
-#[test]
-fn node_redlock_and_we_exclude_each_other_and_neither_starves() {
-    beside("node-redlock");
-}
-
-#[test]
-fn redsync_and_we_exclude_each_other_and_neither_starves() {
-    beside("redsync");
-}
-
-#[test]
-fn pottery_and_we_exclude_each_other_and_neither_starves() {
-    beside("pottery");
-}
-
-#[test]
-fn redlock_py_and_we_exclude_each_other_and_neither_starves() {
-    beside("redlock-py");
+beside! {
+    rslock_and_we_exclude_each_other_and_neither_starves: "rslock";
+    the_crate_redlock_and_we_exclude_each_other_and_neither_starves: "redlock";
+    node_redlock_and_we_exclude_each_other_and_neither_starves: "node-redlock";
+    redsync_and_we_exclude_each_other_and_neither_starves: "redsync";
+    pottery_and_we_exclude_each_other_and_neither_starves: "pottery";
+    redlock_py_and_we_exclude_each_other_and_neither_starves: "redlock-py";
 }
 
 /// Where each node has room for two holders, three of them find two nodes each: of the three processes each is cut off

@@ -1,10 +1,10 @@
 //! Running the checker, and judging what it has found.
 
-use std::fmt::{Debug, Write as _};
+use std::fmt::Debug;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-use stateright::{Checker, Expectation, HasDiscoveries, Model, Path, Property};
+use stateright::{Checker, HasDiscoveries, Model, Property};
 
 use crate::moment::Moment;
 use crate::protocol::quorum::{Drift, Quorum, quarantine};
@@ -21,16 +21,7 @@ where
     let (states, steps) = (checker.unique_state_count(), checker.state_count());
     let (depth, time) = (checker.max_depth(), began.elapsed());
     println!("{name}: {states} states, {steps} steps, depth {depth}, {time:.1?}");
-    let mut found = checker.discoveries();
-    for property in checker.model().properties() {
-        match (property.expectation, found.remove(property.name)) {
-            (Expectation::Sometimes, None) => panic!("{name}: never reached: {}", property.name),
-            (Expectation::Always, Some(path)) => {
-                panic!("{name}: not so: {}{}", property.name, history(path))
-            }
-            _ => {}
-        }
-    }
+    checker.assert_properties();
 }
 
 /// Searches `model`, from which one rule was left out, until `promise` is broken.
@@ -45,12 +36,8 @@ where
     let checker = checker.finish_when(HasDiscoveries::AnyOf([promise].into()));
     let checker = checker.spawn_bfs().join();
     let (states, time) = (checker.unique_state_count(), began.elapsed());
-    let Some(path) = checker.discoveries().remove(promise) else {
-        panic!("{name}: {states} states, and nothing wrong with: {promise}");
-    };
-    let history = history(path);
-    let steps = history.lines().count() - 1;
-    println!("{name}: refuted in {steps} steps after {states} states, {time:.1?}{history}");
+    println!("{name}: {states} states, {time:.1?}");
+    println!("refuted: {}", checker.assert_any_discovery(promise));
 }
 
 /// What must be possible: under which condition, its name, and whether a state shows it.
@@ -60,15 +47,6 @@ type Reached<M> = (bool, &'static str, fn(&M, &<M as Model>::State) -> bool);
 pub(crate) fn reached<M: Model>(all: &[Reached<M>]) -> impl Iterator<Item = Property<M>> {
     let able = all.iter().filter(|(is_able, ..)| *is_able);
     able.map(|(_, name, is_so)| Property::sometimes(name, *is_so))
-}
-
-/// The steps that lead to a state, each in a line of its own.
-fn history<S, A: Debug>(path: Path<S, A>) -> String {
-    let steps = path.into_actions();
-    steps.iter().fold(String::new(), |mut text, step| {
-        let _ = write!(text, "\n    {step:?}");
-        text
-    })
 }
 
 /// Whether `goal` is reached from `state` within so many steps if all goes well from here on: of the steps that are

@@ -5,20 +5,7 @@
 //! visits every state that can be reached. In [`lease`], [`fence`], [`sentinel`] and [`idempotency`], and where
 //! [`moving`] retires a list, the processes decide by the library's own code (`src/protocol`, and the majority of Sentinels), which is mounted here; in the others
 //! by code of the model, with the library's quorum and its length of a quarantine. What the nodes decide follows their
-//! scripts.
-//!
-//! | model | what it shows |
-//! |---|---|
-//! | [`lease`] | one holder at a time, with drift, renewal, hand-off, releases, late commands and tombstones |
-//! | [`fence`] | fencing tokens grow from holder to holder, at any timing, with nodes that come back with old data |
-//! | [`quarantine`] | one holder at a time while nodes forget, with ttls that differ between processes |
-//! | [`sentinel`] | one holder at a time while Sentinels disagree about who the master is |
-//! | [`members`] | of two lists of nodes that overlap, one grants |
-//! | [`moving`] | one holder while processes go from one list to another, by two deploys or after the first was retired |
-//! | [`permits`] | never more hold a key than there are permits |
-//! | [`readers`] | a writer has a key alone, readers have it together |
-//! | [`adoption`] | a list in place of another waits for the locks of that, with another longest ttl |
-//! | [`idempotency`] | all get one response until it ends, with minority records and nodes that forget |
+//! scripts. `tests/README.md` says which rule each model shows.
 //!
 //! Beside each model stand its *mutants*: the same model with one rule left out. The checker must find what is wrong
 //! with each of them; a rule that can be left out unnoticed is not shown to be needed, or the model does not see it.

@@ -1,7 +1,7 @@
 //! Files that nobody compiles. Cargo is silent about them: a directory below `tests` without a `main.rs` simply never
 //! runs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use crate::source::Files;
 
@@ -18,7 +18,7 @@ pub(crate) fn check(files: &Files, package: &serde_json::Value) -> Vec<String> {
             .trim_start_matches(env!("CARGO_MANIFEST_DIR"))
             .trim_start_matches('/');
         let reached = reach(path, files);
-        let has_tests = reached.keys().any(|file| {
+        let has_tests = reached.iter().any(|file| {
             ["test]", "::test("]
                 .iter()
                 .any(|mark| files[file].contains(mark))
@@ -29,7 +29,7 @@ pub(crate) fn check(files: &Files, package: &serde_json::Value) -> Vec<String> {
         if target["kind"][0] == "example" && has_tests && target["test"] != true {
             complaints.push(format!("{path}: not `test = true`, so its tests never run"));
         }
-        alive.extend(reached.into_keys());
+        alive.extend(reached);
     }
     // Of the packages inside of this one, of which cargo does not tell here.
     for (path, manifest) in files
@@ -41,13 +41,11 @@ pub(crate) fn check(files: &Files, package: &serde_json::Value) -> Vec<String> {
             .filter_map(|line| line.strip_prefix("path = \""));
         for root in roots {
             let root = path.replace("Cargo.toml", root.trim_end_matches('"'));
-            alive.extend(reach(&root, files).into_keys());
+            alive.extend(reach(&root, files));
         }
     }
     let cases = files.keys().filter(|path| path.starts_with(CASES));
-    let cases: Vec<_> = cases
-        .flat_map(|path| reach(path, files).into_keys())
-        .collect();
+    let cases: Vec<_> = cases.flat_map(|path| reach(path, files)).collect();
     alive.extend(cases);
     let included = included(&alive, files);
     for file in files.keys() {
@@ -64,21 +62,12 @@ pub(crate) fn check(files: &Files, package: &serde_json::Value) -> Vec<String> {
     complaints
 }
 
-/// The files of `src` that are compiled for tests alone.
-pub(crate) fn only_for_tests(files: &Files) -> BTreeSet<String> {
-    let reached = reach("src/lib.rs", files).into_iter();
-    reached
-        .filter(|(_, in_tests)| *in_tests)
-        .map(|(file, _)| file)
-        .collect()
-}
-
-/// The files that the module declarations of `root` lead to, each with whether only tests see it.
-fn reach(root: &str, files: &Files) -> BTreeMap<String, bool> {
-    let mut reached = BTreeMap::new();
-    let mut open = vec![(root.to_owned(), false)];
-    while let Some((file, in_tests)) = open.pop() {
-        let Some(text) = files.get(&file).filter(|_| !reached.contains_key(&file)) else {
+/// The files that the module declarations of `root` lead to.
+fn reach(root: &str, files: &Files) -> BTreeSet<String> {
+    let mut reached = BTreeSet::new();
+    let mut open = vec![root.to_owned()];
+    while let Some(file) = open.pop() {
+        let Some(text) = files.get(&file).filter(|_| !reached.contains(&file)) else {
             continue;
         };
         let (dir, name) = file.rsplit_once('/').unwrap_or(("", &file));
@@ -97,21 +86,20 @@ fn reach(root: &str, files: &Files) -> BTreeMap<String, bool> {
                 .split_once("mod ")
                 .filter(|(before, _)| !before.contains('/'));
             if let Some(child) = declared.and_then(|(_, name)| name.strip_suffix(';')) {
-                let in_tests = in_tests || attributes.contains("cfg(test)");
                 match attributes.split_once("path = \"") {
                     Some((_, path)) => {
                         let path = path.split('"').next().unwrap_or_default();
-                        open.push((normal(dir, path), in_tests));
+                        open.push(normal(dir, path));
                     }
                     None => {
-                        open.push((format!("{inner}/{child}.rs"), in_tests));
-                        open.push((format!("{inner}/{child}/mod.rs"), in_tests));
+                        open.push(format!("{inner}/{child}.rs"));
+                        open.push(format!("{inner}/{child}/mod.rs"));
                     }
                 }
             }
             attributes.clear();
         }
-        reached.insert(file, in_tests);
+        reached.insert(file);
     }
     reached
 }
@@ -191,9 +179,4 @@ fn dead_files_are_named() {
         "tests/lost/case.rs",
     ];
     assert_eq!(named.collect::<BTreeSet<_>>(), BTreeSet::from(wanted));
-    let tested = only_for_tests(&files);
-    assert_eq!(
-        tested,
-        BTreeSet::from(["src/a/x/tests.rs", "tests/shared.rs"].map(str::to_owned))
-    );
 }

@@ -12,9 +12,8 @@ use proc_macro2::{Delimiter, Span, TokenStream, TokenTree};
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// Where this project keeps files of its own, so that what tools leave beside them is not judged.
-const PLACES: [&str; 15] = [
+const PLACES: [&str; 14] = [
     ".ci",
-    ".config",
     "benches",
     "examples",
     "src",
@@ -375,10 +374,11 @@ impl Unit {
 
 /// The files of the product, as far as they are Rust.
 pub(crate) fn product(files: &Files) -> BTreeMap<String, Unit> {
-    let in_tests = crate::dead::only_for_tests(files);
-    let rust = files.iter().filter(|(path, _)| {
-        path.starts_with("src/") && path.ends_with(".rs") && !in_tests.contains(*path)
-    });
+    // Modules for tests alone are in files and folders of this name.
+    let is_tests = |path: &str| path.ends_with("/tests.rs") || path.contains("/tests/");
+    let rust = files
+        .iter()
+        .filter(|(path, _)| path.starts_with("src/") && path.ends_with(".rs") && !is_tests(path));
     rust.map(|(path, text)| (path.clone(), Unit::read(path, text)))
         .collect()
 }

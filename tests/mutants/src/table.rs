@@ -35,8 +35,9 @@ pub(crate) struct Defect {
     on_servers: Option<String>,
     /// The model that is wrong without the rule, and the rule's name in it.
     model: Option<String>,
-    /// After how many seeds the simulator finds it, or why it does not.
-    pub(crate) simulator: String,
+    /// After how many seeds the simulator finds it, or in how many it did not, if that was tried.
+    #[serde(rename = "simulator")]
+    _simulator: Option<String>,
     #[serde(rename = "change")]
     pub(crate) changes: Vec<Change>,
 }
