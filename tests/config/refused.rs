@@ -25,11 +25,13 @@ const REFUSED: &[(&str, &str, &str)] = &[
     ("ttl = \"2d\"", "ttl", "must be at most 86400s"),
     ("max_ttl = 60", "max_ttl", "say \"60s\""),
     ("max_ttl = \"25h\"", "max_ttl", "must be at most 86400s"),
-    ("max_ttl = \"5s\"", "ttl", "ttl is 10s, and max_ttl, the longest that any process uses with these nodes, is 5s"),
+    ("max_ttl = \"5s\"", "ttl", "ttl is 10s, and max_ttl, the longest that any process uses with these nodes, is 5s; use a shorter ttl, or a longer max_ttl; to raise max_ttl while the nodes are in use, follow `Moving` in docs::operating"),
     ("node_timeout = 1", "node_timeout", "say \"1s\" or \"1ms\""),
     ("connect_timeout = []", "connect_timeout", "is a list; it must be a duration"),
     ("connect_timeout = \"25h\"", "connect_timeout", "at most 86400s"),
     ("groups = 0", "groups", "must be from 1 to 64"),
+    ("groups = 65", "groups", "must be from 1 to 64"),
+    ("groups = 4", "groups", "5 nodes cannot be divided into 4 groups of equal size; give each group the same number of nodes"),
     ("mask_losses = \"1\"", "mask_losses", "must be a whole number from 0 without quotes"),
     ("mask_losses = -1", "mask_losses", "must be a whole number from 0"),
     ("max_hold = 60", "max_hold", "say \"60s\""),
@@ -68,7 +70,7 @@ const REFUSED: &[(&str, &str, &str)] = &[
 /// The same without `memory = 5`.
 #[rustfmt::skip]
 const REFUSED_NODES: &[(&str, &str, &str)] = &[
-    ("", "nodes", "there is no node"),
+    ("", "nodes", "there is no node: give the URLs of servers, or `memory` with a number for nodes inside this process"),
     ("nodes = []", "nodes", "there is no node"),
     ("nodes = \"10.0.0.1\"", "nodes[0].url", "starts with `redis://`"),
     ("nodes = \"redis://a,redis://b\"", "nodes[0].url", "malformed"),

@@ -144,17 +144,6 @@ fn layer(locks: LockManager) -> RedlockLayer {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_is_missing_at_connect_is_named() {
-    let (book, _listening) = listen();
-    let (nodes, builder) = five();
-    drop(builder.connect().await.unwrap());
-    nodes[0].go_down();
-    let builder = here().nodes(nodes.iter().cloned());
-    builder.connect().await.unwrap();
-    book.assert_line("does not answer", "WARN", &["n0", "the node is down"]);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_lost_lock_is_told_once_and_no_event_holds_its_token() {
     let (book, _listening, nodes, locks) = connected().await;
     let guard = locks.try_acquire("order:1").await.unwrap();

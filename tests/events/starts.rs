@@ -166,7 +166,12 @@ async fn a_new_list_does_not_go_on_without_a_node() {
     let (book, _listening) = listen();
     let (nodes, builder) = five();
     nodes[4].go_down();
-    builder.connect().await.unwrap_err();
+    let error = builder.connect().await.unwrap_err().to_string();
+    let reason = "n0 (it does not vote before every node has accepted";
+    assert!(
+        error.contains(reason) && error.contains("n4 (the node is down)"),
+        "{error}"
+    );
     book.assert_count("going on with the quorum", 0);
     book.assert_count(INCOMPLETE, 4);
     nodes[4].come_up();
@@ -174,5 +179,6 @@ async fn a_new_list_does_not_go_on_without_a_node() {
     drop(builder().connect().await.unwrap());
     nodes[4].go_down();
     builder().connect().await.unwrap();
-    book.assert_count("going on with the quorum", 1);
+    let words = "does not answer; going on with the quorum";
+    book.assert_line(words, "WARN", &["n4", "the node is down"]);
 }

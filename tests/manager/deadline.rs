@@ -92,9 +92,8 @@ async fn a_contender_that_waited_in_the_queue_does_not_hang_beyond_its_time() {
 #[tokio::test(start_paused = true)]
 async fn it_ends_in_time_though_what_a_lost_round_got_is_not_given_back_yet() {
     let nodes = Nodes::five();
-    let slow = nodes.0.iter();
-    let slow = slow.map(|node| Slow::node(node, Duration::ZERO, 200 * MS));
-    let locks = lazy(over(slow).node_timeout(5 * SECOND).max_wait(WAIT));
+    let slow = Odd::slow(&nodes.0, Duration::ZERO, 200 * MS);
+    let locks = lazy(slow.node_timeout(5 * SECOND).max_wait(WAIT));
     for node in &nodes.0[..3] {
         occupy(node, place("order:1"), 1, TTL).await;
     }

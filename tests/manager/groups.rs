@@ -352,14 +352,3 @@ async fn an_idempotent_request_has_its_response_in_its_group() {
         assert_eq!(replayed(begin().await), "sent");
     }
 }
-
-#[test]
-fn groups_are_of_equal_size_and_few() {
-    let error = |settings: Settings| settings.check().unwrap_err().to_string();
-    let nodes = || LockManager::builder().memory(6);
-    nodes().groups(3).check().unwrap();
-    assert_eq!(error(nodes().groups(0)), "groups: must be from 1 to 64");
-    assert_eq!(error(nodes().groups(65)), "groups: must be from 1 to 64");
-    let uneven = "groups: 6 nodes cannot be divided into 4 groups of equal size; give each group the same number of nodes";
-    assert_eq!(error(nodes().groups(4)), uneven);
-}

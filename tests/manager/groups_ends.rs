@@ -93,7 +93,14 @@ async fn all_groups_have_one_queue() {
     let waiter = tokio::spawn(async move { waiting.acquire(here).await });
     sleep(MS).await;
     let error = locks.acquire(there.as_str()).await.unwrap_err();
-    let is_full = matches!(error, AcquireError::QueueFull { limit: 1, .. });
+    let is_full = matches!(
+        error,
+        AcquireError::QueueFull {
+            limit: 1,
+            of_key: false,
+            ..
+        }
+    );
     assert!(is_full, "{error:?}");
     waiter.abort();
 }

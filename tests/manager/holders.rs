@@ -17,35 +17,6 @@ async fn verdict(locks: &LockManager, key: &str) -> (KeyVerdict, String) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn any_process_tells_who_holds_a_key_and_since_when() {
-    let nodes = Nodes::five();
-    let (here, there) = (named(&nodes, "here").await, named(&nodes, "there@7").await);
-    let guard = there.try_acquire("order:1").await.unwrap();
-    nodes.settle_on("order:1", 5).await;
-    sleep(2 * SECOND).await;
-    let status = here.holders("order:1").await.unwrap();
-    assert_eq!((status.verdict, status.nodes.len()), (KeyVerdict::Held, 5));
-    let holder = status.holder().unwrap();
-    let of_guard = (guard.owner_hash(), guard.fence());
-    assert_eq!((holder.owner, holder.fence), of_guard);
-    assert_eq!(holder.instance, "there@7");
-    assert_eq!(holder.remaining, Some(8 * SECOND));
-    // Time is paused, and that of 1970 is not.
-    assert!(holder.held_for.unwrap() < 60 * SECOND);
-    let owner = &guard.owner_hash().to_string()[..8];
-    let text = format!("held by there@7 (owner {owner}), on 5 of 5 nodes");
-    assert_eq!(status.to_string(), text);
-    let json = serde_json::to_value(&status).unwrap();
-    let token = String::from_utf8(nodes.token("order:1").unwrap()).unwrap();
-    assert!(token.ends_with(":there@7"), "{token}");
-    assert!(!json.to_string().contains(&token[..40]), "{json}");
-    assert_eq!(json["verdict"], "held");
-    assert_eq!(json["nodes"][0]["error"], serde_json::Value::Null);
-    assert_eq!(json["nodes"][0]["holder"]["instance"], "there@7");
-    assert_eq!(json["nodes"][0]["holder"]["remaining"], 8.0);
-}
-
-#[tokio::test(start_paused = true)]
 async fn the_verdict_is_that_of_a_quorum() {
     let nodes = Nodes::five();
     let locks = named(&nodes, "here").await;
@@ -91,35 +62,6 @@ async fn a_node_that_says_nothing_is_told_as_such() {
     let reason = status.nodes[1].error.as_ref().unwrap().to_string();
     assert!(reason.contains("no answer within 1s"), "{reason}");
     assert_eq!(status.verdict, KeyVerdict::Free);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_list_has_the_locks_of_all_processes_and_ends_at_its_limit() {
-    let nodes = Nodes::five();
-    let (here, there) = (named(&nodes, "here").await, named(&nodes, "there").await);
-    let mut guards = Vec::new();
-    for (number, locks) in [&here, &there].into_iter().cycle().take(150).enumerate() {
-        let key = format!("order:{number:03}");
-        guards.push(locks.try_acquire(key).await.unwrap());
-    }
-    guards.push(there.try_acquire("other").await.unwrap());
-    let list = here.list("order:", 200).await;
-    assert_eq!((list.locks.len(), list.more), (150, false));
-    assert!(list.failures.is_empty());
-    for (number, status) in list.locks.iter().enumerate() {
-        assert_eq!(status.key, format!("order:{number:03}"));
-        assert_eq!(status.verdict, KeyVerdict::Held);
-        let instance = ["here", "there"][number % 2];
-        assert_eq!(status.holder().unwrap().instance, instance);
-    }
-    let some = here.list("", 100).await;
-    assert_eq!((some.locks.len(), some.more), (100, true));
-    let none = here.list("nothing", 100).await;
-    assert_eq!((none.locks.len(), none.more), (0, false));
-    nodes.each([3], MemoryNode::go_down);
-    let list = here.list("other", 100).await;
-    assert_eq!((list.locks.len(), list.failures.len()), (1, 1));
-    assert!(list.failures[0].starts_with("n3 ("), "{:?}", list.failures);
 }
 
 async fn run(locks: &LockManager, key: &str) -> RunGuard {
@@ -180,36 +122,6 @@ async fn a_run_is_taken_from_its_process_as_a_lock_is() {
     next.complete("next").await.unwrap();
     let stored = there.begin_idempotent("k", SECOND, SECOND).await;
     assert_eq!(replayed(stored), "next");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_node_that_lists_and_does_not_tell_the_holders_has_failed() {
-    let nodes = Nodes::five();
-    let locks = lazy(Odd::over(&nodes.0, |name, call| {
-        let is_mute = call == Call::Holders && name == "n3";
-        is_mute.then(|| NodeError::of(NodeErrorKind::Rejected, "mute"))
-    }));
-    meet(&locks).await;
-    let _guard = locks.try_acquire("k").await.unwrap();
-    nodes.each([4], MemoryNode::go_down);
-    let list = locks.list("", 10).await;
-    let [third, fourth] = &list.failures[..] else {
-        panic!("{:?}", list.failures);
-    };
-    assert!(third.starts_with("n3 (mute") && fourth.starts_with("n4 ("));
-    assert_eq!(list.locks[0].verdict, KeyVerdict::Held);
-}
-
-#[tokio::test(start_paused = true)]
-async fn redacted_keys_are_redacted_there_too() {
-    let nodes = Nodes::five();
-    let locks = lazy(nodes.builder().redact_keys(true));
-    meet(&locks).await;
-    let _guard = locks.try_acquire("order:1").await.unwrap();
-    let list = locks.list("", 10).await;
-    let text = serde_json::to_string(&list).unwrap();
-    assert!(!text.contains("order:1"), "{text}");
-    assert!(list.locks[0].key.starts_with('#'));
 }
 
 /// Nobody else has the key before the holder's validity is over, whether the holder notices or not.

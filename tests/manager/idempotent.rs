@@ -86,24 +86,6 @@ async fn debug_shows_nothing_of_a_result() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_done_is_not_done_again_and_everybody_is_told_the_same() {
-    let (nodes, [here, there]) = five();
-    let guard = run(&here).await;
-    assert!(guard.handle().fence().is_some());
-    for locks in [&there, &here] {
-        assert_contended(begin(locks, Duration::ZERO).await);
-    }
-    guard.complete("shipped").await.unwrap();
-    for locks in [&here, &there, &here] {
-        assert_eq!(replay(locks).await, "shipped");
-    }
-    no_lock_is_left(&nodes).await;
-    assert_eq!(with_record(&nodes).await, 5);
-    assert_idle(&here).await;
-    assert_idle(&there).await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_result_is_kept_by_those_that_granted_whatever_each_has_counted() {
     let nodes = Nodes::of(3);
     let locks = nodes.manager();
@@ -461,7 +443,6 @@ async fn a_long_result_goes_to_the_nodes_in_turn_and_a_frozen_node_keeps_only_it
     begin("f").await.abandon().await.unwrap();
 }
 
-/// Nothing was sent of it.
 /// On five nodes there is room for 8 MiB at a time.
 #[tokio::test(start_paused = true)]
 async fn a_result_that_is_longer_than_all_room_is_sent_alone() {
@@ -471,6 +452,7 @@ async fn a_result_that_is_longer_than_all_room_is_sent_alone() {
     assert!(replay(&locks).await == long);
 }
 
+/// Nothing was sent of it.
 #[tokio::test(start_paused = true)]
 async fn a_completion_that_is_dropped_while_it_waits_for_its_turn_releases_the_lock() {
     let (nodes, [locks]) = five_met().await;
@@ -502,11 +484,6 @@ async fn a_run_that_is_dropped_at_once_is_released_on_all_nodes_that_have_grante
     // Just before the end of the record, so that the replies of the second round come on both sides of it.
     sleep(7_840 * MS).await;
     nodes.0[1..].iter().for_each(MemoryNode::freeze);
-    let breathe = async || {
-        for _ in 0..50 {
-            tokio::task::yield_now().await;
-        }
-    };
     let replies = async {
         breathe().await;
         for node in &nodes.0[1..] {

@@ -13,24 +13,6 @@ const SKEW: u64 = 5_000;
 /// Each shape of a cluster once.
 const HISTORIES: u64 = 5;
 
-/// A clock whose date is wrong by so many milliseconds.
-#[derive(Clone, Copy, Debug)]
-struct Wrong(TokioClock, i64);
-
-impl Clock for Wrong {
-    fn follows_runtime(&self) -> bool {
-        true
-    }
-
-    fn now(&self) -> Moment {
-        self.0.now()
-    }
-
-    fn unix_micros(&self) -> u64 {
-        self.0.unix_micros().saturating_add_signed(self.1 * 1_000)
-    }
-}
-
 /// What became of pieces of work each of which is done again and again.
 #[derive(Debug, Default)]
 struct Seen {

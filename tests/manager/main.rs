@@ -37,7 +37,6 @@ mod release;
 mod requests;
 mod restart;
 mod scope;
-mod settings;
 mod several;
 mod several_crowds;
 mod several_leaving;
@@ -53,6 +52,7 @@ mod wrapper;
 
 // What most files need, for which they say `use super::*`.
 use std::fmt;
+use std::future::pending;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -79,9 +79,8 @@ use tower_redlock::{LockScope, Settings};
 use self::dice::Dice;
 use self::far::{Far, Gate};
 use self::links::{Link, Process};
-use self::odd::Odd;
+use self::odd::{Fate, Odd};
 use self::requests::*;
-use self::slow::Slow;
 use self::wrapper::{Between, Call, Reply, Wrapped};
 
 /// The ttl of a manager that is not told otherwise.
@@ -238,6 +237,24 @@ async fn meet(locks: &LockManager) {
         tokio::task::yield_now().await;
     }
     panic!("they do not vote: {:?}", locks.snapshot().nodes);
+}
+
+/// A clock whose date is wrong by so many milliseconds.
+#[derive(Clone, Copy, Debug)]
+struct Wrong(TokioClock, i64);
+
+impl Clock for Wrong {
+    fn follows_runtime(&self) -> bool {
+        true
+    }
+
+    fn now(&self) -> Moment {
+        self.0.now()
+    }
+
+    fn unix_micros(&self) -> u64 {
+        self.0.unix_micros().saturating_add_signed(self.1 * 1_000)
+    }
 }
 
 /// What an acquire comes to.

@@ -1,28 +1,69 @@
-//! Memory nodes some calls of which fail.
+//! Memory nodes some calls of which fail, or take their time.
 
 use super::*;
 
-/// What a call to the node of this name comes to, unless the node itself is to answer.
-type Fails = dyn Fn(&str, Call) -> Option<NodeError> + Send + Sync;
+/// What a call comes to.
+#[derive(Clone)]
+pub(super) enum Fate {
+    /// What it comes to at the node.
+    Usual,
+    /// It is not sent.
+    Fails(NodeError),
+    /// It is not sent, and never answered.
+    Silent,
+    /// It takes so long to the node, and the answer so long back.
+    Takes(Duration, Duration),
+}
 
-/// A node some calls of which fail. They are asked about when they would be sent.
+impl From<Option<NodeError>> for Fate {
+    fn from(error: Option<NodeError>) -> Self {
+        error.map_or(Self::Usual, Self::Fails)
+    }
+}
+
+/// The fate of a call to the node of this name.
+type Fates = dyn Fn(&str, Call) -> Fate + Send + Sync;
+
+/// A node with calls that have a fate. It is asked for when they would be sent.
 #[derive(Clone)]
 pub(super) struct Odd {
     node: MemoryNode,
-    fails: Arc<Fails>,
+    fates: Arc<Fates>,
 }
 
 impl Odd {
     /// A manager's builder over nodes all of which are odd in one way.
-    pub(super) fn over(
+    pub(super) fn over<F: Into<Fate>>(
         nodes: &[MemoryNode],
-        fails: impl Fn(&str, Call) -> Option<NodeError> + Send + Sync + 'static,
+        fates: impl Fn(&str, Call) -> F + Send + Sync + 'static,
     ) -> Settings {
-        let fails: Arc<Fails> = Arc::new(fails);
+        let fates: Arc<Fates> = Arc::new(move |name, call| fates(name, call).into());
         over(nodes.iter().cloned().map(|node| {
-            let fails = Arc::clone(&fails);
-            Wrapped(Self { node, fails })
+            let fates = Arc::clone(&fates);
+            Wrapped(Self { node, fates })
         }))
+    }
+
+    /// The same over nodes that are so far away. Notices come at once, and so does what concerns the right to vote.
+    pub(super) fn slow(nodes: &[MemoryNode], there: Duration, back: Duration) -> Settings {
+        Self::over(nodes, move |_, call| Fate::slow(call, there, back))
+    }
+
+    /// The same, where only the answers of the first node come so late.
+    pub(super) fn late(nodes: &[MemoryNode], back: Duration) -> Settings {
+        Self::over(nodes, move |name, call| {
+            let back = if name == "n0" { back } else { Duration::ZERO };
+            Fate::slow(call, Duration::ZERO, back)
+        })
+    }
+}
+
+impl Fate {
+    fn slow(call: Call, there: Duration, back: Duration) -> Self {
+        match call {
+            Call::Ready | Call::CheckIn | Call::Promote => Self::Usual,
+            _ => Self::Takes(there, back),
+        }
     }
 }
 
@@ -40,11 +81,18 @@ impl Between for Odd {
     }
 
     fn pass<T: Send + 'static>(&self, call: Call, reply: Reply<T>) -> Reply<T> {
-        let Self { node, fails } = self.clone();
+        let Self { node, fates } = self.clone();
         Box::pin(async move {
-            match fails(node.name(), call) {
-                Some(error) => Err(error),
-                None => reply.await,
+            match fates(node.name(), call) {
+                Fate::Usual => reply.await,
+                Fate::Fails(error) => Err(error),
+                Fate::Silent => pending().await,
+                Fate::Takes(there, back) => {
+                    sleep(there).await;
+                    let answer = reply.await;
+                    sleep(back).await;
+                    answer
+                }
             }
         })
     }

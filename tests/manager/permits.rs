@@ -170,7 +170,7 @@ async fn no_process_starves_while_a_node_is_down() {
         let until = Instant::now() + 4 * SECOND;
         let mut tasks = JoinSet::new();
         for process in 0..3_u32 {
-            let locks = lazy(Slow::over(&nodes, MS / 2, MS / 2));
+            let locks = lazy(Odd::slow(&nodes, MS / 2, MS / 2));
             let locks = locks.permits(limit).unwrap().with_max_wait(600 * SECOND);
             for _ in 0..4 {
                 let locks = locks.clone();
@@ -198,10 +198,7 @@ async fn no_process_starves_while_a_node_is_down() {
 
 /// A manager to which the first node's replies come so late, and which knows already who votes.
 async fn with_late_replies(nodes: &[MemoryNode], late: Duration) -> LockManager {
-    let locks = lazy(over(nodes.iter().enumerate().map(|(index, node)| {
-        let back = if index == 0 { late } else { Duration::ZERO };
-        Slow::node(node, Duration::ZERO, back)
-    })));
+    let locks = lazy(Odd::late(nodes, late));
     drop(locks.try_acquire("another").await.unwrap());
     locks
 }

@@ -1,74 +1,25 @@
 //! Nodes that say that they do not vote yet, and refuse what would end that, leave it unanswered, or take their time.
 
-use std::future::pending;
-
 use super::*;
 
-/// How long a manager waits for its nodes.
+/// How long a manager waits for its nodes, if it is not told otherwise.
 const CONNECT: Duration = Duration::from_secs(5);
 /// How much longer nodes are awaited that need not wait.
 const MOMENT: Duration = Duration::from_millis(2_500);
 /// The longest wait of a node that forgot, what is waited for after it, and as much again.
 const BOUND: Duration = Duration::from_secs(40);
 
-/// How a node takes what would end its quarantine.
-#[derive(Clone, Copy, Debug)]
-enum Promotion {
-    Refused,
-    Silent,
-    /// It and all check-ins take so long.
-    Slow(Duration),
+/// A builder over nodes where this comes of what would end their quarantine. If that takes time, so do check-ins.
+fn manager(nodes: &[MemoryNode], promotion: Fate) -> Settings {
+    Odd::over(nodes, move |_, call| match (call, &promotion) {
+        (Call::Promote, _) | (Call::CheckIn, Fate::Takes(..)) => promotion.clone(),
+        _ => Fate::Usual,
+    })
 }
 
-/// A node that does all else at once.
-#[derive(Debug)]
-struct Stuck {
-    node: MemoryNode,
-    promotion: Promotion,
-    /// How many promotions and check-ins it was sent.
-    asked: Arc<AtomicUsize>,
-}
-
-impl Between for Stuck {
-    type Node = MemoryNode;
-
-    fn node(&self) -> &MemoryNode {
-        &self.node
-    }
-
-    fn pass<T: Send + 'static>(&self, call: Call, reply: Reply<T>) -> Reply<T> {
-        if matches!(call, Call::Promote | Call::CheckIn) {
-            self.asked.fetch_add(1, Ordering::SeqCst);
-        }
-        match (call, self.promotion) {
-            (Call::Promote, Promotion::Refused) => {
-                let error = NodeError::of(NodeErrorKind::Rejected, "no permission to promote");
-                Box::pin(async move { Err(error) })
-            }
-            (Call::Promote, Promotion::Silent) => Box::pin(pending()),
-            (Call::Promote | Call::CheckIn, Promotion::Slow(time)) => Box::pin(async move {
-                sleep(time).await;
-                reply.await
-            }),
-            _ => reply,
-        }
-    }
-}
-
-fn manager(nodes: &[MemoryNode], promotion: Promotion) -> Settings {
-    counted(nodes, promotion, &Arc::default())
-}
-
-/// The same, and how often its nodes are asked about their votes.
-fn counted(nodes: &[MemoryNode], promotion: Promotion, asked: &Arc<AtomicUsize>) -> Settings {
-    let stuck = nodes.iter().map(|node| {
-        Wrapped(Stuck {
-            node: node.clone(),
-            promotion,
-            asked: Arc::clone(asked),
-        })
-    });
-    over(stuck).connect_timeout(CONNECT)
+fn refused() -> Fate {
+    let error = NodeError::of(NodeErrorKind::Rejected, "no permission to promote");
+    Fate::Fails(error)
 }
 
 /// Three nodes that have voted, and have forgotten what for.
@@ -92,18 +43,27 @@ async fn assert_refused(builder: Settings, limit: Duration, reason: &str) {
 #[tokio::test(start_paused = true)]
 async fn connect_ends_where_nodes_are_not_promoted() {
     let limit = CONNECT + MOMENT;
-    let refused = manager(&nodes(3), Promotion::Refused);
-    assert_refused(refused, limit, "no permission").await;
-    assert_refused(manager(&nodes(3), Promotion::Silent), limit, "n0").await;
+    let mute = manager(&nodes(3), Fate::Silent);
+    assert_refused(mute, limit, "n0").await;
+    let refusing = manager(&nodes(3), refused());
+    assert_refused(refusing, limit, "no permission").await;
     // The longest lease that they may have forgotten comes first.
-    let refused = manager(&forgetful().await, Promotion::Refused);
-    assert_refused(refused, 2 * TTL + limit, "no permission").await;
+    let refusing = manager(&forgetful().await, refused());
+    assert_refused(refusing, 2 * TTL + limit, "no permission").await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn nodes_that_refuse_to_be_promoted_are_asked_five_times_a_second() {
-    let (nodes, asked) = (nodes(3), Arc::default());
-    let locks = lazy(counted(&nodes, Promotion::Refused, &asked));
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let locks = lazy(Odd::over(&nodes(3), move |_, call| {
+        let is_of_votes = matches!(call, Call::Promote | Call::CheckIn);
+        count.fetch_add(usize::from(is_of_votes), Ordering::SeqCst);
+        match call {
+            Call::Promote => refused(),
+            _ => Fate::Usual,
+        }
+    }));
     sleep(10 * SECOND).await;
     let asked = asked.load(Ordering::SeqCst);
     // Each is sent both, and another check-in for each of the others.
@@ -114,7 +74,7 @@ async fn nodes_that_refuse_to_be_promoted_are_asked_five_times_a_second() {
 #[tokio::test(start_paused = true)]
 async fn a_bootstrap_ends_where_nodes_refuse_to_be_promoted() {
     let nodes = nodes(3);
-    let locks = lazy(manager(&nodes, Promotion::Refused));
+    let locks = lazy(manager(&nodes, refused()));
     sleep(MS).await;
     let began = Instant::now();
     let error = timeout(BOUND, locks.bootstrap()).await;
@@ -126,7 +86,7 @@ async fn a_bootstrap_ends_where_nodes_refuse_to_be_promoted() {
 #[tokio::test(start_paused = true)]
 async fn connect_waits_a_moment_for_new_nodes_that_are_about_to_vote() {
     for nodes in [nodes(3), forgetful().await] {
-        let slow = manager(&nodes, Promotion::Slow(40 * MS));
+        let slow = manager(&nodes, Fate::Takes(40 * MS, Duration::ZERO));
         connected(slow.connect_timeout(100 * MS)).await;
     }
 }

@@ -12,7 +12,7 @@ fn order() -> NodeKeys {
 
 /// A manager whose commands take a millisecond to the nodes, and their replies another one.
 fn a_millisecond_away(nodes: &Nodes) -> LockManager {
-    lazy(Slow::over(&nodes.0, MS, MS))
+    lazy(Odd::slow(&nodes.0, MS, MS))
 }
 
 /// A manager that knows who votes, and whose callers have time.
@@ -221,7 +221,7 @@ async fn readers_get_their_chance_among_writers() {
     let nodes = Nodes::five();
     let mut tasks = JoinSet::new();
     for _ in 0..3 {
-        let locks = lazy(Slow::over(&nodes.0, MS / 2, MS / 2));
+        let locks = lazy(Odd::slow(&nodes.0, MS / 2, MS / 2));
         let locks = locks.with_max_wait(60 * SECOND);
         tasks.spawn(async move {
             loop {
@@ -231,7 +231,7 @@ async fn readers_get_their_chance_among_writers() {
             }
         });
     }
-    let locks = lazy(Slow::over(&nodes.0, MS / 2, MS / 2));
+    let locks = lazy(Odd::slow(&nodes.0, MS / 2, MS / 2));
     let readers = locks.shared().with_max_wait(60 * SECOND);
     let mut longest = Duration::ZERO;
     for _ in 0..30 {
@@ -576,7 +576,7 @@ async fn work_that_has_read_may_write_and_reads_past_no_writer() {
 #[tokio::test(start_paused = true)]
 async fn readers_share_a_lease_also_where_the_nodes_are_slow() {
     let nodes = Nodes::five();
-    let builder = Slow::over(&nodes.0, 80 * MS, 80 * MS).ttl(SECOND);
+    let builder = Odd::slow(&nodes.0, 80 * MS, 80 * MS).ttl(SECOND);
     let locks = lazy(builder.node_timeout(500 * MS));
     drop(locks.acquire("other").await.unwrap());
     let readers = locks.shared().with_max_wait(60 * SECOND);

@@ -27,49 +27,6 @@ async fn noticed(locks: &LockManager, nodes: &[usize]) {
     }
 }
 
-/// Whether `nodes` alone grant `key`: the others are down.
-async fn grant(nodes: &Nodes, locks: &LockManager, granting: &[usize], key: &str) -> bool {
-    let others: Vec<usize> = (0..5).filter(|node| !granting.contains(node)).collect();
-    nodes.each(others.clone(), MemoryNode::go_down);
-    let outcome = locks.try_acquire(key).await;
-    nodes.each(others, MemoryNode::come_up);
-    match outcome {
-        Ok(guard) => guard.release().await.is_ok(),
-        Err(AcquireError::NoQuorum(_)) => false,
-        Err(error) => panic!("{error:?}"),
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_node_that_forgot_votes_when_every_lease_it_may_have_forgotten_has_ended() {
-    let nodes = Nodes::five();
-    let locks = manager(&nodes).await;
-    sleep(777 * MS).await;
-    nodes.each([1], MemoryNode::forget);
-    noticed(&locks, &[1]).await;
-    let seen = Instant::now();
-    let expected = VotingStatus::Quarantined {
-        remaining: Some(WAIT),
-        remembered: true,
-    };
-    assert_eq!(standings(&locks)[1], expected);
-    // The others serve, and it is needed with two of them.
-    let mut served = 0;
-    while seen.elapsed() < WAIT - 50 * MS {
-        assert!(grant(&nodes, &locks, &[0, 2, 3, 4], "order:1").await);
-        assert!(!grant(&nodes, &locks, &[0, 1, 2], "order:1").await);
-        served += 1;
-        sleep(97 * MS).await;
-    }
-    assert!(served > 50);
-    sleep((WAIT - MS).saturating_sub(seen.elapsed())).await;
-    assert!(!grant(&nodes, &locks, &[0, 1, 2], "order:1").await);
-    assert_eq!(voting(&locks), 4);
-    sleep(2 * MS).await;
-    assert_eq!(voting(&locks), 5);
-    assert!(grant(&nodes, &locks, &[0, 1, 2], "order:1").await);
-}
-
 /// The counter of `key` that a node gives to its next holder, if no clock proposes anything.
 async fn next_number(node: &MemoryNode, key: &str) -> u64 {
     let (key, token) = (place(key), owner(9));
@@ -146,29 +103,11 @@ async fn if_a_majority_forgets_nobody_is_granted_before_the_clocks_have_made_up_
     assert_eq!(voting(&others), 5);
 }
 
-/// A clock that shows more of the day than others do, by so many microseconds.
-#[derive(Clone, Debug)]
-struct Ahead(TokioClock, u64);
-
-impl Clock for Ahead {
-    fn follows_runtime(&self) -> bool {
-        true
-    }
-
-    fn now(&self) -> Moment {
-        self.0.now()
-    }
-
-    fn unix_micros(&self) -> u64 {
-        self.0.unix_micros() + self.1
-    }
-}
-
 /// Nobody waits, so the floor makes up for the clocks.
 #[tokio::test(start_paused = true)]
 async fn who_begins_on_emptied_nodes_without_a_wait_goes_on_above_a_clock_that_was_ahead() {
     let nodes = Nodes::five();
-    let ahead = nodes.builder().clock(Ahead(TokioClock::new(), 900_000));
+    let ahead = nodes.builder().clock(Wrong(TokioClock::new(), 900));
     let ahead = connected(ahead).await;
     let fence = ahead.try_acquire("order:1").await.unwrap().fence();
     assert!(ahead.shutdown(SECOND).await.is_all_released());
@@ -277,6 +216,7 @@ async fn a_node_that_forgot_the_vote_of_another_does_not_count() {
     let second = connected(builder(&b).node_timeout(TTL)).await;
     a.0[2].cut();
     let guard = first.try_acquire("k").await.unwrap();
+    assert_eq!(guard.fence(), None);
     a.0[0].cut();
     sleep(TTL / 2).await;
     b.0[1].cut();
@@ -321,13 +261,6 @@ async fn to_say_that_no_lock_is_held_ends_the_quarantines_of_now_and_no_others()
     sleep(2 * SECOND).await;
     assert_eq!(voting(&locks), 2);
     no_quorum(&locks, "order:1").await;
-    // Given up before it could reach anybody: it was said, and is not said any more.
-    nodes.each(0..5, MemoryNode::freeze);
-    let saying = begun(locks.bootstrap()).await;
-    drop(saying);
-    nodes.each(0..5, MemoryNode::thaw);
-    sleep(2 * SECOND).await;
-    assert_eq!(voting(&locks), 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -416,7 +349,7 @@ async fn a_bootstrap_that_is_dropped_promotes_no_node_later() {
     // It has asked the others, and waits for the frozen one before it ends the quarantine.
     assert!(timeout(20 * MS, locks.bootstrap()).await.is_err());
     nodes[1].thaw();
-    sleep(200 * MS).await;
+    sleep(2 * SECOND).await;
     assert_quarantined(&standings(&locks)[0]);
 }
 

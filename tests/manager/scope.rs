@@ -56,23 +56,6 @@ async fn a_lost_lock_is_not_shared_and_not_taken_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_passes_on_only_when_the_last_has_left() {
-    let (nodes, [locks]) = five();
-    let outer = locks.acquire("order:1").await.unwrap();
-    let inner = outer.reenter().unwrap();
-    let waiter = wait_for(&locks, "order:1").await;
-    outer.release().await.unwrap();
-    sleep(20 * MS).await;
-    assert!(!waiter.is_finished(), "the other has it still");
-    drop(inner);
-    let next = waiter.await.unwrap().unwrap();
-    assert!(!next.is_lost());
-    // The next has one guard of its own, whatever those before had.
-    drop(next);
-    nodes.settle_free("order:1").await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_subset_is_shared_and_what_is_missing_is_added() {
     let (nodes, [locks]) = five();
     let scope = LockScope::new();
@@ -116,29 +99,6 @@ async fn who_holds_something_waits_only_for_what_sorts_after_it() {
     // A free one is had all the same.
     a.release().await.unwrap();
     drop(take(&locks, &scope, &["a"]).await.unwrap());
-}
-
-#[tokio::test(start_paused = true)]
-async fn two_pieces_of_work_that_cross_do_not_wait_for_each_other() {
-    let (_nodes, [locks]) = five();
-    let (one, two) = (LockScope::new(), LockScope::new());
-    let a = take(&locks, &one, &["a"]).await.unwrap();
-    let b = take(&locks, &two, &["b"]).await.unwrap();
-    let began = Instant::now();
-    let first = async {
-        let both = take(&locks, &one, &["b"]).await;
-        drop(a);
-        both
-    };
-    let second = async {
-        let both = take(&locks, &two, &["a"]).await;
-        drop(b);
-        both
-    };
-    let (first, second) = tokio::join!(first, second);
-    drop(first.unwrap());
-    assert!(matches!(second, Err(AcquireError::Contended { .. })));
-    assert!(began.elapsed() < SECOND);
 }
 
 #[tokio::test(start_paused = true)]

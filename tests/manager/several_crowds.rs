@@ -2,11 +2,6 @@
 
 use super::*;
 
-/// A manager so far from the nodes.
-pub(super) fn far(nodes: &Nodes, each_way: Duration) -> LockManager {
-    lazy(Slow::over(&nodes.0, each_way, each_way))
-}
-
 /// Callers of `locks` for each of these keys alone, three at a time, who hold it for so long each, until told to end.
 struct Crowd {
     ends: Arc<AtomicBool>,

@@ -1,6 +1,5 @@
 //! Callers that wait for several keys leave to others what they cannot have yet.
 
-use super::several_crowds::far;
 use super::*;
 
 /// `a` is free for those who do not wait, for those who do, and for those behind them.
@@ -89,7 +88,7 @@ async fn assert_never_refused(locks: &LockManager, key: &str, time: Duration, mo
 async fn waiters_for_pairs_do_not_lock_a_key_out_while_others_hold_the_other_of_each() {
     for holds_here in [true, false] {
         let nodes = Nodes::five();
-        let (locks, other) = (far(&nodes, MS), nodes.manager());
+        let (locks, other) = (lazy(Odd::slow(&nodes.0, MS, MS)), nodes.manager());
         let holder = if holds_here { &locks } else { &other };
         let (mut held, mut waiters) = (Vec::new(), Vec::new());
         for key in ["m", "o", "p", "z"] {

@@ -2,64 +2,10 @@
 
 use super::*;
 
-/// What commands to a memory node, also `close`, take there, and their answers back. Notices come at once, and so does
-/// what concerns the node's right to vote.
-#[derive(Debug)]
-pub(super) struct Slow {
-    node: MemoryNode,
-    there: Duration,
-    back: Duration,
-}
-
-impl Slow {
-    /// `node`, so far away.
-    pub(super) fn node(node: &MemoryNode, there: Duration, back: Duration) -> Wrapped<Self> {
-        Wrapped(Self {
-            node: node.clone(),
-            there,
-            back,
-        })
-    }
-
-    /// A manager's builder over nodes that are so far away.
-    pub(super) fn over(nodes: &[MemoryNode], there: Duration, back: Duration) -> Settings {
-        over(nodes.iter().map(|node| Self::node(node, there, back)))
-    }
-}
-
-impl Between for Slow {
-    type Node = MemoryNode;
-
-    fn node(&self) -> &MemoryNode {
-        &self.node
-    }
-
-    fn pass<T: Send + 'static>(&self, call: Call, reply: Reply<T>) -> Reply<T> {
-        if matches!(call, Call::Ready | Call::CheckIn | Call::Promote) {
-            return reply;
-        }
-        let (there, back) = (self.there, self.back);
-        Box::pin(async move {
-            sleep(there).await;
-            let answer = reply.await;
-            sleep(back).await;
-            answer
-        })
-    }
-}
-
-/// A manager over `nodes`, of which the first so many answer after `delay`.
-fn manager(nodes: &Nodes, slow: usize, delay: Duration) -> LockManager {
-    lazy(over(nodes.0.iter().enumerate().map(|(index, node)| {
-        let back = if index < slow { delay } else { Duration::ZERO };
-        Slow::node(node, Duration::ZERO, back)
-    })))
-}
-
 #[tokio::test(start_paused = true)]
 async fn the_releases_of_a_node_that_answers_after_the_time_out_come_to_an_end() {
     let nodes = Nodes::five();
-    let locks = manager(&nodes, 1, 150 * MS);
+    let locks = lazy(Odd::late(&nodes.0, 150 * MS));
     assert!(locks.node_timeout() < 150 * MS);
     for _ in 0..100 {
         let guard = locks.try_acquire("order:1").await.unwrap();
@@ -93,7 +39,7 @@ async fn more_releases_than_there_is_room_for_do_not_cost_a_lock_that_is_held() 
 #[tokio::test(start_paused = true)]
 async fn nodes_that_are_slow_to_close_do_not_add_up() {
     let nodes = Nodes::five();
-    let locks = manager(&nodes, 5, 10 * SECOND);
+    let locks = lazy(Odd::slow(&nodes.0, Duration::ZERO, 10 * SECOND));
     let began = Instant::now();
     locks.shutdown(Duration::ZERO).await;
     assert!(began.elapsed() <= SECOND, "{:?}", began.elapsed());

@@ -45,19 +45,6 @@ async fn it_tells_who_holds_and_who_waits_for_how_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_another_process_is_shown_and_leaves_nothing() {
-    let (_nodes, [here, there]) = five();
-    let _guard = there.try_acquire("order:1").await.unwrap();
-    let waiter = wait_for(&here, "order:1").await;
-    sleep(50 * MS).await;
-    let snapshot = here.snapshot();
-    assert_eq!((snapshot.locks.len(), snapshot.queues.len()), (0, 1));
-    assert_eq!(snapshot.queues[0].longest_wait, 50 * MS);
-    cancel(waiter).await;
-    assert!(here.snapshot().queues.is_empty());
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_lost_lock_and_a_node_that_is_down_are_shown_as_such() {
     let (nodes, locks, guard) = held("order:1").await;
     sleep(MS).await;

@@ -24,28 +24,6 @@ fn assert_room(key: &Key, room: usize, full: &str) {
 }
 
 #[test]
-fn room_for_one_is_taken_by_one_of_two_while_one_leaves() {
-    explore(["both out", "one in"], |seen| {
-        let key = Key::within(1, 9);
-        let turn = key.turn();
-        let leaver = key.seat();
-        let leaving = thread::spawn(move || drop(leaver));
-        let coming = key.spawn(move |key| try_seat(&key));
-        let one = try_seat(&key);
-        assert!(key.queue.load().waiting <= 1);
-        let two = coming.join().unwrap();
-        leaving.join().unwrap();
-        assert!(one.is_err() || two.is_err(), "room for one");
-        let out = one.is_err() && two.is_err();
-        seen.note(if out { "both out" } else { "one in" });
-        drop((one, two));
-        assert_room(&key, 1, "key full");
-        drop(turn);
-        key.assert_empty();
-    });
-}
-
-#[test]
 fn room_in_all_is_shared_by_the_keys_while_one_leaves_and_one_is_called() {
     explore(["in", "out"], |seen| {
         let key = Key::within(9, 2);

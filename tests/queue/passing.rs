@@ -39,55 +39,6 @@ fn a_turn_that_passes_to_the_only_waiter_who_leaves_ends() {
     });
 }
 
-#[test]
-fn a_waiter_who_leaves_without_a_look_is_passed_over() {
-    explore(["turn"], |seen| {
-        let (key, turn) = Key::in_use();
-        let (leaver, stayer) = (key.seat(), key.seat());
-        let passing = thread::spawn(move || drop(turn));
-        let leaving = thread::spawn(move || drop(leaver));
-        seen.note(key.wait(stayer).unwrap());
-        passing.join().unwrap();
-        leaving.join().unwrap();
-        key.assert_empty();
-    });
-}
-
-#[test]
-fn two_waiters_who_leave_at_the_same_time_leave_the_others_in_line() {
-    explore(["done"], |seen| {
-        let key = Key::within(4, 4);
-        let turn = key.turn();
-        let [first, a, b, last] = [(); 4].map(|()| key.seat());
-        let leaving = thread::spawn(move || drop(a));
-        drop(b);
-        leaving.join().unwrap();
-        assert_eq!(key.queue.load().waiting, 2);
-        drop(turn);
-        assert_eq!(key.wait(first), Ok("turn"));
-        assert_eq!(key.wait(last), Ok("turn"));
-        key.assert_empty();
-        seen.note("done");
-    });
-}
-
-#[test]
-fn a_newcomer_behind_a_waiter_who_leaves_is_called_after_those_before() {
-    explore(["done"], |seen| {
-        let key = Key::within(3, 3);
-        let turn = key.turn();
-        let (first, leaver) = (key.seat(), key.seat());
-        let leaving = thread::spawn(move || drop(leaver));
-        let newcomer = key.seat();
-        leaving.join().unwrap();
-        drop(turn);
-        assert_eq!(key.wait(first), Ok("turn"));
-        assert_eq!(key.wait(newcomer), Ok("turn"));
-        key.assert_empty();
-        seen.note("done");
-    });
-}
-
 /// Three waiters in a known order, of whom the one at `place` leaves while the turn passes: the others have the key
 /// in their order.
 fn in_order_without(place: usize) {
