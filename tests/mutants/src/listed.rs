@@ -78,6 +78,8 @@ pub(crate) fn run(files: &[&str], suites: &[&str], found: &Path) {
     let all: BTreeSet<usize> = all
         .filter(|number| !is(number, &["Refused", "Fixed"]))
         .collect();
+    // On a fresh clone there is no directory yet.
+    fs::create_dir_all(found.parent().unwrap()).unwrap();
     let log = OpenOptions::new().create(true).append(true).open(found);
     let log = Mutex::new(log.unwrap());
     let told = |fate: Fate, number: usize| {
