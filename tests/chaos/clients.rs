@@ -8,7 +8,6 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tower_redlock::error::LossReason;
-use tower_redlock::node::NodeState;
 use tower_redlock::{LockGuard, LockManager, Settings};
 
 use crate::checker::Interval;
@@ -17,7 +16,7 @@ use crate::dice::Dice;
 use crate::order::Acquisition;
 use crate::scene::Scene;
 use crate::support::clocks::raw_now;
-use crate::support::{AheadClock, eventually};
+use crate::support::{AheadClock, connected};
 
 /// The ttl of all contenders, except where they differ.
 const TTL: Duration = Duration::from_millis(300);
@@ -83,31 +82,12 @@ impl Clients {
         let work = Arc::new(Work::default());
         let blocks = cluster.scene() == Scene::BlockedThreads;
         let mut tasks = JoinSet::new();
-        if cluster.scene() == Scene::OverlappingLists {
-            // Whichever list comes first keeps the others out, so they just begin.
-            for client in 0..COUNT {
-                // Nobody's word that no lock is held: it would not be true.
-                let locks = mode(contender(cluster, client)).bootstrap(false);
-                let locks = locks.connect_lazy().unwrap();
-                tasks.spawn(contend(client, locks, Arc::clone(&work), blocks));
-            }
-            return Self { work, tasks };
-        }
         let mut connecting = JoinSet::new();
         for client in 0..COUNT {
-            let connect = mode(contender(cluster, client)).connect();
-            connecting.spawn(async move { (client, connect.await) });
+            let connected = connected(mode(contender(cluster, client)));
+            connecting.spawn(async move { (client, connected.await) });
         }
         for (client, locks) in connecting.join_all().await {
-            let locks = locks.unwrap();
-            eventually("all nodes up", || {
-                locks
-                    .snapshot()
-                    .nodes
-                    .iter()
-                    .all(|node| node.state == NodeState::Up)
-            })
-            .await;
             tasks.spawn(contend(client, locks, Arc::clone(&work), blocks));
         }
         Self { work, tasks }

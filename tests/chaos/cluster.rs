@@ -65,7 +65,7 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     pub(crate) async fn start(scene: Scene, processes: usize) -> Self {
-        let start = move || Server::start_many_with(Kind::Redis, scene.servers(), scene.args());
+        let start = move || Server::start_many_with(Kind::Redis, NODES, scene.args());
         let mut spares = if scene.has_spares() {
             start()
         } else {
@@ -107,14 +107,7 @@ impl Cluster {
 
     /// The nodes of one of the processes.
     pub(crate) fn nodes_of(&self, process: usize) -> Vec<LiveNode> {
-        let first = if process.is_multiple_of(2) {
-            0
-        } else {
-            self.nodes.len() - NODES
-        };
-        let list = first..first + NODES;
-        let node = |index: usize| {
-            let node = &self.nodes[index];
+        let node = |(index, node): (usize, &Node)| {
             let url = match (self.ways.get(process), &node.address) {
                 (Some(ways), _) => ways[index].url(),
                 (None, Some(address)) => address.url(),
@@ -127,7 +120,7 @@ impl Cluster {
                 .build()
                 .unwrap()
         };
-        list.map(node).collect()
+        self.nodes.iter().enumerate().map(node).collect()
     }
 
     /// Makes nodes forget, again and again, for that long, or for longer, within a bound, until it `is_enough`. Blocks.
@@ -146,16 +139,11 @@ impl Cluster {
         let mut faults = Faults::default();
         self.prepare(guarded);
         let mut pause = self.dice.millis(400, 600);
-        let most = match self.scene {
-            Scene::Calm => 0,
-            Scene::OverlappingLists => 1,
-            _ => usize::MAX,
-        };
         let goes_on = |pause| {
             let then = Instant::now() + pause;
             then < end || then < latest && !is_enough()
         };
-        while faults.few + faults.majority < most && goes_on(pause) {
+        while self.scene != Scene::Calm && goes_on(pause) {
             faults.cuts += self.cut();
             let then = Instant::now() + pause;
             while Instant::now() < then && goes_on(Duration::ZERO) {
@@ -164,7 +152,7 @@ impl Cluster {
             if !goes_on(Duration::ZERO) {
                 break;
             }
-            let is_majority = !self.is_about_few() && self.dice.chance(2, 3);
+            let is_majority = !self.scene.is_about_few() && self.dice.chance(2, 3);
             if is_majority {
                 let more = self.dice.below(NODES - NODES / 2);
                 self.strike(NODES / 2 + 1 + more);
@@ -192,10 +180,6 @@ impl Cluster {
         }
         self.heal();
         faults
-    }
-
-    fn is_about_few(&self) -> bool {
-        self.scene.is_about_few() || self.scene.servers() > NODES
     }
 
     /// How many nodes may forget now.
@@ -278,12 +262,7 @@ impl Cluster {
         let cut = 256 + self.dice.below(8 * 1024) as u64;
         let most = if self.dice.chance(1, 3) { 40 } else { 0 };
         let gap = self.dice.millis(0, most);
-        let chosen = if scene == Scene::OverlappingLists {
-            // The one that both lists have.
-            vec![NODES - 1]
-        } else {
-            self.dice.choose(count, NODES)
-        };
+        let chosen = self.dice.choose(count, NODES);
         thread::scope(|scope| {
             for (index, node) in self.nodes.iter_mut().enumerate() {
                 if let Some(before) = chosen.iter().position(|&chosen| chosen == index) {
@@ -315,11 +294,8 @@ impl Node {
     fn forget(&mut self, scene: Scene, left: Left, cut: u64) {
         match scene {
             Scene::Calm => {}
-            Scene::KillRestartEmpty | Scene::OverlappingLists | Scene::SeparateLists => {
-                self.server.restart();
-            }
-            // With what was saved last, if anything was.
-            Scene::OldData => self.server.restart(),
+            // `OldData`: with what was saved last, if anything was.
+            Scene::KillRestartEmpty | Scene::OldData => self.server.restart(),
             Scene::CutsAndForgetting if left == Left::Nothing => self.server.restart(),
             Scene::BlockedThreads if left == Left::All => {
                 // Behind it all other clients wait, for longer than any of them waits for a node.
@@ -385,7 +361,8 @@ fn logs(dir: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Has `to` follow `from` until it has all of its data, and no longer.
+/// Has `to` follow `from` until it has all of its data, and no longer: `Server::fail_back_from` takes so long that most
+/// locks have ended by then.
 fn copy(from: &Server, to: &Server) {
     let mut raw = to.raw();
     let follow = ["REPLICAOF", "127.0.0.1", &from.port().to_string()];

@@ -83,7 +83,4 @@ scenes! {
         assert_overlaps_are_found(Scene::CutsAndForgetting, unguarded);
     handlers_that_block_their_threads_and_servers_that_are_busy_change_nothing:
         assert_no_overlap(Scene::BlockedThreads, guarded);
-    another_list_with_a_node_in_common_is_kept_out: assert_no_overlap(Scene::OverlappingLists, guarded);
-    // Nobody can know of the others: with the guard, too.
-    another_list_would_show: assert_overlaps_are_found(Scene::SeparateLists, guarded);
 }

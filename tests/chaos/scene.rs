@@ -1,6 +1,6 @@
 //! What can happen to the nodes.
 
-/// How many nodes one list has.
+/// How many nodes there are.
 pub(crate) const NODES: usize = 5;
 /// What happens to the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,12 +27,6 @@ pub(crate) enum Scene {
     CutsAndForgetting,
     /// Holders block the threads that they run on, servers run slow scripts, and are flushed.
     BlockedThreads,
-    /// Half of the processes were given another list, which has one node in common with that of the others. That node
-    /// forgets, once: it may take the other list then. That it takes the first again, while locks of the other are
-    /// held, is not covered.
-    OverlappingLists,
-    /// The same with lists that have no node in common, where nobody can notice anything.
-    SeparateLists,
 }
 
 impl Scene {
@@ -58,15 +52,6 @@ impl Scene {
             self,
             Self::AofRestart | Self::ReplicaFailover | Self::FailoverToPromoted | Self::OldData
         )
-    }
-
-    /// How many servers there are in front.
-    pub(crate) const fn servers(self) -> usize {
-        match self {
-            Self::OverlappingLists => 2 * NODES - 1,
-            Self::SeparateLists => 2 * NODES,
-            _ => NODES,
-        }
     }
 
     pub(crate) fn args(self) -> &'static [&'static str] {

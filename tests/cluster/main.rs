@@ -17,11 +17,11 @@ mod serverless;
 
 use std::time::Duration;
 
-use support::eventually_or_tell;
 use support::redis_cluster::RedisCluster;
 use support::server::Kind;
-use tower_redlock::node::{NodeState, RedisNode};
-use tower_redlock::snapshot::{NodeStatus, VotingStatus};
+use support::{all_vote, connected, eventually_or_tell, is_contended, voting};
+use tower_redlock::node::RedisNode;
+use tower_redlock::snapshot::VotingStatus;
 use tower_redlock::{AcquireError, LockGuard, LockManager, Settings};
 
 const MS: Duration = Duration::from_millis(1);
@@ -39,34 +39,6 @@ fn settings(nodes: RedisNode, ttl: Duration) -> Settings {
     let settings = LockManager::builder().redis_nodes([nodes]);
     let settings = settings.bootstrap(true).ttl(ttl).max_ttl(ttl);
     settings.node_timeout(400 * MS)
-}
-
-async fn connected(settings: Settings) -> LockManager {
-    let locks = settings.connect().await.unwrap();
-    all_vote(&locks).await;
-    locks
-}
-
-fn votes(node: &NodeStatus) -> bool {
-    node.state == NodeState::Up && node.voting == VotingStatus::Voting
-}
-
-async fn all_vote(locks: &LockManager) {
-    let vote = || locks.snapshot().nodes.iter().all(votes);
-    eventually_or_tell("all vote", vote, || format!("{:?}", locks.snapshot().nodes)).await;
-}
-
-/// How many nodes vote.
-fn voting(locks: &LockManager) -> usize {
-    let nodes = locks.snapshot().nodes;
-    nodes.iter().filter(|node| votes(node)).count()
-}
-
-fn is_contended(error: &AcquireError) -> bool {
-    matches!(
-        error,
-        AcquireError::Contended { .. } | AcquireError::WaitTimeout { .. }
-    )
 }
 
 /// Tries until the lock is granted; returns it with how often no quorum voted.

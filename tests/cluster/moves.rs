@@ -55,20 +55,6 @@ async fn one_shard_that_fails_over_is_quarantined() {
     assert!(identity.contains('|'), "with the config epoch: {identity}");
 }
 
-/// What the guard is for.
-#[tokio::test]
-async fn without_the_guard_one_shard_that_fails_over_has_two_holders() {
-    let mut cluster = RedisCluster::start(Kind::Redis, 3, 1);
-    let bare = || {
-        let shard = settings(node(&cluster).slots(1), LONG);
-        shard.without_restart_guard()
-    };
-    let (first, second) = (connected(bare()).await, connected(bare()).await);
-    let guard = acquired_before_its_master_dies(&mut cluster, &first).await;
-    let (got, _) = granted(&second, "k").await;
-    assert!(!guard.is_lost() && !got.is_lost(), "two holders");
-}
-
 /// The replica has all that its master has acknowledged, as where a service writes a log.
 #[tokio::test]
 async fn a_durable_shard_counts_at_once_after_a_failover_and_not_after_a_flush() {

@@ -167,15 +167,6 @@ pub(crate) async fn a_release_tells_its_listeners(bench: &impl Bench) {
     }
 }
 
-/// Listens to `name` through the node's own port, and waits until that works.
-pub(crate) async fn listening(node: &dyn Node, name: &str) -> (NoticeReceiver, Subscription) {
-    let receiver = NoticeReceiver::new(1);
-    let subscription = subscribe(node, name, &receiver);
-    eventually("it listens", || receiver.notices().open == 1).await;
-    receiver.forget();
-    (receiver, subscription)
-}
-
 async fn lock_and_release(node: &dyn Node, name: &str, announce: bool) -> ReleaseReply {
     node.acquire(acquire(name, 1)).await.unwrap();
     let request = ReleaseRequest::new(key(name), token(1), announce);
@@ -183,8 +174,8 @@ async fn lock_and_release(node: &dyn Node, name: &str, announce: bool) -> Releas
 }
 
 pub(crate) async fn a_listener_hears_of_a_release(node: &dyn Node) {
-    let (receiver, _subscription) = listening(node, "k").await;
-    let elsewhere = listening(node, "other").await;
+    let (receiver, _subscription) = listening(node, &key("k")).await;
+    let elsewhere = listening(node, &key("other")).await;
     let reply = lock_and_release(node, "k", true).await;
     assert_eq!(reply, ReleaseReply::Released { listeners: 1 });
     eventually("told", || receiver.notices().released == 1).await;
@@ -203,8 +194,8 @@ pub(crate) async fn a_listener_hears_of_a_release(node: &dyn Node) {
 }
 
 pub(crate) async fn a_release_that_is_not_announced_tells_nobody(node: &dyn Node) {
-    let (receiver, _subscription) = listening(node, "k").await;
-    let (after, _after) = listening(node, "after").await;
+    let (receiver, _subscription) = listening(node, &key("k")).await;
+    let (after, _after) = listening(node, &key("after")).await;
     let reply = lock_and_release(node, "k", false).await;
     assert_eq!(reply, ReleaseReply::Released { listeners: 0 });
     // Notices of one node keep their order, so this one would come second.
@@ -215,8 +206,8 @@ pub(crate) async fn a_release_that_is_not_announced_tells_nobody(node: &dyn Node
 }
 
 pub(crate) async fn of_two_listeners_to_one_key_each_hears_until_it_leaves(node: &dyn Node) {
-    let (first, leaving) = listening(node, "k").await;
-    let (second, staying) = listening(node, "k").await;
+    let (first, leaving) = listening(node, &key("k")).await;
+    let (second, staying) = listening(node, &key("k")).await;
     lock_and_release(node, "k", true).await;
     eventually("both are told", || {
         (first.notices().released, second.notices().released) == (1, 1)
@@ -235,7 +226,7 @@ pub(crate) async fn of_two_listeners_to_one_key_each_hears_until_it_leaves(node:
         assert!(begin.elapsed() < PATIENCE, "somebody still listens");
     }
     second.forget();
-    let (last, _last) = listening(node, "k").await;
+    let (last, _last) = listening(node, &key("k")).await;
     lock_and_release(node, "k", true).await;
     eventually("who came last is told", || last.notices().released == 1).await;
     assert_eq!(second.notices().released, 0, "it has left, too");

@@ -66,7 +66,7 @@ pub(crate) async fn a_completion_tells_its_listeners(bench: &impl Bench) {
             drop(listeners);
         }
     }
-    let (receiver, _subscription) = listening(node, "k").await;
+    let (receiver, _subscription) = listening(node, &key("k")).await;
     begin_unnumbered(node, "k", 1).await;
     let mut silent = completion("k", 1, NUMBER);
     silent.release = ReleaseRequest::new(key("k"), token(1), false);

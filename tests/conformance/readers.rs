@@ -92,9 +92,7 @@ pub(crate) async fn each_reader_ends_by_itself_and_only_its_own_end_is_set(node:
 }
 
 pub(crate) async fn only_the_last_reader_frees_the_key_and_announces_it(node: &dyn Node) {
-    let receiver = NoticeReceiver::new(1);
-    let _heard = subscribe(node, "k", &receiver);
-    eventually("it listens", || receiver.notices().open == 1).await;
+    let (receiver, _listening) = listening(node, &key("k")).await;
     for owner in [1, 2, 3] {
         node.acquire(read("k", owner)).await.unwrap();
     }

@@ -10,10 +10,10 @@ use tokio::time::sleep;
 use tower_redlock::{LockGuard, LockManager};
 
 use crate::checker::Acquisition;
-use crate::support::AheadClock;
 use crate::support::clocks::raw_now;
 use crate::support::role::{self, Heard, Player};
-use crate::{SKEW, TTL, builder, connected};
+use crate::support::{AheadClock, connected};
+use crate::{SKEW, TTL, builder};
 
 /// How many keys all contenders share, and how many each has for itself.
 const SHARED_KEYS: usize = 64;

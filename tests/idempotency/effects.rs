@@ -239,22 +239,10 @@ async fn a_refusal_of_the_lock_directly_inside_or_outside_is_no_answer() {
     }
 }
 
-/// The lock that stands directly inside lets the request in, so what another refuses further in is the handler's.
+/// The lock that stands directly inside lets the request in, so what is refused further in is the handler's: also by a
+/// clone of the very service, called by its own handler for the account.
 #[tokio::test(start_paused = true)]
-async fn behind_the_lock_directly_inside_no_other_is_believed() {
-    for handed in HANDED {
-        let scene = Scene::new();
-        let door = |_: &Parts| LockKey::new("door");
-        let another = RedlockLayer::new(manager(&scene.nodes), door);
-        let route = charges_then_calls(&scene, handed, inner(&scene.lock()));
-        let app = at(route).route_layer(scene.layer().with_lock(another));
-        scene.assert_charges_once(&app).await;
-    }
-}
-
-/// A clone of the very service that stands directly inside, called by its own handler for the account.
-#[tokio::test(start_paused = true)]
-async fn not_even_a_clone_of_the_same_one() {
+async fn behind_the_lock_directly_inside_not_even_its_clone_is_believed() {
     for handed in HANDED {
         let scene = Scene::new();
         let itself = Arc::new(OnceLock::<Inner>::new());

@@ -1,23 +1,23 @@
 //! A process that serves requests, as the test sees it: this test binary again, in another part.
 
-use std::env;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::Path;
-use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
+use crate::support::role::{Heard, Player};
 use crate::*;
 
-/// Tells a process its part.
-pub(crate) const PART: &str = "TOWER_REDLOCK_TEST_PART";
-/// What begins a line to the parent: the test harness writes to the standard output, too.
-pub(crate) const PORT: &str = "@port ";
-pub(crate) const HERE: &str = "@here";
+/// What a process tells its parent.
+#[derive(Serialize, Deserialize)]
+pub(crate) enum Said {
+    /// It serves there.
+    Serves(SocketAddr),
+    /// It has come to where it is to be killed.
+    Here,
+}
 
 /// Where a process stops, to be killed there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,56 +70,28 @@ impl Part {
 
 /// A process as its parent sees it. It ends with this value.
 pub(crate) struct Branch {
-    process: Child,
-    // Its end is the end of the process, however this one ends.
-    _input: ChildStdin,
-    output: Lines<BufReader<ChildStdout>>,
+    player: Player,
+    heard: Heard,
     pub(crate) address: SocketAddr,
 }
 
 impl Branch {
     /// Starts a process, and waits until it serves.
     pub(crate) async fn start(part: &Part) -> Self {
-        let mut process = Command::new(env::current_exe().unwrap())
-            .args(["--exact", "process::plays_its_part", "--nocapture"])
-            .env(PART, serde_json::to_string(part).unwrap())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
-        let input = process.stdin.take().unwrap();
-        let output = BufReader::new(process.stdout.take().unwrap()).lines();
-        let mut branch = Self {
-            process,
-            _input: input,
-            output,
-            address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        let (player, mut heard) = Player::start("process::plays_its_part", part, &[]);
+        let Said::Serves(address) = hear(&mut heard).await else {
+            panic!("it serves before it comes anywhere");
         };
-        let port = branch.hear(PORT).await;
-        branch.address.set_port(port.parse().unwrap());
-        branch
+        Self {
+            player,
+            heard,
+            address,
+        }
     }
 
     /// Waits until the process has come to where it stops, or once more.
     pub(crate) async fn stopped(&mut self) {
-        self.hear(HERE).await;
-    }
-
-    /// Waits for a line that goes on after `mark`, and returns how.
-    async fn hear(&mut self, mark: &str) -> String {
-        let heard = async {
-            while let Some(line) = self.output.next_line().await.unwrap() {
-                // The harness does not always end its lines.
-                if let Some((_, rest)) = line.split_once(mark) {
-                    return rest.to_owned();
-                }
-            }
-            panic!("the process has ended");
-        };
-        timeout(PATIENCE, heard)
-            .await
-            .unwrap_or_else(|_| panic!("waited in vain: {mark}"))
+        assert!(matches!(hear(&mut self.heard).await, Said::Here));
     }
 
     /// Stops the process with SIGSTOP: it knows nothing of the time that passes.
@@ -133,12 +105,18 @@ impl Branch {
     }
 
     fn signal(&self, signal: Signal) {
-        let process = i32::try_from(self.process.id().unwrap()).unwrap();
+        let process = i32::try_from(self.player.child.id().unwrap()).unwrap();
         kill_process(Pid::from_raw(process).unwrap(), signal).unwrap();
     }
 
     /// Ends the process with SIGKILL.
     pub(crate) async fn kill(&mut self) {
-        self.process.kill().await.unwrap();
+        self.player.child.kill().await.unwrap();
     }
+}
+
+async fn hear(heard: &mut Heard) -> Said {
+    let said = timeout(PATIENCE, heard.next()).await;
+    let said = said.expect("waited in vain for a process");
+    said.expect("the process has ended")
 }

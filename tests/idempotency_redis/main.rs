@@ -1,12 +1,11 @@
 //! What clients get that send a request again and again, from several processes over five real servers: while servers
-//! are killed and come back, while processes are killed at every point of a request, and while completions fail.
+//! are killed and come back, and while processes are killed at every point of a request.
 //!
 //! `REDLOCK_SOAK_DUPLICATES` is how often five hundred duplicates are sent; once, unless it is set.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
-    clippy::print_stdout,
-    reason = "a panic is how a test fails, in its helpers too; processes talk by their output"
+    reason = "a panic is how a test fails, in its helpers too"
 )]
 
 #[path = "../support/mod.rs"]
@@ -19,7 +18,6 @@ mod crashes;
 mod dice;
 mod duplicates;
 mod ends;
-mod faults;
 mod full;
 mod gate;
 mod ledger;
@@ -31,10 +29,8 @@ use std::time::Duration;
 
 use support::server::{Kind, Server};
 use support::stalls::Stopwatch;
-use support::{PATIENCE, eventually, eventually_or_tell};
+use support::{PATIENCE, connected, eventually};
 use tower_redlock::idempotency::{IdempotentRun, caller};
-use tower_redlock::node::NodeState;
-use tower_redlock::snapshot::{NodeStatus, VotingStatus};
 use tower_redlock::{IdempotencyLayer, LockManager, Settings};
 
 /// Longer than a busy machine takes to answer, and short enough to wait for its end.
@@ -51,21 +47,6 @@ fn builder(ttl: Duration) -> Settings {
         .max_wait(MAX_WAIT)
         // All clocks are one here.
         .max_clock_skew(Duration::from_millis(10))
-}
-
-/// A manager that is connected to all of its nodes, all of which vote.
-async fn connected(builder: Settings) -> LockManager {
-    let locks = builder.connect().await.unwrap();
-    all_vote(&locks).await;
-    locks
-}
-
-async fn all_vote(locks: &LockManager) {
-    let votes =
-        |node: &NodeStatus| node.state == NodeState::Up && node.voting == VotingStatus::Voting;
-    let all = || locks.snapshot().nodes.iter().all(votes);
-    let state = || format!("{:?}", locks.snapshot().nodes);
-    eventually_or_tell("all nodes vote", all, state).await;
 }
 
 /// As [`builder`], on these servers.

@@ -1,6 +1,5 @@
 //! The part of a process that serves requests.
 
-use std::env;
 use std::future::pending;
 use std::path::Path;
 
@@ -10,16 +9,16 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use http::StatusCode;
-use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
 use tokio::time::sleep;
 use tower_redlock::idempotency::Idempotent;
 use tower_redlock::node::RedisNode;
 
-use crate::branch::{HERE, PART, PORT, Part, Point};
+use crate::branch::{Part, Point, Said};
 use crate::dice::Dice;
 use crate::gate::Gate;
 use crate::ledger::Ledger;
+use crate::support::role::{orders, role, say};
 use crate::*;
 
 /// Longer than a busy machine takes to stop a process.
@@ -27,24 +26,23 @@ pub(crate) const MOMENT: Duration = Duration::from_millis(500);
 
 /// Tells the parent that the process has come to where it is to be killed.
 pub(crate) fn here() {
-    println!("\n{HERE}");
+    say(&Said::Here);
 }
 
 /// Nothing, unless this process was started to serve.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn plays_its_part() {
-    let Ok(part) = env::var(PART) else {
+    let Some(part) = role::<Part>() else {
         return;
     };
-    let part: Part = serde_json::from_str(&part).unwrap();
     let app = app(&part, manager(&part).await);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    println!("\n{PORT}{}", listener.local_addr().unwrap().port());
-    let mut input = tokio::io::stdin();
+    say(&Said::Serves(listener.local_addr().unwrap()));
+    let mut orders = orders();
     tokio::select! {
         served = axum::serve(listener, app) => served.unwrap(),
         // The parent has ended, or is done.
-        _ = input.read_u8() => {}
+        _ = orders.next_line() => {}
     }
 }
 

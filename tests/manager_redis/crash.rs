@@ -90,7 +90,7 @@ async fn two_of_five_killed_under_load_lose_nothing() {
     for node in [1, 3] {
         cluster.servers[node].restart();
     }
-    all_up(&managers[0]).await;
+    all_vote(&managers[0]).await;
     let guard = managers[0].acquire("order:2").await.unwrap();
     let held = || cluster.holding("order:2") == 5;
     eventually("the new ones hold it too", held).await;

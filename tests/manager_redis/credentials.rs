@@ -62,7 +62,7 @@ async fn a_manager_takes_locks_while_passwords_change_and_those_before_end() {
         connected.all(|connected| connected)
     })
     .await;
-    all_up(&locks).await;
+    all_vote(&locks).await;
     let guard = locks.acquire("order:1").await.unwrap();
     guard.release().await.unwrap();
 }

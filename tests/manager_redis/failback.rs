@@ -30,13 +30,6 @@ fn process(servers: &[Server], like: Like, cut_off: Option<usize>) -> Settings {
     builder.ttl(TTL).max_ttl(TTL).node_timeout(1_000 * MS)
 }
 
-fn all_vote(locks: &LockManager) -> bool {
-    let nodes = locks.snapshot().nodes;
-    nodes
-        .iter()
-        .all(|node| node.state == NodeState::Up && node.voting == VotingStatus::Voting)
-}
-
 /// Who the server was when it began to vote.
 fn identity(server: &Server) -> String {
     server.run("HGET lk!node identity")
@@ -66,7 +59,7 @@ async fn come_back(kind: Kind, like: Like, shown: bool, noticed: bool) {
     }
     assert_eq!(spare.run("REPLICAOF NO ONE"), "OK");
     assert_eq!(identity(&spare), identity(&servers[0]), "its marker");
-    all_up(&witness).await;
+    all_vote(&witness).await;
     let holder = process(&servers, like, Some(2)).connect().await.unwrap();
     let guard = holder.try_acquire("k").await.unwrap();
 
@@ -149,13 +142,13 @@ async fn processes_that_require_replicas_and_those_that_do_not_get_along() {
             for locks in [&old, &new] {
                 let guard = locks.try_acquire(format!("k{round}")).await.unwrap();
                 guard.release().await.unwrap();
-                assert!(all_vote(locks), "{round}");
+                assert_eq!(voting(locks), 3, "{round}");
             }
         }
         let late = new.try_acquire("late").await.unwrap();
         let masters = looked_at(masters, 2).await;
         for locks in [&old, &new] {
-            assert!(all_vote(locks));
+            assert_eq!(voting(locks), 3);
             for held in ["early", "late"] {
                 let error = locks.try_acquire(held).await.unwrap_err();
                 assert!(is_contended(&error), "{error}");
@@ -203,7 +196,7 @@ async fn back_up_under_locks(kind: Kind) {
     let servers = back_up(servers).await;
     let fresh = connected(process(&servers, PLAIN, None)).await;
     for locks in [&locks, &declared, &fresh] {
-        assert!(all_vote(locks));
+        assert_eq!(voting(locks), 3);
         assert!(is_contended(&locks.try_acquire("k").await.unwrap_err()));
     }
     assert_eq!(identities(&servers), markers);
@@ -321,7 +314,7 @@ async fn as_many_evictions_as_before_a_restart_are_seen() {
             assert_not_granted(&second, "who saw it").await;
             assert!(!guard.is_lost(), "too late to show anything");
             drop(guard);
-            all_up(&second).await;
+            all_vote(&second).await;
             for locks in [first, second] {
                 locks.shutdown(Duration::ZERO).await;
             }
@@ -340,10 +333,10 @@ async fn a_number_of_evictions_that_was_reset_costs_no_vote() {
     let marker = identity(&servers[0]);
     assert_eq!(servers[0].run("CONFIG RESETSTAT"), "OK");
     let servers = looked_at(servers, 1).await;
-    assert!(all_vote(&strict));
+    assert_eq!(voting(&strict), 3);
     assert_eq!(identity(&servers[0]), marker);
     let fresh = connected(process(&servers, PLAIN, None)).await;
-    assert!(all_vote(&fresh));
+    assert_eq!(voting(&fresh), 3);
     // And the next is a loss again, although their number is known.
     evict_for_a_moment(&servers[0]);
     eventually("noticed", || is_quarantined(&strict, 0)).await;

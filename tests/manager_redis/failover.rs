@@ -87,7 +87,7 @@ async fn a_lock_that_the_replica_has_outlives_the_master() {
         scene.fail_over().await;
         assert!(!is_free(&second).await, "{kind:?}: a second holder");
         assert!(!guard.is_lost());
-        all_up(&first).await;
+        all_vote(&first).await;
         guard.release().await.unwrap();
         assert!(is_free(&second).await, "it could be had all the time");
     }

@@ -1,19 +1,13 @@
 //! A holder whose process is killed: its lease ends it, and who waits gets its turn.
 
-use std::env;
-use std::process::Stdio;
-
-use tokio::process::Command;
-
+use crate::support::role::{Player, role};
 use crate::*;
 
-/// Tells the process that is to be killed where the servers are.
-const SERVERS: &str = "TOWER_REDLOCK_TEST_SERVERS";
 const TTL: Duration = Duration::from_millis(600);
 
 /// What the process does that is to be killed.
-async fn hold(servers: &str) {
-    let builder = LockManager::builder().redis(servers.split(' '));
+async fn hold(servers: Vec<String>) {
+    let builder = LockManager::builder().redis(servers);
     let builder = builder.bootstrap(true).ttl(TTL).max_ttl(TTL);
     let locks = connected(builder.node_timeout(200 * MS)).await;
     let _guard = locks.acquire("order:1").await.unwrap();
@@ -22,20 +16,13 @@ async fn hold(servers: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_next_waiter_starts_when_the_lease_of_a_killed_process_ends() {
-    if let Ok(servers) = env::var(SERVERS) {
-        return hold(&servers).await;
+    if let Some(servers) = role() {
+        return hold(servers).await;
     }
     let cluster = Cluster::start();
     // A process that takes the lock and keeps it: this test again, in the other role.
     let name = "killed::the_next_waiter_starts_when_the_lease_of_a_killed_process_ends";
-    let mut holder = Command::new(env::current_exe().unwrap())
-        .args(["--exact", name, "--nocapture"])
-        .env(SERVERS, cluster.urls().join(" "))
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .kill_on_drop(true)
-        .spawn()
-        .unwrap();
+    let (mut holder, _heard) = Player::start(name, &cluster.urls(), &[]);
     eventually("it is held", || cluster.holding("order:1") == 5).await;
     let locks = connected(cluster.short(TTL).max_wait(Duration::from_secs(20))).await;
     let waiting = {
@@ -46,7 +33,7 @@ async fn the_next_waiter_starts_when_the_lease_of_a_killed_process_ends() {
     // The holder renews all this time, so it is held far beyond one ttl.
     tokio::time::sleep(TTL * 3 / 2).await;
     assert!(!waiting.is_finished(), "taken from a holder that is alive");
-    holder.kill().await.unwrap();
+    holder.child.kill().await.unwrap();
     let killed = Stopwatch::start();
     let guard = waiting.await.unwrap().unwrap();
     let after = killed.elapsed();

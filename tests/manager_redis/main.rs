@@ -15,11 +15,9 @@ mod commands;
 mod connect;
 mod crash;
 mod credentials;
-mod exclusion;
 mod failback;
 mod failover;
 mod freeze;
-mod hold;
 mod kept;
 mod killed;
 mod limits;
@@ -38,7 +36,7 @@ use std::time::Duration;
 
 use support::server::{Kind, Server};
 use support::stalls::Stopwatch;
-use support::{PATIENCE, eventually};
+use support::{PATIENCE, all_vote, connected, eventually, is_contended, voting};
 use tower_redlock::node::{LiveNode, NodeState, RedisNode};
 use tower_redlock::snapshot::VotingStatus;
 use tower_redlock::{AcquireError, LockGuard, LockManager, Settings};
@@ -123,23 +121,6 @@ impl Cluster {
     }
 }
 
-/// A manager that is connected to all of its nodes.
-async fn connected(builder: Settings) -> LockManager {
-    let locks = builder.connect().await.unwrap();
-    all_up(&locks).await;
-    locks
-}
-
-async fn all_up(locks: &LockManager) {
-    let all = || {
-        let nodes = locks.snapshot().nodes;
-        nodes
-            .iter()
-            .all(|node| node.state == NodeState::Up && node.voting == VotingStatus::Voting)
-    };
-    eventually("all nodes up", all).await;
-}
-
 fn is_quarantined(locks: &LockManager, node: usize) -> bool {
     let voting = &locks.snapshot().nodes[node].voting;
     matches!(voting, VotingStatus::Quarantined { .. })
@@ -155,7 +136,7 @@ async fn seen_by_all(managers: &[LockManager], node: usize) {
         eventually("its restart is noticed", || is_quarantined(locks, node)).await;
     }
     for locks in managers {
-        all_up(locks).await;
+        all_vote(locks).await;
     }
 }
 
@@ -168,11 +149,4 @@ async fn acquired(locks: &LockManager) -> Option<LockGuard> {
             None
         }
     }
-}
-
-fn is_contended(error: &AcquireError) -> bool {
-    matches!(
-        error,
-        AcquireError::Contended { .. } | AcquireError::WaitTimeout { .. }
-    )
 }

@@ -173,8 +173,8 @@ async fn one_side_of_a_partition_holds_at_a_time(replicated: bool) {
     guard.release().await.unwrap();
 
     scene.heal();
-    all_up(&first).await;
-    all_up(&second).await;
+    all_vote(&first).await;
+    all_vote(&second).await;
     let _held = first.acquire("order:1").await.unwrap();
     let error = second.try_acquire("order:1").await.unwrap_err();
     assert!(is_contended(&error), "{error}");
@@ -224,7 +224,7 @@ async fn a_master_that_is_made_so_once_more_is_quarantined_though_it_was_never_d
         assert_eq!(server.run("HEXISTS lk!node identity"), "0");
         eventually("known", || is_quarantined(&locks, 0)).await;
     }
-    all_up(&locks).await;
+    all_vote(&locks).await;
     assert!(scene.old.run("HGET lk!node identity").starts_with("2|"));
 }
 

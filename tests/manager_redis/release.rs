@@ -1,50 +1,6 @@
-//! Calls that are dropped while servers are asked leave no key on any server, and releases that are refused are repeated.
-
-use std::pin::pin;
-
-use futures_util::FutureExt as _;
-use tokio::task::yield_now;
+//! Releases that are refused are repeated.
 
 use crate::*;
-
-/// Polls `future` so many times, with the other tasks and the servers at work in between, and drops it.
-///
-/// Returns its output if it was ready by then. `pause` chooses how long the pauses are.
-async fn poll_and_drop<F: Future>(future: F, polls: usize, pause: usize) -> Option<F::Output> {
-    let mut future = pin!(future);
-    for _ in 0..polls {
-        if let Some(output) = future.as_mut().now_or_never() {
-            return Some(output);
-        }
-        for _ in 0..pause {
-            yield_now().await;
-        }
-    }
-    None
-}
-
-#[tokio::test]
-async fn an_acquire_dropped_anywhere_leaves_nothing() {
-    let cluster = Cluster::start();
-    let locks = cluster.manager().await;
-    let (mut early, mut late) = (0, 0);
-    for round in 0..240 {
-        // The points differ in how often the future was polled and how far the connections came in between.
-        let (polls, pause) = (1 + round % 12, round / 12);
-        match poll_and_drop(locks.acquire("order:1"), polls, pause).await {
-            None => early += 1,
-            Some(guard) => {
-                late += 1;
-                drop(guard.unwrap());
-            }
-        }
-        if round % 4 == 0 {
-            cluster.settle_free("a dropped acquire").await;
-        }
-    }
-    assert!(early > 20 && late > 20, "{early} before, {late} after");
-    cluster.settle_free("all dropped acquires").await;
-}
 
 const NONE: &str = "rejected_calls=0,failed_calls=0";
 

@@ -16,6 +16,7 @@ use tower_redlock::clock::{Clock, Moment};
 use tower_redlock::error::RunError;
 use tower_redlock::{Held, LockManager};
 
+use super::answers::assert_problem;
 use super::{Answer, KEY, Scene, TTL, drive, layer, ok, post, send};
 
 #[tokio::test(start_paused = true)]
@@ -35,8 +36,12 @@ async fn the_handler_is_dropped_before_validity_ends_and_the_answer_is_lock_lost
     assert!(in_time, "within validity, and not before it must: {took:?}");
     // The handler went while the nodes still had the key, so before anyone else could have had it.
     scene.assert_dropped_under_the_lock();
-    assert_eq!(answer.told(), (503, "lock-lost"));
-    assert_eq!(answer.header("retry-after"), None, "its outcome is unknown");
+    let texts = [
+        "Lock lost",
+        "The lock was lost while this request was processed. Whether it took effect is unknown, so look before \
+         you send it again, because it may be processed again.",
+    ];
+    assert_problem(&answer, 503, "lock-lost", None, texts);
     scene.nodes.each(|n| n.thaw());
     scene.nodes.settle_free().await;
 }

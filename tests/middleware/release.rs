@@ -16,7 +16,7 @@ use tower::{Layer as _, Service as _, ServiceExt as _, service_fn};
 use tower_redlock::LockManager;
 use tower_redlock::layer::LayerBody;
 
-use super::{Answer, KEY, MS, SECOND, Scene, Spy, drive, layer, ok, post, send};
+use super::{KEY, MS, SECOND, Scene, Spy, drive, layer, ok, post, send};
 
 type Waiting = BoxCloneService<Request<Empty<Bytes>>, Response<LayerBody<Full<Bytes>>>, Infallible>;
 
@@ -37,17 +37,6 @@ fn waiting(scene: &Scene, locks: &LockManager) -> (Waiting, oneshot::Sender<()>)
         }
     });
     (BoxCloneService::new(layer(locks).layer(inner)), finish)
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_response_comes_after_the_release() {
-    let scene = Scene::new();
-    let (service, finish) = waiting(&scene, &scene.nodes.manager());
-    finish.send(()).unwrap();
-    let response = service.oneshot(post()).await.unwrap();
-    scene.nodes.assert_free();
-    scene.assert_dropped_under_the_lock();
-    assert_eq!(Answer::of(response).await.text, "paid");
 }
 
 #[tokio::test(start_paused = true)]
@@ -132,32 +121,6 @@ async fn a_future_dropped_before_it_is_polled_asks_no_node() {
         tokio::task::yield_now().await;
     }
     assert_eq!((scene.nodes.commands(), scene.dropped()), (0, None));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_future_dropped_while_the_handler_runs_drops_the_handler_then_the_lock() {
-    let scene = Scene::new();
-    let (service, _finish) = waiting(&scene, &scene.nodes.manager());
-    let mut future = Box::pin(service.oneshot(post()));
-    drive(&mut future, || scene.nodes.holding(KEY) == 5).await;
-    assert_eq!(scene.dropped(), None);
-    drop(future);
-    scene.assert_dropped_under_the_lock();
-    scene.nodes.settle_free().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_future_dropped_while_it_releases_goes_on_releasing() {
-    let scene = Scene::new();
-    let (service, finish) = waiting(&scene, &scene.nodes.manager());
-    let mut future = Box::pin(service.oneshot(post()));
-    drive(&mut future, || scene.nodes.holding(KEY) == 5).await;
-    scene.nodes.each(|n| n.freeze());
-    finish.send(()).unwrap();
-    drive(&mut future, || scene.dropped().is_some()).await;
-    drop(future);
-    scene.nodes.each(|n| n.thaw());
-    scene.nodes.settle_free().await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,5 +1,5 @@
 //! Real servers and clients whose handlers take a guard along into what goes on when the head of the response is out: a
-//! WebSocket, a stream of events, a job. The lock is held for as long as that lives, and no longer, whoever ends it and
+//! WebSocket, a stream of events. The lock is held for as long as that lives, and no longer, whoever ends it and
 //! however. Nothing here comes near the ttl, so whatever is free was released.
 
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use axum::Router;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{any, post};
+use axum::routing::any;
 use futures_util::{SinkExt as _, Stream, StreamExt as _, stream};
 use http::{Method, StatusCode};
 use http_body_util::BodyExt as _;
@@ -22,7 +22,7 @@ use tokio_tungstenite::{WebSocketStream, client_async};
 use tower_redlock::{Held, LockGuard, LockManager};
 
 use super::http_wire::{clients, freed, serve};
-use super::{KEY, Nodes, layer, send, to};
+use super::{KEY, Nodes, layer, to};
 
 /// A server whose WebSocket at `/` echoes under the lock.
 async fn echo(locks: &LockManager) -> String {
@@ -187,50 +187,5 @@ async fn a_stream_of_events_holds_its_lock_until_it_ends_however_that_is() {
             }
             freed(&nodes).await;
         }
-    }
-}
-
-/// How a job goes on once its request is answered.
-#[derive(Clone, Copy, Debug)]
-enum Job {
-    Ends,
-    Panics,
-    IsAborted,
-}
-
-#[tokio::test]
-async fn a_job_holds_its_lock_until_it_ends_panics_or_is_aborted() {
-    for job in [Job::Ends, Job::Panics, Job::IsAborted] {
-        let nodes = Nodes::five();
-        let (go, tasks) = (Arc::new(Notify::new()), Arc::default());
-        let handler = {
-            let (go, tasks) = (Arc::clone(&go), Arc::clone(&tasks));
-            async move |held: Held| {
-                let guard = held.into_guard().unwrap();
-                let work = async move {
-                    go.notified().await;
-                    assert!(!matches!(job, Job::Panics), "on purpose");
-                    guard.release().await.unwrap();
-                };
-                let tasks: Arc<std::sync::Mutex<Vec<_>>> = tasks;
-                tasks.lock().unwrap().push(tokio::spawn(work));
-                StatusCode::ACCEPTED
-            }
-        };
-        let route = post(handler).route_layer(layer(&nodes.manager()));
-        let url = serve(Router::new().route("/", route)).await;
-        let [client, _] = clients();
-        let ask = async || send(&client, to(Method::POST, &url)).await.status;
-        assert_eq!(ask().await, 202);
-        assert_eq!(ask().await, 409, "{job:?}");
-        assert_eq!(nodes.holding(KEY), 5, "{job:?}");
-        let task = tasks.lock().unwrap().pop().unwrap();
-        match job {
-            Job::Ends | Job::Panics => go.notify_one(),
-            Job::IsAborted => task.abort(),
-        }
-        assert_eq!(task.await.is_ok(), matches!(job, Job::Ends), "{job:?}");
-        freed(&nodes).await;
-        assert_eq!(ask().await, 202, "{job:?}");
     }
 }

@@ -3,9 +3,9 @@
 use std::io::Error;
 use std::sync::Mutex;
 
-use tower_redlock::node::{Credentials, NoticeReceiver};
+use tower_redlock::node::Credentials;
 
-use crate::support::nodes::subscribe;
+use crate::support::nodes::listening;
 use crate::support::sentinel::Sentinel;
 use crate::*;
 
@@ -88,9 +88,7 @@ async fn running_connections_authenticate_anew_before_their_credentials_end() {
         let vault = Vault::new(of("a", "a-s3cret").valid_for(300 * MS));
         let node = vault.node(&server.url());
         settled(&node).await.unwrap();
-        let receiver = NoticeReceiver::new(1);
-        let _listening = subscribe(&node, "k", &receiver);
-        eventually("it listens", || receiver.notices().open == 1).await;
+        let (receiver, _listening) = listening(&node, &key("k")).await;
         let names = ["tower-redlock", "tower-redlock-notices"];
         let before = names.map(|name| connections_named(&server, name));
         assert!(before.iter().all(|found| found[0].1 == "a"), "{before:?}");

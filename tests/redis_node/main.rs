@@ -85,6 +85,11 @@ async fn down(node: &dyn Node, words: &str) -> String {
     text
 }
 
+/// Whether the server has the lock `name`.
+fn exists(server: &Server, name: &str) -> bool {
+    server.command(&["EXISTS", key(name).as_str()]) == "1"
+}
+
 /// The connections of ours that carry commands: the number and the user of each.
 fn connections(server: &Server) -> Vec<(String, String)> {
     connections_named(server, "tower-redlock")

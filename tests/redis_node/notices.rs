@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use tower_redlock::node::{NoticeReceiver, Subscription};
+use tower_redlock::node::NoticeReceiver;
 
 use crate::support::fake::{Fake, Proxy, sound};
-use crate::support::nodes::{self, ready, subscribe};
+use crate::support::nodes::{self, listening, ready, subscribe};
 use crate::*;
 
 /// The connections for notices, each by its number.
@@ -24,15 +24,6 @@ fn channels(server: &Server) -> usize {
     server.run("PUBSUB CHANNELS").lines().count()
 }
 
-/// Listens to `name`, and has the server know it.
-async fn listening(node: &dyn Node, name: &str) -> (NoticeReceiver, Subscription) {
-    let receiver = NoticeReceiver::new(1);
-    let subscription = subscribe(node, name, &receiver);
-    eventually("open", || receiver.notices().open == 1).await;
-    receiver.forget();
-    (receiver, subscription)
-}
-
 async fn lock_and_release(node: &dyn Node, name: &str) {
     node.acquire(acquire(name, 1)).await.unwrap();
     node.release(release(name, 1)).await.unwrap();
@@ -44,7 +35,7 @@ async fn there_is_no_second_connection_before_somebody_listens_and_none_after_th
         let (server, node) = served(kind).await;
         lock_and_release(&node, "k").await;
         assert_eq!(connections(&server), 0);
-        let (receiver, subscription) = listening(&node, "k").await;
+        let (receiver, subscription) = listening(&node, &key("k")).await;
         assert_eq!((connections(&server), channels(&server)), (1, 1));
         lock_and_release(&node, "k").await;
         eventually("told", || receiver.notices().released == 1).await;
@@ -58,7 +49,7 @@ async fn there_is_no_second_connection_before_somebody_listens_and_none_after_th
 #[tokio::test]
 async fn it_ends_with_the_last_node_that_is_dropped() {
     let (server, node) = served(Kind::Redis).await;
-    let (_ears, _subscription) = listening(&node, "k").await;
+    let (_ears, _subscription) = listening(&node, &key("k")).await;
     drop(node);
     eventually("closed", || connections(&server) == 0).await;
 }
@@ -120,14 +111,14 @@ async fn a_killed_connection_comes_back_with_all_its_channels_and_touches_no_ans
 #[tokio::test]
 async fn a_lost_connection_that_nobody_needs_is_not_made_again() {
     let (server, node) = served(Kind::Redis).await;
-    let (_, subscription) = listening(&node, "k").await;
+    let (_, subscription) = listening(&node, &key("k")).await;
     drop(subscription);
     eventually("unsubscribed", || channels(&server) == 0).await;
     server.run(&format!("CLIENT KILL ID {}", ids(&server)[0]));
     // Long enough for several attempts.
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(connections(&server), 0);
-    let (receiver, _subscription) = listening(&node, "k").await;
+    let (receiver, _subscription) = listening(&node, &key("k")).await;
     lock_and_release(&node, "k").await;
     eventually("told", || receiver.notices().released == 1).await;
 }
@@ -137,7 +128,7 @@ async fn a_connection_that_is_silently_gone_is_noticed_and_replaced() {
     let server = Server::start(Kind::Redis, &[]);
     let proxy = Proxy::start(server.port()).await;
     let node = ready(&proxy.url()).await;
-    let (receiver, _first) = listening(&node, "k").await;
+    let (receiver, _first) = listening(&node, &key("k")).await;
     // Nothing we send arrives any more on the connections of today, and none of them is closed.
     proxy.hold();
     let _second = subscribe(&node, "other", &receiver);
@@ -178,7 +169,7 @@ async fn a_server_that_is_busy_for_a_moment_is_asked_again_soon() {
         });
         let server = server.await;
         let node = ready(&server.url()).await;
-        let (_ears, _subscription) = listening(&node, "k").await;
+        let (_ears, _subscription) = listening(&node, &key("k")).await;
         assert_eq!(asked.load(Ordering::SeqCst), 3);
     }
 }

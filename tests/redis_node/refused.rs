@@ -43,14 +43,6 @@ async fn one_server_is_not_two_nodes() {
 }
 
 #[tokio::test]
-async fn a_restarted_server_keeps_its_place() {
-    let (mut server, node) = served(Kind::Redis).await;
-    server.restart();
-    eventually("noticed", || node.state() != NodeState::Up).await;
-    settled(&node).await.unwrap();
-}
-
-#[tokio::test]
 async fn wrong_credentials_are_refused_and_not_repeated() {
     for kind in Kind::ALL {
         let server = Server::start(kind, &[]);

@@ -42,10 +42,6 @@ async fn pair(kind: Kind, within: Duration) -> (Server, Server, LiveNode) {
 
 const STORED: Result<CompleteReply, NodeError> = Ok(CompleteReply::Stored { listeners: 0 });
 
-fn exists(server: &Server, name: &str) -> bool {
-    server.command(&["EXISTS", key(name).as_str()]) == "1"
-}
-
 #[track_caller]
 fn assert_not_replicated<T: Debug>(result: &Result<T, NodeError>, words: &str) {
     let error = result.as_ref().unwrap_err();
@@ -255,18 +251,4 @@ async fn a_lost_connection_is_the_business_of_its_own_locks() {
     assert!(failed > 0 && failed < 40, "{failed} of 40");
     eventually("mended", || node.state() == NodeState::Up).await;
     assert_eq!(connections(&master).len(), 5);
-}
-
-#[tokio::test]
-async fn a_user_needs_the_right_to_wait() {
-    let master = Server::start(Kind::Redis, &[]);
-    let _replica = Server::replica_of(&master, &[]);
-    master.run("ACL SETUSER u on >p ~* &* +@all -wait");
-    let node = RedisNode::new(&master.url_as("u", "p")).require(1);
-    let node = start(node.within(LONG));
-    let error = refusal(&node).await;
-    let text = error.to_string();
-    assert!(text.contains("ACL") && text.contains("WAIT"), "{text}");
-    master.run("ACL SETUSER u +wait");
-    up_again(&node).await;
 }

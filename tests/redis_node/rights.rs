@@ -6,7 +6,7 @@ use tower_redlock::node::{
 };
 use tower_redlock::{FencingToken, LockKey};
 
-use crate::support::nodes::{FAR, ready, refill, serves, subscribe, token, votes};
+use crate::support::nodes::{FAR, listening, ready, refill, serves, subscribe, token, votes};
 use crate::support::requests::*;
 use crate::*;
 
@@ -39,9 +39,7 @@ async fn completes(node: &LiveNode) {
     let (config, fence) = votes(node).await.unwrap();
     let namespace = Namespace::default().idempotency();
     let key = namespace.node_key(&LockKey::new("k").unwrap());
-    let receiver = NoticeReceiver::new(1);
-    let _listening = node.notifier().unwrap().subscribe(&key, receiver.sender(0));
-    eventually("open", || receiver.notices().open == 1).await;
+    let (receiver, _listening) = listening(node, &key).await;
     let recall = async |adopt| {
         let lock = AcquireRequest::new(key.clone(), token(1), LONG).fenced(fence);
         let lock = lock.under(Some(Arc::clone(&config)));
@@ -81,9 +79,7 @@ async fn the_documented_rights_are_enough() {
             let slot = Namespace::default().permits();
             let slot = slot.node_key(&LockKey::new("k").unwrap());
             for (key, any) in [(key("other"), false), (slot, true)] {
-                let receiver = NoticeReceiver::new(1);
-                let _listening = node.notifier().unwrap().subscribe(&key, receiver.sender(0));
-                eventually("open", || receiver.notices().open == 1).await;
+                let (receiver, _listening) = listening(&node, &key).await;
                 // The first owner is buried.
                 let acquire = AcquireRequest::new(key.clone(), token(2), LONG);
                 node.acquire(AcquireRequest { any, ..acquire })

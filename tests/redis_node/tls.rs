@@ -98,23 +98,13 @@ async fn a_master_behind_a_sentinel_is_reached_with_tls() {
     let Some(server) = server_of(&authority, Some(&authority.root)).await else {
         return;
     };
+    let anonymous = trusting(&server.url(), &authority.root);
+    fails(&anonymous).await;
     let [certificate, key, root] = ["certificate", "key", "root"].map(|name| server.file(name));
     let sentinel = Sentinel::start_tls(Kind::Redis, &server, &certificate, &key, &root);
     let node = RedisNode::sentinel([sentinel.url()], "mymaster").root_certificate(authority.root);
     let node = node.client_certificate(authority.certificate, authority.key);
     up_again(&start(node)).await;
-}
-
-#[tokio::test]
-async fn we_show_our_own_certificate() {
-    let authority = authority();
-    let Some(server) = server_of(&authority, Some(&authority.root)).await else {
-        return;
-    };
-    let anonymous = trusting(&server.url(), &authority.root);
-    fails(&anonymous).await;
-    let node = RedisNode::new(&server.url()).root_certificate(authority.root);
-    ready(node.client_certificate(authority.certificate, authority.key)).await;
 }
 
 #[test]

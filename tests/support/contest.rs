@@ -3,22 +3,23 @@
 
 use std::env;
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::ClockId;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tower_redlock::error::ReleaseError;
 use tower_redlock::{LockManager, Settings};
 
+use crate::support::clocks::shown;
+use crate::support::server;
+
 /// Nanoseconds of the system's monotonic clock, which is the same in every process.
 pub fn now() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    let part = |part: i64| u64::try_from(part).unwrap();
-    part(now.tv_sec) * 1_000_000_000 + part(now.tv_nsec)
+    nanos(shown(ClockId::Monotonic))
 }
 
 pub fn nanos(time: Duration) -> u64 {
@@ -160,17 +161,10 @@ pub fn program(library: &str) -> Result<Command, String> {
         .find(|(name, _)| *name == library)
         .unwrap()
         .1;
-    Err(match is_installed(tool) {
+    Err(match server::program(tool, "PATH", []).is_some() {
         true => format!("absent: {library} is not built; run `make peers`"),
         false => format!("absent: {library}, for {tool} is not installed"),
     })
-}
-
-fn is_installed(tool: &str) -> bool {
-    let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path)
-        .map(|dir: PathBuf| dir.join(tool))
-        .any(|file| file.is_file())
 }
 
 /// A client in a process of its own, connected. It is killed with this value.

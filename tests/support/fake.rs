@@ -84,10 +84,6 @@ impl Fake {
     pub fn url_as(&self, user: &str) -> String {
         format!("redis://{user}:x@127.0.0.1:{}", self.port)
     }
-
-    pub fn url_with(&self, password: &str) -> String {
-        format!("redis://:{password}@127.0.0.1:{}", self.port)
-    }
 }
 
 /// Reads the words of one command.

@@ -28,10 +28,10 @@ pub mod wrapper;
 
 use std::time::Duration;
 
-use tower_redlock::LockManager;
 use tower_redlock::clock::{Clock, Moment, SystemClock};
 use tower_redlock::node::NodeState;
 use tower_redlock::snapshot::{NodeStatus, VotingStatus};
+use tower_redlock::{AcquireError, LockManager, Settings};
 
 /// The bound of every wait: long enough for a busy machine, and only ever reached by a failing test.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -60,15 +60,34 @@ pub async fn eventually_or_tell(
     }
 }
 
-/// Waits until all nodes of a manager are up and vote.
+/// A manager that is connected to all of its nodes, all of which vote.
+pub async fn connected(settings: Settings) -> LockManager {
+    let locks = settings.connect().await.unwrap();
+    all_vote(&locks).await;
+    locks
+}
+
+/// Waits until all nodes of a manager vote.
 pub async fn all_vote(locks: &LockManager) {
-    eventually("all nodes vote", || {
-        let nodes = locks.snapshot().nodes;
-        let votes =
-            |node: &NodeStatus| node.state == NodeState::Up && node.voting == VotingStatus::Voting;
-        nodes.iter().all(votes)
-    })
-    .await;
+    let all = || voting(locks) == locks.snapshot().nodes.len();
+    let state = || format!("{:?}", locks.snapshot().nodes);
+    eventually_or_tell("all nodes vote", all, state).await;
+}
+
+/// How many nodes of a manager are up and vote.
+pub fn voting(locks: &LockManager) -> usize {
+    let nodes = locks.snapshot().nodes;
+    let votes =
+        |node: &&NodeStatus| node.state == NodeState::Up && node.voting == VotingStatus::Voting;
+    nodes.iter().filter(votes).count()
+}
+
+/// Whether others have the lock.
+pub const fn is_contended(error: &AcquireError) -> bool {
+    matches!(
+        error,
+        AcquireError::Contended { .. } | AcquireError::WaitTimeout { .. }
+    )
 }
 
 /// A clock that people have set ahead, of a process in this one. Without that, clocks alone would order the holders, and

@@ -15,7 +15,7 @@ use tower_redlock::node::{
 use tower_redlock::node::{LiveNode, RedisNode};
 use tower_redlock::{FencingToken, LockKey};
 
-use super::PATIENCE;
+use super::{PATIENCE, eventually};
 
 /// A ttl that no test outlives.
 pub const LONG: Duration = Duration::from_secs(600);
@@ -101,6 +101,16 @@ pub fn release(name: &str, owner: u32) -> ReleaseRequest {
 pub fn subscribe(node: &dyn Node, name: &str, receiver: &NoticeReceiver) -> Subscription {
     let notifier = node.notifier().unwrap();
     notifier.subscribe(&key(name), receiver.sender(0))
+}
+
+/// Listens to `key` on `node`, and has the server know it.
+pub async fn listening(node: &dyn Node, key: &NodeKey) -> (NoticeReceiver, Subscription) {
+    let receiver = NoticeReceiver::new(1);
+    let notifier = node.notifier().unwrap();
+    let subscription = notifier.subscribe(key, receiver.sender(0));
+    eventually("open", || receiver.notices().open == 1).await;
+    receiver.forget();
+    (receiver, subscription)
 }
 
 /// Has a node vote; under what config, and a number to propose there.

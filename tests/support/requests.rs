@@ -57,61 +57,24 @@ new! {
     NewRecord: Record(ballot: FencingToken, body: Bytes, until: u64) {}
 }
 
-/// `$type` with another value in this field.
+/// `$type` with another value in one field.
 macro_rules! with {
-    ($($name:ident: $method:ident($field:ident: $kind:ty) of $($type:ident),*;)*) => {$(
+    ($($name:ident: $method:ident $arguments:tt $body:tt of $($type:ident),*;)*) => {$(
         pub trait $name {
-            fn $method(self, $field: $kind) -> Self;
+            fn $method $arguments -> Self;
         }
 
         $(impl $name for $type {
-            fn $method(self, $field: $kind) -> Self {
-                Self { $field, ..self }
-            }
+            fn $method $arguments -> Self $body
         })*
     )*};
 }
 
 with! {
-    Under: under(config: Option<Config>) of AcquireRequest, ExtendRequest, RaiseRequest, CompleteRequest;
-    Fenced: fenced(fence: Option<Fence>) of AcquireRequest, ExtendRequest;
-}
-
-pub trait Since {
-    fn since(self, since: Moment) -> Self;
-}
-
-impl Since for ReleaseRequest {
-    fn since(self, since: Moment) -> Self {
-        Self {
-            since: Some(since),
-            ..self
-        }
-    }
-}
-
-pub trait Chosen {
-    fn chosen(self) -> Self;
-}
-
-impl Chosen for CompleteRequest {
-    fn chosen(self) -> Self {
-        Self {
-            chosen: true,
-            ..self
-        }
-    }
-}
-
-pub trait Unguarded {
-    fn unguarded(self) -> Self;
-}
-
-impl Unguarded for ClusterConfig {
-    fn unguarded(self) -> Self {
-        Self {
-            guarded: false,
-            ..self
-        }
-    }
+    Under: under(self, config: Option<Config>) { Self { config, ..self } }
+        of AcquireRequest, ExtendRequest, RaiseRequest, CompleteRequest;
+    Fenced: fenced(self, fence: Option<Fence>) { Self { fence, ..self } } of AcquireRequest, ExtendRequest;
+    Since: since(self, since: Moment) { Self { since: Some(since), ..self } } of ReleaseRequest;
+    Chosen: chosen(self) { Self { chosen: true, ..self } } of CompleteRequest;
+    Unguarded: unguarded(self) { Self { guarded: false, ..self } } of ClusterConfig;
 }

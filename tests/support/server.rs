@@ -228,15 +228,11 @@ impl Server {
         format!("redis://{user}:{password}@127.0.0.1:{}", self.port)
     }
 
-    /// `unix:///..`: every server listens on a socket, too.
-    pub fn unix_url(&self) -> String {
-        format!("unix://{}", self.socket().display())
-    }
-
     pub const fn port(&self) -> u16 {
         self.port
     }
 
+    /// Every server listens there, too.
     pub fn socket(&self) -> PathBuf {
         self.file("socket")
     }

@@ -113,10 +113,6 @@ impl Serverless {
         format!("redis://locks:pw@127.0.0.1:{}", self.port)
     }
 
-    pub const fn port(&self) -> u16 {
-        self.port
-    }
-
     /// A connection of the service's user.
     pub fn raw(&self) -> Raw {
         let mut raw = self.server.raw();

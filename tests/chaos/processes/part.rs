@@ -9,8 +9,8 @@ use tower_redlock::LockManager;
 use tower_redlock::clock::{Clock, Moment};
 use tower_redlock::node::RedisNode;
 
-use crate::support::all_vote;
 use crate::support::clocks::shown;
+use crate::support::connected;
 use crate::support::server::Server;
 
 pub(crate) const KEYS: [&str; 2] = ["order:1", "order:2"];
@@ -88,9 +88,7 @@ impl Settings {
     /// The very first start of servers, of which none can have forgotten anything.
     pub(crate) async fn first(self, servers: &[Server]) -> LockManager {
         let urls: Vec<String> = servers.iter().map(Server::url).collect();
-        let locks = self.builder(&urls).bootstrap(true).connect().await.unwrap();
-        all_vote(&locks).await;
-        locks
+        connected(self.builder(&urls).bootstrap(true)).await
     }
 }
 
