@@ -228,7 +228,8 @@ fn is_once(fault: &Fault) -> bool {
         | Fault::Demote { .. }
         | Fault::Opinion { .. }
         | Fault::Failover { .. }
-        | Fault::Bus { .. } => false,
+        | Fault::Bus { .. }
+        | Fault::Redirect { .. } => false,
         _ => true,
     }
 }

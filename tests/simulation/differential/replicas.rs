@@ -72,8 +72,7 @@ impl Couple for RealCouple {
 
 struct SimulatedCouple([Simulated; 2]);
 
-/// The address of any replica: there is one at a time.
-const REPLICA: (&str, u16) = ("127.0.0.1", 6379);
+const HOST: &str = "127.0.0.1";
 
 impl SimulatedCouple {
     /// With the names of real ones.
@@ -88,10 +87,11 @@ impl SimulatedCouple {
     }
 
     fn follow(replica: &mut Simulated, master: &mut Simulated) {
-        let outputs = replica.server.follow();
+        let [from, to] = [&replica, &master].map(|one| one.server.settings().port);
+        let outputs = replica.server.follow(HOST, to);
         replica.take(outputs);
         let position = replica.server.position();
-        let image = master.server.attach(REPLICA.0, REPLICA.1, Some(&position));
+        let image = master.server.attach(HOST, from, Some(&position));
         replica.server.synchronize(image);
     }
 }
@@ -110,10 +110,10 @@ impl Couple for SimulatedCouple {
             let outputs = replica.server.apply(&change, now);
             replica.take(outputs);
         }
+        let port = replica.server.settings().port;
         let has = replica.server.position().offset;
         assert_eq!(has, master.server.position().offset);
-        let now = master.now();
-        let outputs = (master.server).acknowledge(REPLICA.0, REPLICA.1, has, now);
+        let outputs = master.server.acknowledge(HOST, port, has, master.now());
         master.take(outputs);
     }
 
@@ -136,7 +136,8 @@ fn standing(couple: &mut dyn Couple, number: usize) -> Vec<String> {
     let zeros = field("master_replid2").bytes().all(|byte| byte == b'0');
     vec![
         field("role"),
-        format!("has a replica: {}", !field("slave0").is_empty()),
+        field("connected_slaves"),
+        field("master_link_status"),
         format!("has a former history: {}", !zeros),
         format!("since an offset: {}", field("second_repl_offset") != "-1"),
     ]

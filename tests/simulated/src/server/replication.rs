@@ -26,6 +26,15 @@ pub enum Sync {
     Continue { id: String },
 }
 
+/// The master of a replica.
+#[derive(Debug)]
+pub(super) struct Master {
+    pub(super) host: String,
+    pub(super) port: u16,
+    /// Whether its changes arrive.
+    pub(super) up: bool,
+}
+
 /// The part of a server in replication.
 #[derive(Debug)]
 pub(super) struct Replication {
@@ -34,7 +43,8 @@ pub(super) struct Replication {
     pub(super) former: Option<Position>,
     /// Whether changes are kept for replicas, which begins with the first one.
     pub(super) backlog: bool,
-    is_replica: bool,
+    /// The master, if it is a replica.
+    pub(super) master: Option<Master>,
     /// What each replica has acknowledged, by its address.
     replicas: BTreeMap<(String, u16), u64>,
 }
@@ -45,14 +55,14 @@ impl Replication {
             id,
             former: None,
             backlog: false,
-            is_replica: false,
+            master: None,
             replicas: BTreeMap::new(),
         }
     }
 
     /// Whether files of the server tell the position in its history.
     pub(super) const fn tells(&self) -> bool {
-        self.backlog || self.is_replica
+        self.backlog || self.master.is_some()
     }
 
     /// A new process goes on from a file that tells this position. Returns the offset at which it does.
@@ -85,7 +95,7 @@ impl Replication {
 
 impl Server {
     pub const fn is_master(&self) -> bool {
-        !self.replication.is_replica
+        self.replication.master.is_none()
     }
 
     /// Its place in its history of changes.
@@ -148,12 +158,16 @@ impl Server {
         std::mem::take(&mut self.outbox)
     }
 
-    /// Becomes a replica, or one of another master. It keeps its data until it is in [sync](Self::synchronize).
-    /// Connections stay, but for those that wait; its own replicas are detached.
-    pub fn follow(&mut self) -> Vec<Output> {
+    /// Becomes a replica of that server, or stays a replica of another. It keeps its data until it is in
+    /// [sync](Self::synchronize). Connections stay, but for those that wait; its own replicas are detached.
+    pub fn follow(&mut self, host: &str, port: u16) -> Vec<Output> {
         self.unblock_all();
         self.replication.replicas.clear();
-        self.replication.is_replica = true;
+        self.replication.master = Some(Master {
+            host: host.to_owned(),
+            port,
+            up: false,
+        });
         std::mem::take(&mut self.outbox)
     }
 
@@ -165,7 +179,7 @@ impl Server {
             Sync::Full { image, position } => {
                 replication.id = position.id;
                 replication.former = None;
-                self.data = Data::new(image.keys, position.offset);
+                self.data = Data::new(image.bases, position.offset);
             }
             Sync::Continue { id } => {
                 if id != replication.id {
@@ -177,6 +191,9 @@ impl Server {
         }
         replication.backlog = true;
         replication.replicas.clear();
+        if let Some(master) = &mut replication.master {
+            master.up = true;
+        }
     }
 
     /// A change arrives from the master. One that it has already is ignored.
@@ -197,6 +214,13 @@ impl Server {
         std::mem::take(&mut self.outbox)
     }
 
+    /// The connection to its master has ended.
+    pub fn lose_master(&mut self) {
+        if let Some(master) = &mut self.replication.master {
+            master.up = false;
+        }
+    }
+
     /// Becomes a master. Its replicas are detached.
     pub fn promote(&mut self) {
         if self.is_master() {
@@ -204,7 +228,7 @@ impl Server {
         }
         let offset = self.data.offset() + 1;
         let replication = &mut self.replication;
-        replication.is_replica = false;
+        replication.master = None;
         let id = std::mem::replace(&mut replication.id, self.dice.name());
         replication.former = Some(Position { id, offset });
         replication.replicas.clear();

@@ -8,13 +8,11 @@ pub(super) enum Request<'a> {
     Incomplete,
     /// The words of a command, which may be none, and how many bytes it has.
     Command(Vec<&'a [u8]>, usize),
+    /// It is no command: why, in the server's words.
+    Broken(String),
 }
 
 /// Reads the first command of `bytes`.
-///
-/// # Panics
-///
-/// If they are none: nobody tries what a server does then.
 pub(super) fn read(bytes: &[u8]) -> Request<'_> {
     let mut reader = Reader { bytes, at: 0 };
     let Some(line) = reader.line() else {
@@ -25,15 +23,23 @@ pub(super) fn read(bytes: &[u8]) -> Request<'_> {
         let words = words.filter(|word| !word.is_empty()).collect();
         return Request::Command(words, reader.at);
     };
-    let count = integer(length).expect("a number of words");
+    let Some(count) = integer(length).filter(|count| *count <= i64::from(i32::MAX)) else {
+        return Request::Broken("invalid multibulk length".to_owned());
+    };
     let count = usize::try_from(count).unwrap_or(0);
     let mut words = Vec::with_capacity(count.min(1_024));
     for _ in 0..count {
         let Some(line) = reader.line() else {
             return Request::Incomplete;
         };
-        let length = line.strip_prefix(b"$").and_then(integer);
-        let length = usize::try_from(length.expect("the length of a word")).unwrap();
+        let Some(length) = line.strip_prefix(b"$") else {
+            let got = char::from(line.first().copied().unwrap_or(b'\r'));
+            return Request::Broken(format!("expected '$', got '{got}'"));
+        };
+        let length = integer(length).and_then(|length| usize::try_from(length).ok());
+        let Some(length) = length.filter(|length| *length <= 512 << 20) else {
+            return Request::Broken("invalid bulk length".to_owned());
+        };
         let Some(word) = reader.take(length) else {
             return Request::Incomplete;
         };
@@ -42,13 +48,13 @@ pub(super) fn read(bytes: &[u8]) -> Request<'_> {
     Request::Command(words, reader.at)
 }
 
-/// The words of each command in `bytes`. An incomplete command is one word.
+/// The words of each command in `bytes`. An incomplete or broken command is one word.
 pub(crate) fn commands_in(mut bytes: &[u8]) -> Vec<Vec<Vec<u8>>> {
     let mut commands = Vec::new();
     while !bytes.is_empty() {
         let (words, length) = match read(bytes) {
             Request::Command(words, length) => (words, length),
-            Request::Incomplete => (vec![bytes], bytes.len()),
+            Request::Incomplete | Request::Broken(_) => (vec![bytes], bytes.len()),
         };
         commands.push(words.into_iter().map(<[u8]>::to_vec).collect());
         bytes = &bytes[length..];

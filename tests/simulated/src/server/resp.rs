@@ -16,7 +16,7 @@ pub enum Reply {
     Array(Vec<Self>),
     /// A list of keys and values in the older protocol.
     Map(Vec<(Self, Self)>),
-    /// Not in the older protocol.
+    /// A list in the older protocol.
     Push(Vec<Self>),
     /// A text for people; a string in the older protocol.
     Verbatim(Vec<u8>),
@@ -59,7 +59,7 @@ impl Reply {
             Self::Nil => out.extend_from_slice(b"$-1\r\n"),
             Self::NilArray => out.extend_from_slice(b"*-1\r\n"),
             Self::Array(items) => write_all(out, b'*', items, resp3),
-            Self::Push(items) => write_all(out, b'>', items, resp3),
+            Self::Push(items) => write_all(out, if resp3 { b'>' } else { b'*' }, items, resp3),
             Self::Map(pairs) => {
                 let (kind, per) = if resp3 { (b'%', 1) } else { (b'*', 2) };
                 write_length(out, kind, per * pairs.len());

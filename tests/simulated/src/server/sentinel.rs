@@ -22,8 +22,13 @@ pub struct Opinion {
 pub struct Sentinel {
     id: String,
     masters: BTreeMap<String, Opinion>,
-    /// What each connection has sent that is not answered yet.
-    connections: BTreeMap<ConnectionId, Vec<u8>>,
+    connections: BTreeMap<ConnectionId, Connection>,
+}
+
+#[derive(Debug, Default)]
+struct Connection {
+    input: Vec<u8>,
+    resp3: bool,
 }
 
 impl Sentinel {
@@ -45,7 +50,7 @@ impl Sentinel {
 
     /// Accepts a connection.
     pub fn connect(&mut self, connection: ConnectionId) {
-        self.connections.insert(connection, Vec::new());
+        self.connections.insert(connection, Connection::default());
     }
 
     /// A connection has ended.
@@ -53,26 +58,40 @@ impl Sentinel {
         self.connections.remove(&connection);
     }
 
-    /// Bytes arrive on a connection; answers all commands that are complete, in the older protocol.
+    /// Bytes arrive on a connection; answers all commands that are complete.
     pub fn receive(&mut self, connection: ConnectionId, bytes: &[u8]) -> Vec<Output> {
-        let Some(mut input) = self.connections.remove(&connection) else {
+        let Some(mut state) = self.connections.remove(&connection) else {
             return Vec::new();
         };
-        input.extend_from_slice(bytes);
+        state.input.extend_from_slice(bytes);
         let (mut read, mut sent) = (0, Vec::new());
-        while let Request::Command(words, length) = request::read(&input[read..]) {
-            read += length;
-            let words = words.into_iter().map(String::from_utf8_lossy);
-            let words: Vec<Cow<'_, str>> = words.collect();
-            let words: Vec<&str> = words.iter().map(|word| &**word).collect();
-            self.answer(&words).write(&mut sent, false);
+        let broken = loop {
+            match request::read(&state.input[read..]) {
+                Request::Incomplete => break false,
+                Request::Broken(_) => break true,
+                Request::Command(words, length) => {
+                    read += length;
+                    let words = words.into_iter().map(String::from_utf8_lossy);
+                    let words: Vec<Cow<'_, str>> = words.collect();
+                    let words: Vec<&str> = words.iter().map(|word| &**word).collect();
+                    if let ["HELLO", version, ..] = words[..] {
+                        state.resp3 = version == "3";
+                    }
+                    self.answer(&words).write(&mut sent, state.resp3);
+                }
+            }
+        };
+        let mut outputs = Vec::new();
+        if !sent.is_empty() {
+            outputs.push(Output::Send(connection, sent));
         }
-        input.drain(..read);
-        self.connections.insert(connection, input);
-        match sent.is_empty() {
-            true => Vec::new(),
-            false => vec![Output::Send(connection, sent)],
+        if broken {
+            outputs.push(Output::Close(connection));
+        } else {
+            state.input.drain(..read);
+            self.connections.insert(connection, state);
         }
+        outputs
     }
 
     fn answer(&self, words: &[&str]) -> Reply {
@@ -80,6 +99,9 @@ impl Sentinel {
         let capitals: Vec<&str> = capitals.iter().map(String::as_str).collect();
         match capitals[..] {
             [] => Reply::NOTHING,
+            ["PING"] => Reply::Status(Cow::Borrowed(b"PONG")),
+            ["HELLO", ..] => Reply::Map(vec![(Reply::bulk("mode"), Reply::bulk("sentinel"))]),
+            ["CLIENT", "SETNAME" | "SETINFO", ..] => Reply::OK,
             ["SENTINEL", "MYID"] => Reply::bulk(&self.id),
             ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", _] => match self.masters.get(words[2]) {
                 Some(Opinion { host, port, .. }) => {

@@ -31,7 +31,8 @@ impl State {
             | Fault::Demote { .. }
             | Fault::Opinion { .. }
             | Fault::Failover { .. }
-            | Fault::Bus { .. } => self.apply_to_group(fault),
+            | Fault::Bus { .. }
+            | Fault::Redirect { .. } => self.apply_to_group(fault),
 
             Fault::Crash {
                 host,
