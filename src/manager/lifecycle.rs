@@ -252,7 +252,9 @@ impl LockManager {
         // Wait a moment until the last node votes, too, because a process that starts before that would have to wait
         // for the quarantine of that node.
         let moment = 2 * self.shared.set.node_timeout;
-        voting.news_until(moment, || !voting.waits_for_any()).await;
+        voting
+            .news_until(moment, || !voting.is_any_quarantined())
+            .await;
         Ok(())
     }
 

@@ -312,7 +312,7 @@ impl Roll {
         }
     }
 
-    pub(super) fn waits_for_any(&self) -> bool {
+    pub(super) fn is_any_quarantined(&self) -> bool {
         self.states().any(|state| state.quarantine().is_some())
     }
 

@@ -159,8 +159,8 @@ impl SharedRoll {
         !(roll.trust.pending.is_empty() && roll.adoption.pending.is_empty())
     }
 
-    pub(crate) fn waits_for_any(&self) -> bool {
-        self.roll().waits_for_any()
+    pub(crate) fn is_any_quarantined(&self) -> bool {
+        self.roll().is_any_quarantined()
     }
 }
 

@@ -294,7 +294,7 @@ fn a_node_that_is_taken_over_keeps_the_nodes_of_all_groups_waiting() {
     // It is theirs until they have noticed, at 4 s.
     assert_eq!(roll.until_votes(0..2, at(4), |_| true), [secs(60); 2]);
     assert_eq!(roll.until_votes(0..2, at(4), |node| node > 0), [secs(60)]);
-    assert!(roll.waits_for_any() && roll.remembers(0) && !roll.remembers(2));
+    assert!(roll.is_any_quarantined() && roll.remembers(0) && !roll.remembers(2));
 }
 
 #[test]
