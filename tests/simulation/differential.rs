@@ -5,7 +5,7 @@
 //! The clock of the real server is set by the test and stands still in between (see `tests/support/clock.c`), so times
 //! are compared as they are, to the millisecond. The simulated process is given the
 //! name of the real one. What else differs by nature is not compared: client ids, the server's version and modules, and
-//! of `INFO` all lines but those that somebody reads. Lists whose order nobody promises (of keys, channels and fields)
+//! of `INFO` all lines but those that somebody reads. Lists whose order nobody promises (of keys and fields)
 //! are sorted.
 //!
 //! `REDLOCK_DIFFERENTIAL_CALLS` says how many calls are made to each kind of server, `REDLOCK_DIFFERENTIAL_SEED` with
@@ -119,15 +119,12 @@ impl<W: Wire> Side<W> {
     /// Everything that the server stores.
     fn keys(&mut self) -> BTreeMap<String, Vec<Vec<Vec<Plain>>>> {
         let mut all = BTreeMap::new();
-        for base in ["0", "1", "15"] {
-            self.call(0, &texts(&["SELECT", base]));
-            let keys = self.call(0, &texts(&["KEYS", "*"]));
-            for key in plain::strings(&keys[0]) {
-                let about = ["TYPE", "GET", "HGETALL", "PTTL", "PEXPIRETIME"];
-                let about = about.map(|what| self.call(0, &[what.into(), key.clone()]));
-                let key = String::from_utf8_lossy(&key);
-                all.insert(format!("{base} {key}"), about.into());
-            }
+        let keys = self.call(0, &texts(&["KEYS", "*"]));
+        for key in plain::strings(&keys[0]) {
+            let about = ["TYPE", "GET", "HGETALL", "PTTL", "PEXPIRETIME"];
+            let about = about.map(|what| self.call(0, &[what.into(), key.clone()]));
+            let key = String::from_utf8_lossy(&key).into_owned();
+            all.insert(key, about.into());
         }
         all
     }

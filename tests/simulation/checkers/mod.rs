@@ -228,8 +228,7 @@ fn is_once(fault: &Fault) -> bool {
         | Fault::Demote { .. }
         | Fault::Opinion { .. }
         | Fault::Failover { .. }
-        | Fault::Bus { .. }
-        | Fault::Redirect { .. } => false,
+        | Fault::Bus { .. } => false,
         _ => true,
     }
 }

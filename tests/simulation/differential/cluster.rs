@@ -5,7 +5,7 @@ use super::words::texts;
 use super::{BEGIN, dialects};
 use crate::support::redis_cluster::{NODE_TIMEOUT, RedisCluster};
 use crate::support::server::Kind;
-use tower_redlock_simulated::server::{Cluster, Output, Server, ServerSettings};
+use tower_redlock_simulated::server::{Cluster, Output, Server};
 
 /// Words, parted by bars. Of the keys `k2` belongs to the first master, `k0` and `k1` to the others.
 const CALLS: [&str; 18] = [
@@ -16,7 +16,7 @@ const CALLS: [&str; 18] = [
     "MGET|k2|k0",
     "MGET|k0|k1",
     "DEL|k0|{k0}other",
-    "HGET|k0|f",
+    "HMGET|k0|f",
     "EVAL|return 1|0",
     "EVAL|return 1|1|k0",
     "EVAL|return 1|1|k2|k0",
@@ -59,14 +59,7 @@ fn what_is_elsewhere_is_refused_in_the_same_words() {
         let cluster = RedisCluster::start(kind, 3, 0);
         let real = &cluster.servers[0];
         let (dialect, _) = dialects::of(&real.run("INFO"));
-        let (port, policy) = (real.port(), "noeviction".to_owned());
-        let settings = ServerSettings {
-            dialect,
-            port,
-            policy,
-            ..ServerSettings::default()
-        };
-        let mut simulated = Server::new(settings, 1, BEGIN);
+        let mut simulated = Server::new(dialect, 1, BEGIN);
         let addresses = cluster.servers.iter();
         let addresses = addresses.map(|server| (("127.0.0.1".to_owned(), server.port()), None));
         let all: Vec<_> = addresses.collect();

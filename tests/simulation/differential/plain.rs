@@ -4,10 +4,8 @@ use std::fmt;
 use std::io::BufRead;
 
 /// The lines of `INFO` that are compared.
-const LINES: [&str; 9] = [
+const LINES: [&str; 7] = [
     "role",
-    "connected_slaves",
-    "master_failover_state",
     "master_replid2",
     "second_repl_offset",
     "evicted_keys",
@@ -23,14 +21,14 @@ pub(super) enum Plain {
     Error(String),
     Int(i64),
     Bulk(Bytes),
+    /// In the newer protocol.
+    Null,
     Nil,
     NilArray,
     Array(Vec<Self>),
     Map(Vec<(Self, Self)>),
     Push(Vec<Self>),
     Verbatim(Bytes),
-    /// Those lines of `INFO` that are compared.
-    Lines(Vec<String>),
     /// The server has ended the connection.
     Ended,
 }
@@ -46,14 +44,19 @@ impl fmt::Debug for Bytes {
 }
 
 impl Plain {
-    /// Reads one message; `None` at the end.
+    /// Reads one message; `None` at the end. There is one way to write each: what one side writes in another way than
+    /// the other is another message, or none.
     pub(super) fn parse(from: &mut impl BufRead) -> Option<Self> {
         let mut line = Vec::new();
         from.read_until(b'\n', &mut line).ok()?;
         let line = line.strip_suffix(b"\r\n")?;
         let (kind, text) = line.split_first()?;
         let text = String::from_utf8_lossy(text).into_owned();
-        let number = || text.parse::<i64>().unwrap();
+        let number = || {
+            let number: i64 = text.parse().unwrap();
+            assert_eq!(number.to_string(), text);
+            number
+        };
         let mut items = |per: i64| {
             let items = (0..number() * per).map(|_| Self::parse(from));
             items.collect::<Option<Vec<_>>>()
@@ -62,18 +65,19 @@ impl Plain {
             b'+' => Self::Status(text),
             b'-' => Self::Error(text),
             b':' => Self::Int(number()),
-            b'_' => Self::Nil,
-            b'$' if number() < 0 => Self::Nil,
-            b'*' if number() < 0 => Self::NilArray,
+            b'_' if text.is_empty() => Self::Null,
+            b'$' if text == "-1" => Self::Nil,
+            b'*' if text == "-1" => Self::NilArray,
             b'*' => Self::Array(items(1)?),
             b'>' => Self::Push(items(1)?),
             b'%' => Self::Map(pairs(&items(2)?)),
             b'$' | b'=' => {
                 let mut bytes = vec![0; usize::try_from(number()).unwrap() + 2];
                 from.read_exact(&mut bytes).ok()?;
-                bytes.truncate(bytes.len() - 2);
+                let end = bytes.split_off(bytes.len() - 2);
+                assert_eq!(end, b"\r\n");
                 match kind {
-                    b'=' => Self::Verbatim(Bytes(bytes.split_off(4))),
+                    b'=' => Self::Verbatim(Bytes(bytes.strip_prefix(b"txt:")?.to_vec())),
                     _ => Self::Bulk(Bytes(bytes)),
                 }
             }
@@ -90,27 +94,31 @@ impl Plain {
         match (asked.as_slice(), &mut self) {
             (["CLIENT", "ID"], Self::Int(id)) => *id = 0,
             (["INFO", ..], Self::Bulk(text) | Self::Verbatim(text)) => {
-                self = Self::Lines(lines(&String::from_utf8_lossy(&text.0)));
+                let lines = lines(&String::from_utf8_lossy(&text.0));
+                text.0 = lines.join("\n").into();
             }
-            (["KEYS", ..] | ["PUBSUB", "CHANNELS"], Self::Array(items)) => items.sort(),
-            // As a script passes it on.
-            (["EVAL", script, ..], Self::Array(items)) if script.contains("CHANNELS") => {
-                items.sort()
-            }
-            (["HGETALL" | "HELLO", ..], Self::Array(items)) => self = Self::Map(pairs(items)),
+            (["KEYS", ..], Self::Array(items)) => items.sort(),
+            (["HGETALL", ..], reply) => reply.change_pairs(|pairs| pairs.sort()),
+            (["HELLO", ..], reply) => reply.change_pairs(|pairs| {
+                let differing = ["version", "id", "modules"].map(bulk);
+                pairs.retain(|(name, _)| !differing.contains(name));
+            }),
             _ => {}
         }
-        if let Self::Map(pairs) = &mut self {
-            match asked.first() {
-                Some(&"HGETALL") => pairs.sort(),
-                Some(&"HELLO") => {
-                    let differing = ["version", "id", "modules"].map(bulk);
-                    pairs.retain(|(name, _)| !differing.contains(name));
-                }
-                _ => {}
-            }
-        }
         self
+    }
+
+    /// Changes the pairs of a map, which is a list in the older protocol.
+    fn change_pairs(&mut self, change: fn(&mut Vec<(Self, Self)>)) {
+        match self {
+            Self::Map(pairs) => change(pairs),
+            Self::Array(items) => {
+                let mut all = pairs(items);
+                change(&mut all);
+                *items = all.into_iter().flat_map(<[_; 2]>::from).collect();
+            }
+            _ => {}
+        }
     }
 }
 
@@ -126,10 +134,7 @@ pub(super) fn bulk(text: &str) -> Plain {
 }
 
 fn lines(info: &str) -> Vec<String> {
-    let is_compared = |line: &&str| {
-        let name = line.split(':').next().unwrap_or_default();
-        LINES.contains(&name) || name.starts_with("slave") && name != "slave_expires_tracked_keys"
-    };
+    let is_compared = |line: &&str| LINES.contains(&line.split(':').next().unwrap_or_default());
     let lines = info.lines().filter(is_compared);
     let mut lines: Vec<String> = lines.map(str::to_owned).collect();
     // Sections stand in any order.

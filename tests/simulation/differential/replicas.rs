@@ -72,7 +72,8 @@ impl Couple for RealCouple {
 
 struct SimulatedCouple([Simulated; 2]);
 
-const HOST: &str = "127.0.0.1";
+/// The address of any replica: there is one at a time.
+const REPLICA: (&str, u16) = ("127.0.0.1", 6379);
 
 impl SimulatedCouple {
     /// With the names of real ones.
@@ -87,11 +88,10 @@ impl SimulatedCouple {
     }
 
     fn follow(replica: &mut Simulated, master: &mut Simulated) {
-        let [from, to] = [&replica, &master].map(|one| one.server.settings().port);
-        let outputs = replica.server.follow(HOST, to);
+        let outputs = replica.server.follow();
         replica.take(outputs);
         let position = replica.server.position();
-        let image = master.server.attach(HOST, from, Some(&position));
+        let image = master.server.attach(REPLICA.0, REPLICA.1, Some(&position));
         replica.server.synchronize(image);
     }
 }
@@ -110,10 +110,10 @@ impl Couple for SimulatedCouple {
             let outputs = replica.server.apply(&change, now);
             replica.take(outputs);
         }
-        let port = replica.server.settings().port;
         let has = replica.server.position().offset;
         assert_eq!(has, master.server.position().offset);
-        let outputs = master.server.acknowledge(HOST, port, has, master.now());
+        let now = master.now();
+        let outputs = (master.server).acknowledge(REPLICA.0, REPLICA.1, has, now);
         master.take(outputs);
     }
 
@@ -136,8 +136,7 @@ fn standing(couple: &mut dyn Couple, number: usize) -> Vec<String> {
     let zeros = field("master_replid2").bytes().all(|byte| byte == b'0');
     vec![
         field("role"),
-        field("connected_slaves"),
-        field("master_link_status"),
+        format!("has a replica: {}", !field("slave0").is_empty()),
         format!("has a former history: {}", !zeros),
         format!("since an offset: {}", field("second_repl_offset") != "-1"),
     ]

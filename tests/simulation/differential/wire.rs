@@ -10,7 +10,7 @@ use super::plain::Plain;
 use super::words::texts;
 use crate::support::PATIENCE;
 use crate::support::server::{Kind, Server as RealServer};
-use tower_redlock_simulated::server::{Dialect, Output, Server, ServerSettings};
+use tower_redlock_simulated::server::{Dialect, Output, Server};
 
 /// What happens to a server beside the calls of its clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,17 +86,14 @@ impl Real {
         );
         let begin = Instant::now();
         let mut raw = self.server.raw();
-        for base in ["0", "1", "15"] {
-            raw.command(&["SELECT", base]).unwrap();
-            loop {
-                let stored = raw.command(&["DBSIZE"]).unwrap();
-                let seen = raw.command(&["EVAL", &seen, "0"]).unwrap();
-                if stored == seen {
-                    break;
-                }
-                let waited = begin.elapsed();
-                assert!(waited < PATIENCE, "{stored} keys, and {seen} that live");
+        loop {
+            let stored = raw.command(&["DBSIZE"]).unwrap();
+            let seen = raw.command(&["EVAL", &seen, "0"]).unwrap();
+            if stored == seen {
+                break;
             }
+            let waited = begin.elapsed();
+            assert!(waited < PATIENCE, "{stored} keys, and {seen} that live");
         }
     }
 }
@@ -179,14 +176,9 @@ impl Simulated {
     }
 
     /// One of several, each of which has another number.
-    pub(super) fn start_as(dialect: Dialect, now: u64, number: u16) -> Self {
-        let settings = ServerSettings {
-            port: 6379 + number,
-            dialect,
-            ..ServerSettings::default()
-        };
+    pub(super) fn start_as(dialect: Dialect, now: u64, number: u64) -> Self {
         Self {
-            server: Server::new(settings, number.into(), now),
+            server: Server::new(dialect, number, now),
             now,
             numbers: BTreeMap::new(),
             next: 0,
@@ -196,12 +188,6 @@ impl Simulated {
 
     pub(super) const fn now(&self) -> u64 {
         self.now
-    }
-
-    /// Takes the bytes that were sent and not read yet.
-    pub(super) fn sent(&mut self, connection: usize) -> Vec<u8> {
-        let (bytes, _) = self.sent.get_mut(&self.numbers[&connection]).unwrap();
-        bytes.drain(..).collect()
     }
 
     /// Takes what the server sends.

@@ -18,17 +18,7 @@ pub(super) const COUNTERS: [&str; 3] = ["!fence:k1", "!fence:k2", "!fence:k3"];
 pub(super) const RECORD: &str = "r";
 const CHANNELS: [&str; 2] = ["free:k1", "free:k2"];
 /// Options of `SET`.
-const SET: [&str; 9] = [
-    "NX",
-    "xx",
-    "GET",
-    "KEEPTTL",
-    "PX <span>",
-    "px <span>",
-    "EX <span>",
-    "PXAT <moment>",
-    "EXAT <moment>",
-];
+const SET: [&str; 5] = ["NX", "xx", "PX <span>", "px <span>", "PXAT <moment>"];
 /// All of them.
 pub(super) const KEYS: [&str; 10] = [
     MARKER,
@@ -149,7 +139,6 @@ impl Words {
             "<lock" => self.pick(&LOCKS).into(),
             "<channel" => self.pick(&CHANNELS).into(),
             "<field" => self.word(FIELDS),
-            "<when" => self.word("NX|XX|GT|LT|lt"),
             "<client" => format!("{CLIENT_ID}{}", self.dice.below(CONNECTIONS)).into(),
             "<script" => self.word("return 1|return (||return ARGV"),
             _ => {

@@ -1,16 +1,13 @@
-//! What makes no sense in a plan: numbers of what it does not have, numbers out of range, and faults that could do
-//! nothing where they are.
+//! What makes no sense in a plan: numbers of what it does not have, and numbers out of range.
 
 use std::collections::BTreeSet;
 
-use tower_redlock_simulated::world::{Fault, HostId, HostKind, Memory, Named, Topology};
+use tower_redlock_simulated::world::{Fault, Named};
 
 use super::{Call, Plan, Settings};
 
 /// An hour: what is longer makes a run that nobody waits for.
 const LONGEST: u64 = 3_600_000;
-/// A clock that runs at half its speed, or at one and a half.
-const MOST_PPM: u64 = 500_000;
 const MOST_KEYS: u32 = 1_000;
 
 /// `count` of something, in words.
@@ -91,63 +88,5 @@ pub(super) fn fault(plan: &Plan, at: u64, fault: &Fault) -> Result<(), String> {
             Named::Group => exists("group", index, topology.groups.len())?,
         }
     }
-    at_most("the time of a fault", at, LONGEST)?;
-    times(fault)?;
-    let why = format!("{fault} names hosts that it cannot happen to");
-    need(can_happen(fault, topology), why)
-}
-
-fn times(fault: &Fault) -> Result<(), String> {
-    match *fault {
-        Fault::Delay { min_ms, max_ms, .. } => {
-            at_most("`max_ms`", max_ms, LONGEST)?;
-            at_most("`min_ms`", min_ms, max_ms)
-        }
-        Fault::Crash {
-            memory: Memory::Some { percent },
-            ..
-        } => at_most("`percent`", u64::from(percent), 100),
-        Fault::HostRate { ppm, .. } | Fault::ProcessRate { ppm, .. } => {
-            at_most("`ppm`, up or down,", ppm.unsigned_abs(), MOST_PPM)
-        }
-        Fault::HostStep { ms, .. } | Fault::ProcessStep { ms, .. } => {
-            at_most("`ms`, up or down,", ms.unsigned_abs(), 24 * LONGEST)
-        }
-        Fault::Jitter {
-            permille, max_ms, ..
-        } => {
-            at_most("`permille`", u64::from(permille), 1_000)?;
-            at_most("`max_ms`", max_ms, LONGEST)
-        }
-        Fault::Suspend { ms } | Fault::ReplicaLag { ms, .. } => at_most("`ms`", ms, LONGEST),
-        Fault::Bus { ms, .. } => at_most("`ms`", ms.unwrap_or(0), LONGEST),
-        _ => Ok(()),
-    }
-}
-
-/// Whether a fault can happen to the hosts that it names, all of which exist.
-fn can_happen(fault: &Fault, topology: &Topology) -> bool {
-    let hosts = topology.hosts();
-    let (kind, group) = (
-        |host: HostId| hosts[host.0 as usize].2,
-        |host: HostId| hosts[host.0 as usize].1,
-    );
-    let is_server = |host: HostId| !matches!(kind(host), HostKind::Sentinel(_));
-    match *fault {
-        Fault::Opinion {
-            sentinel, master, ..
-        } => !is_server(sentinel) && is_server(master) && group(sentinel) == group(master),
-        Fault::Failover { group: of, to, .. } => group(to) == of as usize && is_server(to),
-        Fault::Bus { host, to, .. } => topology.cluster.is_some() && host != to,
-        Fault::Demote { host, of } => {
-            let are_servers = is_server(host) && is_server(of) && topology.cluster.is_none();
-            are_servers && host != of && group(host) == group(of)
-        }
-        // After a failover the first master is a replica.
-        Fault::ReplicaCut { host, .. } | Fault::ReplicaLag { host, .. } => {
-            topology.groups[group(host)].replicas > 0
-        }
-        Fault::Promote { host } => is_server(host),
-        _ => true,
-    }
+    at_most("the time of a fault", at, LONGEST)
 }

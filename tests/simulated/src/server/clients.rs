@@ -2,22 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use super::commands::{self, Call, Command, LOADING, NO_AUTH, NO_SCRIPT, WRITE};
+use super::commands::{self, Call, Command, NO_SCRIPT, WRITE};
 use super::request::{self, Request};
 use super::resp::Reply;
 use super::slots::not_local;
 use super::wait::Waiting;
-use super::{ConnectionId, Dialect, Output, Run, Server};
+use super::{ConnectionId, Dialect, Output, Server};
 
 pub(super) const OUT_OF_MEMORY: Reply =
     Reply::error("OOM command not allowed when used memory > 'maxmemory'.");
 pub(super) const READ_ONLY: Reply =
     Reply::error("READONLY You can't write against a read only replica.");
-const NO_AUTHENTICATION: Reply = Reply::error("NOAUTH Authentication required.");
-const IS_LOADING: [Reply; 2] = [
-    Reply::error("LOADING Redis is loading the dataset in memory"),
-    Reply::error("LOADING Valkey is loading the dataset in memory"),
-];
 const IS_BUSY: [Reply; 2] = [
     Reply::error(
         "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
@@ -43,11 +38,8 @@ const CANNOT_SAVE: [Reply; 3] = [
 pub(super) struct Client {
     /// As `CLIENT ID` tells it.
     pub(super) id: i64,
-    pub(super) name: Vec<u8>,
     /// Whether it speaks version 3 of the protocol.
     pub(super) resp3: bool,
-    pub(super) base: usize,
-    pub(super) authenticated: bool,
     /// What was received and is not run yet.
     pub(super) input: Vec<u8>,
     pub(super) channels: BTreeSet<Vec<u8>>,
@@ -57,9 +49,7 @@ pub(super) struct Client {
     pub(super) written: u64,
     /// The `WAIT` that holds it up.
     pub(super) waiting: Option<Waiting>,
-    /// Ends after the reply to the command that is being run.
-    pub(super) closing: bool,
-    /// Messages that go out after that reply.
+    /// Messages that go out after the reply to the command that is being run.
     pub(super) later: Vec<Reply>,
 }
 
@@ -106,12 +96,7 @@ impl Server {
     /// Runs one command and sends its reply.
     fn run(&mut self, connection: ConnectionId, words: &[&[u8]]) {
         let before = self.data.offset();
-        let base = self.clients[&connection].base;
-        let reply = self.answer(&Call {
-            words,
-            connection,
-            base,
-        });
+        let reply = self.answer(&Call { words, connection });
         let after = self.data.offset();
         let Some(client) = self.clients.get_mut(&connection) else {
             return;
@@ -119,30 +104,18 @@ impl Server {
         if after != before {
             client.written = after;
         }
-        let (closing, later) = (client.closing, std::mem::take(&mut client.later));
+        let later = std::mem::take(&mut client.later);
         self.send(connection, &reply);
         for message in later {
             self.send(connection, &message);
-        }
-        if self.settings.record {
-            let words = words.iter().map(|word| word.to_vec()).collect();
-            self.runs.push(Run { words });
-        }
-        if closing {
-            self.close(connection);
         }
     }
 
     /// The reply to a command of a client.
     fn answer(&mut self, call: &Call<'_>) -> Reply {
-        let command = match commands::find(call.words, self.settings.dialect) {
+        let command = match commands::find(call.words, self.dialect) {
             Ok(command) => command,
-            // Older servers tell it to anybody.
-            Err(unknown) => {
-                let is_known = self.clients[&call.connection].authenticated;
-                let may_know = is_known || self.settings.dialect != Dialect::Valkey91;
-                return if may_know { unknown } else { NO_AUTHENTICATION };
-            }
+            Err(unknown) => return unknown,
         };
         match self.refusal(command, call) {
             Some(refusal) => refusal,
@@ -152,11 +125,7 @@ impl Server {
 
     /// Why the server does not run a command now. In the order of real servers.
     fn refusal(&self, command: &Command, call: &Call<'_>) -> Option<Reply> {
-        let client = self.clients.get(&call.connection)?;
-        let (dialect, trouble) = (self.settings.dialect, self.trouble);
-        if !client.authenticated && !command.is(NO_AUTH) {
-            return Some(NO_AUTHENTICATION);
-        }
+        let (dialect, trouble) = (self.dialect, self.trouble);
         if trouble.no_scripts && matches!(command.name, "eval" | "evalsha") {
             let (who, rest) = match dialect {
                 Dialect::Redis62 => ("this user", " or its subcommand"),
@@ -180,6 +149,7 @@ impl Server {
         if !self.is_master() && command.is(WRITE) {
             return Some(READ_ONLY);
         }
+        let client = self.clients.get(&call.connection)?;
         let listens = !client.channels.is_empty() || !client.sharded.is_empty();
         if !client.resp3 && listens && !command.runs_beside_subscriptions() {
             let (name, any) = match dialect {
@@ -190,11 +160,7 @@ impl Server {
                 "ERR Can't execute '{name}': only ({any})SUBSCRIBE / ({any})UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
             )));
         }
-        if trouble.loading && !command.is(LOADING) {
-            return Some(dialect.pick(&IS_LOADING));
-        }
-        let runs_beside_scripts = matches!(command.name, "auth" | "hello" | "quit");
-        (trouble.busy && !runs_beside_scripts).then(|| dialect.pick(&IS_BUSY))
+        (trouble.busy && command.name != "hello").then(|| dialect.pick(&IS_BUSY))
     }
 
     /// The reply to a command of a script; an error if the server does not run it. The script `wrote` if one of its
@@ -204,7 +170,7 @@ impl Server {
         call: &Call<'_>,
         wrote: &mut bool,
     ) -> Result<Reply, Reply> {
-        let dialect = self.settings.dialect;
+        let dialect = self.dialect;
         let command = commands::find_in_script(call.words, dialect)?;
         if command.is(NO_SCRIPT) {
             return Err(Reply::error(match dialect {
@@ -234,7 +200,7 @@ impl Server {
     }
 
     fn refusal_in_script(&self, command: &Command) -> Option<Reply> {
-        let dialect = self.settings.dialect;
+        let dialect = self.dialect;
         if command.is(WRITE) && !self.is_master() {
             return Some(READ_ONLY);
         }

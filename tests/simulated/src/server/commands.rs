@@ -12,22 +12,13 @@ pub(super) const WRITE: u16 = 1;
 const DENY_OOM: u16 = 2;
 /// Not for scripts.
 pub(super) const NO_SCRIPT: u16 = 4;
-/// Runs while the server is loading.
-pub(super) const LOADING: u16 = 8;
-/// Runs before the client has authenticated.
-pub(super) const NO_AUTH: u16 = 16;
 /// Older servers do not know it.
-const SINCE_7_0: u16 = 32;
-const SINCE_7_2: u16 = 64;
-/// Older servers know no words behind those that it must have.
-const OPTIONS_SINCE_7_0: u16 = 128;
+const SINCE_7_0: u16 = 8;
 /// May need memory in the newest Redis.
-const DENY_OOM_SINCE_8_6: u16 = 256;
+const DENY_OOM_SINCE_8_6: u16 = 16;
 /// Its second word is a part of its name.
-const GROUP: u16 = 512;
-/// Those about the connection itself.
-const SESSION: u16 = NO_SCRIPT | LOADING;
-const LISTENING: u16 = SESSION | DENY_OOM_SINCE_8_6;
+const GROUP: u16 = 32;
+const LISTENING: u16 = NO_SCRIPT | DENY_OOM_SINCE_8_6;
 
 /// One call of a command.
 #[derive(Clone, Copy, Debug)]
@@ -35,8 +26,6 @@ pub(super) struct Call<'a> {
     /// The name, then the arguments.
     pub(super) words: &'a [&'a [u8]],
     pub(super) connection: ConnectionId,
-    /// The database.
-    pub(super) base: usize,
 }
 
 /// A command.
@@ -73,63 +62,43 @@ static COMMANDS: &[Command] = &[
     command("hmget", -3, 0, hashes::hmget),
     command("hset", -4, WRITE | DENY_OOM, hashes::hset),
     command("pttl", 2, 0, keys::pttl),
-    command("pexpire", -3, WRITE | OPTIONS_SINCE_7_0, keys::pexpire),
+    command("pexpire", 3, WRITE, keys::pexpire),
     command("del", -2, WRITE, keys::del),
     command("evalsha", -3, NO_SCRIPT, script::evalsha),
-    command("time", 1, LOADING, connection::time),
+    command("time", 1, 0, connection::time),
     command("hdel", -3, WRITE, hashes::hdel),
-    command("hget", 3, 0, hashes::hget),
-    command("pexpireat", -3, WRITE | OPTIONS_SINCE_7_0, keys::pexpireat),
-    command("publish", 3, LOADING, pubsub::publish),
-    command("pubsub", -2, GROUP | LOADING, no_such_subcommand),
-    command("pubsub|channels", -2, LOADING, pubsub::channels),
-    command("spublish", 3, LOADING | SINCE_7_0, pubsub::spublish),
-    command("cluster", -2, GROUP | LOADING, no_such_subcommand),
-    command("cluster|nodes", 2, LOADING, slots::nodes),
-    command("info", -1, LOADING, info::info),
+    command("publish", 3, 0, pubsub::publish),
+    command("spublish", 3, SINCE_7_0, pubsub::spublish),
+    command("cluster", -2, GROUP, no_such_subcommand),
+    command("cluster|nodes", 2, 0, slots::nodes),
+    command("info", -1, 0, info::info),
     command("wait", 3, NO_SCRIPT, wait::wait),
-    command("ping", -1, 0, connection::ping),
+    command("ping", 1, 0, connection::ping),
     command("eval", -3, NO_SCRIPT, script::eval),
     command("script", -2, GROUP | NO_SCRIPT, no_such_subcommand),
     command("script|load", 3, NO_SCRIPT, script::load),
-    command("script|exists", -3, NO_SCRIPT, script::exists),
-    command("script|flush", -2, NO_SCRIPT, script::flush),
+    command("script|flush", 2, NO_SCRIPT, script::flush),
     command("subscribe", -2, LISTENING, pubsub::subscribe),
-    command("unsubscribe", -1, SESSION, pubsub::unsubscribe),
+    command("unsubscribe", -1, NO_SCRIPT, pubsub::unsubscribe),
     command("ssubscribe", -2, LISTENING | SINCE_7_0, pubsub::ssubscribe),
     command(
         "sunsubscribe",
         -1,
-        SESSION | SINCE_7_0,
+        NO_SCRIPT | SINCE_7_0,
         pubsub::sunsubscribe,
     ),
-    command("hello", -1, SESSION | NO_AUTH, connection::hello),
-    command("auth", -2, SESSION | NO_AUTH, connection::auth),
-    command("quit", -1, SESSION | NO_AUTH, connection::quit),
-    command("select", 2, LOADING, connection::select),
-    command("client", -2, GROUP | SESSION, no_such_subcommand),
-    command("client|id", 2, SESSION, connection::id),
-    command("client|setname", 3, SESSION, connection::set_name),
-    command("client|getname", 2, SESSION, connection::get_name),
-    command(
-        "client|setinfo",
-        4,
-        SESSION | SINCE_7_2,
-        connection::set_info,
-    ),
-    command("client|kill", -3, SESSION, connection::kill),
+    command("hello", -1, NO_SCRIPT, connection::hello),
+    command("client", -2, GROUP | NO_SCRIPT, no_such_subcommand),
+    command("client|id", 2, NO_SCRIPT, connection::id),
+    command("client|setname", 3, NO_SCRIPT, connection::set_name),
+    command("client|kill", 4, NO_SCRIPT, connection::kill),
+    // Those of tests alone.
     command("echo", 2, 0, connection::echo),
-    command("exists", -2, 0, keys::exists),
     command("type", 2, 0, keys::kind),
-    command("ttl", 2, 0, keys::ttl),
-    command("expire", -3, WRITE | OPTIONS_SINCE_7_0, keys::expire),
-    command("expireat", -3, WRITE | OPTIONS_SINCE_7_0, keys::expireat),
     command("pexpiretime", 2, SINCE_7_0, keys::pexpiretime),
-    command("persist", 2, WRITE, keys::persist),
     command("keys", 2, 0, keys::keys),
-    command("flushall", -1, WRITE, keys::flushall),
+    command("flushall", 1, WRITE, keys::flushall),
     command("hgetall", 2, 0, hashes::hgetall),
-    command("hlen", 2, 0, hashes::hlen),
 ];
 
 impl Command {
@@ -148,7 +117,7 @@ impl Command {
 
     /// Whether a client of the older protocol that has subscriptions may send it.
     pub(super) fn runs_beside_subscriptions(&self) -> bool {
-        self.name.ends_with("subscribe") || matches!(self.name, "ping" | "quit")
+        self.name.ends_with("subscribe") || self.name == "ping"
     }
 
     /// Its name, or that of the command that it is a part of.
@@ -157,17 +126,12 @@ impl Command {
     }
 
     fn is_known_to(&self, dialect: Dialect) -> bool {
-        match dialect {
-            Dialect::Redis62 => !self.is(SINCE_7_0 | SINCE_7_2),
-            Dialect::Redis70 => !self.is(SINCE_7_2),
-            _ => true,
-        }
+        dialect != Dialect::Redis62 || !self.is(SINCE_7_0)
     }
 
-    fn takes(&self, words: usize, dialect: Dialect) -> bool {
+    fn takes(&self, words: usize) -> bool {
         let least = self.arity.unsigned_abs();
-        let has_options = dialect != Dialect::Redis62 || !self.is(OPTIONS_SINCE_7_0);
-        if self.arity < 0 && has_options {
+        if self.arity < 0 {
             words >= least
         } else {
             words == least
@@ -197,12 +161,12 @@ fn look_up(words: &[&[u8]], dialect: Dialect) -> Result<&'static Command, Wrong>
         if dialect == Dialect::Redis62 {
             // All of them are one command, which looks at its words when it is run.
             return Ok(found
-                .filter(|command| command.takes(words.len(), dialect))
+                .filter(|command| command.takes(words.len()))
                 .unwrap_or(command));
         }
         command = found.ok_or(Wrong::UnknownSub)?;
     }
-    if command.takes(words.len(), dialect) {
+    if command.takes(words.len()) {
         Ok(command)
     } else {
         Err(Wrong::Arity(command.name))
@@ -246,7 +210,7 @@ pub(super) fn shown(word: &[u8], room: usize) -> &[u8] {
     &word[..end.unwrap_or(word.len().min(room))]
 }
 
-pub(super) fn unknown_subcommand(words: &[&[u8]]) -> Reply {
+fn unknown_subcommand(words: &[&[u8]]) -> Reply {
     try_help(b"ERR unknown subcommand '", words)
 }
 

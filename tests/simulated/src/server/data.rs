@@ -2,10 +2,7 @@
 //!
 //! Nothing changes a key but a [`Change`]. So replicas get all of it, and the data of any earlier time can be told.
 
-use std::collections::{BTreeMap, VecDeque};
-
-/// How many changes a log has at most; the rest of them is only kept as data.
-const LONGEST_LOG: usize = 200_000;
+use std::collections::BTreeMap;
 
 /// A key's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,10 +25,7 @@ impl Entry {
     }
 }
 
-type Keys = BTreeMap<Vec<u8>, Entry>;
-
-/// The keys of each database.
-pub type Bases = BTreeMap<usize, Keys>;
+pub type Keys = BTreeMap<Vec<u8>, Entry>;
 
 /// When a key ends, and how a master tells that to its replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,15 +41,12 @@ pub enum Told {
     Time,
     /// As a span, which each of them counts from when it hears of it.
     Span,
-    /// Not at all: it ends as before.
-    Kept,
 }
 
 /// What happens on a server, as masters tell it to their replicas.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// To a key of a database.
-    Key(usize, Vec<u8>, KeyChange),
+    Key(Vec<u8>, KeyChange),
     RemoveAll,
     /// No change of keys: replicas have subscribers, too.
     Publish {
@@ -79,7 +70,7 @@ impl Change {
     /// About how many bytes tell it.
     fn size(&self) -> usize {
         let sum = match self {
-            Self::Key(_, key, change) => key.len() + change.size(),
+            Self::Key(key, change) => key.len() + change.size(),
             Self::RemoveAll => 0,
             Self::Publish { channel, message } => channel.len() + message.len(),
         };
@@ -88,7 +79,7 @@ impl Change {
 
     /// As a replica has it whose clock shows so many milliseconds more than that of its master did.
     pub(super) fn later_by(mut self, millis: i64) -> Self {
-        if let Self::Key(.., KeyChange::Set(_, end) | KeyChange::Expire(end)) = &mut self
+        if let Self::Key(_, KeyChange::Set(_, end) | KeyChange::Expire(end)) = &mut self
             && end.told == Told::Span
         {
             end.until = end.until.map(|until| until.saturating_add(millis));
@@ -96,10 +87,10 @@ impl Change {
         self
     }
 
-    fn apply(&self, bases: &mut Bases) {
+    fn apply(&self, keys: &mut Keys) {
         match self {
-            Self::Key(base, key, change) => change.apply(bases.entry(*base).or_default(), key),
-            Self::RemoveAll => bases.clear(),
+            Self::Key(key, change) => change.apply(keys, key),
+            Self::RemoveAll => keys.clear(),
             Self::Publish { .. } => {}
         }
     }
@@ -118,14 +109,9 @@ impl KeyChange {
     fn apply(&self, keys: &mut Keys, key: &[u8]) {
         match self {
             Self::Set(text, end) => {
-                let before = keys.get(key).and_then(|entry| entry.until);
                 let entry = Entry {
                     value: Value::Text(text.clone()),
-                    until: if end.told == Told::Kept {
-                        before
-                    } else {
-                        end.until
-                    },
+                    until: end.until,
                 };
                 keys.insert(key.to_vec(), entry);
             }
@@ -169,38 +155,29 @@ pub struct Logged {
 /// The keys of a server.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Data {
-    bases: Bases,
+    keys: Keys,
     /// The data before the log, and their offset.
-    first: (Bases, u64),
-    log: VecDeque<Logged>,
+    first: (Keys, u64),
+    log: Vec<Logged>,
 }
 
 impl Data {
     /// Such data, with an empty log that begins at `offset`.
-    pub(super) fn new(bases: Bases, offset: u64) -> Self {
+    pub(super) fn new(keys: Keys, offset: u64) -> Self {
         Self {
-            first: (bases.clone(), offset),
-            bases,
-            log: VecDeque::new(),
+            first: (keys.clone(), offset),
+            keys,
+            log: Vec::new(),
         }
     }
 
-    pub(super) const fn bases(&self) -> &Bases {
-        &self.bases
-    }
-
-    pub(super) fn get(&self, base: usize, key: &[u8]) -> Option<&Entry> {
-        self.bases.get(&base)?.get(key)
-    }
-
-    /// The keys of a database.
-    pub(super) fn keys(&self, base: usize) -> impl Iterator<Item = (&Vec<u8>, &Entry)> {
-        self.bases.get(&base).into_iter().flatten()
+    pub(super) const fn keys(&self) -> &Keys {
+        &self.keys
     }
 
     /// How much has been changed.
     pub(super) fn offset(&self) -> u64 {
-        self.log.back().map_or(self.first.1, |last| last.end)
+        self.log.last().map_or(self.first.1, |last| last.end)
     }
 
     /// Makes a change at `at`.
@@ -211,14 +188,8 @@ impl Data {
 
     /// Makes a change that has its place in the log already.
     pub(super) fn append(&mut self, logged: Logged) {
-        logged.change.apply(&mut self.bases);
-        self.log.push_back(logged);
-        if self.log.len() > LONGEST_LOG
-            && let Some(oldest) = self.log.pop_front()
-        {
-            oldest.change.apply(&mut self.first.0);
-            self.first.1 = oldest.end;
-        }
+        logged.change.apply(&mut self.keys);
+        self.log.push(logged);
     }
 
     /// The changes after `offset`; `None` if the log does not go back so far, or is not there yet.
@@ -227,16 +198,16 @@ impl Data {
             return None;
         }
         let known = self.log.partition_point(|logged| logged.end <= offset);
-        Some(self.log.range(known..))
+        Some(self.log[known..].iter())
     }
 
     /// The data as they were before the first change that was made after `moment`, and their offset.
-    pub(super) fn before(&self, moment: u64) -> (Bases, u64) {
-        let (mut bases, mut offset) = self.first.clone();
+    pub(super) fn before(&self, moment: u64) -> (Keys, u64) {
+        let (mut keys, mut offset) = self.first.clone();
         for logged in self.log.iter().take_while(|logged| logged.at <= moment) {
-            logged.change.apply(&mut bases);
+            logged.change.apply(&mut keys);
             offset = logged.end;
         }
-        (bases, offset)
+        (keys, offset)
     }
 }

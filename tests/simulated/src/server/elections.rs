@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use super::cluster::{Cluster, Member, Packet, Step};
-use super::{Output, Server, ServerSettings};
+use super::{Dialect, Output, Server};
 
 /// The clock at the begin, in microseconds since 1970.
 const BEGIN: u64 = 1_763_816_000_000_000;
@@ -29,10 +29,10 @@ impl Bus {
             .map(|member: Member| (address(member), member.checked_sub(3)))
             .collect();
         let server = |member: Member| {
-            let mut server = Server::new(ServerSettings::default(), member as u64, BEGIN);
+            let mut server = Server::new(Dialect::Redis70, member as u64, BEGIN);
             server.join_cluster(Cluster::new(member, &all, TIMEOUT, BEGIN));
-            if let Some(master) = member.checked_sub(3) {
-                server.follow(&address(master).0, 6379);
+            if member >= 3 {
+                server.follow();
             }
             server.connect(0);
             server
@@ -66,10 +66,7 @@ impl Bus {
             match step {
                 Step::Tell(to, packet) => self.on_their_way.push_back((to, packet)),
                 Step::Promote(_) => self.servers[member].promote(),
-                Step::Follow(master) => {
-                    let told = self.servers[member].follow(&format!("h{master}"), 6379);
-                    self.told.extend(told);
-                }
+                Step::Follow(_) => self.told.extend(self.servers[member].follow()),
             }
         }
     }
@@ -142,13 +139,14 @@ fn a_replica_is_elected_when_most_masters_do_not_hear_its_master() {
     // The old master goes on until it hears of it.
     bus.dead.clear();
     assert_eq!(bus.asks(0)[0], OK);
+    bus.ask(0, "HELLO 3");
     assert_eq!(bus.ask(0, "SSUBSCRIBE k2").lines().last(), Some(":1"));
     bus.now += 100_000;
     let steps = bus.servers[3].tick_cluster(bus.now);
     bus.take(3, steps);
     bus.deliver();
     let told = text(std::mem::take(&mut bus.told));
-    assert_eq!(told, "*3\r\n$12\r\nsunsubscribe\r\n$2\r\nk2\r\n:0\r\n");
+    assert_eq!(told, ">3\r\n$12\r\nsunsubscribe\r\n$2\r\nk2\r\n:0\r\n");
     assert!(bus.asks(0)[0].ends_with(" h3:6379\r\n"));
     assert!(!bus.servers[0].is_master());
 }

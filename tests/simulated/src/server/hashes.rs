@@ -11,7 +11,7 @@ type Hash = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// The hash at a key; an error if the key holds something else.
 fn hash<'a>(server: &'a mut Server, call: &Call<'_>) -> Result<Option<&'a Hash>, Reply> {
-    match server.value(call.base, call.words[1]) {
+    match server.value(call.words[1]) {
         Some(Value::Hash(hash)) => Ok(Some(hash)),
         Some(Value::Text(_)) => Err(WRONG_TYPE),
         None => Ok(None),
@@ -28,10 +28,6 @@ fn field(hash: Option<&Hash>, field: &[u8]) -> Reply {
     Reply::optional(value.map(Vec::as_slice))
 }
 
-pub(super) fn hget(server: &mut Server, call: &Call<'_>) -> Reply {
-    with(server, call, |hash| field(hash, call.words[2]))
-}
-
 pub(super) fn hmget(server: &mut Server, call: &Call<'_>) -> Reply {
     with(server, call, |hash| {
         let names = call.words[2..].iter();
@@ -44,12 +40,6 @@ pub(super) fn hgetall(server: &mut Server, call: &Call<'_>) -> Reply {
         let pairs = hash.into_iter().flatten();
         let pair = |(name, value)| (Reply::bulk(name), Reply::bulk(value));
         Reply::Map(pairs.map(pair).collect())
-    })
-}
-
-pub(super) fn hlen(server: &mut Server, call: &Call<'_>) -> Reply {
-    with(server, call, |hash| {
-        Reply::count(hash.map_or(0, BTreeMap::len))
     })
 }
 
@@ -68,7 +58,7 @@ pub(super) fn hset(server: &mut Server, call: &Call<'_>) -> Reply {
     let is_new = |name: &&Vec<u8>| !before.is_some_and(|hash| hash.contains_key(*name));
     let created = fields.keys().filter(is_new).count();
     let change = KeyChange::SetFields(fields.into_iter().collect());
-    server.change_key(call.base, call.words[1], change);
+    server.change_key(call.words[1], change);
     Reply::count(created)
 }
 
@@ -83,7 +73,7 @@ pub(super) fn hdel(server: &mut Server, call: &Call<'_>) -> Reply {
     let removed = fields.len();
     if removed > 0 {
         let change = KeyChange::RemoveFields(fields);
-        server.change_key(call.base, call.words[1], change);
+        server.change_key(call.words[1], change);
     }
     Reply::count(removed)
 }

@@ -13,45 +13,12 @@ use mlua::chunk::ChunkMode;
 use mlua::{BorrowedBytes, Error, Function, Lua, LuaOptions, StdLib, Table, Value, Variadic};
 
 use super::commands::Call;
-use super::numbers::{exact, shortest, truncated};
+use super::numbers::{shortest, truncated};
 use super::resp::Reply;
 use super::{Dialect, Server};
 
 /// The name of every script, in messages and places.
 const SOURCE: &str = "@user_script";
-
-/// What scripts find beside Lua's own functions. It gets them with functions of ours, and returns a function that runs
-/// a script.
-const SANDBOX: &str = r"
-local text_of, explain = ...
-local pcall, xpcall, type, error, tostring = pcall, xpcall, type, error, tostring
-
--- Scripts get the texts of errors, not tables.
-local function checked(ok, ...)
-  if ok then
-    return ok, ...
-  end
-  return false, text_of((...))
-end
-function _G.pcall(...)
-  return checked(pcall(...))
-end
-_G.xpcall, _G.print, _G.dofile, _G.loadfile = nil, nil, nil, nil
-
-KEYS, ARGV = {}, {}
-setmetatable(_G, {
-  __index = function(_, name)
-    error('Script attempted to access nonexistent global variable \'' .. tostring(name) .. '\'', 2)
-  end,
-  __newindex = function()
-    error('Attempt to modify a readonly table', 2)
-  end,
-})
-
-return function(script)
-  return xpcall(script, explain)
-end
-";
 
 thread_local! {
     static INTERPRETER: Interpreter = Interpreter::new().unwrap();
@@ -62,7 +29,10 @@ struct Interpreter {
     lua: Lua,
     globals: Table,
     redis: Table,
-    run: Function,
+    /// Lua's own.
+    xpcall: Function,
+    format: Function,
+    explain: Function,
     compiled: RefCell<HashMap<String, Function>>,
 }
 
@@ -105,7 +75,7 @@ pub(super) fn run(
         });
         match ran {
             Ok((true, value)) => reply_of(&value),
-            Ok((false, why)) => failure(&why, hash, server.settings.dialect),
+            Ok((false, why)) => failure(&why, hash, server.dialect),
             Err(error) => Reply::failure(format!("ERR Error running script {hash}, {error}")),
         }
     })
@@ -138,19 +108,15 @@ impl Interpreter {
         let hash =
             |_: &Lua, text: BorrowedBytes| Ok(sha1_smol::Sha1::from(&*text).digest().to_string());
         redis.raw_set("sha1hex", lua.create_function(hash)?)?;
-        let status = |lua: &Lua, text: BorrowedBytes| table(lua, "ok", text);
-        redis.raw_set("status_reply", lua.create_function(status)?)?;
         let globals = lua.globals();
         globals.raw_set("redis", &redis)?;
-        let run = lua
-            .load(SANDBOX)
-            .set_name("=sandbox")
-            .call((lua.create_function(text_of)?, lua.create_function(explain)?))?;
         Ok(Self {
+            xpcall: globals.raw_get("xpcall")?,
+            format: globals.raw_get::<Table>("string")?.raw_get("format")?,
+            explain: lua.create_function(explain)?,
             lua,
             globals,
             redis,
-            run,
             compiled: RefCell::default(),
         })
     }
@@ -174,14 +140,14 @@ impl Interpreter {
         server: &mut Server,
         call: &Call<'_>,
     ) -> mlua::Result<(bool, Value)> {
-        let (connection, base) = (call.connection, call.base);
+        let connection = call.connection;
         let run = RefCell::new((server, false));
-        let dialect = run.borrow().0.settings.dialect;
+        let dialect = run.borrow().0.dialect;
         let answer = |lua: &Lua, words: &[Value]| {
             let answered = if words.is_empty() {
                 Err(dialect.pick_of_three(&NO_WORDS))
             } else {
-                let words = words.iter().map(|value| word(value, dialect));
+                let words = words.iter().map(|value| self.word(value, dialect));
                 match words.collect::<Option<Vec<_>>>() {
                     None => Err(dialect.pick_of_three(&NO_TEXT)),
                     Some(words) => {
@@ -189,7 +155,6 @@ impl Interpreter {
                         let call = Call {
                             words: &words,
                             connection,
-                            base,
                         };
                         let (server, wrote) = &mut *run.borrow_mut();
                         server.answer_script(&call, wrote)
@@ -210,8 +175,24 @@ impl Interpreter {
             let error = |lua: &Lua, text: BorrowedBytes| table(lua, "err", coded(&text, dialect));
             let error = scope.create_function(error)?;
             self.redis.raw_set("error_reply", error)?;
-            self.run.call(script)
+            self.xpcall.call((script, &self.explain))
         })
+    }
+
+    /// An argument of a command.
+    fn word(&self, value: &Value, dialect: Dialect) -> Option<Vec<u8>> {
+        let number = match value {
+            Value::String(text) => return Some(text.as_bytes().to_vec()),
+            #[expect(clippy::cast_precision_loss, reason = "Lua has no other numbers")]
+            Value::Integer(number) => *number as f64,
+            Value::Number(number) => *number,
+            _ => return None,
+        };
+        if dialect > Dialect::Redis70 {
+            return Some(shortest(number).into_bytes());
+        }
+        let text: mlua::LuaString = self.format.call(("%.17g", number)).ok()?;
+        Some(text.as_bytes().to_vec())
     }
 
     /// A reply as scripts see it.
@@ -279,13 +260,10 @@ fn failure(why: &Value, hash: &str, dialect: Dialect) -> Reply {
         _ => String::new(),
     };
     if dialect == Dialect::Redis62 {
-        // It cannot explain tables.
-        let text = text_in(table, "text").map_or(NO_TABLES.into(), |text| {
-            let text = text.strip_suffix(b"\r\n").unwrap_or(&text);
-            [place.as_bytes(), b": ", text].concat()
-        });
-        let begin = format!("ERR Error running script (call to f_{hash}): ");
-        return Reply::failure([begin.into_bytes(), text].concat());
+        let text = text_in(table, "text").unwrap_or_default();
+        let text = text.strip_suffix(b"\r\n").unwrap_or(&text);
+        let begin = format!("ERR Error running script (call to f_{hash}): {place}: ");
+        return Reply::failure([begin.as_bytes(), text].concat());
     }
     let mut error = text_in(table, "err").unwrap_or_default();
     if !place.is_empty() {
@@ -298,41 +276,19 @@ fn failure(why: &Value, hash: &str, dialect: Dialect) -> Reply {
     Reply::failure(error)
 }
 
-/// The text of an error, if it has one.
-fn text_of(lua: &Lua, error: Value) -> mlua::Result<Value> {
-    match &error {
-        Value::Error(raised) => {
-            let text = match raised.downcast_ref::<Raised>() {
-                Some(Raised(text)) => text.clone(),
-                None => format!("ERR {raised}").into_bytes(),
-            };
-            Ok(Value::String(lua.create_string(text)?))
-        }
-        Value::Table(table) => match table.raw_get("err")? {
-            text @ Value::String(_) => Ok(text),
-            _ => Ok(error),
-        },
-        _ => Ok(error),
-    }
-}
-
 /// Turns whatever ended a script into a table with the text and the line of the script. Lua calls it where the error
 /// was raised.
 fn explain(lua: &Lua, error: Value) -> mlua::Result<Table> {
-    let raised = matches!(error, Value::Error(_));
-    let table = match error {
-        Value::Table(table) => table,
-        error => {
-            let text = match text_of(lua, error)? {
-                Value::String(string) => string.as_bytes().to_vec(),
-                other => other.to_string()?.into_bytes(),
-            };
-            let code: &[u8] = if raised { b"" } else { b"ERR " };
-            let table = table(lua, "err", [code, &text].concat())?;
-            table.raw_set("text", lua.create_string(text)?)?;
-            table
-        }
+    let (code, text): (&[u8], _) = match &error {
+        Value::Error(raised) => match raised.downcast_ref::<Raised>() {
+            Some(Raised(text)) => (b"", text.clone()),
+            None => (b"", format!("ERR {raised}").into_bytes()),
+        },
+        Value::String(text) => (b"ERR ", text.as_bytes().to_vec()),
+        other => (b"ERR ", other.to_string()?.into_bytes()),
     };
+    let table = table(lua, "err", [code, &text].concat())?;
+    table.raw_set("text", lua.create_string(text)?)?;
     table.raw_set("line", line(lua))?;
     Ok(table)
 }
@@ -388,22 +344,3 @@ const NO_TEXT: [Reply; 3] = [
     Reply::error("ERR Lua redis lib command arguments must be strings or integers"),
     Reply::error("ERR Command arguments must be strings or integers"),
 ];
-
-/// What Redis 6.2 tells of an error that is a table.
-const NO_TABLES: &str =
-    "@err_handler_def:9: err_handler_def:9: attempt to concatenate local 'err' (a table value)";
-
-/// An argument of a command.
-fn word(value: &Value, dialect: Dialect) -> Option<Vec<u8>> {
-    let digits = match dialect > Dialect::Redis70 {
-        true => shortest,
-        false => exact,
-    };
-    match value {
-        Value::String(text) => Some(text.as_bytes().to_vec()),
-        #[expect(clippy::cast_precision_loss, reason = "Lua has no other numbers")]
-        Value::Integer(number) => Some(digits(*number as f64).into_bytes()),
-        Value::Number(number) => Some(digits(*number).into_bytes()),
-        _ => None,
-    }
-}

@@ -1,6 +1,6 @@
 //! What happens to the memory of a server: restarts, eviction, expiry. And what is in it, for those who check.
 
-use super::data::{Bases, Change, Data, Entry, KeyChange, Value};
+use super::data::{Change, Data, Entry, KeyChange, Keys, Value};
 use super::image::Image;
 use super::replication::{Position, Replication};
 use super::{Dialect, Output, Server, Trouble};
@@ -12,74 +12,70 @@ impl Server {
     }
 
     /// The entry of a key, unless it has expired; then a master removes it.
-    pub(super) fn entry(&mut self, base: usize, key: &[u8]) -> Option<&Entry> {
+    pub(super) fn entry(&mut self, key: &[u8]) -> Option<&Entry> {
         let now = self.millis();
-        if self.data.get(base, key)?.has_expired(now) {
+        if self.data.keys().get(key)?.has_expired(now) {
             if self.is_master() {
-                self.remove(base, key);
+                self.remove(key);
                 return None;
             }
             // There, scripts on replicas see what the master has not removed yet.
-            if !self.in_script || self.settings.dialect != Dialect::Redis62 {
+            if !self.in_script || self.dialect != Dialect::Redis62 {
                 return None;
             }
         }
-        self.data.get(base, key)
+        self.data.keys().get(key)
     }
 
     /// What a key holds, unless it has expired.
-    pub(super) fn value(&mut self, base: usize, key: &[u8]) -> Option<&Value> {
-        self.entry(base, key).map(|entry| &entry.value)
+    pub(super) fn value(&mut self, key: &[u8]) -> Option<&Value> {
+        self.entry(key).map(|entry| &entry.value)
     }
 
     pub(super) fn change(&mut self, change: Change) {
         self.data.change(change, self.now);
     }
 
-    pub(super) fn change_key(&mut self, base: usize, key: &[u8], change: KeyChange) {
-        self.change(Change::Key(base, key.to_vec(), change));
+    pub(super) fn change_key(&mut self, key: &[u8], change: KeyChange) {
+        self.change(Change::Key(key.to_vec(), change));
     }
 
-    pub(super) fn remove(&mut self, base: usize, key: &[u8]) {
-        self.change_key(base, key, KeyChange::Remove);
+    pub(super) fn remove(&mut self, key: &[u8]) {
+        self.change_key(key, KeyChange::Remove);
     }
 
     /// Removes the keys that have expired. A replica waits for its master to do it.
     pub(super) fn remove_expired(&mut self) {
         // Newer ones remove a key in its last millisecond, although who asks for it before that gets it.
-        let early = i64::from(self.settings.dialect.removes_early());
+        let early = i64::from(self.dialect.removes_early());
         let (now, is_master) = (self.millis() + early, self.is_master());
-        for (base, key) in self.find(|entry| is_master && entry.has_expired(now)) {
-            self.remove(base, &key);
+        for key in self.find(|entry| is_master && entry.has_expired(now)) {
+            self.remove(&key);
         }
     }
 
     /// The keys with such entries.
-    fn find(&self, wanted: impl Fn(&Entry) -> bool) -> Vec<(usize, Vec<u8>)> {
-        let mut found = Vec::new();
-        for (base, keys) in self.data.bases() {
-            let keys = keys.iter().filter(|(_, entry)| wanted(entry));
-            found.extend(keys.map(|(key, _)| (*base, key.clone())));
-        }
-        found
+    fn find(&self, wanted: impl Fn(&Entry) -> bool) -> Vec<Vec<u8>> {
+        let keys = self.data.keys().iter().filter(|(_, entry)| wanted(entry));
+        keys.map(|(key, _)| key.clone()).collect()
     }
 
     /// All data, and where in the history of changes that is.
     pub fn image(&self) -> Image {
-        self.image_of(self.data.bases().clone(), self.data.offset())
+        self.image_of(self.data.keys().clone(), self.data.offset())
     }
 
     /// The data as they were at `moment`, by this server's clock: before the first change that was made later.
     pub fn image_before(&self, moment: u64) -> Image {
-        let (bases, offset) = self.data.before(moment);
-        self.image_of(bases, offset)
+        let (keys, offset) = self.data.before(moment);
+        self.image_of(keys, offset)
     }
 
-    fn image_of(&self, bases: Bases, offset: u64) -> Image {
+    fn image_of(&self, keys: Keys, offset: u64) -> Image {
         let id = self.replication.id.clone();
         let position = Position { id, offset };
         Image {
-            bases,
+            keys,
             position: self.replication.tells().then_some(position),
         }
     }
@@ -88,11 +84,11 @@ impl Server {
     /// statistics, no trouble, no replicas and no connections, which the caller has to end.
     pub fn restart(&mut self, image: Option<Image>, now: u64) {
         let image = image.unwrap_or_default();
-        (self.now, self.started) = (now, now);
+        self.now = now;
         self.run_id = self.dice.name();
         self.replication = Replication::new(self.dice.name());
         let offset = self.replication.go_on_from(image.position);
-        self.data = Data::new(image.bases, offset);
+        self.data = Data::new(image.keys, offset);
         if let Some(cluster) = &mut self.cluster {
             cluster.restart(now);
         }
@@ -107,7 +103,7 @@ impl Server {
     /// Evicts up to `count` random keys, as far as the policy lets the server do so. Returns how many.
     pub fn evict(&mut self, count: usize, now: u64) -> usize {
         self.now = now;
-        let (policy, master) = (self.settings.policy.clone(), self.is_master());
+        let (policy, master) = (self.policy, self.is_master());
         let may = |entry: &Entry| {
             policy.starts_with("allkeys-")
                 || policy.starts_with("volatile-") && entry.until.is_some()
@@ -116,8 +112,8 @@ impl Server {
         let mut keys = self.find(|entry| master && may(entry));
         let count = count.min(keys.len());
         for _ in 0..count {
-            let (base, key) = keys.swap_remove(self.dice.below(keys.len()));
-            self.remove(base, &key);
+            let key = keys.swap_remove(self.dice.below(keys.len()));
+            self.remove(&key);
         }
         self.evicted_keys += count as u64;
         count
@@ -129,15 +125,15 @@ impl Server {
         self.change(Change::RemoveAll);
     }
 
-    /// The keys that clients see at `now`, each with when it ends, in milliseconds since 1970. Of database 0.
+    /// The keys that clients see at `now`, each with when it ends, in milliseconds since 1970.
     pub fn keys(&self, now: u64) -> Vec<(Vec<u8>, Option<i64>)> {
-        let keys = self.data.keys(0);
+        let keys = self.data.keys().iter();
         let keys = keys.filter(|(_, entry)| !entry.has_expired(in_millis(now)));
         keys.map(|(key, entry)| (key.clone(), entry.until))
             .collect()
     }
 
-    /// What the string at `key` holds at `now`. Of database 0.
+    /// What the string at `key` holds at `now`.
     pub fn text(&self, key: &[u8], now: u64) -> Option<&[u8]> {
         match self.seen(key, now)? {
             Value::Text(text) => Some(text),
@@ -145,7 +141,7 @@ impl Server {
         }
     }
 
-    /// What a field of the hash at `key` holds at `now`. Of database 0.
+    /// What a field of the hash at `key` holds at `now`.
     pub fn field(&self, key: &[u8], field: &[u8], now: u64) -> Option<&[u8]> {
         match self.seen(key, now)? {
             Value::Text(_) => None,
@@ -154,7 +150,7 @@ impl Server {
     }
 
     fn seen(&self, key: &[u8], now: u64) -> Option<&Value> {
-        let entry = self.data.get(0, key)?;
+        let entry = self.data.keys().get(key)?;
         (!entry.has_expired(in_millis(now))).then_some(&entry.value)
     }
 

@@ -4,8 +4,8 @@
 //! It answers what the crate and its tests send, with the words of real servers, and runs the crate's scripts by the
 //! Lua that real servers have. `tests/simulation/differential.rs` compares it with them, call by call.
 //!
-//! What it lacks: transactions, modules, functions, access lists, persistence (the caller keeps an [`Image`]), the
-//! types besides strings and hashes, and time limits of scripts.
+//! What it lacks: transactions, modules, functions, passwords, access lists, databases besides the first one,
+//! persistence (the caller keeps an [`Image`]), the types besides strings and hashes, and time limits of scripts.
 //!
 //! One call of a method is one instant: a script sees one time from its begin to its end, as on real servers.
 
@@ -57,32 +57,6 @@ pub use sentinel::{Opinion, Sentinel};
 /// A connection, as the caller numbers it. A number is used once.
 pub type ConnectionId = u64;
 
-/// How a server is set up.
-#[derive(Clone, Debug)]
-pub struct ServerSettings {
-    pub dialect: Dialect,
-    /// Its port, as `INFO` tells it.
-    pub port: u16,
-    /// The password of the default user, if one is needed.
-    pub password: Option<String>,
-    /// `maxmemory-policy`.
-    pub policy: String,
-    /// Whether [`Server::take_runs`] tells which commands were run.
-    pub record: bool,
-}
-
-impl Default for ServerSettings {
-    fn default() -> Self {
-        Self {
-            dialect: Dialect::Redis70,
-            port: 6379,
-            password: None,
-            policy: "noeviction".to_owned(),
-            record: false,
-        }
-    }
-}
-
 /// What a server does after it was called.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
@@ -90,12 +64,6 @@ pub enum Output {
     Send(ConnectionId, Vec<u8>),
     /// Ends a connection, after all that was sent on it. It is forgotten; what arrives on it later is ignored.
     Close(ConnectionId),
-}
-
-/// A command that was run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Run {
-    pub words: Vec<Vec<u8>>,
 }
 
 /// What is wrong with a server. All of it ends with a restart.
@@ -110,19 +78,18 @@ pub struct Trouble {
     pub busy: bool,
     /// Its users may not run scripts: these are refused with `NOPERM`.
     pub no_scripts: bool,
-    /// It is reading its data: nearly everything is refused with `LOADING`.
-    pub loading: bool,
 }
 
 /// One server process.
 #[derive(Debug)]
 pub struct Server {
-    settings: ServerSettings,
+    dialect: Dialect,
+    /// `maxmemory-policy`.
+    policy: &'static str,
     dice: Dice,
     trouble: Trouble,
     /// Its clock: microseconds since 1970, as of the last call.
     now: u64,
-    started: u64,
     run_id: String,
     evicted_keys: u64,
     /// Whether it runs a command of a script.
@@ -136,21 +103,20 @@ pub struct Server {
     /// The texts of the scripts by their hashes.
     scripts: BTreeMap<String, Arc<[u8]>>,
     outbox: Vec<Output>,
-    runs: Vec<Run>,
 }
 
 impl Server {
     /// A server without data that started at `now`, in microseconds since 1970 by its own clock. The seed decides its
     /// random names.
-    pub fn new(settings: ServerSettings, seed: u64, now: u64) -> Self {
+    pub fn new(dialect: Dialect, seed: u64, now: u64) -> Self {
         let mut dice = Dice::new(seed);
         let (run_id, replication) = (dice.name(), Replication::new(dice.name()));
         Self {
-            settings,
+            dialect,
+            policy: "noeviction",
             dice,
             trouble: Trouble::default(),
             now,
-            started: now,
             run_id,
             evicted_keys: 0,
             in_script: false,
@@ -161,7 +127,6 @@ impl Server {
             next_client_id: 3,
             scripts: BTreeMap::new(),
             outbox: Vec::new(),
-            runs: Vec::new(),
         }
     }
 
@@ -169,7 +134,6 @@ impl Server {
     pub fn connect(&mut self, connection: ConnectionId) {
         let client = Client {
             id: self.next_client_id,
-            authenticated: self.settings.password.is_none(),
             ..Client::default()
         };
         self.next_client_id += 1;
@@ -207,23 +171,9 @@ impl Server {
         self.first_deadline()
     }
 
-    /// The commands that were run since the last time, if that is recorded.
-    pub fn take_runs(&mut self) -> Vec<Run> {
-        std::mem::take(&mut self.runs)
-    }
-
-    pub fn settings(&self) -> &ServerSettings {
-        &self.settings
-    }
-
-    /// Sets the password of the default user, for connections from now on.
-    pub fn set_password(&mut self, password: &str) {
-        self.settings.password = Some(password.to_owned());
-    }
-
     /// Sets `maxmemory-policy`.
-    pub fn set_policy(&mut self, policy: &str) {
-        policy.clone_into(&mut self.settings.policy);
+    pub const fn set_policy(&mut self, policy: &'static str) {
+        self.policy = policy;
     }
 
     /// The name of the process, as `INFO` tells it.

@@ -13,23 +13,6 @@ pub(super) fn integer(text: &[u8]) -> Option<i64> {
         .flatten()
 }
 
-/// A number of Lua as an argument of a command, as older servers write it: `%.17g` in C.
-pub(super) fn exact(number: f64) -> String {
-    const DIGITS: i32 = 17;
-    if !number.is_finite() {
-        return special(number);
-    }
-    let scientific = format!("{number:.16e}");
-    let (mantissa, exponent) = scientific.split_once('e').unwrap();
-    let exponent: i32 = exponent.parse().unwrap();
-    if (-4..DIGITS).contains(&exponent) {
-        let decimals = usize::try_from(DIGITS - 1 - exponent).unwrap();
-        return trim(&format!("{number:.decimals$}")).to_owned();
-    }
-    let sign = if exponent < 0 { '-' } else { '+' };
-    format!("{}e{sign}{:02}", trim(mantissa), exponent.abs())
-}
-
 /// A number of Lua as an argument of a command, as newer servers write it: with as few digits as it takes.
 pub(super) fn shortest(number: f64) -> String {
     if !number.is_finite() {
@@ -64,15 +47,6 @@ fn special(number: f64) -> String {
     let minus = if number.is_sign_negative() { "-" } else { "" };
     let word = if number.is_nan() { "nan" } else { "inf" };
     format!("{minus}{word}")
-}
-
-/// Without zeros at the end of the decimals.
-fn trim(digits: &str) -> &str {
-    if digits.contains('.') {
-        digits.trim_end_matches('0').trim_end_matches('.')
-    } else {
-        digits
-    }
 }
 
 /// A number of Lua as a whole number: without its decimals, and the least one if it is too big.

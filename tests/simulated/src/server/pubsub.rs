@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::clients::Client;
-use super::commands::{Call, unknown_subcommand};
+use super::commands::Call;
 use super::data::Change;
-use super::keys::matches;
 use super::resp::Reply;
 use super::{ConnectionId, Dialect, Server};
 
@@ -97,20 +96,6 @@ pub(super) fn spublish(server: &mut Server, call: &Call<'_>) -> Reply {
     Reply::count(server.tell(&SHARDED, channel, message, Some(call.connection)))
 }
 
-pub(super) fn channels(server: &mut Server, call: &Call<'_>) -> Reply {
-    let pattern = match call.words[2..] {
-        [] => &b"*"[..],
-        [pattern] => pattern,
-        _ => return unknown_subcommand(call.words),
-    };
-    let clients = server.clients.values();
-    let all = clients.flat_map(|client| &client.channels);
-    let mut wanted: Vec<&Vec<u8>> = all.filter(|channel| matches(pattern, channel)).collect();
-    wanted.sort_unstable();
-    wanted.dedup();
-    Reply::Array(wanted.into_iter().map(Reply::bulk).collect())
-}
-
 impl Server {
     /// A message that a replica gets from its master.
     pub(super) fn tell_listeners(&mut self, channel: &[u8], message: &[u8]) {
@@ -137,7 +122,7 @@ impl Server {
                 Reply::bulk(message),
             ]);
             // Who publishes to itself gets the message before the reply from older servers.
-            let later = by == Some(*listener) && self.settings.dialect > Dialect::Redis70;
+            let later = by == Some(*listener) && self.dialect > Dialect::Redis70;
             match self.clients.get_mut(listener) {
                 Some(client) if later => client.later.push(text),
                 _ => self.send(*listener, &text),

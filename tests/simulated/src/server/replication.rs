@@ -26,15 +26,6 @@ pub enum Sync {
     Continue { id: String },
 }
 
-/// The master of a replica.
-#[derive(Debug)]
-pub(super) struct Master {
-    pub(super) host: String,
-    pub(super) port: u16,
-    /// Whether its changes arrive.
-    pub(super) up: bool,
-}
-
 /// The part of a server in replication.
 #[derive(Debug)]
 pub(super) struct Replication {
@@ -43,8 +34,7 @@ pub(super) struct Replication {
     pub(super) former: Option<Position>,
     /// Whether changes are kept for replicas, which begins with the first one.
     pub(super) backlog: bool,
-    /// The master, if it is a replica.
-    pub(super) master: Option<Master>,
+    is_replica: bool,
     /// What each replica has acknowledged, by its address.
     replicas: BTreeMap<(String, u16), u64>,
 }
@@ -55,14 +45,14 @@ impl Replication {
             id,
             former: None,
             backlog: false,
-            master: None,
+            is_replica: false,
             replicas: BTreeMap::new(),
         }
     }
 
     /// Whether files of the server tell the position in its history.
     pub(super) const fn tells(&self) -> bool {
-        self.backlog || self.master.is_some()
+        self.backlog || self.is_replica
     }
 
     /// A new process goes on from a file that tells this position. Returns the offset at which it does.
@@ -95,7 +85,7 @@ impl Replication {
 
 impl Server {
     pub const fn is_master(&self) -> bool {
-        self.replication.master.is_none()
+        !self.replication.is_replica
     }
 
     /// Its place in its history of changes.
@@ -158,16 +148,12 @@ impl Server {
         std::mem::take(&mut self.outbox)
     }
 
-    /// Becomes a replica of that server, or stays a replica of another. It keeps its data until it is in
-    /// [sync](Self::synchronize). Connections stay, but for those that wait; its own replicas are detached.
-    pub fn follow(&mut self, host: &str, port: u16) -> Vec<Output> {
+    /// Becomes a replica, or one of another master. It keeps its data until it is in [sync](Self::synchronize).
+    /// Connections stay, but for those that wait; its own replicas are detached.
+    pub fn follow(&mut self) -> Vec<Output> {
         self.unblock_all();
         self.replication.replicas.clear();
-        self.replication.master = Some(Master {
-            host: host.to_owned(),
-            port,
-            up: false,
-        });
+        self.replication.is_replica = true;
         std::mem::take(&mut self.outbox)
     }
 
@@ -179,7 +165,7 @@ impl Server {
             Sync::Full { image, position } => {
                 replication.id = position.id;
                 replication.former = None;
-                self.data = Data::new(image.bases, position.offset);
+                self.data = Data::new(image.keys, position.offset);
             }
             Sync::Continue { id } => {
                 if id != replication.id {
@@ -191,9 +177,6 @@ impl Server {
         }
         replication.backlog = true;
         replication.replicas.clear();
-        if let Some(master) = &mut replication.master {
-            master.up = true;
-        }
     }
 
     /// A change arrives from the master. One that it has already is ignored.
@@ -214,13 +197,6 @@ impl Server {
         std::mem::take(&mut self.outbox)
     }
 
-    /// The connection to its master has ended.
-    pub fn lose_master(&mut self) {
-        if let Some(master) = &mut self.replication.master {
-            master.up = false;
-        }
-    }
-
     /// Becomes a master. Its replicas are detached.
     pub fn promote(&mut self) {
         if self.is_master() {
@@ -228,7 +204,7 @@ impl Server {
         }
         let offset = self.data.offset() + 1;
         let replication = &mut self.replication;
-        replication.master = None;
+        replication.is_replica = false;
         let id = std::mem::replace(&mut replication.id, self.dice.name());
         replication.former = Some(Position { id, offset });
         replication.replicas.clear();

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::commands::{Call, NO_INTEGER};
-use super::keys::is_mode;
 use super::numbers::integer;
 use super::resp::Reply;
 use super::{Server, lua};
@@ -25,7 +24,7 @@ pub(super) fn eval(server: &mut Server, call: &Call<'_>) -> Reply {
 
 pub(super) fn evalsha(server: &mut Server, call: &Call<'_>) -> Reply {
     let hash = String::from_utf8_lossy(call.words[1]).to_ascii_lowercase();
-    let unknown = server.settings.dialect.pick(&NO_SCRIPT);
+    let unknown = server.dialect.pick(&NO_SCRIPT);
     if call.words[1].len() != 40 {
         return unknown;
     }
@@ -68,18 +67,7 @@ pub(super) fn load(server: &mut Server, call: &Call<'_>) -> Reply {
     learn(server, call.words[2]).map_or_else(|error| error, Reply::bulk)
 }
 
-pub(super) fn exists(server: &mut Server, call: &Call<'_>) -> Reply {
-    let known = |hash: &&[u8]| {
-        let hash = String::from_utf8_lossy(hash).to_ascii_lowercase();
-        Reply::Int(i64::from(server.scripts.contains_key(&hash)))
-    };
-    Reply::Array(call.words[2..].iter().map(known).collect())
-}
-
-pub(super) fn flush(server: &mut Server, call: &Call<'_>) -> Reply {
-    if !is_mode(&call.words[2..]) {
-        return Reply::error("ERR SCRIPT FLUSH only support SYNC|ASYNC option");
-    }
+pub(super) fn flush(server: &mut Server, _: &Call<'_>) -> Reply {
     server.forget_scripts();
     Reply::OK
 }

@@ -22,13 +22,8 @@ pub struct Opinion {
 pub struct Sentinel {
     id: String,
     masters: BTreeMap<String, Opinion>,
-    connections: BTreeMap<ConnectionId, Connection>,
-}
-
-#[derive(Debug, Default)]
-struct Connection {
-    input: Vec<u8>,
-    resp3: bool,
+    /// What each connection has sent that is not answered yet.
+    connections: BTreeMap<ConnectionId, Vec<u8>>,
 }
 
 impl Sentinel {
@@ -50,7 +45,7 @@ impl Sentinel {
 
     /// Accepts a connection.
     pub fn connect(&mut self, connection: ConnectionId) {
-        self.connections.insert(connection, Connection::default());
+        self.connections.insert(connection, Vec::new());
     }
 
     /// A connection has ended.
@@ -58,28 +53,24 @@ impl Sentinel {
         self.connections.remove(&connection);
     }
 
-    /// Bytes arrive on a connection; answers all commands that are complete.
+    /// Bytes arrive on a connection; answers all commands that are complete, in the older protocol.
     pub fn receive(&mut self, connection: ConnectionId, bytes: &[u8]) -> Vec<Output> {
-        let Some(mut state) = self.connections.remove(&connection) else {
+        let Some(mut input) = self.connections.remove(&connection) else {
             return Vec::new();
         };
-        state.input.extend_from_slice(bytes);
+        input.extend_from_slice(bytes);
         let (mut read, mut sent) = (0, Vec::new());
         let broken = loop {
-            match request::read(&state.input[read..]) {
+            let (words, length) = match request::read(&input[read..]) {
                 Request::Incomplete => break false,
                 Request::Broken(_) => break true,
-                Request::Command(words, length) => {
-                    read += length;
-                    let words = words.into_iter().map(String::from_utf8_lossy);
-                    let words: Vec<Cow<'_, str>> = words.collect();
-                    let words: Vec<&str> = words.iter().map(|word| &**word).collect();
-                    if let ["HELLO", version, ..] = words[..] {
-                        state.resp3 = version == "3";
-                    }
-                    self.answer(&words).write(&mut sent, state.resp3);
-                }
-            }
+                Request::Command(words, length) => (words, length),
+            };
+            read += length;
+            let words = words.into_iter().map(String::from_utf8_lossy);
+            let words: Vec<Cow<'_, str>> = words.collect();
+            let words: Vec<&str> = words.iter().map(|word| &**word).collect();
+            self.answer(&words).write(&mut sent, false);
         };
         let mut outputs = Vec::new();
         if !sent.is_empty() {
@@ -88,8 +79,8 @@ impl Sentinel {
         if broken {
             outputs.push(Output::Close(connection));
         } else {
-            state.input.drain(..read);
-            self.connections.insert(connection, state);
+            input.drain(..read);
+            self.connections.insert(connection, input);
         }
         outputs
     }
@@ -99,9 +90,6 @@ impl Sentinel {
         let capitals: Vec<&str> = capitals.iter().map(String::as_str).collect();
         match capitals[..] {
             [] => Reply::NOTHING,
-            ["PING"] => Reply::Status(Cow::Borrowed(b"PONG")),
-            ["HELLO", ..] => Reply::Map(vec![(Reply::bulk("mode"), Reply::bulk("sentinel"))]),
-            ["CLIENT", "SETNAME" | "SETINFO", ..] => Reply::OK,
             ["SENTINEL", "MYID"] => Reply::bulk(&self.id),
             ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", _] => match self.masters.get(words[2]) {
                 Some(Opinion { host, port, .. }) => {

@@ -42,10 +42,9 @@ fn keys<'a>(name: &str, words: &'a [&'a [u8]]) -> &'a [&'a [u8]] {
             let count = integer(words[2]).and_then(|count| usize::try_from(count).ok());
             words[3..].get(..count.unwrap_or(0)).unwrap_or_default()
         }
-        "mget" | "del" | "exists" | "ssubscribe" | "sunsubscribe" => &words[1..],
-        "get" | "set" | "hmget" | "hset" | "pttl" | "pexpire" | "hdel" | "hget" | "pexpireat"
-        | "spublish" | "type" | "ttl" | "expire" | "expireat" | "pexpiretime" | "persist"
-        | "hgetall" | "hlen" => &words[1..2],
+        "mget" | "del" | "ssubscribe" | "sunsubscribe" => &words[1..],
+        "get" | "set" | "hmget" | "hset" | "pttl" | "pexpire" | "hdel" | "spublish" | "type"
+        | "pexpiretime" | "hgetall" => &words[1..2],
         _ => &[],
     }
 }

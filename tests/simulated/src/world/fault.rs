@@ -27,9 +27,7 @@ pub enum Memory {
     None,
     /// Each key with this chance, in percent.
     Some { percent: u32 },
-    /// Everything but the last writes: its log is cut short by this time.
-    Cut { ms: u64 },
-    /// What it had so long ago, at the latest snapshot before that.
+    /// What it had so long ago: its log is cut short, or it has an old file.
     Old { age_ms: u64 },
 }
 
@@ -212,11 +210,6 @@ pub enum Fault {
         to: HostId,
         ms: Option<u64>,
     },
-    /// The address of one host leads to another one.
-    Redirect {
-        address: HostId,
-        to: HostId,
-    },
 
     // A process.
     /// It stands still; its clock goes on.
@@ -265,8 +258,8 @@ pub enum Fault {
     },
     /// Everything works again: pairs are healed, hosts are back and thawed and have their memory, processes resumed
     /// (not started), clocks run right. Where a group without Sentinels has its master at another address than its
-    /// processes were given, the servers get their first roles back, as somebody would do. Failovers by Sentinels,
-    /// redirects and dates stay as they are.
+    /// processes were given, the servers get their first roles back, as somebody would do. Failovers by Sentinels
+    /// and dates stay as they are.
     HealAll,
 }
 
@@ -287,7 +280,7 @@ impl Fault {
             let named = match field.as_str() {
                 "process" => Named::Process,
                 "group" => Named::Group,
-                "host" | "of" | "to" | "sentinel" | "master" | "address" => Named::Host,
+                "host" | "of" | "to" | "sentinel" | "master" => Named::Host,
                 _ => return None,
             };
             Some((named, number.as_u64()?))
@@ -300,31 +293,4 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)
     }
-}
-
-impl std::str::FromStr for Fault {
-    type Err = serde_json::Error;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        serde_json::from_str(text)
-    }
-}
-
-#[test]
-fn a_fault_is_read_from_its_text() {
-    let memory = Memory::Old { age_ms: 700 };
-    let crash = Fault::Crash {
-        host: HostId(3),
-        memory,
-        back_after_ms: 5,
-        silent: true,
-    };
-    let text = crash.to_string();
-    assert_eq!(
-        text,
-        r#"{"do":"crash","host":3,"memory":{"old":{"age_ms":700}},"back_after_ms":5,"silent":true}"#
-    );
-    assert_eq!(text.parse::<Fault>().unwrap(), crash);
-    let heal = Fault::HealAll.to_string();
-    assert_eq!(heal.parse::<Fault>().unwrap(), Fault::HealAll);
 }

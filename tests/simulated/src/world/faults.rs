@@ -31,8 +31,7 @@ impl State {
             | Fault::Demote { .. }
             | Fault::Opinion { .. }
             | Fault::Failover { .. }
-            | Fault::Bus { .. }
-            | Fault::Redirect { .. } => self.apply_to_group(fault),
+            | Fault::Bus { .. } => self.apply_to_group(fault),
 
             Fault::Crash {
                 host,

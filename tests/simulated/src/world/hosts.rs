@@ -13,7 +13,7 @@ use super::replicas::Link;
 use super::state::State;
 use super::topology::{HostId, HostKind, Topology};
 use crate::dice::Dice;
-use crate::server::{Dialect, Image, Output, Sentinel, Server, ServerSettings};
+use crate::server::{Dialect, Image, Output, Sentinel, Server};
 
 /// What runs on a host.
 #[derive(Debug)]
@@ -39,8 +39,6 @@ pub(super) struct Host {
     pub(super) life: u32,
     /// What it will have when it is back.
     kept: Option<Image>,
-    /// Where its address leads.
-    pub(super) leads_to: HostId,
     /// Its master, if it is a replica.
     pub(super) link: Option<Link>,
     /// For when its next tick is planned.
@@ -76,12 +74,7 @@ impl Host {
             ))),
             HostKind::Master | HostKind::Replica(_) => {
                 let dialect = *dice.pick(&Dialect::ALL);
-                let settings = ServerSettings {
-                    dialect,
-                    port: name.1,
-                    ..ServerSettings::default()
-                };
-                let server = Server::new(settings, dice.roll(), clock.unix_micros());
+                let server = Server::new(dialect, dice.roll(), clock.unix_micros());
                 Service::Server(Box::new(server))
             }
         };
@@ -97,7 +90,6 @@ impl Host {
             is_frozen: false,
             life: 0,
             kept: None,
-            leads_to: id,
             link: None,
             next_tick: None,
         }
@@ -207,7 +199,6 @@ impl Host {
     /// What it will know after a crash.
     fn image_after_crash(&mut self, memory: Memory) -> Option<Image> {
         let now = self.date();
-        let before = |ms: u64| now.saturating_sub(ms * 1_000);
         let mut dice = self.dice.clone();
         let server = self.server();
         let image = match memory {
@@ -217,7 +208,7 @@ impl Host {
                 let lost = |_: &[u8]| !dice.chance(percent as usize, 100);
                 server.image().without(lost)
             }
-            Memory::Cut { ms } | Memory::Old { age_ms: ms } => server.image_before(before(ms)),
+            Memory::Old { age_ms } => server.image_before(now.saturating_sub(age_ms * 1_000)),
         };
         self.dice = dice;
         Some(image)
@@ -229,11 +220,6 @@ impl State {
     pub(super) fn host_called(&self, name: &str, port: u16) -> Option<HostId> {
         let is_it = |host: &&Host| host.name.0 == name && host.name.1 == port;
         self.hosts.iter().find(is_it).map(|host| host.id)
-    }
-
-    /// The host that an address leads to.
-    pub(super) fn led_to(&self, address: HostId) -> HostId {
-        self.host(address).leads_to
     }
 
     /// Bytes arrive at a host that runs.

@@ -199,12 +199,6 @@ impl World {
         self.with(|state| state.living(place).map(|process| process.id))
     }
 
-    /// Whether the process lives and does not stand still.
-    pub fn is_running(&self, process: ProcessId) -> bool {
-        let is_running = |process: &mut process::Process| process.running == Running::Yes;
-        self.with(|state| state.process_mut(process).is_some_and(is_running))
-    }
-
     /// Whether the process lives.
     pub fn is_alive(&self, process: ProcessId) -> bool {
         let is_alive = |process: &mut process::Process| process.running != Running::Dead;
@@ -334,12 +328,9 @@ impl World {
         self.with(|state| state.misled())
     }
 
-    /// How many connections hosts have, of one process or all.
-    pub fn connections(&self, process: Option<ProcessId>) -> usize {
-        let is_of = |known: &network::Connection| {
-            known.at_host && process.is_none_or(|process| process == known.process)
-        };
-        self.with(|state| state.connections_of(is_of).len())
+    /// How many connections hosts have.
+    pub fn connections(&self) -> usize {
+        self.with(|state| state.connections_of(|known| known.at_host).len())
     }
 }
 
@@ -351,8 +342,8 @@ impl World {
         host: &str,
         port: u16,
     ) -> impl Future<Output = io::Result<SimStream>> + Send + use<> {
-        let address = self.with(|state| state.host_called(host, port));
-        stream::connect(self.clone(), Self::current(), address)
+        let host = self.with(|state| state.host_called(host, port));
+        stream::connect(self.clone(), Self::current(), host)
     }
 
     /// Fills `bytes` from the seed.

@@ -116,8 +116,7 @@ impl State {
         if !self.host(id).is_up {
             return;
         }
-        let (name, port) = self.host(master).name.clone();
-        let outputs = self.host_mut(id).server().follow(&name, port);
+        let outputs = self.host_mut(id).server().follow();
         self.emit(outputs);
         self.join(id);
         // Those that followed it ask it anew.
@@ -288,7 +287,6 @@ impl State {
             let host = self.host_mut(replica);
             host.lose_link();
             if host.is_up {
-                host.server().lose_master();
                 self.plan(self.now + AGAIN_MS, Event::Join(replica));
             }
         }
@@ -298,9 +296,8 @@ impl State {
 
     /// A server that died is back: it is what it was.
     pub(super) fn join_again(&mut self, id: HostId) {
-        if let Some(link) = &self.host(id).link {
-            let (name, port) = self.host(link.master).name.clone();
-            let outputs = self.host_mut(id).server().follow(&name, port);
+        if self.host(id).link.is_some() {
+            let outputs = self.host_mut(id).server().follow();
             self.emit(outputs);
             self.join(id);
         }
@@ -400,10 +397,6 @@ impl State {
                 learn_ms,
                 demote_ms,
             } => self.fail_over(group as usize, to, epoch, (learn_ms, demote_ms)),
-            Fault::Redirect { address, to } => {
-                self.host_mut(address).leads_to = to;
-                self.has_changed = true;
-            }
             _ => {}
         }
     }

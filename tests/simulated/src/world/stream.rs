@@ -17,19 +17,16 @@ use super::topology::HostId;
 pub(super) async fn connect(
     world: World,
     process: ProcessId,
-    address: Option<HostId>,
+    host: Option<HostId>,
 ) -> io::Result<SimStream> {
-    let Some(address) = address else {
+    let Some(host) = host else {
         return Err(io::Error::other("no host has this name"));
     };
-    let target = |world: &World| world.with(|state| state.led_to(address));
-    let host = target(&world);
     let span = world.with(|state| state.round_trip(process, host));
     if span > 0 {
         sleep(Duration::from_millis(span)).await;
     }
     loop {
-        let host = target(&world);
         match world.with(|state| state.try_connect(process, host)) {
             Attempt::Made(id) => return Ok(SimStream { world, id }),
             Attempt::Refused => return Err(io::ErrorKind::ConnectionRefused.into()),

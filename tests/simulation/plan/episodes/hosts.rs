@@ -27,10 +27,9 @@ pub(super) fn host(kind: Kind, shape: &Shape, rolls: &mut Rolls, made: &mut Made
         }
         Kind::OldData => {
             let age_ms = rolls.wide(50, 4_000);
-            match rolls.percent(75) {
-                true => Memory::Old { age_ms },
-                false => Memory::Cut { ms: age_ms },
-            }
+            // It decides nothing any more, but whatever follows it is rolled as for ever.
+            rolls.percent(75);
+            Memory::Old { age_ms }
         }
         _ => {
             let percent = rolls.range(10, 90) as u32;
