@@ -205,27 +205,20 @@ fn summed(mut content: Vec<u8>) -> Bytes {
 /// Numbers that look random and follow from a seed, which is printed if a test fails.
 struct Dice {
     seed: u64,
-    state: u64,
+    rng: fastrand::Rng,
 }
 
 impl Dice {
     fn seeded() -> Self {
         let told = std::env::var("IDEMPOTENCY_SEED").ok();
         let seed = told.map_or_else(|| getrandom::u64().unwrap(), |seed| seed.parse().unwrap());
-        Self { seed, state: seed }
-    }
-
-    fn roll(&mut self) -> u64 {
-        // SplitMix64.
-        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.state ^ (self.state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
+        let rng = fastrand::Rng::with_seed(seed);
+        Self { seed, rng }
     }
 
     /// A number from 0 to one less than `count`.
     fn below(&mut self, count: usize) -> usize {
-        usize::try_from(self.roll() % u64::try_from(count).unwrap()).unwrap()
+        self.rng.usize(..count)
     }
 
     /// True once in `of` times.

@@ -12,7 +12,7 @@ use tower_redlock::{LockGuard, LockManager, Settings};
 
 use crate::checker::Interval;
 use crate::cluster::Cluster;
-use crate::dice::Dice;
+use crate::dice::{chance, millis};
 use crate::order::Acquisition;
 use crate::scene::Scene;
 use crate::support::clocks::raw_now;
@@ -107,30 +107,23 @@ impl Clients {
 }
 
 async fn contend(client: usize, locks: LockManager, work: Arc<Work>, blocks: bool) {
-    let mut dice = Dice::new();
     while !work.stop.load(Ordering::SeqCst) {
-        let key = KEYS[dice.below(KEYS.len())];
-        let reads = dice.chance(1, 3);
+        let key = KEYS[fastrand::usize(..KEYS.len())];
+        let reads = chance(1, 3);
         let locks = if reads { locks.shared() } else { locks.clone() };
         // Some wait their turn, some ask again and again: they are the first to find what a node has forgotten.
-        let outcome = if dice.chance(1, 4) {
-            locks.with_max_wait(dice.millis(50, 500)).acquire(key).await
+        let outcome = if chance(1, 4) {
+            locks.with_max_wait(millis(50..=500)).acquire(key).await
         } else {
             locks.try_acquire(key).await
         };
         // Whatever is wrong with the nodes, it is tried again.
         if let Ok(guard) = outcome {
             let start = raw_now();
-            let ttl = usize::try_from(locks.ttl().as_millis()).unwrap();
-            let most = if dice.chance(1, 3) {
-                ttl / 5
-            } else {
-                ttl * 4 / 3
-            };
-            let (time, nanos) = (dice.millis(0, most), |time: Duration| {
-                time.as_nanos() as u64
-            });
-            let blocked = (blocks && dice.chance(1, 8)).then(|| dice.millis(0, 900));
+            let ttl = u64::try_from(locks.ttl().as_millis()).unwrap();
+            let most = if chance(1, 3) { ttl / 5 } else { ttl * 4 / 3 };
+            let (time, nanos) = (millis(0..=most), |time: Duration| time.as_nanos() as u64);
+            let blocked = (blocks && chance(1, 8)).then(|| millis(0..=900));
             let (end, held) = hold(&guard, start, time, nanos, blocked).await;
             let (key, fence) = (key.to_owned(), guard.fence().unwrap().get());
             let lock = Acquisition {
@@ -149,7 +142,7 @@ async fn contend(client: usize, locks: LockManager, work: Arc<Work>, blocks: boo
             // It is confirmed by too few while servers are away, and goes on in the background.
             let _ = guard.release().await;
         }
-        sleep(dice.millis(2, 12)).await;
+        sleep(millis(2..=12)).await;
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tower_redlock::node::{LiveNode, RedisNode};
 
-use crate::dice::Dice;
+use crate::dice::{chance, choose, millis};
 use crate::forwarder::{Flow, Forwarder};
 use crate::run::BOUND;
 use crate::scene::{NODES, Scene};
@@ -60,7 +60,6 @@ pub(crate) struct Cluster {
     nodes: Vec<Node>,
     /// For each process the way to each node, where they can be cut.
     ways: Vec<Vec<Forwarder>>,
-    dice: Dice,
 }
 
 impl Cluster {
@@ -93,12 +92,7 @@ impl Cluster {
                 ways.push(of_process);
             }
         }
-        Self {
-            scene,
-            nodes,
-            ways,
-            dice: Dice::new(),
-        }
+        Self { scene, nodes, ways }
     }
 
     pub(crate) const fn scene(&self) -> Scene {
@@ -138,7 +132,7 @@ impl Cluster {
         let latest = end + BOUND;
         let mut faults = Faults::default();
         self.prepare(guarded);
-        let mut pause = self.dice.millis(400, 600);
+        let mut pause = millis(400..=600);
         let goes_on = |pause| {
             let then = Instant::now() + pause;
             then < end || then < latest && !is_enough()
@@ -152,9 +146,9 @@ impl Cluster {
             if !goes_on(Duration::ZERO) {
                 break;
             }
-            let is_majority = !self.scene.is_about_few() && self.dice.chance(2, 3);
+            let is_majority = !self.scene.is_about_few() && chance(2, 3);
             if is_majority {
-                let more = self.dice.below(NODES - NODES / 2);
+                let more = fastrand::usize(..NODES - NODES / 2);
                 self.strike(NODES / 2 + 1 + more);
                 faults.majority += 1;
             } else {
@@ -162,15 +156,13 @@ impl Cluster {
                 self.strike(count);
                 faults.few += 1;
             }
-            pause = match (is_majority, self.dice.chance(1, 6)) {
+            pause = match (is_majority, chance(1, 6)) {
                 // Nothing has to recover.
-                _ if !guarded => self.dice.millis(100, 300),
-                (_, true) => self.dice.millis(50, 350),
-                (true, false) if self.scene == Scene::CutsAndForgetting => {
-                    self.dice.millis(1_100, 1_500)
-                }
-                (true, false) => self.dice.millis(700, 1_000),
-                (false, false) => self.dice.millis(400, 600),
+                _ if !guarded => millis(100..=300),
+                (_, true) => millis(50..=350),
+                (true, false) if self.scene == Scene::CutsAndForgetting => millis(1_100..=1_500),
+                (true, false) => millis(700..=1_000),
+                (false, false) => millis(400..=600),
             };
             self.prepare(guarded);
         }
@@ -183,7 +175,7 @@ impl Cluster {
     }
 
     /// How many nodes may forget now.
-    fn few(&mut self, guarded: bool) -> usize {
+    fn few(&self, guarded: bool) -> usize {
         if !self.scene.is_about_few() {
             return 1;
         }
@@ -192,11 +184,11 @@ impl Cluster {
             return NODES / 2 + 1;
         }
         self.all_vote();
-        1 + self.dice.below(FEW)
+        1 + fastrand::usize(..FEW)
     }
 
     /// Waits until all nodes vote: what they forget next must not add up.
-    fn all_vote(&mut self) {
+    fn all_vote(&self) {
         let begin = Instant::now();
         let mut cut = begin;
         while !self.nodes.iter().all(Node::votes) {
@@ -211,7 +203,7 @@ impl Cluster {
     }
 
     /// Lays up what nodes come back with later.
-    fn prepare(&mut self, guarded: bool) {
+    fn prepare(&self, guarded: bool) {
         if !matches!(self.scene, Scene::OldData | Scene::FailoverToPromoted) {
             return;
         }
@@ -219,7 +211,7 @@ impl Cluster {
         thread::scope(|scope| {
             for node in &self.nodes {
                 // Not each time, so that some of it is older.
-                if self.dice.chance(1, 2) {
+                if chance(1, 2) {
                     scope.spawn(move || {
                         if !guarded || node.votes() {
                             node.save(scene);
@@ -231,11 +223,11 @@ impl Cluster {
     }
 
     /// Cuts each process off from some of the nodes, another from others. Returns how many ways are cut.
-    fn cut(&mut self) -> usize {
+    fn cut(&self) -> usize {
         let mut cuts = 0;
         for way in self.ways.iter().flatten() {
-            if self.dice.chance(1, 3) {
-                way.set(Flow::cut(&mut self.dice));
+            if chance(1, 3) {
+                way.set(Flow::cut());
                 cuts += 1;
             } else {
                 way.set(Flow::Open);
@@ -253,16 +245,16 @@ impl Cluster {
     /// Makes `count` nodes forget, together or in short succession.
     fn strike(&mut self, count: usize) {
         let scene = self.scene;
-        let left = match self.dice.below(6) {
+        let left = match fastrand::usize(..6) {
             0 => Left::All,
             1 | 2 => Left::Some,
             _ => Left::Nothing,
         };
         // What a log takes in about half a second.
-        let cut = 256 + self.dice.below(8 * 1024) as u64;
-        let most = if self.dice.chance(1, 3) { 40 } else { 0 };
-        let gap = self.dice.millis(0, most);
-        let chosen = self.dice.choose(count, NODES);
+        let cut = 256 + fastrand::usize(..8 * 1024) as u64;
+        let most = if chance(1, 3) { 40 } else { 0 };
+        let gap = millis(0..=most);
+        let chosen = choose(count, NODES);
         thread::scope(|scope| {
             for (index, node) in self.nodes.iter_mut().enumerate() {
                 if let Some(before) = chosen.iter().position(|&chosen| chosen == index) {

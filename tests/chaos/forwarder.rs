@@ -5,8 +5,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::dice::Dice;
-
 /// What becomes of the connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Way {
@@ -40,8 +38,8 @@ impl Flow {
     ];
 
     /// A cut of some kind.
-    pub(crate) fn cut(dice: &mut Dice) -> Self {
-        Self::CUTS[dice.below(Self::CUTS.len())]
+    pub(crate) fn cut() -> Self {
+        Self::CUTS[fastrand::usize(..Self::CUTS.len())]
     }
 
     const fn passes_requests(self) -> bool {

@@ -2,6 +2,7 @@
 
 use std::time::{Instant, SystemTime};
 
+use fastrand::Rng;
 use tower_redlock::key::LockKeys;
 
 use crate::*;
@@ -265,11 +266,11 @@ pub(crate) async fn a_late_grant_leaves_no_token_below_the_mark(node: &dyn Node)
 }
 
 pub(crate) async fn no_digit_is_lost(node: &dyn Node) {
-    let mut dice = Dice(0x5EED);
+    let mut dice = Rng::with_seed(0x5EED);
     let counters = (0..300_u32).map(|case| match case % 3 {
         // Where one has a digit more than the other.
-        0 => 1_000_000_000_000_000_000 - 1_500 + dice.below(3_000),
-        _ => HIGH - dice.below(100_000_000_000_000_000),
+        0 => 1_000_000_000_000_000_000 - 1_500 + dice.u64(..3_000),
+        _ => HIGH - dice.u64(..100_000_000_000_000_000),
     });
     let mut counters: Vec<u64> = counters.collect();
     // None of them is set below the mark.
@@ -280,9 +281,9 @@ pub(crate) async fn no_digit_is_lost(node: &dyn Node) {
     for (case, counter) in counters.into_iter().enumerate() {
         let name = format!("k{case}");
         // Most differ in the last digits only, which is what a floating point number would lose.
-        let near = |dice: &mut Dice| counter - 1_500 + dice.below(4_000);
+        let near = |dice: &mut Rng| counter - 1_500 + dice.u64(..4_000);
         let (raised, proposal) = (near(&mut dice), near(&mut dice));
-        let far = HIGH - dice.below(900_000_000_000_000_000);
+        let far = HIGH - dice.u64(..900_000_000_000_000_000);
         let proposal = if case % 5 == 0 { far } else { proposal };
         let claim = format!("case {case}: {counter}, {raised}, {proposal}");
 
@@ -296,19 +297,6 @@ pub(crate) async fn no_digit_is_lost(node: &dyn Node) {
         node.release(release(&name, 1)).await.unwrap();
         let wanted = wanted.max(raised).max(proposal + 700) + STEP;
         assert_eq!(pass(node, &name, LOW).await, wanted, "{claim}");
-    }
-}
-
-/// Numbers that are the same in every run.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (x ^ (x >> 31)) % bound
     }
 }
 

@@ -13,6 +13,8 @@ use std::path::Path;
 use std::sync::Once;
 use std::{env, fs, panic};
 
+use fastrand::Rng;
+
 thread_local! {
     /// Panics of this thread. Tasks of a runtime panic without anybody's noticing.
     static PANICS: Cell<usize> = const { Cell::new(0) };
@@ -51,10 +53,10 @@ pub(crate) fn replay(target: &str, read: impl Fn(&[u8]) -> bool) {
     let number = |name: &str| env::var(name).ok().map(|text| text.parse().unwrap());
     let seed = number("REDLOCK_FUZZ_SEED").unwrap_or_else(|| getrandom::u64().unwrap());
     let runs = number("REDLOCK_FUZZ_RUNS").unwrap_or(500);
-    let mut dice = Dice(seed);
+    let mut dice = Rng::with_seed(seed);
     let mut like = 0;
     for _ in 0..runs {
-        let input = dice.mutate(&inputs);
+        let input = mutate(&mut dice, &inputs);
         let name = format!("REDLOCK_FUZZ_SEED={seed}");
         like += u64::from(run(target, &read, &input, &name));
     }
@@ -75,51 +77,28 @@ fn run(target: &str, read: impl Fn(&[u8]) -> bool, input: &[u8], name: &str) -> 
     verdict.unwrap()
 }
 
-/// Numbers that look random and follow from a seed.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self) -> u64 {
-        // SplitMix64.
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// A number from 0 to one less than `count`; 0 if that is 0.
-    fn below(&mut self, count: usize) -> usize {
-        let count = u64::try_from(count.max(1)).unwrap();
-        usize::try_from(self.roll() % count).unwrap()
-    }
-
-    fn byte(&mut self) -> u8 {
-        self.roll().to_le_bytes()[0]
-    }
-
-    /// One of the inputs with some bytes changed, left out, repeated, or those of another input.
-    fn mutate(&mut self, inputs: &[Vec<u8>]) -> Vec<u8> {
-        let mut input = inputs[self.below(inputs.len())].clone();
-        for _ in 0..=self.below(4) {
-            let (at, byte) = (self.below(input.len() + 1), self.byte());
-            let to = (at + self.below(16)).min(input.len());
-            match self.below(6) {
-                0 if at < input.len() => input[at] = byte,
-                1 if at < input.len() => input[at] ^= 1 << (byte % 8),
-                2 => drop(input.drain(at..to)),
-                3 => {
-                    let again = input[at..to].to_vec();
-                    input.splice(at..at, again);
-                }
-                4 => {
-                    let other = &inputs[self.below(inputs.len())];
-                    let from = self.below(other.len());
-                    input.splice(at..to, other[from..].iter().copied());
-                }
-                _ => input.insert(at, byte),
+/// One of the inputs with some bytes changed, left out, repeated, or those of another input.
+fn mutate(dice: &mut Rng, inputs: &[Vec<u8>]) -> Vec<u8> {
+    let mut input = inputs[dice.usize(..inputs.len())].clone();
+    for _ in 0..=dice.usize(..4) {
+        let (at, byte) = (dice.usize(..=input.len()), dice.u8(..));
+        let to = (at + dice.usize(..16)).min(input.len());
+        match dice.usize(..6) {
+            0 if at < input.len() => input[at] = byte,
+            1 if at < input.len() => input[at] ^= 1 << (byte % 8),
+            2 => drop(input.drain(at..to)),
+            3 => {
+                let again = input[at..to].to_vec();
+                input.splice(at..at, again);
             }
+            4 => {
+                let other = &inputs[dice.usize(..inputs.len())];
+                let from = dice.usize(..=other.len());
+                input.splice(at..to, other[from..].iter().copied());
+            }
+            _ => input.insert(at, byte),
         }
-        input.truncate(1_024);
-        input
     }
+    input.truncate(1_024);
+    input
 }

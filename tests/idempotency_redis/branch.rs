@@ -50,7 +50,7 @@ pub(crate) struct Part {
     /// How many losses the quorum masks.
     pub(crate) masked: usize,
     /// How long a handler takes at most, in milliseconds.
-    pub(crate) most_work: usize,
+    pub(crate) most_work: u64,
     pub(crate) stops_at: Option<Point>,
 }
 

@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::branch::{Branch, Part};
 use crate::client::{Client, Reply};
-use crate::dice::Dice;
+use crate::dice::{chance, choose, millis};
 use crate::ledger::Ledger;
 use crate::*;
 
@@ -25,7 +25,7 @@ const CLIENTS: usize = 500;
 const KEYS: [usize; 3] = [1, 5, 25];
 const LEDGER: &str = "ledger";
 /// How long a handler takes at most, in milliseconds.
-const MOST_WORK: usize = 1_600;
+const MOST_WORK: u64 = 1_600;
 /// A client without an answer by then has failed.
 const BOUND: Duration = Duration::from_secs(30);
 
@@ -64,10 +64,9 @@ type Addresses = Arc<Mutex<Vec<SocketAddr>>>;
 
 /// Sends the request until it is answered, and once more after a while.
 async fn ask(client: Client, addresses: Addresses, key: String) -> Asked {
-    let mut dice = Dice::new();
-    let first = answered(&client, &addresses, &key, &mut dice).await;
-    sleep(dice.millis(0, 2_000)).await;
-    let second = answered(&client, &addresses, &key, &mut dice).await;
+    let first = answered(&client, &addresses, &key).await;
+    sleep(millis(0..=2_000)).await;
+    let second = answered(&client, &addresses, &key).await;
     let replies = [first, second];
     Asked { key, replies }
 }
@@ -99,17 +98,12 @@ async fn send(
     }
 }
 
-async fn answered(
-    client: &Client,
-    addresses: &Addresses,
-    key: &str,
-    dice: &mut Dice,
-) -> (Reply, bool) {
+async fn answered(client: &Client, addresses: &Addresses, key: &str) -> (Reply, bool) {
     let begin = Stopwatch::start();
     loop {
         let address = {
             let addresses = addresses.lock().unwrap();
-            addresses[dice.below(addresses.len())]
+            addresses[fastrand::usize(..addresses.len())]
         };
         let refused = match send(client, addresses, address, key).await {
             Ok((reply, replayed)) => match reply.status.as_u16() {
@@ -120,7 +114,7 @@ async fn answered(
             Err(Killed) => "process killed".to_owned(),
         };
         assert!(begin.elapsed() < BOUND, "{key} has no answer: {refused}");
-        sleep(dice.millis(20, 120)).await;
+        sleep(millis(20..=120)).await;
     }
 }
 
@@ -131,7 +125,6 @@ struct Site {
     ledger: Ledger,
     branches: Vec<Branch>,
     addresses: Addresses,
-    dice: Dice,
     strikes: usize,
     killed: usize,
 }
@@ -147,7 +140,6 @@ impl Site {
             ledger,
             branches: Vec::new(),
             addresses: Addresses::default(),
-            dice: Dice::new(),
             strikes: 0,
             killed: 0,
         };
@@ -174,18 +166,18 @@ impl Site {
     /// that the others have.
     async fn strike(&mut self) {
         self.strikes += 1;
-        let count = 1 + self.dice.below(self.scene.most_away);
-        let struck = self.dice.choose(count, SERVERS);
+        let count = 1 + fastrand::usize(..self.scene.most_away);
+        let struck = choose(count, SERVERS);
         for index in &struck {
             self.servers[*index].kill();
         }
-        sleep(self.dice.millis(0, 150)).await;
+        sleep(millis(0..=150)).await;
         for index in &struck {
             self.servers[*index].restart();
         }
-        if self.scene.masked == 0 && self.dice.chance(1, 2) {
+        if self.scene.masked == 0 && chance(1, 2) {
             // Nothing is forgotten, and so the next may be struck while these do not vote.
-            return sleep(self.dice.millis(0, 100)).await;
+            return sleep(millis(0..=100)).await;
         }
         // One that forgets before the others have what it forgot would be one too many. Clients that ask again see to
         // that.
@@ -197,7 +189,7 @@ impl Site {
 
     /// Kills a process, and starts another in its place.
     async fn replace_a_process(&mut self) {
-        let index = self.dice.below(self.branches.len());
+        let index = fastrand::usize(..self.branches.len());
         self.branches[index].kill().await;
         self.killed += 1;
         let branch = self.start().await;
@@ -208,7 +200,7 @@ impl Site {
     async fn torment(&mut self) {
         loop {
             self.strike().await;
-            if self.dice.chance(1, 2) {
+            if chance(1, 2) {
                 self.replace_a_process().await;
             }
         }

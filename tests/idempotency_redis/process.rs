@@ -15,7 +15,7 @@ use tower_redlock::idempotency::Idempotent;
 use tower_redlock::node::RedisNode;
 
 use crate::branch::{Part, Point, Said};
-use crate::dice::Dice;
+use crate::dice::{chance, millis};
 use crate::gate::Gate;
 use crate::ledger::Ledger;
 use crate::support::role::{orders, role, say};
@@ -119,8 +119,7 @@ async fn order(State(shop): State<Shop>, idempotent: Idempotent, body: String) -
 }
 
 /// Half of what a handler does, which is over at once every now and then.
-async fn work(most: usize) {
-    let mut dice = Dice::new();
-    let most = if dice.chance(1, 4) { 0 } else { most / 2 };
-    sleep(dice.millis(0, most)).await;
+async fn work(most: u64) {
+    let most = if chance(1, 4) { 0 } else { most / 2 };
+    sleep(millis(0..=most)).await;
 }

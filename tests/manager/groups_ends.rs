@@ -145,9 +145,9 @@ struct Granted {
 const KEYS: usize = 4;
 
 impl Granted {
-    async fn try_each(&mut self, dice: &mut Dice, processes: &[One]) {
+    async fn try_each(&mut self, dice: &mut Rng, processes: &[One]) {
         for key in 0..KEYS {
-            let who = &processes[dice.index(processes.len())].locks;
+            let who = &processes[dice.usize(..processes.len())].locks;
             if let Ok(guard) = who.try_acquire(format!("order:{key}")).await {
                 assert!(guard.fence() > self.fences[key], "{guard:?}");
                 self.fences[key] = guard.fence();
@@ -172,28 +172,28 @@ async fn no_key_has_two_holders_whatever_groups_forget_and_processes_reach() {
     let mut granted = 0;
     for seed in 1..=8 {
         let nodes = Nodes::of(6);
-        let mut dice = Dice::new(seed);
+        let mut dice = Rng::with_seed(seed);
         let mut all: Vec<One> = (0..3).map(|_| start(&nodes.0, 2)).collect();
         all[0].locks.bootstrap().await.unwrap();
         let mut now = Granted::default();
         for _ in 0..80 {
-            let (who, group) = (dice.index(3), dice.index(2) * 3);
-            match dice.index(12) {
+            let (who, group) = (dice.usize(..3), dice.usize(..2) * 3);
+            match dice.usize(..12) {
                 cut @ (0 | 1) => {
                     let links = &all[who].process.0[group..group + 3 - cut];
                     links.iter().for_each(Link::cut);
                 }
                 2..=4 => all[who].process.0.iter().for_each(Link::mend),
                 5 => nodes.each(group..group + 3, MemoryNode::forget),
-                6 => nodes.0[dice.index(6)].forget(),
+                6 => nodes.0[dice.usize(..6)].forget(),
                 // Its guards stay.
                 7 => all[who] = start(&nodes.0, 2),
                 8 => nodes.each(group..group + 2, MemoryNode::go_down),
                 9 | 10 => nodes.each(0..6, MemoryNode::come_up),
-                _ => now.held.retain(|_| dice.index(2) == 0),
+                _ => now.held.retain(|_| dice.usize(..2) == 0),
             }
             now.try_each(&mut dice, &all).await;
-            sleep(MS * u32::try_from(dice.index(4_000)).unwrap()).await;
+            sleep(MS * dice.u32(..4_000)).await;
             now.look(seed);
         }
         granted += now.count;

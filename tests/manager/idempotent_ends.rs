@@ -55,14 +55,14 @@ impl Seen {
 
 /// Whether one clock is wrong by any time.
 async fn history(seed: u64, wild: bool, seen: &mut Seen) {
-    let mut dice = Dice::new(seed);
+    let mut dice = Rng::with_seed(seed);
     let (count, masked) = [(3, 0), (4, 0), (5, 0), (6, 1), (5, 2)][seed as usize % 5];
-    let wrong = |dice: &mut Dice| Wrong(TokioClock::new(), dice.roll(SKEW) as i64);
+    let wrong = |dice: &mut Rng| Wrong(TokioClock::new(), dice.u64(..SKEW) as i64);
     let nodes = nodes(count);
     for (index, node) in nodes.iter().enumerate() {
         let mut clock = wrong(&mut dice);
         if wild && index == 0 {
-            clock.1 = [-1_000_000_000, 1_000_000_000][dice.roll(2) as usize];
+            clock.1 = [-1_000_000_000, 1_000_000_000][dice.usize(..2)];
         }
         let context = NodeContext::new(Arc::new(clock), ServerRegistry::new());
         node.start(context);
@@ -82,21 +82,21 @@ async fn history(seed: u64, wild: bool, seen: &mut Seen) {
         });
         let around = Duration::from_millis(2 * SKEW);
         let pause = match left.checked_sub(around) {
-            Some(left) if dice.roll(3) > 0 => left,
-            _ => Duration::from_millis(dice.roll(SKEW / 2)),
+            Some(left) if dice.u64(..3) > 0 => left,
+            _ => Duration::from_millis(dice.u64(..SKEW / 2)),
         };
         sleep(pause).await;
-        let all = wild && left.is_zero() && dice.roll(2) > 0;
+        let all = wild && left.is_zero() && dice.u64(..2) > 0;
         for node in &nodes {
             // One that is wrong by any time is as good as one more that lost what it had.
-            match all || dice.roll(if wild { 8 } else { 4 }) > 0 {
+            match all || dice.u8(..if wild { 8 } else { 4 }) > 0 {
                 true => node.come_up(),
                 false => node.go_down(),
             }
         }
-        let locks = &managers[dice.roll(3) as usize];
+        let locks = &managers[dice.usize(..3)];
         // Some keep it for longer or shorter.
-        let keep = [KEEP, KEEP, 10 * KEEP, KEEP / 10][dice.roll(4) as usize];
+        let keep = [KEEP, KEEP, 10 * KEEP, KEEP / 10][dice.usize(..4)];
         let asked = Instant::now();
         match locks.begin_idempotent("work", keep, Duration::ZERO).await {
             Ok(IdempotentRun::Replay(told)) => {
@@ -105,7 +105,7 @@ async fn history(seed: u64, wild: bool, seen: &mut Seen) {
             }
             Ok(IdempotentRun::Execute(run)) => {
                 seen.run(asked, seed);
-                if keep != KEEP || dice.roll(4) == 0 {
+                if keep != KEEP || dice.u64(..4) == 0 {
                     let _ = run.abandon().await;
                     continue;
                 }

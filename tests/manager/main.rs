@@ -10,7 +10,6 @@
 mod acquire;
 mod blocked;
 mod deadline;
-mod dice;
 mod fairness;
 mod far;
 mod fence;
@@ -60,6 +59,7 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
+use fastrand::Rng;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -76,7 +76,6 @@ use tower_redlock::snapshot::{NodeStatus, VotingStatus};
 use tower_redlock::{AcquireError, FencingToken, LockGuard, LockKey, LockManager};
 use tower_redlock::{LockScope, Settings};
 
-use self::dice::Dice;
 use self::far::{Far, Gate};
 use self::links::{Link, Process};
 use self::odd::{Fate, Odd};

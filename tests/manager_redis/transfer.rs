@@ -23,18 +23,6 @@ struct Account {
     inside: AtomicU32,
 }
 
-/// A small generator: which pairs meet is written down by its seed.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % limit
-    }
-}
-
 struct Bank {
     accounts: Vec<Account>,
     end: Instant,
@@ -43,9 +31,9 @@ struct Bank {
 }
 
 impl Bank {
-    async fn transfer(&self, locks: &LockManager, dice: &mut Dice) {
-        let from = dice.below(ACCOUNTS);
-        let to = (from + 1 + dice.below(ACCOUNTS - 1)) % ACCOUNTS;
+    async fn transfer(&self, locks: &LockManager) {
+        let from = fastrand::u64(..ACCOUNTS);
+        let to = (from + 1 + fastrand::u64(..ACCOUNTS - 1)) % ACCOUNTS;
         let keys = [from, to].map(|number| format!("account:{number}"));
         let guard = locks.acquire(keys).await.unwrap();
         let pair = [from, to].map(|number| &self.accounts[usize::try_from(number).unwrap()]);
@@ -54,8 +42,8 @@ impl Bank {
             assert_eq!(inside, 0, "two in one account");
         }
         let [mut credit, mut debit] = pair.map(|account| account.balance.load(Ordering::SeqCst));
-        let amount = i64::try_from(dice.below(10)).unwrap();
-        match dice.below(4) {
+        let amount = i64::try_from(fastrand::u64(..10)).unwrap();
+        match fastrand::u64(..4) {
             0 => tokio::time::sleep(MS).await,
             1 => {}
             _ => tokio::task::yield_now().await,
@@ -94,13 +82,12 @@ async fn money_is_conserved_and_everybody_gets_its_turn() {
         lost: AtomicU64::new(0),
     });
     let mut workers = JoinSet::new();
-    for (number, locks) in managers.iter().cycle().take(WORKERS).enumerate() {
+    for locks in managers.iter().cycle().take(WORKERS) {
         let (bank, locks) = (Arc::clone(&bank), locks.clone());
-        let mut dice = Dice(0x9e37_79b9_7f4a_7c15 ^ (u64::try_from(number).unwrap() + 1));
         workers.spawn(async move {
             let mut transfers = 0;
             while Instant::now() < bank.end {
-                bank.transfer(&locks, &mut dice).await;
+                bank.transfer(&locks).await;
                 transfers += 1;
             }
             transfers

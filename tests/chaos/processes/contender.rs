@@ -10,7 +10,7 @@ use tower_redlock::{LockGuard, LockManager};
 use super::counters::{Counters, Holder};
 use super::part::{KEYS, Part};
 use crate::clients::hold;
-use crate::dice::Dice;
+use crate::dice::{chance, millis};
 use crate::order::Acquisition;
 use crate::support::clocks::raw_now;
 use crate::support::role;
@@ -64,18 +64,17 @@ struct Caller {
 
 impl Caller {
     async fn contend(self, task: usize) {
-        let mut dice = Dice::new();
         while !self.stop.load(Ordering::SeqCst) {
-            let key = KEYS[dice.below(KEYS.len())];
-            let outcome = if dice.chance(1, 4) {
-                let locks = self.locks.with_max_wait(dice.millis(50, 500));
+            let key = KEYS[fastrand::usize(..KEYS.len())];
+            let outcome = if chance(1, 4) {
+                let locks = self.locks.with_max_wait(millis(50..=500));
                 locks.acquire(key).await
             } else {
                 self.locks.try_acquire(key).await
             };
             // Whatever is wrong with the nodes, it is tried again.
             if let Ok(guard) = outcome {
-                let held = self.count(&guard, key, &mut dice).await;
+                let held = self.count(&guard, key).await;
                 // What had ended before the first look was never held, and is in no order with others.
                 if held.start < held.end {
                     role::say(&(task, held));
@@ -83,27 +82,27 @@ impl Caller {
                 // It may be late, or confirmed by too few while it is cut off.
                 let _ = guard.release().await;
             }
-            sleep(dice.millis(10, 40)).await;
+            sleep(millis(10..=40)).await;
         }
     }
 
     /// Counts one more under the lock.
-    async fn count(&self, guard: &LockGuard, key: &'static str, dice: &mut Dice) -> Acquisition {
+    async fn count(&self, guard: &LockGuard, key: &'static str) -> Acquisition {
         let start = raw_now();
         let holder = Holder::of(guard, key);
         let seen = self.counters.read(&holder).await;
         // Some hold it for longer than it lasts if it is not extended: those are there when it ends.
-        let time = if self.brief.load(Ordering::SeqCst) || dice.chance(1, 2) {
-            dice.millis(0, 40)
+        let time = if self.brief.load(Ordering::SeqCst) || chance(1, 2) {
+            millis(0..=40)
         } else {
-            dice.millis(300, 1_000)
+            millis(300..=1_000)
         };
         let span = |left| self.part.true_span(left);
         let (end, held) = hold(guard, start, time, span, None).await;
         // Some do not ask whether they still hold the lock.
-        if held || dice.chance(1, 3) {
+        if held || chance(1, 3) {
             // And nobody can tell what happens on the way to the database.
-            sleep(dice.millis(0, 20)).await;
+            sleep(millis(0..=20)).await;
             self.counters.write(&holder, seen).await;
         }
         Acquisition {

@@ -1,7 +1,7 @@
 //! What happens to processes, to their ways to the nodes, and to clocks.
 
 use super::part::{Measure, Settings, TTL};
-use crate::dice::Dice;
+use crate::dice::chance;
 
 /// What happens. In each of them processes are cut off from nodes, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,17 +72,17 @@ impl Scene {
     }
 
     /// From how many nodes a process is cut off for a while.
-    pub(crate) fn cuts(self, dice: &mut Dice) -> usize {
+    pub(crate) fn cuts(self) -> usize {
         let (whole, of, most) = match self {
             // What a process holds then ends by the clocks alone.
             Self::Rates => (1, 3, 1),
             Self::Pauses | Self::Suspends => (1, 12, 2),
             Self::Steps | Self::Forgets => (0, 1, 1),
         };
-        if dice.chance(whole, of) {
+        if chance(whole, of) {
             self.nodes()
         } else {
-            dice.below(most + 1)
+            fastrand::usize(..most + 1)
         }
     }
 }

@@ -14,7 +14,7 @@ use super::part::{KEYS, Part, TTL};
 use super::process::Process;
 use super::records::Records;
 use super::scene::Scene;
-use crate::dice::Dice;
+use crate::dice::{chance, choose, millis};
 use crate::forwarder::{Flow, Forwarder};
 use crate::run::BOUND;
 use crate::support::PATIENCE;
@@ -54,7 +54,6 @@ pub(crate) struct Site {
     pub(crate) records: Arc<Records>,
     pub(crate) counters: Counters,
     pub(crate) faults: Faults,
-    dice: Dice,
 }
 
 impl Site {
@@ -74,7 +73,6 @@ impl Site {
             records: Arc::default(),
             counters: Counters::create(&database),
             faults: Faults::default(),
-            dice: Dice::new(),
         };
         drop(scene.settings(guarded).first(&site.servers).await);
         let library = Clocks::library(&dir);
@@ -111,12 +109,12 @@ impl Site {
         while begin.elapsed() < time || begin.elapsed() < time + BOUND && !is_enough(self) {
             self.cut();
             match self.scene {
-                Scene::Rates => sleep(self.dice.millis(400, 600)).await,
+                Scene::Rates => sleep(millis(400..=600)).await,
                 Scene::Pauses | Scene::Suspends => self.stop().await,
                 Scene::Steps | Scene::Forgets => {
                     // What a process cannot reach any more has ended there. And what was lost on one server is back, or
                     // has ended, before another loses something.
-                    sleep(TTL + NOTICED + self.dice.millis(0, 200)).await;
+                    sleep(TTL + NOTICED + millis(0..=200)).await;
                     if self.guarded {
                         self.all_vote().await;
                     }
@@ -158,11 +156,11 @@ impl Site {
     /// Cuts processes off, each from other nodes than the next.
     fn cut(&mut self) {
         for ways in &self.ways {
-            let count = self.scene.cuts(&mut self.dice);
-            let cut = self.dice.choose(count, ways.len());
+            let count = self.scene.cuts();
+            let cut = choose(count, ways.len());
             for (node, way) in ways.iter().enumerate() {
                 way.set(if cut.contains(&node) {
-                    Flow::cut(&mut self.dice)
+                    Flow::cut()
                 } else {
                     Flow::Open
                 });
@@ -176,9 +174,9 @@ impl Site {
         let count = match self.scene {
             // Those that hold a lock do not set it again where it was lost, and others are there to take it.
             Scene::Steps | Scene::Forgets => PROCESSES / 2,
-            _ => 1 + self.dice.below(2),
+            _ => 1 + fastrand::usize(..2),
         };
-        let stopped = self.dice.choose(count, PROCESSES);
+        let stopped = choose(count, PROCESSES);
         for number in &stopped {
             self.processes[*number].program.stop();
         }
@@ -188,7 +186,7 @@ impl Site {
             Scene::Forgets => self.forget(),
             _ => {}
         }
-        sleep(self.dice.millis(150, 900)).await;
+        sleep(millis(150..=900)).await;
         for number in &stopped {
             let program = &mut self.processes[*number].program;
             if self.scene == Scene::Suspends {
@@ -197,22 +195,22 @@ impl Site {
                 program.go_on();
             }
         }
-        if self.scene == Scene::Pauses && self.dice.chance(1, 4) {
-            let killed = self.dice.below(PROCESSES);
+        if self.scene == Scene::Pauses && chance(1, 4) {
+            let killed = fastrand::usize(..PROCESSES);
             self.processes[killed].replace().await;
             self.faults.kills += 1;
         }
-        sleep(self.dice.millis(50, 300)).await;
+        sleep(millis(50..=300)).await;
     }
 
     /// Sets the wall clock of one server forward, and that of a process to whatever comes.
     fn step(&mut self) {
         let server = self.weakest();
         let seconds = [1, 60, 3_600];
-        self.ahead[server] += seconds[self.dice.below(seconds.len())];
+        self.ahead[server] += seconds[fastrand::usize(..seconds.len())];
         self.servers[server].step_clock(self.ahead[server]);
-        let process = self.dice.below(PROCESSES);
-        let hours = i64::try_from(self.dice.below(5)).unwrap() - 2;
+        let process = fastrand::usize(..PROCESSES);
+        let hours = fastrand::i64(-2..=2);
         self.processes[process].clocks.step(hours * 3_600);
         self.faults.steps += 1;
     }
@@ -230,7 +228,7 @@ impl Site {
     }
 
     /// One of the servers that hold a lock which is on as few of them as possible: where it hurts most.
-    fn weakest(&mut self) -> usize {
+    fn weakest(&self) -> usize {
         let nodes = self.servers.len();
         let mut all: Vec<usize> = (0..nodes).collect();
         for key in KEYS {
@@ -244,7 +242,7 @@ impl Site {
                 }
             }
         }
-        all[self.dice.below(all.len())]
+        all[fastrand::usize(..all.len())]
     }
 
     /// Waits until the markers of all nodes say that they vote, which is the work of processes.
