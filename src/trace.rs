@@ -79,7 +79,7 @@ pub(crate) fn list_incomplete(node: &str) {
     tracing::warn!(
         target: "tower_redlock::node",
         node,
-        "a node does not vote before every node has accepted this list once; start the nodes that do not answer"
+        "a node does not vote before every node has accepted this list once; `redlock status` shows which have not"
     );
 }
 

@@ -232,7 +232,7 @@ pub(crate) fn foreign_config(theirs: &str, ours: &str) -> String {
         );
     }
     format!(
-        "it serves processes that agreed on [{theirs}], and this one has [{ours}]; nothing is granted before they agree: give all processes the same nodes and settings, or change them as `docs::operating` says (moving, or `adopt_nodes`); if only an address changed, keep the node's old `name`"
+        "it serves processes that agreed on [{theirs}], and this one has [{ours}]; nothing is granted before they agree: give all processes the same nodes and settings, or change them as `docs::operating` says (moving, or `redlock nodes adopt`); if only an address changed, keep the node's old `name`"
     )
 }
 

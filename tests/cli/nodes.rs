@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::support::eventually;
-use crate::{Fleet, PASSWORD, ended, redlock};
+use crate::{Fleet, PASSWORD, ended, redlock, words};
 
 /// Settings that the processes do not have, in the place of theirs, which it returns.
 fn change_settings(fleet: &Fleet) -> String {
@@ -192,6 +192,18 @@ async fn adopt_says_its_downtime_and_takes_the_nodes_over() {
     fleet.run("wait").await.with(0);
 }
 
+/// Processes of other nodes cannot be seen from here.
+#[tokio::test]
+async fn adopt_asks_for_the_old_max_ttl_where_no_node_knows_another_list() {
+    let fleet = Fleet::start();
+    let refused = fleet.run("nodes adopt --yes").await.with(78);
+    refused.complains("--former").complains("redlock bootstrap");
+    let adopted = fleet.run("nodes adopt --former 1s --yes").await.with(0);
+    adopted.complains("the nodes (n0, n1, n2)");
+    let again = fleet.run("nodes adopt").await.with(0);
+    again.shows("3 of 3 vote, 2 needed; they have accepted this list already");
+}
+
 #[tokio::test]
 async fn adopt_takes_no_node_over_while_one_is_away() {
     let (mut fleet, _locks) = Fleet::started().await;
@@ -201,6 +213,22 @@ async fn adopt_takes_no_node_over_while_one_is_away() {
     adopt.complains("do not: n2 (");
     fs::write(fleet.file(), text).unwrap();
     fleet.run("status").await.with(0).shows("2 of 3 vote");
+}
+
+/// When it comes back, it would block the service that has started since.
+#[tokio::test]
+async fn adopt_says_that_a_node_went_away_before_it_voted() {
+    let (mut fleet, locks) = Fleet::started().await;
+    locks.shutdown(Duration::ZERO).await;
+    change_settings(&fleet);
+    let digest = || fleet.ask(2, "HGET lk!node digest");
+    let before = digest();
+    let adopting = tokio::spawn(ended(fleet.redlock(&words("nodes adopt --yes"))));
+    let has_all = || digest() != before;
+    eventually("the last node is taken over", has_all).await;
+    fleet.servers[2].kill();
+    let adopted = adopting.await.unwrap().with(69);
+    adopted.complains("n2").complains("run this again");
 }
 
 #[tokio::test]

@@ -181,10 +181,10 @@ impl Task {
         }
     }
 
-    /// One that stops the service, with a `max_ttl` of so many seconds after it: the wait for it, the quarantine, and two
-    /// seconds; and two to stop all processes, and to start them.
+    /// One that stops the service, with a `max_ttl` of so many seconds after it: the quarantine, and two seconds; and two
+    /// to stop all processes, and to start them.
     const fn with_a_stop(name: &'static str, servers: usize, max_ttl: u64) -> Self {
-        let (ttl, pause) = ("1s", Duration::from_secs(max_ttl + 5));
+        let (ttl, pause) = ("1s", Duration::from_secs(max_ttl + 4));
         Self {
             name,
             servers,
@@ -279,7 +279,6 @@ async fn adopt(fleet: &Fleet, load: &Arc<Load>, processes: Vec<Process>) -> Vec<
     for process in processes {
         process.stop().await;
     }
-    sleep(SECOND).await;
     fleet.run("nodes adopt --yes").await.with(0);
     let processes = Process::two(fleet, load).await;
     load.goes_on().await;

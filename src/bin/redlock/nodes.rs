@@ -11,7 +11,7 @@ use tower_redlock::node::NodeState;
 use tower_redlock::snapshot::{NodeStatus, Snapshot, VotingStatus};
 
 use crate::show::{self, Cell, Tone, confirm, plain, say, span, table, waiting};
-use crate::{Failure, Source, code, duration};
+use crate::{Failure, NO_QUORUM, SETTINGS, Source, code, duration};
 
 /// Shows which nodes vote, and why the other nodes do not vote.
 ///
@@ -212,8 +212,11 @@ pub(crate) struct Bootstrap {
 impl Bootstrap {
     pub(crate) async fn run(&self, source: &Source) -> Result<u8, Failure> {
         let locks = source.settings()?.connect_lazy()?;
-        let text = "This declares that no lock is held on any node, and ends all quarantines. If a lock is held after all, two holders are possible.";
-        confirm(text, self.yes)?;
+        let text = format!(
+            "This declares that no lock is held on any node ({}), and ends all quarantines. If a lock is held after all, two holders are possible.",
+            names(&locks.snapshot())
+        );
+        confirm(&text, self.yes)?;
         voting(&locks, locks.bootstrap()).await
     }
 }
@@ -244,9 +247,9 @@ pub(crate) struct Retire {
 impl Retire {
     pub(crate) async fn run(&self, source: &Source) -> Result<u8, Failure> {
         let locks = source.settings()?.connect_lazy()?;
-        let count = locks.snapshot().nodes.len();
         let text = format!(
-            "This retires the list of nodes ({count}). Processes with this list lose their locks, and are refused."
+            "This retires the list of nodes ({}). Processes with this list lose their locks, and are refused.",
+            names(&locks.snapshot())
         );
         confirm(&text, self.yes)?;
         let retiring = locks.retire_nodes(&self.successor);
@@ -259,12 +262,12 @@ impl Retire {
 
 /// Takes the nodes over from processes with another list of nodes or other settings.
 ///
-/// First stop all processes, and wait for the longest ttl that they used. All nodes must answer, and each is quarantined once.
-/// Then start the processes with the new list.
+/// First stop all processes. All nodes must answer, and each is quarantined until no lock of those processes is valid. Then
+/// start the processes with the new list.
 #[derive(Args)]
 #[command(after_help = "Example:\n  redlock nodes adopt --config new.toml")]
 pub(crate) struct Adopt {
-    /// The old max_ttl, if the old list and the new list have no node in common
+    /// The old max_ttl, needed if the old list and the new list have no node in common
     #[arg(long, value_parser = duration, value_name = "MAX_TTL")]
     former: Option<Duration>,
     /// Does not ask for confirmation
@@ -274,17 +277,52 @@ pub(crate) struct Adopt {
 
 impl Adopt {
     pub(crate) async fn run(&self, source: &Source) -> Result<u8, Failure> {
+        let seen = observe(source).await?.snapshot();
+        if seen.nodes.iter().all(votes) {
+            say(&format!(
+                "{}; they have accepted this list already\n",
+                seen.verdict
+            ))?;
+            return Ok(0);
+        }
+        if self.former.is_none() && seen.nodes.iter().all(serves_no_other) {
+            return Err(Failure::new(SETTINGS, NOTHING_TO_ADOPT));
+        }
         let locks = source.settings()?.connect_lazy()?;
         let quarantine = locks.max_ttl().max(self.former.unwrap_or_default());
         let downtime = quarantine + quarantine / 100 + Duration::from_secs(2);
-        let count = locks.snapshot().nodes.len();
         let text = format!(
-            "This takes the nodes ({count}) over for this list and these settings. No lock is granted for about {}: longer if max_ttl was longer before, and by confirm_within longer in a cluster or behind Sentinels. Processes with another list lose their locks and are refused, so stop them first.",
+            "This takes the nodes ({}) over for this list and these settings. No lock is granted for about {}: longer if max_ttl was longer before, and by confirm_within longer in a cluster or behind Sentinels. Processes with another list lose their locks and are refused, so stop them first.",
+            names(&seen),
             span(Some(downtime))
         );
         confirm(&text, self.yes)?;
-        voting(&locks, locks.adopt_nodes(self.former)).await
+        let code = voting(&locks, locks.adopt_nodes(self.former)).await?;
+        let snapshot = locks.snapshot();
+        if snapshot.nodes.iter().all(votes) {
+            return Ok(code);
+        }
+        show::tell(as_text(&snapshot).trim_end());
+        Err(Failure::new(NO_QUORUM, NOT_ALL_ADOPTED))
     }
+}
+
+const NOT_ALL_ADOPTED: &str = "a node was not taken over to the end, and would keep all nodes from granting when it is back; once it is up, run this again, and start the processes after that";
+
+/// Processes with another list would know nothing of this adoption, and go on beside those with this list.
+const NOTHING_TO_ADOPT: &str = "no node serves another list. If this list replaces other nodes, stop their processes, and give the old max_ttl as --former. For the first start, use `redlock bootstrap`; after an adoption that was interrupted, `redlock wait`";
+
+fn votes(node: &NodeStatus) -> bool {
+    node.state == NodeState::Up && node.voting == VotingStatus::Voting
+}
+
+fn serves_no_other(node: &NodeStatus) -> bool {
+    node.state == NodeState::Up && !matches!(node.voting, VotingStatus::Foreign { .. })
+}
+
+fn names(snapshot: &Snapshot) -> String {
+    let names: Vec<&str> = snapshot.nodes.iter().map(|node| &*node.name).collect();
+    names.join(", ")
 }
 
 /// Waits until the nodes vote.
