@@ -424,6 +424,11 @@ impl Drop for Asking {
 /// The steps between a grant and the lock: the slot, the record and the fencing token are settled.
 impl Asking {
     pub(crate) async fn settle(&mut self) -> Result<(), AcquireError> {
+        let voting = &self.shared.set.voting;
+        if !voting.were_asked_lately(self.sent) {
+            // `win` refuses the lock if a node turns out to serve another list, or if no answer came while it is valid.
+            Box::pin(voting.asked_lately(self.sent, self.terms.ttl)).await;
+        }
         match self.want {
             #[cfg(feature = "idempotency")]
             Want::Run(_) => return Box::pin(self.settle_run()).await,

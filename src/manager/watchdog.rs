@@ -67,8 +67,9 @@ pub(crate) fn renew_due(shared: &Arc<Shared>, end_lapsed: fn(&Arc<Shared>, Tenan
     // The send time of all batches. It is read before any command is sent, because the validity of locks counts from
     // it.
     let sent = set.clock.now();
-    // While a node serves processes with another list, nothing is extended, so held locks end with their validity.
-    let blocked = set.voting.is_blocked();
+    // While a node serves processes with another list, nothing is extended, so held locks end with their validity. Nor
+    // while this is not known, because this process was stopped for a while.
+    let blocked = set.voting.is_blocked() || !set.voting.were_asked_lately(sent);
     for lease in shared.registry.due(sent) {
         let (nodes, lapsed) = lease.tick(sent);
         for node in nodes {

@@ -16,8 +16,9 @@ struct Way {
     connecting: AtomicBool,
     // The node refuses to be promoted.
     unpromoted: AtomicBool,
-    // Commands arrive so many milliseconds late.
+    // Commands arrive so many milliseconds late, and check-ins if it is far.
     late: AtomicU64,
+    far: AtomicBool,
     // For so many milliseconds others may count the server that the node had before.
     settle: AtomicU64,
 }
@@ -52,6 +53,12 @@ impl Link {
     pub(super) fn delay(&self, delay: Duration) {
         let late = u64::try_from(delay.as_millis()).unwrap();
         self.way.late.store(late, Ordering::SeqCst);
+    }
+
+    /// From now on everything arrives so late.
+    pub(super) fn recede(&self, delay: Duration) {
+        self.delay(delay);
+        self.way.far.store(true, Ordering::SeqCst);
     }
 
     /// From now on other processes may count the server that the node had before for so long.
@@ -110,7 +117,9 @@ impl Between for Link {
                 let text = "OOM command not allowed";
                 Err(NodeError::of(NodeErrorKind::Rejected, text))
             }),
-            Call::CheckIn | Call::Promote => self.introduce(reply),
+            Call::CheckIn | Call::Promote if !self.way.far.load(Ordering::SeqCst) => {
+                self.introduce(reply)
+            }
             Call::Ready => {
                 let way = Arc::clone(&self.way);
                 Box::pin(async move {

@@ -3,6 +3,9 @@
 use std::sync::OnceLock;
 use std::task::Poll;
 
+use futures_util::future::OptionFuture;
+use tokio::time::advance;
+
 use super::*;
 
 /// The processes of the old list, and of the new one that shares `n2` with it.
@@ -519,4 +522,46 @@ async fn whoever_cannot_start_is_told_of_the_nodes_of_others_too() {
     let kinds: Vec<_> = error.failures().iter().map(|it| it.error.kind()).collect();
     let down = NodeErrorKind::Unavailable;
     assert_eq!(kinds, [NodeErrorKind::Foreign, down, down], "{error}");
+}
+
+/// From `before`, where the old process runs, to `after`, where the new one does: a runtime that nobody polls stands still.
+#[test]
+fn a_process_that_was_stopped_while_its_list_was_replaced_asks_before_it_is_granted_anything() {
+    for holds in [true, false] {
+        let (before, after) = (paused(), paused());
+        let nodes = nodes(5);
+        let (old, new) = lists(&nodes);
+        // The two that only the old list has answer first.
+        old.0[2].recede(20 * MS);
+        let (locks, held) = before.block_on(async {
+            let locks = connected(old.builder()).await;
+            grants(&locks).await;
+            let held = holds.then(|| locks.try_acquire("k"));
+            let held = OptionFuture::from(held).await.transpose().unwrap();
+            (locks, held)
+        });
+        let (others, stop) = after.block_on(async {
+            let (began, others) = (Instant::now(), lazy(new.builder()));
+            let adopted = timeout(TTL - SECOND, others.adopt_nodes(None)).await;
+            assert!(adopted.is_err(), "nothing may be granted yet");
+            if !holds {
+                others.all_voting().await.unwrap();
+                grants(&others).await;
+            }
+            (others, began.elapsed())
+        });
+        before.block_on(async {
+            advance(stop).await;
+            match &held {
+                None => drop(locks.try_acquire("k").await.unwrap_err()),
+                Some(held) => {
+                    assert!(!held.is_lost());
+                    sleep(2 * SECOND).await;
+                    assert!(held.is_lost(), "it is not extended");
+                }
+            }
+            drop((held, locks));
+        });
+        after.block_on(async { drop(others) });
+    }
 }

@@ -88,6 +88,8 @@ async fn ask(set: &NodeSet, index: usize, forgot: Forgot<'_>) -> Option<Duration
     };
     let was_connecting = node.state() == NodeState::Connecting;
     set.voting.replies(index, Replies::begin);
+    let sent = set.clock.now();
+    set.voting.at(index, |roll, node| roll.asks(node, sent));
     match set.reply(check_in(set, &**node, mode)).await {
         Ok(reply) => {
             set.voting.replies(index, Replies::answered);
@@ -98,7 +100,12 @@ async fn ask(set: &NodeSet, index: usize, forgot: Forgot<'_>) -> Option<Duration
             Some(apply(set, index, &**node, reply, forgot).await)
         }
         // The node was closed, and nobody opens it again. If it still takes commands, the error is wrong: ask again.
-        Err(error) if error.kind() == NodeErrorKind::Closed && !set.is_up(index) => None,
+        Err(error) if error.kind() == NodeErrorKind::Closed && !set.is_up(index) => {
+            let for_ever = Moment::from_nanos(u64::MAX);
+            set.voting.at(index, |roll, node| roll.asks(node, for_ever));
+            set.voting.unanswered(index, set.clock.now());
+            None
+        }
         // The node is down, slow, or refuses the command. The roll keeps what it knew of the node until the node
         // answers again, but the failure keeps the node from counting.
         Err(error) => {
@@ -106,7 +113,9 @@ async fn ask(set: &NodeSet, index: usize, forgot: Forgot<'_>) -> Option<Duration
             // If the node was never connected, the command has not reached it, and the error says nothing about it.
             if !was_connecting {
                 set.voting.replies(index, |replies| replies.failed(error));
-                set.voting.unanswered(index);
+            }
+            if !was_connecting || set.voting.were_all_asked() {
+                set.voting.unanswered(index, set.clock.now());
             }
             Some(next)
         }

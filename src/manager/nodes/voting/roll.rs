@@ -127,6 +127,7 @@ pub(super) struct Roll {
     needed: usize,
     // How long processes with another list can take to notice that a node has left their list.
     notice: Duration,
+    node_timeout: Duration,
     // Since when all nodes are known to have accepted the list.
     complete: Option<Moment>,
     // Nodes that have nothing to forget, because the setting `bootstrap` says so. A node leaves this set when it enters
@@ -142,8 +143,11 @@ pub(super) struct Roll {
 struct Known {
     name: String,
     state: VoteState,
-    // Whether a check-in of the node has ended, with an answer or without one.
-    asked: bool,
+    // When the last check-in of the node was sent.
+    sent: Option<Moment>,
+    // `None` until a check-in of the node has ended. Then the latest moment from which the validity of a lock may count:
+    // see `asked_until`.
+    asked: Option<Moment>,
     answered: bool,
     // A command without which the node cannot vote and that it refuses, and why.
     refusal: Option<(&'static str, NodeError)>,
@@ -202,6 +206,7 @@ impl Roll {
             needed,
             // Each process asks its nodes once a second. So a process that can reach a node has its answer by then.
             notice: 2 * IDLE + node_timeout,
+            node_timeout,
             ..Self::default()
         }
     }
@@ -224,6 +229,8 @@ impl Roll {
             let is_longer = found.former > known.former;
             if known.id == found.id && !is_longer {
                 known.accepted = found.accepted;
+                let known = known.clone();
+                self.answered(node, VoteState::Quarantined(known));
                 return;
             }
         }
@@ -255,15 +262,37 @@ impl Roll {
 
     fn answered(&mut self, node: usize, state: VoteState) -> Option<VoteState> {
         let known = self.nodes.get_mut(node)?;
-        known.asked = true;
+        let sent = known.sent.unwrap_or(Moment::ORIGIN);
+        known.asked = Some(sent + 2 * IDLE);
         known.answered = true;
         Some(std::mem::replace(&mut known.state, state))
     }
 
+    pub(super) fn asks(&mut self, node: usize, sent: Moment) {
+        if let Some(known) = self.nodes.get_mut(node) {
+            known.sent = Some(sent);
+        }
+    }
+
     /// A check-in had no answer. Returns whether it was the first check-in of the node.
     pub(super) fn unanswered(&mut self, node: usize) -> bool {
+        // The next check-in of a node that hangs ends by then. A process that was stopped while it waited for the answer
+        // must ask again, so this counts from the question, too.
+        let span = self.notice + self.node_timeout;
+        let until = |known: &Known| Some(known.sent.unwrap_or(Moment::ORIGIN) + span);
         let known = self.nodes.get_mut(node);
-        known.is_some_and(|known| !std::mem::replace(&mut known.asked, true))
+        known.is_some_and(|known| {
+            let until = until(known);
+            std::mem::replace(&mut known.asked, until).is_none()
+        })
+    }
+
+    /// The first callers have waited long enough for nodes that were never connected.
+    pub(super) fn asked_enough(&mut self, now: Moment) {
+        let until = now + self.notice;
+        for known in &mut self.nodes {
+            known.asked.get_or_insert(until);
+        }
     }
 
     /// Called after each event. Returns whether all nodes have accepted the list now, but had not before.
@@ -317,7 +346,15 @@ impl Roll {
     }
 
     pub(super) fn all_asked(&self) -> bool {
-        self.nodes.iter().all(|known| known.asked)
+        self.nodes.iter().all(|known| known.asked.is_some())
+    }
+
+    /// The latest moment from which the validity of a lock may count, unless the nodes are asked again. A node that has
+    /// answered may serve another list since that check-in was sent. Its processes grant nothing before this one must
+    /// have noticed, and the locks have ended that this one was granted until then.
+    pub(super) fn asked_until(&self) -> Moment {
+        let asked = self.nodes.iter().map(|known| known.asked).min();
+        asked.flatten().unwrap_or(Moment::ORIGIN)
     }
 
     pub(super) fn has_answered(&self, node: usize) -> bool {

@@ -1,13 +1,14 @@
 //! [`SharedRoll`] shares the roll of all groups between tasks, and wakes them when something becomes known.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
+use crate::clock::Clock;
 use crate::manager::error::NodeFailure;
 use crate::manager::nodes::voting::roll::{Call, Roll};
 use crate::manager::nodes::voting::status::{Replies, VotingStatus};
@@ -34,6 +35,10 @@ struct All {
     changed: Notify,
     // Whether every node was asked once, or the first callers have waited long enough for that.
     all_asked: AtomicBool,
+    // The latest moment from which the validity of a lock may count, in nanoseconds. A copy of what `roll` says, to be
+    // read without the mutex. Without the guard, no lock waits for a check-in.
+    asked_until: AtomicU64,
+    guarded: bool,
     // Whether nothing may be granted or extended. A copy of what `roll` says, to be read without the mutex.
     blocked: AtomicBool,
 }
@@ -67,6 +72,8 @@ impl SharedRoll {
                 roll: Mutex::new(Roll::new(names, (size, needed), node_timeout, guarded)),
                 changed: Notify::new(),
                 all_asked: AtomicBool::new(!guarded),
+                asked_until: AtomicU64::new(0),
+                guarded,
                 blocked: AtomicBool::new(false),
             }),
             group: 0..size,
@@ -107,6 +114,7 @@ impl SharedRoll {
         let completed = roll.completes(now);
         let blocked = !roll.blocking(now).is_empty();
         self.all.blocked.store(blocked, Ordering::Release);
+        self.tell_asked(&roll);
         drop(roll);
         self.all.changed.notify_waiters();
         if completed {
@@ -116,8 +124,18 @@ impl SharedRoll {
         result
     }
 
-    pub(super) fn unanswered(&self, node: usize) {
-        if self.at(node, Roll::unanswered) {
+    fn tell_asked(&self, roll: &Roll) -> Moment {
+        let until = roll.asked_until().as_nanos();
+        Moment::from_nanos(self.all.asked_until.swap(until, Ordering::AcqRel))
+    }
+
+    pub(super) fn unanswered(&self, node: usize, now: Moment) {
+        let mut roll = self.roll();
+        let is_first = roll.unanswered(self.place(node));
+        let was_until = self.tell_asked(&roll);
+        drop(roll);
+        // Otherwise nobody waits for it.
+        if is_first || was_until < now {
             self.all.changed.notify_waiters();
         }
     }
@@ -210,8 +228,9 @@ impl SharedRoll {
 
     /// Waits until every node was asked once, for at most `asking`, and then until no quarantine is about to end, for
     /// at most `ending`.
-    pub(crate) async fn all_asked(&self, asking: Duration, ending: Duration) {
+    pub(crate) async fn all_asked(&self, asking: Duration, ending: Duration, clock: &dyn Clock) {
         self.news_until(asking, || self.roll().all_asked()).await;
+        self.asked_enough(clock.now());
         let ends_none = || {
             let roll = self.roll();
             (0..self.all.wake.len()).all(|node| !roll.is_exempt(node))
@@ -220,8 +239,31 @@ impl SharedRoll {
         self.all.all_asked.store(true, Ordering::Release);
     }
 
+    fn asked_enough(&self, now: Moment) {
+        let mut roll = self.roll();
+        roll.asked_enough(now);
+        self.tell_asked(&roll);
+    }
+
     pub(crate) fn were_all_asked(&self) -> bool {
         self.all.all_asked.load(Ordering::Acquire)
+    }
+
+    /// Whether each node was asked recently enough for a lock whose validity counts from `sent`. This process may have
+    /// been stopped for a while, and then does not know yet which nodes serve another list. If not, has them asked now.
+    pub(crate) fn were_asked_lately(&self, sent: Moment) -> bool {
+        let is_late = sent.as_nanos() > self.all.asked_until.load(Ordering::Acquire);
+        let is_stale = is_late && self.all.guarded;
+        if is_stale {
+            self.recheck_all();
+        }
+        !is_stale
+    }
+
+    /// Waits for at most `limit` until each node was asked recently enough for a lock whose validity counts from `sent`.
+    pub(crate) async fn asked_lately(&self, sent: Moment, limit: Duration) {
+        let until = || self.all.asked_until.load(Ordering::Acquire);
+        self.news_until(limit, || sent.as_nanos() <= until()).await;
     }
 }
 

@@ -328,3 +328,32 @@ fn a_node_was_asked_before_it_has_answered() {
     roll.voted(0);
     assert!(roll.has_answered(0) && !roll.unanswered(0));
 }
+
+#[test]
+fn a_lock_may_count_from_two_seconds_after_each_node_was_asked_at_most() {
+    let mut roll = roll(1, 3);
+    assert_eq!(roll.asked_until(), Moment::ORIGIN);
+    for node in 0..2 {
+        roll.asks(node, at(10));
+        roll.voted(node);
+    }
+    assert_eq!(roll.asked_until(), Moment::ORIGIN, "never connected");
+    roll.asked_enough(at(13));
+    assert_eq!(
+        roll.asked_until(),
+        at(12),
+        "by its question, not by its answer"
+    );
+    for node in 0..2 {
+        roll.asks(node, at(20));
+        roll.voted(node);
+    }
+    assert_eq!(roll.asked_until(), at(16), "nobody could ask it");
+    roll.asks(2, at(17));
+    roll.unanswered(2);
+    assert_eq!(roll.asked_until(), at(21));
+    roll.asks(0, at(20));
+    roll.unanswered(0);
+    roll.voted(2);
+    assert_eq!(roll.asked_until(), at(19));
+}
