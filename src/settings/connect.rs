@@ -149,7 +149,8 @@ impl Settings {
     }
 
     /// Makes the manager, and waits until a quorum of nodes votes. All other nodes are logged, and connected in the
-    /// background.
+    /// background. It waits through quarantines, too, so it does not return while the servers of a quorum lose their data
+    /// again and again.
     ///
     /// # Errors
     ///

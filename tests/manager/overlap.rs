@@ -565,3 +565,26 @@ fn a_process_that_was_stopped_while_its_list_was_replaced_asks_before_it_is_gran
         after.block_on(async { drop(others) });
     }
 }
+
+/// Whatever it serves, it cannot be asked.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_being_connected_or_hangs_delays_the_first_caller_alone() {
+    for hangs in [false, true] {
+        let nodes = nodes(3);
+        let process = Process::on(&nodes);
+        if hangs {
+            process.0[2].recede(60 * SECOND);
+        } else {
+            process.0[2].connect_for(60 * SECOND);
+        }
+        let _met = connected(over(nodes.clone())).await;
+        let locks = lazy(process.builder().node_timeout(TTL / 3));
+        grants(&locks).await;
+        for _ in 0..200 {
+            sleep(97 * MS).await;
+            let began = Instant::now();
+            drop(locks.try_acquire("k").await.unwrap());
+            assert_eq!(began.elapsed(), Duration::ZERO);
+        }
+    }
+}

@@ -12,7 +12,7 @@
 //! node in common forgets while one of the lists cannot reach it, there may be two holders; nothing is promised then.
 //!
 //! Bounds: one lock; a ttl of two ticks; clocks may differ by one tick, as much as may pass between two questions to a
-//! node. Abstracted: a command runs and is answered in one step; there is no drift; what a process reads of the other
+//! node, because a process that asks later is granted nothing before it has asked. Abstracted: a command runs and is answered in one step; there is no drift; what a process reads of the other
 //! nodes and the promotion after it are one step. Not covered: lists that are put in place of others by an operator
 //! ([`adoption`](crate::adoption)), more than two lists, nodes that forget and are not in common
 //! ([`quarantine`](crate::quarantine)).

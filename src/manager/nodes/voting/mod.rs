@@ -18,7 +18,9 @@
 //! tokens. If fewer than a quorum vote, the floor comes from the clock of the process and the skew of clocks.
 //!
 //! A node that was taken over keeps all nodes from granting until its quarantine is over. A *list* of nodes grants
-//! nothing before each of its nodes has accepted the list once, nor while a node is known to serve another list.
+//! nothing before each of its nodes has accepted the list once, nor while a node is known to serve another list. A
+//! process that was stopped for a while may not know that yet, so a lock counts only if each node was asked at most two
+//! seconds before the validity of the lock begins.
 
 mod roll;
 pub(crate) mod shared_roll;
