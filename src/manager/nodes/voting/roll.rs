@@ -279,11 +279,9 @@ impl Roll {
         // The next check-in of a node that hangs ends by then. A process that was stopped while it waited for the answer
         // must ask again, so this counts from the question, too.
         let span = self.notice + self.node_timeout;
-        let until = |known: &Known| Some(known.sent.unwrap_or(Moment::ORIGIN) + span);
-        let known = self.nodes.get_mut(node);
-        known.is_some_and(|known| {
-            let until = until(known);
-            std::mem::replace(&mut known.asked, until).is_none()
+        self.nodes.get_mut(node).is_some_and(|known| {
+            let sent = known.sent.unwrap_or(Moment::ORIGIN);
+            known.asked.replace(sent + span).is_none()
         })
     }
 
