@@ -89,8 +89,7 @@ impl Scene {
         self.promoted(SLOTS[2], frozen).await;
         self.goes_on("a master that is frozen").await;
         self.cluster.servers[frozen].thaw();
-        let new = self.owner(SLOTS[2]);
-        self.cluster.follows(frozen, new);
+        self.cluster.rejoins(frozen, SLOTS[2]);
 
         self.cluster.agree();
         let killed = self.owner(SLOTS[1]);
@@ -98,8 +97,7 @@ impl Scene {
         self.promoted(SLOTS[1], killed).await;
         self.goes_on("a master that is killed").await;
         self.cluster.servers[killed].restart();
-        let new = self.owner(SLOTS[1]);
-        self.cluster.follows(killed, new);
+        self.cluster.rejoins(killed, SLOTS[1]);
     }
 }
 

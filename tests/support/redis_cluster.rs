@@ -131,14 +131,18 @@ impl RedisCluster {
         self.servers.iter().position(is_its)
     }
 
-    /// Waits until a former master follows its successor.
-    pub fn follows(&self, former: usize, new: usize) {
+    /// Waits until the former master of `slot` follows the one that has it now. On a slow machine that may be another one
+    /// than at first, or the former one again.
+    pub fn rejoins(&self, former: usize, slot: u16) {
+        let witness = usize::from(former == 0);
+        let has_joined =
+            |owner: usize| owner == former || self.servers[former].follows(&self.servers[owner]);
         let begin = Instant::now();
-        while !self.servers[former].run("ROLE").starts_with("slave") {
-            assert!(begin.elapsed() < PATIENCE, "it is still a master");
+        while !self.owner(slot, witness).is_some_and(has_joined) {
+            let nodes = || self.servers[witness].run("CLUSTER NODES");
+            assert!(begin.elapsed() < PATIENCE, "it is no replica: {}", nodes());
             thread::sleep(Duration::from_millis(20));
         }
-        self.servers[former].wait_to_follow(&self.servers[new]);
     }
 
     /// Has a replica take its master's place, with the master's consent.

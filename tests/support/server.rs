@@ -122,14 +122,16 @@ impl Server {
         replica
     }
 
+    /// Whether this server, and all other replicas of `master`, have what that has.
+    pub fn follows(&self, master: &Self) -> bool {
+        let replication = self.run("INFO replication");
+        replication.contains("master_link_status:up") && master.is_followed_by(self)
+    }
+
     /// Waits until this server, and all other replicas of `master`, have what that has.
     pub fn wait_to_follow(&self, master: &Self) {
         let begin = Instant::now();
-        while !(self
-            .run("INFO replication")
-            .contains("master_link_status:up")
-            && master.is_followed_by(self))
-        {
+        while !self.follows(master) {
             assert!(
                 begin.elapsed() < super::PATIENCE,
                 "it does not follow: {}",
