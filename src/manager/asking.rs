@@ -17,6 +17,7 @@ use crate::manager::lease::held::{HeldLease, Turn, Won};
 use crate::manager::ledger::Obligation;
 use crate::manager::nodes::fanout::Fanout;
 use crate::manager::nodes::of_error;
+use crate::manager::nodes::voting::ask_again;
 use crate::manager::shared::Shared;
 #[cfg(feature = "idempotency")]
 use crate::manager::want::recall::Granted;
@@ -424,10 +425,10 @@ impl Drop for Asking {
 /// The steps between a grant and the lock: the slot, the record and the fencing token are settled.
 impl Asking {
     pub(crate) async fn settle(&mut self) -> Result<(), AcquireError> {
-        let voting = &self.shared.set.voting;
-        if !voting.were_asked_lately(self.sent) {
-            // `win` refuses the lock if a node turns out to serve another list, or if no answer came while it is valid.
-            Box::pin(voting.asked_lately(self.sent, self.terms.ttl)).await;
+        let set = &self.shared.set;
+        if !set.voting.were_asked_lately(self.sent) {
+            // `win` refuses the lock if a node turns out to serve another list.
+            Box::pin(ask_again(&self.shared.sets)).await;
         }
         match self.want {
             #[cfg(feature = "idempotency")]

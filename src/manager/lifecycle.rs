@@ -112,9 +112,7 @@ impl Shared {
             let (set, voting) = watched();
             let registry = Arc::clone(&self.registry);
             let forgot = move |since, now| registry.doubt(index, since, now);
-            // In the background, so that a handler that blocks its thread does not keep it from asking.
-            let monitor = monitor(set, voting, index, forgot);
-            seam::spawn_in_background(&self.common.tasks.background, monitor);
+            seam::spawn_on(runtime, monitor(set, voting, index, forgot));
         }
     }
 

@@ -31,9 +31,9 @@ use crate::settings::constants::usual;
 /// The parts that the handles, guards and tasks of one manager share. Each group of nodes has one `Shared`.
 pub(crate) struct Shared {
     pub(crate) set: Arc<NodeSet>,
-    // Never read. It keeps the nodes of all groups monitored for as long as one group has a lock, because a node of any
-    // group may turn out to serve processes with another list, and then no group may grant or extend locks.
-    _sets: Arc<[Arc<NodeSet>]>,
+    // The nodes of all groups. They are monitored for as long as one group has a lock, because a node of any group may
+    // turn out to serve processes with another list, and then no group may grant or extend locks.
+    pub(crate) sets: Arc<[Arc<NodeSet>]>,
     pub(crate) common: Arc<Common>,
     #[cfg(feature = "idempotency")]
     pub(crate) runs: Runs,
@@ -157,7 +157,7 @@ impl Shared {
     ) -> Self {
         Self {
             set: Arc::clone(set),
-            _sets: Arc::clone(sets),
+            sets: Arc::clone(sets),
             common: Arc::clone(common),
             #[cfg(feature = "idempotency")]
             runs: Runs {

@@ -1,8 +1,8 @@
 //! [`TaskTracker`]: runs work that goes on when its caller is gone, such as releases, late replies and extensions.
 //!
-//! Renewals, check-ins, and releases that nobody waits for, run in the *background*, on a thread of the manager. On a
-//! worker of the application, a handler that blocks its thread could keep all locks from being renewed: tokio puts a
-//! task that a handler wakes into that worker's LIFO slot, from which no other worker steals.
+//! Renewals, and releases that nobody waits for, run in the *background*, on a thread of the manager. On a worker of
+//! the application, a handler that blocks its thread could keep all locks from being renewed: tokio puts a task that a
+//! handler wakes into that worker's LIFO slot, from which no other worker steals.
 
 use std::io;
 use std::pin::Pin;

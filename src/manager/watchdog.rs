@@ -6,6 +6,7 @@ use crate::clock::Clock as _;
 use crate::manager::error::LossReason;
 use crate::manager::lease::held::{HeldLease, Tenancy};
 use crate::manager::nodes::NodeSet;
+use crate::manager::nodes::voting::ask_again;
 use crate::manager::shared::Shared;
 use crate::moment::Moment;
 use crate::node::{ExtendRequest, Fence};
@@ -68,11 +69,14 @@ pub(crate) fn renew_due(shared: &Arc<Shared>, end_lapsed: fn(&Arc<Shared>, Tenan
     // it.
     let sent = set.clock.now();
     // While a node serves processes with another list, nothing is extended, so held locks end with their validity. Nor
-    // while this is not known, because this process was stopped for a while.
-    let blocked = set.voting.is_blocked() || !set.voting.were_asked_lately(sent);
+    // while this is not known, because this process was stopped for a while: then ask, and extend in the next round.
+    let is_known = set.voting.were_asked_lately(sent);
+    let blocked = set.voting.is_blocked() || !is_known;
+    let mut wants = false;
     for lease in shared.registry.due(sent) {
         let (nodes, lapsed) = lease.tick(sent);
         for node in nodes {
+            wants = true;
             if blocked {
                 lease.land(node, sent, Landed::NoEffect);
                 continue;
@@ -85,6 +89,11 @@ pub(crate) fn renew_due(shared: &Arc<Shared>, end_lapsed: fn(&Arc<Shared>, Tenan
         if let Some(lapsed) = lapsed {
             end_lapsed(shared, lapsed);
         }
+    }
+    if wants && !is_known {
+        let sets = Arc::clone(&shared.sets);
+        let job = async move { ask_again(&sets).await };
+        shared.common.tasks.spawn_anyway(true, job);
     }
     for (node, batch) in batches.into_iter().enumerate() {
         if !batch.is_empty() {

@@ -160,8 +160,7 @@ impl NodeSet {
         let connecting = self.connecting.timeout.min(FIRST_CONNECTION);
         let connecting = connecting.saturating_sub(self.connecting.began.elapsed());
         let asking = connecting.max(self.node_timeout);
-        let ending = self.node_timeout;
-        self.voting.all_asked(asking, ending, &*self.clock).await;
+        self.voting.all_asked(asking, self.node_timeout).await;
     }
 
     pub(crate) fn heard(&self, node: usize, error: &NodeError) {

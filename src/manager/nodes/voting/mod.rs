@@ -20,7 +20,7 @@
 //! A node that was taken over keeps all nodes from granting until its quarantine is over. A *list* of nodes grants
 //! nothing before each of its nodes has accepted the list once, nor while a node is known to serve another list. A
 //! process that was stopped for a while may not know that yet, so a lock counts only if each node was asked at most two
-//! seconds before the validity of the lock begins.
+//! seconds before the validity of the lock begins. Otherwise the nodes are [asked again](ask_again).
 
 mod roll;
 pub(crate) mod shared_roll;
@@ -91,7 +91,6 @@ async fn ask(set: &NodeSet, index: usize, forgot: Forgot<'_>) -> Option<Duration
     let was_connecting = node.state() == NodeState::Connecting;
     set.voting.replies(index, Replies::begin);
     let sent = set.clock.now();
-    set.voting.at(index, |roll, node| roll.asks(node, sent));
     match set.reply(check_in(set, &**node, mode)).await {
         Ok(reply) => {
             set.voting.replies(index, Replies::answered);
@@ -99,15 +98,13 @@ async fn ask(set: &NodeSet, index: usize, forgot: Forgot<'_>) -> Option<Duration
             if matches!(mode, CheckInMode::Adopt { .. }) {
                 (set.voting).at(index, |roll, node| roll.adoption.pending.remove(&node));
             }
-            Some(apply(set, index, &**node, reply, forgot).await)
+            Some(match apply(set, index, &**node, (reply, sent), forgot) {
+                Some(found) => follow(set, index, &**node, found).await,
+                None => IDLE,
+            })
         }
         // The node was closed, and nobody opens it again. If it still takes commands, the error is wrong: ask again.
-        Err(error) if error.kind() == NodeErrorKind::Closed && !set.is_up(index) => {
-            let for_ever = Moment::from_nanos(u64::MAX);
-            set.voting.at(index, |roll, node| roll.asks(node, for_ever));
-            set.voting.unanswered(index, set.clock.now());
-            None
-        }
+        Err(error) if error.kind() == NodeErrorKind::Closed && !set.is_up(index) => None,
         // The node is down, slow, or refuses the command. The roll keeps what it knew of the node until the node
         // answers again, but the failure keeps the node from counting.
         Err(error) => {
@@ -115,9 +112,7 @@ async fn ask(set: &NodeSet, index: usize, forgot: Forgot<'_>) -> Option<Duration
             // If the node was never connected, the command has not reached it, and the error says nothing about it.
             if !was_connecting {
                 set.voting.replies(index, |replies| replies.failed(error));
-            }
-            if !was_connecting || set.voting.were_all_asked() {
-                set.voting.unanswered(index, set.clock.now());
+                set.voting.unanswered(index, sent);
             }
             Some(next)
         }
@@ -210,14 +205,34 @@ pub(crate) fn length(set: &NodeSet, node: &dyn Node) -> Duration {
     quarantine(longest, node.settle_time(), set.terms.drift)
 }
 
-async fn apply(
+/// Asks the nodes of all groups once, because the monitors have not done so lately.
+pub(crate) async fn ask_again(groups: &[Arc<NodeSet>]) {
+    for set in groups {
+        let sent = set.clock.now();
+        let mut silent: Vec<usize> = (0..set.nodes.len()).collect();
+        let ask = |it: &dyn Node| check_in(set, it, CheckInMode::Normal);
+        for (index, reply) in replies(set, &silent.clone(), ask).await {
+            if let (Ok(reply), Some(node)) = (reply, set.nodes.get(index)) {
+                silent.retain(|it| *it != index);
+                apply(set, index, &**node, (reply, sent), &|_, _| {});
+            }
+        }
+        for index in silent {
+            set.voting.unanswered(index, sent);
+        }
+    }
+}
+
+/// Applies what a node has answered to a check-in. Returns its quarantine, if it is in one.
+fn apply(
     set: &NodeSet,
     index: usize,
     node: &dyn Node,
-    reply: CheckInReply,
+    (reply, sent): (CheckInReply, Moment),
     forgot: Forgot<'_>,
-) -> Duration {
+) -> Option<(Moment, String)> {
     let now = set.clock.now();
+    let mut in_quarantine = None;
     match reply {
         CheckInReply::Voting { .. } => votes(set, index),
         CheckInReply::Foreign { config, digest } => {
@@ -253,10 +268,11 @@ async fn apply(
             if let Some(since) = since.filter(|_| node.settle_time().is_zero()) {
                 forgot(since, now);
             }
-            return follow(set, index, node, (now, id)).await;
+            in_quarantine = Some((now, id));
         }
     }
-    IDLE
+    set.voting.asked(index, sent);
+    in_quarantine
 }
 
 fn votes(set: &NodeSet, index: usize) {

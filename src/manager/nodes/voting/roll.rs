@@ -143,11 +143,10 @@ pub(super) struct Roll {
 struct Known {
     name: String,
     state: VoteState,
-    // When the last check-in of the node was sent.
-    sent: Option<Moment>,
-    // `None` until a check-in of the node has ended. Then the latest moment from which the validity of a lock may count:
-    // see `asked_until`.
-    asked: Option<Moment>,
+    // Whether a check-in of the node has ended, with an answer or without one.
+    asked: bool,
+    // The latest moment from which the validity of a lock may count. `None` before the first check-in has ended.
+    relied: Option<Moment>,
     answered: bool,
     // A command without which the node cannot vote and that it refuses, and why.
     refusal: Option<(&'static str, NodeError)>,
@@ -229,8 +228,6 @@ impl Roll {
             let is_longer = found.former > known.former;
             if known.id == found.id && !is_longer {
                 known.accepted = found.accepted;
-                let known = known.clone();
-                self.answered(node, VoteState::Quarantined(known));
                 return;
             }
         }
@@ -262,35 +259,29 @@ impl Roll {
 
     fn answered(&mut self, node: usize, state: VoteState) -> Option<VoteState> {
         let known = self.nodes.get_mut(node)?;
-        let sent = known.sent.unwrap_or(Moment::ORIGIN);
-        known.asked = Some(sent + 2 * IDLE);
+        known.asked = true;
         known.answered = true;
         Some(std::mem::replace(&mut known.state, state))
     }
 
-    pub(super) fn asks(&mut self, node: usize, sent: Moment) {
+    /// Called once the answer to a check-in is applied. The node may serve another list since that was `sent`. Processes
+    /// with that list grant nothing before this one must have noticed, and the locks have ended that this one was
+    /// granted until then.
+    pub(super) fn asked(&mut self, node: usize, sent: Moment) {
         if let Some(known) = self.nodes.get_mut(node) {
-            known.sent = Some(sent);
+            known.relied = known.relied.max(Some(sent + 2 * IDLE));
         }
     }
 
     /// A check-in had no answer. Returns whether it was the first check-in of the node.
-    pub(super) fn unanswered(&mut self, node: usize) -> bool {
+    pub(super) fn unanswered(&mut self, node: usize, sent: Moment) -> bool {
         // The next check-in of a node that hangs ends by then. A process that was stopped while it waited for the answer
         // must ask again, so this counts from the question, too.
-        let span = self.notice + self.node_timeout;
+        let until = sent + self.notice + self.node_timeout;
         self.nodes.get_mut(node).is_some_and(|known| {
-            let sent = known.sent.unwrap_or(Moment::ORIGIN);
-            known.asked.replace(sent + span).is_none()
+            known.relied = known.relied.max(Some(until));
+            !std::mem::replace(&mut known.asked, true)
         })
-    }
-
-    /// The first callers have waited long enough for nodes that were never connected.
-    pub(super) fn asked_enough(&mut self, now: Moment) {
-        let until = now + self.notice;
-        for known in &mut self.nodes {
-            known.asked.get_or_insert(until);
-        }
     }
 
     /// Called after each event. Returns whether all nodes have accepted the list now, but had not before.
@@ -344,15 +335,13 @@ impl Roll {
     }
 
     pub(super) fn all_asked(&self) -> bool {
-        self.nodes.iter().all(|known| known.asked.is_some())
+        self.nodes.iter().all(|known| known.asked)
     }
 
-    /// The latest moment from which the validity of a lock may count, unless the nodes are asked again. A node that has
-    /// answered may serve another list since that check-in was sent. Its processes grant nothing before this one must
-    /// have noticed, and the locks have ended that this one was granted until then.
-    pub(super) fn asked_until(&self) -> Moment {
-        let asked = self.nodes.iter().map(|known| known.asked).min();
-        asked.flatten().unwrap_or(Moment::ORIGIN)
+    /// The latest moment from which the validity of a lock may count, unless the nodes are asked again.
+    pub(super) fn relied_until(&self) -> Moment {
+        let relied = self.nodes.iter().map(|known| known.relied).min();
+        relied.flatten().unwrap_or(Moment::ORIGIN)
     }
 
     pub(super) fn has_answered(&self, node: usize) -> bool {

@@ -8,7 +8,6 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use crate::clock::Clock;
 use crate::manager::error::NodeFailure;
 use crate::manager::nodes::voting::roll::{Call, Roll};
 use crate::manager::nodes::voting::status::{Replies, VotingStatus};
@@ -36,8 +35,8 @@ struct All {
     // Whether every node was asked once, or the first callers have waited long enough for that.
     all_asked: AtomicBool,
     // The latest moment from which the validity of a lock may count, in nanoseconds. A copy of what `roll` says, to be
-    // read without the mutex. Without the guard, no lock waits for a check-in.
-    asked_until: AtomicU64,
+    // read without the mutex.
+    relied_until: AtomicU64,
     guarded: bool,
     // Whether nothing may be granted or extended. A copy of what `roll` says, to be read without the mutex.
     blocked: AtomicBool,
@@ -72,7 +71,7 @@ impl SharedRoll {
                 roll: Mutex::new(Roll::new(names, (size, needed), node_timeout, guarded)),
                 changed: Notify::new(),
                 all_asked: AtomicBool::new(!guarded),
-                asked_until: AtomicU64::new(0),
+                relied_until: AtomicU64::new(0),
                 guarded,
                 blocked: AtomicBool::new(false),
             }),
@@ -114,7 +113,6 @@ impl SharedRoll {
         let completed = roll.completes(now);
         let blocked = !roll.blocking(now).is_empty();
         self.all.blocked.store(blocked, Ordering::Release);
-        self.tell_asked(&roll);
         drop(roll);
         self.all.changed.notify_waiters();
         if completed {
@@ -124,20 +122,22 @@ impl SharedRoll {
         result
     }
 
-    fn tell_asked(&self, roll: &Roll) -> Moment {
-        let until = roll.asked_until().as_nanos();
-        Moment::from_nanos(self.all.asked_until.swap(until, Ordering::AcqRel))
+    pub(super) fn asked(&self, node: usize, sent: Moment) {
+        self.rely(|roll| roll.asked(self.place(node), sent));
     }
 
-    pub(super) fn unanswered(&self, node: usize, now: Moment) {
-        let mut roll = self.roll();
-        let is_first = roll.unanswered(self.place(node));
-        let was_until = self.tell_asked(&roll);
-        drop(roll);
-        // Otherwise nobody waits for it.
-        if is_first || was_until < now {
+    pub(super) fn unanswered(&self, node: usize, sent: Moment) {
+        if self.rely(|roll| roll.unanswered(self.place(node), sent)) {
             self.all.changed.notify_waiters();
         }
+    }
+
+    fn rely<T>(&self, event: impl FnOnce(&mut Roll) -> T) -> T {
+        let mut roll = self.roll();
+        let result = event(&mut roll);
+        let until = roll.relied_until().as_nanos();
+        self.all.relied_until.store(until, Ordering::Release);
+        result
     }
 
     pub(super) async fn recheck_due(&self, node: usize) {
@@ -228,9 +228,8 @@ impl SharedRoll {
 
     /// Waits until every node was asked once, for at most `asking`, and then until no quarantine is about to end, for
     /// at most `ending`.
-    pub(crate) async fn all_asked(&self, asking: Duration, ending: Duration, clock: &dyn Clock) {
+    pub(crate) async fn all_asked(&self, asking: Duration, ending: Duration) {
         self.news_until(asking, || self.roll().all_asked()).await;
-        self.asked_enough(clock.now());
         let ends_none = || {
             let roll = self.roll();
             (0..self.all.wake.len()).all(|node| !roll.is_exempt(node))
@@ -239,31 +238,15 @@ impl SharedRoll {
         self.all.all_asked.store(true, Ordering::Release);
     }
 
-    fn asked_enough(&self, now: Moment) {
-        let mut roll = self.roll();
-        roll.asked_enough(now);
-        self.tell_asked(&roll);
-    }
-
     pub(crate) fn were_all_asked(&self) -> bool {
         self.all.all_asked.load(Ordering::Acquire)
     }
 
-    /// Whether each node was asked recently enough for a lock whose validity counts from `sent`. This process may have
-    /// been stopped for a while, and then does not know yet which nodes serve another list. If not, has them asked now.
+    /// Whether each node was asked recently enough for a lock whose validity counts from `sent`. Without the guard,
+    /// that does not matter.
     pub(crate) fn were_asked_lately(&self, sent: Moment) -> bool {
-        let is_late = sent.as_nanos() > self.all.asked_until.load(Ordering::Acquire);
-        let is_stale = is_late && self.all.guarded;
-        if is_stale {
-            self.recheck_all();
-        }
-        !is_stale
-    }
-
-    /// Waits for at most `limit` until each node was asked recently enough for a lock whose validity counts from `sent`.
-    pub(crate) async fn asked_lately(&self, sent: Moment, limit: Duration) {
-        let until = || self.all.asked_until.load(Ordering::Acquire);
-        self.news_until(limit, || sent.as_nanos() <= until()).await;
+        let until = self.all.relied_until.load(Ordering::Acquire);
+        sent.as_nanos() <= until || !self.all.guarded
     }
 }
 
