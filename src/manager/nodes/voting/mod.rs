@@ -231,6 +231,12 @@ fn apply(
     (reply, sent): (CheckInReply, Moment),
     forgot: Forgot<'_>,
 ) -> Option<(Moment, String)> {
+    if set
+        .voting
+        .at(index, |roll, node| roll.is_outdated(node, sent))
+    {
+        return None;
+    }
     let now = set.clock.now();
     let mut in_quarantine = None;
     match reply {

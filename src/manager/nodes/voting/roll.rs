@@ -147,6 +147,8 @@ struct Known {
     asked: bool,
     // The latest moment from which the validity of a lock may count. `None` before the first check-in has ended.
     relied: Option<Moment>,
+    // When the check-in was sent whose answer is applied.
+    told: Option<Moment>,
     answered: bool,
     // A command without which the node cannot vote and that it refuses, and why.
     refusal: Option<(&'static str, NodeError)>,
@@ -270,7 +272,14 @@ impl Roll {
     pub(super) fn asked(&mut self, node: usize, sent: Moment) {
         if let Some(known) = self.nodes.get_mut(node) {
             known.relied = known.relied.max(Some(sent + 2 * IDLE));
+            known.told = Some(sent);
         }
+    }
+
+    /// Whether a check-in that was sent later has been answered before.
+    pub(super) fn is_outdated(&self, node: usize, sent: Moment) -> bool {
+        let known = self.nodes.get(node);
+        known.is_some_and(|known| known.told > Some(sent))
     }
 
     /// A check-in had no answer. Returns whether it was the first check-in of the node.

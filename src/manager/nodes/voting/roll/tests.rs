@@ -340,7 +340,7 @@ fn a_lock_may_count_from_two_seconds_after_each_node_was_asked_at_most() {
     roll.asked(0, at(20));
     assert_eq!(roll.relied_until(), at(9 + 3 + 1));
     roll.asked(1, at(15));
-    // An earlier question, whose answer came late.
-    roll.asked(1, at(14));
     assert_eq!(roll.relied_until(), at(17));
+    // An earlier question, whose answer comes late.
+    assert!(roll.is_outdated(1, at(14)) && !roll.is_outdated(1, at(15)));
 }
