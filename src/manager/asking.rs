@@ -436,7 +436,9 @@ impl Asking {
             Want::Permit { .. } => self.keep_best_slot(),
             Want::Lock | Want::Reader => {}
         }
-        self.agree_on_fence().await
+        let needed = self.shared.set.terms.quorum.needed();
+        let verdict = agree(self.nodes.fences().map(|(_, token)| token), needed);
+        self.settle_fence(verdict).await
     }
 
     #[cfg(feature = "idempotency")]
@@ -460,12 +462,6 @@ impl Asking {
             Want::Run(recall) => Some(recall.granted(self.sent)),
             _ => None,
         }
-    }
-
-    async fn agree_on_fence(&mut self) -> Result<(), AcquireError> {
-        let needed = self.shared.set.terms.quorum.needed();
-        let verdict = agree(self.nodes.fences().map(|(_, token)| token), needed);
-        self.settle_fence(verdict).await
     }
 
     /// Settles the fencing token of a granted round. If no quorum reports the same token, writes the highest one back,
