@@ -6,16 +6,17 @@
 //! that has voted under the list, or votes, proves that. A process that finds one of its nodes to belong to others
 //! grants and extends nothing while it does, nor, if the node forgets that, before its quarantine is over.
 //!
-//! Any process may be cut off from any of its nodes, all the time. Two runs: in one, no node forgets, and the node in
-//! common can be among those cut off. In the other it can be reached, is asked in every tick, and forgets twice whom it
-//! belonged to: so the second list can take it over while the first has locks, and the first can take it back. If the
-//! node in common forgets while one of the lists cannot reach it, there may be two holders; nothing is promised then.
+//! Any process may be cut off from any of its nodes, all the time. Three runs. In one, no node forgets, and the node in
+//! common can be among those cut off. In the second it can be reached, is asked in every tick, and forgets twice whom it
+//! belonged to: so the second list can take it over while the first has locks, and the first can take it back. In the
+//! third it forgets once, and each process may be stopped at any time and for any time; a process counts no vote unless
+//! it has asked the node in common in this tick or the last. If the node in common forgets while one of the lists cannot
+//! reach it, or twice while one of the lists is stopped, there may be two holders; nothing is promised then.
 //!
-//! Bounds: one lock; a ttl of two ticks; clocks may differ by one tick, as much as may pass between two questions to a
-//! node, because a process that asks later is granted nothing before it has asked. Abstracted: a command runs and is answered in one step; there is no drift; what a process reads of the other
-//! nodes and the promotion after it are one step. Not covered: lists that are put in place of others by an operator
-//! ([`adoption`](crate::adoption)), more than two lists, nodes that forget and are not in common
-//! ([`quarantine`](crate::quarantine)).
+//! Bounds: one lock; a ttl of two ticks; clocks may differ by one tick. Abstracted: a command runs and is answered in one
+//! step; there is no drift; what a process reads of the other nodes and the promotion after it are one step. Not
+//! covered: lists that are put in place of others by an operator ([`adoption`](crate::adoption)), more than two lists,
+//! nodes that forget and are not in common ([`quarantine`](crate::quarantine)).
 
 use stateright::{Model, Property};
 
@@ -30,7 +31,7 @@ const COMMON: usize = 2;
 const COMMON_PLACES: [usize; 2] = [2, 0];
 /// In ticks.
 const TTL: u8 = 2;
-/// By how much clocks may differ, in ticks: as much as there may be between two questions to a node.
+/// By how much clocks may differ, in ticks, and for how long the answer of the node in common is relied on.
 const SKEW: u8 = 1;
 /// The longest wait.
 const LONGEST: u8 = TTL + SKEW;
@@ -45,13 +46,16 @@ enum Mutant {
     WaitsBeforeAllAccept,
     /// Who finds that a node of others has forgotten them goes on at once.
     ReclaimedAtOnce,
+    /// A process that was stopped goes on as if nothing had changed.
+    StoppedProcessGrants,
 }
 
 #[derive(Clone, Debug)]
 struct Lists {
     /// Whether the node in common may be cut off; if not, it forgets twice.
     cut: bool,
-    /// It forgets once only, and a node that was of others is not waited for: then the wait for the whole list does.
+    /// It forgets once only, and processes may be stopped. A node that was of others is not waited for: the wait for the
+    /// whole list is enough then.
     once: bool,
     mutant: Option<Mutant>,
     /// Whether each state is followed until a list grants the lock.
@@ -99,8 +103,8 @@ struct Process {
     /// For how long its list has been complete.
     complete: Option<u8>,
     holds: bool,
-    /// It has asked the node in common in this tick.
-    asked: bool,
+    /// For how long the answer of the node in common is relied on.
+    asked: u8,
     /// The node in common belonged to others, and has forgotten that.
     reclaims: bool,
 }
@@ -149,6 +153,10 @@ impl Lists {
         process.knows(Known::Foreign) && !self.is(Mutant::ForeignNodeCostsAVote)
     }
 
+    fn asked_lately(&self, process: &Process) -> bool {
+        process.asked > 0 || self.cut || self.is(Mutant::StoppedProcessGrants)
+    }
+
     fn is_blocked(&self, process: &Process) -> bool {
         let reclaims = process.reclaims && !self.once && !self.is(Mutant::ReclaimedAtOnce);
         self.is_foreign(process) || reclaims && !self.is(Mutant::ForeignNodeCostsAVote)
@@ -181,8 +189,8 @@ impl Lists {
         let list = which as u8 + 1;
         let node = &mut state.nodes[LISTS[which][place]];
         let process = &mut state.processes[which];
-        if LISTS[which][place] == COMMON {
-            process.asked = true;
+        if LISTS[which][place] == COMMON && !self.cut {
+            process.asked = 1 + SKEW;
         }
         if node.list == 0 {
             node.list = list;
@@ -225,10 +233,11 @@ impl Lists {
     fn of_process(&self, state: &State, which: usize, actions: &mut Vec<Action>) {
         let process = &state.processes[which];
         let open = !self.is_blocked(process);
+        let counts = open && self.asked_lately(process);
         if process.voted() > 0 {
             actions.push(Action::Leave(which));
         }
-        if !process.holds && open && process.voted() >= needed() {
+        if !process.holds && counts && process.voted() >= needed() {
             actions.push(Action::Hold(which));
         }
         for (place, view) in process.views.iter().enumerate() {
@@ -245,7 +254,7 @@ impl Lists {
             if votes && free && !process.holds && view.vote == 0 {
                 actions.push(Action::Grant(which, place));
             }
-            if votes && free && process.holds && view.vote < TTL {
+            if votes && free && process.holds && counts && view.vote < TTL {
                 actions.push(Action::Extend(which, place));
             }
         }
@@ -272,7 +281,7 @@ impl Lists {
         }
         for which in 0..2 {
             let process = &mut state.processes[which];
-            process.asked = false;
+            process.asked = process.asked.saturating_sub(1);
             for view in &mut process.views {
                 view.vote = view.vote.saturating_sub(1);
                 if let Known::Waits(waited) = &mut view.known {
@@ -287,9 +296,10 @@ impl Lists {
         }
     }
 
-    /// Whether time may go on: where the node in common can be reached, it is asked in every tick.
+    /// Whether time may go on. Where the node in common forgets twice, each process has asked it in this tick.
     fn may_tick(&self, state: &State) -> bool {
-        self.cut || state.processes.iter().all(|it| it.asked)
+        let asked = |it: &Process| it.asked > SKEW;
+        self.cut || self.once || state.processes.iter().all(asked)
     }
 }
 
@@ -480,6 +490,7 @@ fn each_rule_is_needed() {
         (Mutant::ForeignNodeCostsAVote, &FORGETFUL),
         (Mutant::ReclaimedAtOnce, &FORGETFUL),
         (Mutant::WaitsBeforeAllAccept, &ONCE),
+        (Mutant::StoppedProcessGrants, &ONCE),
     ] {
         let mutant = Some(mutant);
         let model = Lists { mutant, ..*model };
