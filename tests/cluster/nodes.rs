@@ -143,7 +143,7 @@ async fn two_nodes_on_one_master_work() {
         panic!("the program needs the feature `cli`");
     };
     let mut status = tokio::process::Command::new(program);
-    status.arg("status");
+    status.arg("status").env_clear();
     for (name, value) in [
         ("CLUSTER", cluster.urls().join(",")),
         ("SLOTS", "3".to_owned()),

@@ -167,14 +167,23 @@ impl RedisCluster {
 
     /// Moves the keys of `slot`, and the slot.
     pub fn end_migration(&self, slot: u16, from: usize, to: usize) {
-        let keys = self.servers[from].run(&format!("CLUSTER GETKEYSINSLOT {slot} 1000"));
-        for key in keys.lines() {
-            let port = self.servers[to].port();
-            self.servers[from].run(&format!("MIGRATE 127.0.0.1 {port} {key} 0 5000"));
-        }
+        let port = self.servers[to].port();
         let target = self.servers[to].run("CLUSTER MYID");
+        let begin = Instant::now();
         for server in [to, from] {
-            self.servers[server].run(&format!("CLUSTER SETSLOT {slot} NODE {target}"));
+            loop {
+                let keys = self.servers[from].run(&format!("CLUSTER GETKEYSINSLOT {slot} 1000"));
+                let migrate = |key| format!("MIGRATE 127.0.0.1 {port} {key} 0 5000");
+                let mut said: Vec<_> = (keys.lines())
+                    .map(|key| self.servers[from].run(&migrate(key)))
+                    .collect();
+                let set = format!("CLUSTER SETSLOT {slot} NODE {target}");
+                said.push(self.servers[server].run(&set));
+                if said.last().unwrap() == "OK" {
+                    break;
+                }
+                assert!(begin.elapsed() < PATIENCE, "{slot} does not move: {said:?}");
+            }
         }
     }
 }
