@@ -95,7 +95,8 @@ impl LockManager {
     ///
     /// # Errors
     ///
-    /// As for [`acquire`](Self::acquire); [`AcquireError::Lost`] if the work has lost a lock on one of the keys.
+    /// As for [`acquire`](Self::acquire); [`AcquireError::Lost`] if the work has lost a lock on one of the keys, or
+    /// loses it while it waits for the others.
     ///
     /// # Cancel safety
     ///
@@ -121,11 +122,11 @@ impl LockManager {
             return self.acquire_within(keys, limit).await;
         }
         let began = self.shared.set.clock.now();
-        let (guards, missing) = self.share(&scope.live(), &keys)?;
+        let (outer, missing) = self.share(&scope.live(), &keys)?;
         if missing.is_none() {
-            return together(guards);
+            return all_of(outer);
         }
-        drop(guards);
+        drop(outer);
         let patience = if limit.is_zero() {
             self.shared.set.node_timeout
         } else {
@@ -139,27 +140,38 @@ impl LockManager {
             return Err(busy);
         };
         let live = scope.live();
-        let (guards, missing) = self.share(&live, &keys)?;
+        let (outer, missing) = self.share(&live, &keys)?;
         let Some(missing) = missing else {
-            return together(guards);
+            return all_of(outer);
         };
         let limit = if self.comes_after(&missing, &live)? {
             wait.left(&self.shared)
         } else {
             Duration::ZERO
         };
-        let guard = self.acquire_within(missing, limit).await?;
+        let acquire = self.acquire_within(missing, limit);
+        let guard = match &outer {
+            None => acquire.await?,
+            Some(outer) => tokio::select! {
+                biased;
+                reason = outer.lost() => return Err(AcquireError::Lost(reason)),
+                guard = acquire => guard?,
+            },
+        };
         scope.add(guard.handle());
-        Ok(guard.along_with(guards))
+        Ok(match outer {
+            None => guard,
+            Some(outer) => guard.along_with(vec![outer]),
+        })
     }
 
     fn share(
         &self,
         live: &[LockHandle],
         keys: &LockKeys,
-    ) -> Result<(Vec<LockGuard>, Option<LockKeys>), AcquireError> {
+    ) -> Result<(Option<LockGuard>, Option<LockKeys>), AcquireError> {
         if live.is_empty() {
-            return Ok((Vec::new(), Some(keys.clone())));
+            return Ok((None, Some(keys.clone())));
         }
         let (mut shared, mut guards) = (Vec::new(), Vec::new());
         for handle in live {
@@ -188,7 +200,8 @@ impl LockManager {
         let is_held = |key: &&LockKey| shared.iter().any(|handle| handle.covers(key));
         let missing = keys.as_slice().iter().filter(|key| !is_held(key));
         // `LockKeys` cannot be empty, so an error here means that no key is missing.
-        Ok((guards, LockKeys::new(missing).ok()))
+        let missing = LockKeys::new(missing).ok();
+        Ok((LockGuard::together(guards), missing))
     }
 
     /// Whether all of `keys` sort after all keys that the work holds.
@@ -204,7 +217,7 @@ impl LockManager {
     }
 }
 
-fn together(guards: Vec<LockGuard>) -> Result<LockGuard, AcquireError> {
+fn all_of(outer: Option<LockGuard>) -> Result<LockGuard, AcquireError> {
     // There is at least one key, and no key is missing, so there is a guard that holds it.
-    LockGuard::together(guards).ok_or_else(|| KeyError::no_key().into())
+    outer.ok_or_else(|| KeyError::no_key().into())
 }

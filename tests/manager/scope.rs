@@ -56,6 +56,21 @@ async fn a_lost_lock_is_not_shared_and_not_taken_anew() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lock_that_is_lost_ends_the_wait_for_others() {
+    let nodes = Nodes::five();
+    let patient = nodes.builder().max_hold(TTL).max_wait(10 * TTL);
+    let (locks, other) = (lazy(patient), nodes.manager());
+    let scope = LockScope::new();
+    let outer = take(&locks, &scope, &["a"]).await.unwrap();
+    let _held = other.acquire("b").await.unwrap();
+    let waiting = locks.acquire_in(&scope, keys(&["a", "b"]), 10 * TTL);
+    let (error, reason) = tokio::join!(waiting, outer.lost());
+    assert_eq!(error.unwrap_err(), AcquireError::Lost(reason));
+    assert_eq!(reason, LossReason::MaxHold);
+    assert!(!outer.is_lost(), "told before the end");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_subset_is_shared_and_what_is_missing_is_added() {
     let (nodes, [locks]) = five();
     let scope = LockScope::new();

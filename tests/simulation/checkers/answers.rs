@@ -41,7 +41,7 @@ pub(super) fn check(history: &History, terms: &Terms) -> Found {
 }
 
 /// The place, the beginning and the end of each pause.
-fn pauses(history: &History) -> Vec<(u32, u64, u64)> {
+pub(super) fn pauses(history: &History) -> Vec<(u32, u64, u64)> {
     let mut pauses: Vec<(u32, u64, u64)> = Vec::new();
     for Event { at, what } in &history.events {
         match what {

@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::answers::pauses;
 use super::strangers::have_two_records;
 use super::{Found, History, Terms, losses};
 use crate::workload::history::{Event, Told, What};
@@ -74,9 +75,10 @@ pub(super) fn check(history: &History, terms: &Terms) -> Found {
             // There no loss waits for the one before it, and nobody notes when the new master votes.
             losses.extend(replaced);
         }
+        let pauses = pauses(history);
         for (work, seen) in &works {
             found.extend(differ(history, work, seen, &began, &losses, terms));
-            found.extend(outlived(work, seen, &suspends, terms));
+            found.extend(outlived(work, seen, &suspends, &pauses, terms));
         }
     }
     found
@@ -144,15 +146,26 @@ fn pair(work: &str, one: &Seen<'_>, two: &Seen<'_>) -> String {
 }
 
 /// Responses that were replayed when their records had ended by all clocks.
-fn outlived(work: &str, seen: &[Seen<'_>], suspends: &[(u64, u64)], terms: &Terms) -> Found {
-    // A response that was on its way when machines were suspended is as old as before, and one at which its caller did
-    // not look. Only calls that are kept do not look for longer than `SLACK`.
+fn outlived(
+    work: &str,
+    seen: &[Seen<'_>],
+    suspends: &[(u64, u64)],
+    // Which place, from when to when.
+    pauses: &[(u32, u64, u64)],
+    terms: &Terms,
+) -> Found {
+    // A response that was on its way when machines were suspended, or when its process was paused, is as old as before,
+    // and one at which its caller did not look. Only calls that are kept do not look for longer than `SLACK`.
     let slept = |late: &Seen<'_>| {
         let is_kept = terms.keeps.contains(&late.told.call);
         let unseen = SLACK + if is_kept { terms.kept } else { 0 };
         let lately = late.at.saturating_sub(unseen)..=late.at;
         let those = suspends.iter().filter(|(since, _)| lately.contains(since));
-        those.map(|(_, ms)| ms).sum::<u64>()
+        let pauses = pauses.iter().filter(|(place, _, until)| {
+            *place == late.told.process.place && lately.contains(until)
+        });
+        let paused = pauses.map(|(_, from, until)| until - from).sum::<u64>();
+        those.map(|(_, ms)| ms).sum::<u64>() + paused
     };
     let firsts = seen.iter().filter(|seen| !seen.told.replayed);
     let late = firsts.filter_map(|first| {
@@ -307,6 +320,20 @@ mod tests {
         };
         assert_eq!(count(&replay(RETENTION + 10_000, 2_000), &kept(1)), 0);
         assert_eq!(count(&replay(RETENTION + 10_000, 2_000), &kept(2)), 1);
+        // Its process was paused, or had gone on long before; or another one was.
+        let paused = |place, until, at| {
+            [
+                (10, ran(1)),
+                (20, saw(1, false)),
+                (30, What::Paused { place }),
+                (until, What::Resumed { place }),
+                (at, saw(1, true)),
+            ]
+        };
+        let late = RETENTION + 5_000;
+        assert_eq!(count(&paused(0, late, late), &strict), 0);
+        assert_eq!(count(&paused(0, late, late + 1_100), &strict), 1);
+        assert_eq!(count(&paused(1, late, late), &strict), 1);
     }
 
     #[test]
