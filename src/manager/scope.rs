@@ -152,11 +152,8 @@ impl LockManager {
         let acquire = self.acquire_within(missing, limit);
         let guard = match &outer {
             None => acquire.await?,
-            Some(outer) => tokio::select! {
-                biased;
-                reason = outer.lost() => return Err(AcquireError::Lost(reason)),
-                guard = acquire => guard?,
-            },
+            // The lock on the keys that the work has may end while it waits for the others.
+            Some(outer) => (outer.lost().or_done(acquire).await).map_err(AcquireError::Lost)??,
         };
         scope.add(guard.handle());
         Ok(match outer {
