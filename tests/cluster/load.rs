@@ -21,6 +21,7 @@ struct Room {
 }
 
 impl Room {
+    #[expect(clippy::print_stdout, reason = "it is for whoever reads the run")]
     fn had_one_holder(&self, rounds: u32) {
         let of = |counter: &AtomicU32| counter.load(Ordering::SeqCst);
         let (overlaps, fell) = (of(&self.overlaps), of(&self.fell));
