@@ -160,12 +160,18 @@ fn outlived(
         let is_kept = terms.keeps.contains(&late.told.call);
         let unseen = SLACK + if is_kept { terms.kept } else { 0 };
         let lately = late.at.saturating_sub(unseen)..=late.at;
-        let those = suspends.iter().filter(|(since, _)| lately.contains(since));
         let pauses = pauses.iter().filter(|(place, _, until)| {
             *place == late.told.process.place && lately.contains(until)
         });
-        let paused = pauses.map(|(_, from, until)| until - from).sum::<u64>();
-        those.map(|(_, ms)| ms).sum::<u64>() + paused
+        let (mut paused, mut begin) = (0, *lately.start());
+        for (_, from, until) in pauses {
+            paused += until - from;
+            begin = begin.min(*from);
+        }
+        let those = suspends
+            .iter()
+            .filter(|(at, _)| (begin..=late.at).contains(at));
+        paused + those.map(|(_, ms)| ms).sum::<u64>()
     };
     let firsts = seen.iter().filter(|seen| !seen.told.replayed);
     let late = firsts.filter_map(|first| {
@@ -334,6 +340,10 @@ mod tests {
         assert_eq!(count(&paused(0, late, late), &strict), 0);
         assert_eq!(count(&paused(0, late, late + 1_100), &strict), 1);
         assert_eq!(count(&paused(1, late, late), &strict), 1);
+        // The machines were suspended during its pause.
+        let mut both = paused(0, 3_000, 3_000).to_vec();
+        both.insert(3, (1_500, What::Suspended { ms: late }));
+        assert_eq!(count(&both, &strict), 0);
     }
 
     #[test]
